@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""`make bench`: measures cubeshim against what it replaces and against its limit, and says which targets are reached.
+"""`make bench`: measures cubeshim against what it replaces and against its limit, and says which
+targets are reached.
 
     run_bench.py --build DIR [--quick] [--work DIR] [--markdown FILE] [--only SUITE ...]
 
-Only like is compared with like: the same files, in the same order, with the bytes verified, timed in turn (A B A B ...)
-in one run. LD_PRELOAD is set for the measured children alone. The figures go to BUILD/bench.json too.
-"""
+Only like is compared with like: the same files, in the same order, with the bytes verified, timed
+in turn (A B A B ...) in one run. LD_PRELOAD is set for the measured children alone. The figures go
+to BUILD/bench.json too. """
 
 from __future__ import annotations
 
@@ -56,34 +57,28 @@ def of_parts(title: str, *parts: Callable[[Bench, Section], None]) -> Callable[[
         for part in parts:
             part(bench, section)
         return section
+
     return measure_parts
 
 
 SUITES: dict[str, Callable[[Bench], Section]] = {
-    "reads": measure_reads,
-    "two": measure_two_processes,
-    "miss": measure_miss,
-    "full": measure_full_region,
-    "syscalls": measure_system_calls,
-    "calls": measure_calls,
-    "start": measure_start,
-    "loaders": measure_loaders,
-    "memory": measure_memory,
-    "epoch2": measure_second_epoch,
-    "epoch1": measure_first_epoch,
-    "unannounced": measure_unannounced,
-    "dataloader": measure_data_loader,
-    "prefetch": measure_prefetch,
-    "packs": measure_packs,
-    "sidecar": of_parts("the sidecar", measure_first_epochs, measure_large_data),
-    "node": of_parts("the sidecar on a node", measure_demand, measure_ranks, measure_full_memory, measure_takeover,
-                     measure_exit, measure_memory_of_list),
-    "large": measure_large_files,
-    "large-disk": measure_large_disk,
-    "large-reads": measure_large_reads,
-    "names": measure_names,
-    "cluster": of_parts("nodes that share", measure_hit, measure_half, measure_one_order, measure_shares, measure_faults),
-    "disk": of_parts("the disk tier", measure_hits, measure_larger_than_memory, measure_second_job),
+    "reads": measure_reads, "two": measure_two_processes, "miss": measure_miss,
+    "full": measure_full_region, "syscalls": measure_system_calls, "calls": measure_calls,
+    "start": measure_start, "loaders": measure_loaders, "memory": measure_memory,
+    "epoch2": measure_second_epoch, "epoch1": measure_first_epoch,
+    "unannounced": measure_unannounced, "dataloader": measure_data_loader,
+    "prefetch": measure_prefetch, "packs": measure_packs, "sidecar": of_parts(
+        "the sidecar", measure_first_epochs,
+        measure_large_data), "node": of_parts("the sidecar on a node", measure_demand,
+                                              measure_ranks, measure_full_memory, measure_takeover,
+                                              measure_exit,
+                                              measure_memory_of_list), "large": measure_large_files,
+    "large-disk": measure_large_disk, "large-reads": measure_large_reads, "names": measure_names,
+    "cluster": of_parts("nodes that share", measure_hit, measure_half, measure_one_order,
+                        measure_shares,
+                        measure_faults), "disk": of_parts("the disk tier", measure_hits,
+                                                          measure_larger_than_memory,
+                                                          measure_second_job),
 }
 
 
@@ -103,8 +98,10 @@ def check(bench: Bench) -> None:
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--build", type=Path, required=True, metavar="DIR", help="where the library and the programs are")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="for the data sets; on a local disk (default: BUILD/bench)")
+    parser.add_argument("--build", type=Path, required=True, metavar="DIR",
+                        help="where the library and the programs are")
+    parser.add_argument("--work", type=Path, metavar="DIR",
+                        help="for the data sets; on a local disk (default: BUILD/bench)")
     parser.add_argument("--quick", action="store_true", help="fewer files and rounds")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
     parser.add_argument("--only", nargs="+", choices=SUITES, default=list(SUITES), metavar="SUITE",
@@ -129,7 +126,9 @@ def run(options: argparse.Namespace, command: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that mounts and children are ended too
+    signal.signal(
+        signal.SIGTERM,
+        lambda *_: sys.exit(143))  # as an exception, so that mounts and children are ended too
     options = parse_arguments(arguments)
     command = shlex.join(["bench/run_bench.py", *arguments])
     if os.environ.get("LD_PRELOAD"):

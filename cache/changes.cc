@@ -5,17 +5,20 @@
 namespace cube::cache {
 namespace {
 
-// A change is told first - a count, a stripe, a mark - and looked for in an index then. A fetch enters its record in the index
-// first (Index::insert) and looks for changes then (ChangeWatch). Without the fence the loads of the index, which are no more
-// than acquire, could come before the telling, and neither side would see the other.
+// A change is told first - a count, a stripe, a mark - and looked for in an index then. A fetch
+// enters its record in the index first (Index::insert) and looks for changes then (ChangeWatch).
+// Without the fence the loads of the index, which are no more than acquire, could come before the
+// telling, and neither side would see the other.
 void look_after_telling() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 }  // namespace
 
 void Changes::content_changed(std::string_view key, const FileStat* stat) {
   if (!key.empty()) parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
-  // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must not.
-  if (stat != nullptr) writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+  // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must
+  // not.
+  if (stat != nullptr)
+    writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
   std::size_t marked = key.empty() ? 0 : parts_.ram.mark_stale(key);
@@ -35,7 +38,8 @@ void Changes::tree_changed(std::string_view directory) {
   parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().tree_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
-  if (!is_empty()) parts_.stats().count(base::Counter::stale_marked, parts_.ram.mark_stale_tree(directory));
+  if (!is_empty())
+    parts_.stats().count(base::Counter::stale_marked, parts_.ram.mark_stale_tree(directory));
   parts_.for_each_tier([](Tier& tier) { tier.tree_changed(); });
 }
 
@@ -44,11 +48,14 @@ void Changes::writing_begins(std::string_view key, const FileStat& stat) {
   content_changed(key, &stat);
 }
 
-void Changes::writing_is_shared(const FileStat& stat, Sharing how) { cube::cache::writing_is_shared(parts_.region, stat, how); }
+void Changes::writing_is_shared(const FileStat& stat, Sharing how) {
+  cube::cache::writing_is_shared(parts_.region, stat, how);
+}
 
 void Changes::child_writes(std::string_view key, const FileStat& stat) {
   // A program that starts a thousand children is counted once.
-  if (!cube::cache::is_writing_shared(parts_.region, stat)) cube::cache::writing_begins(parts_.region, stat);
+  if (!cube::cache::is_writing_shared(parts_.region, stat))
+    cube::cache::writing_begins(parts_.region, stat);
   cube::cache::writing_is_shared(parts_.region, stat);
   content_changed(key, &stat);
 }

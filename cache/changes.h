@@ -1,4 +1,5 @@
-// Changes of files that this process makes: no tier serves what was there before. Thread safety: all of it; async-signal-safe.
+// Changes of files that this process makes: no tier serves what was there before. Thread safety:
+// all of it; async-signal-safe.
 #pragma once
 
 #include <string_view>
@@ -21,15 +22,19 @@ class Changes {
   // From the opening for writing to the last close: nobody on the node caches the file.
   void writing_begins(std::string_view key, const FileStat& stat);
   void writing_ends(const FileStat& stat);
-  // Others have the open file too (a child), or need none to write (a mapping): no close of ours ends the writing.
+  // Others have the open file too (a child), or need none to write (a mapping): no close of ours
+  // ends the writing.
   void writing_is_shared(const FileStat& stat, Sharing how);
   // A child of ours has opened it for writing.
   void child_writes(std::string_view key, const FileStat& stat);
 
   // Has a file of this device ever been cached? Says yes rather too often.
   bool knows_device(std::uint64_t device) const { return parts_.ram.knows_device(device); }
-  // Nothing is cached or on its way, so no change that has been made matters. One that is yet to be made may.
-  bool is_empty() const { return parts_.region.header().has_fetched.load(std::memory_order_seq_cst) == 0; }
+  // Nothing is cached or on its way, so no change that has been made matters. One that is yet to be
+  // made may.
+  bool is_empty() const {
+    return parts_.region.header().has_fetched.load(std::memory_order_seq_cst) == 0;
+  }
 
  private:
   CacheParts& parts_;

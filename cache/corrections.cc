@@ -5,26 +5,32 @@
 #include <climits>
 #include <cstring>
 
-#include "cache/base/aside.h"
 #include "cache/base/hash.h"
 #include "cache/base/path.h"
+#include "cache/base/process/aside.h"
 
 namespace cube::cache {
 namespace {
 
-// Records that may say the same of one name: of other sizes, or of other views by other paths. No loop goes on for ever.
+// Records that may say the same of one name: of other sizes, or of other views by other paths. No
+// loop goes on for ever.
 constexpr int k_most_records = 16;
-// As MountNames looks for a directory that lacks a name on the way.
+// As MountMetadata looks for a directory that lacks a name on the way.
 constexpr int k_most_levels = 9;
 
 bool is_root(std::string_view key) { return key.size() < 2; }
 
 // 0: the listing does not tell.
 std::uint8_t kind_of_type(std::uint8_t type) {
-  return type == DT_UNKNOWN ? 0 : type == DT_DIR ? Told::k_directory : type == DT_LNK ? Told::k_link : Told::k_other;
+  return type == DT_UNKNOWN ? 0
+         : type == DT_DIR   ? Told::k_directory
+         : type == DT_LNK   ? Told::k_link
+                            : Told::k_other;
 }
 
-std::uint8_t kind_of_mode(std::uint32_t mode) { return kind_of_type(static_cast<std::uint8_t>((mode & S_IFMT) >> 12)); }
+std::uint8_t kind_of_mode(std::uint32_t mode) {
+  return kind_of_type(static_cast<std::uint8_t>((mode & S_IFMT) >> 12));
+}
 
 bool lists_nothing(const DirectoryData& data) {
   DirectoryData::Entry entry;
@@ -78,7 +84,7 @@ void Corrections::drop_name(std::string_view key, const FileStat* stat) {
   changes_.content_changed(key, stat != nullptr ? &copy : nullptr);
 }
 
-Pin Corrections::teller_of_absence(std::string_view key, bool& is_certain) const {
+Pin Corrections::prover_of_negative_entries(std::string_view key, bool& is_certain) const {
   for (int level = 0; level < k_most_levels && !is_root(key); ++level) {
     const auto [above, name] = base::split_path(key);
     Pin listing = listing_of(above);
@@ -88,20 +94,21 @@ Pin Corrections::teller_of_absence(std::string_view key, bool& is_certain) const
     }
     const auto data = DirectoryData::of(*listing);
     if (!data || data->find(name)) return {};
-    is_certain = data->tells_absence() && may_be_told_absent(name);
+    is_certain = data->proves_negative_entries() && may_be_negative(name);
     return listing;
   }
   return {};
 }
 
-bool Corrections::correct_absence(std::string_view key) {
+bool Corrections::drop_negative_entries(std::string_view key) {
   bool has_corrected = false;
   for (int i = 0; i < k_most_records; ++i) {
     bool is_certain = false;
-    const Pin teller = teller_of_absence(key, is_certain);
+    const Pin teller = prover_of_negative_entries(key, is_certain);
     if (!teller) break;
     if (!is_certain) {
-      // File systems find names that they do not list (.snapshot): the origin says whether this one is new.
+      // File systems find names that they do not list (.snapshot): the origin says whether this one
+      // is new.
       parts_.ram.mark_verified(*teller, 0);
       break;
     }
@@ -111,15 +118,18 @@ bool Corrections::correct_absence(std::string_view key) {
   return has_corrected;
 }
 
-void Corrections::doubt_absence(std::string_view key) {
+void Corrections::doubt_negative_entries(std::string_view key) {
   bool is_certain = false;
-  if (const Pin teller = teller_of_absence(key, is_certain); teller) parts_.ram.mark_verified(*teller, 0);
+  if (const Pin teller = prover_of_negative_entries(key, is_certain); teller)
+    parts_.ram.mark_verified(*teller, 0);
 }
 
 // Drops what memory believes of the name and the answer excludes.
 bool Corrections::correct_presence(std::string_view key, const Told& told) {
   bool has_corrected = false;
-  const auto is_refuted = [&] { return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW); };
+  const auto is_refuted = [&] {
+    return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW);
+  };
   // A call that follows no link at the end says nothing of a record whose path leads through links.
   const auto is_of_name = [&](const Pin& record) {
     return record && (told.kinds == 0 || !told.no_follow || record->is_physical());
@@ -139,7 +149,8 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
   }
   for (int i = 0; i < k_most_records; ++i) {
     const Listed listed = listed_name(key);
-    if (!listed.listing || !contradicts(key, kind_of_type(listed.type), told) || !is_refuted()) break;
+    if (!listed.listing || !contradicts(key, kind_of_type(listed.type), told) || !is_refuted())
+      break;
     drop(*listed.listing);
     // Records of paths that lead through it.
     if (listed.type != DT_REG) changes_.tree_changed(key);
@@ -150,14 +161,14 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
 
 std::string_view Corrections::follow(std::string_view key, char* room) {
   if (const Listed listed = listed_name(key); !listed.listing || listed.type != DT_LNK) return {};
-  MountNames::FoundPath real{.text = room};
-  names_.real_path(key, MountNames::Leads::by_link, real);
+  MountMetadata::FoundPath real{.text = room};
+  metadata_.real_path(key, MountMetadata::Leads::by_link, real);
   return real.view() == key ? std::string_view() : real.view();
 }
 
 void Corrections::learn(std::string_view key, const Told& told) {
   if (is_root(key)) return;
-  if (told.is_there && told.kinds != 0) correct_absence(key);
+  if (told.is_there && told.kinds != 0) drop_negative_entries(key);
   bool has_corrected = correct_presence(key, told);
   // Had the way led through a file, the kernel would have said ENOTDIR.
   if (told.is_there) has_corrected |= correct_way(base::split_path(key).directory);
@@ -172,7 +183,7 @@ void Corrections::learn(std::string_view key, const Told& told) {
     Told of_target = told;
     of_target.no_follow = true;
     if (!is_root(real)) {
-      if (told.is_there && told.kinds != 0) correct_absence(real);
+      if (told.is_there && told.kinds != 0) drop_negative_entries(real);
       has_corrected |= correct_presence(real, of_target);
     }
   }
@@ -200,18 +211,18 @@ void Corrections::learn_stat(std::string_view key, const FileStat& stat, bool no
     const auto data = DirectoryData::of(*own);
     if (data && data->has_true_times() && !own->stat.is_unchanged_since(stat)) drop(*own);
   }
-  names_.correct_stat(key, stat);
+  metadata_.correct_stat(key, stat);
   if (no_follow) return;
   // The link may lead elsewhere than memory believes.
   base::Aside room;
   const std::string_view real = room ? follow(key, room.data()) : std::string_view();
-  if (!is_root(real)) names_.correct_stat(real, stat);
+  if (!is_root(real)) metadata_.correct_stat(real, stat);
 }
 
 void Corrections::learn_target(std::string_view key, std::string_view target) {
   if (is_root(key)) return;
   learn(key, {.kinds = Told::k_link, .no_follow = true});
-  if (names_.correct_target(key, target)) {
+  if (metadata_.correct_target(key, target)) {
     drop_name(key, nullptr);
     changes_.tree_changed(key);
   }
@@ -224,15 +235,17 @@ bool Corrections::believes_directory(std::string_view key) const {
 bool Corrections::learn_way_is_broken(std::string_view key) {
   if (is_root(key)) return true;
   bool is_certain = false;
-  const bool believes_any = static_cast<bool>(parts_.ram.find(key, base::hash_path(key))) || believes_directory(key) ||
+  const bool believes_any = static_cast<bool>(parts_.ram.find(key, base::hash_path(key))) ||
+                            believes_directory(key) ||
                             believes_directory(base::split_path(key).directory) ||
-                            static_cast<bool>(teller_of_absence(key, is_certain));
+                            static_cast<bool>(prover_of_negative_entries(key, is_certain));
   return believes_any && find_broken_way(key);
 }
 
 bool Corrections::find_broken_way(std::string_view key) {
   std::string_view broken;
-  for (std::string_view way = base::split_path(key).directory; !is_root(way); way = base::split_path(way).directory) {
+  for (std::string_view way = base::split_path(key).directory; !is_root(way);
+       way = base::split_path(way).directory) {
     const auto stat = stat_of(way, 0);
     if (stat && (stat->mode & S_IFMT) == S_IFDIR) break;
     const int error = stat ? ENOTDIR : stat.error().value;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cache/region/process_slots.h"
+#include "cache/region/life/process_slots.h"
 #include "cache/region/segments.h"
 
 namespace cube::cache {

@@ -4,35 +4,35 @@
 #include <new>
 
 #include "cache/base/clock.h"
-#include "cache/base/copy_bytes.h"
 #include "cache/base/error_text.h"
 #include "cache/base/hash.h"
-#include "cache/base/held.h"
 #include "cache/base/log.h"
-#include "cache/base/lowest_closed.h"
-#include "cache/base/signal_frame.h"
+#include "cache/base/memory/copy_bytes.h"
+#include "cache/base/memory/held.h"
+#include "cache/base/process/lowest_closed.h"
+#include "cache/base/process/signal_frame.h"
 #include "cache/fill/demand_open.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/region/fetch_scope.h"
-#include "cache/region/process_slots.h"
-#include "cache/tier/cluster_tier.h"
+#include "cache/region/life/process_slots.h"
 #include "cache/tier/disk_tier.h"
+#include "cache/tier/shared/cluster_tier.h"
 
 namespace cube::cache {
 namespace {
 
 using base::Counter;
 
-// One open in this many is timed if it is a hit; a miss always is. Steps of the golden section meet each kind of open where a
-// program opens in a rhythm, as cv2 does: twice each file.
+// One open in this many is timed if it is a hit; a miss always is. Steps of the golden section meet
+// each kind of open where a program opens in a rhythm, as cv2 does: twice each file.
 constexpr std::uint32_t k_timed_hits = 32, k_step = 0x9E3779B9;
 
 constinit thread_local std::uint32_t t_opens [[gnu::tls_model("initial-exec")]] = 0;
 
 }  // namespace
 
-base::Result<FileCache*> FileCache::attach(const base::Config& config, const base::ProcessId& job, bool create,
-                                           std::string& why) {
+base::Result<FileCache*> FileCache::attach(const base::Config& config, const base::ProcessId& job,
+                                           bool create, std::string& why) {
   RegionOptions options;
   options.directory = config.ram_dir;
   options.name = config.name;
@@ -64,12 +64,16 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
   parts_.tiers.add(**disk);
   note_status(header, **disk);
   if (const std::uint64_t least = (*disk)->least_bound_for_blocks(parts_.rules.block); least != 0)
-    base::log(base::LogLevel::info, "CUBESHIM_DISK is too small for blocks of large files (CUBESHIM_BLOCK={}): {} MiB are needed",
+    base::log(base::LogLevel::info,
+              "CUBESHIM_DISK is too small for blocks of large files (CUBESHIM_BLOCK={}): {} MiB "
+              "are needed",
               parts_.rules.block, (least >> 20) + 1);
   // Files that have no room in memory pass through the ring, from the disk or on their way there.
   ahead_.make_ring(config.ring);
   if (!parts_.ram.ring().is_made())
-    base::log(base::LogLevel::info, "CUBESHIM_RAM is too small for a ring: the disk serves and gets what fits into memory");
+    base::log(
+        base::LogLevel::info,
+        "CUBESHIM_RAM is too small for a ring: the disk serves and gets what fits into memory");
 }
 
 void FileCache::attach_cluster(const base::Config& config) {
@@ -92,9 +96,9 @@ FileCache::FileCache(Region& region, const base::Config& config)
       changes_(parts_),
       ahead_(parts_),
       large_(parts_),
-      names_(region, parts_.ram, parts_.tiers, parts_.remote, config),
-      corrections_(parts_, changes_, names_) {
-  parts_.freshness.use_known_stats(names_);
+      metadata_(region, parts_.ram, parts_.tiers, parts_.remote, config),
+      corrections_(parts_, changes_, metadata_) {
+  parts_.freshness.use_known_stats(metadata_);
 }
 
 Pin FileCache::find(const OpenRequest& request) {
@@ -113,21 +117,24 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
 
   OpenOutcome outcome;
   outcome.pin = parts_.ram.find(request.key, hash);
-  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request.path, outcome.has_waited_for_stat)) {
+  if (outcome.pin &&
+      parts_.freshness.is_fresh(*outcome.pin, request.path, outcome.has_waited_for_stat)) {
     stats.count(Counter::hits_ram);
-    if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
+    if (outcome.pin->is_prefetched())
+      parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     if (timed) stats.hit_latency.add(base::monotonic_ns() - began);
     return outcome;
   }
   outcome.pin.release();
-  if (names_.is_absent(request.key)) {
+  if (metadata_.is_absent(request.key)) {
     stats.count(Counter::bypassed_error);
     outcome.error = ENOENT;
     outcome.is_known_absent = true;
     return outcome;
   }
   // A signal handler that opens a file must neither wait nor fetch.
-  if (FetchScope::is_open()) return DemandOpen(parts_, request).open_uncached(Counter::bypassed_busy);
+  if (FetchScope::is_open())
+    return DemandOpen(parts_, request).open_uncached(Counter::bypassed_busy);
   const base::LowestClosed closed;
   outcome = DemandOpen(parts_, request).open(hash);
   if (outcome.pin) outcome.freed_fd = closed.fd();
@@ -135,12 +142,14 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
 }
 
 base::Result<Pin> FileCache::make_mappable(const Record& record) {
-  if (FetchScope::is_open() || !parts_.ram.is_within_region(record) || record.stat.size != record.data_size)
+  if (FetchScope::is_open() || !parts_.ram.is_within_region(record) ||
+      record.stat.size != record.data_size)
     return base::fail(EBUSY);
   const FetchScope scope;
   ChangeWatch watch(parts_.region);
   watch.watch(record.stat);
-  auto reservation = parts_.ram.reserve(record.path_length, record.data_size, RecordShape::mappable);
+  auto reservation =
+      parts_.ram.reserve(record.path_length, record.data_size, RecordShape::mappable);
   if (!reservation) return base::fail(reservation.error().value);
   base::copy_bytes(reservation->data(), record.data(), record.data_size);
   RecordContent content;
@@ -152,9 +161,10 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
   auto pin = parts_.ram.publish(*reservation, content);
   if (!pin) return pin;
-  // As in a fetch. The index has forgotten the old record, so a later change could not mark it: those who have it open turn
-  // to the origin from now on.
-  const bool confirmed = !record.is_stale() && watch.is_unchanged() && parts_.ram.confirm(std::move(*reservation), *pin);
+  // As in a fetch. The index has forgotten the old record, so a later change could not mark it:
+  // those who have it open turn to the origin from now on.
+  const bool confirmed = !record.is_stale() && watch.is_unchanged() &&
+                         parts_.ram.confirm(std::move(*reservation), *pin);
   parts_.ram.mark_record_stale(record);
   if (!confirmed) {
     parts_.ram.mark_record_stale(**pin);
@@ -169,14 +179,18 @@ bool FileCache::has_cluster_thread() const {
   return life == ClusterClient::Life::starting || life == ClusterClient::Life::running;
 }
 
-bool FileCache::stop_cluster(std::uint64_t at_most_ns) { return cluster_ == nullptr || cluster_->client().stop(at_most_ns); }
+bool FileCache::stop_cluster(std::uint64_t at_most_ns) {
+  return cluster_ == nullptr || cluster_->client().stop(at_most_ns);
+}
 
 void FileCache::note_child_ended(std::uint32_t pid) {
   Region& region = parts_.region;
-  if (pid == 0 || !take_attached(region, region.own_process().process, pid)) names_.doubt();
+  if (pid == 0 || !take_attached(region, region.own_process().process, pid)) metadata_.doubt();
 }
 
-void FileCache::note_exec() { cache::note_exec(parts_.region, parts_.region.own_process().process); }
+void FileCache::note_exec() {
+  cache::note_exec(parts_.region, parts_.region.own_process().process);
+}
 
 void FileCache::detach() {
   PartialFill::give_up_all();

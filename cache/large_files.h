@@ -1,7 +1,8 @@
-// The side door of FileCache to files that are served in blocks (fill/large_file.h). Thread safety: all of it; async-signal-safe.
+// The side door of FileCache to files that are served in blocks (fill/large_file.h). Thread safety:
+// all of it; async-signal-safe.
 #pragma once
 
-#include "cache/fill/large_file.h"
+#include "cache/fill/large/large_file.h"
 
 namespace cube::cache {
 
@@ -13,23 +14,34 @@ class LargeFiles {
   bool are_served() const { return parts_.rules.block != 0 && parts_.serves_in_parts; }
   // Large files may have places left in their segments where no segment is free.
   bool may_have_room() const {
-    return are_served() && parts_.region.header().has_chunks.load(std::memory_order_relaxed) != 0 && LargeFile::may_have_room();
+    return are_served() && parts_.region.header().has_chunks.load(std::memory_order_relaxed) != 0 &&
+           LargeFile::may_have_room();
   }
   // A file that a program has just opened by `key`. Null: it is left to the kernel.
   LargeFile* begin(std::string_view key, int fd) { return LargeFile::begin(parts_, key, fd); }
-  long read(LargeFile& file, int fd, LargeFile::Numbers numbers, std::byte* to, std::size_t n, std::uint64_t at) {
-    return file.read(parts_, fd, numbers, to, n, at);
+  long read(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, std::byte* to, std::size_t n,
+            std::uint64_t at) {
+    return file.read(parts_, fd, fd_epoch, to, n, at);
   }
-  LargeFile::Range ahead(LargeFile& file, std::uint64_t at, std::size_t n) { return file.ahead(parts_, at, n); }
-  LargeFile::Range wanted(const LargeFile& file, const LargeFile::Range& range) { return file.wanted(parts_, range); }
-  bool fetch_ahead(LargeFile& file, int fd, LargeFile::Numbers numbers, const LargeFile::Range& range) {
-    return file.fetch_ahead(parts_, fd, numbers, range);
+  LargeFile::Range ahead(LargeFile& file, std::uint64_t at, std::size_t n) {
+    return file.ahead(parts_, at, n);
   }
-  LargeFile::Stretch bring_ahead(LargeFile& file, int fd, LargeFile::Range& range, const std::atomic<bool>& is_stopping) {
+  LargeFile::Range wanted(const LargeFile& file, const LargeFile::Range& range) {
+    return file.wanted(parts_, range);
+  }
+  bool fetch_ahead(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
+                   const LargeFile::Range& range) {
+    return file.fetch_ahead(parts_, fd, fd_epoch, range);
+  }
+  LargeFile::Stretch bring_ahead(LargeFile& file, int fd, LargeFile::Range& range,
+                                 const std::atomic<bool>& is_stopping) {
     return file.bring_ahead(parts_, fd, range, is_stopping);
   }
-  std::uint64_t present_bytes(const LargeFile& file, const LargeFile::Range& range) { return file.present_bytes(parts_, range); }
-  std::uint64_t present_bytes(std::string_view path, const FileStat& stat, const LargeFile::Range& range) {
+  std::uint64_t present_bytes(const LargeFile& file, const LargeFile::Range& range) {
+    return file.present_bytes(parts_, range);
+  }
+  std::uint64_t present_bytes(std::string_view path, const FileStat& stat,
+                              const LargeFile::Range& range) {
     return LargeFile::present_bytes(parts_, path, stat, range);
   }
   void forget(std::string_view path, const FileStat& stat, const LargeFile::Range& range) {
@@ -38,21 +50,29 @@ class LargeFiles {
   void look_after_lock(LargeFile& file, int fd) { file.look_after_lock(parts_, fd); }
   // For mappings; see LargeFile.
   bool may_be_shown(LargeFile& file, int fd) { return file.may_be_shown(parts_, fd); }
-  std::size_t pieces(const LargeFile& file, LargeFile::Range& range, std::span<LargeFile::Piece> into) {
+  std::size_t pieces(const LargeFile& file, LargeFile::Range& range,
+                     std::span<LargeFile::Piece> into) {
     return file.pieces(parts_, range, into);
   }
-  std::optional<std::uint64_t> keep_pages(LargeFile& file, const base::Mapping& mapping, std::uint64_t begin, int region_fd) {
+  std::optional<std::uint64_t> keep_pages(LargeFile& file, const base::Mapping& mapping,
+                                          std::uint64_t begin, int region_fd) {
     return file.keep_pages(parts_, mapping, begin, region_fd);
   }
-  void note_shown(const LargeFile& file, const LargeFile::Range& range) { file.note_shown(parts_, range); }
+  void note_shown(const LargeFile& file, const LargeFile::Range& range) {
+    file.note_shown(parts_, range);
+  }
   // The kernel shows a part of a mapping.
   void note_mapping() { parts_.stats().count(base::Counter::block_mappings); }
   // It was watched to its end.
   void note_watched() { parts_.stats().count(base::Counter::block_watched); }
   // It has read so many bytes for mappings.
-  void note_faulted(std::uint64_t bytes) { parts_.stats().count(base::Counter::block_faulted, bytes); }
+  void note_faulted(std::uint64_t bytes) {
+    parts_.stats().count(base::Counter::block_faulted, bytes);
+  }
   // The kernel has read so many bytes for the program.
-  void note_left_to_kernel(std::uint64_t bytes) { parts_.stats().count(base::Counter::block_kernel, bytes); }
+  void note_left_to_kernel(std::uint64_t bytes) {
+    parts_.stats().count(base::Counter::block_kernel, bytes);
+  }
   std::uint64_t block() const { return parts_.rules.block; }
 
  private:

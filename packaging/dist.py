@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Makes a release: for each architecture one library and one command that run with glibc 2.17 and later, as tar, wheel,
-deb and rpm; then checksums and a list of the components (SBOM). See doc/RELEASE.md."""
+"""Makes a release: for each architecture one library and one command that run with glibc 2.17 and
+later, as tar, wheel, deb and rpm; then checksums and a list of the components (SBOM). See
+doc/RELEASE.md."""
 
 import argparse
 import hashlib
@@ -30,18 +31,25 @@ def make_venv(where: Path) -> Path:
     if not installed.exists() or installed.read_text() != REQUIREMENTS.read_text():
         say("installing the tools of the release from PyPI")
         venv.create(where, with_pip=True, clear=True)
-        subprocess.run([where / "bin/pip", "install", "-q", "--disable-pip-version-check", "-r", REQUIREMENTS], check=True)
+        subprocess.run(
+            [where / "bin/pip", "install", "-q", "--disable-pip-version-check", "-r", REQUIREMENTS],
+            check=True)
         installed.write_text(REQUIREMENTS.read_text())
     return where / "bin"
 
 
 def make_tools(where: Path, python: Path, target: Target, out: Path) -> None:
-    """The compiler of one target under the names that build systems look for, and a way to run what it makes: the command
-    of this machine's architecture says the same of itself as that of another."""
+    """The compiler of one target under the names that build systems look for, and a way to run what
+    it makes: the command of this machine's architecture says the same of itself as that of
+    another."""
     where.mkdir(parents=True, exist_ok=True)
-    tools = {"cc": f"cc -target {target.zig}", "c++": f"c++ -target {target.zig}", "ar": "ar", "ranlib": "ranlib"}
+    tools = {
+        "cc": f"cc -target {target.zig}", "c++": f"c++ -target {target.zig}", "ar": "ar",
+        "ranlib": "ranlib"
+    }
     scripts = {name: f'exec "{python}" -m ziglang {words} "$@"' for name, words in tools.items()}
-    scripts["run"] = 'exec "$@"' if target.cpu == OWN_CPU else f'shift\nexec "{build_folder(out, OWN_CPU)}/cubeshim" "$@"'
+    scripts[
+        "run"] = 'exec "$@"' if target.cpu == OWN_CPU else f'shift\nexec "{build_folder(out, OWN_CPU)}/cubeshim" "$@"'
     for name, script in scripts.items():
         (where / name).write_text(f"#!/bin/sh\n{script}\n")
         (where / name).chmod(0o755)
@@ -53,10 +61,14 @@ def build_folder(out: Path, cpu: str) -> Path:
 
 def build(work: Path, tools: Path, deps: Path, target: Target, jobs: int) -> Path:
     where = build_folder(work, target.cpu)
-    subprocess.run(["cmake", "-S", ROOT, "-B", where, "-G", "Ninja", "-Wno-dev", f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/toolchain.cmake'}",
-                    f"-DCUBESHIM_DIST_TOOLS={tools}", f"-DCUBESHIM_DIST_SYSROOT={deps}", f"-DCUBESHIM_DIST_CPU={target.cpu}",
-                    "-DCUBESHIM_NCURSES=OFF", "-DCUBESHIM_TESTS=OFF", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=OFF", "-DCMAKE_INSTALL_PREFIX=/usr", "-DCMAKE_INSTALL_LIBDIR=lib"],
-                   check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([
+        "cmake", "-S", ROOT, "-B", where, "-G", "Ninja", "-Wno-dev",
+        f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/toolchain.cmake'}",
+        f"-DCUBESHIM_DIST_TOOLS={tools}", f"-DCUBESHIM_DIST_SYSROOT={deps}",
+        f"-DCUBESHIM_DIST_CPU={target.cpu}", "-DCUBESHIM_NCURSES=OFF", "-DCUBESHIM_TESTS=OFF",
+        "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=OFF", "-DCMAKE_INSTALL_PREFIX=/usr",
+        "-DCMAKE_INSTALL_LIBDIR=lib"
+    ], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", where, "-j", str(jobs), "--target", "product"], check=True)
     return where
 
@@ -64,31 +76,42 @@ def build(work: Path, tools: Path, deps: Path, target: Target, jobs: int) -> Pat
 def make_tar(stage: Path, out: Path, name: str, epoch: str) -> Path:
     """The same tree gives the same bytes."""
     made = out / f"{name}.tar.gz"
-    subprocess.run(["tar", "-C", stage.parent, "--sort=name", "--owner=0", "--group=0", "--numeric-owner", f"--mtime=@{epoch}",
-                    "-I", "gzip -9n", "-cf", made, stage.name], check=True)
+    subprocess.run([
+        "tar", "-C", stage.parent, "--sort=name", "--owner=0", "--group=0", "--numeric-owner",
+        f"--mtime=@{epoch}", "-I", "gzip -9n", "-cf", made, stage.name
+    ], check=True)
     return made
 
 
 def make_packages(built: Path, work: Path, release: Path, target: Target) -> None:
-    """The loader looks for a library that is named without its folder in the one of the system's kind."""
+    """The loader looks for a library that is named without its folder in the one of the system's
+    kind."""
     for kind, folder in (("DEB", f"lib/{target.cpu}-linux-gnu"), ("RPM", "lib64")):
-        subprocess.run(["cmake", "-B", built, f"-DCMAKE_INSTALL_LIBDIR={folder}", "-Wno-dev"], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run(["cmake", "--build", built, "--target", "product"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "-B", built, f"-DCMAKE_INSTALL_LIBDIR={folder}", "-Wno-dev"],
+                       check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--build", built, "--target", "product"], check=True,
+                       stdout=subprocess.DEVNULL)
         subprocess.run(["rm", "-rf", work], check=True)
-        subprocess.run(["cpack", "-G", kind, "-B", work, "-D", f"CPACK_DEBIAN_PACKAGE_ARCHITECTURE={target.deb}",
-                        "-D", f"CPACK_RPM_PACKAGE_ARCHITECTURE={target.cpu}"], check=True, cwd=built, stdout=subprocess.DEVNULL)
+        subprocess.run([
+            "cpack", "-G", kind, "-B", work, "-D",
+            f"CPACK_DEBIAN_PACKAGE_ARCHITECTURE={target.deb}", "-D",
+            f"CPACK_RPM_PACKAGE_ARCHITECTURE={target.cpu}"
+        ], check=True, cwd=built, stdout=subprocess.DEVNULL)
         for made in work.glob(f"*.{kind.lower()}"):
             made.rename(release / made.name)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "build-dist", help="where to build; the release is in its folder `release`")
+    parser.add_argument("--out", type=Path, default=ROOT / "build-dist",
+                        help="where to build; the release is in its folder `release`")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--target", choices=TARGETS, action="append", help="one architecture only (may be given again)")
+    parser.add_argument("--target", choices=TARGETS, action="append",
+                        help="one architecture only (may be given again)")
     options = parser.parse_args()
     out = options.out.resolve()
-    epoch = subprocess.run(["git", "-c", "safe.directory=*", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    epoch = subprocess.run(["git", "-c", "safe.directory=*", "log", "-1", "--format=%ct"], cwd=ROOT,
+                           capture_output=True, text=True).stdout.strip()
     os.environ["SOURCE_DATE_EPOCH"] = epoch or "0"
 
     release = out / "release"
@@ -98,8 +121,10 @@ def main() -> int:
             old.unlink()
     programs = make_venv(out / "venv")
     wanted = options.target or list(TARGETS)
-    # This machine's own first, also where it is not wanted: its command writes the man page and the completions of all.
-    for target in sorted((TARGETS[cpu] for cpu in {OWN_CPU, *wanted}), key=lambda target: target.cpu != OWN_CPU):
+    # This machine's own first, also where it is not wanted: its command writes the man page and the
+    # completions of all.
+    for target in sorted((TARGETS[cpu] for cpu in {OWN_CPU, *wanted}),
+                         key=lambda target: target.cpu != OWN_CPU):
         say(f"{target.cpu}: library and command for glibc {GLIBC} and later")
         tools, deps = out / f"tools-{target.cpu}", out / f"sysroot-{target.cpu}"
         make_tools(tools, programs / "python", target, out)
@@ -110,7 +135,8 @@ def main() -> int:
         name = f"cubeshim-{version()}-linux-{target.cpu}"
         stage = out / "stage" / name
         subprocess.run(["rm", "-rf", stage], check=True)
-        subprocess.run(["cmake", "--install", built, "--prefix", stage], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--install", built, "--prefix", stage], check=True,
+                       stdout=subprocess.DEVNULL)
         symbols.check(stage / "lib/libcubeshim.so", GLIBC)
         symbols.check(stage / "bin/cubeshim", GLIBC)
         make_tar(stage, release, name, os.environ["SOURCE_DATE_EPOCH"])
@@ -118,7 +144,8 @@ def main() -> int:
         make_packages(built, out / f"cpack-{target.cpu}", release, target)
     sbom.write(release / f"cubeshim-{version()}.cdx.json", programs)
     made = sorted(path for path in release.iterdir() if path.is_file())
-    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
+    sums = "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
     (release / "SHA256SUMS").write_text(sums)
     for path in made:
         print(f"{path.stat().st_size:>10} {path.name}")

@@ -2,8 +2,8 @@
 
     docs.py --out DIR
 
-DIR/site is the website, DIR/venv holds mkdocs-material from PyPI. Exit status: 0; 1 if a link leads nowhere.
-"""
+DIR/site is the website, DIR/venv holds mkdocs-material from PyPI. Exit status: 0; 1 if a link leads
+nowhere. """
 
 import argparse
 import os
@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# The pages and all that they link to. The folders keep their names, so links are right here and there.
+# The pages and all that they link to. The folders keep their names, so links are right here and
+# there.
 CONTENT = ("README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "doc", "packaging/examples")
 
 
@@ -36,14 +37,16 @@ def make(out: Path) -> int:
     shutil.copy2(ROOT / "packaging/mkdocs.yml", out / "mkdocs.yml")
     # Says nothing of the future of mkdocs.
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run([mkdocs, "build", "--strict", "--quiet", "--config-file", out / "mkdocs.yml"],
-                           env=environment, check=False)
+    built = subprocess.run(
+        [mkdocs, "build", "--strict", "--quiet", "--config-file", out / "mkdocs.yml"],
+        env=environment, check=False)
     if built.returncode == 0:
         print(f"{out}/site/index.html")
     return int(built.returncode != 0)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     sys.exit(make(parser.parse_args().out.resolve()))

@@ -10,8 +10,11 @@ from pathlib import Path
 from sysroot import HEADER_PACKAGES, SOURCE_PACKAGES, package_version
 from targets import version
 
-LICENCES = {"libfmt-dev": "MIT", "libxxhash-dev": "BSD-2-Clause", "libexpected-dev": "CC0-1.0", "nlohmann-json3-dev": "MIT",
-            "libcli11-dev": "BSD-3-Clause", "liburing-dev": "MIT", "prometheus-cpp-dev": "MIT", "libcivetweb-dev": "MIT"}
+LICENCES = {
+    "libfmt-dev": "MIT", "libxxhash-dev": "BSD-2-Clause", "libexpected-dev": "CC0-1.0",
+    "nlohmann-json3-dev": "MIT", "libcli11-dev": "BSD-3-Clause", "liburing-dev": "MIT",
+    "prometheus-cpp-dev": "MIT", "libcivetweb-dev": "MIT"
+}
 # The compiler brings libc++, libc++abi, libunwind and compiler-rt.
 ZIG_LICENCE = "Apache-2.0 WITH LLVM-exception"
 
@@ -27,14 +30,18 @@ def document() -> str:
     from cyclonedx.validation.json import JsonStrictValidator
     from packageurl import PackageURL
 
-    def component(name: str, number: str, licence: str, kind: str, namespace: str | None = None) -> Component:
+    def component(name: str, number: str, licence: str, kind: str,
+                  namespace: str | None = None) -> Component:
         purl = PackageURL(kind, namespace, name, number)
-        return Component(type=ComponentType.LIBRARY, name=name, version=number, purl=purl, bom_ref=str(purl),
-                         licenses=[LicenseFactory().make_from_string(licence)])
+        return Component(type=ComponentType.LIBRARY, name=name, version=number, purl=purl,
+                         bom_ref=str(purl), licenses=[LicenseFactory().make_from_string(licence)])
 
     bom = Bom()
     bom.metadata.component = component("cubeshim", version(), "Apache-2.0", "generic")
-    parts = [component(package, package_version(package), LICENCES[package], "deb", "debian") for package in [*HEADER_PACKAGES, *SOURCE_PACKAGES.values()]]
+    parts = [
+        component(package, package_version(package), LICENCES[package], "deb", "debian")
+        for package in [*HEADER_PACKAGES, *SOURCE_PACKAGES.values()]
+    ]
     parts.append(component("ziglang", installed("ziglang"), ZIG_LICENCE, "pypi"))
     for part in parts:
         bom.components.add(part)
@@ -42,7 +49,8 @@ def document() -> str:
     # The same components and the same commit give the same bytes.
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     bom.metadata.timestamp = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc)
-    bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, " ".join([str(epoch), *sorted(str(part.purl) for part in parts)]))
+    bom.serial_number = uuid.uuid5(
+        uuid.NAMESPACE_URL, " ".join([str(epoch), *sorted(str(part.purl) for part in parts)]))
     text = JsonV1Dot5(bom).output_as_string(indent=2)
     if (error := JsonStrictValidator(SchemaVersion.V1_5).validate_str(text)) is not None:
         raise SystemExit(f"sbom: {error}")
@@ -50,7 +58,8 @@ def document() -> str:
 
 
 def write(to: Path, programs: Path) -> None:
-    text = subprocess.run([programs / "python", __file__], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run([programs / "python", __file__], check=True, capture_output=True,
+                          text=True).stdout
     to.write_text(text)
 
 

@@ -1,4 +1,5 @@
-"""Looks at every symbol that a library or a program imports: none may be younger than the oldest libc it is to run with."""
+"""Looks at every symbol that a library or a program imports: none may be younger than the oldest
+libc it is to run with."""
 
 import re
 import subprocess
@@ -6,9 +7,12 @@ import sys
 from pathlib import Path
 
 # Symbols without a version are somebody else's, or may be missing (weak).
-IMPORT = re.compile(r"\s(?P<bind>GLOBAL|WEAK)\s+\w+\s+UND\s+(?P<name>[^@\s]+)(?:@+(?P<version>\S+))?")
-LIBRARIES = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6", "libutil.so.1", "libgcc_s.so.1",
-             "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+IMPORT = re.compile(
+    r"\s(?P<bind>GLOBAL|WEAK)\s+\w+\s+UND\s+(?P<name>[^@\s]+)(?:@+(?P<version>\S+))?")
+LIBRARIES = {
+    "libc.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6", "libutil.so.1",
+    "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"
+}
 
 
 def number(version: str) -> tuple[int, ...]:
@@ -22,14 +26,17 @@ def too_young(symbol_table: str, oldest: str) -> list[str]:
         version = match["version"] or ""
         if version == "" and match["bind"] == "GLOBAL":
             found.append(f"{match['name']} (no version: nobody may have it)")
-        elif version.startswith("GLIBC_") and (version == "GLIBC_PRIVATE" or number(version[6:]) > number(oldest)):
+        elif version.startswith("GLIBC_") and (version == "GLIBC_PRIVATE"
+                                               or number(version[6:]) > number(oldest)):
             found.append(f"{match['name']} ({version})")
     return found
 
 
 def check(binary: Path, oldest: str) -> None:
     def read(*words: str) -> str:
-        return subprocess.run(["readelf", "-W", *words, binary], check=True, capture_output=True, text=True).stdout
+        return subprocess.run(["readelf", "-W", *words, binary], check=True, capture_output=True,
+                              text=True).stdout
+
     table = read("--dyn-syms")
     if not IMPORT.search(table):
         raise SystemExit(f"{binary.name}: imports nothing, so nothing was looked at")
@@ -37,16 +44,21 @@ def check(binary: Path, oldest: str) -> None:
         raise SystemExit(f"{binary.name}: does not run with glibc {oldest}: {', '.join(found)}")
     needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", read("-d")))
     if foreign := needed - LIBRARIES:
-        raise SystemExit(f"{binary.name}: needs {', '.join(sorted(foreign))}, which a machine may not have")
+        raise SystemExit(
+            f"{binary.name}: needs {', '.join(sorted(foreign))}, which a machine may not have")
 
 
 def self_check() -> None:
     """The rule must be able to fail."""
     row = "     7: 0000000000000000     0 FUNC    {} DEFAULT  UND {} (2)\n"
-    assert too_young(row.format("GLOBAL", "read@GLIBC_2.2.5") + row.format("WEAK  ", "strerrordesc_np"), "2.17") == []
+    assert too_young(
+        row.format("GLOBAL", "read@GLIBC_2.2.5") + row.format("WEAK  ", "strerrordesc_np"),
+        "2.17") == []
     assert too_young(row.format("GLOBAL", "statx@GLIBC_2.28"), "2.17") == ["statx (GLIBC_2.28)"]
-    assert too_young(row.format("GLOBAL", "arc4random"), "2.17") == ["arc4random (no version: nobody may have it)"]
-    assert too_young(row.format("GLOBAL", "_dl_x@GLIBC_PRIVATE"), "2.17") == ["_dl_x (GLIBC_PRIVATE)"]
+    assert too_young(row.format("GLOBAL", "arc4random"),
+                     "2.17") == ["arc4random (no version: nobody may have it)"]
+    assert too_young(row.format("GLOBAL", "_dl_x@GLIBC_PRIVATE"),
+                     "2.17") == ["_dl_x (GLIBC_PRIVATE)"]
 
 
 self_check()

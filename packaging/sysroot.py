@@ -1,4 +1,5 @@
-"""The dependencies of one target: headers of Debian's packages, and liburing, prometheus-cpp and civetweb, built from Debian's source packages.
+"""The dependencies of one target: headers of Debian's packages, and liburing, prometheus-cpp and
+civetweb, built from Debian's source packages.
 
 Nothing of the machine's own libc gets in: zig brings the headers of the oldest glibc.
 """
@@ -8,31 +9,54 @@ import subprocess
 from pathlib import Path
 
 # Only their headers are used, so that one architecture's package serves all.
-HEADER_PACKAGES = ["libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev"]
+HEADER_PACKAGES = [
+    "libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev"
+]
 # Source packages, and the package that has the headers of each.
-SOURCE_PACKAGES = {"liburing": "liburing-dev", "prometheus-cpp": "prometheus-cpp-dev", "civetweb": "libcivetweb-dev"}
+SOURCE_PACKAGES = {
+    "liburing": "liburing-dev", "prometheus-cpp": "prometheus-cpp-dev",
+    "civetweb": "libcivetweb-dev"
+}
 # The sources of the server of `cubeshim exporter`. It serves no files and runs no programs.
-SERVER_SOURCES = {"civetweb": ["src/civetweb.c", "src/CivetServer.cpp"],
-                  "prometheus-cpp": ["core/src/*.cc", "core/src/detail/*.cc", "pull/src/*.cc"]}
-SERVER_FLAGS = ["-O2", "-fPIC", "-DNDEBUG", "-DUSE_IPV6", "-DNO_SSL", "-DNO_CGI", "-DNO_FILES",
-                # civetweb tells of it; two runs are to give the same bytes.
-                "-Wno-builtin-macro-redefined", '-D__DATE__="none"']
+SERVER_SOURCES = {
+    "civetweb": ["src/civetweb.c", "src/CivetServer.cpp"],
+    "prometheus-cpp": ["core/src/*.cc", "core/src/detail/*.cc", "pull/src/*.cc"]
+}
+SERVER_FLAGS = [
+    "-O2",
+    "-fPIC",
+    "-DNDEBUG",
+    "-DUSE_IPV6",
+    "-DNO_SSL",
+    "-DNO_CGI",
+    "-DNO_FILES",
+    # civetweb tells of it; two runs are to give the same bytes.
+    "-Wno-builtin-macro-redefined",
+    '-D__DATE__="none"'
+]
 # The unwinder's part of libgcc_s.so.1 is the same for all architectures.
 UNWINDER = {
-    "GCC_3.0": [f"_Unwind_{name}" for name in ("DeleteException", "ForcedUnwind", "GetDataRelBase", "GetGR", "GetIP", "GetLanguageSpecificData",
-                                                "GetRegionStart", "GetTextRelBase", "RaiseException", "Resume", "SetGR", "SetIP")],
-    "GCC_3.3": [f"_Unwind_{name}" for name in ("Backtrace", "FindEnclosingFunction", "GetCFA", "Resume_or_Rethrow")],
-    "GCC_4.2.0": ["_Unwind_GetIPInfo"],
+    "GCC_3.0": [
+        f"_Unwind_{name}" for name in ("DeleteException", "ForcedUnwind", "GetDataRelBase", "GetGR",
+                                       "GetIP", "GetLanguageSpecificData", "GetRegionStart",
+                                       "GetTextRelBase", "RaiseException", "Resume", "SetGR",
+                                       "SetIP")
+    ], "GCC_3.3": [
+        f"_Unwind_{name}" for name in ("Backtrace", "FindEnclosingFunction", "GetCFA",
+                                       "Resume_or_Rethrow")
+    ], "GCC_4.2.0": ["_Unwind_GetIPInfo"],
 }
 
 
 def package_version(name: str) -> str:
-    return subprocess.run(["dpkg-query", "-W", "-f", "${Version}", name], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(["dpkg-query", "-W", "-f", "${Version}", name], check=True,
+                          capture_output=True, text=True).stdout
 
 
 def copy_packages(to: Path) -> None:
     for package in (*HEADER_PACKAGES, "prometheus-cpp-dev", "libcivetweb-dev"):
-        listed = subprocess.run(["dpkg", "-L", package], check=True, capture_output=True, text=True).stdout
+        listed = subprocess.run(["dpkg", "-L", package], check=True, capture_output=True,
+                                text=True).stdout
         for name in map(Path, listed.splitlines()):
             if name.is_dir() or not str(name).startswith(("/usr/include/", "/usr/share/cmake/")):
                 continue
@@ -42,25 +66,36 @@ def copy_packages(to: Path) -> None:
 
 
 def unpack_source(work: Path, package: str) -> Path:
-    """The source of the very version whose headers the ordinary build uses, by apt, which checks its signature."""
+    """The source of the very version whose headers the ordinary build uses, by apt, which checks
+    its signature."""
     done = work / package
     if done.exists():
         return done
     lists = work / "lists"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
     sources = work / "sources.list"
-    # The repositories that this machine has its packages from, but for updates: two that name one file confuse apt.
-    known = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages"],
-                           check=True, capture_output=True, text=True).stdout
-    sources.write_text("".join(f"deb-src {line}\n" for line in sorted(set(known.splitlines())) if "-" not in line.split()[1]))
-    apt = ["apt-get", "-qq", "-o", f"Dir::Etc::SourceList={sources}", "-o", "Dir::Etc::SourceParts=-", "-o", f"Dir::State::lists={lists}"]
+    # The repositories that this machine has its packages from, but for updates: two that name one
+    # file confuse apt.
+    known = subprocess.run([
+        "apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)",
+        "Created-By: Packages"
+    ], check=True, capture_output=True, text=True).stdout
+    sources.write_text("".join(f"deb-src {line}\n" for line in sorted(set(known.splitlines()))
+                               if "-" not in line.split()[1]))
+    apt = [
+        "apt-get", "-qq", "-o", f"Dir::Etc::SourceList={sources}", "-o", "Dir::Etc::SourceParts=-",
+        "-o", f"Dir::State::lists={lists}"
+    ]
     subprocess.run([*apt, "update"], check=True)
     version = package_version(SOURCE_PACKAGES[package])
     source = work / f"{package}.unpacked"
     shutil.rmtree(source, ignore_errors=True)
-    subprocess.run([*apt, "-o", "APT::Sandbox::User=root", "source", "--download-only", f"{package}={version}"], check=True, cwd=work)
+    subprocess.run([
+        *apt, "-o", "APT::Sandbox::User=root", "source", "--download-only", f"{package}={version}"
+    ], check=True, cwd=work)
     description = next(work.glob(f"{package}_*.dsc"))
-    subprocess.run(["dpkg-source", "-x", description, source], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["dpkg-source", "-x", description, source], check=True,
+                   stdout=subprocess.DEVNULL)
     source.rename(done)
     return done
 
@@ -70,9 +105,14 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(source, work)
     quiet = {"check": True, "cwd": work, "stdout": subprocess.DEVNULL}
-    subprocess.run(["./configure", f"--cc={tools / 'cc'}", f"--cxx={tools / 'c++'}", f"--prefix={to / 'usr'}"], **quiet)
+    subprocess.run(
+        ["./configure", f"--cc={tools / 'cc'}", f"--cxx={tools / 'c++'}", f"--prefix={to / 'usr'}"],
+        **quiet)
     # Not the whole of it: that has man pages, tests and examples.
-    subprocess.run(["make", "-C", "src", f"AR={tools / 'ar'}", f"RANLIB={tools / 'ranlib'}", "ENABLE_SHARED=0", "install"], **quiet)
+    subprocess.run([
+        "make", "-C", "src", f"AR={tools / 'ar'}", f"RANLIB={tools / 'ranlib'}", "ENABLE_SHARED=0",
+        "install"
+    ], **quiet)
     subprocess.run(["make", "liburing.pc"], **quiet)
     pkgconfig = to / "usr/lib/pkgconfig"
     pkgconfig.mkdir(parents=True, exist_ok=True)
@@ -80,19 +120,25 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
 
 
 def build_server(sources: dict[str, Path], tools: Path, to: Path) -> None:
-    """One archive of prometheus-cpp and civetweb. Their own builds would run what they make, which is for another machine."""
+    """One archive of prometheus-cpp and civetweb. Their own builds would run what they make, which
+    is for another machine."""
     work = to / "server-build"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     objects = []
     for package, patterns in SERVER_SOURCES.items():
         root = sources[package]
-        folders = [f"-I{folder}" for name in ("include", "core/include", "pull/include", "pull/src") if (folder := root / name).is_dir()]
+        folders = [
+            f"-I{folder}" for name in ("include", "core/include", "pull/include", "pull/src")
+            if (folder := root / name).is_dir()
+        ]
         for source in [source for pattern in patterns for source in sorted(root.glob(pattern))]:
             compiler = [tools / "cc"] if source.suffix == ".c" else [tools / "c++", "-std=c++17"]
             objects.append(work / f"{package}-{source.stem}.o")
-            subprocess.run([*compiler, *SERVER_FLAGS, f"-ffile-prefix-map={root}={package}", *folders, f"-I{to / 'usr/include'}", "-c", source,
-                            "-o", objects[-1]], check=True)
+            subprocess.run([
+                *compiler, *SERVER_FLAGS, f"-ffile-prefix-map={root}={package}", *folders,
+                f"-I{to / 'usr/include'}", "-c", source, "-o", objects[-1]
+            ], check=True)
     library = to / "usr/lib/libprometheus-cpp-pull.a"
     library.unlink(missing_ok=True)
     subprocess.run([tools / "ar", "rcs", library, *objects], check=True)
@@ -106,10 +152,14 @@ def make_libgcc(to: Path, tools: Path) -> None:
     work = to / "usr/lib"
     source, versions = work / "libgcc_s.c", work / "libgcc_s.map"
     work.mkdir(parents=True, exist_ok=True)
-    source.write_text("".join(f"void {name}(void) {{}}\n" for names in UNWINDER.values() for name in names))
-    versions.write_text("".join(f"{version} {{ {'; '.join(names)}; }};\n" for version, names in UNWINDER.items()))
-    subprocess.run([tools / "cc", "-shared", "-nostdlib", "-fno-sanitize=all", source, "-o", work / "libgcc_s.so.1", "-Wl,-soname,libgcc_s.so.1",
-                    f"-Wl,--version-script={versions}"], check=True)
+    source.write_text("".join(
+        f"void {name}(void) {{}}\n" for names in UNWINDER.values() for name in names))
+    versions.write_text("".join(
+        f"{version} {{ {'; '.join(names)}; }};\n" for version, names in UNWINDER.items()))
+    subprocess.run([
+        tools / "cc", "-shared", "-nostdlib", "-fno-sanitize=all", source, "-o",
+        work / "libgcc_s.so.1", "-Wl,-soname,libgcc_s.so.1", f"-Wl,--version-script={versions}"
+    ], check=True)
 
 
 def make(to: Path, tools: Path, work: Path) -> None:

@@ -1,4 +1,5 @@
-"""The targets of a release: the architectures, the oldest glibc, and the names that each kind of package has for them."""
+"""The targets of a release: the architectures, the oldest glibc, and the names that each kind of
+package has for them."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ TARGETS = {target.cpu: target for target in (Target("x86_64", "amd64"), Target("
 
 def version() -> str:
     """It stands in one place."""
-    found = re.search(r"^project\(cubeshim VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)
+    found = re.search(r"^project\(cubeshim VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(),
+                      re.M)
     if found is None:
         raise SystemExit("dist: CMakeLists.txt names no version")
     return found[1]

@@ -1,4 +1,5 @@
-"""Makes the wheel: the Python package, and beside it, in `prefix`, all that `make install` installs."""
+"""Makes the wheel: the Python package, and beside it, in `prefix`, all that `make install`
+installs."""
 
 import re
 import shutil
@@ -37,21 +38,27 @@ def without_links_into_the_tree(readme: str) -> str:
 def make(stage: Path, work: Path, out: Path, target: Target, programs: Path) -> Path:
     shutil.rmtree(work, ignore_errors=True)
     package = work / "cubeshim"
-    shutil.copytree(ROOT / "prefetch/python/cubeshim", package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "prefetch/python/cubeshim", package,
+                    ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(stage, package / "prefix")
     information = work / f"cubeshim-{version()}.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(metadata())
     # A name for each tag that an installer may look for; `wheel pack` orders them.
     tags = "".join(f"Tag: py3-none-{platform}\n" for platform in target.wheel.split("."))
-    (information / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: cubeshim {version()}\nRoot-Is-Purelib: false\n{tags}")
-    (information / "entry_points.txt").write_text("[console_scripts]\ncubeshim = cubeshim.__main__:main\n")
+    (information / "WHEEL").write_text(
+        f"Wheel-Version: 1.0\nGenerator: cubeshim {version()}\nRoot-Is-Purelib: false\n{tags}")
+    (information /
+     "entry_points.txt").write_text("[console_scripts]\ncubeshim = cubeshim.__main__:main\n")
     shutil.copy2(ROOT / "LICENSE", information)
     before = set(out.glob("*.whl"))
-    subprocess.run([programs / "wheel", "pack", work, "--dest-dir", out], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([programs / "wheel", "pack", work, "--dest-dir", out], check=True,
+                   stdout=subprocess.DEVNULL)
     made = (set(out.glob("*.whl")) - before).pop()
     subprocess.run([programs / "twine", "check", "--strict", made], check=True)
-    shown = subprocess.run([programs / "auditwheel", "show", made], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run([programs / "auditwheel", "show", made], check=True, capture_output=True,
+                           text=True).stdout
     if f"manylinux_2_17_{target.cpu}" not in shown:
-        raise SystemExit(f"{made.name}: auditwheel does not find it fit for manylinux_2_17: {shown}")
+        raise SystemExit(
+            f"{made.name}: auditwheel does not find it fit for manylinux_2_17: {shown}")
     return made

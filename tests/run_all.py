@@ -1,13 +1,13 @@
-"""`make test` and `make test-long`: builds, static checks and tests, one part after the other, and how long each took.
+"""`make test` and `make test-long`: builds, static checks and tests, one part after the other, and
+how long each took.
 
     run_all.py --build DIR [--jobs N] [--long]
 
-DIR is the tree of g++; those of the sanitizers lie beside it (DIR-asan, DIR-tsan), and with --long one of clang without
-optimisation and without unity builds (DIR-clang), and one of a copy of the sources with deliberate faults (DIR-mutants). A part
-that fails does not keep the other parts from running, but for a build that its tests need. doc/CONTRIBUTING.md says what runs
-where.
-The last line is "N passed, N failed, N skipped". Exit status: 0, or 1 where a part failed.
-"""
+DIR is the tree of g++; those of the sanitizers lie beside it (DIR-asan, DIR-tsan), and with --long
+one of clang without optimisation and without unity builds (DIR-clang), and one of a copy of the
+sources with deliberate faults (DIR-mutants). A part that fails does not keep the other parts from
+running, but for a build that its tests need. doc/CONTRIBUTING.md says what runs where. The last
+line is "N passed, N failed, N skipped". Exit status: 0, or 1 where a part failed. """
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Run:
     def part(self, name: str, *commands: list[str]) -> bool:
         print(f"== {name}", flush=True)
         begin = time.monotonic()
-        passed = all(subprocess.run(command, cwd=ROOT, env=self.environment).returncode == 0 for command in commands)
+        passed = all(
+            subprocess.run(command, cwd=ROOT, env=self.environment).returncode == 0
+            for command in commands)
         self.parts.append((name, time.monotonic() - begin, passed))
         return passed
 
@@ -44,17 +46,28 @@ class Run:
         return self.options.build + suffix
 
     def build(self, name: str, suffix: str, *flags: str) -> bool:
-        settings = ["-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=ON", "-DCUBESHIM_LAGFS=ON", "-DCUBESHIM_WERROR=ON",
-                    f"-DCUBESHIM_TEST_LONG={'ON' if self.options.long else 'OFF'}", *flags]
-        return self.part(f"build: {name}", ["cmake", "-S", ".", "-B", self.tree(suffix), "-G", "Ninja", *settings],
-                         ["cmake", "--build", self.tree(suffix), "-j", str(self.options.jobs)])
+        settings = [
+            "-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=ON", "-DCUBESHIM_LAGFS=ON",
+            "-DCUBESHIM_WERROR=ON", f"-DCUBESHIM_TEST_LONG={'ON' if self.options.long else 'OFF'}",
+            *flags
+        ]
+        return self.part(f"build: {name}",
+                         ["cmake", "-S", ".", "-B",
+                          self.tree(suffix), "-G", "Ninja", *settings],
+                         ["cmake", "--build",
+                          self.tree(suffix), "-j",
+                          str(self.options.jobs)])
 
     def tests(self, name: str, suffix: str, jobs: int) -> None:
         report = ROOT / self.tree(suffix) / "tests.xml"
         report.unlink(missing_ok=True)
         which = [] if self.options.long else ["-LE", "^long$"]
-        self.part(f"tests: {name}", ["ctest", "--test-dir", self.tree(suffix), "--output-on-failure", "--no-tests=error",
-                                     "-j", str(jobs), "--output-junit", str(report), *which])
+        self.part(f"tests: {name}", [
+            "ctest", "--test-dir",
+            self.tree(suffix), "--output-on-failure", "--no-tests=error", "-j",
+            str(jobs), "--output-junit",
+            str(report), *which
+        ])
         for case in xml.parse(report).getroot().iter("testcase") if report.exists() else []:
             label, status = f"{case.get('name')} ({name})", case.get("status", "fail")
             self.cases.append((float(case.get("time", 0)), label, status))
@@ -66,24 +79,31 @@ class Run:
         print("\nHow long each part took:")
         for name, seconds, passed in self.parts:
             print(f"{seconds:7.0f} s  {name}{'' if passed else '  FAILED'}")
-        print(f"{sum(seconds for _, seconds, _ in self.parts):7.0f} s  in all\n\nThe slowest ten tests:")
+        print(
+            f"{sum(seconds for _, seconds, _ in self.parts):7.0f} s  in all\n\nThe slowest ten tests:"
+        )
         for seconds, name, _ in sorted(self.cases, reverse=True)[:10]:
             print(f"{seconds:7.1f} s  {name}")
         statuses = [status for _, _, status in self.cases]
         skipped = sum(status in NOT_RUN for status in statuses)
         passed = statuses.count("run")
         # A build or a check that fails is a failure, too, if no test has told of it.
-        failed = len(statuses) - passed - skipped + sum(not name.startswith("tests:") for name in failed_parts)
+        failed = len(statuses) - passed - skipped + sum(
+            not name.startswith("tests:") for name in failed_parts)
         for label, output in self.said.items():
-            print(f"\n{label} failed; its last lines:", *output.splitlines()[-LINES_OF_A_FAILURE:], sep="\n    ")
+            print(f"\n{label} failed; its last lines:",
+                  *output.splitlines()[-LINES_OF_A_FAILURE:], sep="\n    ")
         if failed_parts:
             print(f"\nfailed: {', '.join(failed_parts)}")
-        print(f"\n{passed} passed, {max(failed, int(bool(failed_parts)))} failed, {skipped} skipped", flush=True)
+        print(
+            f"\n{passed} passed, {max(failed, int(bool(failed_parts)))} failed, {skipped} skipped",
+            flush=True)
         return int(bool(failed_parts))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--long", action="store_true")
@@ -91,20 +111,28 @@ def main() -> int:
     built = run.build("g++, all", "")
     run.part("check: format", ["make", "--no-print-directory", "check-format"])
     if built:
-        run.part("check: clang-tidy, clang's warnings",
-                 [sys.executable, "tests/lint.py", run.tree(""), "--jobs", str(run.options.jobs), *(["--deep"] if run.options.long else [])])
+        run.part("check: clang-tidy, clang's warnings", [
+            sys.executable, "tests/lint.py",
+            run.tree(""), "--jobs",
+            str(run.options.jobs), *(["--deep"] if run.options.long else [])
+        ])
     if run.options.long:
-        run.build("clang -O0, file by file", "-clang", *CLANG, "-DCUBESHIM_UNITY=OFF", "-DCMAKE_BUILD_TYPE=Debug",
-                  "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DCMAKE_C_FLAGS_DEBUG=-O0")
-    for name, suffix, sanitizer in (("ASan and UBSan", "-asan", "address,undefined"), ("TSan", "-tsan", "thread")):
+        run.build("clang -O0, file by file", "-clang", *CLANG, "-DCUBESHIM_UNITY=OFF",
+                  "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0",
+                  "-DCMAKE_C_FLAGS_DEBUG=-O0")
+    for name, suffix, sanitizer in (("ASan and UBSan", "-asan", "address,undefined"),
+                                    ("TSan", "-tsan", "thread")):
         if run.build(name, suffix, *CLANG, f"-DCUBESHIM_SANITIZE={sanitizer}"):
             run.tests(name, suffix, run.options.jobs)
     if built:
         # One more than there are processors, because many of these wait for a slow mount.
         run.tests("g++", "", run.options.jobs + 1)
     if built and run.options.long:
-        run.part("mutants", [sys.executable, "tests/house/mutants/run.py", "--again", "--work", run.tree("-mutants"),
-                             "--jobs", str(run.options.jobs)])
+        run.part("mutants", [
+            sys.executable, "tests/house/mutants/run.py", "--again", "--work",
+            run.tree("-mutants"), "--jobs",
+            str(run.options.jobs)
+        ])
     return run.report()
 
 

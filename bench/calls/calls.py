@@ -18,7 +18,8 @@ from bench.harness.shim import Shim, child_environment
 from bench.harness.suite import Bench
 
 NOTHING_ON = ("Call/read(1)", "Call/pread(1)", "Call/write(1)", "Call/pwrite(1)")
-# Two runs of the same program without the shim differ by as much: where its pages lie moves every figure a little.
+# Two runs of the same program without the shim differ by as much: where its pages lie moves every
+# figure a little.
 NOISE_NS = 10.0
 HITS = 1000
 
@@ -35,33 +36,41 @@ def measure_calls(bench: Bench) -> Section:
     rows, worst = [], ("", 0.0)
     for name, without in plain.items():
         more = spread([b - a for a, b in zip(without, shimmed[name])])
-        rows.append((name.removeprefix("Call/"), spread(without).text(0), spread(shimmed[name]).text(0), more.text(0)))
+        rows.append(
+            (name.removeprefix("Call/"), spread(without).text(0), spread(shimmed[name]).text(0),
+             more.text(0)))
         section.data[name] = {"without_ns": without, "with_ns": shimmed[name]}
         worst = max(worst, (name.removeprefix("Call/"), more.median), key=lambda pair: pair[1])
         if name in NOTHING_ON:
             call = name.removeprefix("Call/")
-            section.targets.append(Target(f"{call} outside: nothing more", f"<= {NOISE_NS:.0f} ns",
-                                          f"{more.text(1)} ns", more.median <= NOISE_NS))
-    section.targets.append(Target("any call outside", "<= 100 ns more", f"{worst[1]:.0f} ns ({worst[0]})",
-                                  worst[1] <= 100))
-    section.tables.append(Table(
-        "Calls outside the prefixes: nanoseconds",
-        "The same binary without and with the shim, in turn; with it, a cache is attached and files have been served. Calls"
-        " with a path pay for one comparison with the prefixes, calls with an fd for one look into a table, and calls that"
-        " make or close an fd for keeping that table right. mmap and munmap depend on the shape of the kernel's tree of mappings"
-        " by some hundred ns either way; each round has another number of spare mappings, the same on both sides.",
-        ("call", "without", "with", "difference"), rows))
+            section.targets.append(
+                Target(f"{call} outside: nothing more", f"<= {NOISE_NS:.0f} ns",
+                       f"{more.text(1)} ns", more.median <= NOISE_NS))
+    section.targets.append(
+        Target("any call outside", "<= 100 ns more", f"{worst[1]:.0f} ns ({worst[0]})", worst[1]
+               <= 100))
+    section.tables.append(
+        Table(
+            "Calls outside the prefixes: nanoseconds",
+            "The same binary without and with the shim, in turn; with it, a cache is attached and files have been served. Calls"
+            " with a path pay for one comparison with the prefixes, calls with an fd for one look into a table, and calls that"
+            " make or close an fd for keeping that table right. mmap and munmap depend on the shape of the kernel's tree of mappings"
+            " by some hundred ns either way; each round has another number of spare mappings, the same on both sides.",
+            ("call", "without", "with", "difference"), rows))
     return section
 
 
 def time_calls(bench: Bench, shim: Shim | None, layout: int) -> dict[str, float]:
-    """Nanoseconds of CPU time for each call. Both sides of a round have the same `layout` of spare mappings."""
+    """Nanoseconds of CPU time for each call. Both sides of a round have the same `layout` of spare
+    mappings."""
     outside = bench.work / "outside"
     outside.mkdir(exist_ok=True)
-    command = [bench.program, "--calls", outside, "--filler", bench.sets["filler"].path, "--seed", layout,
-               "--benchmark_format=json", f"--benchmark_min_time={0.01 if bench.quick else 0.02}"]
-    done = subprocess.run(list(map(str, command)), env=child_environment(shim), stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, text=True)
+    command = [
+        bench.program, "--calls", outside, "--filler", bench.sets["filler"].path, "--seed", layout,
+        "--benchmark_format=json", f"--benchmark_min_time={0.01 if bench.quick else 0.02}"
+    ]
+    done = subprocess.run(list(map(str, command)), env=child_environment(shim),
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     if done.returncode:
         raise BenchError(f"{bench.program} --calls ended with {done.returncode}")
     rows = json.loads(done.stdout)["benchmarks"]
@@ -78,26 +87,34 @@ def measure_start(bench: Bench) -> Section:
     rows = []
     # All else is the default, as a user has it, but the report of a Python goes to a file.
     report = bench.work / "start.report"
-    library = {"LD_PRELOAD": str(bench.library), "CUBESHIM_PREFIXES": str(bench.data), "CUBESHIM_NAME": bench.shim().name,
-               "CUBESHIM_STATS": str(report)}
+    library = {
+        "LD_PRELOAD": str(bench.library), "CUBESHIM_PREFIXES": str(bench.data),
+        "CUBESHIM_NAME": bench.shim().name, "CUBESHIM_STATS": str(report)
+    }
     for name, command, rounds, most_ms in programs:
         plain, shimmed = [], []
         for number in range(rounds):
             for runs, more in in_turn([(plain, {}), (shimmed, library)], number):
                 runs.append(time_start(command, {**child_environment(None), **more}))
         wall = [spread([run.wall_ms for run in runs]) for runs in (plain, shimmed)]
-        more_wall, more_cpu, faults = (spread([getattr(b, what) - getattr(a, what) for a, b in zip(plain, shimmed)])
+        more_wall, more_cpu, faults = (spread(
+            [getattr(b, what) - getattr(a, what)
+             for a, b in zip(plain, shimmed)])
                                        for what in ("wall_ms", "cpu_ms", "faults"))
-        rows.append((name, str(rounds), wall[0].text(), wall[1].text(), more_wall.text(), more_cpu.text(), f"{faults.median:.0f}"))
+        rows.append((name, str(rounds), wall[0].text(), wall[1].text(), more_wall.text(),
+                     more_cpu.text(), f"{faults.median:.0f}"))
         section.data[name] = {"without": plain, "with": shimmed}
-        section.targets.append(Target(f"start of `{name}`", f"<= {most_ms} ms more", f"{more_wall.text()} ms", more_wall.median <= most_ms,
-                                      f"CPU time {more_cpu.text()} ms"))
+        section.targets.append(
+            Target(f"start of `{name}`", f"<= {most_ms} ms more", f"{more_wall.text()} ms",
+                   more_wall.median <= most_ms, f"CPU time {more_cpu.text()} ms"))
     report.unlink(missing_ok=True)
-    section.tables.append(Table(
-        "Start and end of a program: milliseconds",
-        "Programs that open nothing under a prefix, without and with the shim in turn. The loader maps and relocates one more"
-        " library and binds its hooks; no region is made. It is the same for every program, and each child of a job pays it.",
-        ("program", "runs", "without", "with", "difference", "difference, CPU", "page faults more"), rows))
+    section.tables.append(
+        Table(
+            "Start and end of a program: milliseconds",
+            "Programs that open nothing under a prefix, without and with the shim in turn. The loader maps and relocates one more"
+            " library and binds its hooks; no region is made. It is the same for every program, and each child of a job pays it.",
+            ("program", "runs", "without", "with", "difference", "difference, CPU",
+             "page faults more"), rows))
     return section
 
 
@@ -122,24 +139,33 @@ def measure_system_calls(bench: Bench) -> Section:
     section = Section("system calls of a hit")
     tool = shutil.which("strace")
     if tool is None:
-        section.targets.append(Target("system calls of a hit", "placeholder's only", "strace is not installed", False))
+        section.targets.append(
+            Target("system calls of a hit", "placeholder's only", "strace is not installed", False))
         return section
     rows = []
     for name, shim_of in (("ext4", lambda: None), ("hit", bench.shim)):
         once, twice = (count_calls(bench, tool, shim_of(), passes) for passes in (1, 2))
         extra = {call: twice.get(call, 0) - once.get(call, 0) for call in {*once, *twice}}
-        calls = {call: n for call, n in sorted(extra.items(), key=lambda item: -item[1]) if n >= HITS // 100}
+        calls = {
+            call: n
+            for call, n in sorted(extra.items(), key=lambda item: -item[1])
+            if n >= HITS // 100
+        }
         section.data[name] = calls
-        rows.append((name, str(sum(calls.values())), ", ".join(f"{call} {n}" for call, n in calls.items()) or "none"))
+        rows.append(
+            (name, str(sum(calls.values())), ", ".join(f"{call} {n}" for call, n in calls.items())
+             or "none"))
     hits = section.data["hit"]
-    section.targets.append(Target("system calls of 1,000 hits", "the placeholder's only",
-                                  ", ".join(f"{call} {n}" for call, n in hits.items()) or "none",
-                                  set(hits) <= {"fcntl", "close"}))
-    section.tables.append(Table(
-        f"System calls of {HITS:,} reads",
-        f"`strace -f -c` of a run with two passes over {HITS:,} files, less one with one pass. One file at a time is open,"
-        " so that the placeholder's number is parked and costs nothing; with more open at a time it is fcntl and close.",
-        ("way", "calls", "which"), rows))
+    section.targets.append(
+        Target("system calls of 1,000 hits", "the placeholder's only",
+               ", ".join(f"{call} {n}" for call, n in hits.items()) or "none",
+               set(hits) <= {"fcntl", "close"}))
+    section.tables.append(
+        Table(
+            f"System calls of {HITS:,} reads",
+            f"`strace -f -c` of a run with two passes over {HITS:,} files, less one with one pass. One file at a time is open,"
+            " so that the placeholder's number is parked and costs nothing; with more open at a time it is fcntl and close.",
+            ("way", "calls", "which"), rows))
     return section
 
 
@@ -147,17 +173,20 @@ def count_calls(bench: Bench, tool: str, shim: Shim | None, passes: int) -> dict
     out = bench.work / f"strace-{passes}.txt"
     # env sets LD_PRELOAD for the traced program: strace itself is not to be shimmed.
     variables = [f"{name}={value}" for name, value in (shim.environment() if shim else {}).items()]
-    command = [tool, "-f", "-c", "-o", out, "env", *variables, bench.program, "--set", bench.sets["mix"].path, "--limit", HITS,
-               "--passes", passes]
-    subprocess.run(list(map(str, command)), env=child_environment(None), check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    command = [
+        tool, "-f", "-c", "-o", out, "env", *variables, bench.program, "--set",
+        bench.sets["mix"].path, "--limit", HITS, "--passes", passes
+    ]
+    subprocess.run(list(map(str, command)), env=child_environment(None), check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     counts = parse_strace(out)
     out.unlink()
     return counts
 
 
 def parse_strace(path: Path) -> dict[str, int]:
-    """{"openat": 1003, ...} of strace's summary: % time, seconds, usecs/call, calls, errors (or none), name."""
+    """{"openat": 1003, ...} of strace's summary: % time, seconds, usecs/call, calls, errors (or
+    none), name."""
     counts = {}
     for line in path.read_text().splitlines():
         words = line.split()

@@ -15,11 +15,12 @@ from bench.harness.suite import Bench
 PROCESSES = 8
 MIB = 1 << 20
 BUCKET_BYTES, SLOTS = 64, 8
-# magic, version, header_bytes; segment_bytes, segment_count, process_slots, job_rows, five bucket counts, a gap; fifteen offsets
-# of tables, five of the index, the first segment's and the end (cache/region/layout.h).
+# magic, version, header_bytes; segment_bytes, segment_count, process_slots, job_rows, five bucket
+# counts, a gap; fifteen offsets of tables, five of the index, the first segment's and the end
+# (cache/region/layout.h).
 HEADER = "<QII4I5I4x23Q"
-# One copy: the bytes, headers, paths and padding to pages for each file, the control tables, and for each process the
-# segment that it was filling.
+# One copy: the bytes, headers, paths and padding to pages for each file, the control tables, and
+# for each process the segment that it was filling.
 MOST_PADDING = 0.06
 
 
@@ -43,25 +44,32 @@ def measure_memory(bench: Bench) -> Section:
         layout = read_layout(shim.region)
         contender.finish()
     report = exit_report(stats)
-    rows = [("bytes of the files", mib(data.bytes)), ("memory of the region's file", mib(after.region)),
+    rows = [("bytes of the files", mib(data.bytes)),
+            ("memory of the region's file", mib(after.region)),
             ("more used in /dev/shm", mib(after.directory - before.directory)),
             ("more Shmem in /proc/meminfo", mib(after.shmem - before.shmem)),
             (f"Pss of the region, sum of {PROCESSES} processes", mib(after.pss)),
             ("records", str(report["ram"]["entries"])),
-            ("header, path and padding, bytes a file", f"{(report['ram']['used'] - data.bytes) / report['ram']['entries']:.0f}"),
+            ("header, path and padding, bytes a file",
+             f"{(report['ram']['used'] - data.bytes) / report['ram']['entries']:.0f}"),
             *rows_of_layout(layout, report["ram"]["used"] / report["ram"]["entries"])]
     most = data.bytes * (1 + MOST_PADDING) + layout.control_bytes + PROCESSES * layout.segment_bytes
     section.data.update(vars(after) | {"before": vars(before), "report": report})
-    section.targets.append(Target(f"one copy in memory for {PROCESSES} processes", f"<= {mib(int(most))}",
-                                  f"region {mib(after.region)}, Pss {mib(after.pss)}", max(after.region, after.pss) <= most,
-                                  f"bytes {mib(data.bytes)}, {PROCESSES} segments {mib(PROCESSES * layout.segment_bytes)}"))
-    section.tables.append(Table(
-        f"Memory with {PROCESSES} processes",
-        f"{PROCESSES} processes read all of the mix ({data.line()}) at the same time, with nothing cached before. If each had"
-        f" a copy of its own, the sums would be {PROCESSES} times the bytes of the files. Pss counts a shared page once over"
-        " all who map it. The rest over the bytes is padding: files of 32 KiB and more begin on a page and end in zeros so"
-        " that a program can map them, and each of the eight leases segments of its own.",
-        ("what", "figure"), rows))
+    section.targets.append(
+        Target(
+            f"one copy in memory for {PROCESSES} processes", f"<= {mib(int(most))}",
+            f"region {mib(after.region)}, Pss {mib(after.pss)}",
+            max(after.region, after.pss) <= most,
+            f"bytes {mib(data.bytes)}, {PROCESSES} segments {mib(PROCESSES * layout.segment_bytes)}"
+        ))
+    section.tables.append(
+        Table(
+            f"Memory with {PROCESSES} processes",
+            f"{PROCESSES} processes read all of the mix ({data.line()}) at the same time, with nothing cached before. If each had"
+            f" a copy of its own, the sums would be {PROCESSES} times the bytes of the files. Pss counts a shared page once over"
+            " all who map it. The rest over the bytes is padding: files of 32 KiB and more begin on a page and end in zeros so"
+            " that a program can map them, and each of the eight leases segments of its own.",
+            ("what", "figure"), rows))
     return section
 
 
@@ -88,7 +96,9 @@ def read_layout(region: Path) -> Layout:
         fields = struct.unpack(HEADER, file.read(struct.calcsize(HEADER)))
     layout = Layout(fields[3], fields[4], fields[7:12], fields[-2])
     if layout.control_bytes + layout.capacity != fields[-1]:
-        raise BenchError("the layout of the region has changed: bring HEADER of bench/calls/memory.py in line with layout.h")
+        raise BenchError(
+            "the layout of the region has changed: bring HEADER of bench/calls/memory.py in line with layout.h"
+        )
     return layout
 
 
@@ -97,8 +107,10 @@ def rows_of_layout(layout: Layout, record_bytes: float) -> list[tuple[str, ...]]
     return [("index, bytes a file in use (two slots)", str(2 * BUCKET_BYTES // SLOTS)),
             (f"first index table, bytes a file when {mib(layout.capacity)} are full of such files",
              f"{layout.bucket_counts[0] * BUCKET_BYTES / files:.0f}"),
-            ("all index tables, had each of them memory, bytes a file", f"{layout.index_bytes / files:.0f}"),
-            ("control tables (address space), share of the region", f"{layout.control_bytes / layout.capacity:.2%}")]
+            ("all index tables, had each of them memory, bytes a file",
+             f"{layout.index_bytes / files:.0f}"),
+            ("control tables (address space), share of the region",
+             f"{layout.control_bytes / layout.capacity:.2%}")]
 
 
 def mib(count: int) -> str:
@@ -107,14 +119,18 @@ def mib(count: int) -> str:
 
 def look(region: Path, processes: list[int]) -> Memory:
     shm = os.statvfs("/dev/shm")
-    shmem = next(int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").read_text().splitlines()
-                 if line.startswith("Shmem:"))
-    return Memory(region.stat().st_blocks * 512 if region.exists() else 0, (shm.f_blocks - shm.f_bfree) * shm.f_frsize, shmem,
+    shmem = next(
+        int(line.split()[1]) * 1024
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("Shmem:"))
+    return Memory(region.stat().st_blocks * 512 if region.exists() else 0,
+                  (shm.f_blocks - shm.f_bfree) * shm.f_frsize, shmem,
                   sum(pss_of(pid, str(region.stat().st_ino)) for pid in processes))
 
 
 def pss_of(pid: int, inode: str) -> int:
-    """Bytes of Pss in the mappings of one file, by its inode: in the process that made it, the mapping has no name."""
+    """Bytes of Pss in the mappings of one file, by its inode: in the process that made it, the
+    mapping has no name."""
     total, ours = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         first = line.split(None, 1)[0]

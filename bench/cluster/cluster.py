@@ -1,4 +1,5 @@
-"""Three nodes that share what they read by memcached, against the same nodes alone: epochs, cold starts, and servers that fail."""
+"""Three nodes that share what they read by memcached, against the same nodes alone: epochs, cold
+starts, and servers that fail."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ MOST_LOST = 0.01
 
 
 def room_for(bytes_: int, share: float = 1.0) -> int:
-    """Megabytes of a server, so that all together have room for that share of the data. Whole, they get a fifth more: keys spread
-    unevenly, and memcached has memory for each size of items."""
+    """Megabytes of a server, so that all together have room for that share of the data. Whole, they
+    get a fifth more: keys spread unevenly, and memcached has memory for each size of items."""
     return int(bytes_ * share * (1.2 if share >= 1 else 1.0) / NODES / MIB) + 1
 
 
@@ -52,10 +53,14 @@ class Runs:
 
 
 def ratio(found: dict[str, Runs], number: int) -> Spread:
-    return spread([with_pool / alone for with_pool, alone in zip(found[POOL].speeds(number), found[ALONE].speeds(number))])
+    return spread([
+        with_pool / alone
+        for with_pool, alone in zip(found[POOL].speeds(number), found[ALONE].speeds(number))
+    ])
 
 
-def run_rounds(bench: Bench, network: Network, plan: Plan, epochs: int, orders: Callable[..., list], rounds: int) -> dict[str, Runs]:
+def run_rounds(bench: Bench, network: Network, plan: Plan, epochs: int, orders: Callable[..., list],
+               rounds: int) -> dict[str, Runs]:
     """Both ways in turn, each with the same orders, which are new ones for each round and epoch."""
     found = {way: Runs() for way in WAYS}
     digests: set[int] = set()
@@ -76,18 +81,28 @@ def rows_of(what: str, found: dict[str, Runs]) -> list[tuple[str, ...]]:
     for number in range(len(found[ALONE].epochs)):
         for way, runs in found.items():
             epochs = runs.epochs[number]
-            counts = {name: totals(epochs, name) // len(epochs) for name in ("hits.ram", "hits.cluster", "cluster.late")}
-            rows.append((what, str(number + 1), way, spread(runs.speeds(number)).text(0),
-                         ratio(found, number).text() if way == POOL else "", spread([epoch.opens for epoch in epochs]).text(0),
-                         *map(str, counts.values())))
+            counts = {
+                name: totals(epochs, name) // len(epochs)
+                for name in ("hits.ram", "hits.cluster", "cluster.late")
+            }
+            rows.append(
+                (what, str(number + 1), way, spread(runs.speeds(number)).text(0),
+                 ratio(found, number).text() if way == POOL else "",
+                 spread([epoch.opens for epoch in epochs]).text(0), *map(str, counts.values())))
     return rows
 
 
-HEADER = ("origin", "epoch", "way", "files/s", "cluster / alone", "opens at the origin", "hits: memory", "hits: servers", "late")
+HEADER = ("origin", "epoch", "way", "files/s", "cluster / alone", "opens at the origin",
+          "hits: memory", "hits: servers", "late")
 
 
 def data_of(found: dict[str, Runs]) -> dict[str, list]:
-    return {way: [[vars(epoch) for epoch in epochs] for epochs in runs.epochs] for way, runs in found.items()}
+    return {
+        way: [[vars(epoch)
+               for epoch in epochs]
+              for epochs in runs.epochs]
+        for way, runs in found.items()
+    }
 
 
 def measure_shares(bench: Bench, section: Section) -> None:
@@ -102,19 +117,23 @@ def measure_shares(bench: Bench, section: Section) -> None:
             rows += rows_of(what, found)
             section.data[f"shares, {what}"] = data_of(found)
             second, first = ratio(found, 1), ratio(found, 0)
-            section.targets.append(Target(f"memory of a node for a third, origin {what}: epoch 2, cluster / alone", f">= {wanted} x",
-                                          f"{second.text()} x", second.median >= wanted))
+            section.targets.append(
+                Target(f"memory of a node for a third, origin {what}: epoch 2, cluster / alone",
+                       f">= {wanted} x", f"{second.text()} x", second.median >= wanted))
             if opens_allowed is not None:
                 opens = found[POOL].most_opens(1)
-                section.targets.append(Target(f"the same: opens at the origin in epoch 2, in the worst round", str(opens_allowed),
-                                              str(opens), opens <= opens_allowed))
-            section.targets.append(Target(f"the same, epoch 1, cold: cluster / alone", ">= 0.95 x", f"{first.text()} x",
-                                          first.median >= 0.95))
-    section.tables.append(Table(
-        f"{NODES} nodes with {READERS} readers each; memory of a node for a third of the data",
-        f"{files.line()}. Each epoch has a new order, dealt out to all readers. The mount has no page cache; its latency is that of"
-        " an operation, its bandwidth one of all nodes. The servers have room for all. Before the next epoch the nodes end their"
-        " sharing.", HEADER, rows))
+                section.targets.append(
+                    Target(f"the same: opens at the origin in epoch 2, in the worst round",
+                           str(opens_allowed), str(opens), opens <= opens_allowed))
+            section.targets.append(
+                Target(f"the same, epoch 1, cold: cluster / alone", ">= 0.95 x",
+                       f"{first.text()} x", first.median >= 0.95))
+    section.tables.append(
+        Table(
+            f"{NODES} nodes with {READERS} readers each; memory of a node for a third of the data",
+            f"{files.line()}. Each epoch has a new order, dealt out to all readers. The mount has no page cache; its latency is that of"
+            " an operation, its bandwidth one of all nodes. The servers have room for all. Before the next epoch the nodes end their"
+            " sharing.", HEADER, rows))
 
 
 def measure_one_order(bench: Bench, section: Section) -> None:
@@ -125,13 +144,16 @@ def measure_one_order(bench: Bench, section: Section) -> None:
     opens, times = found[POOL].most_opens(0), ratio(found, 0)
     section.data["one order, cold"] = data_of(found)
     section.targets += [
-        Target("all nodes read all files in one order, cold: opens at the origin, in the worst round", f"{files.count} + 1 %", str(opens),
-               opens <= files.count * 1.01),
-        Target("the same: cluster / alone", ">= 2 x", f"{times.text()} x", times.median >= 2)]
-    section.tables.append(Table(
-        f"{NODES} nodes read the same files at once in the same order, cold",
-        f"{files.line()}, each read once by each node; files/s are of all nodes. Node and servers have room for all.",
-        HEADER, rows_of(f"{LATENCY_US} us, {BANDWIDTH_MB} MB/s", found)))
+        Target(
+            "all nodes read all files in one order, cold: opens at the origin, in the worst round",
+            f"{files.count} + 1 %", str(opens), opens <= files.count * 1.01),
+        Target("the same: cluster / alone", ">= 2 x", f"{times.text()} x", times.median >= 2)
+    ]
+    section.tables.append(
+        Table(
+            f"{NODES} nodes read the same files at once in the same order, cold",
+            f"{files.line()}, each read once by each node; files/s are of all nodes. Node and servers have room for all.",
+            HEADER, rows_of(f"{LATENCY_US} us, {BANDWIDTH_MB} MB/s", found)))
 
 
 def measure_half(bench: Bench, section: Section) -> None:
@@ -148,16 +170,20 @@ def measure_half(bench: Bench, section: Section) -> None:
                 epoch = job.epoch(shares(files.count, NODES, READERS, f"half {number}"), digests)
                 share = 1 - epoch.opens / files.count
                 worst = min(worst, share - fits)
-                rows.append((str(number + 2), f"{fits:.1%}", f"{share:.1%}", str(epoch.counts["hits.ram"]),
-                             str(epoch.counts["hits.cluster"]), str(epoch.opens)))
+                rows.append(
+                    (str(number + 2), f"{fits:.1%}", f"{share:.1%}", str(epoch.counts["hits.ram"]),
+                     str(epoch.counts["hits.cluster"]), str(epoch.opens)))
     check_digests(digests, "epochs with servers for half of the data")
     section.data["half"] = rows
-    section.targets.append(Target("data 2 x the servers' memory: hits less the share that fits, in the worst epoch", ">= 0 %",
-                                  f"{worst:+.1%}", worst >= 0))
-    section.tables.append(Table(
-        "Data twice the memory of the servers, and nodes with hardly any",
-        f"{files.line()}. Fits: files that the servers have when the epoch begins. Hits: opens that asked the origin for nothing.",
-        ("epoch", "fits", "hits", "hits: memory", "hits: servers", "opens at the origin"), rows))
+    section.targets.append(
+        Target("data 2 x the servers' memory: hits less the share that fits, in the worst epoch",
+               ">= 0 %", f"{worst:+.1%}", worst >= 0))
+    section.tables.append(
+        Table(
+            "Data twice the memory of the servers, and nodes with hardly any",
+            f"{files.line()}. Fits: files that the servers have when the epoch begins. Hits: opens that asked the origin for nothing.",
+            ("epoch", "fits", "hits", "hits: memory", "hits: servers", "opens at the origin"),
+            rows))
 
 
 @dataclass(frozen=True)
@@ -169,12 +195,13 @@ class Fault:
     mend: Callable[[Network], object]
 
 
-FAULTS = (
-    Fault("killed", lambda network: network.servers[-1].kill(), lambda network: network.servers[-1].start()),
-    Fault("stopped", lambda network: network.servers[-1].process.send_signal(signal.SIGSTOP),
-          lambda network: network.servers[-1].process.send_signal(signal.SIGCONT)),
-    Fault("unplugged", lambda network: network.set_cable(NODES - 1, "down"), lambda network: network.set_cable(NODES - 1, "up")),
-)
+FAULTS = (Fault("killed", lambda network: network.servers[-1].kill(),
+                lambda network: network.servers[-1].start()),
+          Fault("stopped", lambda network: network.servers[-1].process.send_signal(signal.SIGSTOP),
+                lambda network: network.servers[-1].process.send_signal(signal.SIGCONT)),
+          Fault("unplugged", lambda network: network.set_cable(NODES - 1, "down"),
+                lambda network: network.set_cable(NODES - 1, "up")),
+         )
 
 
 @dataclass
@@ -186,13 +213,17 @@ class Struck:
 
     def more_ms(self) -> Spread:
         """By which the longest open is longer."""
-        return spread([struck.longest_ms - whole.longest_ms for whole, struck in zip(self.whole, self.struck)])
+        return spread([
+            struck.longest_ms - whole.longest_ms for whole, struck in zip(self.whole, self.struck)
+        ])
 
     def lost(self) -> Spread:
         """The time that long opens took more, of that of all readers."""
         readers = NODES * READERS
-        return spread([max(0.0, struck.long_ms - whole.long_ms) / (1e3 * struck.seconds * readers)
-                       for whole, struck in zip(self.whole, self.struck)])
+        return spread([
+            max(0.0, struck.long_ms - whole.long_ms) / (1e3 * struck.seconds * readers)
+            for whole, struck in zip(self.whole, self.struck)
+        ])
 
 
 def measure_faults(bench: Bench, section: Section) -> None:
@@ -202,22 +233,32 @@ def measure_faults(bench: Bench, section: Section) -> None:
         for fault in FAULTS:
             found = run_fault(bench, network, files, fault, bench.rounds(5, 2))
             more, lost = found.more_ms(), found.lost()
-            section.data[fault.name] = {"whole": [vars(epoch) for epoch in found.whole], "struck": [vars(epoch) for epoch in found.struck]}
+            section.data[fault.name] = {
+                "whole": [vars(epoch) for epoch in found.whole],
+                "struck": [vars(epoch) for epoch in found.struck]
+            }
             section.targets += [
-                Target(f"a server is {fault.name}: by which the longest open of the epoch is longer", f"<= {MOST_WAIT_MS:.0f} ms",
-                       f"{more.text(1)} ms", more.median <= MOST_WAIT_MS),
-                Target("the same: time that readers lost in long opens", f"< {MOST_LOST:.0%}", f"{lost.median:.2%}",
-                       lost.median < MOST_LOST)]
+                Target(
+                    f"a server is {fault.name}: by which the longest open of the epoch is longer",
+                    f"<= {MOST_WAIT_MS:.0f} ms", f"{more.text(1)} ms", more.median <= MOST_WAIT_MS),
+                Target("the same: time that readers lost in long opens", f"< {MOST_LOST:.0%}",
+                       f"{lost.median:.2%}", lost.median < MOST_LOST)
+            ]
             for name, epochs in (("none", found.whole), (fault.name, found.struck)):
-                rows.append((name, spread([epoch.seconds for epoch in epochs]).text(), spread([epoch.longest_ms for epoch in epochs]).text(1),
-                             spread([epoch.long_ms for epoch in epochs]).text(0),
-                             *(str(totals(epochs, count) // len(epochs)) for count in ("hits.cluster", "misses", "cluster.late", "cluster.trips"))))
-    section.tables.append(Table(
-        "A server fails in the midst of an epoch",
-        f"{files.line()}; {NODES * READERS} readers, of which each sleeps {PAUSE_US // 1000} ms before a file; all files are in the servers,"
-        " hardly any in the nodes. Each pair is an epoch without the fault and one with it, of the same processes. Long opens took 10 ms"
-        " or more. No open failed, and all bytes were the same.",
-        ("fault", "epoch, s", "longest open, ms", "long opens, ms in sum", "hits: servers", "misses", "late", "trips"), rows))
+                rows.append(
+                    (name, spread([epoch.seconds for epoch in epochs]).text(),
+                     spread([epoch.longest_ms for epoch in epochs]).text(1),
+                     spread([epoch.long_ms for epoch in epochs]).text(0),
+                     *(str(totals(epochs, count) // len(epochs))
+                       for count in ("hits.cluster", "misses", "cluster.late", "cluster.trips"))))
+    section.tables.append(
+        Table(
+            "A server fails in the midst of an epoch",
+            f"{files.line()}; {NODES * READERS} readers, of which each sleeps {PAUSE_US // 1000} ms before a file; all files are in the servers,"
+            " hardly any in the nodes. Each pair is an epoch without the fault and one with it, of the same processes. Long opens took 10 ms"
+            " or more. No open failed, and all bytes were the same.",
+            ("fault", "epoch, s", "longest open, ms", "long opens, ms in sum", "hits: servers",
+             "misses", "late", "trips"), rows))
 
 
 def run_fault(bench: Bench, network: Network, files: FileSet, fault: Fault, rounds: int) -> Struck:
@@ -227,13 +268,16 @@ def run_fault(bench: Bench, network: Network, files: FileSet, fault: Fault, roun
     for number in range(rounds):
         with started(bench, network, plan, pool=True) as job:
             fill(job, network, files, digests)
-            whole = job.epoch(shares(files.count, NODES, READERS, f"whole {number}"), digests, PAUSE_US)
+            whole = job.epoch(shares(files.count, NODES, READERS, f"whole {number}"), digests,
+                              PAUSE_US)
 
             def strike() -> None:
                 time.sleep(whole.seconds * FAULT_AT)
                 fault.strike(network)
+
             try:
-                struck = job.epoch(shares(files.count, NODES, READERS, f"struck {number}"), digests, PAUSE_US, strike)
+                struck = job.epoch(shares(files.count, NODES, READERS, f"struck {number}"), digests,
+                                   PAUSE_US, strike)
             finally:
                 fault.mend(network)
             found.whole.append(whole)
@@ -260,5 +304,7 @@ def measure_hit(bench: Bench, section: Section) -> None:
                     found[way].append(job.steps())
     section.data["instructions of a hit"] = found
     alone, pool = min(found[ALONE]), min(found[POOL])
-    section.targets.append(Target("instructions of a hit in memory (open, fstat, read, close of 4 KiB): cluster less alone", "0",
-                                  str(pool - alone), pool <= alone, f"{alone} alone, stepped one by one"))
+    section.targets.append(
+        Target(
+            "instructions of a hit in memory (open, fstat, read, close of 4 KiB): cluster less alone",
+            "0", str(pool - alone), pool <= alone, f"{alone} alone, stepped one by one"))

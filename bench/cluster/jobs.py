@@ -1,4 +1,5 @@
-"""A job on all nodes of a cluster: epochs of given orders, what they took, what they asked of the origin, and whose bytes they were."""
+"""A job on all nodes of a cluster: epochs of given orders, what they took, what they asked of the
+origin, and whose bytes they were."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from bench.harness.suite import Bench
 READERS = 4  # a node
 SETTLED_LOOKS = 25  # at what the servers have, 20 ms apart, without a change
 SETTLE_SECONDS = 60.0
-KEPT = ("hits.ram", "hits.cluster", "misses", "cluster.late", "cluster.trips", "cluster.waits", "cluster.skipped", "cluster.offered", "cluster.refused")
+KEPT = ("hits.ram", "hits.cluster", "misses", "cluster.late", "cluster.trips", "cluster.waits",
+        "cluster.skipped", "cluster.offered", "cluster.refused")
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,13 @@ Orders = list[list[list[int]]]  # for each node and reader, the numbers of files
 
 
 def shares(files: int, nodes: int, readers: int, seed: str) -> Orders:
-    """An order of all files, dealt out to all readers of all nodes, as a distributed sampler does."""
+    """An order of all files, dealt out to all readers of all nodes, as a distributed sampler
+    does."""
     order = list(range(files))
     random.Random(seed).shuffle(order)
-    return [[order[node * readers + reader::nodes * readers] for reader in range(readers)] for node in range(nodes)]
+    return [[order[node * readers + reader::nodes * readers]
+             for reader in range(readers)]
+            for node in range(nodes)]
 
 
 def same_order(files: int, nodes: int, readers: int, seed: str) -> Orders:
@@ -63,8 +68,8 @@ def same_order(files: int, nodes: int, readers: int, seed: str) -> Orders:
 
 
 class Job:
-    """`with Job(...) as job:` readers on each node of the network, with new caches. `pool`: whether they use the servers."""
-
+    """`with Job(...) as job:` readers on each node of the network, with new caches. `pool`: whether
+    they use the servers."""
     def __init__(self, bench: Bench, network: Network, mount: SlowMount, plan: Plan, pool: bool):
         self._bench, self._network, self.mount, self._plan, self._pool = bench, network, mount, plan, pool
         self._nodes: list[Readers] = []
@@ -74,13 +79,16 @@ class Job:
         listed = list_of(self._bench, self._plan.files, self.mount.path)
         more = {"CUBESHIM_CLUSTER": self._network.pool(), "CUBESHIM_CLUSTER_JOB": "bench"}
         if not self._pool:
-            # Names of the same length, so that the stacks of both ways lie alike: how far a copy runs hangs on that.
+            # Names of the same length, so that the stacks of both ways lie alike: how far a copy
+            # runs hangs on that.
             more = {name.replace("CUBESHIM", "NO_SHIM_"): value for name, value in more.items()}
         more |= dict(self._plan.settings)
         try:
             for node in self._network.nodes:
                 shim = self._bench.shim(self.mount.path, str(self._plan.ram), more=more)
-                self._nodes.append(Readers(self._bench.build / "cubeshim_node_reader", listed, node, self._plan.readers, shim))
+                self._nodes.append(
+                    Readers(self._bench.build / "cubeshim_node_reader", listed, node,
+                            self._plan.readers, shim))
             for node in self._nodes:
                 node.wait_until_ready()
         except BaseException:
@@ -99,8 +107,10 @@ class Job:
         for node in self._nodes:
             node.kill()
 
-    def epoch(self, orders: Orders, digests: set[int], pause_us: int = 0, meanwhile: Callable[[], object] = lambda: None) -> Epoch:
-        """`digests` gets the digest of the bytes of the whole epoch. `meanwhile` is called while the readers read."""
+    def epoch(self, orders: Orders, digests: set[int], pause_us: int = 0,
+              meanwhile: Callable[[], object] = lambda: None) -> Epoch:
+        """`digests` gets the digest of the bytes of the whole epoch. `meanwhile` is called while
+        the readers read."""
         self.mount.reset()
         for node, order in zip(self._nodes, orders):
             node.send([" ".join(["read", str(pause_us), *map(str, files)]) for files in order])
@@ -108,7 +118,8 @@ class Job:
         said = [one for node in self._nodes for one in node.hear()]
         digests.add(sum(one["digest"] for one in said) % (1 << 64))
         seconds = (max(one["end_ns"] for one in said) - min(one["begin_ns"] for one in said)) / 1e9
-        return Epoch(sum(one["files"] for one in said), seconds, self.mount.on_data("open"), max(one["longest_ns"] for one in said) / 1e6,
+        return Epoch(sum(one["files"] for one in said), seconds, self.mount.on_data("open"),
+                     max(one["longest_ns"] for one in said) / 1e6,
                      sum(sum(one["long_opens_ns"]) for one in said) / 1e6, self._new_counts())
 
     def steps(self) -> int:
@@ -135,7 +146,8 @@ def value_of(report: dict, name: str) -> int:
 
 
 def list_of(bench: Bench, files: FileSet, at: Path) -> Path:
-    return write_list(bench.work / "cluster-files", [at / file.relative_to(files.path) for file in data_files(files.path)])
+    return write_list(bench.work / "cluster-files",
+                      [at / file.relative_to(files.path) for file in data_files(files.path)])
 
 
 def wait_until_shared(network: Network) -> int:
@@ -145,18 +157,21 @@ def wait_until_shared(network: Network) -> int:
     def is_settled() -> bool:
         found.append(network.items())
         return len(found) >= SETTLED_LOOKS and len(set(found[-SETTLED_LOOKS:])) == 1
+
     wait_until(is_settled, "what the nodes share comes to its end", SETTLE_SECONDS)
     return found[-1]
 
 
 @contextmanager
-def started(bench: Bench, network: Network, plan: Plan, pool: bool, keeps_pool: bool = False) -> Iterator[Job]:
+def started(bench: Bench, network: Network, plan: Plan, pool: bool,
+            keeps_pool: bool = False) -> Iterator[Job]:
     """With a new mount, new caches, and empty servers."""
     if pool and not keeps_pool:
         network.empty()
     with ExitStack() as stack:
-        mount = stack.enter_context(SlowMount(bench.lagfs, plan.files.path, bench.work, plan.latency_us, direct=True,
-                                              bandwidth_mb=plan.bandwidth_mb, at=bench.work / "mount"))
+        mount = stack.enter_context(
+            SlowMount(bench.lagfs, plan.files.path, bench.work, plan.latency_us, direct=True,
+                      bandwidth_mb=plan.bandwidth_mb, at=bench.work / "mount"))
         yield stack.enter_context(Job(bench, network, mount, plan, pool))
 
 

@@ -1,8 +1,8 @@
-"""Nodes of a cluster on one machine: a network namespace each, joined by a bridge, with a memcached server and readers in each.
+"""Nodes of a cluster on one machine: a network namespace each, joined by a bridge, with a memcached
+server and readers in each.
 
-The namespaces have no names and no processes of their own: they are held by file descriptors of this process, and end with it, however
-it ends.
-"""
+The namespaces have no names and no processes of their own: they are held by file descriptors of
+this process, and end with it, however it ends. """
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ PR_SET_PDEATHSIG = 1
 PORT = 11211
 LEAST_RECORD = 1000  # bytes of an item; files of a benchmark are larger, leases smaller
 START_SECONDS = 15.0
-# A server answers as soon as it is asked, as one would with processors of its own: here all nodes share those of one machine.
+# A server answers as soon as it is asked, as one would with processors of its own: here all nodes
+# share those of one machine.
 SERVER_NICE = -10
 Found = TypeVar("Found")
 
@@ -45,10 +46,10 @@ def die_with_parent() -> None:
 
 class Namespace:
     """A network namespace, for as long as it is open."""
-
     def __init__(self) -> None:
         # Popen returns when the child has made its namespace and is `cat`.
-        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, preexec_fn=lambda: checked(LIBC.unshare(CLONE_NEWNET))) as holder:
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE,
+                              preexec_fn=lambda: checked(LIBC.unshare(CLONE_NEWNET))) as holder:
             self._fd = os.open(f"/proc/{holder.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
             holder.stdin.close()
 
@@ -65,7 +66,8 @@ class Namespace:
         checked(LIBC.setns(self._fd, CLONE_NEWNET))
 
     def ip(self, words: str) -> None:
-        done = subprocess.run(["ip", *words.split()], preexec_fn=self.enter, capture_output=True, text=True)
+        done = subprocess.run(["ip", *words.split()], preexec_fn=self.enter, capture_output=True,
+                              text=True)
         if done.returncode:
             raise BenchError(f"ip {words}: {done.stderr.strip()}")
 
@@ -76,6 +78,7 @@ class Namespace:
         def make() -> None:
             self.enter()
             made.append(socket.socket())
+
         thread = threading.Thread(target=make)
         thread.start()
         thread.join()
@@ -90,7 +93,6 @@ class Namespace:
 
 class Server:
     """memcached on a node."""
-
     def __init__(self, node: Namespace, address: str, memory_mb: int):
         self.node, self.address, self.memory_mb = node, address, memory_mb
         self.process: subprocess.Popen | None = None
@@ -100,10 +102,16 @@ class Server:
             self.node.enter()
             die_with_parent()
             os.nice(SERVER_NICE)
-        command = ["memcached", "-M", "-m", str(self.memory_mb), "-I", f"{min(17, self.memory_mb // 2)}m", "-t", "1", "-c", "1024", "-o", "slab_chunk_max=16384",
-                   "-l", self.address, "-p", str(PORT), "-u", "root"]
+
+        command = [
+            "memcached", "-M", "-m",
+            str(self.memory_mb), "-I", f"{min(17, self.memory_mb // 2)}m", "-t", "1", "-c", "1024",
+            "-o", "slab_chunk_max=16384", "-l", self.address, "-p",
+            str(PORT), "-u", "root"
+        ]
         # Its own session: Ctrl-C is for the caller, which then ends it.
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         start_new_session=True, preexec_fn=enter)
         wait_until(self._answers, "memcached starts")
 
@@ -136,13 +144,14 @@ class Server:
     def items(self) -> int:
         """Records that it has. Leases are none: they are empty."""
         lines = self.ask(b"lru_crawler metadump all\r\n", b"END\r\n").splitlines()
-        sizes = [int(word[5:]) for line in lines for word in line.split() if word.startswith("size=")]
+        sizes = [
+            int(word[5:]) for line in lines for word in line.split() if word.startswith("size=")
+        ]
         return sum(size >= LEAST_RECORD for size in sizes)
 
 
 class Network:
     """`with Network(3, megabytes) as network:` nodes on one bridge, each with an empty server."""
-
     def __init__(self, nodes: int, memory_mb: int):
         self._count, self._memory_mb = nodes, memory_mb
         self.nodes: list[Namespace] = []
@@ -168,7 +177,8 @@ class Network:
         self.nodes.append(node)
         self._switch.ip(f"link add port{number} type veth peer name eth0 netns {node.name}")
         self._switch.ip(f"link set dev port{number} master bridge up")
-        for words in (f"address add {address}/24 dev eth0", "link set dev eth0 up", "link set dev lo up"):
+        for words in (f"address add {address}/24 dev eth0", "link set dev eth0 up",
+                      "link set dev lo up"):
             node.ip(words)
         self.servers.append(Server(node, address, self._memory_mb))
 
@@ -196,17 +206,20 @@ class Network:
 
 class Readers:
     """The readers of one node: processes with one cache, or with none."""
-
-    def __init__(self, program: Path, listed: Path, node: Namespace, number: int, shim: Shim | None):
+    def __init__(self, program: Path, listed: Path, node: Namespace, number: int,
+                 shim: Shim | None):
         self.shim = shim
         self._children: list[subprocess.Popen] = []
 
         def enter() -> None:
             node.enter()
             die_with_parent()
+
         for _ in range(number):
-            self._children.append(subprocess.Popen([program, listed], env=child_environment(shim), stdin=subprocess.PIPE,
-                                                   stdout=subprocess.PIPE, text=True, preexec_fn=enter))
+            self._children.append(
+                subprocess.Popen([program, listed], env=child_environment(shim),
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                 preexec_fn=enter))
 
     def wait_until_ready(self) -> None:
         for child in self._children:

@@ -1,7 +1,9 @@
-// cubeshim_node_reader LIST: reads files with whatever is preloaded. LIST has their paths, one a line; a file is then its number,
-// from 0. It does what each line on stdin says, and answers with one JSON object a line. bench/cluster/nodes.py drives it.
-//   read PAUSE FILE...   opens, reads and closes these files in this order, and sleeps PAUSE microseconds before each
-//   steps FILE           how many instructions an open, fstat, read and close of the file take, once it has been read
+// cubeshim_node_reader LIST: reads files with whatever is preloaded. LIST has their paths, one a
+// line; a file is then its number, from 0. It does what each line on stdin says, and answers with
+// one JSON object a line. bench/cluster/nodes.py drives it.
+//   read PAUSE FILE...   opens, reads and closes these files in this order, and sleeps PAUSE
+//   microseconds before each steps FILE           how many instructions an open, fstat, read and
+//   close of the file take, once it has been read
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ptrace.h>
@@ -38,7 +40,8 @@ constexpr std::uint64_t k_long_open_ns = 10'000'000;  // from here on an open is
 std::uint64_t now_ns(clockid_t clock) {
   timespec ts{};
   clock_gettime(clock, &ts);
-  return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(ts.tv_nsec);
+  return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(ts.tv_nsec);
 }
 
 std::vector<std::string> lines_of(const std::string& path) {
@@ -111,10 +114,11 @@ void answer_read(Reader& reader, std::istringstream& words) {
     reader.read(file, found);
   }
   fmt::print(
-      "{{\"begin_ns\": {}, \"end_ns\": {}, \"cpu_ns\": {}, \"files\": {}, \"bytes\": {}, \"digest\": {}, \"longest_ns\": {}, "
+      "{{\"begin_ns\": {}, \"end_ns\": {}, \"cpu_ns\": {}, \"files\": {}, \"bytes\": {}, "
+      "\"digest\": {}, \"longest_ns\": {}, "
       "\"long_opens_ns\": [{}]}}\n",
-      began, now_ns(CLOCK_MONOTONIC), now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu, order.size(), found.bytes, found.digest,
-      found.longest_ns, fmt::join(found.long_opens_ns, ", "));
+      began, now_ns(CLOCK_MONOTONIC), now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu, order.size(),
+      found.bytes, found.digest, found.longest_ns, fmt::join(found.long_opens_ns, ", "));
 }
 
 // The child is stepped from one raise() to the next.
@@ -134,7 +138,8 @@ void answer_steps(Reader& reader, std::istringstream& words) {
   int status = 0;
   std::uint64_t steps = 0;
   waitpid(child, &status, 0);
-  if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGSTOP) throw std::runtime_error("the traced child did not stop");
+  if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGSTOP)
+    throw std::runtime_error("the traced child did not stop");
   do {
     if (ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0) fail(path, "ptrace");
     waitpid(child, &status, 0);

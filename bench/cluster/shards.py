@@ -1,10 +1,10 @@
-"""Nodes that read the same shards at the same time, with and without a cluster, on a slow mount with a bandwidth of its own.
+"""Nodes that read the same shards at the same time, with and without a cluster, on a slow mount
+with a bandwidth of its own.
 
     /usr/bin/python3 bench/cluster/shards.py --build build [--rounds N] [--nodes N] [--library FILE]
 
-A node is a process with a CUBESHIM_NAME of its own and a memcached; all are on this machine. Prints the table of
-doc/benchmarks/cluster.md: the median of the rounds, and all of them.
-"""
+A node is a process with a CUBESHIM_NAME of its own and a memcached; all are on this machine. Prints
+the table of doc/benchmarks/cluster.md: the median of the rounds, and all of them. """
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from bench.harness.mount import SlowMount  # noqa: E402
 from cluster_servers import Memcached  # noqa: E402
 
 SHARDS, MB, LATENCY_US = 2, 64, 300
-# Reads each file by reads of so many bytes (0: one read for all of it) once it is told to, and says that it has.
+# Reads each file by reads of so many bytes (0: one read for all of it) once it is told to, and says
+# that it has.
 READER = """
 import os, sys
 print('ready', flush=True)
@@ -44,22 +45,41 @@ sys.stdin.readline()
 """
 
 
-def read_together(options: argparse.Namespace, source: Path, work: Path, step: int, cap: int, has_cluster: bool) -> tuple[float, int]:
+def read_together(options: argparse.Namespace, source: Path, work: Path, step: int, cap: int,
+                  has_cluster: bool) -> tuple[float, int]:
     """MB/s of all nodes together, and MB that the origin was asked for."""
     with ExitStack() as stack:
-        mount = stack.enter_context(SlowMount(options.build / "lagfs", source, work, LATENCY_US, direct=True, bandwidth_mb=cap, keeps_names=False))
-        servers = [stack.enter_context(Memcached(memory_mb=2 * SHARDS * MB)) for _ in range(options.nodes)]
+        mount = stack.enter_context(
+            SlowMount(options.build / "lagfs", source, work, LATENCY_US, direct=True,
+                      bandwidth_mb=cap, keeps_names=False))
+        servers = [
+            stack.enter_context(Memcached(memory_mb=2 * SHARDS * MB)) for _ in range(options.nodes)
+        ]
         reports = [Path(tempfile.mkdtemp(dir=work)) / "report" for _ in servers]
         readers = []
         for number, report in enumerate(reports):
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
-            environment |= {"CUBESHIM_NAME": f"shards-{os.getpid()}-{number}", "CUBESHIM_RAM": f"{4 * SHARDS * MB}M", "CUBESHIM_ANNOUNCE": "0",
-                            "CUBESHIM_PREFIXES": str(mount.path), "CUBESHIM_STATS": str(report), "CUBESHIM_STATS_FORMAT": "json",
-                            "LD_PRELOAD": str(options.library or options.build / "libcubeshim.so")}
+            environment = {
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("CUBESHIM_")
+            }
+            environment |= {
+                "CUBESHIM_NAME": f"shards-{os.getpid()}-{number}",
+                "CUBESHIM_RAM": f"{4 * SHARDS * MB}M", "CUBESHIM_ANNOUNCE": "0",
+                "CUBESHIM_PREFIXES": str(mount.path), "CUBESHIM_STATS": str(report),
+                "CUBESHIM_STATS_FORMAT": "json",
+                "LD_PRELOAD": str(options.library or options.build / "libcubeshim.so")
+            }
             if has_cluster:
-                environment["CUBESHIM_CLUSTER"] = "memcached://" + ",".join(server.name for server in servers)
-            words = [sys.executable, "-c", READER, str(step), *(str(mount.path / f"shard{shard}") for shard in range(SHARDS))]
-            readers.append(subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+                environment["CUBESHIM_CLUSTER"] = "memcached://" + ",".join(
+                    server.name for server in servers)
+            words = [
+                sys.executable, "-c", READER,
+                str(step), *(str(mount.path / f"shard{shard}") for shard in range(SHARDS))
+            ]
+            readers.append(
+                subprocess.Popen(words, env=environment, stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True))
         for reader in readers:
             reader.stdout.readline()
         began = time.monotonic()
@@ -70,7 +90,9 @@ def read_together(options: argparse.Namespace, source: Path, work: Path, step: i
         took = time.monotonic() - began
         for reader in readers:
             reader.communicate("\n")
-        fetched = sum(json.loads(report.read_text().splitlines()[-1])["blocks"]["origin"] for report in reports)
+        fetched = sum(
+            json.loads(report.read_text().splitlines()[-1])["blocks"]["origin"]
+            for report in reports)
     return options.nodes * SHARDS * MB / took, fetched >> 20
 
 
@@ -95,16 +117,23 @@ def main() -> None:
             (source / f"shard{shard}").write_bytes(os.urandom(1 << 20) * MB)
             os.utime(source / f"shard{shard}", (1e9, 1e9))
         print(describe_machine(" ".join(sys.argv), source).line() + "\n")
-        print(f"| {options.nodes} nodes, {SHARDS} shards of {MB} MB | alone: MB/s | MB of the origin | cluster: MB/s | MB of the origin |\n"
-              "| --- | --- | --- | --- | --- |")
+        print(
+            f"| {options.nodes} nodes, {SHARDS} shards of {MB} MB | alone: MB/s | MB of the origin | cluster: MB/s | MB of the origin |\n"
+            "| --- | --- | --- | --- | --- |")
         for cap in (100, 0):
             for step in (128 << 10, 0):
                 found: dict[bool, list[tuple[float, int]]] = {False: [], True: []}
                 for turn in range(options.rounds):
                     for has_cluster in (False, True) if turn % 2 else (True, False):
-                        found[has_cluster].append(read_together(options, source, work, step, cap, has_cluster))
+                        found[has_cluster].append(
+                            read_together(options, source, work, step, cap, has_cluster))
                 what = f"{'reads of 128 KiB' if step else 'one read a shard'}, {f'{cap} MB/s' if cap else 'no cap'}"
-                columns = [text([row[column] for row in found[has_cluster]]) for has_cluster in (False, True) for column in (0, 1)]
+                columns = [
+                    text([row[column]
+                          for row in found[has_cluster]])
+                    for has_cluster in (False, True)
+                    for column in (0, 1)
+                ]
                 print(f"| {what} | " + " | ".join(columns) + " |", flush=True)
 
 

@@ -1,11 +1,12 @@
-"""Makes an image data set to measure with: real JPEGs in class folders, with the file sizes of ImageNet.
+"""Makes an image data set to measure with: real JPEGs in class folders, with the file sizes of
+ImageNet.
 
     make_dataset.py DIR --count N --seed S [--classes C] [--jobs J]
 
-The same count, seed and number of classes give the same bytes, so two machines measure the same thing. A small manifest,
-DIR/.dataset.json, says what lies there: a second call with the same arguments does nothing, an interrupted one is
-finished, and a directory that holds anything else is refused. ImageFolder does not see the manifest.
-"""
+The same count, seed and number of classes give the same bytes, so two machines measure the same
+thing. A small manifest, DIR/.dataset.json, says what lies there: a second call with the same
+arguments does nothing, an interrupted one is finished, and a directory that holds anything else is
+refused. ImageFolder does not see the manifest. """
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# bench.data.synthetic_images needs cv2 and numpy. Functions import it, so that --help, and a set that is there, need neither.
+# bench.data.synthetic_images needs cv2 and numpy. Functions import it, so that --help, and a set
+# that is there, need neither.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root
 
 MANIFEST = ".dataset.json"
@@ -58,7 +60,8 @@ class Dataset:
 
 
 def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
-    """The data set `recipe` in `directory`, made unless it is there. Raises DatasetError where it cannot be."""
+    """The data set `recipe` in `directory`, made unless it is there. Raises DatasetError where it
+    cannot be."""
     present = _look(directory, recipe)
     if present:
         return present
@@ -70,14 +73,17 @@ def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
     _write_manifest(directory, {"recipe": asdict(recipe), "complete": False})
     sizes, digest = _write_files(directory, recipe, jobs)
     found = Counter(bucket.label for size in sizes if (bucket := bucket_of(size)))
-    body = {"files": len(sizes), "bytes": sum(sizes), "digest": digest,
-            "histogram": {bucket.label: found[bucket.label] for bucket in BUCKETS}}
+    body = {
+        "files": len(sizes), "bytes": sum(sizes), "digest": digest,
+        "histogram": {bucket.label: found[bucket.label] for bucket in BUCKETS}
+    }
     _write_manifest(directory, {"recipe": asdict(recipe), "complete": True, **body})
     return Dataset(**body, seconds=time.monotonic() - start, made=True)
 
 
 def _look(directory: Path, recipe: Recipe) -> Dataset | None:
-    """The data set that is there already: the whole set, or None where it is to be written. Raises on anything else."""
+    """The data set that is there already: the whole set, or None where it is to be written. Raises
+    on anything else."""
     if directory.exists() and not directory.is_dir():
         raise DatasetError(f"{directory} is not a directory")
     if not directory.exists() or not any(directory.iterdir()):
@@ -86,20 +92,26 @@ def _look(directory: Path, recipe: Recipe) -> Dataset | None:
         manifest = json.loads((directory / MANIFEST).read_text())
         held = Recipe(**manifest["recipe"])
     except FileNotFoundError:
-        raise DatasetError(f"{directory} is not empty and holds no data set of ours: name another directory") from None
+        raise DatasetError(
+            f"{directory} is not empty and holds no data set of ours: name another directory"
+        ) from None
     except (ValueError, KeyError, TypeError):
-        raise DatasetError(f"{directory / MANIFEST} is not a manifest of ours: name another directory") from None
+        raise DatasetError(
+            f"{directory / MANIFEST} is not a manifest of ours: name another directory") from None
     if held != recipe:
-        raise DatasetError(f"{directory} holds another data set (count {held.count}, seed {held.seed}, classes"
-                           f" {held.classes}, format {held.format}): name another directory or remove it")
-    if not manifest.get("complete") or _measure(directory, recipe) != (manifest["files"], manifest["bytes"]):
+        raise DatasetError(
+            f"{directory} holds another data set (count {held.count}, seed {held.seed}, classes"
+            f" {held.classes}, format {held.format}): name another directory or remove it")
+    if not manifest.get("complete") or _measure(directory,
+                                                recipe) != (manifest["files"], manifest["bytes"]):
         return None
     body = {key: manifest[key] for key in ("files", "bytes", "histogram", "digest")}
     return Dataset(**body, seconds=0.0, made=False)
 
 
 def _measure(directory: Path, recipe: Recipe) -> tuple[int, int]:
-    """Number and bytes of the files of the set that are there: cheap, and it finds lost and cut files."""
+    """Number and bytes of the files of the set that are there: cheap, and it finds lost and cut
+    files."""
     files = total = 0
     for index in range(recipe.count):
         try:
@@ -117,13 +129,15 @@ def _write_manifest(directory: Path, manifest: dict) -> None:
 
 
 def _write_files(directory: Path, recipe: Recipe, jobs: int) -> tuple[list[int], str]:
-    """Writes all files; returns their sizes and one digest over all bytes, both in the order of the index."""
+    """Writes all files; returns their sizes and one digest over all bytes, both in the order of the
+    index."""
     from bench.data.synthetic_images import buckets_for
 
     buckets = buckets_for(recipe.count, recipe.seed)
     tasks = [(directory, recipe, index, buckets[index]) for index in range(recipe.count)]
     sizes, digest = [], hashlib.sha256()
-    jobs = min(jobs, 1 + recipe.count // 32)  # each makes its own noise fields first, which takes as long as 50 files
+    jobs = min(jobs, 1 + recipe.count //
+               32)  # each makes its own noise fields first, which takes as long as 50 files
     with multiprocessing.get_context("fork").Pool(jobs, _start_worker, (recipe.seed,)) as pool:
         for size, hashed in pool.imap(_write_one, tasks, chunksize=16):
             sizes.append(size)
@@ -136,7 +150,8 @@ def _start_worker(seed: int) -> None:
 
     from bench.data.synthetic_images import noise_fields
 
-    # The pool ends its workers with SIGTERM, which the caller may catch; and Ctrl-C is for the caller alone.
+    # The pool ends its workers with SIGTERM, which the caller may catch; and Ctrl-C is for the
+    # caller alone.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
@@ -153,12 +168,15 @@ def _write_one(task: tuple[Path, Recipe, int, int]) -> tuple[int, bytes]:
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Makes JPEGs in class folders with the file sizes of ImageNet.")
+    parser = argparse.ArgumentParser(
+        description="Makes JPEGs in class folders with the file sizes of ImageNet.")
     parser.add_argument("directory", metavar="DIR", type=Path)
     parser.add_argument("--count", type=int, required=True, help="number of files")
-    parser.add_argument("--seed", type=int, required=True, help="same count, seed and classes: same bytes")
+    parser.add_argument("--seed", type=int, required=True,
+                        help="same count, seed and classes: same bytes")
     parser.add_argument("--classes", type=int, default=10, help="class folders (default 10)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1,
+                        help="processes (default: all cores)")
     options = parser.parse_args(arguments)
     if not 1 <= options.classes <= min(options.count, 1000):
         parser.error("--classes must be at least 1 and no more than --count and 1000")
@@ -176,7 +194,9 @@ def main(arguments: list[str]) -> int:
         print(f"make_dataset: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        print(f"make_dataset: this Python has no module {error.name}: install python3-opencv and python3-numpy", file=sys.stderr)
+        print(
+            f"make_dataset: this Python has no module {error.name}: install python3-opencv and python3-numpy",
+            file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -1,8 +1,8 @@
-"""The files that `make bench` reads, made once: sets of one size each, the ImageNet mix, and a filler.
+"""The files that `make bench` reads, made once: sets of one size each, the ImageNet mix, and a
+filler.
 
-Every set is larger than a processor's caches (the figures say how large), as the sets of a real job are: what is read
-again is in memory, not in L2.
-"""
+Every set is larger than a processor's caches (the figures say how large), as the sets of a real job
+are: what is read again is in memory, not in L2. """
 
 from __future__ import annotations
 
@@ -31,14 +31,11 @@ class SetPlan:
         return self.quick_count if quick else self.count
 
 
-PLANS = (
-    SetPlan("4k", 4 * KIB, 16000, 8000),
-    SetPlan("64k", 64 * KIB, 3000, 1000),
-    SetPlan("110k", 110 * KIB, 2500, 800),
-    SetPlan("256k", 256 * KIB, 1500, 400),
-    SetPlan("mix", 0, 4000, 2000),
-    SetPlan("filler", 64 * KIB, 320, 320),
-)
+PLANS = (SetPlan("4k", 4 * KIB, 16000, 8000), SetPlan("64k", 64 * KIB, 3000,
+                                                      1000), SetPlan("110k", 110 * KIB, 2500, 800),
+         SetPlan("256k", 256 * KIB, 1500,
+                 400), SetPlan("mix", 0, 4000, 2000), SetPlan("filler", 64 * KIB, 320, 320),
+        )
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,10 @@ def make_set(root: Path, plan: SetPlan, count: int) -> FileSet:
     if plan.size:
         make_files(path, plan.size, count)
     else:
-        subprocess.run([sys.executable, MAKE_DATASET, path, "--count", str(count), "--seed", str(SEED)], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, MAKE_DATASET, path, "--count",
+             str(count), "--seed",
+             str(SEED)], check=True, stdout=subprocess.DEVNULL)
     sizes = [file.stat().st_size for file in data_files(path)]
     return FileSet(plan.name, path, len(sizes), sum(sizes))
 
@@ -88,7 +87,11 @@ def make_files(path: Path, size: int, count: int) -> None:
 
 def data_files(path: Path) -> list[Path]:
     """All files of a set, in order of their names; hidden ones are not of it."""
-    return sorted(Path(directory, name) for directory, _, names in os.walk(path) for name in names if not name.startswith("."))
+    return sorted(
+        Path(directory, name)
+        for directory, _, names in os.walk(path)
+        for name in names
+        if not name.startswith("."))
 
 
 def write_list(path: Path, files: Iterable[Path | str]) -> Path:

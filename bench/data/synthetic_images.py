@@ -1,11 +1,11 @@
 """Photo-like JPEGs of a wanted size.
 
-A benchmark of small-file reading stands or falls with the sizes of its files, and a training run needs pictures that
-decode and can be learnt from. So every picture here is drawn (gradients, soft shapes and a texture that depend on its
-class, over noise with the spectrum of natural images), and the amount of noise is then searched until the JPEG has the
-size that was asked for. Everything follows from (seed, index): no state passes from one picture to the next, and so the
-bytes do not depend on how the work is shared among processes.
-"""
+A benchmark of small-file reading stands or falls with the sizes of its files, and a training run
+needs pictures that decode and can be learnt from. So every picture here is drawn (gradients, soft
+shapes and a texture that depend on its class, over noise with the spectrum of natural images), and
+the amount of noise is then searched until the JPEG has the size that was asked for. Everything
+follows from (seed, index): no state passes from one picture to the next, and so the bytes do not
+depend on how the work is shared among processes. """
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Bucket:
-    """Files over `low` and at most `high` bytes, their share of a data set and the usual picture in them."""
+    """Files over `low` and at most `high` bytes, their share of a data set and the usual picture in
+    them."""
 
     low: int
     high: int
@@ -38,17 +39,15 @@ class Bucket:
         return self.low < size <= self.high
 
 
-# The spread of ImageNet's training files. The smallest bucket starts at 1 KiB: the tables of a JPEG alone take 600 bytes.
-BUCKETS = (
-    Bucket(1 * KIB, 2 * KIB, 0.01, 96, 72),
-    Bucket(2 * KIB, 4 * KIB, 0.02, 128, 96),
-    Bucket(4 * KIB, 8 * KIB, 0.04, 192, 144),
-    Bucket(8 * KIB, 16 * KIB, 0.08, 256, 192),
-    Bucket(16 * KIB, 32 * KIB, 0.13, 400, 300),
-    Bucket(32 * KIB, 64 * KIB, 0.38, 500, 375),
-    Bucket(64 * KIB, 128 * KIB, 0.33, 500, 375),
-    Bucket(128 * KIB, 256 * KIB, 0.01, 800, 600),
-)
+# The spread of ImageNet's training files. The smallest bucket starts at 1 KiB: the tables of a JPEG
+# alone take 600 bytes.
+BUCKETS = (Bucket(1 * KIB, 2 * KIB, 0.01, 96, 72), Bucket(2 * KIB, 4 * KIB, 0.02, 128, 96),
+           Bucket(4 * KIB, 8 * KIB, 0.04, 192, 144), Bucket(8 * KIB, 16 * KIB, 0.08, 256, 192),
+           Bucket(16 * KIB, 32 * KIB, 0.13, 400,
+                  300), Bucket(32 * KIB, 64 * KIB, 0.38, 500,
+                               375), Bucket(64 * KIB, 128 * KIB, 0.33, 500,
+                                            375), Bucket(128 * KIB, 256 * KIB, 0.01, 800, 600),
+          )
 
 NOISE_SIDE = 1024
 NOISE_FIELDS = 4
@@ -62,11 +61,12 @@ def bucket_of(size: int) -> Bucket | None:
 
 
 def buckets_for(count: int, seed: int) -> list[int]:
-    """The bucket number of each of `count` files: exact shares (largest remainder), in an order set by the seed."""
+    """The bucket number of each of `count` files: exact shares (largest remainder), in an order set
+    by the seed."""
     wanted = [bucket.share * count for bucket in BUCKETS]
     counts = [math.floor(share) for share in wanted]
     by_remainder = sorted(range(len(wanted)), key=lambda i: (counts[i] - wanted[i], -wanted[i]))
-    for i in by_remainder[: count - sum(counts)]:
+    for i in by_remainder[:count - sum(counts)]:
         counts[i] += 1
     numbers = np.repeat(np.arange(len(BUCKETS)), counts)
     np.random.default_rng([seed, 0xB0C4E7]).shuffle(numbers)
@@ -75,21 +75,25 @@ def buckets_for(count: int, seed: int) -> list[int]:
 
 @lru_cache(maxsize=1)
 def noise_fields(seed: int) -> list[np.ndarray]:
-    """Colour noise with a 1/f spectrum, which is that of photographs. Made once in each process and then cropped."""
+    """Colour noise with a 1/f spectrum, which is that of photographs. Made once in each process and
+    then cropped."""
     rng = np.random.default_rng([seed, 0x4E015E])
     rows = np.fft.fftfreq(NOISE_SIDE)[:, None]
     columns = np.fft.rfftfreq(NOISE_SIDE)[None, :]
     falloff = 1.0 / np.maximum(np.hypot(rows, columns), 1.0 / NOISE_SIDE)
     grey = [_field(rng, falloff) for _ in range(NOISE_FIELDS)]
     colour = [_field(rng, falloff) for _ in range(3)]
-    return [np.stack([0.9 * g + 0.35 * c for c in colour], axis=-1).astype(np.float32) for g in grey]
+    return [
+        np.stack([0.9 * g + 0.35 * c for c in colour], axis=-1).astype(np.float32) for g in grey
+    ]
 
 
 def _field(rng: np.random.Generator, falloff: np.ndarray) -> np.ndarray:
     spectrum = np.fft.rfft2(rng.standard_normal((NOISE_SIDE, NOISE_SIDE))) * falloff
     field = np.fft.irfft2(spectrum, s=(NOISE_SIDE, NOISE_SIDE))
     field = field / field.std() + 0.35 * rng.standard_normal(field.shape)
-    # Quantised, so that the last bit of an FFT on another CPU does not show in the bytes of the files.
+    # Quantised, so that the last bit of an FFT on another CPU does not show in the bytes of the
+    # files.
     return np.round(field * 64.0) / 64.0
 
 
@@ -101,7 +105,8 @@ def _picture_shape(bucket: Bucket, rng: np.random.Generator) -> tuple[int, int]:
     return (width, height) if rng.random() < 0.33 else (height, width)
 
 
-def _class_colours(label: int, classes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _class_colours(label: int, classes: int,
+                   rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Two BGR colours: the class sets the hue, the picture shifts it and sets the brightness."""
     hue = label / classes + rng.normal(0.0, 0.25 / classes)
     upper = colorsys.hsv_to_rgb(hue % 1.0, rng.uniform(0.35, 0.6), rng.uniform(0.6, 0.85))
@@ -109,8 +114,10 @@ def _class_colours(label: int, classes: int, rng: np.random.Generator) -> tuple[
     return np.array(upper[::-1], np.float32) * 255, np.array(lower[::-1], np.float32) * 255
 
 
-def _scene(shape: tuple[int, int], label: int, classes: int, rng: np.random.Generator) -> np.ndarray:
-    """The smooth part of a picture: a gradient, some soft discs, and stripes whose direction belongs to the class."""
+def _scene(shape: tuple[int, int], label: int, classes: int,
+           rng: np.random.Generator) -> np.ndarray:
+    """The smooth part of a picture: a gradient, some soft discs, and stripes whose direction
+    belongs to the class."""
     height, width = shape
     y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
     x = np.linspace(0, 1, width, dtype=np.float32)[None, :]
@@ -120,12 +127,13 @@ def _scene(shape: tuple[int, int], label: int, classes: int, rng: np.random.Gene
     for _ in range(2 + label % 4):
         cx, cy = rng.uniform(0.1, 0.9, 2).astype(np.float32)
         radius, depth = np.float32(rng.uniform(0.08, 0.25)), np.float32(rng.uniform(-0.6, 0.6))
-        dx, dy = np.exp(-(((x - cx) / radius) ** 2)), np.exp(-(((y - cy) / radius) ** 2))
+        dx, dy = np.exp(-(((x - cx) / radius)**2)), np.exp(-(((y - cy) / radius)**2))
         blend = blend + depth * (dy * dx)
     angle = math.pi * label / classes
     waves = 2 * math.pi * (6 + 3 * (label % 3))
     phase = rng.uniform(0, 2 * math.pi)
-    stripes = np.sin((math.cos(angle) * x + math.sin(angle) * y) * np.float32(waves) + np.float32(phase))
+    stripes = np.sin((math.cos(angle) * x + math.sin(angle) * y) * np.float32(waves) +
+                     np.float32(phase))
     scene = upper + blend[..., None] * (lower - upper)
     return scene + 10.0 * stripes[..., None]
 
@@ -133,7 +141,7 @@ def _scene(shape: tuple[int, int], label: int, classes: int, rng: np.random.Gene
 def _noise(shape: tuple[int, int], seed: int, rng: np.random.Generator) -> np.ndarray:
     field = noise_fields(seed)[rng.integers(NOISE_FIELDS)]
     top, left = rng.integers(0, NOISE_SIDE - shape[0]), rng.integers(0, NOISE_SIDE - shape[1])
-    return field[top : top + shape[0], left : left + shape[1]]
+    return field[top:top + shape[0], left:left + shape[1]]
 
 
 def _encode(scene: np.ndarray, noise: np.ndarray, amplitude: float, quality: int) -> bytes:
@@ -145,14 +153,16 @@ def _encode(scene: np.ndarray, noise: np.ndarray, amplitude: float, quality: int
 
 
 def _first_guess(target: int, shape: tuple[int, int]) -> tuple[int, float]:
-    """JPEG quality and noise amplitude that come near `target` bytes (fitted by hand to this noise and encoder)."""
+    """JPEG quality and noise amplitude that come near `target` bytes (fitted by hand to this noise
+    and encoder)."""
     bits_per_pixel = 8 * (target - 620) / (shape[0] * shape[1])
     quality = int(np.clip(45 + 20 * bits_per_pixel, 45, 92))
     return quality, float(np.clip(7.0 * bits_per_pixel, 1.0, 50.0))
 
 
 def make_jpeg(seed: int, index: int, label: int, classes: int, bucket: Bucket) -> bytes:
-    """The picture number `index`: a JPEG whose size lies in `bucket`, and there near a random target."""
+    """The picture number `index`: a JPEG whose size lies in `bucket`, and there near a random
+    target."""
     rng = np.random.default_rng([seed, index])
     target = int(bucket.low + rng.uniform(0.03, 0.97) * (bucket.high - bucket.low))
     shape = _picture_shape(bucket, rng)
@@ -177,11 +187,12 @@ def make_jpeg(seed: int, index: int, label: int, classes: int, bucket: Bucket) -
 
 
 def _next_amplitude(known: list[tuple[float, int]], target: int) -> float:
-    """One step of the search: the size is near to linear in the amplitude, so a secant, kept inside the bracket."""
+    """One step of the search: the size is near to linear in the amplitude, so a secant, kept inside
+    the bracket."""
     amplitude, size = known[-1]
     below = max((k for k in known if k[1] <= target), default=None)
     above = min((k for k in known if k[1] > target), default=None)
     if below and above and above[0] > below[0]:
         share = (target - below[1]) / (above[1] - below[1])
         return below[0] + float(np.clip(share, 0.05, 0.95)) * (above[0] - below[0])
-    return amplitude * float(np.clip(target / size, 0.3, 3.0)) ** 1.4
+    return amplitude * float(np.clip(target / size, 0.3, 3.0))**1.4

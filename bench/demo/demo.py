@@ -1,12 +1,13 @@
-"""The demo: one training job from a local disk, from a slow mount, and from the slow mount with cubeshim.
+"""The demo: one training job from a local disk, from a slow mount, and from the slow mount with
+cubeshim.
 
     demo.py --build BUILD_DIR [--origin DIR] [--count N] [--epochs N] [--workers N] [--work DIR]
 
-Makes a data set, mounts it with a set latency (lagfs), runs train.py for each row, checks that every row saw the same
-data, and prints samples/s, hit rate and the operations that reached the mount; a chart and the figures go to
-BUILD_DIR/demo.png and BUILD_DIR/demo.json. With --origin, a mount of your own takes the place of lagfs.
-Exit status: 0, 1 where the rows differ or a run failed, 2 where the demo cannot run here.
-"""
+Makes a data set, mounts it with a set latency (lagfs), runs train.py for each row, checks that
+every row saw the same data, and prints samples/s, hit rate and the operations that reached the
+mount; a chart and the figures go to BUILD_DIR/demo.png and BUILD_DIR/demo.json. With --origin, a
+mount of your own takes the place of lagfs. Exit status: 0, 1 where the rows differ or a run failed,
+2 where the demo cannot run here. """
 
 from __future__ import annotations
 
@@ -33,8 +34,10 @@ from bench.harness.shim import ANNOUNCED, Shim  # noqa: E402
 
 ROWS = ("local", "slow", "slow8", "shim")
 MANY_WORKERS = 8
-PACKAGES = {"torch": "python3-torch", "torchvision": "python3-torchvision", "cv2": "python3-opencv",
-            "PIL": "python3-pil", "numpy": "python3-numpy", "matplotlib": "python3-matplotlib"}
+PACKAGES = {
+    "torch": "python3-torch", "torchvision": "python3-torchvision", "cv2": "python3-opencv",
+    "PIL": "python3-pil", "numpy": "python3-numpy", "matplotlib": "python3-matplotlib"
+}
 
 
 class CannotRun(BenchError):
@@ -43,7 +46,8 @@ class CannotRun(BenchError):
 
 @dataclass(frozen=True)
 class Place:
-    """The files that the rows read: a directory on the local disk and the same files on the slow mount."""
+    """The files that the rows read: a directory on the local disk and the same files on the slow
+    mount."""
 
     local: Path
     slow: Path
@@ -54,9 +58,13 @@ class Place:
 
 
 def check_machine(options: argparse.Namespace) -> None:
-    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
+    missing = [
+        package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None
+    ]
     if missing:
-        raise CannotRun(f"{sys.executable} lacks {' '.join(missing)}; run the demo with a python3 that has them")
+        raise CannotRun(
+            f"{sys.executable} lacks {' '.join(missing)}; run the demo with a python3 that has them"
+        )
     needed = [options.build / "libcubeshim.so"] if "shim" in options.rows else []
     needed += [options.build / "lagfs"] if options.origin is None else []
     for file in needed:
@@ -77,9 +85,12 @@ def setting_of(mount: str, words: str) -> Setting:
 
 def made_place(options: argparse.Namespace, stack: ExitStack) -> Place:
     """A data set of our own, and lagfs over it."""
-    print(f"making {options.count} images, unless they are there from an earlier run (some 30 s on 2 cores)", flush=True)
+    print(
+        f"making {options.count} images, unless they are there from an earlier run (some 30 s on 2 cores)",
+        flush=True)
     local, words = synthetic(options.work, options.count)
-    mount = stack.enter_context(SlowMount(options.build / "lagfs", local.parent, options.work, options.latency_us))
+    mount = stack.enter_context(
+        SlowMount(options.build / "lagfs", local.parent, options.work, options.latency_us))
     mount.reset()
     latency = f"FUSE, {options.latency_us} us for each lookup, open, read and getattr; no pages kept from open to open"
     return Place(local, mount.path / local.name, mount.path, setting_of(latency, words), 0, mount)
@@ -95,12 +106,18 @@ def users_place(options: argparse.Namespace) -> Place:
 
 def planned_rows(options: argparse.Namespace, place: Place) -> list[RowPlan]:
     few, many = options.workers, max(MANY_WORKERS, options.workers)
-    rows = {"local": (f"local disk, warm page cache, {few} workers", place.local, few),
-            "slow": (f"slow mount, {few} workers", place.slow, few),
-            "slow8": (f"slow mount, {many} workers", place.slow, many),
-            "shim": (f"slow mount + cubeshim, {few} workers", place.slow, few)}
-    return [RowPlan(key, *rows[key], loader, options.epochs, place.per_class)
-            for loader in options.loaders for key in ROWS if key in options.rows]
+    rows = {
+        "local": (f"local disk, warm page cache, {few} workers", place.local, few),
+        "slow": (f"slow mount, {few} workers", place.slow, few),
+        "slow8": (f"slow mount, {many} workers", place.slow, many),
+        "shim": (f"slow mount + cubeshim, {few} workers", place.slow, few)
+    }
+    return [
+        RowPlan(key, *rows[key], loader, options.epochs, place.per_class)
+        for loader in options.loaders
+        for key in ROWS
+        if key in options.rows
+    ]
 
 
 def run_all(options: argparse.Namespace, place: Place) -> list[Row]:
@@ -113,14 +130,15 @@ def run_all(options: argparse.Namespace, place: Place) -> list[Row]:
         if plan.key == "shim":
             name = f"demo-{os.getpid()}-{plan.loader}"  # a name of its own, so that the first epoch finds nothing
             stats = options.work / f"stats-{os.getpid()}.json"
-            shim = Shim(options.build / "libcubeshim.so", place.prefix, name, ram=None, stats=stats, mode=None,
-                        more=tuple(ANNOUNCED.items()))
+            shim = Shim(options.build / "libcubeshim.so", place.prefix, name, ram=None, stats=stats,
+                        mode=None, more=tuple(ANNOUNCED.items()))
         rows.append(run_row(plan, options.work, shim, None if plan.key == "local" else place.mount))
     return rows
 
 
 def report(rows: list[Row], setting: Setting, build: Path) -> int:
-    """Prints the comparison and writes the chart, or says which rows differ. Returns the exit status."""
+    """Prints the comparison and writes the chart, or says which rows differ. Returns the exit
+    status."""
     print("\n" + table(rows, setting))
     found = differences(rows)
     print(f"same data in every row: {'no' if found else 'yes'}")
@@ -135,16 +153,23 @@ def report(rows: list[Row], setting: Setting, build: Path) -> int:
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compares a training job on a slow mount with and without cubeshim.")
-    parser.add_argument("--build", type=Path, required=True, metavar="DIR", help="holds libcubeshim.so and lagfs")
-    parser.add_argument("--origin", type=Path, metavar="DIR", help="class folders on a slow mount of your own")
+    parser = argparse.ArgumentParser(
+        description="Compares a training job on a slow mount with and without cubeshim.")
+    parser.add_argument("--build", type=Path, required=True, metavar="DIR",
+                        help="holds libcubeshim.so and lagfs")
+    parser.add_argument("--origin", type=Path, metavar="DIR",
+                        help="class folders on a slow mount of your own")
     parser.add_argument("--count", type=int, default=2000, help="files (default 2000)")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--latency-us", type=int, default=300, help="of each operation on the slow mount (default 300)")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="keeps the data set (default BUILD/demo)")
-    parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS), help=f"some of {','.join(ROWS)}")
-    parser.add_argument("--loaders", type=lambda text: text.split(","), default=["cv2", "pil"], help="cv2, pil or both")
+    parser.add_argument("--latency-us", type=int, default=300,
+                        help="of each operation on the slow mount (default 300)")
+    parser.add_argument("--work", type=Path, metavar="DIR",
+                        help="keeps the data set (default BUILD/demo)")
+    parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS),
+                        help=f"some of {','.join(ROWS)}")
+    parser.add_argument("--loaders", type=lambda text: text.split(","), default=["cv2", "pil"],
+                        help="cv2, pil or both")
     options = parser.parse_args(arguments)
     if not options.rows or not set(options.rows) <= set(ROWS):
         parser.error(f"--rows takes some of {','.join(ROWS)}")
@@ -161,7 +186,8 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def catch_stops() -> None:
-    """Makes Ctrl-C and its kin an exception, so that mounts and jobs are cleaned up; what nohup ignores stays ignored."""
+    """Makes Ctrl-C and its kin an exception, so that mounts and jobs are cleaned up; what nohup
+    ignores stays ignored."""
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)

@@ -1,8 +1,8 @@
 """All that the demo says at its end: are the rows comparable at all, the table, and the chart.
 
-A row is one run of train.py. Rows are compared only after each epoch of each row has proved that it saw the same data
-(checksum over labels and pixels) and learnt the same from it (loss): a fast row that reads something else is no row.
-"""
+A row is one run of train.py. Rows are compared only after each epoch of each row has proved that it
+saw the same data (checksum over labels and pixels) and learnt the same from it (loss): a fast row
+that reads something else is no row. """
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 @dataclass
 class Row:
-    """One run of train.py; `epochs` is what it wrote with --json, `origin_operations` one number for each epoch,
-    `others_cpu` the share of all cores that anything else used meanwhile."""
+    """One run of train.py; `epochs` is what it wrote with --json, `origin_operations` one number
+    for each epoch, `others_cpu` the share of all cores that anything else used meanwhile."""
 
     key: str
     name: str
@@ -51,7 +51,8 @@ LOADERS = {"cv2": "cv2.imread", "pil": "PIL"}
 
 
 def differences(rows: list[Row]) -> list[str]:
-    """One line for each epoch of a row that did not see the same data as the first row with the same loader."""
+    """One line for each epoch of a row that did not see the same data as the first row with the
+    same loader."""
     found = []
     first: dict[str, Row] = {}
     for row in rows:
@@ -59,19 +60,26 @@ def differences(rows: list[Row]) -> list[str]:
         for ours, theirs in zip(row.epochs, reference.epochs):
             for what in ("samples", "checksum", "loss"):
                 if ours[what] != theirs[what]:
-                    found.append(f"epoch {ours['epoch']}, {LOADERS[row.loader]}: {what} {ours[what]} in row \"{row.name}\""
-                                 f" but {theirs[what]} in row \"{reference.name}\"")
+                    found.append(
+                        f"epoch {ours['epoch']}, {LOADERS[row.loader]}: {what} {ours[what]} in row \"{row.name}\""
+                        f" but {theirs[what]} in row \"{reference.name}\"")
     return found
 
 
 def table(rows: list[Row], setting: Setting) -> str:
     """The comparison as text: one block for each loader, one line for each row."""
-    lines = [f"machine     {setting.machine()}", f"data        {setting.data}", f"slow mount  {setting.mount}", ""]
+    lines = [
+        f"machine     {setting.machine()}", f"data        {setting.data}",
+        f"slow mount  {setting.mount}", ""
+    ]
     for loader in dict.fromkeys(row.loader for row in rows):
         lines += _block([row for row in rows if row.loader == loader]) + [""]
-    lines.append("x ...: samples/s against the row on the local disk, on the slow mount, and there with"
-                 " many workers; first / last epoch")
-    lines.append("origin ops: lookup, getattr, open, read ... of data files that reached the slow mount, in each epoch")
+    lines.append(
+        "x ...: samples/s against the row on the local disk, on the slow mount, and there with"
+        " many workers; first / last epoch")
+    lines.append(
+        "origin ops: lookup, getattr, open, read ... of data files that reached the slow mount, in each epoch"
+    )
     if note := busy_note(rows):
         lines.append(f"*: {note}; run again on a quiet machine")
     return "\n".join(lines)
@@ -86,11 +94,17 @@ def busy_note(rows: list[Row]) -> str:
 def _block(rows: list[Row]) -> list[str]:
     epochs = max(len(row.epochs) for row in rows)
     references = {row.key: row for row in rows}
-    head = [f"samples/s (s), {LOADERS[rows[0].loader]}", *(f"epoch {n}" for n in range(1, epochs + 1)),
-            *(f"x {words}" for words in REFERENCES.values()), "hit rate", "origin ops"]
-    body = [[_marked(row), *_speeds(row, epochs),
-             *(_ratios(row, references.get(key)) for key in REFERENCES),
-             "-" if row.hit_rate is None else percent(row.hit_rate), _operations(row)] for row in rows]
+    head = [
+        f"samples/s (s), {LOADERS[rows[0].loader]}", *(f"epoch {n}" for n in range(1, epochs + 1)),
+        *(f"x {words}" for words in REFERENCES.values()), "hit rate", "origin ops"
+    ]
+    body = [[
+        _marked(row), *_speeds(row, epochs), *(_ratios(row, references.get(key))
+                                               for key in REFERENCES),
+        "-" if row.hit_rate is None else percent(row.hit_rate),
+        _operations(row)
+    ]
+            for row in rows]
     return aligned([head, *body])
 
 
@@ -111,7 +125,8 @@ def _ratios(row: Row, reference: Row | None) -> str:
 
 
 def _operations(row: Row) -> str:
-    return "-" if row.origin_operations is None else " / ".join(str(count) for count in row.origin_operations)
+    return "-" if row.origin_operations is None else " / ".join(
+        str(count) for count in row.origin_operations)
 
 
 def percent(share: float) -> str:
@@ -119,10 +134,15 @@ def percent(share: float) -> str:
 
 
 def aligned(cells: list[list[str]]) -> list[str]:
-    """Lines with columns of equal width: the first to the left, the others to the right, and a rule under the head."""
+    """Lines with columns of equal width: the first to the left, the others to the right, and a rule
+    under the head."""
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    text = ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
-                      for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in cells]
+    text = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths))).rstrip()
+        for line in cells
+    ]
     return [text[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *text[1:]]
 
 
@@ -141,16 +161,19 @@ def draw(rows: list[Row], setting: Setting, path: Path) -> None:
     from matplotlib import pyplot
 
     loaders = list(dict.fromkeys(row.loader for row in rows))
-    figure, panels = pyplot.subplots(1, len(loaders), figsize=(2 + 5.4 * len(loaders), 5.4), sharey=True, squeeze=False)
+    figure, panels = pyplot.subplots(1, len(loaders), figsize=(2 + 5.4 * len(loaders), 5.4),
+                                     sharey=True, squeeze=False)
     for panel, loader in zip(panels[0], loaders):
         _panel(panel, [row for row in rows if row.loader == loader], LOADERS[loader])
     panels[0][0].set_ylabel("samples per second")
     handles, names = panels[0][0].get_legend_handles_labels()
-    figure.suptitle("Training from small files", x=0.012, y=0.985, ha="left", fontsize=14, fontweight="bold")
+    figure.suptitle("Training from small files", x=0.012, y=0.985, ha="left", fontsize=14,
+                    fontweight="bold")
     first = "; ".join(filter(None, [setting.machine(), setting.data, busy_note(rows)]))
     figure.text(0.012, 0.905, f"{first}\nslow mount: {setting.mount}", ha="left", va="center",
                 fontsize=9.5, color="#444444")
-    figure.legend(handles, names, loc="lower center", ncol=min(4, len(names)) if len(loaders) > 1 else 2, frameon=False)
+    figure.legend(handles, names, loc="lower center",
+                  ncol=min(4, len(names)) if len(loaders) > 1 else 2, frameon=False)
     figure.tight_layout(rect=(0, 0.07 if len(loaders) > 1 else 0.11, 1, 0.9))
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
@@ -161,8 +184,10 @@ def _panel(panel, rows: list[Row], title: str) -> None:
     width = 0.82 / len(rows)
     for i, row in enumerate(rows):
         places = [n + (i - (len(rows) - 1) / 2) * width for n in range(len(row.epochs))]
-        bars = panel.bar(places, row.rates(), 0.94 * width, color=COLOURS.get(row.key), label=row.name)
-        panel.bar_label(bars, fmt="%.0f", padding=2, fontsize=8, fontweight="bold" if row.key == "shim" else None)
+        bars = panel.bar(places, row.rates(), 0.94 * width, color=COLOURS.get(row.key),
+                         label=row.name)
+        panel.bar_label(bars, fmt="%.0f", padding=2, fontsize=8,
+                        fontweight="bold" if row.key == "shim" else None)
     panel.set_xticks(range(epochs), [f"epoch {n + 1}" for n in range(epochs)])
     panel.tick_params(length=0)
     panel.set_title(title, loc="left", fontsize=11)

@@ -1,4 +1,5 @@
-"""One run of train.py for the demo: the child and its environment, the counters at each epoch, cubeshim's report.
+"""One run of train.py for the demo: the child and its environment, the counters at each epoch,
+cubeshim's report.
 
 LD_PRELOAD is set for the child alone: the demo itself always reads the plain mount.
 """
@@ -36,15 +37,19 @@ class RowPlan:
 def environment_of(shim: Shim | None) -> dict[str, str]:
     """The user's own, for the job is to be as it was; the library and the package come first."""
     added = shim.environment() if shim else {}
-    joined = {name: ":".join(filter(None, [added[name], os.environ.get(name)]))
-              for name in ("PYTHONPATH", "LD_PRELOAD") if name in added}
+    joined = {
+        name: ":".join(filter(None, [added[name], os.environ.get(name)]))
+        for name in ("PYTHONPATH", "LD_PRELOAD")
+        if name in added
+    }
     return {**os.environ, **added, **joined}
 
 
 def run_row(plan: RowPlan, work: Path, shim: Shim | None, mount: SlowMount | None) -> Row:
     """Runs train.py; the counter of `mount` is read after each epoch."""
     result = work / f"{plan.key}-{plan.loader}-{os.getpid()}.json"
-    command = train_command(plan.data, result, plan.loader, plan.epochs, plan.workers, plan.per_class, PAUSE_SECONDS, steps=True)
+    command = train_command(plan.data, result, plan.loader, plan.epochs, plan.workers,
+                            plan.per_class, PAUSE_SECONDS, steps=True)
     print(f"{plan.loader}, {plan.name}", flush=True)
     counts = [mount.data_operations()] if mount else []
     load = Load(mount.cpu_seconds if mount else None)
@@ -66,5 +71,6 @@ def hit_rate_of(stats: Path) -> float:
     try:
         return float(exit_report(stats)["hit_rate"])
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise BenchError(f"cubeshim left no report with a hit rate in {stats} ({type(error).__name__}: {error}),"
-                         " so the run was not proved to have used it") from None
+        raise BenchError(
+            f"cubeshim left no report with a hit rate in {stats} ({type(error).__name__}: {error}),"
+            " so the run was not proved to have used it") from None

@@ -1,4 +1,5 @@
-"""The disk tier, measured: what one hit costs against the disk itself and against plain files on it."""
+"""The disk tier, measured: what one hit costs against the disk itself and against plain files on
+it."""
 
 from __future__ import annotations
 
@@ -87,31 +88,39 @@ def measure_hits(bench: Bench, section: Section) -> None:
                 if stats.exists():
                     check_hits(stats, limit)
                 return bench.reader(HIT, data, shim, limit=limit, options=cold)
+
             direct = ("--arena", arena, *cold)
-            makers = [lambda: bench.reader(EXT4, data, limit=limit, options=cold),
-                      lambda: bench.reader(PREAD, data, reader="direct", limit=limit, options=direct),
-                      hit,
-                      lambda: bench.reader(MISS, data, bench.shim(data, more=PREFETCH_OFF), limit=limit, options=cold)]
-            found = alternate_cold([lambda make=make: cold_start(bench, data, disk, make) for make in makers],
-                                   bench.rounds(9, 5))
+            makers = [
+                lambda: bench.reader(EXT4, data, limit=limit, options=cold),
+                lambda: bench.reader(PREAD, data, reader="direct", limit=limit, options=direct),
+                hit, lambda: bench.reader(MISS, data, bench.shim(data, more=PREFETCH_OFF), limit=
+                                          limit, options=cold)
+            ]
+            found = alternate_cold(
+                [lambda make=make: cold_start(bench, data, disk, make) for make in makers],
+                bench.rounds(9, 5))
             check_hits(stats, limit)
         arena.unlink()
         section.data[f"hits, {name}"] = figures(found)
         rows.append(row_of_hits(name, found))
         over, gain = ratios(found[HIT], found[PREAD]), ratios(found[EXT4], found[HIT])
-        section.targets += [Target(f"disk hit, {name}: wall time against a bare pread", "<= 1.3 x", f"{over.text()} x",
-                                   over.median <= 1.3),
-                            Target(f"disk hit, {name}: cold files on ext4 against it", ">= 1.0 x", f"{gain.text()} x",
-                                   gain.median >= 1.0)]
-    section.tables.append(Table(
-        "A hit on the disk: microseconds a file, wall time",
-        f"{limit} files in random order by one C reader (open, fstat, read, close), first pass of a new process. The origin is"
-        " the directory of `ext4, cold` itself, so that both ask the same file system for the same stat; its inodes are in"
-        " memory, the pages of the files are dropped before each pass. `pread` reads the same bytes, whole pages, out of one"
-        " open file with O_DIRECT: what the disk alone takes. `disk hit` is a second job, whose memory is empty: it asks the"
-        " origin for the stat, reads the record with O_DIRECT, checks it and puts it into memory that it has just got; `miss`"
-        " does the same with the bytes of the origin.",
-        ("files", EXT4, PREAD, HIT, MISS, "hit / pread", "ext4 / hit", "CPU: ext4", "pread", "hit"), rows))
+        section.targets += [
+            Target(f"disk hit, {name}: wall time against a bare pread", "<= 1.3 x",
+                   f"{over.text()} x", over.median <= 1.3),
+            Target(f"disk hit, {name}: cold files on ext4 against it", ">= 1.0 x",
+                   f"{gain.text()} x", gain.median >= 1.0)
+        ]
+    section.tables.append(
+        Table(
+            "A hit on the disk: microseconds a file, wall time",
+            f"{limit} files in random order by one C reader (open, fstat, read, close), first pass of a new process. The origin is"
+            " the directory of `ext4, cold` itself, so that both ask the same file system for the same stat; its inodes are in"
+            " memory, the pages of the files are dropped before each pass. `pread` reads the same bytes, whole pages, out of one"
+            " open file with O_DIRECT: what the disk alone takes. `disk hit` is a second job, whose memory is empty: it asks the"
+            " origin for the stat, reads the record with O_DIRECT, checks it and puts it into memory that it has just got; `miss`"
+            " does the same with the bytes of the origin.",
+            ("files", EXT4, PREAD, HIT, MISS, "hit / pread", "ext4 / hit", "CPU: ext4", "pread",
+             "hit"), rows))
 
 
 def row_of_hits(name: str, found: dict[str, Passes]) -> tuple[str, ...]:

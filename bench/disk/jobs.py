@@ -1,4 +1,5 @@
-"""Jobs with a disk tier, measured: data four times the memory, and a second job after the first one was killed."""
+"""Jobs with a disk tier, measured: data four times the memory, and a second job after the first one
+was killed."""
 
 from __future__ import annotations
 
@@ -30,11 +31,13 @@ EPOCHS = 2
 JOBS = ("reader", "DataLoader")
 # For page tables, the kernel's own structures, and what a process takes at its end.
 SLACK = 16 << 20
-# The part of a control group's memory that the shim leaves alone (cache/region/region.cc): to be there, not to be used.
+# The part of a control group's memory that the shim leaves alone (cache/region/region.cc): to be
+# there, not to be used.
 HEADROOM = 64 << 20
 KEPT = ("lookup", "getattr", "open", "read")
 
-# Reads all files in the order of each epoch's own seed, prints its samples a second, and goes on with a line on stdin.
+# Reads all files in the order of each epoch's own seed, prints its samples a second, and goes on
+# with a line on stdin.
 READER = """
 import json, random, sys, time, zlib
 names, epochs, waits = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'wait'
@@ -50,9 +53,11 @@ if waits: sys.stdin.readline()
 """
 
 
-def reader_command(bench: Bench, data: Path, names: Path, epochs: int, waits: bool = False) -> list[str]:
+def reader_command(bench: Bench, data: Path, names: Path, epochs: int,
+                   waits: bool = False) -> list[str]:
     """`names`: a directory with the same files, to take their names from."""
-    listed = write_list(bench.work / "names", [data / file.relative_to(names) for file in data_files(names)])
+    listed = write_list(bench.work / "names",
+                        [data / file.relative_to(names) for file in data_files(names)])
     return [sys.executable, "-c", READER, str(listed), str(epochs), "wait" if waits else "go"]
 
 
@@ -60,14 +65,15 @@ def run_in(group: MemoryGroup, command: list[str], shim: Shim | None) -> tuple[s
     """The text that it printed, and the most that its processes had for themselves."""
     environment = child_environment(shim) | QUIET
     most = 0
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                          preexec_fn=group.enter) as child:
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, text=True, preexec_fn=group.enter) as child:
         while child.poll() is None:
             most = max(most, group.own_bytes())
             time.sleep(0.02)
         text = child.stdout.read()
     if child.returncode:
-        raise BenchError(f"{command[1]} ended with {child.returncode} in a control group of bounded memory")
+        raise BenchError(
+            f"{command[1]} ended with {child.returncode} in a control group of bounded memory")
     return text, most
 
 
@@ -86,7 +92,8 @@ def command_of(bench: Bench, job: str, data: Path, names: Path, epochs: int = EP
 
 def fill(bench: Bench, shim: Shim, data: Path, names: Path, count: int) -> None:
     """A first job with room for all; nothing of it stays in memory."""
-    with subprocess.Popen(reader_command(bench, data, names, 1, waits=True), env=child_environment(shim),
+    with subprocess.Popen(reader_command(bench, data, names, 1,
+                                         waits=True), env=child_environment(shim),
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
         job.stdout.readline()
         wait_for_disk(bench, shim, count)
@@ -106,8 +113,11 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
     stats = bench.work / "report.json"
     rows, most = [], {}
     slow, gathered = f"disk tier, origin {LATENCY_US} us", f"disk tier, origin {LATENCY_US} us, stats gathered"
-    ways = {"local ext4": (local, None), "disk tier, origin local": (local, None),
-            slow: (bench.work / "mount", bench.work / "mount"), gathered: (bench.work / "mount", bench.work / "mount")}
+    ways = {
+        "local ext4": (local, None), "disk tier, origin local": (local, None),
+        slow: (bench.work / "mount", bench.work / "mount"),
+        gathered: (bench.work / "mount", bench.work / "mount")
+    }
     base = next(iter(ways))
     with ExitStack() as stack:
         settings, own = {}, {}
@@ -116,10 +126,13 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
                 continue
             if way == gathered:
                 # Reads the disk of the way before.
-                more = {name: value for name, value in settings[slow].more if name not in PREFETCH_OFF}
+                more = {
+                    name: value for name, value in settings[slow].more if name not in PREFETCH_OFF
+                }
                 settings[way] = replace(settings[slow], more=tuple(more.items()))
                 continue
-            settings[way] = bench.shim(data, more=disk_settings(stack.enter_context(disk_directory(bench))))
+            settings[way] = bench.shim(
+                data, more=disk_settings(stack.enter_context(disk_directory(bench))))
             with origin(bench, local, at):
                 fill(bench, settings[way], data, local, files.count)
         for job in JOBS:
@@ -134,12 +147,14 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
                     shim = None
                     if way != base:
                         full = settings[way]
-                        shim = Shim(full.library, full.prefix, full.name, str(ram), stats, more=full.more)
+                        shim = Shim(full.library, full.prefix, full.name, str(ram), stats,
+                                    more=full.more)
                     forget_pages(local)
                     have_memory(400)
                     load = Load()
                     bound = own[job] + ram + SLACK
-                    with origin(bench, local, at), MemoryGroup(bound + (HEADROOM if shim else 0)) as group:
+                    with origin(bench, local,
+                                at), MemoryGroup(bound + (HEADROOM if shim else 0)) as group:
                         text, _ = run_in(group, command_of(bench, job, data, local), shim)
                         most[way] = group.most_bytes()
                     found = found_by(bench, job, text)
@@ -152,25 +167,30 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
                 raise BenchError(f"{job}: the checksums differ")
             for way in ways:
                 share = spread([a / b for a, b in zip(speeds[way], speeds[base])])
-                rows.append((job, way, spread(speeds[way]).text(0), share.text(), where_from(reports.get(way)),
-                             f"{most[way] / 1e6:.0f}", f"{spread(loads[way]).median:.0%}"))
+                rows.append((job, way, spread(speeds[way]).text(0), share.text(),
+                             where_from(reports.get(way)), f"{most[way] / 1e6:.0f}",
+                             f"{spread(loads[way]).median:.0%}"))
                 if way == list(ways)[1]:
-                    section.targets.append(Target(f"data 4 x the memory, all on the disk, {job}: against ext4", ">= 1.0 x",
-                                                  f"{share.text()} x", share.median >= 1.0 and most[way] <= bound,
-                                                  f"with {most[way] / bound:.2f} x of the memory that ext4 may use"))
-            section.data[f"data 4 x the memory, {job}"] = {"samples_per_s": speeds, "reports": reports, "ram": ram,
-                                                           "own": own[job]}
-    section.tables.append(Table(
-        "Data 4 x the memory, all of it on the disk: samples a second",
-        f"{files.line()}; a second job, {EPOCHS} epochs, each in its own random order. The memory is bounded by a"
-        f" control group: {ram / 1e6:.0f} MB, {SLACK >> 20} MiB and what the job's own processes take. In it lie the page cache"
-        " of `local ext4` and the region of the others, whose CUBESHIM_RAM is a quarter of the data; their groups allow"
-        f" {HEADROOM >> 20} MiB more, which the shim leaves alone. `most` is what was used of it in the last round. `reader` is"
-        " one Python process (open, read, CRC), `DataLoader` bench/jobs/train.py --no-train with PIL and 2 workers. The origin"
-        " is asked for stats by all of them; where it has a latency, that is what each file waits for, unless threads gather them"
-        " (`stats gathered`: CUBESHIM_PREFETCH is on, as it is by default; nothing is announced). From: RAM / disk / origin, by"
-        " opens.",
-        ("job", "way", "samples/s", "of ext4", "from", "most, MB", "others' CPU"), rows))
+                    section.targets.append(
+                        Target(f"data 4 x the memory, all on the disk, {job}: against ext4",
+                               ">= 1.0 x", f"{share.text()} x", share.median >= 1.0
+                               and most[way] <= bound,
+                               f"with {most[way] / bound:.2f} x of the memory that ext4 may use"))
+            section.data[f"data 4 x the memory, {job}"] = {
+                "samples_per_s": speeds, "reports": reports, "ram": ram, "own": own[job]
+            }
+    section.tables.append(
+        Table(
+            "Data 4 x the memory, all of it on the disk: samples a second",
+            f"{files.line()}; a second job, {EPOCHS} epochs, each in its own random order. The memory is bounded by a"
+            f" control group: {ram / 1e6:.0f} MB, {SLACK >> 20} MiB and what the job's own processes take. In it lie the page cache"
+            " of `local ext4` and the region of the others, whose CUBESHIM_RAM is a quarter of the data; their groups allow"
+            f" {HEADROOM >> 20} MiB more, which the shim leaves alone. `most` is what was used of it in the last round. `reader` is"
+            " one Python process (open, read, CRC), `DataLoader` bench/jobs/train.py --no-train with PIL and 2 workers. The origin"
+            " is asked for stats by all of them; where it has a latency, that is what each file waits for, unless threads gather them"
+            " (`stats gathered`: CUBESHIM_PREFETCH is on, as it is by default; nothing is announced). From: RAM / disk / origin, by"
+            " opens.", ("job", "way", "samples/s", "of ext4", "from", "most, MB", "others' CPU"),
+            rows))
 
 
 def where_from(report: dict | None) -> str:
@@ -192,13 +212,14 @@ def measure_second_job(bench: Bench, section: Section) -> None:
         settings = bench.shim(at, more=disk_settings(disk))
         shim = Shim(settings.library, at, settings.name, settings.ram, stats, more=settings.more)
         region = shim.region
-        for way, own in (("without the shim", None), ("first job, killed", shim), ("second job", shim)):
+        for way, own in (("without the shim", None), ("first job, killed", shim), ("second job",
+                                                                                   shim)):
             forget_pages(local)
             with bench.mount(local, at=at) as mount:
                 mount.reset()
                 command = reader_command(bench, at, local, 1, waits=True)
-                with subprocess.Popen(command, env=child_environment(own), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      text=True) as job:
+                with subprocess.Popen(command, env=child_environment(own), stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True) as job:
                     epoch = json.loads(job.stdout.readline())
                     found[way] = operations(mount, count) | epoch
                     if way == "first job, killed":
@@ -209,18 +230,23 @@ def measure_second_job(bench: Bench, section: Section) -> None:
                 # As after a restart of the machine.
                 region.unlink(missing_ok=True)
             rate = f"{exit_report(stats)['hit_rate']:.2%}" if way == "second job" else "-"
-            rows.append((way, *(f"{found[way][name]:.2f}" for name in KEPT), rate, f"{epoch['samples_per_s']:.0f}"))
+            rows.append((way, *(f"{found[way][name]:.2f}" for name in KEPT), rate,
+                         f"{epoch['samples_per_s']:.0f}"))
     if len({row["checksum"] for row in found.values()}) != 1:
         raise BenchError("the second job has read other bytes")
     second = found["second job"]
     asked = sum(second[name] for name in KEPT)
     section.data["second job after SIGKILL"] = found
     section.targets += [
-        Target("second job after SIGKILL: reads at the origin", "0 a file", f"{second['read']:.2f}", second["read"] == 0),
+        Target("second job after SIGKILL: reads at the origin", "0 a file", f"{second['read']:.2f}",
+               second["read"] == 0),
         Target("second job after SIGKILL: operations at the origin", "1 stat a file, 0 opens",
-               f"{asked - second['open']:.2f} and {second['open']:.2f}", second["open"] == 0 and asked <= 1.01)]
-    section.tables.append(Table(
-        "A second job after SIGKILL of the first: operations at the origin, for each file",
-        f"{count} files of the mix, a mount with {LATENCY_US} us an operation, counted by the mount itself; made anew for each"
-        " job, so the kernel remembers nothing. All that the first one had in memory is gone, too.",
-        ("job", *(name.upper() for name in KEPT), "hit rate", "files/s"), rows))
+               f"{asked - second['open']:.2f} and {second['open']:.2f}", second["open"] == 0
+               and asked <= 1.01)
+    ]
+    section.tables.append(
+        Table(
+            "A second job after SIGKILL of the first: operations at the origin, for each file",
+            f"{count} files of the mix, a mount with {LATENCY_US} us an operation, counted by the mount itself; made anew for each"
+            " job, so the kernel remembers nothing. All that the first one had in memory is gone, too.",
+            ("job", *(name.upper() for name in KEPT), "hit rate", "files/s"), rows))

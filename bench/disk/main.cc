@@ -1,6 +1,6 @@
-// cubeshim_disk_bench index DIR: segment files that have footers and no data; restarts without an index, the index's size, and
-// look-ups in it. It leaves what it made.
-// cubeshim_disk_bench read DIR: real records, read in random order with O_DIRECT and without, in turn.
+// cubeshim_disk_bench index DIR: segment files that have footers and no data; restarts without an
+// index, the index's size, and look-ups in it. It leaves what it made. cubeshim_disk_bench read
+// DIR: real records, read in random order with O_DIRECT and without, in turn.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -30,14 +30,18 @@ using cube::cache::DiskOptions;
 using cube::cache::DiskStore;
 using cube::cache::k_page;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 [[noreturn]] void die(const std::string& what) {
   fmt::print(stderr, "cubeshim_disk_bench: {}\n", what);
   std::exit(1);
 }
 
-std::string path_of(std::uint64_t i) { return fmt::format("/mnt/data/train/class-{:04}/image-{:08}.jpg", i % 1000, i); }
+std::string path_of(std::uint64_t i) {
+  return fmt::format("/mnt/data/train/class-{:04}/image-{:08}.jpg", i % 1000, i);
+}
 
 std::unique_ptr<DiskStore> open_store(const DiskOptions& options) {
   std::string why;
@@ -46,10 +50,13 @@ std::unique_ptr<DiskStore> open_store(const DiskOptions& options) {
   return std::move(*store);
 }
 
-std::string cache_directory(const std::string& parent) { return fmt::format("{}/cubeshim-{}-default", parent, geteuid()); }
+std::string cache_directory(const std::string& parent) {
+  return fmt::format("{}/cubeshim-{}-default", parent, geteuid());
+}
 
 // Records of 110 KiB that are holes, and a true footer.
-void make_segment(const std::string& directory, std::uint32_t number, std::uint64_t first, std::uint64_t count) {
+void make_segment(const std::string& directory, std::uint32_t number, std::uint64_t first,
+                  std::uint64_t count) {
   const std::string path = fmt::format("{}/segment-{:08}", directory, number);
   const cube::base::UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd) die("cannot make " + path);
@@ -78,7 +85,8 @@ double cpu_now() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-// The figures of some rounds: median, least and most of the clock's time, and the median of the processor's.
+// The figures of some rounds: median, least and most of the clock's time, and the median of the
+// processor's.
 class Times {
  public:
   template <typename Body>
@@ -92,8 +100,9 @@ class Times {
     std::sort(wall_.begin(), wall_.end());
     std::sort(cpu_.begin(), cpu_.end());
     const auto scaled = [&](double value) { return fmt::format("{:.{}f}", value * scale, digits); };
-    return fmt::format("{} ({} - {}) {}, {} {} of CPU", scaled(wall_[wall_.size() / 2]), scaled(wall_.front()),
-                       scaled(wall_.back()), unit, scaled(cpu_[cpu_.size() / 2]), unit);
+    return fmt::format("{} ({} - {}) {}, {} {} of CPU", scaled(wall_[wall_.size() / 2]),
+                       scaled(wall_.front()), scaled(wall_.back()), unit,
+                       scaled(cpu_[cpu_.size() / 2]), unit);
   }
 
  private:
@@ -101,21 +110,26 @@ class Times {
 };
 
 struct Pages {
-  std::uint64_t reserved = 0, cached = 0;  // bytes on the disk; in the page cache, whoever maps them
+  std::uint64_t reserved = 0,
+                cached = 0;  // bytes on the disk; in the page cache, whoever maps them
 };
 Pages pages_of(const std::string& of) {
   const cube::base::UniqueFd fd(open(of.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat st {};
   fstat(fd.get(), &st);
-  const auto mapping = cube::base::Mapping::shared(fd.get(), 0, static_cast<std::size_t>(st.st_size), PROT_READ);
+  const auto mapping =
+      cube::base::Mapping::shared(fd.get(), 0, static_cast<std::size_t>(st.st_size), PROT_READ);
   if (!mapping) die("cannot map " + of);
   std::vector<unsigned char> pages(static_cast<std::size_t>(st.st_size) / k_page + 1);
   mincore(mapping->data(), mapping->size(), pages.data());
-  const auto cached = std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; });
-  return {static_cast<std::uint64_t>(st.st_blocks) * 512, static_cast<std::uint64_t>(cached) * k_page};
+  const auto cached =
+      std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; });
+  return {static_cast<std::uint64_t>(st.st_blocks) * 512,
+          static_cast<std::uint64_t>(cached) * k_page};
 }
 
-// The part of the file that this process has mapped and in memory, by /proc/self/smaps; with `advice`, after that.
+// The part of the file that this process has mapped and in memory, by /proc/self/smaps; with
+// `advice`, after that.
 std::uint64_t mapped_bytes(const std::string& of, int advice = 0) {
   std::uint64_t bytes = 0;
   for (int pass = advice == 0 ? 1 : 0; pass < 2; ++pass) {
@@ -126,7 +140,8 @@ std::uint64_t mapped_bytes(const std::string& of, int advice = 0) {
       unsigned long long kib = 0;
       if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
         is_it = line.ends_with(of);
-        if (is_it && pass == 0 && madvise(reinterpret_cast<void*>(begin), end - begin, advice) != 0) die("madvise");
+        if (is_it && pass == 0 && madvise(reinterpret_cast<void*>(begin), end - begin, advice) != 0)
+          die("madvise");
       } else if (is_it && pass == 1 && std::sscanf(line.c_str(), "Rss: %llu kB", &kib) == 1) {
         bytes += kib << 10;
       }
@@ -146,7 +161,8 @@ void sync_directory(const std::string& path) {
 }
 
 // Returns how many candidates there were, all in all.
-std::uint64_t look_up(const DiskStore& store, std::uint64_t from, std::uint64_t files, std::uint64_t count, Times& times) {
+std::uint64_t look_up(const DiskStore& store, std::uint64_t from, std::uint64_t files,
+                      std::uint64_t count, Times& times) {
   static std::mt19937_64 random(1);
   std::vector<std::uint64_t> hashes(count);
   for (auto& hash : hashes) hash = cube::base::hash_path(path_of(from + random() % files));
@@ -160,8 +176,11 @@ std::uint64_t look_up(const DiskStore& store, std::uint64_t from, std::uint64_t 
 void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
   constexpr std::uint64_t k_in_segment = 2300;
   const std::uint64_t segments = (files + k_in_segment - 1) / k_in_segment;
-  const DiskOptions options{
-      .directory = parent, .size_bound = segments << 28, .expected_files = files, .is_durable = false, .job = 1};
+  const DiskOptions options{.directory = parent,
+                            .size_bound = segments << 28,
+                            .expected_files = files,
+                            .is_durable = false,
+                            .job = 1};
   open_store(options);
   const std::string directory = cache_directory(parent);
   for (std::uint64_t n = 0; n < segments; ++n) {
@@ -178,13 +197,14 @@ void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
       std::filesystem::remove(index);
       if (is_cold) {
         sync_directory(directory);
-        for (const auto& entry : std::filesystem::directory_iterator(directory)) drop_from_memory(entry.path());
+        for (const auto& entry : std::filesystem::directory_iterator(directory))
+          drop_from_memory(entry.path());
       }
       times.add([&] { store = open_store(options); });
     }
     if (store->status().entries != files) die("not all files came back");
-    fmt::print("restart without an index of this boot, {:.1f} million files, footers {}: {}\n", in_millions,
-               is_cold ? "on the disk" : "in memory", times.text(1, 2, "s"));
+    fmt::print("restart without an index of this boot, {:.1f} million files, footers {}: {}\n",
+               in_millions, is_cold ? "on the disk" : "in memory", times.text(1, 2, "s"));
   }
   Times again;
   for (int round = 0; round < rounds; ++round) {
@@ -198,18 +218,22 @@ void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
     for (const bool there : {true, false}) {
       Times times;
       std::uint64_t found = 0;
-      for (int round = 0; round < rounds; ++round) found += look_up(*store, there ? 0 : 10 * files, files, count, times);
-      fmt::print("look-up of what is {}, {}: {}, {:.4f} candidates\n", there ? "there" : "not there", how,
+      for (int round = 0; round < rounds; ++round)
+        found += look_up(*store, there ? 0 : 10 * files, files, count, times);
+      fmt::print("look-up of what is {}, {}: {}, {:.4f} candidates\n",
+                 there ? "there" : "not there", how,
                  times.text(1e9 / static_cast<double>(count), 0, "ns"),
                  static_cast<double>(found) / static_cast<double>(count) / rounds);
     }
   };
   const auto tell = [&](const char* when) {
     const Pages pages = pages_of(index);
-    fmt::print("index {}: {:.1f} bytes a file on the disk, {:.1f} in the page cache, {:.1f} in the process\n", when,
-               static_cast<double>(pages.reserved) / static_cast<double>(files),
-               static_cast<double>(pages.cached) / static_cast<double>(files),
-               static_cast<double>(mapped_bytes(index)) / static_cast<double>(files));
+    fmt::print(
+        "index {}: {:.1f} bytes a file on the disk, {:.1f} in the page cache, {:.1f} in the "
+        "process\n",
+        when, static_cast<double>(pages.reserved) / static_cast<double>(files),
+        static_cast<double>(pages.cached) / static_cast<double>(files),
+        static_cast<double>(mapped_bytes(index)) / static_cast<double>(files));
   };
   look_ups("in memory", k_warm);
   tell("in use");
@@ -226,7 +250,8 @@ void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
 }
 
 void bench_read(const std::string& parent, std::uint64_t files, std::uint64_t size) {
-  DiskOptions options{.directory = parent, .size_bound = 4ULL << 30, .keep_free_percent = 1, .job = 1};
+  DiskOptions options{
+      .directory = parent, .size_bound = 4ULL << 30, .keep_free_percent = 1, .job = 1};
   const auto writer = open_store(options);
   const std::uint64_t room = 16 << 20;
   const auto memory = cube::base::Mapping::anonymous(room);
@@ -277,8 +302,9 @@ void bench_read(const std::string& parent, std::uint64_t files, std::uint64_t si
         }
       }
       const double us = (now() - from) * 1e6 / static_cast<double>(files);
-      fmt::print("{}: {:.1f} us a file, {:.0f} MB/s, {} of {} right\n", is_direct ? "O_DIRECT" : "plain + DONTNEED", us,
-                 static_cast<double>(size) / us, right, files);
+      fmt::print("{}: {:.1f} us a file, {:.0f} MB/s, {} of {} right\n",
+                 is_direct ? "O_DIRECT" : "plain + DONTNEED", us, static_cast<double>(size) / us,
+                 right, files);
     }
   }
 }
@@ -291,11 +317,15 @@ int main(int argc, char** argv) try {
   std::uint64_t files = 20'000'000, count = 4000, size = 110 << 10;
   int rounds = 5;
   auto* const index = app.add_subcommand("index", "restart and look-ups with synthetic files");
-  index->add_option("DIR", directory, "directory for the cache")->required()->check(CLI::ExistingDirectory);
+  index->add_option("DIR", directory, "directory for the cache")
+      ->required()
+      ->check(CLI::ExistingDirectory);
   index->add_option("--files", files, "how many");
   index->add_option("--rounds", rounds, "of each measurement")->check(CLI::PositiveNumber);
   auto* const read = app.add_subcommand("read", "random reads, with O_DIRECT and without");
-  read->add_option("DIR", directory, "directory for the cache")->required()->check(CLI::ExistingDirectory);
+  read->add_option("DIR", directory, "directory for the cache")
+      ->required()
+      ->check(CLI::ExistingDirectory);
   read->add_option("--files", count, "how many");
   read->add_option("--size", size, "bytes of each");
   app.require_subcommand(1);

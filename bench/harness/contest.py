@@ -1,9 +1,10 @@
-"""Contests: the same work done in several ways, timed in turn (A B A B ...), pass by pass, so that what else the
-machine does falls on all of them alike.
+"""Contests: the same work done in several ways, timed in turn (A B A B ...), pass by pass, so that
+what else the machine does falls on all of them alike.
 
-A contender is a process that reads a set, waits for a line on its stdin before each pass and prints one JSON object a
-pass: cubeshim_bench --gated, and bench/jobs/loaders.py. It says the digest of the bytes it got; all must agree.
-"""
+A contender is a process that reads a set, waits for a line on its stdin before each pass and prints
+one JSON object a
+pass: cubeshim_bench --gated, and bench/jobs/loaders.py. It says the digest of the bytes it got; all
+must agree. """
 
 from __future__ import annotations
 
@@ -46,13 +47,12 @@ class Passes:
 
 class Contender:
     """A child that does one pass at each call."""
-
-    def __init__(self, name: str, command: Sequence[str | Path], shim: Shim | None = None, processes: int = 1,
-                 loops: int = 1):
+    def __init__(self, name: str, command: Sequence[str | Path], shim: Shim | None = None,
+                 processes: int = 1, loops: int = 1):
         self.passes = Passes(name)
         self.digest = ""
-        self._child = subprocess.Popen([*map(str, command)], env=child_environment(shim), stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True)
+        self._child = subprocess.Popen([*map(str, command)], env=child_environment(shim),
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._processes, self._loops = processes, loops
         self._ready = False
 
@@ -98,12 +98,14 @@ class Contender:
         for text in self._child.stdout:
             self.digest = json.loads(text).get("digest") or self.digest
         if self._child.wait():
-            raise BenchError(f"{self.passes.name}: the reading process ended with {self._child.returncode}")
+            raise BenchError(
+                f"{self.passes.name}: the reading process ended with {self._child.returncode}")
 
     def _line(self) -> dict:
         text = self._child.stdout.readline()
         if not text:
-            raise BenchError(f"{self.passes.name}: the reading process ended with {self._child.wait()}")
+            raise BenchError(
+                f"{self.passes.name}: the reading process ended with {self._child.wait()}")
         return json.loads(text)
 
 
@@ -125,7 +127,8 @@ def alternate(contenders: Sequence[Contender], rounds: int) -> dict[str, Passes]
         contender.finish()
     digests = {contender.digest for contender in contenders}
     if len(digests) != 1:
-        raise BenchError("not the same bytes: " + ", ".join(f"{c.passes.name} {c.digest}" for c in contenders))
+        raise BenchError("not the same bytes: " +
+                         ", ".join(f"{c.passes.name} {c.digest}" for c in contenders))
     return {contender.passes.name: contender.passes for contender in contenders}
 
 
@@ -139,7 +142,8 @@ def alternate_cold(make: Sequence[Callable[[], Contender]], rounds: int) -> dict
                 contender.run()
                 contender.finish()
             digests.add(contender.digest)
-            passes = sums.setdefault(contender.passes.name, Passes(contender.passes.name, contender.passes.files))
+            passes = sums.setdefault(contender.passes.name,
+                                     Passes(contender.passes.name, contender.passes.files))
             passes.wall_ns += contender.passes.wall_ns
             passes.cpu_ns += contender.passes.cpu_ns
     if len(digests) != 1:

@@ -1,8 +1,8 @@
 """How much of the machine others used while a row ran.
 
-On a few cores, a compiler in another window moves every figure of the demo. So each row also says what share of all
-cores went to anything but the row itself, and the report marks the rows that this spoilt.
-"""
+On a few cores, a compiler in another window moves every figure of the demo. So each row also says
+what share of all cores went to anything but the row itself, and the report marks the rows that this
+spoilt. """
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
-# The columns of /proc/stat that are neither idle nor counted twice: user nice system irq softirq steal.
+# The columns of /proc/stat that are neither idle nor counted twice: user nice system irq softirq
+# steal.
 BUSY = (0, 1, 2, 5, 6, 7)
 
 
@@ -33,10 +34,15 @@ def process_seconds(pid: int) -> float:
 
 
 def tree_seconds(pid: int) -> float:
-    """CPU seconds of a running process, of its descendants, and of those that they have waited for."""
+    """CPU seconds of a running process, of its descendants, and of those that they have waited
+    for."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
     except OSError:
         return 0.0
     return sum(map(int, fields[11:15])) / TICKS + sum(map(tree_seconds, children))
@@ -49,8 +55,8 @@ def own_seconds() -> float:
 
 
 class Load:
-    """Measures from its making to `share_of_others()`; `helper` adds the CPU seconds of what runs beside (lagfs)."""
-
+    """Measures from its making to `share_of_others()`; `helper` adds the CPU seconds of what runs
+    beside (lagfs)."""
     def __init__(self, helper: Callable[[], float] | None = None):
         self._helper = helper or (lambda: 0.0)
         self._before = self._now()
@@ -60,4 +66,5 @@ class Load:
 
     def share_of_others(self) -> float:
         (start, before), (end, after) = self._before, self._now()
-        return min(1.0, max(0.0, (after - before) / max(1e-3, (end - start) * (os.cpu_count() or 1))))
+        return min(1.0, max(0.0, (after - before) / max(1e-3,
+                                                        (end - start) * (os.cpu_count() or 1))))

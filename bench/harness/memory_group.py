@@ -1,4 +1,5 @@
-"""A control group with a bound on memory, for children of a benchmark: page cache, /dev/shm and the processes' own together."""
+"""A control group with a bound on memory, for children of a benchmark: page cache, /dev/shm and the
+processes' own together."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ from bench.harness.errors import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10
-# For version 1 (in the folder of the controller) and for version 2: the bound, the most that was used, and the line of
-# memory.stat with the processes' own.
-NAMES = {True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"), False: ("memory.max", "memory.peak", "anon")}
+# For version 1 (in the folder of the controller) and for version 2: the bound, the most that was
+# used, and the line of memory.stat with the processes' own.
+NAMES = {
+    True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"),
+    False: ("memory.max", "memory.peak", "anon")
+}
 
 
 def own_group() -> tuple[Path, bool]:
@@ -20,7 +24,8 @@ def own_group() -> tuple[Path, bool]:
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     for _, controllers, path in lines:
         if "memory" in controllers.split(","):
-            # Inside a container the path may be seen from the host; then what is mounted here is our own.
+            # Inside a container the path may be seen from the host; then what is mounted here is
+            # our own.
             own = ROOT / "memory" / path.lstrip("/")
             return (own if own.is_dir() else ROOT / "memory"), True
     for number, _, path in lines:
@@ -41,13 +46,15 @@ class MemoryGroup:
             if limit:
                 (self.path / limit_name).write_text(str(limit))
         except OSError as error:
-            raise BenchError(f"no control group for memory is to be had (root is needed): {error}") from error
+            raise BenchError(
+                f"no control group for memory is to be had (root is needed): {error}") from error
 
     def __enter__(self) -> MemoryGroup:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Memory that its processes have left goes to the parent; the group itself goes when they have.
+        # Memory that its processes have left goes to the parent; the group itself goes when they
+        # have.
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:

@@ -1,8 +1,9 @@
-"""The slow mount: lagfs, a FUSE mount with a set latency, started and taken down again; and its counters.
+"""The slow mount: lagfs, a FUSE mount with a set latency, started and taken down again; and its
+counters.
 
-lagfs counts every operation that reaches it, apart for data files and for everything else, in MNT/.lagfs/counters.json.
-Reading that file costs and counts nothing, so it may be read while a job runs.
-"""
+lagfs counts every operation that reaches it, apart for data files and for everything else, in
+MNT/.lagfs/counters.json. Reading that file costs and counts nothing, so it may be read while a job
+runs. """
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ START_SECONDS = 15.0
 STOP_SECONDS = 5.0
 DELAYED = ("lookup", "open", "read", "getattr")
 # The sum, and what tells of a close: lagfs answers that without latency.
-NOT_COUNTED = {"total", "release", "releasedir", "flush", "forget", "forget_multi", "batch_forget", "init", "destroy"}
+NOT_COUNTED = {
+    "total", "release", "releasedir", "flush", "forget", "forget_multi", "batch_forget", "init",
+    "destroy"
+}
 
 
 def check_fuse(device: str = "/dev/fuse") -> None:
@@ -34,14 +38,16 @@ def check_fuse(device: str = "/dev/fuse") -> None:
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
-        raise BenchError(f"{device} is missing here, so there is no slow mount to show; {way_out}") from None
+        raise BenchError(
+            f"{device} is missing here, so there is no slow mount to show; {way_out}") from None
     except OSError as error:
         raise BenchError(f"{device} cannot be opened ({error.strerror}); {way_out}") from None
 
 
 @dataclass
 class SlowMount:
-    """`with SlowMount(...) as mount:` mounts `source` at a fresh directory below `work`, and cleans up at the end."""
+    """`with SlowMount(...) as mount:` mounts `source` at a fresh directory below `work`, and cleans
+    up at the end."""
 
     lagfs: Path
     source: Path
@@ -61,9 +67,11 @@ class SlowMount:
         self.path = self.at or Path(tempfile.mkdtemp(prefix="mount-", dir=self.work))
         self.path.mkdir(exist_ok=True)
         try:
-            # Its own session: Ctrl-C ends the caller, which then unmounts; it must not end lagfs under the job.
-            self.process = subprocess.Popen([self.lagfs, "--foreground", *self._options(), self.source, self.path],
-                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+            # Its own session: Ctrl-C ends the caller, which then unmounts; it must not end lagfs
+            # under the job.
+            self.process = subprocess.Popen(
+                [self.lagfs, "--foreground", *self._options(), self.source, self.path],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
             self._wait_until_mounted()
         except BaseException:
             self.__exit__()
@@ -79,8 +87,9 @@ class SlowMount:
     def _wait_until_mounted(self) -> None:
         if not comes_up(lambda: is_mounted(self.path), self.process):
             status = self.process.poll()
-            raise BenchError(f"lagfs did not mount {self.path} within {START_SECONDS:.0f} s" if status is None else
-                             f"lagfs could not mount {self.path} (exit {status})")
+            raise BenchError(
+                f"lagfs did not mount {self.path} within {START_SECONDS:.0f} s" if status is
+                None else f"lagfs could not mount {self.path} (exit {status})")
 
     def __exit__(self, *_: object) -> None:
         if self.path != Path():
@@ -111,18 +120,24 @@ class SlowMount:
 
 
 def count_data_operations(counters: dict) -> int:
-    """Operations on data files that wait for the origin, from {"open": {"count": 3, "data_files": 2, ...}, ...}."""
-    return sum(row["data_files"] for name, row in counters.items()
+    """Operations on data files that wait for the origin, from {"open": {"count": 3, "data_files":
+    2, ...}, ...}."""
+    return sum(row["data_files"]
+               for name, row in counters.items()
                if isinstance(row, dict) and name not in NOT_COUNTED)
 
 
 def is_mounted(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Asks the table of mounts and not `path` itself, which answers with errors once lagfs is dead."""
-    return any(mount_point(line) == str(path) for line in mounts.read_text(errors="surrogateescape").splitlines())
+    """Asks the table of mounts and not `path` itself, which answers with errors once lagfs is
+    dead."""
+    return any(
+        mount_point(line) == str(path)
+        for line in mounts.read_text(errors="surrogateescape").splitlines())
 
 
 def mount_point(line: str) -> str:
-    """The mount point in a line of /proc/self/mounts, where spaces and the like are octal escapes."""
+    """The mount point in a line of /proc/self/mounts, where spaces and the like are octal
+    escapes."""
     return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), line.split()[1])
 
 
@@ -137,7 +152,8 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 
 
 def comes_up(ready: Callable[[], bool], server: subprocess.Popen) -> bool:
-    """Waits until what the server is started for is there; False where it has ended, or takes too long."""
+    """Waits until what the server is started for is there; False where it has ended, or takes too
+    long."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
         if server.poll() is not None or time.monotonic() > deadline:
@@ -161,8 +177,8 @@ def unmount(path: Path) -> None:
 
 
 def end(process: subprocess.Popen, first_wait: float = 0.5) -> None:
-    """Ends a process of ours: it may end by itself, then it gets SIGTERM and time to end its children, and then all of
-    the session that it leads gets SIGKILL."""
+    """Ends a process of ours: it may end by itself, then it gets SIGTERM and time to end its
+    children, and then all of the session that it leads gets SIGKILL."""
     for send in (None, process.terminate, lambda: os.killpg(process.pid, signal.SIGKILL)):
         try:
             if send:

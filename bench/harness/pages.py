@@ -1,4 +1,5 @@
-"""The state of memory when a measurement begins: pages of files that are there or not, and memory to be had at once."""
+"""The state of memory when a measurement begins: pages of files that are there or not, and memory
+to be had at once."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from bench.data.sets import data_files
 
 
 def forget_pages(*of: Path) -> None:
-    """Drops the pages of these files, and of those in these directories, alone: other people use the page cache too."""
+    """Drops the pages of these files, and of those in these directories, alone: other people use
+    the page cache too."""
     for path in (file for data in of for file in ([data] if data.is_file() else data_files(data))):
         fd = os.open(path, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -25,8 +27,9 @@ def warm_pages(directory: Path) -> None:
 
 
 def have_memory(megabytes: int) -> None:
-    """Memory that is freed now is the machine's own for a second or two. A virtual machine may give free memory back to its host,
-    and then waits 2 ms for each new megabyte: a figure that is none of a cache's."""
+    """Memory that is freed now is the machine's own for a second or two. A virtual machine may give
+    free memory back to its host, and then waits 2 ms for each new megabyte: a figure that is none
+    of a cache's."""
     with mmap.mmap(-1, megabytes << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)
         for at in range(0, len(memory), mmap.PAGESIZE):

@@ -1,4 +1,5 @@
-"""The results of `make bench`: tables, targets, and how they are written to the terminal, Markdown and JSON."""
+"""The results of `make bench`: tables, targets, and how they are written to the terminal, Markdown
+and JSON."""
 
 from __future__ import annotations
 
@@ -20,8 +21,11 @@ class Table:
         return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
     def text(self) -> str:
-        widths = [max(len(row[i]) for row in (self.header, *self.rows)) for i in range(len(self.header))]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+        widths = [
+            max(len(row[i]) for row in (self.header, *self.rows)) for i in range(len(self.header))
+        ]
+        return "\n".join("  ".join(cell.ljust(width)
+                                   for cell, width in zip(row, widths)).rstrip()
                          for row in (self.header, *self.rows))
 
 
@@ -55,15 +59,19 @@ def targets_table(sections: list[Section]) -> Table:
 
 
 def section_text(section: Section) -> str:
-    parts = [f"== {section.name}  ({section.seconds:.0f} s; others took {section.others:.0%} of the cores)"]
+    parts = [
+        f"== {section.name}  ({section.seconds:.0f} s; others took {section.others:.0%} of the cores)"
+    ]
     parts += [f"\n{table.title}\n{table.what}\n\n{table.text()}" for table in section.tables]
     return "\n".join(parts) + "\n"
 
 
 def markdown(machine: Machine, sections: list[Section]) -> str:
-    parts = [f"Machine: {machine.line()}.\nCommand: `{machine.command}`.\n\n"
-             "Medians, with the quartiles in brackets. Microseconds are CPU time of the reading process a file, unless wall"
-             " time is said; ratios are taken round by round, of neighbours in time."]
+    parts = [
+        f"Machine: {machine.line()}.\nCommand: `{machine.command}`.\n\n"
+        "Medians, with the quartiles in brackets. Microseconds are CPU time of the reading process a file, unless wall"
+        " time is said; ratios are taken round by round, of neighbours in time."
+    ]
     parts.append("## Targets\n\n" + targets_table(sections).markdown())
     for section in sections:
         for table in section.tables:
@@ -73,8 +81,13 @@ def markdown(machine: Machine, sections: list[Section]) -> str:
 
 
 def as_json(machine: Machine, sections: list[Section]) -> dict[str, Any]:
-    return {"machine": vars(machine),
-            "targets": [vars(target) for section in sections for target in section.targets],
-            "sections": {section.name: {"seconds": section.seconds, "others": section.others, **section.data,
-                                        "tables": [vars(table) for table in section.tables]}
-                         for section in sections}}
+    return {
+        "machine": vars(machine),
+        "targets": [vars(target) for section in sections for target in section.targets],
+        "sections": {
+            section.name: {
+                "seconds": section.seconds, "others": section.others,
+                **section.data, "tables": [vars(table) for table in section.tables]
+            } for section in sections
+        }
+    }

@@ -1,4 +1,5 @@
-"""A mount over sshfs of a directory of this machine: an SSH server of its own on a loopback port, with keys made for it."""
+"""A mount over sshfs of a directory of this machine: an SSH server of its own on a loopback port,
+with keys made for it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ SYSTEM_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")
 def program(name: str) -> str:
     found = shutil.which(name, path=SYSTEM_PATH)
     if not found:
-        raise BenchError(f"{name} is missing: install openssh-server, openssh-client and sshfs (make bench does)")
+        raise BenchError(
+            f"{name} is missing: install openssh-server, openssh-client and sshfs (make bench does)"
+        )
     return found
 
 
@@ -33,21 +36,24 @@ def free_port() -> int:
 
 def write_settings(home: Path, port: int) -> Path:
     for name in ("host_key", "user_key"):
-        subprocess.run([program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", home / name], check=True)
+        subprocess.run([program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", home / name],
+                       check=True)
     key = (home / "host_key.pub").read_text().split()[:2]
     (home / "known_hosts").write_text(f"[127.0.0.1]:{port} {' '.join(key)}\n")
     settings = home / "sshd_config"
-    settings.write_text(f"ListenAddress 127.0.0.1:{port}\nHostKey {home}/host_key\nPidFile none\n"
-                        f"AuthorizedKeysFile {home}/user_key.pub\nStrictModes no\nUsePAM no\n"
-                        "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
-                        "AllowTcpForwarding no\nSubsystem sftp internal-sftp\n")
+    settings.write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {home}/host_key\nPidFile none\n"
+        f"AuthorizedKeysFile {home}/user_key.pub\nStrictModes no\nUsePAM no\n"
+        "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
+        "AllowTcpForwarding no\nSubsystem sftp internal-sftp\n")
     return settings
 
 
 def start_server(home: Path, port: int) -> subprocess.Popen:
     settings = write_settings(home, port)
     if os.getuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd separates privileges; a service would make it
+        Path("/run/sshd").mkdir(
+            mode=0o755, exist_ok=True)  # where sshd separates privileges; a service would make it
     # In the foreground, and in a session of its own: Ctrl-C ends the bench, which then unmounts.
     return subprocess.Popen([program("sshd"), "-D", "-e", "-f", settings], stdin=subprocess.DEVNULL,
                             stderr=(home / "sshd.log").open("wb"), start_new_session=True)
@@ -77,12 +83,14 @@ def sshfs_mounted(work: Path, source: Path) -> Iterator[Path]:
         wait_for("sshd did not start", lambda: answers(port), server, home / "sshd.log")
         point = home / "mount"
         point.mkdir()
-        options = (f"IdentityFile={home}/user_key,IdentitiesOnly=yes,UserKnownHostsFile={home}/known_hosts,BatchMode=yes,"
-                   f"port={port}")
+        options = (
+            f"IdentityFile={home}/user_key,IdentitiesOnly=yes,UserKnownHostsFile={home}/known_hosts,BatchMode=yes,"
+            f"port={port}")
         user = pwd.getpwuid(os.getuid()).pw_name
         log = home / "sshfs.log"
-        child = subprocess.Popen([sshfs, "-f", "-F", "/dev/null", "-o", options, f"{user}@127.0.0.1:{source}", point],
-                                 stdin=subprocess.DEVNULL, stderr=log.open("wb"), start_new_session=True)
+        child = subprocess.Popen(
+            [sshfs, "-f", "-F", "/dev/null", "-o", options, f"{user}@127.0.0.1:{source}", point],
+            stdin=subprocess.DEVNULL, stderr=log.open("wb"), start_new_session=True)
         stack.callback(end, child)
         stack.callback(unmount, point)
         wait_for(f"sshfs did not mount {point}", lambda: is_mounted(point), child, log)

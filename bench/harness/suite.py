@@ -1,4 +1,5 @@
-"""All that a suite of `make bench` is given: where things are, how long it may take, and how a contender is started."""
+"""All that a suite of `make bench` is given: where things are, how long it may take, and how a
+contender is started."""
 
 from __future__ import annotations
 
@@ -55,32 +56,44 @@ class Bench:
     def shim(self, prefix: Path | None = None, ram: str = "1500M", stats: Path | None = None,
              more: dict[str, str] | None = None) -> Shim:
         """With a cache of its own, that nobody has filled."""
-        return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}", ram, stats,
-                    more=tuple((more or {}).items()))
+        return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}",
+                    ram, stats, more=tuple((more or {}).items()))
 
-    def mount(self, source: Path, latency_us: int = LATENCY_US, direct: bool = False, at: Path | None = None) -> SlowMount:
+    def mount(self, source: Path, latency_us: int = LATENCY_US, direct: bool = False,
+              at: Path | None = None) -> SlowMount:
         return SlowMount(self.lagfs, source, self.work, latency_us, direct, at=at)
 
     def reports(self, shim: Shim) -> list[dict]:
-        """The reports of `cubeshim stats` of the jobs of a cache in use; none where nobody uses it."""
-        done = subprocess.run([self.command, "stats", "--json", "--name", shim.name], env=child_environment(None),
-                              capture_output=True, text=True)
-        found = json.loads(done.stdout.splitlines()[-1])["jobs"] if done.returncode == 0 and done.stdout else []
+        """The reports of `cubeshim stats` of the jobs of a cache in use; none where nobody uses
+        it."""
+        done = subprocess.run([self.command, "stats", "--json", "--name", shim.name],
+                              env=child_environment(None), capture_output=True, text=True)
+        found = json.loads(
+            done.stdout.splitlines()[-1])["jobs"] if done.returncode == 0 and done.stdout else []
         return [job["report"] for job in found]
 
-    def reader(self, name: str, data: Path, shim: Shim | None = None, reader: str = "posix", processes: int = 1,
-               loops: int = 1, limit: int = 0, options: tuple[str | Path, ...] = (), names: Path | None = None) -> Contender:
-        """cubeshim_bench as a contender; `names` has the same files as `data` and is listed in its place."""
-        command = [self.program, "--gated", "--set", data, "--reader", reader, "--processes", processes, "--loops", loops,
-                   "--limit", limit, "--passes", MANY_PASSES, "--names", names or data, *options]
+    def reader(self, name: str, data: Path, shim: Shim | None = None, reader: str = "posix",
+               processes: int = 1, loops: int = 1, limit: int = 0,
+               options: tuple[str | Path, ...] = (), names: Path | None = None) -> Contender:
+        """cubeshim_bench as a contender; `names` has the same files as `data` and is listed in its
+        place."""
+        command = [
+            self.program, "--gated", "--set", data, "--reader", reader, "--processes", processes,
+            "--loops", loops, "--limit", limit, "--passes", MANY_PASSES, "--names", names or data,
+            *options
+        ]
         return Contender(name, command, shim, processes, loops)
 
     def loader(self, name: str, data: Path, loader: str, shim: Shim | None = None, limit: int = 0,
                names: Path | None = None) -> Contender:
         """A Python loader as a contender."""
-        return Contender(name, [sys.executable, LOADERS, "--set", data, "--names", names or data, "--loader", loader,
-                                "--limit", limit], shim)
+        return Contender(name, [
+            sys.executable, LOADERS, "--set", data, "--names", names or data, "--loader", loader,
+            "--limit", limit
+        ], shim)
 
     def full(self, name: str, data: Path, limit: int = 0) -> Contender:
-        """The shim with a region that other files have filled, so that every open passes through."""
-        return self.reader(name, data, self.shim(ram=FULL_RAM), limit=limit, options=("--filler", self.sets["filler"].path))
+        """The shim with a region that other files have filled, so that every open passes
+        through."""
+        return self.reader(name, data, self.shim(ram=FULL_RAM), limit=limit,
+                           options=("--filler", self.sets["filler"].path))

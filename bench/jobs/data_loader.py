@@ -1,4 +1,5 @@
-"""A DataLoader on the slow mount, with and without the shim, against the page cache of a local disk."""
+"""A DataLoader on the slow mount, with and without the shim, against the page cache of a local
+disk."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ def measure_data_loader(bench: Bench) -> Section:
     rows = []
     with bench.mount(local) as mount:
         for loader in ("cv2", "PIL"):
-            ways = {"ext4, 2 workers": (local, 2, False), "mount with the shim, 2 workers": (mount.path, 2, True),
-                    "mount alone, 2 workers": (mount.path, 2, False), "mount alone, 8 workers": (mount.path, 8, False)}
+            ways = {
+                "ext4, 2 workers": (local, 2, False),
+                "mount with the shim, 2 workers": (mount.path, 2, True),
+                "mount alone, 2 workers": (mount.path, 2, False),
+                "mount alone, 8 workers": (mount.path, 8, False)
+            }
             speeds: dict[str, list[float]] = {way: [] for way in ways}
             sums = set()
             for number in range(bench.rounds(3, 1)):
@@ -25,7 +30,8 @@ def measure_data_loader(bench: Bench) -> Section:
                 for way in order:
                     data, workers, shimmed = ways[way]
                     shim = bench.shim(mount.path) if shimmed else None
-                    epochs, _ = train(bench, data, loader, per_class, shim, epochs=3, workers=workers)
+                    epochs, _ = train(bench, data, loader, per_class, shim, epochs=3,
+                                      workers=workers)
                     speeds[way] += [epoch["samples_per_s"] for epoch in epochs[1:]]
                     sums.add(tuple(epoch["checksum"] for epoch in epochs))
             if len(sums) != 1:
@@ -33,15 +39,18 @@ def measure_data_loader(bench: Bench) -> Section:
             section.data[loader] = speeds
             base = speeds["ext4, 2 workers"]
             for way, found in speeds.items():
-                rows.append((loader, way, spread(found).text(0), spread([a / b for a, b in zip(found, base)]).text()))
+                rows.append((loader, way, spread(found).text(0),
+                             spread([a / b for a, b in zip(found, base)]).text()))
             share = spread([a / b for a, b in zip(speeds["mount with the shim, 2 workers"], base)])
-            section.targets.append(Target(f"DataLoader, {loader}: shim on the mount against ext4", ">= 0.95 x",
-                                          f"{share.text()} x", share.median >= 0.95))
-    section.tables.append(Table(
-        "DataLoader: samples a second, second and later epochs",
-        f"bench/jobs/train.py --no-train (decode, crop, normalise), {per_class * 10} files; the same pixels in the same order"
-        " (checksums agree). Decoding takes most of the time on two cores, so the page cache of a local disk is the best that"
-        " any file layer can reach here. 8 workers on the mount alone are the honest baseline: more requests at a time hide its"
-        " latency, at the price of memory and of start-up.",
-        ("loader", "way", "samples/s", "against ext4"), rows))
+            section.targets.append(
+                Target(f"DataLoader, {loader}: shim on the mount against ext4", ">= 0.95 x",
+                       f"{share.text()} x", share.median >= 0.95))
+    section.tables.append(
+        Table(
+            "DataLoader: samples a second, second and later epochs",
+            f"bench/jobs/train.py --no-train (decode, crop, normalise), {per_class * 10} files; the same pixels in the same order"
+            " (checksums agree). Decoding takes most of the time on two cores, so the page cache of a local disk is the best that"
+            " any file layer can reach here. 8 workers on the mount alone are the honest baseline: more requests at a time hide its"
+            " latency, at the price of memory and of start-up.",
+            ("loader", "way", "samples/s", "against ext4"), rows))
     return section

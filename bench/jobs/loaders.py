@@ -1,10 +1,11 @@
-"""Reads a set the way Python programs do; a contender of harness/contest.py, with or without the library preloaded.
+"""Reads a set the way Python programs do; a contender of harness/contest.py, with or without the
+library preloaded.
 
     loaders.py --set DIR --loader NAME [--names DIR] [--limit N] [--seed S]
 
-Each loader has a twin, NAME:interpreter, with the file calls taken out: the same loop over bytes that are in memory
-already. What the twin takes is the interpreter's own, which no file layer can give back.
-"""
+Each loader has a twin, NAME:interpreter, with the file calls taken out: the same loop over bytes
+that are in memory already. What the twin takes is the interpreter's own, which no file layer can
+give back. """
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ def open_read(_: dict[str, bytes]) -> Load:
     def load(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
     return load
 
 
@@ -37,6 +39,7 @@ def open_read_twin(held: dict[str, bytes]) -> Load:
     def load(path: str) -> bytes:
         with io.BytesIO(held[path]) as file:
             return file.read()
+
     return load
 
 
@@ -57,12 +60,12 @@ def np_memmap(_: dict[str, bytes]) -> Load:
         mapped = np.memmap(path, np.uint8, "r")
         int(mapped[::PAGE].sum())  # touches every page
         return mapped
+
     return load
 
 
 class HeldFile(io.BytesIO):
     """The file object that open() gives np.memmap, with no file behind it."""
-
     def __init__(self, name: str, data: bytes):
         super().__init__(data)
         self.name = name
@@ -85,6 +88,7 @@ def np_memmap_twin(held: dict[str, bytes]) -> Load:
         mapped = np.memmap(HeldFile(path, held[path]), np.uint8, "r")
         int(mapped[::PAGE].sum())
         return mapped
+
     return load
 
 
@@ -95,17 +99,21 @@ def torch_read_file(_: dict[str, bytes]) -> Load:
         read = read_file(path)  # maps the file
         int(read[::PAGE].sum())
         return read
+
     return load
 
 
 def torch_read_file_twin(held: dict[str, bytes]) -> Load:
     import torch
-    views = {path: torch.frombuffer(bytearray(data), dtype=torch.uint8) for path, data in held.items()}
+    views = {
+        path: torch.frombuffer(bytearray(data), dtype=torch.uint8) for path, data in held.items()
+    }
 
     def load(path: str) -> object:
         read = views[path].view(-1)
         int(read[::PAGE].sum())
         return read
+
     return load
 
 
@@ -120,13 +128,11 @@ def pil(_: dict[str, bytes]) -> Load:
     return lambda path: pil_loader(path).tobytes()
 
 
-
 LOADERS: dict[str, Callable[[dict[str, bytes]], Load]] = {
-    "open().read()": open_read, "open().read()" + TWIN: open_read_twin,
-    "np.fromfile": np_fromfile, "np.fromfile" + TWIN: np_fromfile_twin,
-    "np.memmap": np_memmap, "np.memmap" + TWIN: np_memmap_twin,
-    "torchvision.io.read_file": torch_read_file, "torchvision.io.read_file" + TWIN: torch_read_file_twin,
-    "cv2.imread": cv2_imread, "PIL": pil,
+    "open().read()": open_read, "open().read()" + TWIN: open_read_twin, "np.fromfile": np_fromfile,
+    "np.fromfile" + TWIN: np_fromfile_twin, "np.memmap": np_memmap,
+    "np.memmap" + TWIN: np_memmap_twin, "torchvision.io.read_file": torch_read_file,
+    "torchvision.io.read_file" + TWIN: torch_read_file_twin, "cv2.imread": cv2_imread, "PIL": pil,
 }
 
 
@@ -135,7 +141,8 @@ def digest_of(load: Load, paths: list[str]) -> str:
     total = 0
     for number, path in enumerate(paths):
         got = load(path)
-        data = got if isinstance(got, bytes) else memoryview(got.numpy() if hasattr(got, "numpy") else got).cast("B")
+        data = got if isinstance(
+            got, bytes) else memoryview(got.numpy() if hasattr(got, "numpy") else got).cast("B")
         total += (number + 1) * zlib.crc32(data)
     return f"{total & (2**64 - 1):016x}"
 
@@ -150,15 +157,17 @@ def one_pass(load: Load, order: list[str]) -> dict[str, int]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--set", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--names", type=Path, metavar="DIR", help="a directory with the same files, listed in its place")
+    parser.add_argument("--names", type=Path, metavar="DIR",
+                        help="a directory with the same files, listed in its place")
     parser.add_argument("--loader", required=True, choices=LOADERS)
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N files")
     parser.add_argument("--seed", type=int, default=1, help="of the order")
     options = parser.parse_args(arguments)
     names = options.names or options.set
-    files = data_files(names)[: options.limit or None]
+    files = data_files(names)[:options.limit or None]
     paths = [str(options.set / file.relative_to(names)) for file in files]
-    held = {path: Path(path).read_bytes() for path in paths} if options.loader.endswith(TWIN) else {}
+    held = {path: Path(path).read_bytes() for path in paths
+           } if options.loader.endswith(TWIN) else {}
     load = LOADERS[options.loader](held)
     order = random.Random(options.seed).sample(paths, len(paths))
     print(json.dumps({"files": len(paths), "digest": digest_of(load, paths)}), flush=True)

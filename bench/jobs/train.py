@@ -1,12 +1,13 @@
-"""An ordinary training run: torchvision's ImageFolder, a DataLoader with workers, random crops, a small CNN.
+"""An ordinary training run: torchvision's ImageFolder, a DataLoader with workers, random crops, a
+small CNN.
 
     train.py --data DIR [--epochs N] [--workers N] [--loader pil|cv2] [--json FILE] ...
 
-It is here to be timed over different mounts, so it is reproducible to the bit: what is drawn at random for a picture
-follows from the seed, the epoch and the number of the picture, and neither the number of workers nor the way they are
-started changes it. The checksum of an epoch covers every label and every decoded pixel, in any order; two runs that
-print the same checksum and loss have seen the same data.
-"""
+It is here to be timed over different mounts, so it is reproducible to the bit: what is drawn at
+random for a picture follows from the seed, the epoch and the number of the picture, and neither the
+number of workers nor the way they are started changes it. The checksum of an epoch covers every
+label and every decoded pixel, in any order; two runs that print the same checksum and loss have
+seen the same data. """
 
 from __future__ import annotations
 
@@ -46,8 +47,9 @@ class Epoch:
 
     def line(self) -> str:
         learnt = "" if self.loss is None else f"  loss {self.loss:.4f}  accuracy {self.accuracy:.3f}"
-        return (f"epoch {self.epoch}  {self.samples} samples  {self.seconds:.2f} s  {self.samples_per_s:.1f} samples/s"
-                f"{learnt}  checksum {self.checksum}")
+        return (
+            f"epoch {self.epoch}  {self.samples} samples  {self.seconds:.2f} s  {self.samples_per_s:.1f} samples/s"
+            f"{learnt}  checksum {self.checksum}")
 
 
 def cv2_loader(path: str) -> np.ndarray:
@@ -59,14 +61,14 @@ def cv2_loader(path: str) -> np.ndarray:
 
 class CropArray:
     """RandomResizedCrop and flip for the arrays of cv2, with cv2's own resize."""
-
     def __init__(self, size: int):
         self.size = size
 
     def __call__(self, picture: np.ndarray) -> np.ndarray:
         channels_first = torch.from_numpy(picture).permute(2, 0, 1)
-        top, left, height, width = T.RandomResizedCrop.get_params(channels_first, (0.25, 1.0), (3 / 4, 4 / 3))
-        crop = picture[top : top + height, left : left + width]
+        top, left, height, width = T.RandomResizedCrop.get_params(channels_first, (0.25, 1.0),
+                                                                  (3 / 4, 4 / 3))
+        crop = picture[top:top + height, left:left + width]
         crop = cv2.resize(crop, (self.size, self.size), interpolation=cv2.INTER_AREA)
         return np.ascontiguousarray(crop[:, ::-1]) if torch.rand(1) < 0.5 else crop
 
@@ -80,12 +82,13 @@ def augmentation(loader: str, size: int) -> T.Compose:
 
 
 class Pictures(ImageFolder):
-    """ImageFolder that also returns a checksum of the decoded pixels, and crops by (seed, epoch, index).
+    """ImageFolder that also returns a checksum of the decoded pixels, and crops by (seed, epoch,
+    index).
 
     `epoch` lies in shared memory so that persistent workers see it change."""
-
     def __init__(self, root: str, loader: str, size: int, seed: int, per_class: int):
-        super().__init__(root, augmentation(loader, size), loader=cv2_loader if loader == "cv2" else pil_loader)
+        super().__init__(root, augmentation(loader, size),
+                         loader=cv2_loader if loader == "cv2" else pil_loader)
         if per_class:
             self.samples = first_of_each_class(self.samples, per_class)
         self.seed = seed
@@ -129,7 +132,11 @@ def mixed(*parts: int) -> int:
 def small_cnn(classes: int) -> nn.Module:
     layers: list[nn.Module] = []
     for fan_in, fan_out in ((3, 16), (16, 32), (32, 64)):
-        layers += [nn.Conv2d(fan_in, fan_out, 3, stride=2, padding=1), nn.BatchNorm2d(fan_out), nn.ReLU(inplace=True)]
+        layers += [
+            nn.Conv2d(fan_in, fan_out, 3, stride=2, padding=1),
+            nn.BatchNorm2d(fan_out),
+            nn.ReLU(inplace=True)
+        ]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
 
 
@@ -176,12 +183,14 @@ def run(options: argparse.Namespace) -> list[Epoch]:
     torch.manual_seed(options.seed)
     pictures = Pictures(options.data, options.loader, options.size, options.seed, options.per_class)
     order = torch.Generator()
-    loader = DataLoader(pictures, batch_size=options.batch_size, sampler=RandomSampler(pictures, generator=order),
+    loader = DataLoader(pictures, batch_size=options.batch_size,
+                        sampler=RandomSampler(pictures, generator=order),
                         num_workers=options.workers, worker_init_fn=start_worker,
                         multiprocessing_context=options.context if options.workers else None,
                         persistent_workers=options.persistent_workers and options.workers > 0)
     trainer = None if options.no_train else Trainer(len(pictures.classes))
-    print(f"data {options.data}: {len(pictures)} files, {len(pictures.classes)} classes", flush=True)
+    print(f"data {options.data}: {len(pictures)} files, {len(pictures.classes)} classes",
+          flush=True)
     epochs = []
     for number in range(1, options.epochs + 1):
         if number > 1:
@@ -194,26 +203,32 @@ def run(options: argparse.Namespace) -> list[Epoch]:
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Trains a small CNN on a folder of class folders and times each epoch.")
+    parser = argparse.ArgumentParser(
+        description="Trains a small CNN on a folder of class folders and times each epoch.")
     parser.add_argument("--data", required=True, metavar="DIR", help="directory of class folders")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--size", type=int, default=64, help="side of the pictures that the network sees")
+    parser.add_argument("--size", type=int, default=64,
+                        help="side of the pictures that the network sees")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--loader", choices=("pil", "cv2"), default="pil")
     parser.add_argument("--context", choices=("fork", "spawn", "forkserver"), default="fork")
     parser.add_argument("--persistent-workers", action="store_true")
-    parser.add_argument("--per-class", type=int, default=0, metavar="N", help="only the first N files of each class")
+    parser.add_argument("--per-class", type=int, default=0, metavar="N",
+                        help="only the first N files of each class")
     parser.add_argument("--no-train", action="store_true", help="read and decode only")
-    parser.add_argument("--pause", type=float, default=0.0, metavar="S", help="rest between epochs, not timed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of each epoch here")
+    parser.add_argument("--pause", type=float, default=0.0, metavar="S",
+                        help="rest between epochs, not timed")
+    parser.add_argument("--json", type=Path, metavar="FILE",
+                        help="write the figures of each epoch here")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
     options = parse_arguments(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that the workers are ended too
+    signal.signal(signal.SIGTERM,
+                  lambda *_: sys.exit(143))  # as an exception, so that the workers are ended too
     try:
         epochs = run(options)
     except OSError as error:
@@ -222,7 +237,10 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     if options.json:
-        settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
+        settings = {
+            key: str(value) if isinstance(value, Path) else value
+            for key, value in vars(options).items()
+        }
         body = {"settings": settings, "epochs": [asdict(epoch) for epoch in epochs]}
         options.json.write_text(json.dumps(body, indent=1) + "\n")
     return 0

@@ -1,4 +1,5 @@
-// The operations that tell of an inode: attributes, link targets, extended attributes, the file system's size.
+// The operations that tell of an inode: attributes, link targets, extended attributes, the file
+// system's size.
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/statvfs.h>
@@ -13,10 +14,13 @@ namespace cube::lagfs::operations {
 namespace {
 
 // An open file's own descriptor works even where the path of a deleted file would not.
-int stat_node(const Node& node, struct stat& st) { return errno_if(::fstatat(node.fd(), "", &st, AT_EMPTY_PATH) != 0); }
+int stat_node(const Node& node, struct stat& st) {
+  return errno_if(::fstatat(node.fd(), "", &st, AT_EMPTY_PATH) != 0);
+}
 
 int set_size(const Node& node, off_t size, const fuse_file_info* file) {
-  return errno_if((file != nullptr ? ::ftruncate(fd_of(file), size) : ::truncate(path_of(node).c_str(), size)) != 0);
+  return errno_if((file != nullptr ? ::ftruncate(fd_of(file), size)
+                                   : ::truncate(path_of(node).c_str(), size)) != 0);
 }
 
 int set_owner(const Node& node, const struct stat& to, int to_set) {
@@ -38,17 +42,20 @@ int set_times(const Node& node, const struct stat& to, int to_set) {
 
 int apply(const Node& node, const struct stat& to, int to_set, const fuse_file_info* file) {
   int error = 0;
-  // The owner before the mode: a change of owner clears the set-user-id bit. The size before the times, which it sets.
+  // The owner before the mode: a change of owner clears the set-user-id bit. The size before the
+  // times, which it sets.
   if ((to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0) error = set_owner(node, to, to_set);
   if (error == 0 && (to_set & FUSE_SET_ATTR_MODE) != 0) {
     error = errno_if(::chmod(path_of(node).c_str(), to.st_mode & 07777) != 0);
   }
   if (error == 0 && (to_set & FUSE_SET_ATTR_SIZE) != 0) error = set_size(node, to.st_size, file);
-  if (error == 0 && (to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME)) != 0) error = set_times(node, to, to_set);
+  if (error == 0 && (to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME)) != 0)
+    error = set_times(node, to, to_set);
   return error;
 }
 
-// getxattr and listxattr share a protocol: size 0 asks for the size, else the value itself is wanted.
+// getxattr and listxattr share a protocol: size 0 asks for the size, else the value itself is
+// wanted.
 template <typename Get>
 void reply_xattr(fuse_req_t request, Call& call, size_t size, Get get) {
   std::vector<char> buffer(size);
@@ -75,7 +82,8 @@ void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info*) {
   fuse_reply_attr(request, &st, origin_of(request).options.attr_timeout);
 }
 
-void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_set, fuse_file_info* file) {
+void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_set,
+             fuse_file_info* file) {
   const Node& node = node_at(request, id);
   Call call(request, Op::setattr, node.is_data_file());
   if (call.refused()) return;
@@ -114,10 +122,13 @@ void getxattr(fuse_req_t request, fuse_ino_t id, const char* name, size_t size) 
   const Node& node = node_at(request, id);
   Call call(request, Op::getxattr, node.is_data_file());
   if (call.refused()) return;
-  reply_xattr(request, call, size, [&](char* to, size_t room) { return ::getxattr(path_of(node).c_str(), name, to, room); });
+  reply_xattr(request, call, size, [&](char* to, size_t room) {
+    return ::getxattr(path_of(node).c_str(), name, to, room);
+  });
 }
 
-void setxattr(fuse_req_t request, fuse_ino_t id, const char* name, const char* value, size_t size, int flags) {
+void setxattr(fuse_req_t request, fuse_ino_t id, const char* name, const char* value, size_t size,
+              int flags) {
   const Node& node = node_at(request, id);
   Call call(request, Op::setxattr, node.is_data_file());
   if (call.refused()) return;
@@ -128,7 +139,8 @@ void listxattr(fuse_req_t request, fuse_ino_t id, size_t size) {
   const Node& node = node_at(request, id);
   Call call(request, Op::listxattr, node.is_data_file());
   if (call.refused()) return;
-  reply_xattr(request, call, size, [&](char* to, size_t room) { return ::listxattr(path_of(node).c_str(), to, room); });
+  reply_xattr(request, call, size,
+              [&](char* to, size_t room) { return ::listxattr(path_of(node).c_str(), to, room); });
 }
 
 void removexattr(fuse_req_t request, fuse_ino_t id, const char* name) {

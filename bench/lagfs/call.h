@@ -1,7 +1,8 @@
-// One request on its way through the origin: counted on arrival, perhaps refused, and answered no earlier than its
-// latency allows. The work is done on arrival; what is late is the reply.
+// One request on its way through the origin: counted on arrival, perhaps refused, and answered no
+// earlier than its latency allows. The work is done on arrival; what is late is the reply.
 //
-// A handler creates a Call, returns if it is refused(), works, and ends with finish(), or with wait() and its own reply.
+// A handler creates a Call, returns if it is refused(), works, and ends with finish(), or with
+// wait() and its own reply.
 //
 // Thread safety: one thread, the worker that serves the request.
 #pragma once
@@ -19,7 +20,8 @@ class Call {
   // Counts the request. `data_file`: it concerns a regular file.
   Call(fuse_req_t request, Op op, bool data_file);
 
-  // Hangs if a rule says so. True if an error was injected (or the client interrupted the hang), and replied.
+  // Hangs if a rule says so. True if an error was injected (or the client interrupted the hang),
+  // and replied.
   bool refused();
 
   // Answers with an errno, 0 for success, when the latency has passed.

@@ -18,8 +18,11 @@ struct File {
   const char* name;
   Id id;
 };
-constexpr File k_files[] = {
-    {"counters", k_counters}, {"counters.json", k_counters_json}, {"held", k_held}, {"script", k_script}, {"reset", k_reset}};
+constexpr File k_files[] = {{"counters", k_counters},
+                            {"counters.json", k_counters_json},
+                            {"held", k_held},
+                            {"script", k_script},
+                            {"reset", k_reset}};
 constexpr double k_timeout = 3600;  // these never change
 
 bool is_written(fuse_ino_t id) { return id == k_reset || id == k_script; }
@@ -36,7 +39,9 @@ struct stat attributes_of(fuse_ino_t id) {
   struct stat st {};
   // Far above any inode number of a source.
   st.st_ino = ~ino_t{0} - id;
-  st.st_mode = id == k_directory ? S_IFDIR | 0755 : is_written(id) ? S_IFREG | 0222 : S_IFREG | 0444;
+  st.st_mode = id == k_directory ? S_IFDIR | 0755
+               : is_written(id)  ? S_IFREG | 0222
+                                 : S_IFREG | 0444;
   st.st_nlink = id == k_directory ? 2 : 1;
   return st;
 }
@@ -66,7 +71,9 @@ void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
 void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info*) { reply_attributes(request, id); }
 
 // `> .lagfs/reset` truncates; there is nothing to do.
-void setattr(fuse_req_t request, fuse_ino_t id, struct stat*, int, fuse_file_info*) { reply_attributes(request, id); }
+void setattr(fuse_req_t request, fuse_ino_t id, struct stat*, int, fuse_file_info*) {
+  reply_attributes(request, id);
+}
 
 void open(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   const int access = file->flags & O_ACCMODE;
@@ -88,18 +95,23 @@ void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_fil
     const std::lock_guard lock(snapshot.mutex);
     if (offset == 0 && id == k_held) {
       Workers::mark_counted();
-      snapshot.text = std::to_string(origin.script.wait_for_held([&] { return fuse_req_interrupted(request) != 0; })) + "\n";
+      snapshot.text = std::to_string(origin.script.wait_for_held(
+                          [&] { return fuse_req_interrupted(request) != 0; })) +
+                      "\n";
     } else if (offset == 0) {
       origin.workers.settle();
       snapshot.text = id == k_counters_json ? origin.counters.json() : origin.counters.text();
     }
-    if (static_cast<size_t>(offset) < snapshot.text.size()) part = snapshot.text.substr(static_cast<size_t>(offset), size);
+    if (static_cast<size_t>(offset) < snapshot.text.size())
+      part = snapshot.text.substr(static_cast<size_t>(offset), size);
   }
-  // Nothing of the snapshot from here on: the client may close the file as soon as it has its reply.
+  // Nothing of the snapshot from here on: the client may close the file as soon as it has its
+  // reply.
   fuse_reply_buf(request, part.data(), part.size());
 }
 
-void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t, fuse_file_info*) {
+void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t,
+           fuse_file_info*) {
   Origin& origin = origin_of(request);
   if (id == k_script) {
     if (!origin.script.write({data, size})) {
@@ -122,15 +134,17 @@ void release(fuse_req_t request, fuse_ino_t, fuse_file_info* file) {
   fuse_reply_err(request, 0);
 }
 
-void opendir(fuse_req_t request, fuse_ino_t, fuse_file_info* file) { fuse_reply_open(request, file); }
+void opendir(fuse_req_t request, fuse_ino_t, fuse_file_info* file) {
+  fuse_reply_open(request, file);
+}
 
 void readdir(fuse_req_t request, fuse_ino_t, size_t size, off_t offset, fuse_file_info*) {
   std::vector<char> buffer(size);
   size_t used = 0;
   for (auto i = static_cast<size_t>(offset); i < std::size(k_files); ++i) {
     const struct stat st = attributes_of(k_files[i].id);
-    const size_t needed =
-        fuse_add_direntry(request, buffer.data() + used, size - used, k_files[i].name, &st, static_cast<off_t>(i + 1));
+    const size_t needed = fuse_add_direntry(request, buffer.data() + used, size - used,
+                                            k_files[i].name, &st, static_cast<off_t>(i + 1));
     if (needed > size - used) break;
     used += needed;
   }

@@ -1,8 +1,9 @@
-// The virtual directory `.lagfs` in the root of the mount: `counters`, `counters.json`, `held` to read, `script`, `reset` to
-// write.
+// The virtual directory `.lagfs` in the root of the mount: `counters`, `counters.json`, `held` to
+// read, `script`, `reset` to write.
 //
-// Its operations are neither counted nor delayed, and its files are never cached. Reading a file from its start takes a
-// new snapshot. The directory is found by name only: no listing of the root shows it, and it hides a source's own.
+// Its operations are neither counted nor delayed, and its files are never cached. Reading a file
+// from its start takes a new snapshot. The directory is found by name only: no listing of the root
+// shows it, and it hides a source's own.
 //
 // Thread safety: all functions may be called from any worker.
 #pragma once
@@ -27,10 +28,12 @@ inline bool is_control_name(fuse_ino_t parent, const char* name) {
 // Replies with the entry of `name` in the root or in the directory; ENOENT if there is none.
 void lookup(fuse_req_t request, fuse_ino_t parent, const char* name);
 void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
-void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_set, fuse_file_info* file);
+void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_set,
+             fuse_file_info* file);
 void open(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_file_info* file);
-void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t offset, fuse_file_info* file);
+void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t offset,
+           fuse_file_info* file);
 void flush(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void release(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void opendir(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);

@@ -29,13 +29,16 @@ void Counters::add(Op op, bool data_file) {
 
 void Counters::add_error(Op op) { rows_[index_of(op)].errors.fetch_add(1, k_relaxed); }
 
-void Counters::add_bytes(Op op, std::uint64_t bytes) { rows_[index_of(op)].bytes.fetch_add(bytes, k_relaxed); }
+void Counters::add_bytes(Op op, std::uint64_t bytes) {
+  rows_[index_of(op)].bytes.fetch_add(bytes, k_relaxed);
+}
 
 void Counters::add_forget(std::uint64_t count) { forget_.fetch_add(count, k_relaxed); }
 
 void Counters::reset() {
   for (Row& row : rows_) {
-    for (auto* value : {&row.data_files, &row.other, &row.errors, &row.bytes}) value->store(0, k_relaxed);
+    for (auto* value : {&row.data_files, &row.other, &row.errors, &row.bytes})
+      value->store(0, k_relaxed);
   }
   forget_.store(0, k_relaxed);
 }
@@ -49,8 +52,8 @@ std::string Counters::text() const {
     total.data_files += row.data_files;
     total.other += row.other;
   }
-  fmt::format_to(std::back_inserter(out), "total {}\ndata_files {}\nother {}\nforget {}\n", total.count(), total.data_files,
-                 total.other, forget_.load(k_relaxed));
+  fmt::format_to(std::back_inserter(out), "total {}\ndata_files {}\nother {}\nforget {}\n",
+                 total.count(), total.data_files, total.other, forget_.load(k_relaxed));
   return out;
 }
 
@@ -58,8 +61,10 @@ std::string Counters::json() const {
   std::string out = "{";
   Sum total;
   for (std::size_t i = 0; i < k_op_count; ++i) {
-    const Sum row{rows_[i].data_files.load(k_relaxed), rows_[i].other.load(k_relaxed), rows_[i].errors.load(k_relaxed)};
-    fmt::format_to(std::back_inserter(out), "\"{}\": {{\"count\": {}, \"errors\": {}, \"data_files\": {}, \"other\": {}",
+    const Sum row{rows_[i].data_files.load(k_relaxed), rows_[i].other.load(k_relaxed),
+                  rows_[i].errors.load(k_relaxed)};
+    fmt::format_to(std::back_inserter(out),
+                   "\"{}\": {{\"count\": {}, \"errors\": {}, \"data_files\": {}, \"other\": {}",
                    k_op_names[i], row.count(), row.errors, row.data_files, row.other);
     if (carries_bytes(static_cast<Op>(i))) {
       fmt::format_to(std::back_inserter(out), ", \"bytes\": {}", rows_[i].bytes.load(k_relaxed));
@@ -70,8 +75,10 @@ std::string Counters::json() const {
     total.errors += row.errors;
   }
   fmt::format_to(std::back_inserter(out),
-                 "\"total\": {{\"count\": {}, \"errors\": {}, \"data_files\": {}, \"other\": {}}},\n \"forget\": {}}}\n",
-                 total.count(), total.errors, total.data_files, total.other, forget_.load(k_relaxed));
+                 "\"total\": {{\"count\": {}, \"errors\": {}, \"data_files\": {}, \"other\": "
+                 "{}}},\n \"forget\": {}}}\n",
+                 total.count(), total.errors, total.data_files, total.other,
+                 forget_.load(k_relaxed));
   return out;
 }
 

@@ -1,7 +1,9 @@
-// The requests that reached the origin: one set of counters per operation, and their text and JSON forms.
+// The requests that reached the origin: one set of counters per operation, and their text and JSON
+// forms.
 //
-// Thread safety: all members may be called from any thread. A count is exact as soon as add() has returned; a
-// snapshot that must include every request taken before it first waits for the workers (workers.h, settle()).
+// Thread safety: all members may be called from any thread. A count is exact as soon as add() has
+// returned; a snapshot that must include every request taken before it first waits for the workers
+// (workers.h, settle()).
 #pragma once
 
 #include <array>
@@ -24,7 +26,8 @@ class Counters {
 
   // `op count` a line, then total, data_files, other and forget (which the total does not include).
   std::string text() const;
-  // {"lookup": {"count", "errors", "data_files", "other"}, "read": {... "bytes"}, ..., "total": {...}, "forget": N}
+  // {"lookup": {"count", "errors", "data_files", "other"}, "read": {... "bytes"}, ..., "total":
+  // {...}, "forget": N}
   std::string json() const;
 
  private:

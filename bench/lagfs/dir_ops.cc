@@ -19,7 +19,9 @@ struct Directory {
   dirent* pending = nullptr;  // read from the stream, but there was no room in the reply
 };
 
-Directory& directory_of(const fuse_file_info* file) { return *reinterpret_cast<Directory*>(file->fh); }
+Directory& directory_of(const fuse_file_info* file) {
+  return *reinterpret_cast<Directory*>(file->fh);
+}
 
 // The next entry, which stays the next until it is taken.
 dirent* peek(Directory& directory) {
@@ -51,7 +53,8 @@ bool append(fuse_req_t request, const Node& node, const dirent& item, bool plus,
     fuse_entry_param entry{};
     entry.attr.st_ino = item.d_ino;
     entry.attr.st_mode = type_of(item);
-    const bool looked_up = !is_dot(item.d_name) && find_entry(origin_of(request), node, item.d_name, entry) == 0;
+    const bool looked_up =
+        !is_dot(item.d_name) && find_entry(origin_of(request), node, item.d_name, entry) == 0;
     needed = fuse_add_direntry_plus(request, to, room, item.d_name, &entry, item.d_off);
     if (looked_up && needed > room) origin_of(request).nodes.release(entry.ino, 1);
     if (looked_up && needed <= room) listing.acquired.push_back(entry.ino);
@@ -66,7 +69,8 @@ bool append(fuse_req_t request, const Node& node, const dirent& item, bool plus,
   return true;
 }
 
-void list(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, const fuse_file_info* file, bool plus) {
+void list(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, const fuse_file_info* file,
+          bool plus) {
   const Node& node = node_at(request, id);
   Call call(request, plus ? Op::readdirplus : Op::readdir, false);
   if (call.refused()) return;
@@ -89,7 +93,8 @@ void list(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, const fu
   if (error != 0 && listing.used == 0) return call.finish(error);
   call.wait();
   if (fuse_reply_buf(request, listing.buffer.data(), listing.used) != 0) {
-    for (const fuse_ino_t acquired : listing.acquired) origin_of(request).nodes.release(acquired, 1);
+    for (const fuse_ino_t acquired : listing.acquired)
+      origin_of(request).nodes.release(acquired, 1);
   }
 }
 
@@ -118,7 +123,8 @@ void readdir(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_
   list(request, id, size, offset, file, false);
 }
 
-void readdirplus(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_file_info* file) {
+void readdirplus(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
+                 fuse_file_info* file) {
   list(request, id, size, offset, file, true);
 }
 

@@ -1,7 +1,7 @@
 // Set misbehaviour of the origin: errors, hangs and short reads, each with a probability.
 //
-// The n-th decision of a rule depends on the seed and n alone, so a run that sends the same operations sees the same
-// number of faults at the same places, whatever the threads do.
+// The n-th decision of a rule depends on the seed and n alone, so a run that sends the same
+// operations sees the same number of faults at the same places, whatever the threads do.
 //
 // Thread safety: all members may be called from any thread.
 #pragma once
@@ -35,7 +35,8 @@ std::optional<int> find_errno(std::string_view name);
 
 class Faults {
  public:
-  Faults(const std::vector<FailRule>& fails, const std::vector<HangRule>& hangs, double short_read, std::uint64_t seed);
+  Faults(const std::vector<FailRule>& fails, const std::vector<HangRule>& hangs, double short_read,
+         std::uint64_t seed);
 
   // The errno that this operation shall fail with, or 0.
   int error_for(Op op);

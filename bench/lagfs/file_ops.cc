@@ -9,8 +9,8 @@
 namespace cube::lagfs::operations {
 namespace {
 
-// O_DIRECT asks for alignment that our buffers do not have, and concerns the client's cache anyway. O_NOFOLLOW would
-// refuse the path through /proc; the kernel has resolved the links already.
+// O_DIRECT asks for alignment that our buffers do not have, and concerns the client's cache anyway.
+// O_NOFOLLOW would refuse the path through /proc; the kernel has resolved the links already.
 int source_flags(int flags) { return (flags & ~(O_DIRECT | O_NOFOLLOW)) | O_CLOEXEC; }
 
 void set_caching(const Options& options, fuse_file_info& file) {
@@ -29,7 +29,8 @@ char* read_buffer(size_t size) {
   return buffer.get();
 }
 
-// Short only at the end of the file: the kernel takes a short reply for that. Returns the bytes, or -1.
+// Short only at the end of the file: the kernel takes a short reply for that. Returns the bytes, or
+// -1.
 ssize_t read_fully(int fd, char* to, size_t size, off_t offset) {
   size_t done = 0;
   while (done < size) {
@@ -57,7 +58,8 @@ void open(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   if (fuse_reply_open(request, file) != 0) ::close(fd);
 }
 
-void create(fuse_req_t request, fuse_ino_t parent_id, const char* name, mode_t mode, fuse_file_info* file) {
+void create(fuse_req_t request, fuse_ino_t parent_id, const char* name, mode_t mode,
+            fuse_file_info* file) {
   if (refuse_control_name(request, parent_id, name)) return;
   Origin& origin = origin_of(request);
   const Node& parent = node_at(request, parent_id);
@@ -95,7 +97,8 @@ void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_fil
   fuse_reply_buf(request, buffer, bytes);
 }
 
-void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t offset, fuse_file_info* file) {
+void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t offset,
+           fuse_file_info* file) {
   Call call(request, Op::write, node_at(request, id).is_data_file());
   if (call.refused()) return;
   const ssize_t written = ::pwrite(fd_of(file), data, size, offset);
@@ -125,7 +128,8 @@ void fsync(fuse_req_t request, fuse_ino_t id, int data_only, fuse_file_info* fil
   call.finish(errno_if((data_only != 0 ? ::fdatasync(fd_of(file)) : ::fsync(fd_of(file))) != 0));
 }
 
-void fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t length, fuse_file_info* file) {
+void fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t length,
+               fuse_file_info* file) {
   Call call(request, Op::fallocate, node_at(request, id).is_data_file());
   if (call.refused()) return;
   call.finish(errno_if(::fallocate(fd_of(file), mode, offset, length) != 0));
@@ -140,17 +144,19 @@ void lseek(fuse_req_t request, fuse_ino_t id, off_t offset, int whence, fuse_fil
   fuse_reply_lseek(request, found);
 }
 
-void copy_file_range(fuse_req_t request, fuse_ino_t id_in, off_t offset_in, fuse_file_info* in, fuse_ino_t, off_t offset_out,
-                     fuse_file_info* out, size_t length, int flags) {
+void copy_file_range(fuse_req_t request, fuse_ino_t id_in, off_t offset_in, fuse_file_info* in,
+                     fuse_ino_t, off_t offset_out, fuse_file_info* out, size_t length, int flags) {
   Call call(request, Op::copy_file_range, node_at(request, id_in).is_data_file());
   if (call.refused()) return;
-  const ssize_t copied = ::copy_file_range(fd_of(in), &offset_in, fd_of(out), &offset_out, length, static_cast<unsigned>(flags));
+  const ssize_t copied = ::copy_file_range(fd_of(in), &offset_in, fd_of(out), &offset_out, length,
+                                           static_cast<unsigned>(flags));
   if (copied < 0) return call.finish(errno);
   call.wait();
   fuse_reply_write(request, static_cast<size_t>(copied));
 }
 
-void ioctl(fuse_req_t request, fuse_ino_t id, unsigned, void*, fuse_file_info*, unsigned, const void*, size_t, size_t) {
+void ioctl(fuse_req_t request, fuse_ino_t id, unsigned, void*, fuse_file_info*, unsigned,
+           const void*, size_t, size_t) {
   // None is supported; but the kernel sends each (isatty() is one), so each is counted.
   Call call(request, Op::ioctl, node_at(request, id).is_data_file());
   if (call.refused()) return;

@@ -25,7 +25,8 @@ void sleep_until(Nanoseconds deadline) {
 }
 
 Latency::Latency(const PerCost& microseconds, double bandwidth)
-    : microseconds_(microseconds), ns_per_byte_(bandwidth > 0 ? static_cast<double>(k_second) / bandwidth : 0) {}
+    : microseconds_(microseconds),
+      ns_per_byte_(bandwidth > 0 ? static_cast<double>(k_second) / bandwidth : 0) {}
 
 Nanoseconds Latency::reply_time(Op op, Nanoseconds start, std::uint64_t bytes) {
   const Nanoseconds latency = microseconds_[index_of(cost_of(op))] * 1000;

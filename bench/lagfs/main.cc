@@ -29,7 +29,8 @@ namespace {
 constexpr int k_exit_failure = 1;
 constexpr int k_exit_usage = 2;
 
-// Each inode that the kernel knows costs a descriptor. Root may go beyond the hard limit, up to the system's.
+// Each inode that the kernel knows costs a descriptor. Root may go beyond the hard limit, up to the
+// system's.
 void raise_descriptor_limit() {
   rlim_t most = 0;
   std::ifstream("/proc/sys/fs/nr_open") >> most;
@@ -40,9 +41,10 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The kernel lets a table of descriptors grow by making a new one of twice the size. In a process with threads it then waits 10
-// to 25 ms until nobody reads the old one (synchronize_rcu), and all opens of the process wait with it: latency that nobody has
-// set. So the table has its size while there is one thread. It never shrinks.
+// The kernel lets a table of descriptors grow by making a new one of twice the size. In a process
+// with threads it then waits 10 to 25 ms until nobody reads the old one (synchronize_rcu), and all
+// opens of the process wait with it: latency that nobody has set. So the table has its size while
+// there is one thread. It never shrinks.
 void make_descriptor_table(int fd) {
   constexpr rlim_t k_most = 1 << 16;  // half a megabyte
   rlimit limit{};
@@ -61,7 +63,8 @@ std::string escape(const std::string& text) {
 }
 
 std::vector<std::string> session_arguments(const Options& options) {
-  std::vector<std::string> arguments = {"lagfs", "-osubtype=lagfs", "-ofsname=" + escape(options.source)};
+  std::vector<std::string> arguments = {"lagfs", "-osubtype=lagfs",
+                                        "-ofsname=" + escape(options.source)};
   if (geteuid() == 0) arguments.emplace_back("-oallow_other");
   if (options.max_read > 0) arguments.push_back(fmt::format("-omax_read={}", options.max_read));
   for (const auto& option : options.mount_options) arguments.push_back("-o" + option);
@@ -71,7 +74,8 @@ std::vector<std::string> session_arguments(const Options& options) {
 sigset_t awaited_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, Workers::end_signal()}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, Workers::end_signal()})
+    sigaddset(&set, signal);
   return set;
 }
 
@@ -81,7 +85,8 @@ bool wait_for_end(const Origin& origin, const sigset_t& signals) {
     const int signal = sigwaitinfo(&signals, nullptr);
     if (signal == Workers::end_signal()) return false;
     if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return true;
-    if (signal == SIGUSR1 && origin.options.foreground) fmt::print(stderr, "{}", origin.counters.text());
+    if (signal == SIGUSR1 && origin.options.foreground)
+      fmt::print(stderr, "{}", origin.counters.text());
   }
 }
 
@@ -112,7 +117,8 @@ int serve(const Options& options, const Ready& ready) {
   std::vector<char*> argv;
   for (auto& argument : arguments) argv.push_back(argument.data());
   fuse_args args = FUSE_ARGS_INIT(static_cast<int>(argv.size()), argv.data());
-  fuse_session* session = fuse_session_new(&args, &operation_table(), sizeof(fuse_lowlevel_ops), &origin);
+  fuse_session* session =
+      fuse_session_new(&args, &operation_table(), sizeof(fuse_lowlevel_ops), &origin);
   if (session == nullptr) return k_exit_usage;  // libfuse has said which option it does not know
   if (fuse_session_mount(session, options.mountpoint.c_str()) != 0) return k_exit_failure;
   if (const int error = device::install(session)) {
@@ -123,7 +129,8 @@ int serve(const Options& options, const Ready& ready) {
 
   origin.workers.start(session, options.threads);
   if (wait_for_end(origin, signals)) unmount(session, options);
-  // Without destructors: workers may be asleep in a set hang, and the kernel takes back all that we hold.
+  // Without destructors: workers may be asleep in a set hang, and the kernel takes back all that we
+  // hold.
   fflush(nullptr);
   _exit(0);
 }

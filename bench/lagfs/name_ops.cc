@@ -10,12 +10,14 @@ namespace cube::lagfs::operations {
 namespace {
 
 void reply_entry(fuse_req_t request, const fuse_entry_param& entry) {
-  // A client that was interrupted meanwhile does not take the entry, so the lookup is not counted by the kernel.
+  // A client that was interrupted meanwhile does not take the entry, so the lookup is not counted
+  // by the kernel.
   if (fuse_reply_entry(request, &entry) != 0) origin_of(request).nodes.release(entry.ino, 1);
 }
 
 // The end of every operation that makes a name: tells the kernel what the name now leads to.
-void finish_with_entry(fuse_req_t request, Call& call, int error, const Node& parent, const char* name) {
+void finish_with_entry(fuse_req_t request, Call& call, int error, const Node& parent,
+                       const char* name) {
   fuse_entry_param entry{};
   if (error == 0) error = find_entry(origin_of(request), parent, name, entry);
   if (error != 0) return call.finish(error);
@@ -110,7 +112,8 @@ void link(fuse_req_t request, fuse_ino_t id, fuse_ino_t new_parent_id, const cha
   const Node& new_parent = node_at(request, new_parent_id);
   Call call(request, Op::link, node.is_data_file());
   if (call.refused()) return;
-  const int result = ::linkat(AT_FDCWD, path_of(node).c_str(), new_parent.fd(), new_name, AT_SYMLINK_FOLLOW);
+  const int result =
+      ::linkat(AT_FDCWD, path_of(node).c_str(), new_parent.fd(), new_name, AT_SYMLINK_FOLLOW);
   finish_with_entry(request, call, errno_if(result != 0), new_parent, new_name);
 }
 
@@ -130,13 +133,14 @@ void rmdir(fuse_req_t request, fuse_ino_t parent_id, const char* name) {
   call.finish(errno_if(::unlinkat(parent.fd(), name, AT_REMOVEDIR) != 0));
 }
 
-void rename(fuse_req_t request, fuse_ino_t parent_id, const char* name, fuse_ino_t new_parent_id, const char* new_name,
-            unsigned flags) {
+void rename(fuse_req_t request, fuse_ino_t parent_id, const char* name, fuse_ino_t new_parent_id,
+            const char* new_name, unsigned flags) {
   if (refuse_control_name(request, parent_id, name)) return;
   if (refuse_control_name(request, new_parent_id, new_name)) return;
   const Node& parent = node_at(request, parent_id);
   const Node& new_parent = node_at(request, new_parent_id);
-  Call call(request, Op::rename, names_data_file(parent, name) || names_data_file(new_parent, new_name));
+  Call call(request, Op::rename,
+            names_data_file(parent, name) || names_data_file(new_parent, new_name));
   if (call.refused()) return;
   call.finish(errno_if(::renameat2(parent.fd(), name, new_parent.fd(), new_name, flags) != 0));
 }

@@ -1,11 +1,14 @@
-// The inodes that the kernel knows of: one Node per (device, inode) of the source, so that hard links share it.
+// The inodes that the kernel knows of: one Node per (device, inode) of the source, so that hard
+// links share it.
 //
-// A node's O_PATH descriptor keeps its inode alive, so the number cannot be reused while the node is in the table.
-// The kernel's id of a node is its address; FUSE_ROOT_ID is the root. The count of lookups that the kernel holds is
-// kept under the lock of the shard: a node dies when the kernel has given all of them back.
+// A node's O_PATH descriptor keeps its inode alive, so the number cannot be reused while the node
+// is in the table. The kernel's id of a node is its address; FUSE_ROOT_ID is the root. The count of
+// lookups that the kernel holds is kept under the lock of the shard: a node dies when the kernel
+// has given all of them back.
 //
-// Thread safety: all members of NodeTable may be called from any thread. A Node is immutable but for its count, and
-// lives while the kernel holds a lookup of it, which it does for every id that it sends.
+// Thread safety: all members of NodeTable may be called from any thread. A Node is immutable but
+// for its count, and lives while the kernel holds a lookup of it, which it does for every id that
+// it sends.
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -61,7 +64,9 @@ class NodeTable {
 
  private:
   struct Hash {
-    std::size_t operator()(const NodeKey& key) const noexcept { return (key.inode ^ (key.device << 20)) * 0x9e3779b97f4a7c15U; }
+    std::size_t operator()(const NodeKey& key) const noexcept {
+      return (key.inode ^ (key.device << 20)) * 0x9e3779b97f4a7c15U;
+    }
   };
   struct Shard {
     std::mutex mutex;

@@ -140,7 +140,8 @@ constexpr fuse_lowlevel_ops make_table() {
   table.lseek = k_guarded<&lseek>;
   table.copy_file_range = k_guarded<&copy_file_range>;
   table.ioctl = k_guarded<&ioctl>;
-  // Not here, so the kernel answers: access (it asks once), flock and fcntl locks (local), poll, bmap.
+  // Not here, so the kernel answers: access (it asks once), flock and fcntl locks (local), poll,
+  // bmap.
   return table;
 }
 

@@ -1,7 +1,8 @@
-// The FUSE operations: what each request does at the source. This header is what the files that implement them share;
-// the rest of lagfs needs operation_table() alone.
+// The FUSE operations: what each request does at the source. This header is what the files that
+// implement them share; the rest of lagfs needs operation_table() alone.
 //
-// Each is named as in fuse_lowlevel.h. Requests for the virtual directory never get here (routing in operations.cc).
+// Each is named as in fuse_lowlevel.h. Requests for the virtual directory never get here (routing
+// in operations.cc).
 //
 // Thread safety: all may run in any worker at once; `request` belongs to the worker.
 #pragma once
@@ -26,11 +27,13 @@ inline int errno_if(bool failed) { return failed ? errno : 0; }
 inline Node& node_at(fuse_req_t request, fuse_ino_t id) { return origin_of(request).nodes.at(id); }
 inline int fd_of(const fuse_file_info* file) { return static_cast<int>(file->fh); }
 
-// The path that leads to an inode whatever its names are. Most calls refuse an O_PATH descriptor, but take this.
+// The path that leads to an inode whatever its names are. Most calls refuse an O_PATH descriptor,
+// but take this.
 std::string path_of(const Node& node);
 // Is `name` in `parent` a regular file now?
 bool names_data_file(const Node& parent, const char* name);
-// Finds `name` in `parent`, gives the kernel one more lookup of it and fills `entry`. Returns an errno.
+// Finds `name` in `parent`, gives the kernel one more lookup of it and fills `entry`. Returns an
+// errno.
 int find_entry(Origin& origin, const Node& parent, const char* name, fuse_entry_param& entry);
 // A name of the virtual directory can be neither made nor removed. True: replied.
 bool refuse_control_name(fuse_req_t request, fuse_ino_t parent, const char* name);
@@ -58,40 +61,48 @@ void symlink(fuse_req_t request, const char* target, fuse_ino_t parent, const ch
 void link(fuse_req_t request, fuse_ino_t id, fuse_ino_t new_parent, const char* new_name);
 void unlink(fuse_req_t request, fuse_ino_t parent, const char* name);
 void rmdir(fuse_req_t request, fuse_ino_t parent, const char* name);
-void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent, const char* new_name, unsigned flags);
+void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
+            const char* new_name, unsigned flags);
 
 // --- attr_ops.cc: what is known about an inode
 
 void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
-void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_set, fuse_file_info* file);
+void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_set,
+             fuse_file_info* file);
 void readlink(fuse_req_t request, fuse_ino_t id);
 void statfs(fuse_req_t request, fuse_ino_t id);
 void getxattr(fuse_req_t request, fuse_ino_t id, const char* name, size_t size);
-void setxattr(fuse_req_t request, fuse_ino_t id, const char* name, const char* value, size_t size, int flags);
+void setxattr(fuse_req_t request, fuse_ino_t id, const char* name, const char* value, size_t size,
+              int flags);
 void listxattr(fuse_req_t request, fuse_ino_t id, size_t size);
 void removexattr(fuse_req_t request, fuse_ino_t id, const char* name);
 
 // --- file_ops.cc: open files
 
 void open(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
-void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* file);
+void create(fuse_req_t request, fuse_ino_t parent, const char* name, mode_t mode,
+            fuse_file_info* file);
 void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_file_info* file);
-void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t offset, fuse_file_info* file);
+void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off_t offset,
+           fuse_file_info* file);
 void flush(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void release(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void fsync(fuse_req_t request, fuse_ino_t id, int data_only, fuse_file_info* file);
-void fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t length, fuse_file_info* file);
+void fallocate(fuse_req_t request, fuse_ino_t id, int mode, off_t offset, off_t length,
+               fuse_file_info* file);
 void lseek(fuse_req_t request, fuse_ino_t id, off_t offset, int whence, fuse_file_info* file);
-void copy_file_range(fuse_req_t request, fuse_ino_t id_in, off_t offset_in, fuse_file_info* in, fuse_ino_t id_out,
-                     off_t offset_out, fuse_file_info* out, size_t length, int flags);
-void ioctl(fuse_req_t request, fuse_ino_t id, unsigned command, void* argument, fuse_file_info* file, unsigned flags,
-           const void* in, size_t in_size, size_t out_size);
+void copy_file_range(fuse_req_t request, fuse_ino_t id_in, off_t offset_in, fuse_file_info* in,
+                     fuse_ino_t id_out, off_t offset_out, fuse_file_info* out, size_t length,
+                     int flags);
+void ioctl(fuse_req_t request, fuse_ino_t id, unsigned command, void* argument,
+           fuse_file_info* file, unsigned flags, const void* in, size_t in_size, size_t out_size);
 
 // --- dir_ops.cc: open directories
 
 void opendir(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void readdir(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_file_info* file);
-void readdirplus(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_file_info* file);
+void readdirplus(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
+                 fuse_file_info* file);
 void releasedir(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void fsyncdir(fuse_req_t request, fuse_ino_t id, int data_only, fuse_file_info* file);
 

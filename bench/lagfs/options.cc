@@ -31,7 +31,8 @@ auto within(Number low, Number high, const char* unit) {
   return [=](const std::string& text) -> std::string {
     const auto value = parse_number<Number>(text);
     if (value && *value >= low && *value <= high) return {};
-    return fmt::format("'{}' is not accepted; give a number from {} to {} ({})", text, low, high, unit);
+    return fmt::format("'{}' is not accepted; give a number from {} to {} ({})", text, low, high,
+                       unit);
   };
 }
 
@@ -47,25 +48,29 @@ std::vector<std::string_view> split(std::string_view text) {
 
 Op parse_op(std::string_view option, std::string_view rule, std::string_view name) {
   if (const auto op = find_op(name)) return *op;
-  throw UsageError(fmt::format("{} {}: unknown operation '{}'; known are: {}", option, rule, name, fmt::join(k_op_names, " ")));
+  throw UsageError(fmt::format("{} {}: unknown operation '{}'; known are: {}", option, rule, name,
+                               fmt::join(k_op_names, " ")));
 }
 
 double parse_probability(std::string_view option, std::string_view rule, std::string_view text) {
   const auto value = parse_number<double>(text);
   if (value && *value >= 0 && *value <= 1) return *value;
-  throw UsageError(fmt::format("{} {}: probability '{}' is not accepted; give a number from 0 to 1", option, rule, text));
+  throw UsageError(fmt::format("{} {}: probability '{}' is not accepted; give a number from 0 to 1",
+                               option, rule, text));
 }
 
 FailRule parse_fail(std::string_view rule) {
   const auto parts = split(rule);
   if (parts.size() < 2 || parts.size() > 3) {
-    throw UsageError(fmt::format("--fail: '{}' is not accepted; give OP:ERRNO[:PROBABILITY], such as open:EIO:0.01", rule));
+    throw UsageError(fmt::format(
+        "--fail: '{}' is not accepted; give OP:ERRNO[:PROBABILITY], such as open:EIO:0.01", rule));
   }
   const Op op = parse_op("--fail", rule, parts[0]);
   const auto error = find_errno(parts[1]);
   if (!error) {
-    throw UsageError(
-        fmt::format("--fail {}: unknown errno '{}'; give a name such as EIO, ENOENT, ESTALE or ETIMEDOUT", rule, parts[1]));
+    throw UsageError(fmt::format(
+        "--fail {}: unknown errno '{}'; give a name such as EIO, ENOENT, ESTALE or ETIMEDOUT", rule,
+        parts[1]));
   }
   return {op, *error, parts.size() == 3 ? parse_probability("--fail", rule, parts[2]) : 1.0};
 }
@@ -73,12 +78,14 @@ FailRule parse_fail(std::string_view rule) {
 HangRule parse_hang(std::string_view rule) {
   const auto parts = split(rule);
   if (parts.size() < 2 || parts.size() > 3) {
-    throw UsageError(fmt::format("--hang: '{}' is not accepted; give OP:SECONDS[:PROBABILITY], such as read:5:0.01", rule));
+    throw UsageError(fmt::format(
+        "--hang: '{}' is not accepted; give OP:SECONDS[:PROBABILITY], such as read:5:0.01", rule));
   }
   const Op op = parse_op("--hang", rule, parts[0]);
   const auto seconds = parse_number<double>(parts[1]);
   if (!seconds || !(*seconds >= 0 && *seconds <= k_max_seconds)) {
-    throw UsageError(fmt::format("--hang {}: '{}' is not accepted; give seconds from 0 to {}", rule, parts[1], k_max_seconds));
+    throw UsageError(fmt::format("--hang {}: '{}' is not accepted; give seconds from 0 to {}", rule,
+                                 parts[1], k_max_seconds));
   }
   return {op, *seconds, parts.size() == 3 ? parse_probability("--hang", rule, parts[2]) : 1.0};
 }
@@ -87,9 +94,12 @@ std::string existing_directory(const char* what, const std::string& path) {
   const std::unique_ptr<char, decltype(&free)> absolute(realpath(path.c_str(), nullptr), &free);
   struct stat st {};
   if (absolute == nullptr || stat(absolute.get(), &st) != 0) {
-    throw UsageError(fmt::format("{} '{}': {}; give an existing directory", what, path, strerror(errno)));
+    throw UsageError(
+        fmt::format("{} '{}': {}; give an existing directory", what, path, strerror(errno)));
   }
-  if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("{} '{}' is not a directory; give an existing directory", what, path));
+  if (!S_ISDIR(st.st_mode))
+    throw UsageError(
+        fmt::format("{} '{}' is not a directory; give an existing directory", what, path));
   return absolute.get();
 }
 
@@ -106,7 +116,8 @@ void add_latencies(CLI::App& app, Latency::PerCost& us) {
       {Cost::read, "--read-us", 300, "of each READ request"},
       {Cost::getattr, "--getattr-us", 300, "of a GETATTR"},
       {Cost::readdir, "--readdir-us", 300, "of a READDIR or READDIRPLUS request"},
-      {Cost::other, "--other-us", 300, "of all others (WRITE, SETATTR, UNLINK, STATFS, xattrs ...)"},
+      {Cost::other, "--other-us", 300,
+       "of all others (WRITE, SETATTR, UNLINK, STATFS, xattrs ...)"},
       {Cost::opendir, "--opendir-us", 0, "of an OPENDIR"},
       {Cost::close, "--close-us", 0, "of FLUSH, RELEASE and RELEASEDIR, each"},
   };
@@ -128,47 +139,68 @@ std::variant<Options, Help> parse_options(int argc, char** argv) {
   std::vector<std::string> fails;
   std::vector<std::string> hangs;
 
-  CLI::App app("A pass-through file system with set latency, and exact counters in MOUNTPOINT/.lagfs/.", "lagfs");
+  CLI::App app(
+      "A pass-through file system with set latency, and exact counters in MOUNTPOINT/.lagfs/.",
+      "lagfs");
   app.add_option("SOURCE", options.source, "directory to show")->required();
   app.add_option("MOUNTPOINT", options.mountpoint, "where to show it")->required();
 
   add_latencies(app, options.latency_us);
-  const auto number = [&](const char* name, auto& target, const char* help, auto low, auto high, const char* unit) {
+  const auto number = [&](const char* name, auto& target, const char* help, auto low, auto high,
+                          const char* unit) {
     using Number = std::remove_reference_t<decltype(target)>;
     app.add_option(name, target, help)
         ->check(within<Number>(static_cast<Number>(low), static_cast<Number>(high), unit))
         ->capture_default_str()
         ->take_last();  // so that a script may override what it was given
   };
-  number("--bandwidth-mb", options.bandwidth_mb, "cap over all reads, 10^6 bytes a second; 0: none", 0, 1e6, "MB/s");
-  number("--attr-timeout", options.attr_timeout, "seconds that the kernel keeps attributes", 0, k_max_seconds, "seconds");
-  number("--entry-timeout", options.entry_timeout, "seconds that it keeps names", 0, k_max_seconds, "seconds");
-  number("--negative-timeout", options.negative_timeout, "seconds that it keeps absent names", 0, k_max_seconds, "seconds");
-  number("--max-read", options.max_read, "most bytes of a READ request; 0: as the kernel negotiates", 0, 1 << 30, "bytes");
+  number("--bandwidth-mb", options.bandwidth_mb, "cap over all reads, 10^6 bytes a second; 0: none",
+         0, 1e6, "MB/s");
+  number("--attr-timeout", options.attr_timeout, "seconds that the kernel keeps attributes", 0,
+         k_max_seconds, "seconds");
+  number("--entry-timeout", options.entry_timeout, "seconds that it keeps names", 0, k_max_seconds,
+         "seconds");
+  number("--negative-timeout", options.negative_timeout, "seconds that it keeps absent names", 0,
+         k_max_seconds, "seconds");
+  number("--max-read", options.max_read,
+         "most bytes of a READ request; 0: as the kernel negotiates", 0, 1 << 30, "bytes");
   number("--threads", options.threads, "requests served at a time", 1, 4096, "threads");
   number("--seed", options.seed, "of all probabilities", 0, UINT64_MAX, "any integer");
-  number("--short-read", options.short_read, "share of reads that answer fewer bytes; needs --direct", 0, 1, "probability");
-  app.add_option("--fail", fails, "OP:ERRNO[:PROBABILITY], such as open:EIO:0.01; repeatable")->expected(1)->take_all();
-  app.add_option("--hang", hangs, "OP:SECONDS[:PROBABILITY], such as read:5; repeatable")->expected(1)->take_all();
-  app.add_flag("--direct", options.direct, "FOPEN_DIRECT_IO: no page cache, each read(2) is a READ");
+  number("--short-read", options.short_read,
+         "share of reads that answer fewer bytes; needs --direct", 0, 1, "probability");
+  app.add_option("--fail", fails, "OP:ERRNO[:PROBABILITY], such as open:EIO:0.01; repeatable")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--hang", hangs, "OP:SECONDS[:PROBABILITY], such as read:5; repeatable")
+      ->expected(1)
+      ->take_all();
+  app.add_flag("--direct", options.direct,
+               "FOPEN_DIRECT_IO: no page cache, each read(2) is a READ");
   app.add_flag("--keep-cache", options.keep_cache, "FOPEN_KEEP_CACHE: pages outlive the close");
   app.add_flag("--readdirplus", options.readdirplus, "list with attributes");
-  app.add_flag("--foreground", options.foreground, "stay in the foreground; SIGUSR1 prints the counters");
-  app.add_option("-o", options.mount_options, "mount options, such as ro or default_permissions")->expected(1)->take_all();
+  app.add_flag("--foreground", options.foreground,
+               "stay in the foreground; SIGUSR1 prints the counters");
+  app.add_option("-o", options.mount_options, "mount options, such as ro or default_permissions")
+      ->expected(1)
+      ->take_all();
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     return Help{app.help()};
   } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{}; usage: lagfs [options] SOURCE MOUNTPOINT (see --help)", error.what()));
+    throw UsageError(
+        fmt::format("{}; usage: lagfs [options] SOURCE MOUNTPOINT (see --help)", error.what()));
   }
 
   for (const auto& rule : fails) options.fails.push_back(parse_fail(rule));
   for (const auto& rule : hangs) options.hangs.push_back(parse_hang(rule));
   if (options.short_read > 0 && !options.direct) {
-    // FUSE defines a short reply to a page cache read as the end of the file: the kernel would cut the file there.
-    throw UsageError("--short-read: accepted with --direct only; without, the kernel takes a short read for the end of the file");
+    // FUSE defines a short reply to a page cache read as the end of the file: the kernel would cut
+    // the file there.
+    throw UsageError(
+        "--short-read: accepted with --direct only; without, the kernel takes a short read for the "
+        "end of the file");
   }
   options.source = existing_directory("SOURCE", options.source);
   options.mountpoint = existing_directory("MOUNTPOINT", options.mountpoint);

@@ -35,6 +35,8 @@ struct Origin {
   std::function<void()> on_ready;  // called once, when the kernel has accepted the mount
 };
 
-inline Origin& origin_of(fuse_req_t request) { return *static_cast<Origin*>(fuse_req_userdata(request)); }
+inline Origin& origin_of(fuse_req_t request) {
+  return *static_cast<Origin*>(fuse_req_userdata(request));
+}
 
 }  // namespace cube::lagfs

@@ -76,7 +76,8 @@ bool Script::obey(std::string_view line) {
   }
   const bool holds = words[0] == "hold";
   const std::size_t numbers = holds ? 2 : 3;  // where the optional ones begin
-  if ((!holds && words[0] != "fail") || words.size() < numbers || words.size() > numbers + 2) return false;
+  if ((!holds && words[0] != "fail") || words.size() < numbers || words.size() > numbers + 2)
+    return false;
   const auto op = find_op(words[1]);
   const auto error = holds ? 0 : find_errno(words[2]);
   const auto first = words.size() > numbers ? number_in<std::uint64_t>(words[numbers]) : 1;
@@ -119,7 +120,8 @@ int Script::meet(Op op, const std::function<bool()>& gave_up) {
 void Script::lie(struct stat& st) {
   if (!S_ISREG(st.st_mode)) return;
   // Wraps where the sum does, so that every size can be shown.
-  st.st_size = static_cast<off_t>(static_cast<std::uint64_t>(st.st_size) + static_cast<std::uint64_t>(size_delta_.load()));
+  st.st_size = static_cast<off_t>(static_cast<std::uint64_t>(st.st_size) +
+                                  static_cast<std::uint64_t>(size_delta_.load()));
   st.st_mtim.tv_sec += seconds_delta_.load();
   st.st_ctim.tv_sec += seconds_delta_.load();
   if (next_inode_.load() != 0) st.st_ino = next_inode_.fetch_add(1);

@@ -1,11 +1,11 @@
-// Misbehaviour that is set while the mount runs, one operation at a time: a test writes lines to .lagfs/script.
+// Misbehaviour that is set while the mount runs, one operation at a time: a test writes lines to
+// .lagfs/script.
 //
-//   fail OP ERRNO [N [COUNT]]   the N-th operation of this kind from now on fails, and those after it up to COUNT
-//   hold OP [N [COUNT]]         it stays until `go`; .lagfs/held tells when it has come
-//   go                          what is held goes on
-//   lie size|times DELTA        regular files are shown with that many bytes, or seconds, more than they have
-//   lie inode                   every reply shows another inode number
-//   clear                       no rules and no lies, and what is held goes on
+//   fail OP ERRNO [N [COUNT]]   the N-th operation of this kind from now on fails, and those after
+//   it up to COUNT hold OP [N [COUNT]]         it stays until `go`; .lagfs/held tells when it has
+//   come go                          what is held goes on lie size|times DELTA        regular files
+//   are shown with that many bytes, or seconds, more than they have lie inode every reply shows
+//   another inode number clear                       no rules and no lies, and what is held goes on
 //
 // Thread safety: all members may be called from any thread.
 #pragma once
@@ -28,7 +28,8 @@ class Script {
  public:
   // False: a line that is not understood; those before it hold.
   bool write(std::string_view lines);
-  // The fate of this operation: waits while it is held, then 0 or an errno. `gave_up` is asked while it waits.
+  // The fate of this operation: waits while it is held, then 0 or an errno. `gave_up` is asked
+  // while it waits.
   int meet(Op op, const std::function<bool()>& gave_up);
   // Changes what a reply says of a file.
   void lie(struct stat& st);

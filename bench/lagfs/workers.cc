@@ -55,7 +55,8 @@ void Workers::run(Worker& self) {
   const sigset_t nudge = only(k_nudge_signal);
   fuse_buf buffer{};
   while (!fuse_session_exited(session_)) {
-    // seq_cst stores pair with the loads in settle(). State first: a turn seen as new means that the old one is over.
+    // seq_cst stores pair with the loads in settle(). State first: a turn seen as new means that
+    // the old one is over.
     self.state.store(State::receiving);
     self.turn.fetch_add(1);
     pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);
@@ -77,8 +78,9 @@ void Workers::settle() {
   // First: two workers that settle at once must not wait for each other.
   mark_counted();
 
-  // The kernel hands requests out in order, and ours has been handed out. So whatever was sent before ours is in the
-  // hands of a worker in its present turn; once that turn is counted or over, so is the request.
+  // The kernel hands requests out in order, and ours has been handed out. So whatever was sent
+  // before ours is in the hands of a worker in its present turn; once that turn is counted or over,
+  // so is the request.
   struct Watched {
     Worker* worker;
     std::uint64_t turn;
@@ -89,12 +91,14 @@ void Workers::settle() {
     if (&workers_[i] != current_) watched.push_back({&workers_[i], workers_[i].turn.load()});
   }
   while (true) {
-    std::erase_if(watched,
-                  [](const Watched& w) { return w.worker->turn.load() != w.turn || w.worker->state.load() == State::counted; });
+    std::erase_if(watched, [](const Watched& w) {
+      return w.worker->turn.load() != w.turn || w.worker->state.load() == State::counted;
+    });
     if (watched.empty()) return;
     // Again and again: a nudge that comes just before the worker enters the kernel is lost.
     for (const Watched& w : watched) {
-      if (w.worker->state.load() == State::receiving) pthread_kill(w.worker->thread, k_nudge_signal);
+      if (w.worker->state.load() == State::receiving)
+        pthread_kill(w.worker->thread, k_nudge_signal);
     }
     sleep_until(now_ns() + k_nudge_interval);
   }

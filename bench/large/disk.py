@@ -1,5 +1,5 @@
-"""Shards four times as large as the memory: three epochs from the local disk, on the bare slow mount, and on the mount under the
-library, without a disk and of two jobs with one."""
+"""Shards four times as large as the memory: three epochs from the local disk, on the bare slow
+mount, and on the mount under the library, without a disk and of two jobs with one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LOCAL, BARE, NO_DISK, FIRST, SECOND = "local disk", "bare mount", "no disk", "di
 # The two jobs with a disk are one, for the second one reads what the first has left.
 TURNS = ((LOCAL,), (BARE,), (NO_DISK,), (FIRST, SECOND))
 WAYS = tuple(way for ways in TURNS for way in ways)
-# Bytes that a job with a disk may read of the origin, of those of the data: a tar's size and the like.
+# Bytes that a job with a disk may read of the origin, of those of the data: a tar's size and the
+# like.
 MOST_READ = 0.01
 
 
@@ -56,9 +57,11 @@ def run_local(source: Path, runs: Runs) -> str:
 
 
 def run_on_mount(bench: Bench, source: Path, shim: Shim | None, runs: Runs) -> str:
-    """One job, whose memory is gone then. The mount is made anew, so that the kernel remembers nothing of it."""
+    """One job, whose memory is gone then. The mount is made anew, so that the kernel remembers
+    nothing of it."""
     forget_pages(source)
-    with SlowMount(bench.lagfs, source, bench.work, LATENCY_US, bandwidth_mb=BANDWIDTH_MB, at=bench.work / "mount") as mount:
+    with SlowMount(bench.lagfs, source, bench.work, LATENCY_US, bandwidth_mb=BANDWIDTH_MB,
+                   at=bench.work / "mount") as mount:
         digest = run_job(command_of(mount.path), shim, mount, runs.epochs)
     if shim:
         if shim.region.exists():
@@ -67,7 +70,8 @@ def run_on_mount(bench: Bench, source: Path, shim: Shim | None, runs: Runs) -> s
     return digest
 
 
-def run_turn(bench: Bench, source: Path, ram: int, ways: tuple[str, ...], found: dict[str, Runs]) -> set[str]:
+def run_turn(bench: Bench, source: Path, ram: int, ways: tuple[str, ...],
+             found: dict[str, Runs]) -> set[str]:
     """The digests of the jobs of one turn, which come directly one after the other."""
     if ways == (LOCAL,):
         return {run_local(source, found[LOCAL])}
@@ -75,7 +79,8 @@ def run_turn(bench: Bench, source: Path, ram: int, ways: tuple[str, ...], found:
         return {run_on_mount(bench, source, None, found[BARE])}
     digests = set()
     with disk_directory(bench) as disk:
-        settings = BLOCKS | ({"CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "8G"} if FIRST in ways else {})
+        settings = BLOCKS | ({"CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "8G"}
+                             if FIRST in ways else {})
         shim = bench.shim(bench.work / "mount", str(ram), bench.work / "report.json", settings)
         for way in ways:
             # But for its index, which a job has just used.
@@ -96,7 +101,8 @@ def measure_jobs(bench: Bench, source: Path, ram: int, rounds: int) -> dict[str,
 
 
 def row_of(way: str, runs: Runs) -> tuple[str, ...]:
-    on_disk = spread([report["disk"]["entries"] for report in runs.reports]).text(0) if way in (FIRST, SECOND) else "-"
+    on_disk = spread([report["disk"]["entries"] for report in runs.reports
+                     ]).text(0) if way in (FIRST, SECOND) else "-"
     return (way, *(spread(seconds).text(2) for seconds in runs.epochs.seconds),
             *(spread(megabytes).text(1) for megabytes in runs.epochs.megabytes), on_disk)
 
@@ -104,13 +110,16 @@ def row_of(way: str, runs: Runs) -> tuple[str, ...]:
 def targets_of(found: dict[str, Runs], data: int) -> list[Target]:
     """What README.md promises of data larger than memory, for large files."""
     targets = []
-    for name, way, first in (("epochs 2 and 3 of the first job", FIRST, 1), ("a second job", SECOND, 0)):
+    for name, way, first in (("epochs 2 and 3 of the first job", FIRST, 1), ("a second job", SECOND,
+                                                                             0)):
         epochs = found[way].epochs.megabytes[first:]
         most = max(spread(epoch).median for epoch in epochs) * 1e6 / data
         unwritten = max(report["disk"]["unwritten"] for report in found[FIRST].reports)
-        targets.append(Target(f"large files 4 x the memory, with a disk, {name}: bytes of the origin, worst epoch",
-                              f"<= {MOST_READ} x data", f"{most:.3f} x", most <= MOST_READ,
-                              f"records that the first job had no time to write: {unwritten}"))
+        targets.append(
+            Target(
+                f"large files 4 x the memory, with a disk, {name}: bytes of the origin, worst epoch",
+                f"<= {MOST_READ} x data", f"{most:.3f} x", most <= MOST_READ,
+                f"records that the first job had no time to write: {unwritten}"))
     return targets
 
 
@@ -123,16 +132,21 @@ def measure_large_disk(bench: Bench) -> Section:
     ram = data // PARTS
     found = measure_jobs(bench, source, ram, bench.rounds(5, 2))
     section.data = {"data": data, "ram": ram} | {
-        way: {"seconds": runs.epochs.seconds, "megabytes": runs.epochs.megabytes, "reports": runs.reports}
-        for way, runs in found.items()}
+        way: {
+            "seconds": runs.epochs.seconds, "megabytes": runs.epochs.megabytes,
+            "reports": runs.reports
+        } for way, runs in found.items()
+    }
     section.targets += targets_of(found, data)
-    section.tables.append(Table(
-        f"Tar shards 4 x the memory: seconds of an epoch; the origin takes {LATENCY_US} us an operation and gives {BANDWIDTH_MB} MB/s",
-        f"{len(shards)} shards, {data / 1e6:.0f} MB, {blocks} blocks, read from one end to the other by two processes; CUBESHIM_RAM is"
-        f" {ram / 1e6:.0f} MB. The origin alone takes {data / 1e6 / BANDWIDTH_MB:.2f} s. `{LOCAL}` is the yardstick: the shards"
-        " themselves, their pages dropped before each epoch. All epochs of a row are one job, which opens the shards anew in each."
-        " Megabytes are those that the mount was asked for. The first job finds an empty disk, and the second one what that has"
-        " left there: its memory is gone, its mount is another. It starts when the first has exited, and nothing waits for the"
-        " disk between jobs or epochs; at its exit a job writes for 50 ms at most.",
-        ("job", "s, epoch 1", "2", "3", "origin MB 1", "2", "3", "blocks on the disk"), [row_of(*item) for item in found.items()]))
+    section.tables.append(
+        Table(
+            f"Tar shards 4 x the memory: seconds of an epoch; the origin takes {LATENCY_US} us an operation and gives {BANDWIDTH_MB} MB/s",
+            f"{len(shards)} shards, {data / 1e6:.0f} MB, {blocks} blocks, read from one end to the other by two processes; CUBESHIM_RAM is"
+            f" {ram / 1e6:.0f} MB. The origin alone takes {data / 1e6 / BANDWIDTH_MB:.2f} s. `{LOCAL}` is the yardstick: the shards"
+            " themselves, their pages dropped before each epoch. All epochs of a row are one job, which opens the shards anew in each."
+            " Megabytes are those that the mount was asked for. The first job finds an empty disk, and the second one what that has"
+            " left there: its memory is gone, its mount is another. It starts when the first has exited, and nothing waits for the"
+            " disk between jobs or epochs; at its exit a job writes for 50 ms at most.",
+            ("job", "s, epoch 1", "2", "3", "origin MB 1", "2", "3", "blocks on the disk"),
+            [row_of(*item) for item in found.items()]))
     return section

@@ -1,8 +1,8 @@
-"""Jobs that read large files, one a case. `jobs.py make CASE DIR` writes the data of a case, `jobs.py read CASE DIR` reads it.
+"""Jobs that read large files, one a case. `jobs.py make CASE DIR` writes the data of a case,
+`jobs.py read CASE DIR` reads it.
 
-A reader waits for a line on its stdin before each epoch, and prints {"wall_ns": ..., "digest": ...} after it. The digest is of all
-the bytes that the case asks for.
-"""
+A reader waits for a line on its stdin before each epoch, and prints {"wall_ns": ..., "digest": ...}
+after it. The digest is of all the bytes that the case asks for. """
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ class Shards(Tar):
 
 class Hdf5:
     """Each chunk of a data set once, in random order."""
-
     @staticmethod
     def make(directory: Path) -> None:
         import h5py
@@ -94,7 +93,6 @@ class Hdf5:
 
 class Parquet:
     """3 columns of 20."""
-
     @staticmethod
     def make(directory: Path) -> None:
         import numpy
@@ -103,7 +101,8 @@ class Parquet:
         values = numpy.random.default_rng(1)
         group = ROWS // ROW_GROUPS
         schema = pyarrow.schema([(f"c{column}", pyarrow.float64()) for column in range(COLUMNS)])
-        with pyarrow.parquet.ParquetWriter(directory / "set.parquet", schema, compression="none", use_dictionary=False) as to:
+        with pyarrow.parquet.ParquetWriter(directory / "set.parquet", schema, compression="none",
+                                           use_dictionary=False) as to:
             for _ in range(ROW_GROUPS):
                 columns = [values.random(group) for _ in range(COLUMNS)]
                 to.write_table(pyarrow.table(columns, schema=schema), row_group_size=group)
@@ -113,12 +112,12 @@ class Parquet:
         import pyarrow.parquet
         names = [f"c{column * 7}" for column in range(WANTED_COLUMNS)]
         table = pyarrow.parquet.read_table(directory / "set.parquet", columns=names)
-        return hashlib.blake2b(repr([sum(c.to_numpy()[::1000]) for c in table.columns]).encode()).hexdigest()
+        return hashlib.blake2b(repr([sum(c.to_numpy()[::1000]) for c in table.columns
+                                    ]).encode()).hexdigest()
 
 
 class Memmap:
     """Short samples of a file of tokens, from random places."""
-
     @staticmethod
     def make(directory: Path) -> None:
         with (directory / "tokens.bin").open("wb") as file:
@@ -139,13 +138,15 @@ class Memmap:
 
 class Safetensors:
     """All tensors of a checkpoint, which is mapped."""
-
     @staticmethod
     def make(directory: Path) -> None:
         import numpy
         from safetensors.numpy import save_file
-        save_file({f"t{number}": numpy.frombuffer(random_bytes(number, TENSOR), dtype="u1") for number in range(TENSORS)},
-                  directory / "model.safetensors")
+        save_file(
+            {
+                f"t{number}": numpy.frombuffer(random_bytes(number, TENSOR), dtype="u1")
+                for number in range(TENSORS)
+            }, directory / "model.safetensors")
 
     @staticmethod
     def read(directory: Path) -> str:
@@ -159,12 +160,13 @@ class Safetensors:
 
 class Torch:
     """All tensors of a checkpoint, by torch.load."""
-
     @staticmethod
     def make(directory: Path) -> None:
         import torch
-        made = {f"t{number}": torch.frombuffer(bytearray(random_bytes(number, TENSOR)), dtype=torch.uint8)
-                for number in range(TENSORS)}
+        made = {
+            f"t{number}": torch.frombuffer(bytearray(random_bytes(number, TENSOR)),
+                                           dtype=torch.uint8) for number in range(TENSORS)
+        }
         torch.save(made, directory / "model.pt")
 
     @staticmethod
@@ -179,7 +181,6 @@ class Torch:
 
 class WebDataset(Tar):
     """The same shards by the loader of webdataset."""
-
     @staticmethod
     def read(directory: Path) -> str:
         import webdataset
@@ -192,11 +193,11 @@ class WebDataset(Tar):
 
 class Mds:
     """All samples of an MDS data set, in the order of the files."""
-
     @staticmethod
     def make(directory: Path) -> None:
         from streaming import MDSWriter
-        with MDSWriter(out=str(directory / "set"), columns={"x": "bytes"}, size_limit=64 << 20) as to:
+        with MDSWriter(out=str(directory / "set"), columns={"x": "bytes"},
+                       size_limit=64 << 20) as to:
             for number in range(RECORDS):
                 to.write({"x": random_bytes(number, RECORD)})
 
@@ -212,7 +213,6 @@ class Mds:
 
 class TfRecord:
     """All records of two files, by tensorflow."""
-
     @staticmethod
     def make(directory: Path) -> None:
         import tensorflow
@@ -233,12 +233,12 @@ class TfRecord:
 
 class Arrow:
     """A data set of Hugging Face, whose arrow files are mapped, row by row."""
-
     @staticmethod
     def make(directory: Path) -> None:
         import datasets
-        rows = datasets.Dataset.from_generator(lambda: ({"x": random_bytes(number, RECORD)} for number in range(RECORDS)),
-                                               cache_dir=str(directory / "cache"))
+        rows = datasets.Dataset.from_generator(
+            lambda: ({"x": random_bytes(number, RECORD)} for number in range(RECORDS)),
+            cache_dir=str(directory / "cache"))
         rows.save_to_disk(str(directory / "set"))
         shutil.rmtree(directory / "cache")
 
@@ -253,27 +253,35 @@ class Arrow:
 
 class Duckdb(Parquet):
     """3 columns of 20, by duckdb."""
-
     @staticmethod
     def read(directory: Path) -> str:
         import duckdb
         sums = ", ".join(f"sum(c{column * 7})" for column in range(WANTED_COLUMNS))
         with duckdb.connect() as session:
-            return repr([round(x) for x in session.sql(f"select {sums} from '{directory}/set.parquet'").fetchall()[0]])
+            return repr([
+                round(x)
+                for x in session.sql(f"select {sums} from '{directory}/set.parquet'").fetchall()[0]
+            ])
 
 
 class Polars(Parquet):
     """3 columns of 20, by polars."""
-
     @staticmethod
     def read(directory: Path) -> str:
         import polars
         columns = [f"c{column * 7}" for column in range(WANTED_COLUMNS)]
-        return repr([round(x) for x in polars.scan_parquet(directory / "set.parquet").select(columns).sum().collect().row(0)])
+        return repr([
+            round(x)
+            for x in polars.scan_parquet(directory /
+                                         "set.parquet").select(columns).sum().collect().row(0)
+        ])
 
 
-CASES = {"tar": Tar, "shards": Shards, "hdf5": Hdf5, "parquet": Parquet, "memmap": Memmap, "safetensors": Safetensors, "torch": Torch,
-         "webdataset": WebDataset, "mds": Mds, "tfrecord": TfRecord, "arrow": Arrow, "duckdb": Duckdb, "polars": Polars}
+CASES = {
+    "tar": Tar, "shards": Shards, "hdf5": Hdf5, "parquet": Parquet, "memmap": Memmap,
+    "safetensors": Safetensors, "torch": Torch, "webdataset": WebDataset, "mds": Mds,
+    "tfrecord": TfRecord, "arrow": Arrow, "duckdb": Duckdb, "polars": Polars
+}
 
 
 def main() -> int:

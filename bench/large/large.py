@@ -1,4 +1,5 @@
-"""Large files: two epochs of each job of jobs.py, from the local disk, on the bare slow mount, and on the mount under the shim."""
+"""Large files: two epochs of each job of jobs.py, from the local disk, on the bare slow mount, and
+on the mount under the shim."""
 
 from __future__ import annotations
 
@@ -23,11 +24,16 @@ EPOCHS = 2
 BLOCKS = {"CUBESHIM_BLOCK": "1M", "CUBESHIM_ANNOUNCE": "0"}
 LATENCY_US, BANDWIDTH_MB = 300, 200
 # Seconds of epochs 1 and 2 that the shim is to reach, where a figure was set.
-WANTED = {"tar": (2.5, 0.5), "hdf5": (2.5, 0.2), "parquet": (0.41, 0.05), "memmap": (1.95, 0.1), "safetensors": (5.2, 0.16),
-          "torch": (5.1, 0.6)}
-NEEDS = {"tar": "tarfile", "hdf5": "h5py", "parquet": "pyarrow.parquet", "memmap": "numpy", "safetensors": "safetensors.numpy",
-         "torch": "torch", "webdataset": "webdataset", "mds": "streaming", "tfrecord": "tensorflow", "arrow": "datasets",
-         "duckdb": "duckdb", "polars": "polars"}
+WANTED = {
+    "tar": (2.5, 0.5), "hdf5": (2.5, 0.2), "parquet": (0.41, 0.05), "memmap": (1.95, 0.1),
+    "safetensors": (5.2, 0.16), "torch": (5.1, 0.6)
+}
+NEEDS = {
+    "tar": "tarfile", "hdf5": "h5py", "parquet": "pyarrow.parquet", "memmap": "numpy",
+    "safetensors": "safetensors.numpy", "torch": "torch", "webdataset": "webdataset",
+    "mds": "streaming", "tfrecord": "tensorflow", "arrow": "datasets", "duckdb": "duckdb",
+    "polars": "polars"
+}
 # Cases that read what another has made.
 DATA = {"webdataset": "tar", "duckdb": "parquet", "polars": "parquet"}
 
@@ -47,7 +53,8 @@ class Epochs:
 def interpreter_for(case: str) -> str | None:
     """The one that runs us, if it has what the case needs."""
     for python in (sys.executable, "/usr/bin/python3"):
-        if subprocess.run([python, "-c", f"import {NEEDS[case]}"], capture_output=True).returncode == 0:
+        if subprocess.run([python, "-c", f"import {NEEDS[case]}"],
+                          capture_output=True).returncode == 0:
             return python
     return None
 
@@ -66,11 +73,11 @@ def data_of(bench: Bench, case: str, python: str) -> Path:
 
 def run_job(command: list[object], shim: Shim | None, mount: SlowMount | None, into: Epochs,
             before: Callable[[], None] = lambda: None) -> str:
-    """One epoch for each of `into`, in one process, which has ended then; `before` is called before each. Returns the digest of
-    what it read."""
+    """One epoch for each of `into`, in one process, which has ended then; `before` is called before
+    each. Returns the digest of what it read."""
     digests = set()
-    with subprocess.Popen([*map(str, command)], env=child_environment(shim), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True) as job:
+    with subprocess.Popen([*map(str, command)], env=child_environment(shim), stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as job:
         for epoch in range(into.count):
             before()
             if mount:
@@ -102,9 +109,11 @@ def measure_case(bench: Bench, case: str, python: str) -> dict[str, Epochs]:
             if way == "local":
                 digests.add(run_job([python, JOBS, "read", case, source], None, None, found[way]))
                 continue
-            with SlowMount(bench.lagfs, source, bench.work, LATENCY_US, bandwidth_mb=BANDWIDTH_MB) as mount:
+            with SlowMount(bench.lagfs, source, bench.work, LATENCY_US,
+                           bandwidth_mb=BANDWIDTH_MB) as mount:
                 shim = bench.shim(mount.path, ram="4G", more=BLOCKS) if way == "shim" else None
-                digests.add(run_job([python, JOBS, "read", case, mount.path], shim, mount, found[way]))
+                digests.add(
+                    run_job([python, JOBS, "read", case, mount.path], shim, mount, found[way]))
     if len(digests) != 1:
         raise BenchError(f"{case}: not the same bytes in all ways")
     return found
@@ -122,13 +131,21 @@ def measure_large_files(bench: Bench, cases: tuple[str, ...] = tuple(NEEDS)) -> 
         cells = []
         for way in WAYS:
             cells += [spread(found[way].seconds[epoch]).text(2) for epoch in range(EPOCHS)]
-        bytes_ = [spread(found[way].megabytes[epoch]).text(1) for way in ("bare", "shim") for epoch in range(EPOCHS)]
+        bytes_ = [
+            spread(found[way].megabytes[epoch]).text(1)
+            for way in ("bare", "shim")
+            for epoch in range(EPOCHS)
+        ]
         rows.append((case, *cells, *map(str, WANTED.get(case, ("", ""))), *bytes_))
-        section.data[case] = {way: {"seconds": found[way].seconds, "megabytes": found[way].megabytes} for way in WAYS}
+        section.data[case] = {
+            way: {"seconds": found[way].seconds, "megabytes": found[way].megabytes} for way in WAYS
+        }
         print(rows[-1], flush=True)
-    section.tables.append(Table(
-        f"Seconds of an epoch of large files; the origin takes {LATENCY_US} us an operation and gives {BANDWIDTH_MB} MB/s",
-        "Both epochs in one process, which opens the files anew; pages of the local disk are dropped before the first."
-        " Megabytes are those that the mount was asked for.",
-        ("job", "local 1", "2", "bare 1", "2", "shim 1", "2", "wanted 1", "2", "bare MB 1", "2", "shim MB 1", "2"), rows))
+    section.tables.append(
+        Table(
+            f"Seconds of an epoch of large files; the origin takes {LATENCY_US} us an operation and gives {BANDWIDTH_MB} MB/s",
+            "Both epochs in one process, which opens the files anew; pages of the local disk are dropped before the first."
+            " Megabytes are those that the mount was asked for.",
+            ("job", "local 1", "2", "bare 1", "2", "shim 1", "2", "wanted 1", "2", "bare MB 1", "2",
+             "shim MB 1", "2"), rows))
     return section

@@ -1,4 +1,5 @@
-"""What a read of a large file costs: of blocks that are present in the region, and of a file that is read once."""
+"""What a read of a large file costs: of blocks that are present in the region, and of a file that
+is read once."""
 
 from __future__ import annotations
 
@@ -32,16 +33,16 @@ BARE, SHIM = "bare mount", "library"
 
 class Reader:
     """cubeshim_large_reads, which does what it is told; its head says how."""
-
     def __init__(self, program: Path, files: list[Path], shim: Shim | None = None):
-        self._child = subprocess.Popen([program, *files], env=child_environment(shim), stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True)
+        self._child = subprocess.Popen([program, *files], env=child_environment(shim),
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Its end is an orderly one after an error too, for a killed process leaves its region behind.
+        # Its end is an orderly one after an error too, for a killed process leaves its region
+        # behind.
         with suppress(BrokenPipeError):
             self._child.stdin.close()
         end(self._child, first_wait=STOP_SECONDS)
@@ -97,9 +98,10 @@ def file_of(bench: Bench, size: int) -> Path:
 
 
 def warm(program: Path, local: Path, written: Path) -> None:
-    """Both files have the same bytes, and their pages are in memory: of `local` since one read of it, of `written` since a write.
-    A read takes 0.8 as long of the latter, and more than twice as long of pages that came by the server of a mount. So both are
-    made anew, before there is a mount."""
+    """Both files have the same bytes, and their pages are in memory: of `local` since one read of
+    it, of `written` since a write. A read takes 0.8 as long of the latter, and more than twice as
+    long of pages that came by the server of a mount. So both are made anew, before there is a
+    mount."""
     forget_pages(local)
     with Reader(program, [local]) as reader:
         reader.ask("digest", 0)
@@ -128,41 +130,58 @@ def check_same_bytes(digests: set[str]) -> None:
         raise BenchError("large-reads: not the same bytes in all ways")
 
 
-def measure_present(bench: Bench, local: Path, rounds: int = ROUNDS) -> dict[int, dict[str, Passes]]:
-    """By the bytes of a read. All bytes were read twice before: the first time fetches them, the second one maps them."""
+def measure_present(bench: Bench, local: Path,
+                    rounds: int = ROUNDS) -> dict[int, dict[str, Passes]]:
+    """By the bytes of a read. All bytes were read twice before: the first time fetches them, the
+    second one maps them."""
     program, written = program_of(bench), bench.work / "written.bin"
     warm(program, local, written)
     with slow_mount(bench, local.parent) as mount:
         shim = bench.shim(mount.path, more=BLOCKS)
-        with Reader(program, [mount.path / local.name, written], shim) as shimmed, Reader(program, [written, local]) as plain:
-            ways = {HIT: Way(shimmed, "pread", 0), BESIDE: Way(shimmed, "pread", 1), WRITTEN: Way(plain, "pread", 0),
-                    READ: Way(plain, "pread", 1), COPY: Way(plain, "copy", 0)}
-            check_same_bytes({way.reader.ask("digest", way.file)["digest"] for _ in range(2) for way in ways.values()})
+        with Reader(program, [mount.path / local.name, written],
+                    shim) as shimmed, Reader(program, [written, local]) as plain:
+            ways = {
+                HIT: Way(shimmed, "pread", 0), BESIDE: Way(shimmed, "pread", 1),
+                WRITTEN: Way(plain, "pread", 0), READ: Way(plain, "pread",
+                                                           1), COPY: Way(plain, "copy", 0)
+            }
+            check_same_bytes({
+                way.reader.ask("digest", way.file)["digest"]
+                for _ in range(2)
+                for way in ways.values()
+            })
             mount.reset()
             found = {size: time_reads(ways, size, rounds) for size in READS}
             if mount.bytes_read():
-                raise BenchError(f"large-reads: {mount.bytes_read()} bytes of the origin, where all are present")
+                raise BenchError(
+                    f"large-reads: {mount.bytes_read()} bytes of the origin, where all are present")
     written.unlink()
     return found
 
 
 def row_of_present(size: int, found: dict[str, Passes]) -> tuple[str, ...]:
     return (f"{size >> 10} KiB", *(spread(passes.us(True)).text() for passes in found.values()),
-            *(ratios(found[HIT], found[way], True).text() for way in COMPARED), ratios(found[HIT], found[WRITTEN]).text())
+            *(ratios(found[HIT], found[way], True).text() for way in COMPARED),
+            ratios(found[HIT], found[WRITTEN]).text())
 
 
 def targets_of_present(size: int, found: dict[str, Passes]) -> list[Target]:
     if size not in MOST:
         return []
     over = ratios(found[HIT], found[WRITTEN], True)
-    return [Target(f"large file, pread of {size >> 10} KiB that are present: against a warm local file",
-                   f"<= {MOST[size]} x", f"{over.text()} x", over.median <= MOST[size],
-                   f"by wall time {ratios(found[HIT], found[WRITTEN]).text()}; against one that was read, by CPU time"
-                   f" {ratios(found[HIT], found[READ], True).text()}")]
+    return [
+        Target(
+            f"large file, pread of {size >> 10} KiB that are present: against a warm local file",
+            f"<= {MOST[size]} x", f"{over.text()} x", over.median <= MOST[size],
+            f"by wall time {ratios(found[HIT], found[WRITTEN]).text()}; against one that was read, by CPU time"
+            f" {ratios(found[HIT], found[READ], True).text()}")
+    ]
 
 
-def measure_once(bench: Bench, local: Path, rounds: int = ROUNDS) -> tuple[dict[str, Passes], dict[str, list[float]]]:
-    """Times, and megabytes that the mount was asked for. Each job has a mount and a region of its own."""
+def measure_once(bench: Bench, local: Path,
+                 rounds: int = ROUNDS) -> tuple[dict[str, Passes], dict[str, list[float]]]:
+    """Times, and megabytes that the mount was asked for. Each job has a mount and a region of its
+    own."""
     program = program_of(bench)
     found = {name: Passes(name, 1) for name in (BARE, SHIM)}
     megabytes = {name: [] for name in found}
@@ -180,15 +199,20 @@ def measure_once(bench: Bench, local: Path, rounds: int = ROUNDS) -> tuple[dict[
     return found, megabytes
 
 
-def row_of_once(name: str, found: dict[str, Passes], megabytes: dict[str, list[float]]) -> tuple[str, ...]:
-    return (name, *(spread([us / 1e6 for us in found[name].us(cpu)]).text(3) for cpu in (False, True)),
-            spread(megabytes[name]).text(1), ratios(found[name], found[BARE]).text(3) if name != BARE else "-")
+def row_of_once(name: str, found: dict[str, Passes],
+                megabytes: dict[str, list[float]]) -> tuple[str, ...]:
+    return (name,
+            *(spread([us / 1e6 for us in found[name].us(cpu)]).text(3) for cpu in (False, True)),
+            spread(megabytes[name]).text(1),
+            ratios(found[name], found[BARE]).text(3) if name != BARE else "-")
 
 
 def targets_of_once(found: dict[str, Passes]) -> list[Target]:
     over = ratios(found[SHIM], found[BARE])
-    return [Target("large file that is read once: time against the bare mount", f"<= {MOST_ONCE} x", f"{over.text(3)} x",
-                   over.median <= MOST_ONCE)]
+    return [
+        Target("large file that is read once: time against the bare mount", f"<= {MOST_ONCE} x",
+               f"{over.text(3)} x", over.median <= MOST_ONCE)
+    ]
 
 
 def measure_large_reads(bench: Bench) -> Section:
@@ -199,22 +223,25 @@ def measure_large_reads(bench: Bench) -> Section:
         section.data[f"{size >> 10} KiB"] = figures(found)
         rows.append(row_of_present(size, found))
         section.targets += targets_of_present(size, found)
-    section.tables.append(Table(
-        "Reads of a large file that are answered from memory: microseconds of CPU time a read",
-        f"pread at random places that are multiples of its size, the same in all columns, of a file of {READ_OFTEN // MEGABYTE} MiB."
-        f" `{HIT}`: on the mount, all of it present in the region. `{WRITTEN}`: a copy on the local disk, in the page cache since it"
-        f" was written, by a process without the library. `{READ}`: the file itself, in the page cache since one plain read of it."
-        f" `{BESIDE}`: the copy by the process of `{HIT}`, whose library has no part in it. `{COPY}`: the same bytes out of huge"
-        " pages, 64 KiB at a time, the floor.",
-        ("read", HIT, BESIDE, WRITTEN, READ, COPY, *(f"{HIT} / {way}" for way in COMPARED), f"{HIT} / {WRITTEN}, by wall"), rows))
+    section.tables.append(
+        Table(
+            "Reads of a large file that are answered from memory: microseconds of CPU time a read",
+            f"pread at random places that are multiples of its size, the same in all columns, of a file of {READ_OFTEN // MEGABYTE} MiB."
+            f" `{HIT}`: on the mount, all of it present in the region. `{WRITTEN}`: a copy on the local disk, in the page cache since it"
+            f" was written, by a process without the library. `{READ}`: the file itself, in the page cache since one plain read of it."
+            f" `{BESIDE}`: the copy by the process of `{HIT}`, whose library has no part in it. `{COPY}`: the same bytes out of huge"
+            " pages, 64 KiB at a time, the floor.",
+            ("read", HIT, BESIDE, WRITTEN, READ, COPY, *(f"{HIT} / {way}" for way in COMPARED),
+             f"{HIT} / {WRITTEN}, by wall"), rows))
     once, megabytes = measure_once(bench, file_of(bench, READ_ONCE))
     section.data["once"] = figures(once) | {"megabytes": megabytes}
     section.targets += targets_of_once(once)
-    section.tables.append(Table(
-        f"A file of {READ_ONCE // MEGABYTE} MiB that is read once: seconds",
-        f"open, read(2) of 1 MiB from one end to the other, close. The origin takes {LATENCY_US} us an operation and gives"
-        f" {BANDWIDTH_MB} MB/s, so it alone takes {READ_ONCE / 1e6 / BANDWIDTH_MB:.2f} s. Each time is of a new process, with a mount"
-        " and a region of its own; the making of the region is part of it.",
-        ("way", "wall time", "CPU time of the process", "origin MB", "against bare"),
-        [row_of_once(name, once, megabytes) for name in once]))
+    section.tables.append(
+        Table(
+            f"A file of {READ_ONCE // MEGABYTE} MiB that is read once: seconds",
+            f"open, read(2) of 1 MiB from one end to the other, close. The origin takes {LATENCY_US} us an operation and gives"
+            f" {BANDWIDTH_MB} MB/s, so it alone takes {READ_ONCE / 1e6 / BANDWIDTH_MB:.2f} s. Each time is of a new process, with a mount"
+            " and a region of its own; the making of the region is part of it.",
+            ("way", "wall time", "CPU time of the process", "origin MB", "against bare"),
+            [row_of_once(name, once, megabytes) for name in once]))
     return section

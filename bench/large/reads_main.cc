@@ -1,9 +1,11 @@
-// cubeshim_large_reads FILE...: times reads of large files, with whatever is preloaded. It does what each line on stdin says, and
-// answers with one JSON object a line. FILE is then its number, from 0. bench/large/reads.py drives it and compares.
+// cubeshim_large_reads FILE...: times reads of large files, with whatever is preloaded. It does
+// what each line on stdin says, and answers with one JSON object a line. FILE is then its number,
+// from 0. bench/large/reads.py drives it and compares.
 //   digest FILE              reads all bytes by pread
-//   pread FILE SIZE COUNT    reads SIZE bytes at a random multiple of SIZE, COUNT times; the places are the same each time
-//   copy FILE SIZE COUNT     copies the same bytes from huge pages that hold the file: the floor of a read
-//   stream FILE SIZE         opens the file, reads it from one end to the other in pieces of SIZE, and closes it
+//   pread FILE SIZE COUNT    reads SIZE bytes at a random multiple of SIZE, COUNT times; the places
+//   are the same each time copy FILE SIZE COUNT     copies the same bytes from huge pages that hold
+//   the file: the floor of a read stream FILE SIZE         opens the file, reads it from one end to
+//   the other in pieces of SIZE, and closes it
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -34,7 +36,8 @@
 namespace {
 
 constexpr std::size_t k_megabyte = 1 << 20, k_page = 4096, k_huge_page = 2 << 20;
-// From the size of the L2 cache on, glibc's memcpy has no rep movsb on AMD: 1 MiB takes 1.4 times as long then.
+// From the size of the L2 cache on, glibc's memcpy has no rep movsb on AMD: 1 MiB takes 1.4 times
+// as long then.
 constexpr std::size_t k_copied = 64 << 10;
 constexpr std::uint64_t k_seed = 1;
 
@@ -46,7 +49,8 @@ constexpr std::uint64_t k_seed = 1;
 class Buffer {
  public:
   explicit Buffer(std::size_t size)
-      : begin_(static_cast<char*>(std::aligned_alloc(k_page, (size + k_page - 1) / k_page * k_page))) {
+      : begin_(
+            static_cast<char*>(std::aligned_alloc(k_page, (size + k_page - 1) / k_page * k_page))) {
     if (begin_ == nullptr) throw std::bad_alloc();
     std::memset(begin_, 1, size);
   }
@@ -63,11 +67,13 @@ class Buffer {
 class Arena {
  public:
   explicit Arena(std::size_t size) : size_((size / k_huge_page + 2) * k_huge_page) {
-    void* const at = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const at =
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) throw std::bad_alloc();
     ::madvise(at, size_, MADV_HUGEPAGE);
     whole_ = static_cast<char*>(at);
-    begin_ = whole_ + (k_huge_page - reinterpret_cast<std::uintptr_t>(whole_) % k_huge_page) % k_huge_page;
+    begin_ = whole_ +
+             (k_huge_page - reinterpret_cast<std::uintptr_t>(whole_) % k_huge_page) % k_huge_page;
   }
   ~Arena() { ::munmap(whole_, size_); }
   Arena(const Arena&) = delete;
@@ -82,7 +88,8 @@ class Arena {
 
 class File {
  public:
-  explicit File(std::string path) : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit File(std::string path)
+      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
     struct stat st {};
     if (fd_ < 0 || ::fstat(fd_, &st) != 0) fail(path_, "open");
     size_ = static_cast<std::size_t>(st.st_size);
@@ -97,7 +104,8 @@ class File {
   std::size_t size() const { return size_; }
 
   void read_at(char* to, std::size_t size, std::size_t at) const {
-    if (::pread(fd_, to, size, static_cast<off_t>(at)) != static_cast<ssize_t>(size)) fail(path_, "pread");
+    if (::pread(fd_, to, size, static_cast<off_t>(at)) != static_cast<ssize_t>(size))
+      fail(path_, "pread");
   }
   // 0 at the end.
   std::size_t read(char* to, std::size_t size) const {
@@ -125,7 +133,8 @@ class Digest {
 std::uint64_t clock_ns(clockid_t id) {
   timespec t{};
   clock_gettime(id, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(t.tv_nsec);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000ULL +
+         static_cast<std::uint64_t>(t.tv_nsec);
 }
 
 // CPU time is that of the whole process: threads that read ahead count.
@@ -133,7 +142,8 @@ template <typename Body>
 std::string timed(Body&& body) {
   const std::uint64_t cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall = clock_ns(CLOCK_MONOTONIC);
   body();
-  const std::uint64_t wall_end = clock_ns(CLOCK_MONOTONIC), cpu_end = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+  const std::uint64_t wall_end = clock_ns(CLOCK_MONOTONIC),
+                      cpu_end = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
   return fmt::format("\"wall_ns\": {}, \"cpu_ns\": {}", wall_end - wall, cpu_end - cpu);
 }
 
@@ -172,7 +182,8 @@ std::string time_copies(const File& file, std::size_t size, std::size_t count) {
   return timed([&] {
     for (const std::size_t at : places) {
       for (std::size_t done = 0; done < size; done += k_copied) {
-        std::memcpy(buffer.data() + done, arena.data() + at + done, std::min(k_copied, size - done));
+        std::memcpy(buffer.data() + done, arena.data() + at + done,
+                    std::min(k_copied, size - done));
       }
       // The compiler may not leave the copy out.
       asm volatile("" : : "r"(buffer.data()) : "memory");
@@ -198,7 +209,8 @@ std::string time_stream(const std::string& path, std::size_t size) {
 // The files of the command line; each is opened when a line first asks for it, and stays open.
 class Program {
  public:
-  explicit Program(std::vector<std::string> paths) : paths_(std::move(paths)), files_(paths_.size()) {}
+  explicit Program(std::vector<std::string> paths)
+      : paths_(std::move(paths)), files_(paths_.size()) {}
 
   std::string answer(const std::string& line) {
     std::istringstream words(line);

@@ -1,4 +1,5 @@
-"""On the slow mount: what the second epoch asks of it, what the first epoch of cv2 asks, and how long a first epoch takes."""
+"""On the slow mount: what the second epoch asks of it, what the first epoch of cv2 asks, and how
+long a first epoch takes."""
 
 from __future__ import annotations
 
@@ -16,17 +17,21 @@ PYTHON = ("PIL", "cv2.imread", "open().read()", "np.fromfile")
 C = {"std::ifstream": "ifstream", "fopen+fread": "fread"}
 
 
-def starters(bench: Bench, data: Path, names: Path, limit: int) -> dict[str, Callable[[Shim | None], Contender]]:
+def starters(bench: Bench, data: Path, names: Path,
+             limit: int) -> dict[str, Callable[[Shim | None], Contender]]:
     found: dict[str, Callable[[Shim | None], Contender]] = {}
     for loader in PYTHON:
-        found[loader] = lambda shim, loader=loader: bench.loader(loader, data, loader, shim, limit, names)
+        found[loader] = lambda shim, loader=loader: bench.loader(loader, data, loader, shim, limit,
+                                                                 names)
     for loader, reader in C.items():
-        found[loader] = lambda shim, reader=reader: bench.reader(reader, data, shim, reader, limit=limit, names=names)
+        found[loader] = lambda shim, reader=reader: bench.reader(reader, data, shim, reader, limit=
+                                                                 limit, names=names)
     return found
 
 
 def measure_second_epoch(bench: Bench) -> Section:
-    """A contender's first look at the set, for the digest, is the first epoch; its pass is the second."""
+    """A contender's first look at the set, for the digest, is the first epoch; its pass is the
+    second."""
     section = Section("second epoch on the slow mount")
     limit = bench.rounds(200, 100)
     rows = []
@@ -42,20 +47,24 @@ def measure_second_epoch(bench: Bench) -> Section:
                 raise BenchError(f"{loader}: not the same bytes with and without the shim")
             rows.append((loader, *cells))
             section.data[loader] = cells
-            section.targets.append(Target(f"second epoch, {loader}: operations on data files", "0", str(second),
-                                          second == 0))
-    section.tables.append(Table(
-        f"Operations on data files of a mount with {LATENCY_US} us an operation, for each file",
-        f"{limit} files of the mix, read twice by one process: LOOKUP, OPEN, READ, GETATTR and the like that reached the"
-        " mount, counted by the mount itself (names are listed elsewhere). Without the shim the kernel keeps pages and asks"
-        " again for names and opens;"
-        " microseconds are wall time of the second epoch.",
-        ("loader", "plain: epoch 1", "epoch 2", "us, epoch 2", "shim: epoch 1", "epoch 2", "us, epoch 2"), rows))
+            section.targets.append(
+                Target(f"second epoch, {loader}: operations on data files", "0", str(second),
+                       second == 0))
+    section.tables.append(
+        Table(
+            f"Operations on data files of a mount with {LATENCY_US} us an operation, for each file",
+            f"{limit} files of the mix, read twice by one process: LOOKUP, OPEN, READ, GETATTR and the like that reached the"
+            " mount, counted by the mount itself (names are listed elsewhere). Without the shim the kernel keeps pages and asks"
+            " again for names and opens;"
+            " microseconds are wall time of the second epoch.",
+            ("loader", "plain: epoch 1", "epoch 2", "us, epoch 2", "shim: epoch 1", "epoch 2",
+             "us, epoch 2"), rows))
     return section
 
 
 def operations_of(mount: SlowMount, contender: Contender) -> tuple[int, int, float, str]:
-    """Operations of the first and of the second epoch, microseconds a file of the second, the digest."""
+    """Operations of the first and of the second epoch, microseconds a file of the second, the
+    digest."""
     with contender:
         mount.reset()
         contender.wait_until_ready()
@@ -78,17 +87,21 @@ def measure_first_epoch(bench: Bench) -> Section:
             mount.reset()
             with bench.loader(name, mount.path, "cv2.imread", shim, limit, local) as contender:
                 contender.wait_until_ready()
-                found[name] = {key: mount.on_data(key) / limit for key in ("lookup", "getattr", "open", "read")}
+                found[name] = {
+                    key: mount.on_data(key) / limit for key in ("lookup", "getattr", "open", "read")
+                }
         rows.append((name, *(f"{count:.2f}" for count in found[name].values())))
     section.data.update(found)
-    section.targets.append(Target("first epoch of cv2.imread, --direct: OPENs and READs a file", "at most 1 and 2",
-                                  f"{found['shim']['open']:.2f} and {found['shim']['read']:.2f}",
-                                  found["shim"]["open"] <= 1.0 and found["shim"]["read"] <= 2.0,
-                                  f"plain {found['plain']['open']:.2f} and {found['plain']['read']:.2f}"))
-    section.tables.append(Table(
-        "First epoch of cv2.imread on a mount without page cache: operations for each file",
-        f"{limit} files, lagfs --direct. cv2 opens a file twice and reads it in pieces of 4 KB; the shim opens it once and"
-        " reads it whole.", ("way", "LOOKUP", "GETATTR", "OPEN", "READ"), rows))
+    section.targets.append(
+        Target("first epoch of cv2.imread, --direct: OPENs and READs a file", "at most 1 and 2",
+               f"{found['shim']['open']:.2f} and {found['shim']['read']:.2f}",
+               found["shim"]["open"] <= 1.0 and found["shim"]["read"] <= 2.0,
+               f"plain {found['plain']['open']:.2f} and {found['plain']['read']:.2f}"))
+    section.tables.append(
+        Table(
+            "First epoch of cv2.imread on a mount without page cache: operations for each file",
+            f"{limit} files, lagfs --direct. cv2 opens a file twice and reads it in pieces of 4 KB; the shim opens it once and"
+            " reads it whole.", ("way", "LOOKUP", "GETATTR", "OPEN", "READ"), rows))
     return section
 
 
@@ -107,7 +120,8 @@ def measure_unannounced(bench: Bench) -> Section:
                 with bench.mount(local) as mount:
                     mount.reset()
                     shim = bench.shim(mount.path) if way == "shim" else None
-                    with bench.reader(way, mount.path, shim, limit=limit, options=("--cold",), names=local) as contender:
+                    with bench.reader(way, mount.path, shim, limit=limit, options=("--cold",),
+                                      names=local) as contender:
                         contender.run()
                         operations[way] = mount.data_operations() / limit
                         contender.finish()
@@ -116,12 +130,15 @@ def measure_unannounced(bench: Bench) -> Section:
         rows.append((name, *(spread(found).text(0) for found in us.values()), share.text(),
                      *(f"{count:.2f}" for count in operations.values())))
         section.data[name] = us
-        section.targets.append(Target(f"unannounced first epoch, {name}: speed against the bare mount", ">= 0.98",
-                                      share.text(), share.median >= 0.98))
-    section.tables.append(Table(
-        f"First epoch of a plain reader, nothing announced, {LATENCY_US} us an operation",
-        f"open, fstat, read, close of {limit} files in random order, a new mount and a new process for each pass, in turn."
-        " Operations are those on data files that wait for the origin. The shim asks for one GETATTR more where a file is"
-        " larger than 128 KiB or was changed less than a minute ago.",
-        ("files", "bare, us a file", "shim", "shim's speed / bare", "operations, bare", "shim"), rows))
+        section.targets.append(
+            Target(f"unannounced first epoch, {name}: speed against the bare mount", ">= 0.98",
+                   share.text(), share.median >= 0.98))
+    section.tables.append(
+        Table(
+            f"First epoch of a plain reader, nothing announced, {LATENCY_US} us an operation",
+            f"open, fstat, read, close of {limit} files in random order, a new mount and a new process for each pass, in turn."
+            " Operations are those on data files that wait for the origin. The shim asks for one GETATTR more where a file is"
+            " larger than 128 KiB or was changed less than a minute ago.",
+            ("files", "bare, us a file", "shim", "shim's speed / bare", "operations, bare", "shim"),
+            rows))
     return section

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""The first epoch of files of some megabytes: with the shim against the bare mount, in turn, on a mount of its own for each run.
+"""The first epoch of files of some megabytes: with the shim against the bare mount, in turn, on a
+mount of its own for each run.
 
-    bench/origin/large_files.py --build build [--rounds 5] [--files 60] [--mounts lagfs,direct,disk] [--readers whole,chunks]
+    bench/origin/large_files.py --build build [--rounds 5] [--files 60] [--mounts lagfs,direct,disk]
+    [--readers whole,chunks]
 
-`lagfs`: 1 ms an operation and 500 MB/s over all reads; `direct`: the same without a page cache; `disk`: a directory of the local
-disk whose pages were dropped; `memory`: the same with all its pages in memory. Readers, in Python: `whole` is open().read(),
-`chunks` reads 64 KiB and takes their crc32, `read4k`, `read64k` and `read1m` are read(2) in such pieces, `fromfile` is numpy's,
-`load` reads a header and then the rest into an array through a dup, as numpy.load does, `header` reads 4 KiB. Times are of the
-loop over the files in one process, which makes the region itself. `origin's bytes`: read by the mount's server, with the shim
-over without.
-"""
+`lagfs`: 1 ms an operation and 500 MB/s over all reads; `direct`: the same without a page cache;
+`disk`: a directory of the local disk whose pages were dropped; `memory`: the same with all its
+pages in memory. Readers, in Python: `whole` is open().read(), `chunks` reads 64 KiB and takes their
+crc32, `read4k`, `read64k` and `read1m` are read(2) in such pieces, `fromfile` is numpy's, `load`
+reads a header and then the rest into an array through a dup, as numpy.load does, `header` reads 4
+KiB. Times are of the loop over the files in one process, which makes the region itself. `origin's
+bytes`: read by the mount's server, with the shim over without. """
 
 from __future__ import annotations
 
@@ -88,19 +90,21 @@ def make_old_files(directory: Path, count: int, size: int) -> list[str]:
 def shim_of(build: Path, directory: Path) -> Shim:
     """The caller's own settings count, so that they can be tried."""
     tried = {name: value for name, value in os.environ.items() if name.startswith("CUBESHIM")}
-    return Shim((build / "libcubeshim.so").resolve(), directory, f"first-epoch-{os.getpid()}", "4G", mode=None,
-                more=tuple(tried.items()))
+    return Shim((build / "libcubeshim.so").resolve(), directory, f"first-epoch-{os.getpid()}", "4G",
+                mode=None, more=tuple(tried.items()))
 
 
 def read_all(build: Path, reader: str, directory: Path, names: list[str], with_shim: bool) -> float:
     """Seconds of the loop."""
     shim = shim_of(build, directory) if with_shim else None
-    done = subprocess.run([sys.executable, "-c", READER, reader, *(str(directory / n) for n in names)],
-                          env=child_environment(shim), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", READER, reader, *(str(directory / n) for n in names)],
+        env=child_environment(shim), capture_output=True, text=True, check=True)
     return float(done.stdout.split()[0])
 
 
-def measure(arguments: argparse.Namespace, work: Path, mount: str, reader: str, size: int, names: list[str]) -> str:
+def measure(arguments: argparse.Namespace, work: Path, mount: str, reader: str, size: int,
+            names: list[str]) -> str:
     source = work / f"files-{size}"
     times: dict[bool, list[float]] = {False: [], True: []}
     origin = {False: 0, True: 0}
@@ -111,7 +115,8 @@ def measure(arguments: argparse.Namespace, work: Path, mount: str, reader: str, 
                     forget_pages(source)
                 seconds = read_all(arguments.build, reader, source, names, shim)
             else:
-                with SlowMount(arguments.build / "lagfs", source, work, LATENCY_US, mount == "direct", BANDWIDTH_MB) as slow:
+                with SlowMount(arguments.build / "lagfs", source, work, LATENCY_US,
+                               mount == "direct", BANDWIDTH_MB) as slow:
                     seconds = read_all(arguments.build, reader, slow.path, names, shim)
                     origin[shim] += slow.bytes_read()
             if turn > 0:
@@ -124,7 +129,8 @@ def measure(arguments: argparse.Namespace, work: Path, mount: str, reader: str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--files", type=int, default=60)
@@ -133,7 +139,9 @@ def main() -> None:
     parser.add_argument("--sizes", default="4,8,16")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()
-    print("| mount | reader | file | bare, ms a file | shim, ms a file | shim over bare (least-most) | origin's bytes |")
+    print(
+        "| mount | reader | file | bare, ms a file | shim, ms a file | shim over bare (least-most) | origin's bytes |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="first-epoch-", dir=arguments.work) as work:
         for size in (MEGABYTE * int(s) for s in arguments.sizes.split(",")):

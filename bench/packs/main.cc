@@ -1,7 +1,8 @@
 // cubeshim_pack_bench: makes a pack of so many entries of its own making and looks them up.
 //   cubeshim_pack_bench FILE --entries N
-// Prints one JSON object: what the index takes, the memory of the making, and the time of a look-up: of the index alone, of
-// the index and the record, and of the first look-ups after the pages of the pack were dropped, with how many of them it read.
+// Prints one JSON object: what the index takes, the memory of the making, and the time of a
+// look-up: of the index alone, of the index and the record, and of the first look-ups after the
+// pages of the pack were dropped, with how many of them it read.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -13,8 +14,8 @@
 #include <random>
 
 #include "cache/base/error_text.h"
+#include "cache/pack/make/pack_writer.h"
 #include "cache/pack/pack_reader.h"
-#include "cache/pack/pack_writer.h"
 
 namespace {
 
@@ -22,22 +23,28 @@ using namespace cube;
 using Clock = std::chrono::steady_clock;
 
 double ns_since(Clock::time_point begin) {
-  return static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
+  return static_cast<double>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
 }
 
 // As image folders have them.
-std::string path_of(std::uint64_t i) { return fmt::format("train/n{:08}/n{:08}_{}.JPEG", i / 1300, i / 1300, i % 1300); }
+std::string path_of(std::uint64_t i) {
+  return fmt::format("train/n{:08}/n{:08}_{}.JPEG", i / 1300, i / 1300, i % 1300);
+}
 
 long status_kib(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(field + ":")) return std::strtol(line.c_str() + field.size() + 1, nullptr, 10);
+    if (line.starts_with(field + ":"))
+      return std::strtol(line.c_str() + field.size() + 1, nullptr, 10);
   }
   return -1;
 }
 
 void check(const base::Result<void>& result, const char* what) {
-  if (!result) throw std::runtime_error(fmt::format("{}: {}", what, cube::base::text_of_error(result.error().value)));
+  if (!result)
+    throw std::runtime_error(
+        fmt::format("{}: {}", what, cube::base::text_of_error(result.error().value)));
 }
 
 void make(const std::string& file, std::uint64_t entries) {
@@ -58,7 +65,8 @@ struct Looked {
   double ns = 0, major_faults = 0;
 };
 
-Looked look_up(const cache::PackReader& pack, std::uint64_t entries, int times, bool has_record, unsigned seed) {
+Looked look_up(const cache::PackReader& pack, std::uint64_t entries, int times, bool has_record,
+               unsigned seed) {
   std::mt19937_64 random(seed);
   std::vector<std::string> paths;
   for (int i = 0; i < times; ++i) paths.push_back(path_of(random() % entries));
@@ -66,7 +74,8 @@ Looked look_up(const cache::PackReader& pack, std::uint64_t entries, int times, 
   getrusage(RUSAGE_SELF, &before);
   const auto begin = Clock::now();
   for (const auto& path : paths) {
-    const bool is_found = has_record ? pack.find(path).has_value() : pack.locate(base::hash_path(path)).has_value();
+    const bool is_found =
+        has_record ? pack.find(path).has_value() : pack.locate(base::hash_path(path)).has_value();
     if (!is_found) throw std::runtime_error(path + " is not found");
   }
   const double ns = ns_since(begin);
@@ -105,11 +114,14 @@ void run(const std::string& file, std::uint64_t entries) {
   const Looked found = look_up(*pack, entries, k_warm, true, 3);
   const auto& header = pack->header();
   fmt::print(
-      "{{\"entries\": {}, \"pack_bytes\": {}, \"index_bytes_per_entry\": {:.2f}, \"made_s\": {:.1f}, \"peak_rss_mib\": {}, "
-      "\"anonymous_mib_at_end\": {}, \"locate_ns\": {:.0f}, \"find_ns\": {:.0f}, \"first_locate_us\": {:.1f}, "
+      "{{\"entries\": {}, \"pack_bytes\": {}, \"index_bytes_per_entry\": {:.2f}, \"made_s\": "
+      "{:.1f}, \"peak_rss_mib\": {}, "
+      "\"anonymous_mib_at_end\": {}, \"locate_ns\": {:.0f}, \"find_ns\": {:.0f}, "
+      "\"first_locate_us\": {:.1f}, "
       "\"pages_read_per_first_locate\": {:.2f}}}\n",
-      entries, header.file_bytes, static_cast<double>(header.index_bytes) / static_cast<double>(entries), made_s, peak_kib / 1024,
-      anonymous_kib / 1024, warm.ns, found.ns, cold.ns / 1e3, cold.major_faults);
+      entries, header.file_bytes,
+      static_cast<double>(header.index_bytes) / static_cast<double>(entries), made_s,
+      peak_kib / 1024, anonymous_kib / 1024, warm.ns, found.ns, cold.ns / 1e3, cold.major_faults);
 }
 
 }  // namespace

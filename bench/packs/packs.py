@@ -1,5 +1,6 @@
-"""Packs on the slow mount: a file of a pack against the same file as it is, how long torchvision's ImageFolder takes to find its
-files, and how much of the mount's bandwidth a list is prefetched with."""
+"""Packs on the slow mount: a file of a pack against the same file as it is, how long torchvision's
+ImageFolder takes to find its files, and how much of the mount's bandwidth a list is prefetched
+with."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ print(took, len(found.samples), hashlib.sha256(names.encode()).hexdigest())
 
 def pack(bench: Bench, tree: Path, file: Path) -> None:
     if not file.exists():
-        subprocess.run([bench.command, "pack", "-q", tree, file], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([bench.command, "pack", "-q", tree, file], check=True,
+                       stdout=subprocess.DEVNULL)
 
 
 def packed_shim(bench: Bench, prefix: Path, file: Path, **more: str) -> Shim:
@@ -67,25 +69,29 @@ def measure_reader(bench: Bench, section: Section, folder: Path, mix: Path, pref
     limit = bench.rounds(1000, 300)
     with bench.mount(folder, direct=True) as mount:
         tree, file = mount.path / mix.name, mount.path / f"{mix.name}.cube"
-        found = alternate_cold(
-            [lambda: bench.reader("plain", tree, limit=limit, options=("--cold",), names=mix),
-             lambda: bench.reader("packed", prefix, packed_shim(bench, prefix, file), limit=limit, options=("--cold",),
-                                  names=mix)],
-            bench.rounds(5, 3))
+        found = alternate_cold([
+            lambda: bench.reader("plain", tree, limit=limit, options=("--cold",), names=mix),
+            lambda: bench.reader("packed", prefix, packed_shim(bench, prefix, file), limit=limit,
+                                 options=("--cold",), names=mix)
+        ], bench.rounds(5, 3))
     gain = ratios(found["plain"], found["packed"])
     section.data["reader"] = {name: passes.us() for name, passes in found.items()}
-    section.tables.append(Table(
-        "A C reader, cold, of plain files and of a pack: microseconds a file",
-        f"{limit} files of the mix in random order on a mount with {LATENCY_US} us an operation and without page cache, wall"
-        " time, the cache of the shim empty: lookups, open, fstat, read and close of a file against one read of the pack.",
-        ("way", "us a file", "plain / packed"),
-        [("plain", spread(found["plain"].us()).text(0), ""), ("packed", spread(found["packed"].us()).text(0), gain.text())]))
-    section.targets.append(Target("packs: a C reader, cold, against plain files", ">= 4 x", f"{gain.text()} x", gain.median >= 4))
+    section.tables.append(
+        Table(
+            "A C reader, cold, of plain files and of a pack: microseconds a file",
+            f"{limit} files of the mix in random order on a mount with {LATENCY_US} us an operation and without page cache, wall"
+            " time, the cache of the shim empty: lookups, open, fstat, read and close of a file against one read of the pack.",
+            ("way", "us a file", "plain / packed"),
+            [("plain", spread(found["plain"].us()).text(0), ""),
+             ("packed", spread(found["packed"].us()).text(0), gain.text())]))
+    section.targets.append(
+        Target("packs: a C reader, cold, against plain files", ">= 4 x", f"{gain.text()} x",
+               gain.median >= 4))
 
 
 def scan(root: Path, shim: Shim | None) -> tuple[float, int, str]:
-    done = subprocess.run([PYTHON, "-W", "ignore", "-c", SCAN, root], env=child_environment(shim), check=True,
-                          capture_output=True, text=True)
+    done = subprocess.run([PYTHON, "-W", "ignore", "-c", SCAN, root], env=child_environment(shim),
+                          check=True, capture_output=True, text=True)
     seconds, files, digest = done.stdout.split()
     return float(seconds), int(files), digest
 
@@ -101,7 +107,8 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
             # A mount of its own for each, so that the kernel knows no names yet.
             for way in in_turn(ways, number):
                 with bench.mount(folder) as mount:
-                    packed = packed_shim(bench, prefix, mount.path / f"{tree.name}.cube") if way == "packed" else None
+                    packed = packed_shim(bench, prefix, mount.path /
+                                         f"{tree.name}.cube") if way == "packed" else None
                     mount.reset()
                     root = {"plain": mount.path / tree.name, "packed": prefix, "tmpfs": copy}[way]
                     took, files, digest = scan(root, packed)
@@ -116,37 +123,47 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
     section.data["scan"] = seconds
     files = next(iter(seen))[0]
     beside = {"packed": gain.text(), "tmpfs": share.text()}
-    section.tables.append(Table(
-        "torchvision's ImageFolder: seconds until its files are known",
-        f"{files:,} files in {files // 100:,} classes, a fresh mount with {LATENCY_US} us an operation for each run (lookup,"
-        " getattr, readdir, read), wall time of the constructor.",
-        ("way", "s", "operations of the mount", "plain / packed; packed / tmpfs"),
-        [(way, spread(found).text(), f"{operations[way]:,}", beside.get(way, "")) for way, found in seconds.items()]))
-    section.targets.append(Target("packs: an ImageFolder scan against plain directories", ">= 20 x", f"{gain.text()} x",
-                                  gain.median >= 20))
-    section.targets.append(Target("packs: an ImageFolder scan against tmpfs", "<= 1.15 x", f"{share.text()} x",
-                                  share.median <= 1.15))
+    section.tables.append(
+        Table(
+            "torchvision's ImageFolder: seconds until its files are known",
+            f"{files:,} files in {files // 100:,} classes, a fresh mount with {LATENCY_US} us an operation for each run (lookup,"
+            " getattr, readdir, read), wall time of the constructor.",
+            ("way", "s", "operations of the mount", "plain / packed; packed / tmpfs"),
+            [(way, spread(found).text(), f"{operations[way]:,}", beside.get(way, ""))
+             for way, found in seconds.items()]))
+    section.targets.append(
+        Target("packs: an ImageFolder scan against plain directories", ">= 20 x",
+               f"{gain.text()} x", gain.median >= 20))
+    section.targets.append(
+        Target("packs: an ImageFolder scan against tmpfs", "<= 1.15 x", f"{share.text()} x",
+               share.median <= 1.15))
 
 
 class NewMemory:
-    """Memory of a tmpfs that nobody has used before, made by 2 MiB where the kernel does that: what a cache has to put bytes into."""
+    """Memory of a tmpfs that nobody has used before, made by 2 MiB where the kernel does that: what
+    a cache has to put bytes into."""
 
     HUGE = 2 << 20
 
     def __init__(self, size: int) -> None:
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.libc.mmap.restype = ctypes.c_void_p
-        self.libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        self.libc.mmap.argtypes = [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+            ctypes.c_long
+        ]
         self.libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         self.libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self.fd = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR, 0o600)
         self.bytes = (size + self.HUGE - 1) // self.HUGE * self.HUGE
         os.ftruncate(self.fd, self.bytes)
         # Room for it from a multiple of 2 MiB on.
-        self.room = self.libc.mmap(None, self.bytes + self.HUGE, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        self.room = self.libc.mmap(None, self.bytes + self.HUGE, mmap.PROT_READ,
+                                   mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         self.begin = (self.room + self.HUGE - 1) // self.HUGE * self.HUGE
         fixed = 0x10
-        self.libc.mmap(self.begin, self.bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | fixed, self.fd, 0)
+        self.libc.mmap(self.begin, self.bytes, mmap.PROT_READ | mmap.PROT_WRITE,
+                       mmap.MAP_SHARED | fixed, self.fd, 0)
 
     def make(self, at: int) -> None:
         """The 2 MiB that begin there."""
@@ -163,7 +180,8 @@ class NewMemory:
 
 
 def read_in_pieces(file: Path, keeps: bool = False) -> float:
-    """MB/s of threads that read all of it and throw it away: what the mount can give. `keeps`: into new memory of a tmpfs."""
+    """MB/s of threads that read all of it and throw it away: what the mount can give. `keeps`: into
+    new memory of a tmpfs."""
     size = file.stat().st_size
     step = NewMemory.HUGE if keeps else PIECE
     offsets = iter(range(0, size, step))
@@ -197,18 +215,20 @@ def read_in_pieces(file: Path, keeps: bool = False) -> float:
 
 
 def prefetch_list(bench: Bench, prefix: Path, file: Path, listed: Path, files: int) -> float:
-    """MB/s with which `cubeshim warmup` loads a list from the pack into a cache that nobody has filled."""
+    """MB/s with which `cubeshim warmup` loads a list from the pack into a cache that nobody has
+    filled."""
     shim = packed_shim(bench, prefix, file, CUBESHIM_RAM_KEEP="1")
     environment = child_environment(shim)
     environment.pop("LD_PRELOAD", None)
     try:
-        done = subprocess.run([bench.command, "warmup", "-q", "--json", "--filelist", listed], env=environment, check=True,
-                              capture_output=True, text=True)
+        done = subprocess.run([bench.command, "warmup", "-q", "--json", "--filelist", listed],
+                              env=environment, check=True, capture_output=True, text=True)
     finally:
         subprocess.run([bench.command, "clear"], env=environment, check=False, capture_output=True)
     summary = json.loads(done.stdout)
     if summary["fetched"] != files:
-        raise BenchError(f"of {files} files of the list {summary['fetched']} were fetched from the pack")
+        raise BenchError(
+            f"of {files} files of the list {summary['fetched']} were fetched from the pack")
     return summary["fetched_bytes"] / summary["seconds"] / 1e6
 
 
@@ -216,7 +236,8 @@ def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> 
     mix = make_mix(folder, bench.rounds(6000, 2000)).path
     file = folder / f"{mix.name}.cube"
     pack(bench, mix, file)
-    paths = sorted(os.path.join(prefix, path.relative_to(mix)) for path in mix.rglob("*") if path.is_file())
+    paths = sorted(
+        os.path.join(prefix, path.relative_to(mix)) for path in mix.rglob("*") if path.is_file())
     listed = write_list(bench.work / "pack-list", paths)
     ways = ("reader", "keeper", "list")
     rates: dict[str, list[float]] = {way: [] for way in ways}
@@ -225,20 +246,28 @@ def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> 
         for way in in_turn(ways, number):
             with bench.mount(folder, direct=True) as mount:
                 there = mount.path / file.name
-                rates[way].append(prefetch_list(bench, prefix, there, listed, len(paths)) if way == "list"
-                                  else read_in_pieces(there, keeps=way == "keeper"))
-    shares = {way: spread([a / b for a, b in zip(rates["list"], rates[way])]) for way in ("reader", "keeper")}
+                rates[way].append(
+                    prefetch_list(bench, prefix, there, listed, len(paths)) if way ==
+                    "list" else read_in_pieces(there, keeps=way == "keeper"))
+    shares = {
+        way: spread([a / b
+                     for a, b in zip(rates["list"], rates[way])])
+        for way in ("reader", "keeper")
+    }
     section.data["list"] = rates
-    section.tables.append(Table(
-        "A list in the order of the pack, prefetched: MB/s",
-        f"{len(paths):,} files of the mix, a fresh mount with {LATENCY_US} us an operation and without page cache for each run;"
-        f" `cubeshim warmup` into an empty cache against {READERS} threads that read the pack in pieces of {PIECE >> 20} MiB: the"
-        " reader throws them away, the keeper has them in new memory of a tmpfs.",
-        ("way", "MB/s", "list / this"),
-        [(way, spread(found).text(0), shares[way].text() if way in shares else "") for way, found in rates.items()]))
+    section.tables.append(
+        Table(
+            "A list in the order of the pack, prefetched: MB/s",
+            f"{len(paths):,} files of the mix, a fresh mount with {LATENCY_US} us an operation and without page cache for each run;"
+            f" `cubeshim warmup` into an empty cache against {READERS} threads that read the pack in pieces of {PIECE >> 20} MiB: the"
+            " reader throws them away, the keeper has them in new memory of a tmpfs.",
+            ("way", "MB/s", "list / this"),
+            [(way, spread(found).text(0), shares[way].text() if way in shares else "")
+             for way, found in rates.items()]))
     share = shares["reader"]
-    section.targets.append(Target("packs: a list prefetched against the mount's bandwidth", f">= {WANTED_SHARE} x",
-                                  f"{share.text()} x", share.median >= WANTED_SHARE))
+    section.targets.append(
+        Target("packs: a list prefetched against the mount's bandwidth", f">= {WANTED_SHARE} x",
+               f"{share.text()} x", share.median >= WANTED_SHARE))
 
 
 def measure_packs(bench: Bench) -> Section:

@@ -21,7 +21,8 @@ class PlainReader final : public Contender {
     std::vector<std::thread> threads;
     for (auto& buffer : buffers_) {
       threads.emplace_back([&] {
-        for (std::size_t at = 0; (at = next.fetch_add(1)) < paths.size();) bytes += read_one(paths[at].c_str(), buffer);
+        for (std::size_t at = 0; (at = next.fetch_add(1)) < paths.size();)
+          bytes += read_one(paths[at].c_str(), buffer);
       });
     }
     for (auto& thread : threads) thread.join();
@@ -88,7 +89,9 @@ class EngineReader final : public Contender, public prefetch::FetchClient {
     if (result.ending == prefetch::Ending::whole) bytes_ += result.bytes;
     if (item.room == nullptr) return;
     for (auto& place : kept_) {
-      if (std::byte* nothing = nullptr; place.load() == nullptr && place.compare_exchange_strong(nothing, item.room)) return;
+      if (std::byte* nothing = nullptr;
+          place.load() == nullptr && place.compare_exchange_strong(nothing, item.room))
+        return;
     }
     delete[] item.room;
   }
@@ -106,9 +109,12 @@ class EngineReader final : public Contender, public prefetch::FetchClient {
 
 }  // namespace
 
-std::unique_ptr<Contender> plain_reader(unsigned threads) { return std::make_unique<PlainReader>(threads); }
+std::unique_ptr<Contender> plain_reader(unsigned threads) {
+  return std::make_unique<PlainReader>(threads);
+}
 
-std::unique_ptr<Contender> engine_reader(prefetch::EngineChoice choice, unsigned depth, int nice, std::size_t largest) {
+std::unique_ptr<Contender> engine_reader(prefetch::EngineChoice choice, unsigned depth, int nice,
+                                         std::size_t largest) {
   auto reader = std::make_unique<EngineReader>(largest);
   if (!reader->start(choice, depth, nice)) return nullptr;
   return reader;

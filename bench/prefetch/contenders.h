@@ -1,5 +1,5 @@
-// Ways to read a set of files once, in a given order: a plain reader with threads, and the engines of prefetch/.
-// All of them check that they have got all the bytes. Thread safety: one thread.
+// Ways to read a set of files once, in a given order: a plain reader with threads, and the engines
+// of prefetch/. All of them check that they have got all the bytes. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ class Contender {
 // open, fstat, read, close by so many threads.
 std::unique_ptr<Contender> plain_reader(unsigned threads);
 // Null where the engine is refused.
-std::unique_ptr<Contender> engine_reader(prefetch::EngineChoice choice, unsigned depth, int nice, std::size_t largest);
+std::unique_ptr<Contender> engine_reader(prefetch::EngineChoice choice, unsigned depth, int nice,
+                                         std::size_t largest);
 
 }  // namespace cube::bench

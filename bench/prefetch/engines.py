@@ -1,5 +1,5 @@
-"""The engines of prefetch/ against a plain reader with 32 threads: on the slow mount, over sshfs, and on local files warm and
-cold; and which of them `auto` takes."""
+"""The engines of prefetch/ against a plain reader with 32 threads: on the slow mount, over sshfs,
+and on local files warm and cold; and which of them `auto` takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ Rows = list[tuple[str, ...]]
 
 def rows_of(text: str) -> Rows:
     """The rows of the table that cubeshim_engines prints, without its head."""
-    cells = [tuple(cell.strip() for cell in line.strip("|\n ").split("|")) for line in text.splitlines() if line.startswith("|")]
+    cells = [
+        tuple(cell.strip()
+              for cell in line.strip("|\n ").split("|"))
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
     return cells[2:]
 
 
@@ -46,10 +51,13 @@ def targets_of(origin: str, rows: Rows) -> list[Target]:
     there = {engine: found.get(f"{engine} {DEPTH}", 0.0) for engine in ("threads", "uring")}
     share = there.get(choice, 0.0) / max(there.values())
     return [
-        Target(f"engines on {origin}: the best against 32 plain threads", f">= {WANTED} x", f"{best:.2f} x", best >= WANTED),
-        Target(f"engines on {origin}: what auto takes against the better one, depth {DEPTH}", f">= {WANTED} x", f"{share:.2f} x",
-               share >= WANTED, f"{choice}; auto {best_of(found, 'auto'):.2f}, threads {there['threads']:.2f}, io_uring"
-               f" {there['uring']:.2f} x plain"),
+        Target(f"engines on {origin}: the best against 32 plain threads", f">= {WANTED} x",
+               f"{best:.2f} x", best >= WANTED),
+        Target(
+            f"engines on {origin}: what auto takes against the better one, depth {DEPTH}",
+            f">= {WANTED} x", f"{share:.2f} x", share >= WANTED,
+            f"{choice}; auto {best_of(found, 'auto'):.2f}, threads {there['threads']:.2f}, io_uring"
+            f" {there['uring']:.2f} x plain"),
     ]
 
 
@@ -57,10 +65,12 @@ def run_engines(bench: Bench, data: Path, options: tuple[str | int, ...] = ()) -
     program = bench.build / "cubeshim_engines"
     if not program.exists():
         raise BenchError(f"{program} is missing: build it first with make")
-    # Fewer depths rather than fewer rounds: five of them did not tell the engines apart on a busy machine.
+    # Fewer depths rather than fewer rounds: five of them did not tell the engines apart on a busy
+    # machine.
     depths = ("--depths", "4,16,32,64") if bench.quick else ()
     command = [program, "--set", data, "--rounds", bench.rounds(15, 9), *depths, *options]
-    done = subprocess.run(list(map(str, command)), env=child_environment(None), check=True, capture_output=True, text=True)
+    done = subprocess.run(list(map(str, command)), env=child_environment(None), check=True,
+                          capture_output=True, text=True)
     return rows_of(done.stdout)
 
 
@@ -77,8 +87,10 @@ def measure_prefetch(bench: Bench) -> Section:
     found["ext4, warm"] = run_engines(bench, local)
     for origin, rows in found.items():
         section.data[origin] = rows
-        section.tables.append(Table(
-            f"Engines by depth on {origin}", "Every file once, whole; all readers in turn, in an order that changes from round to"
-            " round; ratios to the plain reader of the same round.", HEADER, rows))
+        section.tables.append(
+            Table(
+                f"Engines by depth on {origin}",
+                "Every file once, whole; all readers in turn, in an order that changes from round to"
+                " round; ratios to the plain reader of the same round.", HEADER, rows))
         section.targets += targets_of(origin, rows)
     return section

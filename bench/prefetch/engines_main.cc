@@ -1,5 +1,6 @@
-// cubeshim_engines --set DIR: files a second of each engine and depth, and their ratio to the plain reader of the same round.
-// In every round all contenders read all files in the same order, in an order of contenders that is shuffled anew.
+// cubeshim_engines --set DIR: files a second of each engine and depth, and their ratio to the plain
+// reader of the same round. In every round all contenders read all files in the same order, in an
+// order of contenders that is shuffled anew.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,7 +29,8 @@ struct Row {
 Paths list_files(const std::string& set, std::size_t limit) {
   Paths paths;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(set)) {
-    if (entry.is_regular_file() && entry.path().string().find("/.lagfs") == std::string::npos) paths.push_back(entry.path());
+    if (entry.is_regular_file() && entry.path().string().find("/.lagfs") == std::string::npos)
+      paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());
   std::shuffle(paths.begin(), paths.end(), std::mt19937_64(1));
@@ -51,8 +53,8 @@ double quantile(std::vector<double> values, double share) {
 }
 
 std::string spread(const std::vector<double>& values, int digits) {
-  return fmt::format("{:.{}f} ({:.{}f}-{:.{}f})", quantile(values, 0.5), digits, quantile(values, 0.25), digits,
-                     quantile(values, 0.75), digits);
+  return fmt::format("{:.{}f} ({:.{}f}-{:.{}f})", quantile(values, 0.5), digits,
+                     quantile(values, 0.25), digits, quantile(values, 0.75), digits);
 }
 
 double cpu_seconds() {
@@ -91,17 +93,32 @@ int main(int argc, char** argv) {
     largest = std::max(largest, size);
   }
   std::vector<Row> rows;
-  rows.push_back({fmt::format("plain, {} threads", plain_threads), cube::bench::plain_reader(plain_threads), {}, {}, {}});
-  const std::pair<const char*, EngineChoice> engines[] = {{"threads", EngineChoice::threads}, {"uring", EngineChoice::uring}};
-  const auto is_wanted = [&](const char* name) { return std::find(only.begin(), only.end(), name) != only.end(); };
+  rows.push_back({fmt::format("plain, {} threads", plain_threads),
+                  cube::bench::plain_reader(plain_threads),
+                  {},
+                  {},
+                  {}});
+  const std::pair<const char*, EngineChoice> engines[] = {{"threads", EngineChoice::threads},
+                                                          {"uring", EngineChoice::uring}};
+  const auto is_wanted = [&](const char* name) {
+    return std::find(only.begin(), only.end(), name) != only.end();
+  };
   for (const auto& [name, choice] : engines) {
     if (!is_wanted(name)) continue;
     for (const unsigned depth : depths) {
-      rows.push_back({fmt::format("{} {}", name, depth), cube::bench::engine_reader(choice, depth, nice, largest), {}, {}, {}});
+      rows.push_back({fmt::format("{} {}", name, depth),
+                      cube::bench::engine_reader(choice, depth, nice, largest),
+                      {},
+                      {},
+                      {}});
     }
   }
   if (is_wanted("auto"))
-    rows.push_back({"auto 32", cube::bench::engine_reader(EngineChoice::automatic, 32, nice, largest), {}, {}, {}});
+    rows.push_back({"auto 32",
+                    cube::bench::engine_reader(EngineChoice::automatic, 32, nice, largest),
+                    {},
+                    {},
+                    {}});
 
   std::mt19937 random(7);
   std::vector<std::size_t> order(rows.size());
@@ -130,14 +147,18 @@ int main(int argc, char** argv) {
       if (row.contender != nullptr) row.ratios.push_back(row.rates.back() / rows[0].rates.back());
     }
   }
-  fmt::print("{} files, {} bytes, {} rounds{}\n\n| reader | files/s | against plain | CPU us/file |\n| --- | --- | --- | --- |\n",
-             paths.size(), bytes, rounds, cold ? ", cold" : "");
+  fmt::print(
+      "{} files, {} bytes, {} rounds{}\n\n| reader | files/s | against plain | CPU us/file |\n| "
+      "--- | --- | --- | --- |\n",
+      paths.size(), bytes, rounds, cold ? ", cold" : "");
   for (Row& row : rows) {
-    if (row.contender != nullptr && row.name.starts_with("auto")) row.name += fmt::format(" ({})", row.contender->choice());
+    if (row.contender != nullptr && row.name.starts_with("auto"))
+      row.name += fmt::format(" ({})", row.contender->choice());
     if (row.contender == nullptr) {
       fmt::print("| {} | refused | | |\n", row.name);
     } else {
-      fmt::print("| {} | {} | {} | {} |\n", row.name, spread(row.rates, 0), spread(row.ratios, 2), spread(row.cpu_us, 0));
+      fmt::print("| {} | {} | {} | {} |\n", row.name, spread(row.rates, 0), spread(row.ratios, 2),
+                 spread(row.cpu_us, 0));
     }
   }
 }

@@ -1,9 +1,11 @@
-"""cubeshim.ray.DataLoader on the slow mount: against torch's loader on one node, and on two raylets with a cache each.
+"""cubeshim.ray.DataLoader on the slow mount: against torch's loader on one node, and on two raylets
+with a cache each.
 
-    tests/prefetch/python/in_ray_venv.py bench/ray/loader.py --build build [--rounds N]      (CUBESHIM_BUILD=build)
+    tests/prefetch/python/in_ray_venv.py bench/ray/loader.py --build build [--rounds N]
+    (CUBESHIM_BUILD=build)
 
-Prints the tables of doc/benchmarks/cluster.md. Ways are timed in turn; a figure is the median, with the range of all rounds.
-"""
+Prints the tables of doc/benchmarks/cluster.md. Ways are timed in turn; a figure is the median, with
+the range of all rounds. """
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 for folder in (ROOT, ROOT / "prefetch/python"):
     sys.path.insert(0, str(folder))
-os.environ.update(PYTHONPATH=f"{ROOT}:{ROOT / 'prefetch/python'}", RAY_USAGE_STATS_ENABLED="0", PYTHONDONTWRITEBYTECODE="1")
+os.environ.update(PYTHONPATH=f"{ROOT}:{ROOT / 'prefetch/python'}", RAY_USAGE_STATS_ENABLED="0",
+                  PYTHONDONTWRITEBYTECODE="1")
 
 import cubeshim.ray  # noqa: E402
 import ray  # noqa: E402
@@ -36,7 +39,6 @@ ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
 class Files(Dataset):
     """Each item is the bytes of a file, or with `decodes` a picture of it."""
-
     def __init__(self, folder: Path, decodes: bool = False, repeats: int = 1):
         self.paths = [str(path) for path in sorted(folder.iterdir()) if path.is_file()] * repeats
         self.decodes = decodes
@@ -68,12 +70,17 @@ def make_data(folder: Path, pictures: Path) -> None:
 @contextmanager
 def cluster(nodes: list[dict[str, str]], store: int) -> Iterator[None]:
     """A raylet for each environment."""
-    made = Cluster(initialize_head=True, head_node_args={
-        "num_cpus": WORKERS, "object_store_memory": store, "include_dashboard": False, "node_ip_address": ADDRESSES[0], "env_vars": nodes[0]})
+    made = Cluster(
+        initialize_head=True, head_node_args={
+            "num_cpus": WORKERS, "object_store_memory": store, "include_dashboard": False,
+            "node_ip_address": ADDRESSES[0], "env_vars": nodes[0]
+        })
     try:
         for address, variables in zip(ADDRESSES[1:], nodes[1:]):
-            made.add_node(num_cpus=WORKERS, object_store_memory=store, node_ip_address=address, env_vars=variables)
-        ray.init(address=made.address, _node_ip_address=ADDRESSES[0], log_to_driver=False, logging_level="error")
+            made.add_node(num_cpus=WORKERS, object_store_memory=store, node_ip_address=address,
+                          env_vars=variables)
+        ray.init(address=made.address, _node_ip_address=ADDRESSES[0], log_to_driver=False,
+                 logging_level="error")
         yield
     finally:
         ray.shutdown()
@@ -93,7 +100,8 @@ def epoch(loader: DataLoader) -> float:
 
 
 def one_node(pictures: Path, rounds: int) -> None:
-    """Both keep their workers and have had an epoch; pictures lie on the local disk, so that the loaders are the difference."""
+    """Both keep their workers and have had an epoch; pictures lie on the local disk, so that the
+    loaders are the difference."""
     data = Files(pictures, decodes=True, repeats=8)
     arguments = {"batch_size": 32, "num_workers": 2, "persistent_workers": True, "shuffle": True}
     torchs = DataLoader(data, **arguments)
@@ -106,34 +114,47 @@ def one_node(pictures: Path, rounds: int) -> None:
             for name in list(loaders)[::1 if number % 2 else -1]:
                 found[name].append(epoch(loaders[name]))
         ratios = [ours / theirs for ours, theirs in zip(found["cubeshim.ray"], found["torch"])]
-        print(f"| loader, 2 workers, one node, {len(data)} JPEG decoded to 3 x 224 x 224, batches of 32 | pictures/s |\n| --- | --- |")
+        print(
+            f"| loader, 2 workers, one node, {len(data)} JPEG decoded to 3 x 224 x 224, batches of 32 | pictures/s |\n| --- | --- |"
+        )
         for name, values in found.items():
             print(f"| {name} | {median(values)} |")
-        print(f"| cubeshim.ray / torch, round by round | {median(ratios, '{:.2f}')} |\n", flush=True)
+        print(f"| cubeshim.ray / torch, round by round | {median(ratios, '{:.2f}')} |\n",
+              flush=True)
         del loaders, torchs
 
 
 def two_nodes(build: Path, source: Path, work: Path, rounds: int) -> None:
-    """Without the library, with it and whole batches, and with split ones; each round begins with empty caches."""
+    """Without the library, with it and whole batches, and with split ones; each round begins with
+    empty caches."""
     ways: dict[str, Callable[[], dict[str, object]]] = {
-        "without the library": dict, "whole batches (`split=False`)": lambda: {"split": False}, "split by nodes": dict}
+        "without the library": dict, "whole batches (`split=False`)": lambda: {"split": False},
+        "split by nodes": dict
+    }
     speeds: dict[str, list[list[float]]] = {way: [[] for _ in range(EPOCHS)] for way in ways}
     opens: dict[str, list[list[float]]] = {way: [[] for _ in range(EPOCHS)] for way in ways}
     for number in range(rounds):
         for way in list(ways)[::1 if number % 2 else -1]:
-            with SlowMount(build / "lagfs", source, work, LATENCY_US) as mount, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+            with SlowMount(
+                    build / "lagfs", source, work,
+                    LATENCY_US) as mount, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
                 nodes = []
                 for node in range(len(ADDRESSES)):
                     nodes.append({"CUBESHIM_NAME": f"node{node}"})
                 options = {}
                 if way != "without the library":
-                    options["runtime_env"] = cubeshim.ray.env(mount.path, library=build / "libcubeshim.so", ram="256M", ram_dir=memory)
+                    options["runtime_env"] = cubeshim.ray.env(mount.path,
+                                                              library=build / "libcubeshim.so",
+                                                              ram="256M", ram_dir=memory)
                 with cluster(nodes, 100 << 20):
                     data = Files(mount.path)
-                    loader = cubeshim.ray.DataLoader(data, batch_size=BATCH, num_workers=WORKERS, persistent_workers=True, shuffle=True,
+                    loader = cubeshim.ray.DataLoader(data, batch_size=BATCH, num_workers=WORKERS,
+                                                     persistent_workers=True, shuffle=True,
                                                      ray_options=options, **ways[way]())
                     # The actors start, and open nothing of the data.
-                    iterator = iter(cubeshim.ray.DataLoader(list(range(WORKERS)), num_workers=WORKERS, ray_options=options))
+                    iterator = iter(
+                        cubeshim.ray.DataLoader(list(range(WORKERS)), num_workers=WORKERS,
+                                                ray_options=options))
                     loader._crews = iterator._lender
                     list(iterator)
                     iterator._crew.spread()
@@ -144,14 +165,18 @@ def two_nodes(build: Path, source: Path, work: Path, rounds: int) -> None:
                         speeds[way][turn].append(epoch(loader))
                         opens[way][turn].append(mount.on_data("open"))
                     del loader, iterator
-    print(f"| two raylets, {WORKERS} workers, {FILES} files of {SIZE // 1000} KB | " + " | ".join(
-        f"epoch {turn + 1}: files/s | opens" for turn in range(EPOCHS)) + " |\n|" + " --- |" * (2 * EPOCHS + 1))
+    print(f"| two raylets, {WORKERS} workers, {FILES} files of {SIZE // 1000} KB | " +
+          " | ".join(f"epoch {turn + 1}: files/s | opens" for turn in range(EPOCHS)) + " |\n|" +
+          " --- |" * (2 * EPOCHS + 1))
     for way in ways:
-        print(f"| {way} | " + " | ".join(f"{median(speeds[way][turn])} | {statistics.median(opens[way][turn]):.0f}"
-                                         for turn in range(EPOCHS)) + " |")
+        print(f"| {way} | " +
+              " | ".join(f"{median(speeds[way][turn])} | {statistics.median(opens[way][turn]):.0f}"
+                         for turn in range(EPOCHS)) + " |")
     plain, split = speeds["without the library"], speeds["split by nodes"]
     for turn in range(EPOCHS):
-        print(f"epoch {turn + 1}: split / without {median([a / b for a, b in zip(split[turn], plain[turn])], '{:.1f}')}")
+        print(
+            f"epoch {turn + 1}: split / without {median([a / b for a, b in zip(split[turn], plain[turn])], '{:.1f}')}"
+        )
 
 
 def main() -> None:

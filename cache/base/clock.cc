@@ -10,14 +10,18 @@
 namespace cube::base {
 namespace {
 
-int ask_kernel(clockid_t id, timespec* t) { return static_cast<int>(sys::raw(SYS_clock_gettime, id, sys::arg(t))); }
+int ask_kernel(clockid_t id, timespec* t) {
+  return static_cast<int>(sys::raw(SYS_clock_gettime, id, sys::arg(t)));
+}
 
 __attribute__((constructor)) void find_clock() {
-  // By name, for the next clock_gettime after ours may be another library's. It is loaded already, so nothing is opened.
+  // By name, for the next clock_gettime after ours may be another library's. It is loaded already,
+  // so nothing is opened.
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;
   if (void* const found = dlsym(libc, "clock_gettime"); found != nullptr)
-    g_clock_gettime.store(reinterpret_cast<int (*)(clockid_t, timespec*)>(found), std::memory_order_relaxed);
+    g_clock_gettime.store(reinterpret_cast<int (*)(clockid_t, timespec*)>(found),
+                          std::memory_order_relaxed);
   dlclose(libc);
 }
 
@@ -54,9 +58,12 @@ void find_clock_shifts() {
   if (is_found.exchange(true, std::memory_order_relaxed)) return;
   struct ::stat own {
   }, for_children{};
-  // The machine's own namespace, by a number that the kernel never changes: its clocks are not shifted.
+  // The machine's own namespace, by a number that the kernel never changes: its clocks are not
+  // shifted.
   constexpr std::uint64_t k_first_namespace = 0xeffffffa;
-  if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time", &own, 0)) || own.st_ino == k_first_namespace) return;
+  if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time", &own, 0)) ||
+      own.st_ino == k_first_namespace)
+    return;
   // The file tells of the namespace for children, which is another one after an unshare.
   if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time_for_children", &for_children, 0)) ||
       own.st_ino != for_children.st_ino) {

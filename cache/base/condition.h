@@ -1,5 +1,5 @@
-// A condition of what a Mutex guards; std::condition_variable is pthread's, which a library can put itself in front of.
-// Thread safety: all of it.
+// A condition of what a Mutex guards; std::condition_variable is pthread's, which a library can put
+// itself in front of. Thread safety: all of it.
 #pragma once
 
 #include <mutex>
@@ -15,9 +15,11 @@ class Condition {
 
   // Can return without a notify.
   void wait(Lock& lock, std::uint64_t at_most_ns = UINT64_MAX) {
-    // Before the mutex is free: a notify after that changes it, and the kernel does not let us sleep.
+    // Before the mutex is free: a notify after that changes it, and the kernel does not let us
+    // sleep.
     const std::uint32_t seen = count_.load(std::memory_order_relaxed);
-    const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000), static_cast<long>(at_most_ns % 1'000'000'000)};
+    const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
+                         static_cast<long>(at_most_ns % 1'000'000'000)};
     lock.unlock();
     sys::futex_wait(&count_, seen, at_most_ns == UINT64_MAX ? nullptr : &limit);
     lock.lock();
@@ -25,7 +27,8 @@ class Condition {
   // Until it is true, and no longer than this. Whether it is.
   template <typename Predicate>
   bool wait_until(Lock& lock, Predicate is_true, std::uint64_t at_most_ns = UINT64_MAX) {
-    const std::uint64_t now = monotonic_ns(), until = at_most_ns > UINT64_MAX - now ? UINT64_MAX : now + at_most_ns;
+    const std::uint64_t now = monotonic_ns(),
+                        until = at_most_ns > UINT64_MAX - now ? UINT64_MAX : now + at_most_ns;
     while (!is_true()) {
       const std::uint64_t time = monotonic_ns();
       if (time >= until) return false;

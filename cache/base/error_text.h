@@ -5,7 +5,8 @@
 
 namespace cube::base {
 
-// Never null: a FUSE server may answer with a number that has no text, and fmt throws at a null pointer.
+// Never null: a FUSE server may answer with a number that has no text, and fmt throws at a null
+// pointer.
 inline const char* text_of_error(int error) {
   const char* const unknown = "unknown error";
   if (&strerrordesc_np == nullptr) {

@@ -1,5 +1,5 @@
-// Whole reads and writes at a place of a file, by raw calls, and what getdents64 gives of a directory. Thread safety and
-// async-signal safety: all of it.
+// Whole reads and writes at a place of a file, by raw calls, and what getdents64 gives of a
+// directory. Thread safety and async-signal safety: all of it.
 #pragma once
 
 #include <cerrno>
@@ -14,7 +14,8 @@ namespace cube::base {
 inline Result<std::size_t> read_at(int fd, void* to, std::size_t n, std::uint64_t at) {
   std::size_t got = 0;
   while (got < n) {
-    const long part = sys::pread(fd, static_cast<std::byte*>(to) + got, n - got, static_cast<std::int64_t>(at + got));
+    const long part = sys::pread(fd, static_cast<std::byte*>(to) + got, n - got,
+                                 static_cast<std::int64_t>(at + got));
     if (part == -EINTR) continue;
     if (sys::failed(part)) return fail(static_cast<int>(-part));
     if (part == 0) break;

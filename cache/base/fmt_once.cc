@@ -1,6 +1,7 @@
-// Compiles {fmt} once for the library and the command, instead of once in every file that formats a line.
-// {fmt}'s shared library is no choice: the preload library links nothing that the host could bring in another version.
-// No locale: std::locale would bring 2,000 relocations and their pages, which each program of a job pays at its start.
+// Compiles {fmt} once for the library and the command, instead of once in every file that formats a
+// line. {fmt}'s shared library is no choice: the preload library links nothing that the host could
+// bring in another version. No locale: std::locale would bring 2,000 relocations and their pages,
+// which each program of a job pays at its start.
 #define FMT_STATIC_THOUSANDS_SEPARATOR ','
 #include <fmt/format-inl.h>
 
@@ -10,7 +11,8 @@ namespace detail {
 template thousands_sep_result<char> thousands_sep_impl<char>(locale_ref);
 template char decimal_point_impl<char>(locale_ref);
 template void buffer<char>::append(const char*, const char*);
-template void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
+template void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>,
+                         locale_ref);
 template dragonbox::decimal_fp<float> dragonbox::to_decimal(float) noexcept;
 template dragonbox::decimal_fp<double> dragonbox::to_decimal(double) noexcept;
 

@@ -1,5 +1,5 @@
-// The one hash of the project: xxh3 with 64 bits. Record headers, record data and index keys use it, so it is part of
-// the format (doc/FORMAT.md). Thread safety: pure functions.
+// The one hash of the project: xxh3 with 64 bits. Record headers, record data and index keys use
+// it, so it is part of the format (doc/FORMAT.md). Thread safety: pure functions.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -11,7 +11,9 @@
 namespace cube::base {
 
 inline std::uint64_t hash_bytes(const void* data, std::size_t n) { return XXH3_64bits(data, n); }
-inline std::uint64_t hash_path(std::string_view path) { return XXH3_64bits(path.data(), path.size()); }
+inline std::uint64_t hash_path(std::string_view path) {
+  return XXH3_64bits(path.data(), path.size());
+}
 
 // The hash of bytes that come in parts: the same as hash_bytes of them all.
 class Hasher {

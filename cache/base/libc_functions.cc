@@ -10,19 +10,22 @@
 
 namespace cube::base {
 
-constinit LibcFunctions g_libc{pthread_mutex_lock,      pthread_mutex_unlock,     pthread_mutex_timedlock,
-                               pthread_mutex_clocklock, pthread_mutex_consistent, ::inet_pton};
+constinit LibcFunctions g_libc{pthread_mutex_lock,       pthread_mutex_unlock,
+                               pthread_mutex_timedlock,  pthread_mutex_clocklock,
+                               pthread_mutex_consistent, ::inet_pton};
 
 namespace {
 
 template <typename Function>
 void take(void* library, const char* name, Function*& function) {
-  if (void* const found = dlsym(library, name); found != nullptr) function = reinterpret_cast<Function*>(found);
+  if (void* const found = dlsym(library, name); found != nullptr)
+    function = reinterpret_cast<Function*>(found);
 }
 
 __attribute__((constructor)) void find_functions() {
   if (&__tsan_init != nullptr) return;
-  // Before glibc 2.34 they are in a library of their own. Each is loaded already, so nothing is opened.
+  // Before glibc 2.34 they are in a library of their own. Each is loaded already, so nothing is
+  // opened.
   for (const char* const name : {"libc.so.6", "libpthread.so.0"}) {
     void* const library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;

@@ -35,7 +35,8 @@ constinit thread_local bool t_keeps_lines [[gnu::tls_model("initial-exec")]] = f
 void keep_line(std::string_view line) {
   for (KeptLine& kept : g_kept) {
     int free = KeptLine::free;
-    if (!kept.state.compare_exchange_strong(free, KeptLine::in_use, std::memory_order_acquire)) continue;
+    if (!kept.state.compare_exchange_strong(free, KeptLine::in_use, std::memory_order_acquire))
+      continue;
     kept.size = line.size();
     std::memcpy(kept.text, line.data(), line.size());
     kept.state.store(KeptLine::full, std::memory_order_release);
@@ -44,9 +45,12 @@ void keep_line(std::string_view line) {
   }
 }
 
-// How many bytes of the front may be shown: a character of UTF-8 that no terminal obeys; 0 for everything else.
+// How many bytes of the front may be shown: a character of UTF-8 that no terminal obeys; 0 for
+// everything else.
 std::size_t printable_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
   const unsigned first = byte(0), second = byte(1);
   if (first < 0x80) return first >= ' ' && first != 0x7f ? 1 : 0;
   if (first < 0xc2 || first > 0xf4) return 0;
@@ -90,16 +94,21 @@ long write_quietly(int fd, std::string_view text) {
 void write_to_stderr(std::string_view text) {
   struct ::stat st {};
   if (g_stderr_known.load(std::memory_order_acquire) &&
-      (sys::failed(sys::fstat(STDERR_FILENO, &st)) || st.st_dev != g_stderr_device.load(std::memory_order_relaxed) ||
+      (sys::failed(sys::fstat(STDERR_FILENO, &st)) ||
+       st.st_dev != g_stderr_device.load(std::memory_order_relaxed) ||
        st.st_ino != g_stderr_inode.load(std::memory_order_relaxed))) {
     return;
   }
   write_quietly(STDERR_FILENO, text);
 }
 
-void set_log_level(LogLevel level) { g_level.store(static_cast<int>(level), std::memory_order_relaxed); }
+void set_log_level(LogLevel level) {
+  g_level.store(static_cast<int>(level), std::memory_order_relaxed);
+}
 
-bool log_enabled(LogLevel level) { return static_cast<int>(level) <= g_level.load(std::memory_order_relaxed); }
+bool log_enabled(LogLevel level) {
+  return static_cast<int>(level) <= g_level.load(std::memory_order_relaxed);
+}
 
 void keep_lines_of_this_thread() { t_keeps_lines = true; }
 
@@ -107,7 +116,8 @@ void write_kept_lines() {
   if (!has_kept_lines() || t_keeps_lines) return;
   for (KeptLine& kept : g_kept) {
     int full = KeptLine::full;
-    if (!kept.state.compare_exchange_strong(full, KeptLine::in_use, std::memory_order_acquire)) continue;
+    if (!kept.state.compare_exchange_strong(full, KeptLine::in_use, std::memory_order_acquire))
+      continue;
     write_to_stderr({kept.text, kept.size});
     g_kept_lines.fetch_sub(1, std::memory_order_relaxed);
     kept.state.store(KeptLine::free, std::memory_order_release);

@@ -1,5 +1,6 @@
-// One line on stderr: "cubeshim: <level>: <text>". Nothing is allocated and nothing can throw; a line is written with
-// one system call, so that lines of several processes do not mix. Thread safety and async-signal safety: yes.
+// One line on stderr: "cubeshim: <level>: <text>". Nothing is allocated and nothing can throw; a
+// line is written with one system call, so that lines of several processes do not mix. Thread
+// safety and async-signal safety: yes.
 #pragma once
 
 #include <fmt/core.h>
@@ -13,15 +14,16 @@ enum class LogLevel : int { error, warn, info, debug };
 
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
-// At load: what stderr is. When the program has made something else of fd 2 - a data file, say - nothing is written.
+// At load: what stderr is. When the program has made something else of fd 2 - a data file, say -
+// nothing is written.
 void remember_stderr();
 // Text of ours to stderr, as one write.
 void write_to_stderr(std::string_view text);
-// One write, without the signals that a reader who has gone or a file at its limit would bring. Returns the result of the
-// kernel's write.
+// One write, without the signals that a reader who has gone or a file at its limit would bring.
+// Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);
-// For a thread with an fd table of its own, where there is no stderr: its lines are kept, a few at a time, until another
-// thread logs something or asks for them.
+// For a thread with an fd table of its own, where there is no stderr: its lines are kept, a few at
+// a time, until another thread logs something or asks for them.
 void keep_lines_of_this_thread();
 void write_kept_lines();
 extern constinit std::atomic<int> g_kept_lines;

@@ -1,5 +1,6 @@
-// A mutex of this process, of a futex alone: no library can put itself in front of it, as in front of pthread's
-// (libc_functions.h). For std::lock_guard, std::scoped_lock and std::unique_lock. Thread safety: all of it.
+// A mutex of this process, of a futex alone: no library can put itself in front of it, as in front
+// of pthread's (libc_functions.h). For std::lock_guard, std::scoped_lock and std::unique_lock.
+// Thread safety: all of it.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,8 @@ class Mutex {
   void lock() {
     std::uint32_t state = free;
     if (state_.compare_exchange_strong(state, held, std::memory_order_acquire)) return;
-    while (state_.exchange(awaited, std::memory_order_acquire) != free) sys::futex_wait(&state_, awaited, nullptr);
+    while (state_.exchange(awaited, std::memory_order_acquire) != free)
+      sys::futex_wait(&state_, awaited, nullptr);
   }
   bool try_lock() {
     std::uint32_t state = free;

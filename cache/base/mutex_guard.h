@@ -1,10 +1,11 @@
-// Holds a pthread mutex of this process for a scope, with all signals held back: a handler that leaves by a jump would leave
-// the mutex locked. Tests false where the mutex could not be locked, as by a thread that already holds it
-// (PTHREAD_MUTEX_ERRORCHECK). Thread safety: yes. Not async-signal-safe.
+// Holds a pthread mutex of this process for a scope, with all signals held back: a handler that
+// leaves by a jump would leave the mutex locked. Tests false where the mutex could not be locked,
+// as by a thread that already holds it (PTHREAD_MUTEX_ERRORCHECK). Thread safety: yes. Not
+// async-signal-safe.
 #pragma once
 
-#include "cache/base/block_signals.h"
 #include "cache/base/libc_functions.h"
+#include "cache/base/process/block_signals.h"
 
 namespace cube::base {
 

@@ -1,5 +1,5 @@
-// Functions that are younger than the oldest libc which the library runs with (glibc 2.17). Their address is null where
-// libc lacks them: a caller looks before it calls, and has another way.
+// Functions that are younger than the oldest libc which the library runs with (glibc 2.17). Their
+// address is null where libc lacks them: a caller looks before it calls, and has another way.
 // Thread safety: nothing to protect.
 #pragma once
 
@@ -11,9 +11,12 @@
 
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name,readability-redundant-declaration)
 extern "C" {
-__attribute__((weak)) int pthread_mutex_clocklock(pthread_mutex_t*, clockid_t, const timespec*) noexcept;           // 2.30
-__attribute__((weak)) int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t*, const char*) noexcept;  // 2.29
-__attribute__((weak)) int posix_spawn_file_actions_addfchdir_np(posix_spawn_file_actions_t*, int) noexcept;         // 2.29
-__attribute__((weak)) const char* strerrordesc_np(int) noexcept;                                                    // 2.32
+__attribute__((weak)) int pthread_mutex_clocklock(pthread_mutex_t*, clockid_t,
+                                                  const timespec*) noexcept;  // 2.30
+__attribute__((weak)) int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t*,
+                                                               const char*) noexcept;  // 2.29
+__attribute__((weak)) int posix_spawn_file_actions_addfchdir_np(posix_spawn_file_actions_t*,
+                                                                int) noexcept;  // 2.29
+__attribute__((weak)) const char* strerrordesc_np(int) noexcept;                // 2.32
 }
 // NOLINTEND(readability-inconsistent-declaration-parameter-name,readability-redundant-declaration)

@@ -14,6 +14,8 @@ struct Errno {
 template <typename T>
 using Result = tl::expected<T, Errno>;
 
-inline tl::unexpected<Errno> fail(int errno_value) { return tl::unexpected<Errno>(Errno{errno_value}); }
+inline tl::unexpected<Errno> fail(int errno_value) {
+  return tl::unexpected<Errno>(Errno{errno_value});
+}
 
 }  // namespace cube::base

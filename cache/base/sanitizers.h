@@ -13,5 +13,6 @@
 #endif
 
 // There where the host has that sanitizer.
-extern "C" __attribute__((weak)) void __tsan_init();           // NOLINT(bugprone-reserved-identifier)
-extern "C" __attribute__((weak)) void __lsan_do_leak_check();  // NOLINT(bugprone-reserved-identifier)
+extern "C" __attribute__((weak)) void __tsan_init();  // NOLINT(bugprone-reserved-identifier)
+extern "C" __attribute__((weak)) void
+__lsan_do_leak_check();  // NOLINT(bugprone-reserved-identifier)

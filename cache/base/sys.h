@@ -1,6 +1,7 @@
-// Raw system calls: the only way in which the library itself reaches the kernel for files and memory, because the
-// libc names are the very ones that we replace. Every call returns what the kernel returns: a value, or -errno.
-// errno is never touched. Thread safety and async-signal safety: all of them.
+// Raw system calls: the only way in which the library itself reaches the kernel for files and
+// memory, because the libc names are the very ones that we replace. Every call returns what the
+// kernel returns: a value, or -errno. errno is never touched. Thread safety and async-signal
+// safety: all of them.
 #pragma once
 
 #include <fcntl.h>
@@ -16,12 +17,13 @@
 #include <cstdint>
 #include <ctime>
 
-#include "cache/base/lowest_closed.h"
+#include "cache/base/process/lowest_closed.h"
 #include "cache/base/result.h"
 
 namespace cube::base::sys {
 
-inline long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+inline long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
+                long f = 0) {
 #if defined(__x86_64__)
   long result;
   register long r10 asm("r10") = d;
@@ -40,7 +42,10 @@ inline long raw(long number, long a = 0, long b = 0, long c = 0, long d = 0, lon
   register long x3 asm("x3") = d;
   register long x4 asm("x4") = e;
   register long x5 asm("x5") = f;
-  asm volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+  asm volatile("svc 0"
+               : "+r"(x0)
+               : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+               : "memory");
   return x0;
 #else
 #error "cubeshim supports x86-64 and aarch64"
@@ -58,21 +63,31 @@ inline Result<long> checked(long result) {
 inline long openat(int dir, const char* path, int flags, mode_t mode = 0) {
   return raw(SYS_openat, dir, arg(path), flags, static_cast<long>(mode));
 }
-inline long open(const char* path, int flags, mode_t mode = 0) { return openat(AT_FDCWD, path, flags, mode); }
+inline long open(const char* path, int flags, mode_t mode = 0) {
+  return openat(AT_FDCWD, path, flags, mode);
+}
 inline long close(int fd) {
   note_closed(fd);
   return raw(SYS_close, fd);
 }
-inline long read(int fd, void* to, std::size_t n) { return raw(SYS_read, fd, arg(to), static_cast<long>(n)); }
-inline long write(int fd, const void* from, std::size_t n) { return raw(SYS_write, fd, arg(from), static_cast<long>(n)); }
+inline long read(int fd, void* to, std::size_t n) {
+  return raw(SYS_read, fd, arg(to), static_cast<long>(n));
+}
+inline long write(int fd, const void* from, std::size_t n) {
+  return raw(SYS_write, fd, arg(from), static_cast<long>(n));
+}
 inline long pread(int fd, void* to, std::size_t n, std::int64_t at) {
   return raw(SYS_pread64, fd, arg(to), static_cast<long>(n), at);
 }
 inline long pwrite(int fd, const void* from, std::size_t n, std::int64_t at) {
   return raw(SYS_pwrite64, fd, arg(from), static_cast<long>(n), at);
 }
-inline long lseek(int fd, std::int64_t offset, int whence) { return raw(SYS_lseek, fd, offset, whence); }
-inline long fcntl(int fd, int command, long argument = 0) { return raw(SYS_fcntl, fd, command, argument); }
+inline long lseek(int fd, std::int64_t offset, int whence) {
+  return raw(SYS_lseek, fd, offset, whence);
+}
+inline long fcntl(int fd, int command, long argument = 0) {
+  return raw(SYS_fcntl, fd, command, argument);
+}
 inline long dup3(int from, int to, int flags) {
   const long result = raw(SYS_dup3, from, to, flags);
 #if defined(SYS_dup2)
@@ -98,25 +113,45 @@ inline long readlink(const char* path, char* to, std::size_t n) {
 inline long readlinkat(int dir, const char* path, char* to, std::size_t n) {
   return raw(SYS_readlinkat, dir, arg(path), arg(to), static_cast<long>(n));
 }
-inline long rename(const char* from, const char* to) { return raw(SYS_renameat2, AT_FDCWD, arg(from), AT_FDCWD, arg(to), 0); }
+inline long rename(const char* from, const char* to) {
+  return raw(SYS_renameat2, AT_FDCWD, arg(from), AT_FDCWD, arg(to), 0);
+}
 inline long fsync(int fd) { return raw(SYS_fsync, fd); }
 inline long fdatasync(int fd) { return raw(SYS_fdatasync, fd); }
 inline long flock(int fd, int operation) { return raw(SYS_flock, fd, operation); }
-inline long getdents64(int fd, void* to, std::size_t n) { return raw(SYS_getdents64, fd, arg(to), static_cast<long>(n)); }
+inline long getdents64(int fd, void* to, std::size_t n) {
+  return raw(SYS_getdents64, fd, arg(to), static_cast<long>(n));
+}
 inline long unlink(const char* path) { return raw(SYS_unlinkat, AT_FDCWD, arg(path), 0); }
-inline long getcwd(char* to, std::size_t n) { return raw(SYS_getcwd, arg(to), static_cast<long>(n)); }
-inline long memfd_create(const char* name, unsigned flags) { return raw(SYS_memfd_create, arg(name), static_cast<long>(flags)); }
+inline long getcwd(char* to, std::size_t n) {
+  return raw(SYS_getcwd, arg(to), static_cast<long>(n));
+}
+inline long memfd_create(const char* name, unsigned flags) {
+  return raw(SYS_memfd_create, arg(name), static_cast<long>(flags));
+}
 inline long mmap(void* at, std::size_t n, int protection, int flags, int fd, std::int64_t offset) {
   return raw(SYS_mmap, arg(at), static_cast<long>(n), protection, flags, fd, offset);
 }
-inline long munmap(void* at, std::size_t n) { return raw(SYS_munmap, arg(at), static_cast<long>(n)); }
-inline long madvise(void* at, std::size_t n, int advice) { return raw(SYS_madvise, arg(at), static_cast<long>(n), advice); }
-inline long mlock2(const void* at, std::size_t n, int flags) { return raw(SYS_mlock2, arg(at), static_cast<long>(n), flags); }
-inline long fallocate(int fd, int mode, std::int64_t at, std::int64_t n) { return raw(SYS_fallocate, fd, mode, at, n); }
+inline long munmap(void* at, std::size_t n) {
+  return raw(SYS_munmap, arg(at), static_cast<long>(n));
+}
+inline long madvise(void* at, std::size_t n, int advice) {
+  return raw(SYS_madvise, arg(at), static_cast<long>(n), advice);
+}
+inline long mlock2(const void* at, std::size_t n, int flags) {
+  return raw(SYS_mlock2, arg(at), static_cast<long>(n), flags);
+}
+inline long fallocate(int fd, int mode, std::int64_t at, std::int64_t n) {
+  return raw(SYS_fallocate, fd, mode, at, n);
+}
 inline long ftruncate(int fd, std::int64_t n) { return raw(SYS_ftruncate, fd, n); }
-inline long chmod(const char* path, mode_t mode) { return raw(SYS_fchmodat, AT_FDCWD, arg(path), static_cast<long>(mode)); }
+inline long chmod(const char* path, mode_t mode) {
+  return raw(SYS_fchmodat, AT_FDCWD, arg(path), static_cast<long>(mode));
+}
 inline long socket(int domain, int type) { return raw(SYS_socket, domain, type, 0); }
-inline long bind(int fd, const void* address, std::size_t n) { return raw(SYS_bind, fd, arg(address), static_cast<long>(n)); }
+inline long bind(int fd, const void* address, std::size_t n) {
+  return raw(SYS_bind, fd, arg(address), static_cast<long>(n));
+}
 inline long connect(int fd, const void* address, std::size_t n) {
   return raw(SYS_connect, fd, arg(address), static_cast<long>(n));
 }
@@ -141,7 +176,9 @@ inline long futex_wait(const void* word, std::uint32_t expected, const timespec*
   return raw(SYS_futex, arg(word), FUTEX_WAIT, expected, arg(relative));
 }
 inline long futex_wake_one(const void* word) { return raw(SYS_futex, arg(word), FUTEX_WAKE, 1); }
-inline long futex_wake_all(const void* word) { return raw(SYS_futex, arg(word), FUTEX_WAKE, 0x7fffffff); }
+inline long futex_wake_all(const void* word) {
+  return raw(SYS_futex, arg(word), FUTEX_WAKE, 0x7fffffff);
+}
 
 // A file read to its end or to the buffer's, whichever comes first; for /proc and the like.
 inline long read_small_file(const char* path, char* to, std::size_t capacity) {

@@ -1,5 +1,6 @@
-// A read of a whole file whose size is known: every read asks for one byte more than there should be, so that a file that has
-// grown, and one whose size is a lie, show themselves. Thread safety: plain values.
+// A read of a whole file whose size is known: every read asks for one byte more than there should
+// be, so that a file that has grown, and one whose size is a lie, show themselves. Thread safety:
+// plain values.
 #pragma once
 
 #include <sys/uio.h>
@@ -14,7 +15,8 @@ enum class ReadState : std::uint8_t { more, whole, changed };
 class WholeRead {
  public:
   WholeRead() = default;
-  // `to` has room for `size` bytes. Both, and this, must stay where they are while a read is under way.
+  // `to` has room for `size` bytes. Both, and this, must stay where they are while a read is under
+  // way.
   WholeRead(std::byte* to, std::uint64_t size) : to_(to), size_(size) {}
 
   // The arguments of preadv for the next read, at position got().

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "cache/base/copy_bytes.h"
 #include "cache/base/hash.h"
+#include "cache/base/memory/copy_bytes.h"
 #include "cache/fill/recent_misses.h"
 #include "cache/tier/rights.h"
 
@@ -14,7 +14,8 @@ BackgroundFill::BackgroundFill(CacheParts& parts, std::string_view key, bool use
       key_(key),
       hash_(base::hash_path(key)),
       use_ring_(use_ring),
-      fill_(parts.ram, parts.rules, key, use_ring ? Lane::background_with_ring : Lane::background) {}
+      fill_(parts.ram, parts.rules, key, use_ring ? Lane::background_with_ring : Lane::background) {
+}
 
 BackgroundFill::Begin BackgroundFill::begin() {
   if (was_just_missed(parts_->region, hash_)) return Begin::demanded;
@@ -33,7 +34,8 @@ BackgroundFill::Begin BackgroundFill::begin() {
     case SingleFlight::Prefetch::demanded: return Begin::demanded;
   }
   // Another fetch of it may just have ended.
-  if (const Pin found = parts_->ram.find(key_, hash_); found && parts_->freshness.needs_no_look(*found)) {
+  if (const Pin found = parts_->ram.find(key_, hash_);
+      found && parts_->freshness.needs_no_look(*found)) {
     ticket_ = {};
     return Begin::cached;
   }
@@ -68,7 +70,8 @@ class BackgroundFill::FromRemote final : public Tier::Judge {
 
  private:
   Tier::Verdict judge(const Record& record) override {
-    if (record.kind != RecordKind::file || record.data_size > most_bytes_) return Tier::Verdict::refused;
+    if (record.kind != RecordKind::file || record.data_size > most_bytes_)
+      return Tier::Verdict::refused;
     if (stat_ == nullptr && !tier_->needs_no_look(record)) return end(Remote::look);
     if (stat_ != nullptr) {
       const Tier::Verdict verdict = tier_->judge_by_stat(record, *stat_);
@@ -112,15 +115,18 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
   const auto& changes = parts_->region.header().file_changes;
   most_bytes = std::min(most_bytes, parts_->rules.max_file);
   if (stat == nullptr) {
-    if (std::ranges::none_of(parts_->remote, [&](Tier* tier) { return tier->may_answer(key_); })) return Remote::absent;
+    if (std::ranges::none_of(parts_->remote, [&](Tier* tier) { return tier->may_answer(key_); }))
+      return Remote::absent;
     changes_ = changes.load(std::memory_order_seq_cst);
-    if (std::ranges::none_of(parts_->remote, [](const Tier* tier) { return tier->may_need_no_look(); })) return Remote::look;
+    if (std::ranges::none_of(parts_->remote,
+                             [](const Tier* tier) { return tier->may_need_no_look(); }))
+      return Remote::look;
   } else {
     // Anything but a file is not read, and a link leads to a file with another stat.
     if (!stat->is_regular() || stat->size > most_bytes) return Remote::absent;
     if (is_there(*stat)) return Remote::there;
-    // The answer may take long. A writer that ends meanwhile makes the stat an old one, and so does one that ended during the
-    // look.
+    // The answer may take long. A writer that ends meanwhile makes the stat an old one, and so does
+    // one that ended during the look.
     if (!fill_.watch(*stat) || changes.load(std::memory_order_seq_cst) != changes_) return absent();
   }
   has_asked_remote_ = true;
@@ -143,19 +149,24 @@ void BackgroundFill::give_up() {
 RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (is_there(file.stat)) return RecordFill::Next::done;
   const RecordFill::Next next = fill_.accept(file);
-  if (next != RecordFill::Next::read || parts_->freshness.origin_of(key_).traits().is_whole_in_one_read) return next;
+  if (next != RecordFill::Next::read ||
+      parts_->freshness.origin_of(key_).traits().is_whole_in_one_read)
+    return next;
   if (fill_.is_stat_in_doubt()) return next;
   const auto from_tier = parts_->fill_from_tier(key_, file.stat, fill_.room(), is_to_be_proven_);
   if (!from_tier) return next;
-  from_tier->is_remote ? fill_.note_from_cluster(from_tier->data_hash) : fill_.note_from_tier(from_tier->data_hash);
+  from_tier->is_remote ? fill_.note_from_cluster(from_tier->data_hash)
+                       : fill_.note_from_tier(from_tier->data_hash);
   // Nobody need read it; where it cannot be shown after all, a program will fetch it.
   publish();
   return RecordFill::Next::done;
 }
 
 bool BackgroundFill::publish() {
-  // Another fetch may have been quicker, if two turns collided. Nobody would read the second record.
-  if (const Pin found = parts_->ram.find(key_, hash_); found && parts_->freshness.needs_no_look(*found)) {
+  // Another fetch may have been quicker, if two turns collided. Nobody would read the second
+  // record.
+  if (const Pin found = parts_->ram.find(key_, hash_);
+      found && parts_->freshness.needs_no_look(*found)) {
     fetched_twice_ = true;
     return false;
   }

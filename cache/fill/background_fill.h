@@ -1,6 +1,6 @@
-// One fetch that nobody waits for yet, by somebody who does the I/O: begin -> accept -> (its bytes are read) -> publish.
-// While it is under way, a program that opens the file waits for it as for another's fetch.
-// Thread safety: one thread at a time.
+// One fetch that nobody waits for yet, by somebody who does the I/O: begin -> accept -> (its bytes
+// are read) -> publish. While it is under way, a program that opens the file waits for it as for
+// another's fetch. Thread safety: one thread at a time.
 #pragma once
 
 #include "cache/fill/cache_parts.h"
@@ -33,8 +33,8 @@ class BackgroundFill {
     absent,
     refused  // reason() says why
   };
-  // From another node, by now. `stat`: what the origin says of the path, a link at its end not followed; null: nobody has asked.
-  // `most_bytes`: a larger file is absent.
+  // From another node, by now. `stat`: what the origin says of the path, a link at its end not
+  // followed; null: nobody has asked. `most_bytes`: a larger file is absent.
   Remote take_remote(const FileStat* stat, std::uint64_t most_bytes);
   std::byte* room() const { return fill_.room(); }
   // The bytes in room() were checked by this hash.
@@ -43,7 +43,8 @@ class BackgroundFill {
   // False: reason() says why not.
   bool publish();
   std::uint64_t remote_bytes() const { return remote_bytes_; }  // of what was published, or refused
-  // It is fetched in another way: nobody on any node waits for this one any more. The key is not needed from then on.
+  // It is fetched in another way: nobody on any node waits for this one any more. The key is not
+  // needed from then on.
   void give_up();
   void lose_room() { fill_.lose_room(); }
 
@@ -71,9 +72,11 @@ class BackgroundFill {
   Pin wanted_again_;
   bool fetched_twice_ = false;
   bool has_asked_remote_ = false;
-  bool is_to_be_proven_ = false;  // another node has it, but only an open at the origin tells whether this process may
+  bool is_to_be_proven_ =
+      false;  // another node has it, but only an open at the origin tells whether this process may
   std::uint64_t remote_bytes_ = 0;
-  std::uint64_t changes_ = 0;  // RegionHeader::file_changes, before the origin is asked for the stat
+  std::uint64_t changes_ =
+      0;  // RegionHeader::file_changes, before the origin is asked for the stat
 };
 
 }  // namespace cube::cache

@@ -1,13 +1,14 @@
-// The parts of a FileCache, for the ways in which a record comes into RAM. Thread safety: each part's own.
+// The parts of a FileCache, for the ways in which a record comes into RAM. Thread safety: each
+// part's own.
 #pragma once
 
 #include <algorithm>
 
-#include "cache/base/kernel_page.h"
+#include "cache/base/memory/kernel_page.h"
 #include "cache/fill/freshness.h"
 #include "cache/fill/record_fill.h"
 #include "cache/region/listings.h"
-#include "cache/region/ram_tier.h"
+#include "cache/region/ram/ram_tier.h"
 #include "cache/region/single_flight.h"
 #include "cache/tier/tier.h"
 
@@ -20,7 +21,8 @@ struct CacheParts {
         flights(of),
         freshness(of, ram, config.consistency),
         // A page of the kernel is fetched as a whole, and by one.
-        rules{config.max_file, config.block == 0 ? 0 : std::max(config.block, base::kernel_page()), config.consistency.kind},
+        rules{config.max_file, config.block == 0 ? 0 : std::max(config.block, base::kernel_page()),
+              config.consistency.kind},
         fetches_ahead(config.prefetch),
         serves_in_parts(config.mode == base::Mode::virtual_files) {}
 
@@ -39,14 +41,15 @@ struct CacheParts {
     bool is_remote;
     std::uint64_t data_hash;
   };
-  std::optional<FromTier> fill_from_tier(std::string_view key, const FileStat& stat, std::byte* room,
-                                         bool with_remote = false) const;
+  std::optional<FromTier> fill_from_tier(std::string_view key, const FileStat& stat,
+                                         std::byte* room, bool with_remote = false) const;
 
   Region& region;
   RamTier ram;
   SingleFlight flights;
   Tiers tiers;
-  // Tiers over the network. Opens of programs alone ask them, after the others. They are filled without TierWriter.
+  // Tiers over the network. Opens of programs alone ask them, after the others. They are filled
+  // without TierWriter.
   Tiers remote;
   Freshness freshness;
   FillRules rules;

@@ -2,22 +2,23 @@
 
 #include <cerrno>
 
-#include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
-#include "cache/base/copy_bytes.h"
+#include "cache/base/memory/copy_bytes.h"
+#include "cache/base/process/block_signals.h"
 #include "cache/fill/background_fill.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/fill/recent_misses.h"
 #include "cache/fill/tier_open.h"
 #include "cache/region/fetch_scope.h"
-#include "cache/region/room_for_others.h"
+#include "cache/region/life/room_for_others.h"
 
 namespace cube::cache {
 namespace {
 
 using base::Counter;
 
-// Smaller files are fetched as a whole by their open: they are there before a program could do anything meanwhile.
+// Smaller files are fetched as a whole by their open: they are there before a program could do
+// anything meanwhile.
 constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 }  // namespace
@@ -28,27 +29,31 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
   // Without room, and without anybody who may be about to bring it, it is the origin's at once.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
   const std::uint64_t began = base::monotonic_ns();
-  OpenOutcome outcome = open_in_turn(hash, has_room);
-  if (outcome.pin && !outcome.was_fetched) parts_.stats().count(Counter::slow_hit_ns, base::monotonic_ns() - began);
+  OpenOutcome outcome = open_in_flight(hash, has_room);
+  if (outcome.pin && !outcome.was_fetched)
+    parts_.stats().count(Counter::slow_hit_ns, base::monotonic_ns() - began);
   return outcome;
 }
 
-OpenOutcome DemandOpen::open_in_turn(std::uint64_t hash, bool has_room) {
+OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   const bool has_tiers = parts_.has_tiers();
   const bool has_ring = has_tiers && parts_.ram.ring().is_made();
   FetchScope scope;
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
-  // A caller that asks not to wait may be opening a FIFO, and the holder of the turn may be waiting in its open.
+  // A caller that asks not to wait may be opening a FIFO, and the holder of the flight may be
+  // waiting in its open.
   const bool may_wait = (request_.flags & O_NONBLOCK) == 0;
-  const SingleFlight::Turn turn = parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
-  if (turn == SingleFlight::Turn::too_long) return open_uncached(Counter::bypassed_busy);
+  const SingleFlight::Outcome flight =
+      parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
+  if (flight == SingleFlight::Outcome::too_long) return open_uncached(Counter::bypassed_busy);
   scope.hold(ticket.hold());
-  // Somebody may have fetched it since we looked, whether we have waited for him or not. His look may be older than this open,
-  // or this job: it counts as that of any other record.
+  // Somebody may have fetched it since we looked, whether we have waited for him or not. His look
+  // may be older than this open, or this job: it counts as that of any other record.
   outcome.pin = parts_.ram.find(request_.key, hash);
-  if (outcome.pin && parts_.freshness.is_fresh(*outcome.pin, request_.path, outcome.has_waited_for_stat)) {
+  if (outcome.pin &&
+      parts_.freshness.is_fresh(*outcome.pin, request_.path, outcome.has_waited_for_stat)) {
     parts_.stats().count(Counter::hits_ram);
     if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, waited_for_prefetch);
     return outcome;
@@ -58,11 +63,14 @@ OpenOutcome DemandOpen::open_in_turn(std::uint64_t hash, bool has_room) {
   scope.begin_wait(parts_.region.own_process());
   if (!has_room) note_miss(parts_.region, hash);
   const bool may_be_in_tier = has_tiers && (has_room || has_ring);
-  if (may_be_in_tier && open_from_tier(has_ring ? Lane::demand_with_ring : Lane::demand, outcome)) return outcome;
+  if (may_be_in_tier && open_from_tier(has_ring ? Lane::demand_with_ring : Lane::demand, outcome))
+    return outcome;
   // A file that no tier would get need not pass through the ring.
-  const bool may_pass = has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
+  const bool may_pass =
+      has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
   if (!has_room && !may_pass) {
-    // It is not going to be there for those who wait for their turn: they need not open it one after the other.
+    // It is not going to be there for those who wait for their flight: they need not open it one
+    // after the other.
     ticket = {};
     for (Tier* const tier : parts_.remote) tier->note_not_fetched(request_.key);
     return open_uncached(Counter::bypassed_full);
@@ -79,7 +87,9 @@ OpenOutcome DemandOpen::open_in_turn(std::uint64_t hash, bool has_room) {
   return outcome;
 }
 
-bool DemandOpen::open_from_tier(Lane lane, OpenOutcome& outcome) { return TierOpen(parts_, request_, lane).open(outcome); }
+bool DemandOpen::open_from_tier(Lane lane, OpenOutcome& outcome) {
+  return TierOpen(parts_, request_, lane).open(outcome);
+}
 
 bool DemandOpen::may_be_large(Counter reason) const {
   if (parts_.rules.block == 0 || !parts_.serves_in_parts) return false;
@@ -103,7 +113,8 @@ OpenOutcome DemandOpen::open_plain(Counter reason) {
 
 // A name that the origin does not have may be the kernel's to answer.
 OpenOutcome DemandOpen::fail(const Origin& origin, int error) {
-  if (error == ENOENT && !origin.traits().knows_all_names) return open_plain(Counter::bypassed_kind);
+  if (error == ENOENT && !origin.traits().knows_all_names)
+    return open_plain(Counter::bypassed_kind);
   parts_.stats().count(error == EISDIR ? Counter::bypassed_kind : Counter::bypassed_error);
   OpenOutcome outcome;
   outcome.error = error;
@@ -114,8 +125,11 @@ OpenOutcome DemandOpen::open_uncached(Counter reason) {
   const Origin& origin = parts_.freshness.origin_of(request_.key);
   if (origin.traits().has_kernel_fd) return open_plain(reason);
   OpenedPlace place;
-  const auto opened =
-      origin.open({.key = request_.key, .path = request_.path, .flags = request_.flags, .most = parts_.rules.max_file}, place);
+  const auto opened = origin.open({.key = request_.key,
+                                   .path = request_.path,
+                                   .flags = request_.flags,
+                                   .most = parts_.rules.max_file},
+                                  place);
   return opened ? hand_over(*place.opened(), reason) : fail(origin, opened.error().value);
 }
 
@@ -135,15 +149,17 @@ OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
   return outcome;
 }
 
-bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::Ticket& turn, OpenOutcome& outcome) {
+bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::Ticket& flight,
+                                OpenOutcome& outcome) {
   const bool is_worth_it = opened.file().fd >= 0 && opened.file().stat.size >= k_in_parts_from;
   if (request_.serve_fill == nullptr || !parts_.serves_in_parts || !is_worth_it) return false;
   // Until the program's number is known to be the fill's, a handler must not leave by a jump.
   const base::BlockSignals block;
-  PartialFill* const parts = PartialFill::begin(fill, turn);
+  PartialFill* const parts = PartialFill::begin(fill, flight);
   if (parts == nullptr) return false;
   outcome.kernel_fd = opened.hand_over(request_.flags).value_or(-1);
-  outcome.is_filling = outcome.kernel_fd >= 0 && request_.serve_fill(request_.who, *parts, outcome.kernel_fd);
+  outcome.is_filling =
+      outcome.kernel_fd >= 0 && request_.serve_fill(request_.who, *parts, outcome.kernel_fd);
   parts_.stats().count(outcome.is_filling ? Counter::misses : Counter::bypassed_busy);
   if (!outcome.is_filling) parts->end();
   if (outcome.kernel_fd < 0) outcome.error = EINTR;
@@ -155,7 +171,7 @@ bool DemandOpen::may_fetch_neighbours() const {
          parts_.freshness.origins()->known_bytes() <= parts_.ram.resident_bytes() / 8 * 7;
 }
 
-OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& turn) {
+OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   const std::uint64_t began = base::monotonic_ns();
   const Origin& origin = parts_.freshness.origin_of(request_.key);
   if (origin.traits().has_kernel_fd) request_.before_kernel_open();
@@ -168,7 +184,8 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& turn) {
                         .stats = &parts_.stats()};
   OpenedPlace place;
   const auto opened = origin.open(wish, place);
-  OpenOutcome outcome = opened ? fetch_opened(origin, *place.opened(), fill, turn) : fail(origin, opened.error().value);
+  OpenOutcome outcome = opened ? fetch_opened(origin, *place.opened(), fill, flight)
+                               : fail(origin, opened.error().value);
   if (outcome.was_fetched) {
     const std::uint64_t took = base::monotonic_ns() - began;
     parts_.stats().miss_latency.add(took);
@@ -179,7 +196,8 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& turn) {
   return outcome;
 }
 
-OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, RecordFill& fill, SingleFlight::Ticket& turn) {
+OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, RecordFill& fill,
+                                     SingleFlight::Ticket& flight) {
   base::Stats& stats = parts_.stats();
   const FileAtOrigin& file = opened.file();
   const bool has_been_read = origin.traits().is_whole_in_one_read;
@@ -190,17 +208,19 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
       stats.count(has_been_read ? Counter::misses : Counter::hits_ram);
       outcome.was_fetched = has_been_read;
       outcome.pin = std::move(fill.pin());
-      if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
+      if (outcome.pin->is_prefetched())
+        parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
       return outcome;
     case RecordFill::Next::read: break;
   }
-  const auto from_tier = has_been_read ? std::nullopt : parts_.fill_from_tier(request_.key, file.stat, fill.room());
+  const auto from_tier =
+      has_been_read ? std::nullopt : parts_.fill_from_tier(request_.key, file.stat, fill.room());
   outcome.was_fetched = !from_tier;
-  if (!from_tier && serve_in_parts(fill, opened, turn, outcome)) return outcome;
+  if (!from_tier && serve_in_parts(fill, opened, flight, outcome)) return outcome;
   if (const auto read = from_tier ? base::Result<void>() : opened.read_whole(fill.room()); !read) {
     if (read.error().value != EINTR) return hand_over(opened, Counter::bypassed_busy);
-    // The program has taken a signal that was to end its waiting: were the file handed over, its own read would begin to
-    // wait anew.
+    // The program has taken a signal that was to end its waiting: were the file handed over, its
+    // own read would begin to wait anew.
     stats.count(Counter::bypassed_error);
     outcome.was_fetched = false;
     outcome.error = EINTR;
@@ -227,7 +247,9 @@ void DemandOpen::keep_neighbours(const Origin& origin, Opened& opened) {
 
 void DemandOpen::keep_neighbour(const Opened::Neighbour& neighbour) {
   BackgroundFill fill(parts_, neighbour.key, /*use_ring=*/false);
-  if (fill.begin() != BackgroundFill::Begin::fetch || fill.accept(neighbour.file) != RecordFill::Next::read) return;
+  if (fill.begin() != BackgroundFill::Begin::fetch ||
+      fill.accept(neighbour.file) != RecordFill::Next::read)
+    return;
   base::copy_bytes(fill.room(), neighbour.data, neighbour.file.stat.size);
   fill.note_hash(neighbour.data_hash);
   if (fill.publish()) parts_.stats().count(Counter::prefetch_fetched);

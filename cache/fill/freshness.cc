@@ -7,17 +7,23 @@ namespace cube::cache {
 using base::ConsistencyKind;
 
 Freshness::Freshness(Region& region, RamTier& ram, const base::Consistency& consistency)
-    : region_(&region), ram_(&ram), consistency_(consistency), job_start_ns_(region.job_row(region.own_job()).started_ns) {}
+    : region_(&region),
+      ram_(&ram),
+      consistency_(consistency),
+      job_start_ns_(region.job_row(region.own_job()).started_ns) {}
 
 bool Freshness::needs_no_look_slow(const Record& record) const {
   if (origins_ != nullptr || record.origin != k_mounts) {
     const Origin& origin = origin_of(record.path());
-    // A record of another origin is for the processes that see that origin there, and for nobody else.
+    // A record of another origin is for the processes that see that origin there, and for nobody
+    // else.
     if (origin.id() != record.origin) return false;
     if (origin.traits().is_immutable) return true;
   }
-  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed), now = base::boot_ns();
-  return (consistency_.kind == ConsistencyKind::immutable || now >= verified) && verified >= good_since_ns(now);
+  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed),
+                      now = base::boot_ns();
+  return (consistency_.kind == ConsistencyKind::immutable || now >= verified) &&
+         verified >= good_since_ns(now);
 }
 
 std::uint64_t Freshness::good_since_ns(std::uint64_t now) const {

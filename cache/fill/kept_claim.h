@@ -1,9 +1,9 @@
-// A claim on a chunk that is given up also if a jump leaves its use. It lies on the stack of its user. Thread safety: each thread
-// has its own; async-signal-safe.
+// A claim on a chunk that is given up also if a jump leaves its use. It lies on the stack of its
+// user. Thread safety: each thread has its own; async-signal-safe.
 #pragma once
 
-#include "cache/base/held.h"
-#include "cache/region/chunks.h"
+#include "cache/base/memory/held.h"
+#include "cache/region/large/chunks.h"
 
 namespace cube::cache {
 
@@ -26,9 +26,12 @@ class KeptClaim {
   const Chunks::Claim* operator->() const { return &claim_; }
 
  private:
-  std::uintptr_t counter() const { return reinterpret_cast<std::uintptr_t>(claim_.words().counter); }
+  std::uintptr_t counter() const {
+    return reinterpret_cast<std::uintptr_t>(claim_.words().counter);
+  }
   static void give_up(std::uintptr_t counter, std::size_t epoch) {
-    Chunks::Claim::give_up(reinterpret_cast<std::atomic<std::uint32_t>*>(counter), static_cast<std::uint32_t>(epoch));
+    Chunks::Claim::give_up(reinterpret_cast<std::atomic<std::uint32_t>*>(counter),
+                           static_cast<std::uint32_t>(epoch));
   }
 
   Chunks::Claim claim_;

@@ -20,7 +20,7 @@ using base::Counter;
 constexpr std::size_t k_fills = 64;
 // Small enough to be copied to the program while the processor has them at hand.
 constexpr std::uint64_t k_step = 1 << 20;
-// Another process may wait for the turn, and takes a long silence for the end of this one.
+// Another process may wait for the flight, and takes a long silence for the end of this one.
 constexpr std::uint64_t k_waited_step = 256 << 10;
 // To see whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
@@ -33,21 +33,25 @@ PartialFill& fill_at(std::size_t i) { return reinterpret_cast<PartialFill*>(g_po
 
 }  // namespace
 
-PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& turn) {
+PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& flight) {
   PartialFill* fill = nullptr;
   for (std::size_t i = 0; i < k_fills && fill == nullptr; ++i) {
     State none = State::free;
-    if (fill_at(i).state_.compare_exchange_strong(none, State::making, std::memory_order_acq_rel)) fill = &fill_at(i);
+    if (fill_at(i).state_.compare_exchange_strong(none, State::making, std::memory_order_acq_rel))
+      fill = &fill_at(i);
   }
   if (fill == nullptr) return nullptr;
   auto* const own = new (fill->fetch_) RecordFill(std::move(fetch));
   fill->claim_ = own->show_head();
   fill->record_ = &*fill->claim_;
   const std::uint64_t size = fill->record_->stat.size;
-  fill->part_bytes_ = std::max(k_least_part, std::bit_ceil((size + k_most_parts - 1) / k_most_parts));
-  fill->part_count_ = static_cast<std::uint32_t>((size + fill->part_bytes_ - 1) / fill->part_bytes_);
+  fill->part_bytes_ =
+      std::max(k_least_part, std::bit_ceil((size + k_most_parts - 1) / k_most_parts));
+  fill->part_count_ =
+      static_cast<std::uint32_t>((size + fill->part_bytes_ - 1) / fill->part_bytes_);
   fill->missing_.store(fill->part_count_, std::memory_order_relaxed);
-  for (std::uint32_t i = 0; i < fill->part_count_; ++i) fill->parts_[i].store(Part::missing, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < fill->part_count_; ++i)
+    fill->parts_[i].store(Part::missing, std::memory_order_relaxed);
   fill->shown_.store(0, std::memory_order_relaxed);
   fill->pages_.store(Pages::unknown, std::memory_order_relaxed);
   fill->next_.store(0, std::memory_order_relaxed);
@@ -57,12 +61,12 @@ PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& turn) {
   fill->hashed_ = 0;
   new (fill->hasher_) base::Hasher;
   fill->hash_of_path_ = base::hash_path(fill->record_->path());
-  fill->turn_ = turn.come_in_parts();
+  fill->flight_ = flight.come_in_parts();
   fill->state_.store(State::open, std::memory_order_release);
   return fill;
 }
 
-bool PartialFill::may_go_on(Numbers numbers) const { return numbers == this->numbers(); }
+bool PartialFill::may_go_on(FdEpoch fd_epoch) const { return fd_epoch == this->fd_epoch(); }
 
 bool PartialFill::is_unchanged(int fd, int flags) const {
   fetch().tier().region().stats().count(Counter::origin_stats);
@@ -77,31 +81,35 @@ bool PartialFill::has_any_part(std::uint64_t at, std::uint64_t n) const {
   return false;
 }
 
-PartialFill::Bytes PartialFill::bring(int fd, Numbers numbers, std::uint64_t at, std::uint64_t n) {
+PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n) {
   if (state_.load(std::memory_order_acquire) == State::given_up) return Bytes::at_origin;
   if (is_under_way() && !fetch().is_unchanged()) {
     give_up();
     return Bytes::at_origin;
   }
-  // A reader that goes back may want to know whether what it has read still holds. Forwards, each part is as old as its read, and
-  // so is one that is not here yet.
+  // A reader that goes back may want to know whether what it has read still holds. Forwards, each
+  // part is as old as its read, and so is one that is not here yet.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
   if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd, /*flags=*/0)) {
-    if (may_go_on(numbers)) give_up();
+    if (may_go_on(fd_epoch)) give_up();
     return Bytes::at_origin;
   }
   if (at + n > shown) shown_.store(at + n, std::memory_order_relaxed);
   const auto first = static_cast<std::uint32_t>(at / part_bytes_);
   std::uint64_t end = at + n;
   if (pages_.load(std::memory_order_relaxed) == Pages::unknown) {
-    const auto some = static_cast<std::uint32_t>((std::min(end, at + k_first_step) + part_bytes_ - 1) / part_bytes_);
-    if (const Bytes bytes = bring_parts(fd, numbers, first, some); bytes != Bytes::here) return bytes;
+    const auto some = static_cast<std::uint32_t>(
+        (std::min(end, at + k_first_step) + part_bytes_ - 1) / part_bytes_);
+    if (const Bytes bytes = bring_parts(fd, fd_epoch, first, some); bytes != Bytes::here)
+      return bytes;
     look_for_pages(fd);
   }
   const std::uint64_t wanted = read_ahead(fd, at, end);
-  Bytes bytes = bring_parts(fd, numbers, first, static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
+  Bytes bytes = bring_parts(fd, fd_epoch, first,
+                            static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
   // Another process would wait for this program's next reads otherwise.
-  if (bytes == Bytes::here && is_under_way() && turn_.is_waited_for()) bring_parts(fd, numbers, 0, part_count_);
+  if (bytes == Bytes::here && is_under_way() && flight_.is_waited_for())
+    bring_parts(fd, fd_epoch, 0, part_count_);
   return bytes;
 }
 
@@ -114,8 +122,11 @@ void PartialFill::look_for_pages(int fd) {
     std::uint64_t cached, dirty, under_writeback, evicted, evicted_recently;
   } pages{};
   constexpr long k_cachestat = 451;
-  const long error = base::sys::raw(k_cachestat, fd, base::sys::arg(&range), base::sys::arg(&pages), 0);
-  const Pages found = base::sys::failed(error) ? Pages::secret : pages.cached != 0 ? Pages::kept : Pages::none;
+  const long error =
+      base::sys::raw(k_cachestat, fd, base::sys::arg(&range), base::sys::arg(&pages), 0);
+  const Pages found = base::sys::failed(error) ? Pages::secret
+                      : pages.cached != 0      ? Pages::kept
+                                               : Pages::none;
   pages_.store(found, std::memory_order_relaxed);
 }
 
@@ -124,42 +135,48 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
   const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at;
   if (!goes_on) window_.store(0, std::memory_order_relaxed);
   if (!goes_on || !is_under_way()) return end;
-  const std::uint64_t window = std::min(window_.load(std::memory_order_relaxed) * 2 + (end - at), k_most_ahead);
+  const std::uint64_t window =
+      std::min(window_.load(std::memory_order_relaxed) * 2 + (end - at), k_most_ahead);
   window_.store(window, std::memory_order_relaxed);
   const Pages pages = pages_.load(std::memory_order_relaxed);
   // Else it may be the header alone that the program is after.
-  const bool is_here = parts_[(end - 1) / part_bytes_].load(std::memory_order_relaxed) != Part::missing;
-  if (pages == Pages::none && at != 0) return is_here ? end : std::min(std::max(end, at + window), size());
+  const bool is_here =
+      parts_[(end - 1) / part_bytes_].load(std::memory_order_relaxed) != Part::missing;
+  if (pages == Pages::none && at != 0)
+    return is_here ? end : std::min(std::max(end, at + window), size());
   const std::uint64_t ahead = std::max(ahead_.load(std::memory_order_relaxed), end);
-  if (pages != Pages::kept || window < 4 * k_least_part || ahead >= end + k_pages_ahead / 2) return end;
+  if (pages != Pages::kept || window < 4 * k_least_part || ahead >= end + k_pages_ahead / 2)
+    return end;
   const std::uint64_t to = std::min(end + k_pages_ahead, size());
   ahead_.store(to, std::memory_order_relaxed);
   // The kernel takes no more than this of a call, by default.
   for (std::uint64_t i = ahead; i < to; i += k_pages_a_call)
-    base::sys::raw(SYS_readahead, fd, static_cast<long>(i), static_cast<long>(std::min(k_pages_a_call, to - i)));
+    base::sys::raw(SYS_readahead, fd, static_cast<long>(i),
+                   static_cast<long>(std::min(k_pages_a_call, to - i)));
   return end;
 }
 
-PartialFill::Bytes PartialFill::bring_all(int fd, Numbers numbers) {
+PartialFill::Bytes PartialFill::bring_all(int fd, FdEpoch fd_epoch) {
   if (!goes_on()) return Bytes::at_origin;
-  return bring_parts(fd, numbers, 0, part_count_);
+  return bring_parts(fd, fd_epoch, 0, part_count_);
 }
 
-PartialFill::Bytes PartialFill::bring_parts(int fd, Numbers numbers, std::uint32_t first, std::uint32_t end) {
+PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint32_t first,
+                                            std::uint32_t end) {
   while (first < end && parts_[first].load(std::memory_order_acquire) == Part::here) ++first;
   if (first >= end) return Bytes::here;
   // A handler has interrupted a fetch of this thread.
   if (FetchScope::is_open()) return Bytes::at_origin;
   FetchScope scope;
   // A part that is left is never here, so there will be no record: nobody need wait for it.
-  scope.hold(turn_);
+  scope.hold(flight_);
   scope.begin_wait(fetch().tier().region().own_process());
   for (std::uint32_t part = first; part < end;) {
     if (parts_[part].load(std::memory_order_acquire) == Part::here) {
       ++part;
       continue;
     }
-    const std::uint64_t step = turn_.is_waited_for() ? k_waited_step : k_step;
+    const std::uint64_t step = flight_.is_waited_for() ? k_waited_step : k_step;
     const auto most = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(step / part_bytes_));
     const std::uint32_t taken = take_parts(part, std::min(end, part + most));
     if (taken == part) return Bytes::at_origin;
@@ -168,16 +185,18 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, Numbers numbers, std::uint32
     const long error = read_parts(fd, from, to);
     fetch().tier().region().stats().count(Counter::miss_ns, base::monotonic_ns() - began);
     // The number may have been another file's by then.
-    const bool is_right = error == 0 && may_go_on(numbers) && scope.is_own();
+    const bool is_right = error == 0 && may_go_on(fd_epoch) && scope.is_own();
     if (!is_right) {
       put_back(part, taken);
-      if (error == -ESTALE && may_go_on(numbers)) give_up();
+      if (error == -ESTALE && may_go_on(fd_epoch)) give_up();
       return error == -EINTR ? Bytes::interrupted : Bytes::at_origin;
     }
     hash_parts(from, to);
-    for (std::uint32_t i = part; i < taken; ++i) parts_[i].store(Part::here, std::memory_order_release);
-    if (missing_.fetch_sub(taken - part, std::memory_order_acq_rel) == taken - part) publish(fd, numbers);
-    turn_.tell_progress();
+    for (std::uint32_t i = part; i < taken; ++i)
+      parts_[i].store(Part::here, std::memory_order_release);
+    if (missing_.fetch_sub(taken - part, std::memory_order_acq_rel) == taken - part)
+      publish(fd, fd_epoch);
+    flight_.tell_progress();
     part = taken;
   }
   return Bytes::here;
@@ -188,13 +207,15 @@ std::uint32_t PartialFill::take_parts(std::uint32_t first, std::uint32_t end) {
   std::uint32_t part = first;
   for (; part < end; ++part) {
     Part missing = Part::missing;
-    if (!parts_[part].compare_exchange_strong(missing, Part::under_way, std::memory_order_acq_rel)) break;
+    if (!parts_[part].compare_exchange_strong(missing, Part::under_way, std::memory_order_acq_rel))
+      break;
   }
   return part;
 }
 
 void PartialFill::put_back(std::uint32_t first, std::uint32_t end) {
-  for (std::uint32_t i = first; i < end; ++i) parts_[i].store(Part::missing, std::memory_order_release);
+  for (std::uint32_t i = first; i < end; ++i)
+    parts_[i].store(Part::missing, std::memory_order_release);
 }
 
 // 0 or -errno; ESTALE: the file is not as long as it was.
@@ -206,7 +227,8 @@ long PartialFill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
     std::byte beyond{};
     const struct ::iovec bytes[2] = {{room + from, to - from}, {&beyond, 1}};
     stats.count(Counter::origin_reads);
-    const long n = base::sys::raw(SYS_preadv, fd, base::sys::arg(bytes), to == size() ? 2 : 1, static_cast<long>(from));
+    const long n = base::sys::raw(SYS_preadv, fd, base::sys::arg(bytes), to == size() ? 2 : 1,
+                                  static_cast<long>(from));
     if (base::sys::failed(n)) return n;
     stats.count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     from += static_cast<std::uint64_t>(n);
@@ -225,16 +247,18 @@ void PartialFill::hash_parts(std::uint64_t from, std::uint64_t to) {
   hashing_.store(false, std::memory_order_release);
 }
 
-// Prefetching of a listed directory is bounded by the bytes that programs have read of it. The open of this file counted none.
+// Prefetching of a listed directory is bounded by the bytes that programs have read of it. The open
+// of this file counted none.
 void PartialFill::note_read() const {
   const std::uint64_t parts = part_count_ - missing_.load(std::memory_order_relaxed);
-  Listings(fetch().tier().region()).note_bytes(record_->path(), std::min(parts * part_bytes_, size()));
+  Listings(fetch().tier().region())
+      .note_bytes(record_->path(), std::min(parts * part_bytes_, size()));
 }
 
-void PartialFill::publish(int fd, Numbers numbers) {
+void PartialFill::publish(int fd, FdEpoch fd_epoch) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
-  bool published = is_unchanged(fd, k_ask_server) && may_go_on(numbers);
+  bool published = is_unchanged(fd, k_ask_server) && may_go_on(fd_epoch);
   if (published) {
     // Nobody else is at it: each part is hashed before it counts as here.
     auto& hasher = *reinterpret_cast<base::Hasher*>(hasher_);
@@ -245,21 +269,23 @@ void PartialFill::publish(int fd, Numbers numbers) {
     if (published) note_read();
   }
   state_.store(published ? State::published : State::given_up, std::memory_order_release);
-  turn_.end_copy();
+  flight_.end_copy();
 }
 
 void PartialFill::finish_at_close(int fd) {
   if (state_.load(std::memory_order_acquire) != State::open) return;
   const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
-  const bool is_wanted =
-      missing * 8 <= size() || is_noted_miss(fetch().tier().region(), hash_of_path_) || !fetch().can_be_undone();
-  if (is_wanted) bring_all(fd, numbers());
+  const bool is_wanted = missing * 8 <= size() ||
+                         is_noted_miss(fetch().tier().region(), hash_of_path_) ||
+                         !fetch().can_be_undone();
+  if (is_wanted) bring_all(fd, fd_epoch());
 }
 
 void PartialFill::give_up() {
-  number_leaves();
+  fd_leaves();
   State open = State::open;
-  if (state_.compare_exchange_strong(open, State::given_up, std::memory_order_acq_rel)) turn_.end_copy();
+  if (state_.compare_exchange_strong(open, State::given_up, std::memory_order_acq_rel))
+    flight_.end_copy();
 }
 
 void PartialFill::end() {

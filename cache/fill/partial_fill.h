@@ -1,13 +1,14 @@
-// A fetch whose bytes come as the program reads them: accept -> (the program opens) -> parts, each when it is read -> publish.
-// There is no thread for it. A file has up to 256 parts. Each reader takes those that its read needs and that nobody has taken,
-// and reads them through its own number, which is the origin's file. A reader waits for nobody: if another reader brings a part,
-// this one asks the kernel for its bytes. The reader that brings the last part looks at the file again, and publishes.
-// Invariants: the record lies in its room from the beginning, marked unconfirmed, so that nobody finds it; its mark goes when it
-// is published. A part that was left under way (a jump, a dead thread) stays so, and the record is then never published. A number
-// may become another file's while a read of it is under way: a read counts only if no number has left the file meanwhile.
-// Objects live in a static pool of the process.
-// Thread safety: all of it, lock-free but for publishing; async-signal-safe. In a handler that interrupts a fetch nothing is
-// brought.
+// A fetch whose bytes come as the program reads them: accept -> (the program opens) -> parts, each
+// when it is read -> publish. There is no thread for it. A file has up to 256 parts. Each reader
+// takes those that its read needs and that nobody has taken, and reads them through its own number,
+// which is the origin's file. A reader waits for nobody: if another reader brings a part, this one
+// asks the kernel for its bytes. The reader that brings the last part looks at the file again, and
+// publishes. Invariants: the record lies in its room from the beginning, marked unconfirmed, so
+// that nobody finds it; its mark goes when it is published. A part that was left under way (a jump,
+// a dead thread) stays so, and the record is then never published. A number may become another
+// file's while a read of it is under way: a read counts only if no number has left the file
+// meanwhile. Objects live in a static pool of the process. Thread safety: all of it, lock-free but
+// for publishing; async-signal-safe. In a handler that interrupts a fetch nothing is brought.
 #pragma once
 
 #include "cache/base/hash.h"
@@ -27,11 +28,13 @@ class PartialFill {
     at_origin,   // not here now: the program's number has them
     interrupted  // EINTR, which the program is to see
   };
-  // A count of the numbers that have left the file, which a reader takes before it looks whether its number is still the file's.
-  using Numbers = std::uint32_t;
+  // A count of the numbers that have left the file, which a reader takes before it looks whether
+  // its number is still the file's.
+  using FdEpoch = std::uint32_t;
 
-  // Takes over an accepted fetch and its turn. Null, and nothing is taken: there are too many fills.
-  static PartialFill* begin(RecordFill& fetch, SingleFlight::Ticket& turn);
+  // Takes over an accepted fetch and its flight. Null, and nothing is taken: there are too many
+  // fills.
+  static PartialFill* begin(RecordFill& fetch, SingleFlight::Ticket& flight);
 
   const Record& record() const { return *record_; }
   // A claim on it.
@@ -39,15 +42,16 @@ class PartialFill {
   // Neither published nor given up, and nothing has changed the file through the shim.
   bool goes_on() const { return is_under_way() && fetch().is_unchanged(); }
 
-  Numbers numbers() const { return numbers_.load(std::memory_order_seq_cst); }
+  FdEpoch fd_epoch() const { return fd_epoch_.load(std::memory_order_seq_cst); }
   // Before a number is closed, or becomes another file.
-  void number_leaves() { numbers_.fetch_add(1, std::memory_order_seq_cst); }
+  void fd_leaves() { fd_epoch_.fetch_add(1, std::memory_order_seq_cst); }
 
   // Brings [at, at + n) of the file, which has them, by this number.
-  Bytes bring(int fd, Numbers numbers, std::uint64_t at, std::uint64_t n);
+  Bytes bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n);
   // All of it.
-  Bytes bring_all(int fd, Numbers numbers);
-  // The program closes its last number. A file that is nearly whole, or that was read in part before, is brought to its end.
+  Bytes bring_all(int fd, FdEpoch fd_epoch);
+  // The program closes its last number. A file that is nearly whole, or that was read in part
+  // before, is brought to its end.
   void finish_at_close(int fd);
   // From now on the program has the origin's file alone.
   void give_up();
@@ -61,21 +65,22 @@ class PartialFill {
  private:
   enum class State : std::uint32_t { free, making, open, publishing, published, given_up };
   enum class Part : std::uint8_t { missing, under_way, here };
-  // Does the kernel keep pages of the file? Then it reads ahead while the program works; else the parts are larger.
+  // Does the kernel keep pages of the file? Then it reads ahead while the program works; else the
+  // parts are larger.
   enum class Pages : std::uint8_t { unknown, kept, none, secret };
 
   std::uint64_t read_ahead(int fd, std::uint64_t at, std::uint64_t end);
   void look_for_pages(int fd);
-  Bytes bring_parts(int fd, Numbers numbers, std::uint32_t first, std::uint32_t end);
+  Bytes bring_parts(int fd, FdEpoch fd_epoch, std::uint32_t first, std::uint32_t end);
   std::uint32_t take_parts(std::uint32_t first, std::uint32_t end);
   void put_back(std::uint32_t first, std::uint32_t end);
   bool has_any_part(std::uint64_t at, std::uint64_t n) const;
   long read_parts(int fd, std::uint64_t from, std::uint64_t to);
   void hash_parts(std::uint64_t from, std::uint64_t to);
   bool is_unchanged(int fd, int flags) const;  // of stat_fd
-  bool may_go_on(Numbers numbers) const;
+  bool may_go_on(FdEpoch fd_epoch) const;
   void note_read() const;
-  void publish(int fd, Numbers numbers);
+  void publish(int fd, FdEpoch fd_epoch);
   bool is_under_way() const {
     const State state = state_.load(std::memory_order_acquire);
     return state == State::open || state == State::publishing;
@@ -85,14 +90,15 @@ class PartialFill {
   const RecordFill& fetch() const { return *reinterpret_cast<const RecordFill*>(fetch_); }
 
   std::atomic<State> state_{State::free};
-  std::atomic<Numbers> numbers_{0};
+  std::atomic<FdEpoch> fd_epoch_{0};
   std::atomic<std::uint32_t> missing_{0};  // parts that are not here
   std::atomic<bool> hashing_{false};
   std::atomic<std::uint64_t> shown_{0};  // the end of what has been read
   // For speed alone.
   std::atomic<Pages> pages_{Pages::unknown};
-  std::atomic<std::uint64_t> next_{0};   // where the last read ended
-  std::atomic<std::uint64_t> ahead_{0};  // how far the parts, or the kernel's pages, were read ahead
+  std::atomic<std::uint64_t> next_{0};  // where the last read ended
+  std::atomic<std::uint64_t> ahead_{
+      0};  // how far the parts, or the kernel's pages, were read ahead
   std::atomic<std::uint64_t> window_{0};
   std::atomic<Part> parts_[k_most_parts]{};
   std::uint64_t part_bytes_ = 0;
@@ -101,7 +107,7 @@ class PartialFill {
   std::uint64_t hashed_ = 0;  // the begin of the file, up to here; under hashing_
   const Record* record_ = nullptr;
   Pin claim_;
-  SingleFlight::Hold turn_;
+  SingleFlight::Hold flight_;
   alignas(RecordFill) std::byte fetch_[sizeof(RecordFill)];
   alignas(64) std::byte hasher_[sizeof(base::Hasher)];
 };

@@ -1,9 +1,10 @@
-// Files that programs have just read from the origin, because there was no room or because they read only a part. A prefetch of
-// such a file would come too late, so the prefetcher leaves it out once.
-// The region has a row for each of some hashes. A row holds the hash without its last 16 bits, and in their place a time: 0 while
-// no prefetcher has been told, then the second in which one was. A prefetch may be left out for an older miss; a program that
-// then misses the file takes the row back, or the file would be left out and missed in every epoch. Thread safety: all of it. A
-// race can cost one fetch.
+// Files that programs have just read from the origin, because there was no room or because they
+// read only a part. A prefetch of such a file would come too late, so the prefetcher leaves it out
+// once. The region has a row for each of some hashes. A row holds the hash without its last 16
+// bits, and in their place a time: 0 while no prefetcher has been told, then the second in which
+// one was. A prefetch may be left out for an older miss; a program that then misses the file takes
+// the row back, or the file would be left out and missed in every epoch. Thread safety: all of it.
+// A race can cost one fetch.
 #pragma once
 
 #include "cache/base/clock.h"
@@ -18,7 +19,9 @@ inline constexpr std::uint64_t k_just_now = 10;  // seconds
 
 inline std::uint64_t name_of(std::uint64_t hash) { return hash & ~k_second_mask; }
 // Never 0.
-inline std::uint64_t this_second() { return (base::coarse_monotonic_ns() / 1'000'000'000ULL % k_second_mask) + 1; }
+inline std::uint64_t this_second() {
+  return (base::coarse_monotonic_ns() / 1'000'000'000ULL % k_second_mask) + 1;
+}
 
 }  // namespace recent_misses
 
@@ -26,8 +29,8 @@ inline void note_miss(Region& region, std::uint64_t hash) {
   using namespace recent_misses;
   std::atomic<std::uint64_t>& row = region.recent_miss(hash);
   const std::uint64_t known = row.load(std::memory_order_relaxed), told = known & k_second_mask;
-  const bool was_left_out =
-      name_of(known) == name_of(hash) && told != 0 && (this_second() + k_second_mask - told) % k_second_mask < k_just_now;
+  const bool was_left_out = name_of(known) == name_of(hash) && told != 0 &&
+                            (this_second() + k_second_mask - told) % k_second_mask < k_just_now;
   row.store(was_left_out ? 0 : name_of(hash), std::memory_order_relaxed);
 }
 
@@ -40,7 +43,8 @@ inline bool is_noted_miss(Region& region, std::uint64_t hash) {
 // Will the prefetch of this file be left out?
 inline bool is_just_missed(Region& region, std::uint64_t hash) {
   using namespace recent_misses;
-  return name_of(hash) != 0 && region.recent_miss(hash).load(std::memory_order_relaxed) == name_of(hash);
+  return name_of(hash) != 0 &&
+         region.recent_miss(hash).load(std::memory_order_relaxed) == name_of(hash);
 }
 
 // Shall the prefetch of this file be left out? Says yes once for each miss.

@@ -11,10 +11,11 @@ namespace {
 
 using base::Counter;
 
-// A file that was written this recently may be written again within the grain of its mtime, or by a clock that differs.
+// A file that was written this recently may be written again within the grain of its mtime, or by a
+// clock that differs.
 constexpr std::uint64_t k_recent_seconds = 60;
-// A larger file may take several requests, between which it can change: FUSE and the page cache read 128 KiB at
-// a time. Such a mixture would be kept for the whole job.
+// A larger file may take several requests, between which it can change: FUSE and the page cache
+// read 128 KiB at a time. Such a mixture would be kept for the whole job.
 constexpr std::uint64_t k_one_request = 128 << 10;
 
 bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds) {
@@ -40,7 +41,8 @@ void RecordFill::note_looked(std::uint64_t looked_ns) {
 }
 
 bool RecordFill::begin_watch(const FileStat& stat, int fd) {
-  // Before the look for writers: one that opens the file later by another path tells nobody of a device that is not known.
+  // Before the look for writers: one that opens the file later by another path tells nobody of a
+  // device that is not known.
   tier_->note_device(stat.device());
   return watch_.watch(stat, fd);
 }
@@ -58,7 +60,8 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
   };
   if (!stat.is_regular()) return refused(Counter::bypassed_kind);
   if (stat.size > rules_.max_file) return refused(Counter::bypassed_size);
-  if (!std::exchange(is_watched_, false) && !begin_watch(stat, file.fd)) return refused(Counter::bypassed_busy);
+  if (!std::exchange(is_watched_, false) && !begin_watch(stat, file.fd))
+    return refused(Counter::bypassed_busy);
   content_.stat = stat;
   content_.physical = file.is_physical;
   content_.origin = file.origin;
@@ -66,14 +69,18 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
   pin_ = tier_->adopt(content_, base::hash_path(content_.path));
   if (pin_) return Next::done;
   if (tier_->has_many_names(stat)) return refused(Counter::bypassed_names);
-  // If changes are expected, a file may be written twice within the grain of its mtime: then it is not cached yet.
+  // If changes are expected, a file may be written twice within the grain of its mtime: then it is
+  // not cached yet.
   const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_immutable_;
   if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
     return refused(Counter::bypassed_busy);
-  // Nor where a second change would leave no trace at all: no later look, of this job or the next, could find it out.
+  // Nor where a second change would leave no trace at all: no later look, of this job or the next,
+  // could find it out.
   if (!is_immutable_ && may_hide_change(stat, began_ns_)) return refused(Counter::bypassed_busy);
   auto reservation = reserve(stat.size);
-  if (!reservation) return refused(reservation.error().value == EFBIG ? Counter::bypassed_size : Counter::bypassed_full);
+  if (!reservation)
+    return refused(reservation.error().value == EFBIG ? Counter::bypassed_size
+                                                      : Counter::bypassed_full);
   reservation_ = std::move(*reservation);
   return Next::read;
 }
@@ -94,7 +101,8 @@ base::Result<RamTier::Reservation> RecordFill::reserve(std::uint64_t size) {
 bool RecordFill::wants_second_look() const {
   if (is_immutable_) return false;
   const FileStat& stat = content_.stat;
-  return watch_.is_stat_in_doubt() || stat.size > k_one_request || is_recent(stat.modified, began_ns_, k_recent_seconds) ||
+  return watch_.is_stat_in_doubt() || stat.size > k_one_request ||
+         is_recent(stat.modified, began_ns_, k_recent_seconds) ||
          is_recent(stat.changed, began_ns_, k_recent_seconds);
 }
 
@@ -109,9 +117,11 @@ bool RecordFill::publish() {
   // While the room can still be given back: the index may have been seen by others.
   if (!watch_.is_unchanged()) return refuse(Counter::bypassed_busy);
   auto pin = tier_->publish(reservation_, content_);
-  if (!pin) return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);
+  if (!pin)
+    return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);
   if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) {
-    // Nobody will ever confirm it: its places in the index are for others, and the ring does not wait for it.
+    // Nobody will ever confirm it: its places in the index are for others, and the ring does not
+    // wait for it.
     tier_->mark_record_stale(**pin);
     return refuse(Counter::bypassed_busy);
   }

@@ -3,7 +3,7 @@
 #include <cerrno>
 
 #include "cache/base/clock.h"
-#include "cache/base/copy_bytes.h"
+#include "cache/base/memory/copy_bytes.h"
 #include "cache/origin/kept_attributes.h"
 #include "cache/tier/rights.h"
 
@@ -23,7 +23,8 @@ TierOpen::TierOpen(CacheParts& parts, const OpenRequest& request, Lane lane)
 
 Tier::Verdict TierOpen::judge_immutable(const Record& record) {
   if (record.origin == k_mounts) return Verdict::refused;
-  if (record.origin != origin_.id() || record.data_size != record.stat.size) return Verdict::outdated;
+  if (record.origin != origin_.id() || record.data_size != record.stat.size)
+    return Verdict::outdated;
   stat_ = record.stat;
   is_physical_ = record.is_physical();
   return Verdict::taken;
@@ -41,7 +42,8 @@ Tier::Verdict TierOpen::judge_mutable(const Record& record) {
 }
 
 bool TierOpen::is_known(const Record& record) {
-  const auto known = record.is_physical() ? parts_.freshness.known_stat(request_.key) : std::nullopt;
+  const auto known =
+      record.is_physical() ? parts_.freshness.known_stat(request_.key) : std::nullopt;
   if (!known) return false;
   stat_ = known->stat;
   is_physical_ = true;
@@ -56,7 +58,8 @@ void TierOpen::ask(const Record& record) {
   parts_.stats().count(Counter::origin_stats);
   // A path that was no link must not have become one, because lstat is answered from the record.
   const std::uint64_t began = base::monotonic_ns();
-  stat_ = is_physical_ ? stat_path(AT_FDCWD, request_.path, AT_SYMLINK_NOFOLLOW | flag_to_ask_server(request_.path))
+  stat_ = is_physical_ ? stat_path(AT_FDCWD, request_.path,
+                                   AT_SYMLINK_NOFOLLOW | flag_to_ask_server(request_.path))
                        : stat_path(AT_FDCWD, request_.path, k_ask_server);
   has_waited_ = base::monotonic_ns() - began >= Freshness::k_long_look_ns;
 }
@@ -68,7 +71,10 @@ Tier::Verdict TierOpen::judge_by_stat(const Record& record) {
 
 bool TierOpen::may_be_opened(const Record& record) {
   if (is_proven_open(record, parts_.region)) return true;
-  const OriginOpen wish{.key = request_.key, .path = request_.path, .flags = request_.flags, .stats = &parts_.stats()};
+  const OriginOpen wish{.key = request_.key,
+                        .path = request_.path,
+                        .flags = request_.flags,
+                        .stats = &parts_.stats()};
   OpenedPlace place;
   return origin_.open(wish, place) && place.opened()->file().stat.is_unchanged_since(*stat_);
 }
@@ -116,7 +122,8 @@ bool TierOpen::open(OpenOutcome& outcome) {
   outcome.has_waited_for_stat = has_waited_;
   if (is_found) {
     outcome.pin = std::move(fill_.pin());
-    if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
+    if (outcome.pin->is_prefetched())
+      parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     return true;
   }
   // The program has taken a signal that was to end its waiting: an open would begin to wait anew.

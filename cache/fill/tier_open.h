@@ -1,5 +1,5 @@
-// An open that a tier answers: one question to the origin, its stat, and one more, an open, unless a process with the same rights
-// has opened the file before. An immutable origin is asked nothing.
+// An open that a tier answers: one question to the origin, its stat, and one more, an open, unless
+// a process with the same rights has opened the file before. An immutable origin is asked nothing.
 // Thread safety: an object belongs to one call; any number of them at a time.
 #pragma once
 
@@ -12,7 +12,8 @@ class TierOpen final : private Tier::Judge {
  public:
   // Before the look at the origin, as any fill. All must outlive this.
   TierOpen(CacheParts& parts, const OpenRequest& request, Lane lane);
-  // The whole file, if a tier has it and the origin's stat says that it may be served. True: the outcome is there.
+  // The whole file, if a tier has it and the origin's stat says that it may be served. True: the
+  // outcome is there.
   bool open(OpenOutcome& outcome);
 
  private:
@@ -26,7 +27,8 @@ class TierOpen final : private Tier::Judge {
   bool may_be_opened(const Record& record);
   // The origin's stat of the file.
   void ask(const Record& record);
-  // The same, of a look that the node has made before. False: there is none that proves this record.
+  // The same, of a look that the node has made before. False: there is none that proves this
+  // record.
   bool is_known(const Record& record);
 
   bool visit(const Tiers& tiers);

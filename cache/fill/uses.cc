@@ -14,7 +14,8 @@ constexpr std::uint64_t k_longest_use_ns = 1'000'000'000;
 }  // namespace
 
 void Uses::end() {
-  if (count_.fetch_sub(1, std::memory_order_seq_cst) == 1 && waiters_.load(std::memory_order_seq_cst) != 0)
+  if (count_.fetch_sub(1, std::memory_order_seq_cst) == 1 &&
+      waiters_.load(std::memory_order_seq_cst) != 0)
     base::sys::futex_wake_all(&count_);
 }
 
@@ -24,7 +25,8 @@ void Uses::wait_for_none() {
   while (const std::uint32_t count = count_.load(std::memory_order_seq_cst)) {
     const std::uint64_t now = base::monotonic_ns();
     if (now >= until) break;
-    const timespec left{static_cast<time_t>((until - now) / 1'000'000'000), static_cast<long>((until - now) % 1'000'000'000)};
+    const timespec left{static_cast<time_t>((until - now) / 1'000'000'000),
+                        static_cast<long>((until - now) % 1'000'000'000)};
     base::sys::futex_wait(&count_, count, &left);
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);

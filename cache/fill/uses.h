@@ -1,6 +1,7 @@
-// A count of our copies of the program's open file, for a lock of that file lasts as long as they do. seq_cst: a user counts
-// first and looks at the locks or the numbers then; a thread that locks or closes does it the other way round. Thread safety: all
-// of it, of one process; async-signal-safe.
+// A count of our copies of the program's open file, for a lock of that file lasts as long as they
+// do. seq_cst: a user counts first and looks at the locks or the numbers then; a thread that locks
+// or closes does it the other way round. Thread safety: all of it, of one process;
+// async-signal-safe.
 #pragma once
 
 #include <atomic>

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cache/base/aside.h"
 #include "cache/base/path.h"
+#include "cache/base/process/aside.h"
 #include "cache/base/unique_fd.h"
 #include "cache/record/file_stat.h"
 
@@ -21,7 +21,8 @@ long open_kept(int directory, const char* path, int flags) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | flags);
   how.resolve = k_resolve_cached;
-  return base::sys::raw(SYS_openat2, directory, base::sys::arg(path), base::sys::arg(&how), sizeof how);
+  return base::sys::raw(SYS_openat2, directory, base::sys::arg(path), base::sys::arg(&how),
+                        sizeof how);
 }
 
 }  // namespace
@@ -37,7 +38,8 @@ bool may_keep_attributes(const char* path) {
   // A directory on the way may be what the kernel has to look up, and the name below it be kept.
   const auto [directory, name] = base::split_path(path);
   base::Aside above;
-  if (*path != '/' || name.empty() || !above || directory.size() >= base::Aside::k_bytes) return true;
+  if (*path != '/' || name.empty() || !above || directory.size() >= base::Aside::k_bytes)
+    return true;
   std::memcpy(above.data(), directory.data(), directory.size());
   above.data()[directory.size()] = '\0';
   const long fd = open_kept(AT_FDCWD, above.data(), O_DIRECTORY);

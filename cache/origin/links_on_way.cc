@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <climits>
 
-#include "cache/base/proc_fd_name.h"
+#include "cache/base/process/proc_fd_name.h"
 #include "cache/base/sys.h"
 
 namespace cube::cache {
@@ -16,8 +16,8 @@ namespace {
 namespace sys = base::sys;
 
 // An openat takes any flag and passes over those that it does not know. An openat2 refuses them.
-constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC | O_DIRECTORY |
-                                O_DIRECT | O_NOATIME | O_ASYNC | O_PATH;
+constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY |
+                                O_CLOEXEC | O_DIRECTORY | O_DIRECT | O_NOATIME | O_ASYNC | O_PATH;
 
 constinit std::atomic<bool> g_has_openat2{true};
 

@@ -8,8 +8,9 @@ namespace cube::cache {
 
 enum class LinksOnWay : unsigned char { unknown, none, some };
 
-// An fd, or -errno of the plain open. The kernel is asked for a way without links first (openat2), which tells at no cost. A
-// kernel or a sandbox that refuses openat2, while it lets a plain open through, is not asked again by this process.
+// An fd, or -errno of the plain open. The kernel is asked for a way without links first (openat2),
+// which tells at no cost. A kernel or a sandbox that refuses openat2, while it lets a plain open
+// through, is not asked again by this process.
 long open_noting_links(const char* path, int flags, LinksOnWay& links);
 
 // For links that are unknown: asks /proc whether this fd's file has just this absolute path.

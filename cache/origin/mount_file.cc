@@ -14,8 +14,9 @@ using base::Counter;
 
 namespace {
 
-// A file of several parts costs a second look that the plain reader does not pay (RecordFill::wants_second_look).
-// A file on a block device (major is not 0) needs no more than the kernel does.
+// A file of several parts costs a second look that the plain reader does not pay
+// (RecordFill::wants_second_look). A file on a block device (major is not 0) needs no more than the
+// kernel does.
 void ask_for_all(int fd, const FileStat& stat) {
   if (stat.size <= base::k_one_readahead || stat.device_major != 0) return;
   if (base::keeps_pages(fd)) base::ask_for_pages(fd, 0, stat.size);
@@ -29,9 +30,11 @@ void count(base::Stats* stats, Counter counter, std::uint64_t n = 1) {
 
 base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats* stats) {
   count(stats, Counter::origin_opens);
-  // Before the look-up of the open. A local file needs no answer, and the next is most likely local, too.
+  // Before the look-up of the open. A local file needs no answer, and the next is most likely
+  // local, too.
   static constinit std::atomic<bool> last_was_local{false};
-  const bool may_be_kept = last_was_local.load(std::memory_order_relaxed) || may_keep_attributes(path);
+  const bool may_be_kept =
+      last_was_local.load(std::memory_order_relaxed) || may_keep_attributes(path);
   MountFile file;
   const long fd = open_noting_links(path, flags, file.links_);
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
@@ -51,7 +54,8 @@ base::Result<void> MountFile::read_whole(std::byte* to, base::Stats* stats) cons
   base::WholeRead read(to, stat_.size);
   while (true) {
     count(stats, Counter::origin_reads);
-    const long n = sys::raw(SYS_preadv, fd_.get(), sys::arg(read.aim()), read.k_parts, static_cast<long>(read.got()));
+    const long n = sys::raw(SYS_preadv, fd_.get(), sys::arg(read.aim()), read.k_parts,
+                            static_cast<long>(read.got()));
     if (!fd_.is_own()) return base::fail(EINTR);
     if (sys::failed(n)) return base::fail(static_cast<int>(-n));
     count(stats, Counter::origin_bytes, static_cast<std::uint64_t>(n));
@@ -70,7 +74,8 @@ bool MountFile::is_unchanged(base::Stats* stats) const {
 }
 
 bool MountFile::is_physical(std::string_view absolute_path) const {
-  return links_ == LinksOnWay::unknown ? has_path(fd_.get(), absolute_path) : links_ == LinksOnWay::none;
+  return links_ == LinksOnWay::unknown ? has_path(fd_.get(), absolute_path)
+                                       : links_ == LinksOnWay::none;
 }
 
 }  // namespace cube::cache

@@ -1,10 +1,10 @@
-// A file of a mount, read whole with one open, one statx, one read, one close - and not a byte more.
-// Thread safety: all of it. Raw system calls only.
+// A file of a mount, read whole with one open, one statx, one read, one close - and not a byte
+// more. Thread safety: all of it. Raw system calls only.
 #pragma once
 
 #include <string_view>
 
-#include "cache/base/stats.h"
+#include "cache/base/settings/stats.h"
 #include "cache/origin/links_on_way.h"
 #include "cache/record/file_stat.h"
 #include "cache/region/fetch_scope.h"
@@ -18,12 +18,13 @@ class MountFile {
 
   const FileStat& stat() const { return stat_; }
   int fd() const { return fd_.get(); }
-  // Reads the whole file to `to`, which has room for stat().size bytes. ESTALE: the file is not what the stat said; else
-  // the origin's error. The fd is then as it was, at offset 0.
+  // Reads the whole file to `to`, which has room for stat().size bytes. ESTALE: the file is not
+  // what the stat said; else the origin's error. The fd is then as it was, at offset 0.
   base::Result<void> read_whole(std::byte* to, base::Stats* stats) const;
   // Asks the server: is it still the file and the content of stat()?
   bool is_unchanged(base::Stats* stats) const;
-  // Does the path hold no symbolic link? Known from the open itself, or asked of /proc where the kernel is too old.
+  // Does the path hold no symbolic link? Known from the open itself, or asked of /proc where the
+  // kernel is too old.
   bool is_physical(std::string_view absolute_path) const;
   // The fd is the caller's from now on. -1: it was closed meanwhile (see FetchScope).
   int release() { return fd_.release(); }

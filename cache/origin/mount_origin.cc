@@ -10,13 +10,16 @@ namespace {
 
 class OpenedOfMount final : public Opened {
  public:
-  OpenedOfMount(MountFile&& file, std::string_view key, base::Stats* stats) : kernel_file_(std::move(file)), stats_(stats) {
+  OpenedOfMount(MountFile&& file, std::string_view key, base::Stats* stats)
+      : kernel_file_(std::move(file)), stats_(stats) {
     file_.stat = kernel_file_.stat();
     file_.is_physical = kernel_file_.is_physical(key);
     file_.fd = kernel_file_.fd();
   }
 
-  base::Result<void> read_whole(std::byte* to) override { return kernel_file_.read_whole(to, stats_); }
+  base::Result<void> read_whole(std::byte* to) override {
+    return kernel_file_.read_whole(to, stats_);
+  }
   bool is_unchanged() override { return kernel_file_.is_unchanged(stats_); }
   base::Result<int> hand_over(int /*flags*/) override {
     const int fd = kernel_file_.release();
@@ -44,7 +47,9 @@ class MountOrigin final : public Origin {
     return {};
   }
 
-  base::Result<Listing*> list(std::string_view /*key*/) const override { return base::fail(ENOENT); }
+  base::Result<Listing*> list(std::string_view /*key*/) const override {
+    return base::fail(ENOENT);
+  }
 };
 
 // Ready before any constructor runs: a program's constructor may open files.

@@ -1,7 +1,8 @@
-// An Origin is where a prefix's files really come from: a mounted file system or a pack. The cache asks traits(), never the
-// type, if its way depends on the kind. Ownership: an Opened lives in the OpenedPlace of its caller, on the stack. Thread
-// safety: an Origin is constant and serves any number of threads. An Opened belongs to one thread. All of it is
-// async-signal-safe, uses raw system calls, and allocates nothing by malloc.
+// An Origin is where a prefix's files really come from: a mounted file system or a pack. The cache
+// asks traits(), never the type, if its way depends on the kind. Ownership: an Opened lives in the
+// OpenedPlace of its caller, on the stack. Thread safety: an Origin is constant and serves any
+// number of threads. An Opened belongs to one thread. All of it is async-signal-safe, uses raw
+// system calls, and allocates nothing by malloc.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,9 @@
 #include <string_view>
 #include <utility>
 
+#include "cache/base/memory/scratch.h"
 #include "cache/base/result.h"
-#include "cache/base/scratch.h"
-#include "cache/base/stats.h"
+#include "cache/base/settings/stats.h"
 #include "cache/origin/origin_span.h"
 #include "cache/record/file_stat.h"
 #include "cache/record/record.h"
@@ -28,7 +29,8 @@ struct FileAtOrigin {
   bool is_physical = false;  // no part of the path is a symbolic link
   OriginId origin = k_mounts;
   bool is_immutable = false;  // see Origin::Traits
-  int fd = -1;                // the file, open for reading, by which the kernel can be asked about it; -1: there is none
+  int fd = -1;  // the file, open for reading, by which the kernel can be asked about it; -1: there
+                // is none
 };
 
 // One open file of an origin.
@@ -40,8 +42,9 @@ class Opened {
   virtual ~Opened() = default;
 
   const FileAtOrigin& file() const { return file_; }
-  // Copies the whole file to `to`, which has room for file().stat.size bytes. ESTALE: the file is not what the stat said; EINTR:
-  // a signal ended the wait; else the origin's error. The fd stays at offset 0.
+  // Copies the whole file to `to`, which has room for file().stat.size bytes. ESTALE: the file is
+  // not what the stat said; EINTR: a signal ended the wait; else the origin's error. The fd stays
+  // at offset 0.
   virtual base::Result<void> read_whole(std::byte* to) = 0;
   // xxh3 of the bytes, if the origin has checked them by it.
   virtual std::optional<std::uint64_t> data_hash() const { return std::nullopt; }
@@ -58,15 +61,16 @@ class Opened {
     std::uint64_t data_hash = 0;
   };
   virtual bool next_neighbour(Neighbour& /*neighbour*/) { return false; }
-  // Becomes the file of another path, whose place lies in OriginOpen::together. False: it cannot be had in this way, and this is
-  // no file any more.
+  // Becomes the file of another path, whose place lies in OriginOpen::together. False: it cannot be
+  // had in this way, and this is no file any more.
   virtual bool move_to(std::string_view /*key*/, const OriginSpan& /*place*/) { return false; }
 
  protected:
   FileAtOrigin file_;
 };
 
-// Room for one Opened, and for the bytes that come with it. A second open takes the place of the first one; the memory is kept.
+// Room for one Opened, and for the bytes that come with it. A second open takes the place of the
+// first one; the memory is kept.
 class OpenedPlace {
  public:
   OpenedPlace() = default;
@@ -89,7 +93,8 @@ class OpenedPlace {
 
  private:
   void clear() {
-    if (Opened* const opened = std::exchange(opened_, nullptr); opened != nullptr) opened->~Opened();
+    if (Opened* const opened = std::exchange(opened_, nullptr); opened != nullptr)
+      opened->~Opened();
   }
 
   static constexpr std::size_t k_room = 1024, k_alignment = 16;
@@ -104,7 +109,8 @@ struct OriginOpen {
   int flags = 0;               // the program's
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
-  // Not empty: it is read whole by one request, for more files than this one (Opened::move_to). `place` is that of this file.
+  // Not empty: it is read whole by one request, for more files than this one (Opened::move_to).
+  // `place` is that of this file.
   OriginSpan together = {}, place = {};
   base::Stats* stats = nullptr;  // counts what the origin is asked; null: nobody counts
 };
@@ -112,7 +118,8 @@ struct OriginOpen {
 class Origin {
  public:
   struct Traits {
-    // A file is the same for as long as the origin has this id: no time stamp and no second look says more.
+    // A file is the same for as long as the origin has this id: no time stamp and no second look
+    // says more.
     bool is_immutable = false;
     // False: a name that it does not have (ENOENT) may be one of the mounts.
     bool knows_all_names = true;
@@ -129,13 +136,14 @@ class Origin {
   OriginId id() const { return id_; }
   const Traits& traits() const { return traits_; }
 
-  // The stat of a path as the program sees it, links followed, as the origin's server has it. `path`: the key with a
-  // terminating zero.
+  // The stat of a path as the program sees it, links followed, as the origin's server has it.
+  // `path`: the key with a terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
-  // EISDIR: it is no regular file, and the file() of what was opened says what it is. After any other error only the neighbours
-  // of what was opened may be asked for, if anything was.
+  // EISDIR: it is no regular file, and the file() of what was opened says what it is. After any
+  // other error only the neighbours of what was opened may be asked for, if anything was.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
-  // The place of this file in the origin, if one request can read its neighbours, too. It reads no file. Empty: not known.
+  // The place of this file in the origin, if one request can read its neighbours, too. It reads no
+  // file. Empty: not known.
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
   // A directory with its names, to be ended by release(). ENOENT: it is the kernel's to list.
   virtual base::Result<Listing*> list(std::string_view key) const = 0;

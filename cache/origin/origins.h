@@ -1,5 +1,6 @@
-// All origins of a process: the packs of CUBESHIM_PACKS at their prefixes, and the mounts everywhere else.
-// Thread safety: nothing changes after it was made. open() and reopened() allocate.
+// All origins of a process: the packs of CUBESHIM_PACKS at their prefixes, and the mounts
+// everywhere else. Thread safety: nothing changes after it was made. open() and reopened()
+// allocate.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/base/config.h"
+#include "cache/base/settings/config.h"
 #include "cache/origin/mount_origin.h"
 #include "cache/origin/pack_origin.h"
 
@@ -17,13 +18,17 @@ class Origins {
  public:
   // The variable that lists those that are no mounts.
   static constexpr const char* k_variable = "CUBESHIM_PACKS";
-  // For processes that are started elsewhere: each file's path as seen from `directory`. The variable's new value; empty where it
-  // would be read otherwise, because the directory has a colon.
-  static std::string make_absolute(std::vector<base::OriginSetting>& settings, std::string_view directory);
+  // For processes that are started elsewhere: each file's path as seen from `directory`. The
+  // variable's new value; empty where it would be read otherwise, because the directory has a
+  // colon.
+  static std::string make_absolute(std::vector<base::OriginSetting>& settings,
+                                   std::string_view directory);
   // The packs that can be opened; a sentence for each other.
-  static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& settings, std::vector<std::string>& errors);
-  // The same origins for threads with an fd table of their own, where the fds of these mean nothing. It is called there, and used
-  // by nobody else. A pack that is another file by now is left out.
+  static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& settings,
+                                       std::vector<std::string>& errors);
+  // The same origins for threads with an fd table of their own, where the fds of these mean
+  // nothing. It is called there, and used by nobody else. A pack that is another file by now is
+  // left out.
   std::unique_ptr<Origins> reopened() const;
 
   const Origin& of(std::string_view path) const {

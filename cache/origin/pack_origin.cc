@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <optional>
 
-#include "cache/base/copy_bytes.h"
-#include "cache/pack/pack_copy.h"
+#include "cache/base/memory/copy_bytes.h"
+#include "cache/pack/make/pack_copy.h"
 #include "cache/pack/pack_listing.h"
 #include "cache/pack/pack_neighbours.h"
 
@@ -24,7 +24,8 @@ class OpenedOfPack final : public Opened {
     file_ = as_file(content_);
     if (wish.stats != nullptr && (read || content_.window != nullptr)) {
       wish.stats->count(Counter::origin_reads);
-      wish.stats->count(Counter::origin_bytes, content_.window != nullptr ? content_.span.bytes : content_.stat.size);
+      wish.stats->count(Counter::origin_bytes,
+                        content_.window != nullptr ? content_.span.bytes : content_.stat.size);
     }
     return read;
   }
@@ -60,7 +61,8 @@ class OpenedOfPack final : public Opened {
 
  private:
   base::Result<void> read_together(const OriginOpen& wish, base::Scratch& scratch) {
-    const auto read = pack_.read_span({wish.together.begin, wish.together.bytes}, scratch, content_);
+    const auto read =
+        pack_.read_span({wish.together.begin, wish.together.bytes}, scratch, content_);
     if (wish.stats != nullptr && read) {
       wish.stats->count(Counter::origin_reads);
       wish.stats->count(Counter::origin_bytes, wish.together.bytes);
@@ -70,7 +72,10 @@ class OpenedOfPack final : public Opened {
     return {};
   }
   FileAtOrigin as_file(const PackMount::Content& content) const {
-    return {.stat = content.stat, .is_physical = content.physical, .origin = pack_.device_minor(), .is_immutable = true};
+    return {.stat = content.stat,
+            .is_physical = content.physical,
+            .origin = pack_.device_minor(),
+            .is_immutable = true};
   }
 
   const PackMount& pack_;
@@ -81,8 +86,10 @@ class OpenedOfPack final : public Opened {
 }  // namespace
 
 PackOrigin::PackOrigin(const PackMount& pack)
-    : Origin(pack.device_minor(),
-             {.is_immutable = true, .knows_all_names = false, .has_kernel_fd = false, .is_whole_in_one_read = true}),
+    : Origin(pack.device_minor(), {.is_immutable = true,
+                                   .knows_all_names = false,
+                                   .has_kernel_fd = false,
+                                   .is_whole_in_one_read = true}),
       pack_(&pack) {}
 
 base::Result<FileStat> PackOrigin::stat(std::string_view key, const char* /*path*/) const {

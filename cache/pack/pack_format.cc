@@ -27,8 +27,8 @@ bool PackListingReader::next(std::string_view& name, PackName& entry) {
 }
 
 bool is_pack_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.size() <= NAME_MAX && name.find('/') == std::string_view::npos &&
-         name.find('\0') == std::string_view::npos;
+  return !name.empty() && name != "." && name != ".." && name.size() <= NAME_MAX &&
+         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
 }
 
 bool is_pack_path(std::string_view path) {
@@ -52,7 +52,8 @@ FileStat packed_stat(FileStat stat, std::uint32_t device) {
   return stat;
 }
 
-RecordPlan plan_pack_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size) {
+RecordPlan plan_pack_record(std::uint64_t fill, std::uint64_t path_length,
+                            std::uint64_t data_size) {
   const RecordPlan plan = plan_record(fill, path_length, data_size);
   const std::uint64_t segment = plan.start / k_pack_segment;
   if ((plan.end - 1) / k_pack_segment == segment) return plan;

@@ -1,6 +1,7 @@
-// A packed data set, FILE.cube: a header page, segments of records (cache/record/record.h), the index, a footer. doc/FORMAT.md
-// has the fields. Paths are relative to the pack's root, which is the empty path itself. The same tree gives the same bytes:
-// entries stand in the order of their names' bytes, what lies in a directory before the directory itself, and nothing in the file
+// A packed data set, FILE.cube: a header page, segments of records (cache/record/record.h), the
+// index, a footer. doc/FORMAT.md has the fields. Paths are relative to the pack's root, which is
+// the empty path itself. The same tree gives the same bytes: entries stand in the order of their
+// names' bytes, what lies in a directory before the directory itself, and nothing in the file
 // depends on when or where it was packed.
 // Thread safety: pure functions, plain values.
 #pragma once
@@ -25,7 +26,8 @@ struct PackHeader {
   static constexpr std::uint64_t k_magic = 0x4b43415045425543;  // "CUBEPACK"
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t table_bits;  // the index has a bucket for each value of so many upper bits of the hash
+  std::uint32_t
+      table_bits;  // the index has a bucket for each value of so many upper bits of the hash
   std::uint64_t segment_bytes, records_begin, records_end;
   std::uint64_t index_begin, index_bytes;
   std::uint64_t entries, files, directories, links;
@@ -37,7 +39,8 @@ struct PackHeader {
 };
 static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
 
-// The journal stands at the header's place while a pack is being made. It says which part of the pack is safe on the disk.
+// The journal stands at the header's place while a pack is being made. It says which part of the
+// pack is safe on the disk.
 struct PackJournal {
   static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
   std::uint64_t magic;
@@ -58,7 +61,8 @@ struct PackFooter {
 };
 static_assert(sizeof(PackFooter) == 64);
 
-// The index: a table of (1 << table_bits) + 1 numbers, where each bucket of slots begins; then the slots, sorted.
+// The index: a table of (1 << table_bits) + 1 numbers, where each bucket of slots begins; then the
+// slots, sorted.
 struct PackSlot {
   std::uint64_t hash;    // of the path
   std::uint64_t offset;  // of the record in the file
@@ -73,10 +77,15 @@ constexpr std::uint32_t pack_table_bits(std::uint64_t entries) {
   while (entries >> bits >= 64) ++bits;
   return bits;
 }
-constexpr std::uint64_t pack_table_bytes(std::uint32_t bits) { return ((1ULL << bits) + 1) * sizeof(std::uint64_t); }
-constexpr std::uint64_t pack_bucket(std::uint64_t hash, std::uint32_t bits) { return bits == 0 ? 0 : hash >> (64 - bits); }
+constexpr std::uint64_t pack_table_bytes(std::uint32_t bits) {
+  return ((1ULL << bits) + 1) * sizeof(std::uint64_t);
+}
+constexpr std::uint64_t pack_bucket(std::uint64_t hash, std::uint32_t bits) {
+  return bits == 0 ? 0 : hash >> (64 - bits);
+}
 
-// The data of a directory's record: this, then for each entry in the order of the names' bytes a PackName, the name, a zero.
+// The data of a directory's record: this, then for each entry in the order of the names' bytes a
+// PackName, the name, a zero.
 struct PackListing {
   static constexpr std::uint32_t k_complete = 1;  // the directory of the origin held nothing else
   std::uint32_t flags, reserved;
@@ -90,7 +99,8 @@ struct PackName {
 };
 static_assert(sizeof(PackListing) == 16 && sizeof(PackName) == 16);
 
-// Goes through a listing that may be anybody's bytes. False: no more, and `is_sound` says whether that was its end.
+// Goes through a listing that may be anybody's bytes. False: no more, and `is_sound` says whether
+// that was its end.
 class PackListingReader {
  public:
   explicit PackListingReader(std::string_view data);
@@ -105,21 +115,28 @@ class PackListingReader {
   bool is_sound_ = false;
 };
 
-// A path that can lie in a pack: relative, shorter than PATH_MAX, no empty, "." or ".." component, no zero byte.
+// A path that can lie in a pack: relative, shorter than PATH_MAX, no empty, "." or ".." component,
+// no zero byte.
 bool is_pack_path(std::string_view path);
 // One component of it.
 bool is_pack_name(std::string_view name);
 
-// The part of the origin's stat that goes into a pack: fields that differ from mount to mount or from read to read do not.
-// `device` is a number within the pack, so that hard links can be told.
+// The part of the origin's stat that goes into a pack: fields that differ from mount to mount or
+// from read to read do not. `device` is a number within the pack, so that hard links can be told.
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 
 // The place of a record that is added behind `fill` bytes of the file.
 RecordPlan plan_pack_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size);
 
-inline std::uint64_t hash_of(const PackHeader& header) { return base::hash_bytes(&header, offsetof(PackHeader, header_hash)); }
-inline std::uint64_t hash_of(const PackJournal& journal) { return base::hash_bytes(&journal, offsetof(PackJournal, hash)); }
-inline std::uint64_t hash_of(const PackFooter& footer) { return base::hash_bytes(&footer, offsetof(PackFooter, footer_hash)); }
+inline std::uint64_t hash_of(const PackHeader& header) {
+  return base::hash_bytes(&header, offsetof(PackHeader, header_hash));
+}
+inline std::uint64_t hash_of(const PackJournal& journal) {
+  return base::hash_bytes(&journal, offsetof(PackJournal, hash));
+}
+inline std::uint64_t hash_of(const PackFooter& footer) {
+  return base::hash_bytes(&footer, offsetof(PackFooter, footer_hash));
+}
 PackFooter footer_of(const PackHeader& header);
 
 }  // namespace cube::cache

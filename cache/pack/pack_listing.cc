@@ -7,8 +7,8 @@
 namespace cube::cache {
 namespace {
 
-// Inodes of directories that were listed and hold directories, for the ".." of those: whoever walks comes from above. By the hash
-// of the path, two words that belong together if their sum says so.
+// Inodes of directories that were listed and hold directories, for the ".." of those: whoever walks
+// comes from above. By the hash of the path, two words that belong together if their sum says so.
 struct KnownInode {
   std::atomic<std::uint64_t> inode{0}, check{0};
 };
@@ -48,7 +48,8 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
   return stat ? stat->inode : own;
 }
 
-// AskedRecords asks the kernel for records of a pack. One request asks for all records that lie one behind the other.
+// AskedRecords asks the kernel for records of a pack. One request asks for all records that lie one
+// behind the other.
 class AskedRecords {
  public:
   explicit AskedRecords(const PackReader& reader) : reader_(reader) {}
@@ -57,7 +58,8 @@ class AskedRecords {
   ~AskedRecords() { ask(); }
 
   void add(const PackSlot& slot) {
-    // Zeros lie between records. More is not read for nothing: a page costs as much as a small record.
+    // Zeros lie between records. More is not read for nothing: a page costs as much as a small
+    // record.
     constexpr std::uint64_t k_most_between = 4 << 10;
     if (slot.offset < span_.end() || slot.offset - span_.end() > k_most_between) {
       ask();
@@ -73,9 +75,10 @@ class AskedRecords {
   PackSpan span_;
 };
 
-// A program that lists a directory of directories goes into them. Their records are asked for at once, and come while it is at
-// the first of them.
-void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing, std::uint32_t directories) {
+// A program that lists a directory of directories goes into them. Their records are asked for at
+// once, and come while it is at the first of them.
+void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing,
+                         std::uint32_t directories) {
   constexpr std::uint32_t k_least = 4, k_most = 4096;
   constexpr std::uint64_t k_most_bytes = 32 << 20;
   base::Aside room;
@@ -90,7 +93,8 @@ void ask_for_directories(const PackMount& mount, std::string_view path, std::str
   AskedRecords records(mount.reader());
   std::uint64_t bytes = 0;
   std::uint32_t asked = 0;
-  for (PackListingReader reader(listing); asked < k_most && bytes < k_most_bytes && reader.next(name, row);) {
+  for (PackListingReader reader(listing);
+       asked < k_most && bytes < k_most_bytes && reader.next(name, row);) {
     if (row.type != DT_DIR || length + name.size() >= PATH_MAX) continue;
     std::memcpy(text + length, name.data(), name.size());
     const auto slot = mount.reader().locate(base::hash_path({text, length + name.size()}));
@@ -103,7 +107,8 @@ void ask_for_directories(const PackMount& mount, std::string_view path, std::str
 
 }  // namespace
 
-base::Result<Listing*> list_packed(const PackMount& mount, std::string_view path, bool follows, bool with_names) {
+base::Result<Listing*> list_packed(const PackMount& mount, std::string_view path, bool follows,
+                                   bool with_names) {
   base::Scratch scratch;
   PackMount::FoundName found;
   PackMount::Content content;

@@ -14,7 +14,8 @@ namespace {
 // The prefix counts, too: under another one the same path means another record of the same pack.
 std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
   const std::uint64_t words[] = {base::hash_path(prefix), reader.identity()};
-  return k_pack_device | static_cast<std::uint32_t>(base::hash_bytes(words, sizeof words) & (k_pack_device - 1));
+  return k_pack_device |
+         static_cast<std::uint32_t>(base::hash_bytes(words, sizeof words) & (k_pack_device - 1));
 }
 
 // The error that the program is told. The user is told once.
@@ -22,7 +23,8 @@ int as_seen_error(int error) {
   if (error != EBADMSG) return error;
   static constinit std::atomic<bool> told{false};
   if (!told.exchange(true, std::memory_order_relaxed))
-    base::log(base::LogLevel::warn, "a pack of CUBESHIM_PACKS is damaged: cubeshim verify says where");
+    base::log(base::LogLevel::warn,
+              "a pack of CUBESHIM_PACKS is damaged: cubeshim verify says where");
   return EIO;
 }
 
@@ -73,7 +75,9 @@ base::Result<void> PackMount::as_seen(const base::Result<void>& result) const {
     static constinit std::atomic<bool> told{false};
     if (!told.exchange(true, std::memory_order_relaxed))
       base::log(base::LogLevel::warn,
-                "{} was changed while it is in use: what is not cached cannot be read; replace packs by rename", reader_->file());
+                "{} was changed while it is in use: what is not cached cannot be read; replace "
+                "packs by rename",
+                reader_->file());
     return base::fail(EIO);
   }
   if (!result) return base::fail(as_seen_error(result.error().value));
@@ -148,9 +152,9 @@ base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) 
   return {};
 }
 
-// Why the pack has nothing of this name, where no link can lead there: the directory that is missing first decides, or what
-// stands in its place.
-int PackMount::absence_of(std::string_view name) const {
+// Why the pack has nothing of this name, where no link can lead there: the directory that is
+// missing first decides, or what stands in its place.
+int PackMount::negative_entry_of(std::string_view name) const {
   std::string_view above = name;
   while (!above.empty()) {
     const std::size_t slash = above.rfind('/');
@@ -190,7 +194,7 @@ base::Result<void> PackMount::find(std::string_view path, bool follows, FoundNam
     result = follow_links(follows, found);
     if (result) result = look_up(found, true);
   } else if (is_absent) {
-    result = base::fail(absence_of(found.name()));
+    result = base::fail(negative_entry_of(found.name()));
   }
   return as_seen(result);
 }
@@ -230,8 +234,8 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
 }
 
 // The record at found.slot, and what lies around it if there is a use for that.
-base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach, base::Scratch& scratch,
-                                              Content& content) const {
+base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach,
+                                              base::Scratch& scratch, Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
   // The link that has led here may have brought it.
   auto entry = find_in_window(found, content);
@@ -246,18 +250,22 @@ base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reac
   const std::uint64_t began = may_reach ? base::monotonic_ns() : 0;
   entry = reader_->read_record(found.slot, found.name(), room);
   if (!entry) return entry;
-  if (may_reach) windows_->note_time(found.slot, {found.slot.offset, found.slot.bytes}, base::monotonic_ns() - began);
+  if (may_reach)
+    windows_->note_time(found.slot, {found.slot.offset, found.slot.bytes},
+                        base::monotonic_ns() - began);
   content.data = room + (entry->data_offset - entry->offset);
   return entry;
 }
 
-base::Result<void> PackMount::read_any(const Wish& wish, base::Scratch& scratch, FoundName& found, Content& content) const {
+base::Result<void> PackMount::read_any(const Wish& wish, base::Scratch& scratch, FoundName& found,
+                                       Content& content) const {
   const auto result = as_seen(read_as_it_is(wish, scratch, found, content));
   if (!result && result.error().value == EIO) content.data = content.window = nullptr;
   return result;
 }
 
-base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scratch, FoundName& found, Content& content) const {
+base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scratch,
+                                            FoundName& found, Content& content) const {
   const std::uint64_t most_bytes = wish.most + k_most_pack_head + 2 * k_page;
   content.window = nullptr;
   for (bool has_followed = false;;) {
@@ -275,14 +283,16 @@ base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scr
       result = base::fail(entry.error().value);
     }
     const bool is_link = result && entry->kind == RecordKind::link;
-    const bool may_be_linked = (!result && result.error().value == ENOENT) || (is_link && wish.follows);
+    const bool may_be_linked =
+        (!result && result.error().value == ENOENT) || (is_link && wish.follows);
     if (may_be_linked && !has_followed && reader_->header().links != 0) {
       has_followed = true;
       const auto followed = follow_links(wish.follows, found);
       if (!followed) return followed;
       continue;
     }
-    if (!result && result.error().value == ENOENT && !has_followed) result = base::fail(absence_of(found.name()));
+    if (!result && result.error().value == ENOENT && !has_followed)
+      result = base::fail(negative_entry_of(found.name()));
     if (!result) return result;
     content.entry = *entry;
     content.stat = entry->stat;
@@ -293,8 +303,8 @@ base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scr
   }
 }
 
-base::Result<void> PackMount::read(std::string_view path, std::uint64_t most, base::Scratch& scratch, Content& content,
-                                   Reach reach) const {
+base::Result<void> PackMount::read(std::string_view path, std::uint64_t most,
+                                   base::Scratch& scratch, Content& content, Reach reach) const {
   FoundName found;
   auto result = begin(path, found);
   if (result) result = read_any({.most = most, .reach = reach}, scratch, found, content);
@@ -311,7 +321,8 @@ PackSpan PackMount::place_of(std::string_view path) const {
   return {slot->offset, slot->bytes};
 }
 
-base::Result<void> PackMount::read_span(const PackSpan& span, base::Scratch& scratch, Content& content) const {
+base::Result<void> PackMount::read_span(const PackSpan& span, base::Scratch& scratch,
+                                        Content& content) const {
   content.data = content.window = nullptr;
   if (reader_->keeps_pages()) reader_->will_need(span.begin, span.bytes);
   std::byte* const room = scratch.reserve(span.bytes);
@@ -326,13 +337,16 @@ base::Result<void> PackMount::read_span(const PackSpan& span, base::Scratch& scr
   return {};
 }
 
-base::Result<void> PackMount::take(std::string_view path, const PackSpan& place, Content& content) const {
+base::Result<void> PackMount::take(std::string_view path, const PackSpan& place,
+                                   Content& content) const {
   content.data = nullptr;
   const std::uint64_t at = place.begin - content.span.begin;
-  const bool is_inside = content.window != nullptr && place.begin >= content.span.begin && place.end() <= content.span.end();
+  const bool is_inside = content.window != nullptr && place.begin >= content.span.begin &&
+                         place.end() <= content.span.end();
   if (!is_inside) return base::fail(ENOENT);
   const PackSlot slot{.hash = 0, .offset = place.begin, .bytes = place.bytes};
-  const auto entry = PackReader::check_record(slot, below_prefix(path), content.window + at, place.bytes);
+  const auto entry =
+      PackReader::check_record(slot, below_prefix(path), content.window + at, place.bytes);
   if (!entry) return base::fail(entry.error().value);
   if (entry->kind != RecordKind::file) return base::fail(EISDIR);
   content.entry = *entry;
@@ -342,7 +356,8 @@ base::Result<void> PackMount::take(std::string_view path, const PackSpan& place,
   return {};
 }
 
-std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::OriginSetting>& settings, std::vector<std::string>& errors) {
+std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::OriginSetting>& settings,
+                                             std::vector<std::string>& errors) {
   auto packs = std::make_unique<PackMounts>();
   for (const auto& setting : settings) {
     std::string why;
@@ -351,7 +366,9 @@ std::unique_ptr<PackMounts> PackMounts::open(const std::vector<base::OriginSetti
       packs->add(std::move(mount));
     } else {
       errors.push_back(
-          fmt::format("CUBESHIM_PACKS: {}; it takes PREFIX=FILE of packs made by cubeshim pack, ':' between them", why));
+          fmt::format("CUBESHIM_PACKS: {}; it takes PREFIX=FILE of packs made by cubeshim pack, "
+                      "':' between them",
+                      why));
     }
   }
   return packs;
@@ -362,12 +379,14 @@ std::unique_ptr<PackMounts> PackMounts::opened_anew() const {
   for (const auto& mount : mounts_) {
     std::string why;
     auto again = PackMount::open({.prefix = mount->prefix(), .file = mount->reader().file()}, why);
-    if (again != nullptr && again->reader().identity() == mount->reader().identity()) own->add(std::move(again));
+    if (again != nullptr && again->reader().identity() == mount->reader().identity())
+      own->add(std::move(again));
   }
   return own;
 }
 
-base::Result<void> PackMount::read_listing(std::string_view path, bool follows, base::Scratch& scratch, FoundName& found,
+base::Result<void> PackMount::read_listing(std::string_view path, bool follows,
+                                           base::Scratch& scratch, FoundName& found,
                                            Content& content) const {
   constexpr std::uint64_t k_no_bound = 1ULL << 40;
   auto result = begin(path, found);

@@ -13,7 +13,8 @@ PackNeighbours::PackNeighbours(const PackMount& mount, const PackMount::Content&
 }
 
 // Bytes within a file may look like a record, as in a pack within a pack: the index tells.
-bool PackNeighbours::is_record(std::uint64_t offset, std::string_view& path, PackEntry& entry) const {
+bool PackNeighbours::is_record(std::uint64_t offset, std::string_view& path,
+                               PackEntry& entry) const {
   const std::byte* const bytes = content_.window + (offset - content_.span.begin);
   const std::uint64_t left = content_.span.end() - offset;
   if (!read_pack_head(bytes, left, offset, content_.span.end(), entry, path)) return false;
@@ -35,7 +36,9 @@ bool PackNeighbours::next(std::string_view& path, PackMount::Content& found) {
     at_ = (entry.end() + k_record_alignment - 1) / k_record_alignment * k_record_alignment;
     const std::size_t prefix = mount_.prefix().size() + 1;
     const std::byte* const record = content_.window + (at - content_.span.begin);
-    if (entry.kind != RecordKind::file || at == content_.entry.offset || prefix + name.size() >= PATH_MAX) continue;
+    if (entry.kind != RecordKind::file || at == content_.entry.offset ||
+        prefix + name.size() >= PATH_MAX)
+      continue;
     if (!data_is_sound(*reinterpret_cast<const Record*>(record))) continue;
     std::memcpy(path_.data() + prefix, name.data(), name.size());
     path = {path_.data(), prefix + name.size()};

@@ -1,5 +1,6 @@
-// The regular files that a read has brought besides the one it was for. Bytes are passed over unless they are a sound record at
-// the place that the index gives for its path. Thread safety: one thread.
+// The regular files that a read has brought besides the one it was for. Bytes are passed over
+// unless they are a sound record at the place that the index gives for its path. Thread safety: one
+// thread.
 #pragma once
 
 #include <climits>

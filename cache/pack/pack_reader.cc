@@ -6,11 +6,11 @@
 #include <array>
 #include <cstring>
 
-#include "cache/base/aside.h"
-#include "cache/base/can_read.h"
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
-#include "cache/base/high_fd.h"
+#include "cache/base/memory/can_read.h"
+#include "cache/base/process/aside.h"
+#include "cache/base/process/high_fd.h"
 #include "cache/base/readahead.h"
 #include "cache/pack/pack_io.h"
 
@@ -20,11 +20,19 @@ namespace {
 // Sizes that fit together, so that no sum of them can overflow.
 bool is_consistent(const PackHeader& h) {
   constexpr std::uint64_t k_most = 1ULL << 60;
-  if (h.segment_bytes != k_pack_segment || h.records_begin != k_pack_records_begin || h.file_bytes > k_most) return false;
-  if (h.entries == 0 || h.entries > h.file_bytes / sizeof(PackSlot) || h.table_bits != pack_table_bits(h.entries)) return false;
+  if (h.segment_bytes != k_pack_segment || h.records_begin != k_pack_records_begin ||
+      h.file_bytes > k_most)
+    return false;
+  if (h.entries == 0 || h.entries > h.file_bytes / sizeof(PackSlot) ||
+      h.table_bits != pack_table_bits(h.entries))
+    return false;
   if (h.index_bytes != pack_table_bytes(h.table_bits) + h.entries * sizeof(PackSlot)) return false;
-  if (h.records_end < h.records_begin || h.records_end > h.index_begin || h.index_begin % k_page != 0) return false;
-  if (h.index_begin > h.file_bytes || h.file_bytes - h.index_begin != h.index_bytes + sizeof(PackFooter)) return false;
+  if (h.records_end < h.records_begin || h.records_end > h.index_begin ||
+      h.index_begin % k_page != 0)
+    return false;
+  if (h.index_begin > h.file_bytes ||
+      h.file_bytes - h.index_begin != h.index_bytes + sizeof(PackFooter))
+    return false;
   return h.files <= h.entries && h.directories <= h.entries && h.links <= h.entries &&
          h.files + h.directories + h.links == h.entries;
 }
@@ -54,7 +62,8 @@ std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::strin
 PackReader::~PackReader() { base::UniqueFd(fd_.load(std::memory_order_relaxed)).reset(); }
 
 void PackReader::keep_out_of_the_way() {
-  fd_.store(base::raise_fd(base::UniqueFd(fd_.load(std::memory_order_relaxed))).release(), std::memory_order_relaxed);
+  fd_.store(base::raise_fd(base::UniqueFd(fd_.load(std::memory_order_relaxed))).release(),
+            std::memory_order_relaxed);
 }
 
 base::Result<std::size_t> PackReader::read_bytes(void* to, std::size_t n, std::uint64_t at) const {
@@ -106,7 +115,8 @@ bool PackReader::read_frame(std::string& why) {
     return false;
   }
   if (header_.version != k_pack_version) {
-    why = fmt::format("is a pack of version {}; this cubeshim reads version {}", header_.version, k_pack_version);
+    why = fmt::format("is a pack of version {}; this cubeshim reads version {}", header_.version,
+                      k_pack_version);
     return false;
   }
   if (header_.header_hash != hash_of(header_) || !is_consistent(header_)) {
@@ -114,7 +124,8 @@ bool PackReader::read_frame(std::string& why) {
     return false;
   }
   if (stat->size != header_.file_bytes) {
-    why = fmt::format("is damaged: it has {} bytes and should have {}", stat->size, header_.file_bytes);
+    why = fmt::format("is damaged: it has {} bytes and should have {}", stat->size,
+                      header_.file_bytes);
     return false;
   }
   PackFooter footer{};
@@ -125,7 +136,8 @@ bool PackReader::read_frame(std::string& why) {
     why = "is damaged: its footer does not belong to its header";
     return false;
   }
-  auto index = base::Mapping::private_view(fd_.load(std::memory_order_relaxed), header_.index_begin, header_.index_bytes);
+  auto index = base::Mapping::private_view(fd_.load(std::memory_order_relaxed), header_.index_begin,
+                                           header_.index_bytes);
   if (!index) {
     why = fmt::format("cannot be mapped: {}", base::text_of_error(index.error().value));
     return false;
@@ -147,12 +159,14 @@ void PackReader::will_need_index() const {
   if (index_is_asked_for_.exchange(true, std::memory_order_relaxed)) return;
   // By its mapping: the caller may be a thread in whose table the fd means nothing.
   for (std::uint64_t at = 0; at < index_.size(); at += base::k_one_readahead)
-    base::sys::madvise(index_.data() + at, std::min<std::uint64_t>(base::k_one_readahead, index_.size() - at), MADV_WILLNEED);
+    base::sys::madvise(index_.data() + at,
+                       std::min<std::uint64_t>(base::k_one_readahead, index_.size() - at),
+                       MADV_WILLNEED);
 }
 
-// Somebody may cut the file short, which takes pages of the index away: then a look at them would end the program. The kernel
-// looks at both ends of what is read first.
-// One look-up asks once for each page that it comes to.
+// Somebody may cut the file short, which takes pages of the index away: then a look at them would
+// end the program. The kernel looks at both ends of what is read first. One look-up asks once for
+// each page that it comes to.
 class PackReader::IndexLook {
  public:
   template <typename T>
@@ -176,7 +190,8 @@ base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t
   const std::uint64_t bucket = pack_bucket(path_hash, header_.table_bits);
   std::array<std::uint64_t, 2> ends{};
   IndexLook look;
-  if (!look.read(reinterpret_cast<const std::array<std::uint64_t, 2>*>(table_ + bucket), ends)) return base::fail(EBADMSG);
+  if (!look.read(reinterpret_cast<const std::array<std::uint64_t, 2>*>(table_ + bucket), ends))
+    return base::fail(EBADMSG);
   const auto [begin, end] = ends;
   if (begin > end || end > header_.entries) return base::fail(EBADMSG);
   PackSlot found{};
@@ -192,7 +207,8 @@ base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t
   if (n >= end - at) return base::fail(ENOENT);
   if (!look.read(slots_ + at + n, found)) return base::fail(EBADMSG);
   if (found.hash != path_hash) return base::fail(ENOENT);
-  const bool is_inside = found.offset >= header_.records_begin && found.offset < header_.records_end &&
+  const bool is_inside = found.offset >= header_.records_begin &&
+                         found.offset < header_.records_end &&
                          found.offset % k_record_alignment == 0 && found.bytes >= sizeof(Record) &&
                          found.bytes <= header_.records_end - found.offset;
   if (!is_inside) return base::fail(EBADMSG);
@@ -212,38 +228,45 @@ base::Result<PackEntry> PackReader::find_once(std::string_view path) const {
   for (std::uint64_t n = 0;; ++n) {
     const auto slot = locate(hash, n);
     if (!slot) return base::fail(slot.error().value);
-    const auto got = read_bytes(head, std::min<std::uint64_t>(k_most_pack_head, slot->bytes), slot->offset);
+    const auto got =
+        read_bytes(head, std::min<std::uint64_t>(k_most_pack_head, slot->bytes), slot->offset);
     if (!got) return base::fail(got.error().value);
     PackEntry entry;
     std::string_view there;
-    if (!read_pack_head(head, *got, slot->offset, slot->offset + slot->bytes, entry, there) || entry.bytes != slot->bytes)
+    if (!read_pack_head(head, *got, slot->offset, slot->offset + slot->bytes, entry, there) ||
+        entry.bytes != slot->bytes)
       return base::fail(EBADMSG);
     if (there == path) return entry;
   }
 }
 
-base::Result<PackEntry> PackReader::read_record(const PackSlot& slot, std::string_view path, std::byte* to) const {
+base::Result<PackEntry> PackReader::read_record(const PackSlot& slot, std::string_view path,
+                                                std::byte* to) const {
   return read_and_revive([&] { return read_record_once(slot, path, to); });
 }
 
-base::Result<PackEntry> PackReader::read_record_once(const PackSlot& slot, std::string_view path, std::byte* to) const {
+base::Result<PackEntry> PackReader::read_record_once(const PackSlot& slot, std::string_view path,
+                                                     std::byte* to) const {
   const auto got = read_bytes(to, slot.bytes, slot.offset);
   if (!got) return base::fail(got.error().value);
   return check_record(slot, path, to, *got);
 }
 
-base::Result<PackEntry> PackReader::check_record(const PackSlot& slot, std::string_view path, const std::byte* bytes,
-                                                 std::size_t got) {
+base::Result<PackEntry> PackReader::check_record(const PackSlot& slot, std::string_view path,
+                                                 const std::byte* bytes, std::size_t got) {
   PackEntry entry;
   std::string_view there;
-  if (got < slot.bytes || !read_pack_head(bytes, slot.bytes, slot.offset, slot.offset + slot.bytes, entry, there))
+  if (got < slot.bytes ||
+      !read_pack_head(bytes, slot.bytes, slot.offset, slot.offset + slot.bytes, entry, there))
     return base::fail(EBADMSG);
-  if (entry.bytes != slot.bytes || !data_is_sound(*reinterpret_cast<const Record*>(bytes))) return base::fail(EBADMSG);
+  if (entry.bytes != slot.bytes || !data_is_sound(*reinterpret_cast<const Record*>(bytes)))
+    return base::fail(EBADMSG);
   if (there != path) return base::fail(ENOENT);
   return entry;
 }
 
-base::Result<std::size_t> PackReader::read_span(std::uint64_t at, std::size_t n, std::byte* to) const {
+base::Result<std::size_t> PackReader::read_span(std::uint64_t at, std::size_t n,
+                                                std::byte* to) const {
   if (at >= header_.records_end) return std::size_t{0};
   n = static_cast<std::size_t>(std::min<std::uint64_t>(n, header_.records_end - at));
   return read_and_revive([&]() -> base::Result<std::size_t> {
@@ -260,11 +283,13 @@ base::Result<void> PackReader::read(const PackEntry& entry, std::byte* to) const
 base::Result<void> PackReader::read_once(const PackEntry& entry, std::byte* to) const {
   const auto got = read_bytes(to, entry.data_size, entry.data_offset);
   if (!got) return base::fail(got.error().value);
-  if (*got != entry.data_size || base::hash_bytes(to, entry.data_size) != entry.data_hash) return base::fail(EBADMSG);
+  if (*got != entry.data_size || base::hash_bytes(to, entry.data_size) != entry.data_hash)
+    return base::fail(EBADMSG);
   return {};
 }
 
-base::Result<std::size_t> PackReader::read_part(const PackEntry& entry, std::uint64_t from, std::byte* to, std::size_t n) const {
+base::Result<std::size_t> PackReader::read_part(const PackEntry& entry, std::uint64_t from,
+                                                std::byte* to, std::size_t n) const {
   if (from >= entry.data_size) return std::size_t{0};
   n = static_cast<std::size_t>(std::min<std::uint64_t>(n, entry.data_size - from));
   const auto got = read_bytes(to, n, entry.data_offset + from);
@@ -281,7 +306,8 @@ bool PackReader::is_untouched() const {
   if (is_due) looked_ns_.store(now_ns, std::memory_order_relaxed);
   const int flags = AT_EMPTY_PATH | (is_due ? k_ask_server : AT_STATX_DONT_SYNC);
   auto now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
-  if ((!now || !now->same_file(stat_)) && revive()) now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
+  if ((!now || !now->same_file(stat_)) && revive())
+    now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
   // The program has closed the number, and the pack is not there any more: every record is checked.
   if (!now || !now->same_file(stat_)) return true;
   bool is_same = now->same_content(stat_);
@@ -301,10 +327,13 @@ bool PackReader::is_untouched() const {
 
 std::uint64_t PackReader::identity() const {
   const std::uint64_t what[] = {header_.header_hash, stat_.device(), stat_.inode,
-                                static_cast<std::uint64_t>(stat_.modified.seconds), stat_.modified.nanoseconds};
+                                static_cast<std::uint64_t>(stat_.modified.seconds),
+                                stat_.modified.nanoseconds};
   return base::hash_bytes(what, sizeof what);
 }
 
-bool PackReader::index_is_sound() const { return base::hash_bytes(index_.data(), index_.size()) == header_.index_hash; }
+bool PackReader::index_is_sound() const {
+  return base::hash_bytes(index_.data(), index_.size()) == header_.index_hash;
+}
 
 }  // namespace cube::cache

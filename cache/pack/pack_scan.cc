@@ -7,16 +7,19 @@
 
 namespace cube::cache {
 
-bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offset, std::uint64_t end, PackEntry& entry,
-                    std::string_view& path) {
+bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offset,
+                    std::uint64_t end, PackEntry& entry, std::string_view& path) {
   if (got < sizeof(Record) || offset > end) return false;
   const auto& record = *reinterpret_cast<const Record*>(bytes);
   // Before header_is_sound looks at the path.
   if (record.path_length >= PATH_MAX || sizeof(Record) + record.path_length >= got) return false;
   if (!header_is_sound(record, end - offset)) return false;
-  if (record.kind != RecordKind::file && record.kind != RecordKind::directory && record.kind != RecordKind::link) return false;
+  if (record.kind != RecordKind::file && record.kind != RecordKind::directory &&
+      record.kind != RecordKind::link)
+    return false;
   if (record.kind == RecordKind::file && record.data_size != record.stat.size) return false;
-  if (record.kind == RecordKind::link && (record.data_size == 0 || record.data_size >= PATH_MAX)) return false;
+  if (record.kind == RecordKind::link && (record.data_size == 0 || record.data_size >= PATH_MAX))
+    return false;
   path = record.path();
   if (!is_pack_path(path) || (path.empty() && record.kind != RecordKind::directory)) return false;
   entry.offset = offset;
@@ -36,7 +39,8 @@ const std::byte* PackScan::look(std::uint64_t at, std::size_t n, std::size_t& go
     // Behind large data a record's head alone is wanted.
     const bool is_near = at < window_at_ + window_bytes_ + k_window / 4;
     const std::uint64_t wanted = std::max<std::uint64_t>(n, is_near ? k_window : k_short_window);
-    const auto read = read_at(fd_, window_.get(), static_cast<std::size_t>(std::min(wanted, end_ - at)), at);
+    const auto read =
+        read_at(fd_, window_.get(), static_cast<std::size_t>(std::min(wanted, end_ - at)), at);
     if (!read) {
       error_ = read.error().value;
       return nullptr;
@@ -52,11 +56,13 @@ PackScan::Next PackScan::next(PackEntry& entry, std::string_view& path) {
   static constexpr std::byte k_zeros[k_record_alignment]{};
   if (last_ != Next::record) return last_;
   // Padding is zeros, and no record begins with zeros.
-  for (std::uint64_t at = (at_ + k_record_alignment - 1) / k_record_alignment * k_record_alignment; at < end_;
-       at += k_record_alignment) {
+  for (std::uint64_t at = (at_ + k_record_alignment - 1) / k_record_alignment * k_record_alignment;
+       at < end_; at += k_record_alignment) {
     std::size_t got = 0;
     const std::byte* bytes = look(at, k_record_alignment, got);
-    if (bytes != nullptr && got == k_record_alignment && std::memcmp(bytes, k_zeros, k_record_alignment) == 0) continue;
+    if (bytes != nullptr && got == k_record_alignment &&
+        std::memcmp(bytes, k_zeros, k_record_alignment) == 0)
+      continue;
     if (bytes != nullptr) bytes = look(at, k_most_pack_head, got);
     if (bytes != nullptr && read_pack_head(bytes, got, at, end_, entry, path)) {
       const RecordPlan plan = plan_pack_record(at_, path.size(), entry.data_size);

@@ -22,7 +22,8 @@ base::Result<void> PackSlots::spill() {
     if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
     file_.reset(static_cast<int>(fd));
   }
-  const auto written = write_at(file_.get(), recent_.data(), recent_.size() * sizeof(PackSlot), spilled_ * sizeof(PackSlot));
+  const auto written = write_at(file_.get(), recent_.data(), recent_.size() * sizeof(PackSlot),
+                                spilled_ * sizeof(PackSlot));
   if (!written) return written;
   spilled_ += recent_.size();
   recent_.clear();
@@ -39,7 +40,8 @@ base::Result<std::span<const PackSlot>> PackSlots::sorted() {
     if (!spilled) return base::fail(spilled.error().value);
   }
   // Every byte was written, so that no store finds the disk full.
-  auto mapping = base::Mapping::shared(file_.get(), 0, spilled_ * sizeof(PackSlot), PROT_READ | PROT_WRITE);
+  auto mapping =
+      base::Mapping::shared(file_.get(), 0, spilled_ * sizeof(PackSlot), PROT_READ | PROT_WRITE);
   if (!mapping) return base::fail(mapping.error().value);
   mapping_ = std::move(*mapping);
   const std::span slots(reinterpret_cast<PackSlot*>(mapping_.data()), spilled_);

@@ -1,13 +1,13 @@
-// The slots of an index that is being made: 24 bytes for each record, in a file without a name beyond the first of them, so
-// that a hundred million take no memory that the kernel could not have back.
-// Thread safety: one thread.
+// The slots of an index that is being made: 24 bytes for each record, in a file without a name
+// beyond the first of them, so that a hundred million take no memory that the kernel could not have
+// back. Thread safety: one thread.
 #pragma once
 
 #include <span>
 #include <string>
 #include <vector>
 
-#include "cache/base/mapping.h"
+#include "cache/base/memory/mapping.h"
 #include "cache/base/unique_fd.h"
 #include "cache/pack/pack_format.h"
 

@@ -12,7 +12,8 @@ constexpr std::uint64_t k_first = 256 << 10;
 
 }  // namespace
 
-std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin, std::uint64_t records_end) {
+std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin,
+                                               std::uint64_t records_end) {
   std::unique_ptr<PackWindows> windows(new (std::nothrow) PackWindows);
   if (windows == nullptr) return nullptr;
   const std::uint64_t words = records_end / k_grain / 64 + 1;
@@ -41,7 +42,8 @@ PackSpan PackWindows::around(const PackSlot& slot) {
   const PackSpan alone{slot.offset, slot.bytes};
   const std::uint64_t bytes = state().bytes.load(std::memory_order_relaxed);
   if (slot.bytes >= bytes || state().alone_ns.load(std::memory_order_relaxed) == 0) return alone;
-  const std::uint64_t begin = base::round_down(slot.offset, bytes), end = base::round_up(slot.offset + slot.bytes, bytes);
+  const std::uint64_t begin = base::round_down(slot.offset, bytes),
+                      end = base::round_up(slot.offset + slot.bytes, bytes);
   if (!take(begin, end, slot.offset)) return alone;
   PackSpan window{std::max(begin, begin_), 0};
   window.bytes = std::min(end, end_) - window.begin;
@@ -53,8 +55,9 @@ void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uin
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
     // The quicker ones tell what the origin can do; it may become slower for good.
-    known.alone_ns.store(std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
-                         std::memory_order_relaxed);
+    known.alone_ns.store(
+        std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
+        std::memory_order_relaxed);
     return;
   }
   const std::uint64_t bytes = known.bytes.load(std::memory_order_relaxed);

@@ -1,6 +1,7 @@
-// The data of a record of kind directory: the entries of a directory as getdents64 gives them, and a table that finds one by its
-// name. The data of a record of kind stat: the stats of these entries, each at the place of its entry, and the targets of links.
-// Thread safety: nothing changes after it was written. Async-signal-safe, no allocation. Nothing outside the data is read,
+// The data of a record of kind directory: the entries of a directory as getdents64 gives them, and
+// a table that finds one by its name. The data of a record of kind stat: the stats of these
+// entries, each at the place of its entry, and the targets of links. Thread safety: nothing changes
+// after it was written. Async-signal-safe, no allocation. Nothing outside the data is read,
 // whatever the data says.
 #pragma once
 
@@ -42,18 +43,19 @@ class DirectoryData {
   static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
   // `to` begins on a multiple of 8 and has room for bytes_for().
-  // `tells_absence`: a name that is not among them, in any case, is absent. `has_true_times`: the directory's stat tells of each
-  // change of them.
+  // `proves_negative_entries`: a name that is not among them, in any case, is absent.
+  // `has_true_times`: the directory's stat tells of each change of them.
   struct Proves {
-    bool tells_absence = false, has_true_times = false;
+    bool proves_negative_entries = false, has_true_times = false;
   };
-  static void write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count, const Proves& proves);
+  static void write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count,
+                    const Proves& proves);
 
   // Nothing: it is not such a record, or damaged.
   static std::optional<DirectoryData> of(const Record& record);
 
   std::uint32_t count() const { return count_; }
-  bool tells_absence() const { return proves_.tells_absence; }
+  bool proves_negative_entries() const { return proves_.proves_negative_entries; }
   bool has_true_times() const { return proves_.has_true_times; }
   std::span<const std::byte> entries() const { return {entries_, entries_bytes_}; }
   std::optional<Entry> find(std::string_view name) const;
@@ -67,7 +69,8 @@ class DirectoryData {
   template <typename Wanted>
   std::optional<Entry> find_if(std::string_view name, Wanted&& wanted) const;
 
-  const std::uint32_t* slots_ = nullptr;   // place + 1, or 0, by the hash of the name in small letters
+  const std::uint32_t* slots_ =
+      nullptr;  // place + 1, or 0, by the hash of the name in small letters
   const std::uint32_t* begins_ = nullptr;  // of each entry, in bytes
   const std::byte* entries_ = nullptr;
   std::uint32_t slot_count_ = 0, count_ = 0;
@@ -81,17 +84,20 @@ class StatTable {
     FileStat stat;            // of the name itself: a link is not followed
     std::uint64_t looked_ns;  // base::boot_ns, before the origin was asked; 0: nothing is known
     std::uint32_t changes;    // WriterStripe::epoch of the file then
-    std::uint32_t target;     // of a link: begin of its target among the targets, and 1; 0: nothing is known
+    std::uint32_t
+        target;  // of a link: begin of its target among the targets, and 1; 0: nothing is known
   };
 
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {
     return sizeof(Head) + std::uint64_t{count} * sizeof(Entry) + (target_bytes + 7) / 8 * 8;
   }
-  // `listing_hash`: that of the listing whose places these are. A file that others put in the place of one may have its inode
-  // number, and leave the data of the listing as it is. The times of the directory tell.
+  // `listing_hash`: that of the listing whose places these are. A file that others put in the place
+  // of one may have its inode number, and leave the data of the listing as it is. The times of the
+  // directory tell.
   static std::uint64_t hash_of_listing(const Record& listing);
   // `targets`: a zero behind each.
-  static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries, std::string_view targets);
+  static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries,
+                    std::string_view targets);
   // Null: it is not a table of this listing, or has no such place.
   static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);
   // The target of an entry that was found in this record. Empty: nothing is known.

@@ -5,14 +5,18 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cache/base/went_out.h"
+#include "cache/base/process/went_out.h"
 
 namespace cube::cache {
 namespace {
 
 FileTime time_from(const struct ::statx_timestamp& t) { return {t.tv_sec, t.tv_nsec, 0}; }
-FileTime time_from(const struct ::timespec& t) { return {t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec), 0}; }
-struct ::timespec timespec_from(const FileTime& t) { return {t.seconds, static_cast<long>(t.nanoseconds)}; }
+FileTime time_from(const struct ::timespec& t) {
+  return {t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec), 0};
+}
+struct ::timespec timespec_from(const FileTime& t) {
+  return {t.seconds, static_cast<long>(t.nanoseconds)};
+}
 struct ::statx_timestamp statx_time_from(const FileTime& t) {
   struct ::statx_timestamp out {};
   out.tv_sec = t.seconds;
@@ -27,7 +31,8 @@ base::Result<FileStat> stat_any(int dir, const char* path, int flags) {
   if (error == -ENOSYS || error == -EPERM || error == -EACCES) {
     // A sandbox that is older than the call (Docker before 20.10).
     struct ::stat st {};
-    error = base::sys::fstatat(dir, path, &st, flags & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT));
+    error = base::sys::fstatat(dir, path, &st,
+                               flags & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT));
     if (!base::sys::failed(error)) return FileStat::from(st);
   }
   return base::fail(static_cast<int>(-error));
@@ -100,7 +105,8 @@ void FileStat::copy_to(struct ::stat& st) const {
 
 void FileStat::copy_to(struct ::statx& x, unsigned requested) const {
   std::memset(&x, 0, sizeof x);
-  // The kernel fills the basic fields and the mount id asked or not, the birth time only where it is asked for.
+  // The kernel fills the basic fields and the mount id asked or not, the birth time only where it
+  // is asked for.
   x.stx_mask = mask & (STATX_BASIC_STATS | STATX_MNT_ID | requested);
   x.stx_blksize = block_size;
   x.stx_attributes = attributes;
@@ -129,7 +135,9 @@ bool FileStat::looks_like(FileStat other) const {
   return std::memcmp(this, &other, sizeof other) == 0;
 }
 
-base::Result<FileStat> stat_fd(int fd, int flags) { return stat_any(fd, "", AT_EMPTY_PATH | flags); }
+base::Result<FileStat> stat_fd(int fd, int flags) {
+  return stat_any(fd, "", AT_EMPTY_PATH | flags);
+}
 base::Result<FileStat> stat_path(int dir, const char* path, int flags) {
   base::note_way_out();
   return stat_any(dir, path, flags);

@@ -1,5 +1,5 @@
-// The origin's stat of a file, in the fixed form in which a record keeps it, and back into the kernel's structures.
-// Thread safety: plain values.
+// The origin's stat of a file, in the fixed form in which a record keeps it, and back into the
+// kernel's structures. Thread safety: plain values.
 #pragma once
 
 #include <sys/stat.h>
@@ -31,8 +31,8 @@ struct FileStat {
   static FileStat from(const struct ::statx& x);
   static FileStat from(const struct ::stat& st);
   void copy_to(struct ::stat& st) const;
-  // Can a statx with this mask be answered as the kernel would? If neither of these times is asked for, newer kernels leave them
-  // out, and older ones do not.
+  // Can a statx with this mask be answered as the kernel would? If neither of these times is asked
+  // for, newer kernels leave them out, and older ones do not.
   static bool answers(unsigned requested) {
     constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
     return (requested & ~k_request) == 0 && (requested & k_times) == k_times;
@@ -41,26 +41,34 @@ struct FileStat {
   void copy_to(struct ::statx& x, unsigned requested) const;
 
   bool is_regular() const { return (mode & S_IFMT) == S_IFREG; }
-  std::uint64_t device() const { return (static_cast<std::uint64_t>(device_major) << 32) | device_minor; }
-  bool same_file(const FileStat& other) const { return inode == other.inode && device() == other.device(); }
-  // The same file with the same attributes, but for what differs from mount to mount and from read to read.
+  std::uint64_t device() const {
+    return (static_cast<std::uint64_t>(device_major) << 32) | device_minor;
+  }
+  bool same_file(const FileStat& other) const {
+    return inode == other.inode && device() == other.device();
+  }
+  // The same file with the same attributes, but for what differs from mount to mount and from read
+  // to read.
   bool looks_like(FileStat other) const;
   // Do both have the same readers, and as many names?
   bool same_rights(const FileStat& other) const {
     return mode == other.mode && user == other.user && group == other.group && links == other.links;
   }
   // The same bytes, as far as a file system can tell.
-  bool same_content(const FileStat& other) const { return same_file(other) && size == other.size && modified == other.modified; }
-  // Nothing has been done to it since. An mtime can be set back after a write (rsync -t, cp -p, touch -r); the ctime, which moves
-  // then too, cannot.
+  bool same_content(const FileStat& other) const {
+    return same_file(other) && size == other.size && modified == other.modified;
+  }
+  // Nothing has been done to it since. An mtime can be set back after a write (rsync -t, cp -p,
+  // touch -r); the ctime, which moves then too, cannot.
   bool is_unchanged_since(const FileStat& other) const {
     return same_content(other) && same_rights(other) && changed == other.changed;
   }
 };
 
-// A flag for both functions below: the kernel asks the file's server. Without it the kernel may answer with attributes that the
-// mount keeps (FUSE's attr_timeout, NFS's acregmin), though it would read newer bytes. A stat that proves a record, or that
-// nothing has changed, has this flag. On a local file system the flag does nothing.
+// A flag for both functions below: the kernel asks the file's server. Without it the kernel may
+// answer with attributes that the mount keeps (FUSE's attr_timeout, NFS's acregmin), though it
+// would read newer bytes. A stat that proves a record, or that nothing has changed, has this flag.
+// On a local file system the flag does nothing.
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
 
 // The stat of an open file, or of a path (relative to `dir`).

@@ -12,12 +12,14 @@ namespace cube::cache {
 
 namespace sys = base::sys;
 
-base::Result<Listing*> Listing::make(std::string_view prefix, std::string_view below, const FileStat& stat, std::uint64_t bytes) {
+base::Result<Listing*> Listing::make(std::string_view prefix, std::string_view below,
+                                     const FileStat& stat, std::uint64_t bytes) {
   const std::size_t length = prefix.size() + (below.empty() ? 0 : 1 + below.size());
   if (length >= PATH_MAX) return base::fail(ENAMETOOLONG);
   // A whole dirent at the end, for programs that copy the structure and not the name.
   const std::uint64_t mapped = sizeof(Listing) + bytes + sizeof(struct ::dirent);
-  const long at = sys::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const long at =
+      sys::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (sys::failed(at)) return base::fail(static_cast<int>(-at));
   auto* const listing = new (reinterpret_cast<void*>(at)) Listing;
   listing->stat_ = stat;
@@ -52,7 +54,8 @@ void Listing::add_all(std::span<const std::byte> entries) {
 
 std::int64_t Listing::offset_at(std::uint64_t position) {
   std::int64_t offset = 0;
-  for (std::uint64_t here = 0; here < position && here < end_; here += at(here)->d_reclen) offset = at(here)->d_off;
+  for (std::uint64_t here = 0; here < position && here < end_; here += at(here)->d_reclen)
+    offset = at(here)->d_off;
   return offset;
 }
 

@@ -1,7 +1,8 @@
-// A directory as the cache knows it: where it lies, its stat, and its entries as the kernel's getdents64 gives them ("." and ".."
-// first), all in one piece of memory from the kernel. A position is the place of an entry in it, so that d_off, telldir and
-// the offset of an fd are one thing.
-// Thread safety: nothing changes after the last add(). All of it is async-signal-safe and allocates nothing by malloc.
+// A directory as the cache knows it: where it lies, its stat, and its entries as the kernel's
+// getdents64 gives them ("." and ".." first), all in one piece of memory from the kernel. A
+// position is the place of an entry in it, so that d_off, telldir and the offset of an fd are one
+// thing. Thread safety: nothing changes after the last add(). All of it is async-signal-safe and
+// allocates nothing by malloc.
 #pragma once
 
 #include <dirent.h>
@@ -21,11 +22,14 @@ namespace cube::cache {
 class Listing {
  public:
   // The room that an entry of this name takes.
-  static constexpr std::uint64_t entry_bytes(std::size_t name) { return (k_name_at + name + 1 + 7) / 8 * 8; }
+  static constexpr std::uint64_t entry_bytes(std::size_t name) {
+    return (k_name_at + name + 1 + 7) / 8 * 8;
+  }
 
-  // An empty one with room for `bytes` of entries. Its path is prefix/below, or the prefix alone. To be ended by release().
-  // ENAMETOOLONG; ENOMEM.
-  static base::Result<Listing*> make(std::string_view prefix, std::string_view below, const FileStat& stat, std::uint64_t bytes);
+  // An empty one with room for `bytes` of entries. Its path is prefix/below, or the prefix alone.
+  // To be ended by release(). ENAMETOOLONG; ENOMEM.
+  static base::Result<Listing*> make(std::string_view prefix, std::string_view below,
+                                     const FileStat& stat, std::uint64_t bytes);
   void release();
   // There must be room for it. `type`: as dirent has it (DT_REG ...).
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);
@@ -38,9 +42,11 @@ class Listing {
 
   // The end of the entries: the position at the end of the directory.
   std::uint64_t end() const { return end_; }
-  // The entry at a position that is one, before the end. Not const: readdir's caller may write to it.
+  // The entry at a position that is one, before the end. Not const: readdir's caller may write to
+  // it.
   struct ::dirent* at(std::uint64_t position) {
-    return reinterpret_cast<struct ::dirent*>(reinterpret_cast<std::byte*>(this) + sizeof(Listing) + position);
+    return reinterpret_cast<struct ::dirent*>(reinterpret_cast<std::byte*>(this) + sizeof(Listing) +
+                                              position);
   }
   // The first position that is not before this one.
   std::uint64_t round_up(std::uint64_t position);

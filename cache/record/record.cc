@@ -10,18 +10,21 @@ namespace cube::cache {
 namespace {
 
 std::uint64_t header_hash_of(const Record& record) {
-  const std::uint64_t parts[] = {base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
-                                 base::hash_bytes(&record.stat, sizeof(Record) - offsetof(Record, stat)),
-                                 base::hash_bytes(record.path_text(), record.path_length)};
+  const std::uint64_t parts[] = {
+      base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
+      base::hash_bytes(&record.stat, sizeof(Record) - offsetof(Record, stat)),
+      base::hash_bytes(record.path_text(), record.path_length)};
   return base::hash_bytes(parts, sizeof parts);
 }
 
 }  // namespace
 
-RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size, RecordShape shape) {
+RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size,
+                       RecordShape shape) {
   const std::uint64_t head = sizeof(Record) + path_length + 1;
   RecordPlan plan;
-  plan.mappable = shape == RecordShape::mappable || (shape == RecordShape::by_size && data_size >= k_mappable_from);
+  plan.mappable = shape == RecordShape::mappable ||
+                  (shape == RecordShape::by_size && data_size >= k_mappable_from);
   if (!plan.mappable) {
     plan.start = base::round_up(fill, k_record_alignment);
     plan.data = base::round_up(plan.start + head, k_record_alignment);
@@ -29,21 +32,25 @@ RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint6
     return plan;
   }
   // The header goes right before the page on which the data begins.
-  plan.data = base::round_up(base::round_up(fill, k_record_alignment) + base::round_up(head, k_record_alignment), k_page);
+  plan.data = base::round_up(
+      base::round_up(fill, k_record_alignment) + base::round_up(head, k_record_alignment), k_page);
   plan.start = base::round_down(plan.data - head, k_record_alignment);
   plan.end = base::round_up(plan.data + data_size, k_page);
   return plan;
 }
 
-void write_record_head(std::byte* start, const RecordPlan& plan, const RecordContent& content, const RecordData& data) {
+void write_record_head(std::byte* start, const RecordPlan& plan, const RecordContent& content,
+                       const RecordData& data) {
   auto& record = *reinterpret_cast<Record*>(start);
   record.magic = Record::k_magic;
   record.version = Record::k_version;
   record.kind = content.kind;
-  record.flags = static_cast<std::uint8_t>(
-      (content.physical ? Record::k_flag_physical : 0) | (plan.mappable ? Record::k_flag_mappable : 0) |
-      (content.prefetched ? Record::k_flag_prefetched : 0) | (content.from_disk ? Record::k_flag_from_disk : 0) |
-      (content.from_cluster ? Record::k_flag_from_cluster : 0));
+  record.flags =
+      static_cast<std::uint8_t>((content.physical ? Record::k_flag_physical : 0) |
+                                (plan.mappable ? Record::k_flag_mappable : 0) |
+                                (content.prefetched ? Record::k_flag_prefetched : 0) |
+                                (content.from_disk ? Record::k_flag_from_disk : 0) |
+                                (content.from_cluster ? Record::k_flag_from_cluster : 0));
   record.path_length = static_cast<std::uint32_t>(content.path.size());
   record.data_offset = static_cast<std::uint32_t>(plan.data - plan.start);
   record.data_size = data.size;
@@ -69,18 +76,25 @@ void write_record_head(std::byte* start, const RecordPlan& plan, const RecordCon
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content) {
   const std::uint64_t size = content.data_size.value_or(content.stat.size);
   std::memset(segment + plan.data + size, 0, plan.end - plan.data - size);
-  const std::uint64_t hash = content.data_hash ? *content.data_hash : base::hash_bytes(segment + plan.data, size);
+  const std::uint64_t hash =
+      content.data_hash ? *content.data_hash : base::hash_bytes(segment + plan.data, size);
   write_record_head(segment + plan.start, plan, content, {.size = size, .hash = hash});
 }
 
 bool header_is_sound(const Record& record, std::uint64_t available) {
-  if (available < sizeof(Record) || record.magic != Record::k_magic || record.version != Record::k_version) return false;
+  if (available < sizeof(Record) || record.magic != Record::k_magic ||
+      record.version != Record::k_version)
+    return false;
   if (record.path_length >= PATH_MAX || record.record_size > available) return false;
-  if (record.data_offset < sizeof(Record) + record.path_length + 1 || record.data_offset > record.record_size) return false;
+  if (record.data_offset < sizeof(Record) + record.path_length + 1 ||
+      record.data_offset > record.record_size)
+    return false;
   if (record.data_size > record.record_size - record.data_offset) return false;
   return record.header_hash == header_hash_of(record);
 }
 
-bool data_is_sound(const Record& record) { return base::hash_bytes(record.data(), record.data_size) == record.data_hash; }
+bool data_is_sound(const Record& record) {
+  return base::hash_bytes(record.data(), record.data_size) == record.data_hash;
+}
 
 }  // namespace cube::cache

@@ -1,8 +1,8 @@
-// The one binary format of the project (doc/FORMAT.md): a header, the full path, the data. Records begin on a multiple
-// of 64 bytes. Data of 32 KiB and more, and of any file that a program has mapped, begins on a page, and its last page ends
-// in zeros, so that it can be mapped.
-// Invariant: a record that an index names is complete; but for its marks it never changes again.
-// Thread safety: everything is immutable after publication, except the marks, which are atomics.
+// The one binary format of the project (doc/FORMAT.md): a header, the full path, the data. Records
+// begin on a multiple of 64 bytes. Data of 32 KiB and more, and of any file that a program has
+// mapped, begins on a page, and its last page ends in zeros, so that it can be mapped. Invariant: a
+// record that an index names is complete; but for its marks it never changes again. Thread safety:
+// everything is immutable after publication, except the marks, which are atomics.
 #pragma once
 
 #include <atomic>
@@ -19,24 +19,35 @@ namespace cube::cache {
 
 inline constexpr std::uint64_t k_record_alignment = 64;
 inline constexpr std::uint64_t k_page = 4096;
-// Smaller files are not laid out for mapping from the start: a page and a half of padding for each would not pay.
+// Smaller files are not laid out for mapping from the start: a page and a half of padding for each
+// would not pay.
 inline constexpr std::uint64_t k_mappable_from = 32 << 10;
 
-// The origin that a record came from: the mounts, or an immutable one for as long as it is the same (cache/origin/origin.h).
+// The origin that a record came from: the mounts, or an immutable one for as long as it is the same
+// (cache/origin/origin.h).
 using OriginId = std::uint32_t;
 inline constexpr OriginId k_mounts = 0;
 
-enum class RecordKind : std::uint8_t { file = 1, stat = 2, directory = 3, link = 4, absent = 5, block = 6 };
+enum class RecordKind : std::uint8_t {
+  file = 1,
+  stat = 2,
+  directory = 3,
+  link = 4,
+  absent = 5,
+  block = 6
+};
 
 struct Record {
   static constexpr std::uint32_t k_magic = 0x45425543;  // "CUBE"
   static constexpr std::uint16_t k_version = 1;
-  // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
+  // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very
+  // file.
   static constexpr std::uint8_t k_flag_physical = 1;
   static constexpr std::uint8_t k_flag_mappable = 2;
   // Fetched before it was asked for; its first open is noted (cache/region/ring.h).
   static constexpr std::uint8_t k_flag_prefetched = 4;
-  // Its bytes came from the disk tier, which has them still: they need not be written there, nor looked for.
+  // Its bytes came from the disk tier, which has them still: they need not be written there, nor
+  // looked for.
   static constexpr std::uint8_t k_flag_from_disk = 8;
   // Its bytes came from another node, and the cluster has them still.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
@@ -52,19 +63,23 @@ struct Record {
   std::uint64_t data_size;    // bytes
   std::uint64_t record_size;  // bytes, all padding included
   // Marks: outside the hash, changed after publication.
-  std::atomic<std::uint32_t> stale;        // k_changed, or k_unconfirmed until its fetcher has looked for writers
-  std::atomic<std::uint32_t> views;        // one bit for each view (base/view.h) that has found this file by this path
+  std::atomic<std::uint32_t>
+      stale;  // k_changed, or k_unconfirmed until its fetcher has looked for writers
+  std::atomic<std::uint32_t>
+      views;  // one bit for each view (base/view.h) that has found this file by this path
   std::atomic<std::uint64_t> verified_ns;  // base::boot_ns: when the origin was last asked
   std::uint64_t data_hash;                 // xxh3 of the data
-  std::uint64_t header_hash;               // xxh3 of the header but for the marks and itself, and of the path
+  std::uint64_t header_hash;  // xxh3 of the header but for the marks and itself, and of the path
 
   FileStat stat;
   std::uint64_t fetched_ns;  // wall clock
   OriginId origin;
   std::uint32_t reserved_word;  // zero, as the next
-  // Zero but in the cluster (cache/tier/cluster_tier.h): hashes of the job and of the node that have read the file.
+  // Zero but in the cluster (cache/tier/shared/cluster_tier.h): hashes of the job and of the node
+  // that have read the file.
   std::uint64_t job_tag, node_tag;
-  std::uint64_t rights;  // base::current_rights() of a process that has opened the file by this path; 0: not known
+  std::uint64_t rights;  // base::current_rights() of a process that has opened the file by this
+                         // path; 0: not known
 
   std::string_view path() const { return {reinterpret_cast<const char*>(this + 1), path_length}; }
   const char* path_text() const { return reinterpret_cast<const char*>(this + 1); }
@@ -79,14 +94,18 @@ struct Record {
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
   // Relaxed: a bit is set by a process of that view, of itself alone, and never taken back.
-  bool is_seen_by(std::uint32_t view) const { return (views.load(std::memory_order_relaxed) & view) != 0; }
+  bool is_seen_by(std::uint32_t view) const {
+    return (views.load(std::memory_order_relaxed) & view) != 0;
+  }
   // The stat holds one view's mount id.
   bool has_one_view() const { return std::has_single_bit(views.load(std::memory_order_relaxed)); }
 };
-static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 && std::is_standard_layout_v<Record>);
+static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 &&
+              std::is_standard_layout_v<Record>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// The place of a record that is added behind `fill` bytes of a segment; offsets are from the segment's start.
+// The place of a record that is added behind `fill` bytes of a segment; offsets are from the
+// segment's start.
 struct RecordPlan {
   std::uint64_t start = 0, data = 0, end = 0;
   bool mappable = false;
@@ -109,22 +128,26 @@ struct RecordContent {
   bool from_cluster = false;
   OriginId origin = k_mounts;
   std::optional<std::uint64_t> data_size = {};  // bytes; else that of the stat
-  std::optional<std::uint64_t> data_hash = {};  // where the data has been checked by it; else it is made
-  std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
-  std::uint64_t verified_ns = 0;                // base::boot_ns
+  std::optional<std::uint64_t> data_hash =
+      {};                         // where the data has been checked by it; else it is made
+  std::uint64_t fetched_ns = 0;   // wall clock: when the fetch began
+  std::uint64_t verified_ns = 0;  // base::boot_ns
   std::uint64_t job_tag = 0, node_tag = 0;
   std::uint64_t rights = 0;
   std::uint32_t views = 0;  // besides that of who publishes it
 };
 // The data, of a file stat.size bytes, is already in its place. `plan` is what plan_record gave.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
-// The header, the path and the zeros up to the data alone, at the record's start, for data that is never in memory as a whole.
+// The header, the path and the zeros up to the data alone, at the record's start, for data that is
+// never in memory as a whole.
 struct RecordData {
   std::uint64_t size = 0, hash = 0;
 };
-void write_record_head(std::byte* start, const RecordPlan& plan, const RecordContent& content, const RecordData& data);
+void write_record_head(std::byte* start, const RecordPlan& plan, const RecordContent& content,
+                       const RecordData& data);
 
-// Is a whole, undamaged header here, and does the record end within `available` bytes? Does not look at the data.
+// Is a whole, undamaged header here, and does the record end within `available` bytes? Does not
+// look at the data.
 bool header_is_sound(const Record& record, std::uint64_t available);
 bool data_is_sound(const Record& record);
 

@@ -1,16 +1,16 @@
 #include "cache/region/fetch_scope.h"
 
-#include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
-#include "cache/base/signal_frame.h"
-#include "cache/base/went_out.h"
+#include "cache/base/process/block_signals.h"
+#include "cache/base/process/signal_frame.h"
+#include "cache/base/process/went_out.h"
 
 namespace cube::cache {
 namespace {
 
 struct ThreadFetch {
   const FetchScope* scope = nullptr;
-  SingleFlight::Hold turn;
+  SingleFlight::Hold flight;
   int fd = -1;
   ProcessSlot* waits_in = nullptr;
   std::uint64_t waits_since = 0;
@@ -19,16 +19,17 @@ constinit thread_local ThreadFetch t_fetch [[gnu::tls_model("initial-exec")]];
 
 void before_next_store() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-// A jump may leave any two stores apart. A turn without its slot is none, so the slot is written last and cleared first.
-void set_turn(const SingleFlight::Hold& turn) {
-  t_fetch.turn.word = turn.word;
-  t_fetch.turn.turns = turn.turns;
+// A jump may leave any two stores apart. A turn without its slot is none, so the slot is written
+// last and cleared first.
+void set_flight(const SingleFlight::Hold& flight) {
+  t_fetch.flight.word = flight.word;
+  t_fetch.flight.flights = flight.flights;
   before_next_store();
-  t_fetch.turn.slot = turn.slot;
+  t_fetch.flight.slot = flight.slot;
 }
 
 void clear() {
-  t_fetch.turn.slot = nullptr;
+  t_fetch.flight.slot = nullptr;
   t_fetch.waits_in = nullptr;
   before_next_store();
   t_fetch = {};
@@ -39,14 +40,15 @@ void end_wait_of_thread() {
   if (process == nullptr) return;
   process->demand_waits.fetch_sub(1, std::memory_order_relaxed);
   process->demand_fetches.fetch_add(1, std::memory_order_relaxed);
-  process->demand_ns.fetch_add(base::monotonic_ns() - t_fetch.waits_since, std::memory_order_relaxed);
+  process->demand_ns.fetch_add(base::monotonic_ns() - t_fetch.waits_since,
+                               std::memory_order_relaxed);
 }
 
 // A jump out of this would leave the turn to nobody.
 void end_left_fetch() {
   const base::BlockSignals block;
   if (const int fd = std::exchange(t_fetch.fd, -1); fd >= 0) base::sys::close(fd);
-  t_fetch.turn.end();
+  t_fetch.flight.end();
   end_wait_of_thread();
   clear();
 }
@@ -77,7 +79,7 @@ void FetchScope::forget() { clear(); }
 
 bool FetchScope::is_own() const { return t_fetch.scope == this; }
 
-void FetchScope::hold(const SingleFlight::Hold& turn) { set_turn(turn); }
+void FetchScope::hold(const SingleFlight::Hold& flight) { set_flight(flight); }
 
 void FetchScope::begin_wait(ProcessSlot& process) {
   process.demand_waits.fetch_add(1, std::memory_order_relaxed);

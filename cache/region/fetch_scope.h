@@ -1,9 +1,9 @@
-// The fetch that a thread is at. While there is one, a signal handler of the same thread that opens files neither waits nor
-// fetches. A handler may also leave by siglongjmp, and then nothing on the stack is destroyed: the next open of the thread
-// finds that no handler runs, and ends what was left behind: the turn, the fd, the count of those who wait.
-// Invariants: an object lives on the stack of one open; the thread knows the one that was made last. Its room in a segment is
-// not given back after a jump.
-// Thread safety: each thread has its own. Async-signal-safe.
+// The fetch that a thread is at. While there is one, a signal handler of the same thread that opens
+// files neither waits nor fetches. A handler may also leave by siglongjmp, and then nothing on the
+// stack is destroyed: the next open of the thread finds that no handler runs, and ends what was
+// left behind: the flight, the fd, the count of those who wait. Invariants: an object lives on the
+// stack of one open; the thread knows the one that was made last. Its room in a segment is not
+// given back after a jump. Thread safety: each thread has its own. Async-signal-safe.
 #pragma once
 
 #include "cache/region/region.h"
@@ -23,12 +23,13 @@ class FetchScope {
   // In a forked child: what it holds is the parent's.
   static void forget();
 
-  // False: it was taken for left behind and has been ended (the handler has gone on on another stack). Nothing may be
-  // published then.
+  // False: it was taken for left behind and has been ended (the handler has gone on on another
+  // stack). Nothing may be published then.
   bool is_own() const;
-  // The turn, which ends if this is left behind.
-  void hold(const SingleFlight::Hold& turn);
-  // The program waits for the origin from now on, which the prefetcher is told, and how long it did.
+  // The flight, which ends if this is left behind.
+  void hold(const SingleFlight::Hold& flight);
+  // The program waits for the origin from now on, which the prefetcher is told, and how long it
+  // did.
   void begin_wait(ProcessSlot& process);
   void end_wait();
 

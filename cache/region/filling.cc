@@ -13,21 +13,25 @@ Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word)
 }
 
 bool is_open_to_all(const Region& region, const Filling& filling) {
-  // seq_cst, as in RamTier::pin: who takes it away changes the word first and looks at the claims then.
+  // seq_cst, as in RamTier::pin: who takes it away changes the word first and looks at the claims
+  // then.
   const SegmentWord word = word_of(region.segment_row(filling.segment), std::memory_order_seq_cst);
-  return word.state == SegmentState::open && word.owner == k_no_owner && word.generation == filling.generation;
+  return word.state == SegmentState::open && word.owner == k_no_owner &&
+         word.generation == filling.generation;
 }
 
-void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased, const Filling& full) {
+void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased,
+                 const Filling& full) {
   SegmentRow& row = region.segment_row(leased);
   const SegmentWord own = word_of(row);
   const SegmentWord shared{SegmentState::open, k_no_owner, own.generation};
   swap_word(row, own, shared);
   std::uint64_t before = full.as_word();
-  const bool is_ours =
-      word.compare_exchange_strong(before, Filling{leased, own.generation, true}.as_word(), std::memory_order_seq_cst);
+  const bool is_ours = word.compare_exchange_strong(
+      before, Filling{leased, own.generation, true}.as_word(), std::memory_order_seq_cst);
   if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
-  // Nobody fills it any more: it need not be spared. The generation is another if the segment was taken once more.
+  // Nobody fills it any more: it need not be spared. The generation is another if the segment was
+  // taken once more.
   if (is_ours && full.is_any) {
     swap_word(region.segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
               {SegmentState::sealed, k_no_owner, full.generation});

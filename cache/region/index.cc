@@ -7,7 +7,8 @@ namespace cube::cache {
 bool Index::is_living(std::uint64_t word) const {
   const RecordPlace place = place_of(word);
   if (place.segment >= region_->layout().segment_count) return false;
-  const SegmentWord segment = SegmentWord::of_word(region_->segment_row(place.segment).word.load(std::memory_order_acquire));
+  const SegmentWord segment = SegmentWord::of_word(
+      region_->segment_row(place.segment).word.load(std::memory_order_acquire));
   // One that is being evicted may be kept after all, and changes must find what programs have open.
   return (segment.is_readable() || segment.state == SegmentState::evicting) &&
          (segment.generation & k_generation_mask) == place.generation;

@@ -1,9 +1,10 @@
-// From a 64-bit hash to records: tables of buckets of one cache line, two candidate buckets in each for every hash. There is
-// one table until it is full; then a second is given memory, and so on.
-// A slot is one word - tag:16 | generation:12 | segment:18 | offset:18, in units of 64 bytes - and 0 is empty. It is
-// published by one compare-and-swap, so a half-made entry is never found. A slot whose generation is no longer that of
-// its segment is dead and may be taken over. Before generations come round again, the ring has the dead ones swept.
-// Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
+// From a 64-bit hash to records: tables of buckets of one cache line, two candidate buckets in each
+// for every hash. There is one table until it is full; then a second is given memory, and so on. A
+// slot is one word - tag:16 | generation:12 | segment:18 | offset:18, in units of 64 bytes - and 0
+// is empty. It is published by one compare-and-swap, so a half-made entry is never found. A slot
+// whose generation is no longer that of its segment is dead and may be taken over. Before
+// generations come round again, the ring has the dead ones swept. Thread safety: all of it, between
+// threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +25,15 @@ struct RecordPlace {
 class Index {
  public:
   static constexpr std::uint32_t k_generation_mask = 0xfff;
-  // Entries that a hash surely has room for, if others leave it any. The last tables, which are large, are not made for more: all
-  // names of a file have the same hash of its inode, and so have all files where the origin knows no inodes.
+  // Entries that a hash surely has room for, if others leave it any. The last tables, which are
+  // large, are not made for more: all names of a file have the same hash of its inode, and so have
+  // all files where the origin knows no inodes.
   static constexpr std::uint32_t k_most_of_one = 3 * 2 * IndexBucket::k_slots;
 
   explicit Index(Region& region) : region_(&region) {}
 
-  // Calls visit(place) for each entry that may be of this hash until it returns true; `generation` has 12 bits here.
+  // Calls visit(place) for each entry that may be of this hash until it returns true; `generation`
+  // has 12 bits here.
   template <typename Visit>
   bool visit(std::uint64_t hash, Visit&& visit) const {
     const std::uint64_t tag = tag_of(hash);
@@ -49,11 +52,12 @@ class Index {
     return false;
   }
 
-  // ENOSPC: all buckets of this hash are full of living entries; EMLINK: of its own; EAGAIN: others were quicker, again and
-  // again. `may_replace(place)` says whether an entry with the same tag is one that this one makes useless; `is_dead(place)`
-  // whether one of any tag is of use to nobody.
+  // ENOSPC: all buckets of this hash are full of living entries; EMLINK: of its own; EAGAIN: others
+  // were quicker, again and again. `may_replace(place)` says whether an entry with the same tag is
+  // one that this one makes useless; `is_dead(place)` whether one of any tag is of use to nobody.
   template <typename MayReplace, typename IsDead>
-  base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace, IsDead&& is_dead) {
+  base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace,
+                            IsDead&& is_dead) {
     const std::uint64_t word = word_of(hash, place);
     for (int attempt = 0; attempt < 16; ++attempt) {
       const std::uint32_t n = tables();
@@ -67,7 +71,8 @@ class Index {
         if (const auto added = region_->add_index_table(n); !added) return added;
         continue;
       }
-      // Pairs with the acquire in visit. seq_cst, for the fetcher then looks for writers (FileCache::fetch).
+      // Pairs with the acquire in visit. seq_cst, for the fetcher then looks for writers
+      // (FileCache::fetch).
       if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
     }
     return base::fail(EAGAIN);
@@ -92,7 +97,8 @@ class Index {
       for (std::uint32_t b = 0; b < region_->layout().bucket_count[t]; ++b) {
         for (auto& slot : region_->index_table(t)[b].slots) {
           std::uint64_t word = slot.load(std::memory_order_acquire);
-          if (word != 0 && !is_living(word)) slot.compare_exchange_strong(word, 0, std::memory_order_acq_rel);
+          if (word != 0 && !is_living(word))
+            slot.compare_exchange_strong(word, 0, std::memory_order_acq_rel);
         }
       }
     }
@@ -102,11 +108,14 @@ class Index {
   using Slot = std::atomic<std::uint64_t>;
 
   // Never 0, so that no word is.
-  static std::uint64_t tag_of(std::uint64_t hash) { return (hash & 0xffff) != 0 ? hash & 0xffff : 1; }
+  static std::uint64_t tag_of(std::uint64_t hash) {
+    return (hash & 0xffff) != 0 ? hash & 0xffff : 1;
+  }
   static std::uint32_t reduce(std::uint32_t part, std::uint32_t n) {
     return static_cast<std::uint32_t>((std::uint64_t{part} * n) >> 32);
   }
-  // Pairs with the release in Region::add_index_table. No more than there are, whatever has been written there.
+  // Pairs with the release in Region::add_index_table. No more than there are, whatever has been
+  // written there.
   std::uint32_t tables() const {
     return std::min(region_->header().index_tables.load(std::memory_order_acquire), k_index_tables);
   }
@@ -114,11 +123,12 @@ class Index {
     return reduce(static_cast<std::uint32_t>(hash >> 32), region_->layout().bucket_count[table]);
   }
   std::uint32_t second_bucket(std::uint64_t hash, std::uint32_t table) const {
-    return reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32), region_->layout().bucket_count[table]);
+    return reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32),
+                  region_->layout().bucket_count[table]);
   }
   static RecordPlace place_of(std::uint64_t word) {
-    return {static_cast<std::uint32_t>((word >> 18) & 0x3ffff), static_cast<std::uint32_t>((word >> 36) & k_generation_mask),
-            (word & 0x3ffff) * 64};
+    return {static_cast<std::uint32_t>((word >> 18) & 0x3ffff),
+            static_cast<std::uint32_t>((word >> 36) & k_generation_mask), (word & 0x3ffff) * 64};
   }
   static std::uint64_t word_of(std::uint64_t hash, const RecordPlace& place) {
     return (tag_of(hash) << 48) | (std::uint64_t{place.generation & k_generation_mask} << 36) |
@@ -134,10 +144,11 @@ class Index {
     return entries;
   }
 
-  // The slot to fill: of an entry to be replaced, wherever it is; else an empty or dead one of the first table that has
-  // one, in the emptier bucket.
+  // The slot to fill: of an entry to be replaced, wherever it is; else an empty or dead one of the
+  // first table that has one, in the emptier bucket.
   template <typename MayReplace>
-  Slot* slot_for(std::uint64_t hash, std::uint32_t tables, MayReplace& may_replace, std::uint64_t& expected) {
+  Slot* slot_for(std::uint64_t hash, std::uint32_t tables, MayReplace& may_replace,
+                 std::uint64_t& expected) {
     Slot* best = nullptr;
     for (std::uint32_t t = 0; t < tables; ++t) {
       const bool wanted = best == nullptr;
@@ -166,9 +177,11 @@ class Index {
     return best;
   }
 
-  // For an entry whose record is dead. Only where all buckets are full, for each record has to be looked at.
+  // For an entry whose record is dead. Only where all buckets are full, for each record has to be
+  // looked at.
   template <typename IsDead>
-  Slot* dead_slot_for(std::uint64_t hash, std::uint32_t tables, IsDead& is_dead, std::uint64_t& expected) {
+  Slot* dead_slot_for(std::uint64_t hash, std::uint32_t tables, IsDead& is_dead,
+                      std::uint64_t& expected) {
     for (std::uint32_t t = 0; t < tables; ++t) {
       for (const std::uint32_t b : {first_bucket(hash, t), second_bucket(hash, t)}) {
         for (auto& slot : region_->index_table(t)[b].slots) {

@@ -8,21 +8,23 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
-// A file takes two slots of the index, by its path and by its inode, and two-choice hashing needs some room. Slots for each
-// 32 KiB of segments, in halves: the first table does for files of 45 KiB on average and more, four for 4 KiB, and all of them
-// for label files of 200 bytes.
+// A file takes two slots of the index, by its path and by its inode, and two-choice hashing needs
+// some room. Slots for each 32 KiB of segments, in halves: the first table does for files of 45 KiB
+// on average and more, four for 4 KiB, and all of them for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
 constexpr std::uint32_t k_fewest_large_names = 32, k_most_large_names = 4096;
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
-  // A process leases one at a time, so that a small region needs small ones. All are multiples of a huge page.
+  // A process leases one at a time, so that a small region needs small ones. All are multiples of a
+  // huge page.
   if (bytes >= 2048 * k_mib) return 16 * k_mib;
   if (bytes >= 256 * k_mib) return 4 * k_mib;
   return 2 * k_mib;
 }
 
-// Hundreds of jobs, one for each rank, share a node; a smaller region cannot spare the room for as many.
+// Hundreds of jobs, one for each rank, share a node; a smaller region cannot spare the room for as
+// many.
 std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
   return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
 }
@@ -47,7 +49,8 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.own_writers, sizeof(std::uint64_t) * k_own_writers, layout.process_slots);
   table(layout.left_writers, sizeof(LeftWriter), k_left_writers);
   table(layout.flights, sizeof(FlightSlot), k_flight_slots);
-  table(layout.unread, sizeof(std::uint64_t), std::uint64_t{segment_bytes} * segment_count / k_unread_grain / 64);
+  table(layout.unread, sizeof(std::uint64_t),
+        std::uint64_t{segment_bytes} * segment_count / k_unread_grain / 64);
   table(layout.misses, sizeof(std::uint64_t), k_recent_misses);
   table(layout.listings, sizeof(ListingSlot), k_listing_slots);
   table(layout.listed, sizeof(ListedRow), layout.listed_rows());
@@ -58,8 +61,8 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, for its memory comes later than that of what lies before it.
     at = (at + k_page - 1) / k_page * k_page;
-    layout.bucket_count[i] =
-        static_cast<std::uint32_t>(std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));
+    layout.bucket_count[i] = static_cast<std::uint32_t>(
+        std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));
     table(layout.index[i], sizeof(IndexBucket), layout.bucket_count[i]);
   }
   // Segments begin on 2 MiB, so that huge pages fit them.
@@ -71,7 +74,9 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
 }  // namespace
 
 // Half full at most, so that two buckets of eight have room for nearly every chunk.
-std::uint32_t RegionLayout::chunk_bucket_count() const { return chunk_count() * 2 / ChunkBucket::k_slots + 1; }
+std::uint32_t RegionLayout::chunk_bucket_count() const {
+  return chunk_count() * 2 / ChunkBucket::k_slots + 1;
+}
 
 // One for each chunk is enough, for a file without chunks needs no name.
 std::uint32_t RegionLayout::large_name_rows() const {
@@ -79,11 +84,14 @@ std::uint32_t RegionLayout::large_name_rows() const {
 }
 
 std::uint32_t RegionLayout::listed_rows() const {
-  return k_most_listed_rows / (segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16);
+  return k_most_listed_rows / (segment_bytes >= 16 * k_mib  ? 1
+                               : segment_bytes >= 4 * k_mib ? 4
+                                                            : 16);
 }
 
 RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count) {
-  const bool known = segment_bytes == 2 * k_mib || segment_bytes == 4 * k_mib || segment_bytes == 16 * k_mib;
+  const bool known =
+      segment_bytes == 2 * k_mib || segment_bytes == 4 * k_mib || segment_bytes == 16 * k_mib;
   if (!known || segment_count == 0 || segment_count >= (1U << 18)) return {};
   return place(segment_bytes, segment_count);
 }
@@ -91,7 +99,8 @@ RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count)
 RegionLayout layout_for(std::uint64_t bytes) {
   const std::uint32_t segment_bytes = segment_bytes_for(bytes);
   // An index slot has 18 bits for the segment.
-  auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes / segment_bytes, (1U << 18) - 1));
+  auto count =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes / segment_bytes, (1U << 18) - 1));
   while (count > 1 && place(segment_bytes, count).file_bytes > bytes) --count;
   return place(segment_bytes, count);
 }

@@ -15,7 +15,9 @@ constexpr std::uint32_t k_reads_that_tell = 8, k_files_that_tell = 2;
 // ListingSlot::state.
 constexpr std::uint32_t k_free = 0, k_posted = 1, k_first_owner = 2;
 
-std::uint32_t listing_second() { return static_cast<std::uint32_t>(base::coarse_monotonic_ns() / 1'000'000'000ULL); }
+std::uint32_t listing_second() {
+  return static_cast<std::uint32_t>(base::coarse_monotonic_ns() / 1'000'000'000ULL);
+}
 
 std::uint32_t age_of(const ListedRow& row) {
   const std::uint32_t used = row.used.load(std::memory_order_relaxed), now = listing_second();
@@ -35,7 +37,8 @@ std::uint32_t uselessness(const ListedRow& row) {
 }
 
 std::uint32_t kib_of(std::uint64_t bytes) {
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + 1023) / 1024, 1, UINT32_MAX / 4));
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>((bytes + 1023) / 1024, 1, UINT32_MAX / 4));
 }
 
 }  // namespace
@@ -67,14 +70,17 @@ void Listings::note_listed(std::string_view directory) {
     ListedRow& other = row(hash, way);
     if (uselessness(other) > uselessness(*least)) least = &other;
   }
-  // Free before its counts are another's, so that a death in between leaves a free row, and no counts that are not its own.
+  // Free before its counts are another's, so that a death in between leaves a free row, and no
+  // counts that are not its own.
   std::uint64_t former = least->hash.load(std::memory_order_relaxed);
-  if (former != 0 && !least->hash.compare_exchange_strong(former, 0, std::memory_order_acq_rel)) return;
+  if (former != 0 && !least->hash.compare_exchange_strong(former, 0, std::memory_order_acq_rel))
+    return;
   begin_anew(*least);
   least->used.store(listing_second(), std::memory_order_relaxed);
   std::uint64_t free = 0;
   // Release: who finds it finds no former counts; pairs with the acquire in find.
-  least->hash.compare_exchange_strong(free, hash, std::memory_order_release, std::memory_order_relaxed);
+  least->hash.compare_exchange_strong(free, hash, std::memory_order_release,
+                                      std::memory_order_relaxed);
 }
 
 ListedRow* Listings::row_of_directory_of(std::string_view file) const {
@@ -95,9 +101,12 @@ bool Listings::note_read(std::string_view file, std::uint64_t bytes, bool was_fe
   if (was_fetched_ahead) found->early_kib.fetch_add(kib, std::memory_order_relaxed);
   const std::uint32_t files = found->files.fetch_add(1, std::memory_order_relaxed) + 1;
   const std::uint32_t second = listing_second();
-  if (found->used.load(std::memory_order_relaxed) != second) found->used.store(second, std::memory_order_relaxed);
-  const std::uint32_t reads = region_->header().listed_reads.fetch_add(1, std::memory_order_relaxed) + 1;
-  return files >= k_files_that_tell && reads >= k_reads_that_tell && found->lead.load(std::memory_order_relaxed) != next_lead();
+  if (found->used.load(std::memory_order_relaxed) != second)
+    found->used.store(second, std::memory_order_relaxed);
+  const std::uint32_t reads =
+      region_->header().listed_reads.fetch_add(1, std::memory_order_relaxed) + 1;
+  return files >= k_files_that_tell && reads >= k_reads_that_tell &&
+         found->lead.load(std::memory_order_relaxed) != next_lead();
 }
 
 bool Listings::post(std::string_view directory) {
@@ -117,7 +126,9 @@ bool Listings::post(std::string_view directory) {
     std::memcpy(slot.path, directory.data(), directory.size());
     // Not where it was taken back meanwhile. Pairs with the acquire in take.
     state = mine;
-    if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release, std::memory_order_relaxed)) return false;
+    if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release,
+                                            std::memory_order_relaxed))
+      return false;
     // Not before: a death in between would leave a directory that nobody posts. Twice does no harm.
     listed->lead.store(lead, std::memory_order_relaxed);
     return true;
@@ -139,14 +150,17 @@ bool Listings::take(std::string& directory) {
   return false;
 }
 
-void Listings::take_charge(ListedRow& row) { row.lead.store(next_lead(), std::memory_order_relaxed); }
+void Listings::take_charge(ListedRow& row) {
+  row.lead.store(next_lead(), std::memory_order_relaxed);
+}
 
 bool Listings::is_old(const ListedRow& row) const { return age_of(row) > k_listing_is_old_s; }
 
 void forget_posts_of(const Region& region, std::uint32_t process) {
   for (std::uint32_t i = 0; i < k_listing_slots; ++i) {
     std::uint32_t state = process + k_first_owner;
-    region.listing_slot(i).state.compare_exchange_strong(state, k_free, std::memory_order_release, std::memory_order_relaxed);
+    region.listing_slot(i).state.compare_exchange_strong(state, k_free, std::memory_order_release,
+                                                         std::memory_order_relaxed);
   }
 }
 

@@ -7,35 +7,38 @@
 #include <cstring>
 #include <new>
 
-#include "cache/base/aside.h"
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
-#include "cache/base/memory_limits.h"
-#include "cache/base/proc_fd_name.h"
-#include "cache/base/rlimit_fsize.h"
+#include "cache/base/memory/memory_limits.h"
+#include "cache/base/process/aside.h"
+#include "cache/base/process/proc_fd_name.h"
+#include "cache/base/process/rlimit_fsize.h"
 #include "cache/record/record.h"
-#include "cache/region/life_lock.h"
-#include "cache/region/process_slots.h"
-#include "cache/region/robust_lock.h"
-#include "cache/region/room_for_others.h"
-#include "cache/region/segments.h"
+#include "cache/region/life/robust_lock.h"
 
 namespace cube::cache {
 namespace {
 
 namespace sys = base::sys;
 
-// An open must not wait for a thing that somebody else has put there under our name: a FIFO, a file with a lease.
+// An open must not wait for a thing that somebody else has put there under our name: a FIFO, a file
+// with a lease.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 constexpr std::uint64_t k_least_region = 8 << 20;
 
-// Without them nobody would be told of a process's death. glibc asks for them once, and a sandbox may have refused.
+// Others that took memory once do so again: batches come and go. Nothing is leased meanwhile, only
+// to be given back.
+constexpr std::uint64_t k_rest_ns = 5'000'000'000;
+
+// Without them nobody would be told of a process's death. glibc asks for them once, and a sandbox
+// may have refused.
 bool has_robust_mutexes() {
   void* head = nullptr;
   std::size_t bytes = 0;
-  return sys::failed(sys::raw(SYS_get_robust_list, 0, sys::arg(&head), sys::arg(&bytes))) || head != nullptr;
+  return sys::failed(sys::raw(SYS_get_robust_list, 0, sys::arg(&head), sys::arg(&bytes))) ||
+         head != nullptr;
 }
 
 // How large may the region be? 0: not even the least.
@@ -53,32 +56,38 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   }
   const std::uint64_t most = room->most_for_region(options.is_percent);
   if (wanted > most && most >= k_least_region && !options.is_percent) {
-    base::log(base::LogLevel::warn, "CUBESHIM_RAM={} is more than {} has room for: using {} MiB", options.size, options.directory,
-              most >> 20);
+    base::log(base::LogLevel::warn, "CUBESHIM_RAM={} is more than {} has room for: using {} MiB",
+              options.size, options.directory, most >> 20);
   }
   wanted = std::min(wanted, most);
   if (wanted >= base::file_size_limit()) {
-    why =
-        fmt::format("no room for a cache: the limit of file sizes (ulimit -f) is below the {} MiB of CUBESHIM_RAM", wanted >> 20);
+    why = fmt::format(
+        "no room for a cache: the limit of file sizes (ulimit -f) is below the {} MiB of "
+        "CUBESHIM_RAM",
+        wanted >> 20);
     return 0;
   }
   if (wanted >= k_least_region) return wanted;
   why = fmt::format(
-      "no room for a cache: {} has {} MiB free and {} of these stay free for others, so CUBESHIM_RAM may have {} MiB, at least "
+      "no room for a cache: {} has {} MiB free and {} of these stay free for others, so "
+      "CUBESHIM_RAM may have {} MiB, at least "
       "{} "
       "are needed",
-      options.directory, room->free >> 20, std::min(room->free, room->left_to_others()) >> 20, wanted >> 20,
-      k_least_region >> 20);
+      options.directory, room->free >> 20, std::min(room->free, room->left_to_others()) >> 20,
+      wanted >> 20, k_least_region >> 20);
   return 0;
 }
 
-// Makes one huge page of a hole in the file, or of what is there. Works where shmem_enabled is "never", and is cheaper than
-// 512 pages and their faults (doc/benchmarks/calls.md). The kernel wants one page to be there to begin with.
+// Makes one huge page of a hole in the file, or of what is there. Works where shmem_enabled is
+// "never", and is cheaper than 512 pages and their faults (doc/benchmarks/calls.md). The kernel
+// wants one page to be there to begin with.
 bool make_huge_page(int fd, std::uint64_t at) {
   constexpr int k_madv_collapse = 25;
   if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;
-  const auto mapping = base::Mapping::shared_for_huge_pages(fd, at, base::Mapping::k_huge_page, PROT_READ | PROT_WRITE);
-  return mapping && !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
+  const auto mapping = base::Mapping::shared_for_huge_pages(fd, at, base::Mapping::k_huge_page,
+                                                            PROT_READ | PROT_WRITE);
+  return mapping &&
+         !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
 }
 
 // A tmpfs page that cannot be had means the OOM killer.
@@ -91,10 +100,12 @@ bool machine_has(std::uint64_t bytes) {
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
   if (at + bytes > base::file_size_limit()) return base::fail(EFBIG);
   std::uint64_t done = 0;
-  while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done)) done += base::Mapping::k_huge_page;
-  // This asks for the huge pages, too: an emulator may say that it followed an advice that it does not know. It takes 0.4 us for
-  // each that is there.
-  const long error = sys::fallocate(fd, 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
+  while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done))
+    done += base::Mapping::k_huge_page;
+  // This asks for the huge pages, too: an emulator may say that it followed an advice that it does
+  // not know. It takes 0.4 us for each that is there.
+  const long error =
+      sys::fallocate(fd, 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
   return {};
 }
@@ -103,7 +114,9 @@ base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes)
 
 base::Result<Region*> Region::attach(const RegionOptions& options, std::string& why) {
   if (!has_robust_mutexes()) {
-    why = "a sandbox refuses the system call set_robust_list, by which the death of a process is noticed";
+    why =
+        "a sandbox refuses the system call set_robust_list, by which the death of a process is "
+        "noticed";
     return base::fail(EOPNOTSUPP);
   }
   base::find_clock_shifts();
@@ -113,7 +126,8 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     region->keep_ = options.keep;
     region->path_ = path_of(options.directory, options.name);
     auto opened = region->open_existing(why);
-    if (!opened && opened.error().value == ENOENT && options.create) opened = region->create(options, why);
+    if (!opened && opened.error().value == ENOENT && options.create)
+      opened = region->create(options, why);
     if (!opened) {
       delete region;
       // Another process was quicker: use its region.
@@ -139,10 +153,13 @@ std::string Region::path_of(const std::string& directory, const std::string& nam
 bool Region::may_hold(const std::string& directory, const std::string& name, std::uint64_t device) {
   const auto fd = base::open_fd(path_of(directory, name).c_str(), O_RDONLY | k_open_name);
   base::Aside room;
-  if (!fd || !room || sys::pread(fd->get(), room.data(), sizeof(RegionHeader), 0) != static_cast<long>(sizeof(RegionHeader)))
+  if (!fd || !room ||
+      sys::pread(fd->get(), room.data(), sizeof(RegionHeader), 0) !=
+          static_cast<long>(sizeof(RegionHeader)))
     return false;
   const auto& head = *reinterpret_cast<const RegionHeader*>(room.data());
-  return head.magic == k_region_magic && head.version == k_layout_version && head.knows_device(device);
+  return head.magic == k_region_magic && head.version == k_layout_version &&
+         head.knows_device(device);
 }
 
 base::Result<Region*> Region::look(const RegionOptions& options, std::string& why) {
@@ -168,9 +185,11 @@ base::Result<void> Region::open_existing(std::string& why) {
   if (sys::failed(sys::fstat(writable->get(), &st))) return base::fail(EIO);
   // It has ended between the two calls: there may be a new one.
   if (st.st_nlink == 0) return base::fail(EEXIST);
-  const bool is_ours = S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::raw(SYS_geteuid));
+  const bool is_ours =
+      S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::raw(SYS_geteuid));
   if (!is_ours || (st.st_mode & 0177) != 0 || st.st_nlink != 1) {
-    why = fmt::format("{} is refused: it must be a file of this user with mode 0600 and no other name", path_);
+    why = fmt::format(
+        "{} is refused: it must be a file of this user with mode 0600 and no other name", path_);
     return base::fail(EPERM);
   }
   RegionHeader head{};
@@ -178,8 +197,9 @@ base::Result<void> Region::open_existing(std::string& why) {
   const bool known = n == static_cast<long>(sizeof head) && head.magic == k_region_magic;
   if (known && (head.version != k_layout_version || head.header_bytes != sizeof(RegionHeader))) {
     why = fmt::format(
-        "{} is of layout version {}, this library has {}: remove it (cubeshim clear --force) or set another CUBESHIM_NAME", path_,
-        head.version, k_layout_version);
+        "{} is of layout version {}, this library has {}: remove it (cubeshim clear --force) or "
+        "set another CUBESHIM_NAME",
+        path_, head.version, k_layout_version);
     return base::fail(EPROTO);
   }
   const auto not_sound = [&] {
@@ -197,11 +217,14 @@ base::Result<void> Region::open_existing(std::string& why) {
   // Another stands under the name by now, or none.
   if (!readable && readable.error().value == ESTALE) return base::fail(EEXIST);
   if (!readable) return complain(readable.error().value);
-  if (const auto mapped = map(writable->get(), readable->get()); !mapped) return complain(mapped.error().value);
+  if (const auto mapped = map(writable->get(), readable->get()); !mapped)
+    return complain(mapped.error().value);
   pthread_mutex_t fresh;
   bool sound = init_robust_mutex(&fresh) == 0 && is_robust_mutex(header().lifecycle, fresh) &&
-               is_robust_mutex(header().disk_writer, fresh) && is_robust_mutex(header().cluster_writer, fresh);
-  for (const pthread_mutex_t& lock : header().lead_locks) sound = sound && is_robust_mutex(lock, fresh);
+               is_robust_mutex(header().disk_writer, fresh) &&
+               is_robust_mutex(header().cluster_writer, fresh);
+  for (const pthread_mutex_t& lock : header().lead_locks)
+    sound = sound && is_robust_mutex(lock, fresh);
   return sound ? base::Result<void>() : not_sound();
 }
 
@@ -210,14 +233,16 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   if (bytes == 0) return base::fail(ENOSPC);
   layout_ = layout_for(bytes);
   const auto complain = [&](const char* what, int error) {
-    why = fmt::format("cannot make a region in {}: {}: {}", options.directory, what, base::text_of_error(error));
+    why = fmt::format("cannot make a region in {}: {}: {}", options.directory, what,
+                      base::text_of_error(error));
     return base::fail(error);
   };
   auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);
   if (!writable) return complain("open", writable.error().value);
   const int fd = writable->get();
   sys::raw(SYS_fchmod, fd, 0600);  // whatever the umask is
-  if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes)); sys::failed(e)) {
+  if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes));
+      sys::failed(e)) {
     return complain("ftruncate", static_cast<int>(-e));
   }
   if (const auto reserved = reserve_memory(fd, 0, layout_.index[1]); !reserved)
@@ -225,7 +250,8 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   const base::ProcFdName own_name(fd, base::ProcFdName::Table::thread);
   auto readable = base::open_fd(own_name.c_str(), O_RDONLY);
   if (!readable) return complain("/proc/thread-self/fd", readable.error().value);
-  if (const auto mapped = map(fd, readable->get()); !mapped) return complain("mmap", mapped.error().value);
+  if (const auto mapped = map(fd, readable->get()); !mapped)
+    return complain("mmap", mapped.error().value);
   struct ::stat st {};
   sys::fstat(fd, &st);
   device_ = st.st_dev;
@@ -245,22 +271,26 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   if (error == 0) error = init_robust_mutex(&head.cluster_writer);
   if (error != 0) return complain("robust mutex", error);
   head.magic = k_region_magic;
-  const long linked =
-      sys::raw(SYS_linkat, AT_FDCWD, sys::arg(own_name.c_str()), AT_FDCWD, sys::arg(path_.c_str()), AT_SYMLINK_FOLLOW);
+  const long linked = sys::raw(SYS_linkat, AT_FDCWD, sys::arg(own_name.c_str()), AT_FDCWD,
+                               sys::arg(path_.c_str()), AT_SYMLINK_FOLLOW);
   if (linked == -EEXIST) return base::fail(EEXIST);
   if (sys::failed(linked)) return complain("linkat", static_cast<int>(-linked));
   return {};
 }
 
 base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
-  auto control = base::Mapping::shared_for_huge_pages(read_write_fd, 0, layout_.data, PROT_READ | PROT_WRITE);
+  auto control =
+      base::Mapping::shared_for_huge_pages(read_write_fd, 0, layout_.data, PROT_READ | PROT_WRITE);
   if (!control) return base::fail(control.error().value);
-  auto data = base::Mapping::shared_for_huge_pages(read_only_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_READ);
+  auto data = base::Mapping::shared_for_huge_pages(read_only_fd, layout_.data,
+                                                   layout_.file_bytes - layout_.data, PROT_READ);
   if (!data) return base::fail(data.error().value);
-  auto writable = base::Mapping::shared_for_huge_pages(read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
+  auto writable = base::Mapping::shared_for_huge_pages(
+      read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
   if (!writable) return base::fail(writable.error().value);
   // A core dump would hold the whole cache once the region has lost its name.
-  for (const base::Mapping* part : {&*control, &*data, &*writable}) sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
+  for (const base::Mapping* part : {&*control, &*data, &*writable})
+    sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
   control_ = std::move(*control);
   data_ = std::move(*data);
   writable_ = std::move(*writable);
@@ -268,7 +298,9 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
 }
 
 base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) const {
-  const auto duplicate = bytes < base::Mapping::k_huge_page ? base::Mapping::duplicate : base::Mapping::duplicate_for_huge_pages;
+  const auto duplicate = bytes < base::Mapping::k_huge_page
+                             ? base::Mapping::duplicate
+                             : base::Mapping::duplicate_for_huge_pages;
   auto window = duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
   if (window) return window;
   // valgrind and some sandboxes do not know this mremap.
@@ -295,7 +327,18 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
   return reserve_data(std::uint64_t{layout_.segment_bytes} * first, bytes);
 }
 
-bool Region::has_memory_for(std::uint64_t bytes) const { return leaves_room_for_others(*this, bytes) && machine_has(bytes); }
+bool Region::leaves_room_for_others(std::uint64_t bytes) const {
+  const auto room = base::shared_room(path_.c_str());
+  // Without its name the region cannot be found by statfs: the kernel refuses what it does not
+  // have.
+  if (!room) return true;
+  const std::uint64_t gave = header().gave_back_ns.load(std::memory_order_relaxed);
+  return room->usable() >= bytes && (gave == 0 || base::coarse_monotonic_ns() - gave >= k_rest_ns);
+}
+
+bool Region::has_memory_for(std::uint64_t bytes) const {
+  return leaves_room_for_others(bytes) && machine_has(bytes);
+}
 
 base::Result<void> Region::reserve_data(std::uint64_t at, std::uint64_t bytes) {
   const auto fd = reopen(O_RDWR);

@@ -5,23 +5,24 @@
 
 #include "cache/base/clock.h"
 #include "cache/region/index.h"
-#include "cache/region/process_slots.h"
+#include "cache/region/life/process_slots.h"
+#include "cache/region/reclaim.h"
 #include "cache/region/segments.h"
-#include "cache/region/take_anew.h"
 
 namespace cube::cache {
 namespace {
 
-// By joining, the ring gets no more segments than it needs to be filled, read and used anew at once: each is one less of what
-// stays.
+// By joining, the ring gets no more segments than it needs to be filled, read and used anew at
+// once: each is one less of what stays.
 constexpr std::uint32_t k_enough = 8;
 // A look at all claims on a segment takes a cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;
 
 }  // namespace
 
-// The bit is cleared before it is counted, and set after: who is killed in between leaves the count too high, never too
-// low (settle_count). Not below 0, for give_up may have settled it meanwhile. True: none is left.
+// The bit is cleared before it is counted, and set after: who is killed in between leaves the count
+// too high, never too low (settle_count). Not below 0, for give_up may have settled it meanwhile.
+// True: none is left.
 bool Ring::count_down(std::uint32_t segment) {
   std::atomic<std::uint32_t>& unread = region_->segment_row(segment).unread;
   std::uint32_t left = unread.load(std::memory_order_relaxed);
@@ -60,8 +61,9 @@ bool Ring::settle_count(std::uint32_t segment) {
   if (is_being_filled(segment) || unread(segment) == 0 || is_pinned(segment)) return false;
   const std::uint64_t words = region_->layout().segment_bytes / k_unread_grain / 64;
   const std::atomic<std::uint64_t>* const bits = region_->unread_bits() + words * segment;
-  const bool has_none =
-      std::all_of(bits, bits + words, [](const auto& word) { return word.load(std::memory_order_acquire) == 0; });
+  const bool has_none = std::all_of(bits, bits + words, [](const auto& word) {
+    return word.load(std::memory_order_acquire) == 0;
+  });
   if (has_none) region_->segment_row(segment).unread.store(0, std::memory_order_seq_cst);
   return has_none;
 }
@@ -78,7 +80,8 @@ void Ring::make(std::uint64_t bytes) {
   // One is filled while others are read, if the region has so many.
   const std::uint32_t most = layout.segment_count / 2, fewest = std::min(most, 4U);
   if (most == 0) return;
-  const auto wanted = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / layout.segment_bytes, fewest, most));
+  const auto wanted = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(bytes / layout.segment_bytes, fewest, most));
   std::uint32_t none = 0;
   region_->header().ring_segments.compare_exchange_strong(none, wanted, std::memory_order_seq_cst);
 }
@@ -92,7 +95,8 @@ bool Ring::is_in_use() const {
 
 bool Ring::came_too_late() const {
   for (std::uint32_t segment = first_segment(); segment < end_segment(); ++segment) {
-    if (owns(segment) || word_of(region_->segment_row(segment)).state == SegmentState::free) return false;
+    if (owns(segment) || word_of(region_->segment_row(segment)).state == SegmentState::free)
+      return false;
   }
   return is_made() && !is_in_use() && !can_join();
 }
@@ -100,12 +104,14 @@ bool Ring::came_too_late() const {
 // No more are counted than that.
 std::uint32_t Ring::own(std::uint32_t enough) const {
   std::uint32_t own = 0;
-  for (std::uint32_t segment = lowest_segment(); segment < end_segment() && own < enough; ++segment) own += owns(segment) ? 1 : 0;
+  for (std::uint32_t segment = lowest_segment(); segment < end_segment() && own < enough; ++segment)
+    own += owns(segment) ? 1 : 0;
   return own;
 }
 
 std::uint32_t Ring::enough() const {
-  return std::max(std::min(end_segment() - first_segment(), k_enough), widened_to_.load(std::memory_order_relaxed));
+  return std::max(std::min(end_segment() - first_segment(), k_enough),
+                  widened_to_.load(std::memory_order_relaxed));
 }
 
 bool Ring::is_short() const { return own(enough()) < enough(); }
@@ -121,7 +127,9 @@ bool Ring::may_join(std::uint32_t segment) const {
   const SegmentRow& row = region_->segment_row(segment);
   if (!word_of(row).is_closed() || row.is_ring.load(std::memory_order_relaxed) != 0) return false;
   if (row.is_names.load(std::memory_order_relaxed) != 0) return false;
-  if (row.run_length.load(std::memory_order_relaxed) > 1 || row.is_mapped.load(std::memory_order_relaxed) != 0) return false;
+  if (row.run_length.load(std::memory_order_relaxed) > 1 ||
+      row.is_mapped.load(std::memory_order_relaxed) != 0)
+    return false;
   return row.unread.load(std::memory_order_relaxed) == 0 && !is_awaited(row);
 }
 
@@ -162,19 +170,23 @@ bool Ring::is_used_up(std::uint32_t segment) const {
   if (!is_spent(segment)) return false;
   // The segment that programs fill is left to them, unless it is the only one.
   const Filling now = filling();
-  return !now.is_any || now.segment != segment || !is_open(now) || end_segment() - first_segment() == 1;
+  return !now.is_any || now.segment != segment || !is_open(now) ||
+         end_segment() - first_segment() == 1;
 }
 
 bool Ring::is_awaited(const SegmentRow& row) const {
   // Acquire: pairs with the release of who has written them (TierWriter).
-  return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) && has_disk_writer();
+  return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) &&
+         has_disk_writer();
 }
 
 bool Ring::has_disk_writer() const { return is_tier_writer_alive(region_->header()); }
 
 Filling Ring::filling() const { return filling_in(*region_, region_->header().ring_filling); }
 
-bool Ring::is_open(const Filling& filling) const { return is_open_to_all(*region_, filling) && owns(filling.segment); }
+bool Ring::is_open(const Filling& filling) const {
+  return is_open_to_all(*region_, filling) && owns(filling.segment);
+}
 
 base::Result<void> Ring::next_filling(const Filling& full) {
   RegionHeader& header = region_->header();
@@ -185,7 +197,8 @@ base::Result<void> Ring::next_filling(const Filling& full) {
   }
   auto leased = lease();
   // Then the same once more: others of the ring may be waiting for their readers for long.
-  if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment)) leased = full.segment;
+  if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment))
+    leased = full.segment;
   if (!leased) {
     if (header.ring_filling.load(std::memory_order_seq_cst) != full.as_word()) return {};
     return base::fail(leased.error().value);
@@ -203,14 +216,15 @@ bool Ring::take_used_up(std::uint32_t segment) {
   const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
   const auto may = [&] {
     // A prefetch that wants to see a record again says so with a claim on it (want_again).
-    if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) || row.is_mapped.load(std::memory_order_acquire) != 0)
+    if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
+        row.is_mapped.load(std::memory_order_acquire) != 0)
       return false;
     if (joins) note_joined(segment);
     return true;
   };
   // The rest of a resident one is of use to others.
   const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
-  return take_anew(*region_, segment, before, joins ? before : closed, may);
+  return reclaim(*region_, segment, before, joins ? before : closed, may);
 }
 
 base::Result<std::uint32_t> Ring::lease() {
@@ -265,8 +279,10 @@ std::uint64_t Ring::room(bool* is_pinned) const {
 
 bool Ring::is_unread(std::uint32_t segment, std::uint32_t generation, std::uint64_t offset) const {
   if (word_of(region_->segment_row(segment)).generation != generation) return false;
-  const std::uint64_t place = (std::uint64_t{segment} * region_->layout().segment_bytes + offset) / k_unread_grain;
-  return (region_->unread_bits()[place / 64].load(std::memory_order_acquire) >> (place % 64) & 1) != 0;
+  const std::uint64_t place =
+      (std::uint64_t{segment} * region_->layout().segment_bytes + offset) / k_unread_grain;
+  return (region_->unread_bits()[place / 64].load(std::memory_order_acquire) >> (place % 64) & 1) !=
+         0;
 }
 
 std::uint32_t Ring::give_up(std::uint32_t segment) {
@@ -276,7 +292,8 @@ std::uint32_t Ring::give_up(std::uint32_t segment) {
   for (std::uint64_t i = 0; i < words; ++i) {
     std::atomic<std::uint64_t>& word = region_->unread_bits()[words * segment + i];
     if (word.load(std::memory_order_relaxed) == 0) continue;
-    dropped += static_cast<std::uint32_t>(std::popcount(word.exchange(0, std::memory_order_acq_rel)));
+    dropped +=
+        static_cast<std::uint32_t>(std::popcount(word.exchange(0, std::memory_order_acq_rel)));
   }
   region_->segment_row(segment).unread.store(0, std::memory_order_seq_cst);
   return dropped;
@@ -297,7 +314,8 @@ bool Ring::wait_for_room(std::uint64_t at_most_ns) {
   bool is_pinned = false;
   const bool has_none = room(&is_pinned) == 0;
   const std::uint64_t ns = is_pinned ? k_until_closed_ns : at_most_ns;
-  const timespec limit{static_cast<time_t>(ns / 1'000'000'000ULL), static_cast<long>(ns % 1'000'000'000ULL)};
+  const timespec limit{static_cast<time_t>(ns / 1'000'000'000ULL),
+                       static_cast<long>(ns % 1'000'000'000ULL)};
   if (has_none) base::sys::futex_wait(&header.ring_wakeups, seen, &limit);
   header.ring_waiting.store(0, std::memory_order_relaxed);
   return has_none;

@@ -1,26 +1,28 @@
-// The ring is the region's last segments. Prefetched records pass through it once the other segments, which keep their
-// records, are full. With a disk tier, files that programs fetch do too. Ring also records the first open of every prefetched
-// record, including records stored outside the ring.
+// The ring is the region's last segments. Prefetched records pass through it once the other
+// segments, which keep their records, are full. With a disk tier, files that programs fetch do too.
+// Ring also records the first open of every prefetched record, including records stored outside the
+// ring.
 //
-// The leading prefetcher leases its own segments. All programs share one more segment, OPEN and without owner. A writer there
-// holds a claim on the segment and reserves room by a compare-and-swap of `fill` (RamTier::reserve_shared). If it dies, only
-// a hole remains.
+// The leading prefetcher leases its own segments. All programs share one more segment, OPEN and
+// without owner. A writer there holds a claim on the segment and reserves room by a
+// compare-and-swap of `fill` (RamTier::reserve_shared). If it dies, only a hole remains.
 //
-// A segment is reused when no prefetched record in it is unread, nobody has a claim on it, and an active disk writer has
-// written all of its records. Programs never map ring records (RecordShape::compact), because a mapping inherited by a forked
-// child holds no claim.
+// A segment is reused when no prefetched record in it is unread, nobody has a claim on it, and an
+// active disk writer has written all of its records. Programs never map ring records
+// (RecordShape::compact), because a mapping inherited by a forked child holds no claim.
 //
-// A region that was full before make() has no segment for the ring. Then resident segments join it, one when the ring has
-// no other to lease, and no more than a small ring needs. They also join where the leader finds the ring too small for its
-// readers (widen). The same rules hold for them. One whose records a program has
-// ever mapped (note_mapped), or that is part of a run, does not join. A segment may join from any place, because those in the
-// ring's own place may be in use for long.
+// A region that was full before make() has no segment for the ring. Then resident segments join it,
+// one when the ring has no other to lease, and no more than a small ring needs. They also join
+// where the leader finds the ring too small for its readers (widen). The same rules hold for them.
+// One whose records a program has ever mapped (note_mapped), or that is part of a run, does not
+// join. A segment may join from any place, because those in the ring's own place may be in use for
+// long.
 //
-// Invariants: make() settles the ring's place once and for all; a segment that somebody has a claim on keeps its bytes, and
-// so does one with mapped records.
-// Thread safety: any thread may call note_opened. It is async-signal-safe; its only possible system call wakes a waiting
-// leader. One thread of a process at a time calls lease, filling and next_filling; one thread of the leading process calls
-// the rest.
+// Invariants: make() settles the ring's place once and for all; a segment that somebody has a claim
+// on keeps its bytes, and so does one with mapped records. Thread safety: any thread may call
+// note_opened. It is async-signal-safe; its only possible system call wakes a waiting leader. One
+// thread of a process at a time calls lease, filling and next_filling; one thread of the leading
+// process calls the rest.
 #pragma once
 
 #include <algorithm>
@@ -38,13 +40,18 @@ class Ring {
  public:
   explicit Ring(Region& region) : region_(&region) {}
 
-  bool is_made() const { return region_->header().ring_segments.load(std::memory_order_relaxed) != 0; }
+  bool is_made() const {
+    return region_->header().ring_segments.load(std::memory_order_relaxed) != 0;
+  }
   bool holds(const Record& record) const { return is_made() && owns(segment_of(record)); }
-  bool owns(std::uint32_t segment) const { return region_->segment_row(segment).is_ring.load(std::memory_order_relaxed) != 0; }
+  bool owns(std::uint32_t segment) const {
+    return region_->segment_row(segment).is_ring.load(std::memory_order_relaxed) != 0;
+  }
 
   // The first open of a prefetched record since it was published; whoever calls has a pin on it.
   bool note_opened(const Record& record);
-  // A program is about to map this record, which is not the ring's. The caller has a pin on it until it is mapped.
+  // A program is about to map this record, which is not the ring's. The caller has a pin on it
+  // until it is mapped.
   void note_mapped(const Record& record) {
     // take_used_up looks at the claims first, and at this then: if our claim is gone, it sees this.
     region_->segment_row(segment_of(record)).is_mapped.store(1, std::memory_order_release);
@@ -52,14 +59,17 @@ class Ring {
 
   // Has anything passed through it?
   bool is_in_use() const;
-  // It is made, but records that stay had taken all of its segments before, and none of all can join now.
+  // It is made, but records that stay had taken all of its segments before, and none of all can
+  // join now.
   bool came_too_late() const;
-  // Makes a ring of so many bytes. No-op if there is one. At least four segments, at most half of the region.
+  // Makes a ring of so many bytes. No-op if there is one. At least four segments, at most half of
+  // the region.
   void make(std::uint64_t bytes);
-  // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now. A resident one may join for that.
+  // A segment to fill, OPEN and ours, with memory. ENOSPC: none for now. A resident one may join
+  // for that.
   base::Result<std::uint32_t> lease();
-  // lease() lets one more resident segment join from now on. False: the ring has a quarter of the region, or may have one more
-  // already. The leader alone knows of it.
+  // lease() lets one more resident segment join from now on. False: the ring has a quarter of the
+  // region, or may have one more already. The leader alone knows of it.
   bool widen();
   // The segment that programs' fetches go to.
   Filling filling() const;
@@ -71,20 +81,23 @@ class Ring {
   // Does somebody write what comes into memory to a disk, and get on with it?
   bool has_disk_writer() const;
 
-  // Bytes of segments that lease() would give. `is_pinned`: there would be more if nobody had its files open.
+  // Bytes of segments that lease() would give. `is_pinned`: there would be more if nobody had its
+  // files open.
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Before the record can be found.
   void note_published(const Record& record);
   // It will not be found after all, or no more.
   void take_back(const Record& record) { clear_bit(record); }
-  // It is there still, and its reader wants it once more: its segment is kept until then. False: he has not had it yet, or it
-  // is not the ring's. The caller has a pin on it.
+  // It is there still, and its reader wants it once more: its segment is kept until then. False: he
+  // has not had it yet, or it is not the ring's. The caller has a pin on it.
   bool want_again(const Record& record);
-  // Is it there, prefetched and not opened yet? `generation` is that of its segment when it was published.
+  // Is it there, prefetched and not opened yet? `generation` is that of its segment when it was
+  // published.
   bool is_unread(std::uint32_t segment, std::uint32_t generation, std::uint64_t offset) const;
   // Records of this segment that have not been opened will not be waited for. Returns how many.
   std::uint32_t give_up(std::uint32_t segment);
-  // Puts a count right that somebody who was killed has left behind: the segment would never be used anew. True: it was wrong.
+  // Puts a count right that somebody who was killed has left behind: the segment would never be
+  // used anew. True: it was wrong.
   bool settle_count(std::uint32_t segment);
 
   // Sleeps until a segment has been read, no longer than this. False at once where there is room.
@@ -110,7 +123,8 @@ class Ring {
     return all - std::min(region_->header().ring_segments.load(std::memory_order_relaxed), all);
   }
   std::uint32_t segment_of(const Record& record) const {
-    return static_cast<std::uint32_t>(region_->offset_in_data(&record) / region_->layout().segment_bytes);
+    return static_cast<std::uint32_t>(region_->offset_in_data(&record) /
+                                      region_->layout().segment_bytes);
   }
 
  private:

@@ -27,27 +27,31 @@ base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t co
   bool has_memory = true;
   for (std::uint32_t i = first; i < first + count; ++i) {
     // Pairs with the release below: another process's reservation is done.
-    has_memory = has_memory && region.segment_row(i).has_memory.load(std::memory_order_acquire) != 0;
+    has_memory =
+        has_memory && region.segment_row(i).has_memory.load(std::memory_order_acquire) != 0;
   }
   if (has_memory) return {};
   const auto reserved = region.reserve_segments(first, count);
   if (!reserved) return reserved;
-  for (std::uint32_t i = first; i < first + count; ++i) region.segment_row(i).has_memory.store(1, std::memory_order_release);
+  for (std::uint32_t i = first; i < first + count; ++i)
+    region.segment_row(i).has_memory.store(1, std::memory_order_release);
   return {};
 }
 
-// A segment that was leased before the ring was made may lie among the ring's. It is not the ring's, which would never use it.
-// One that is for names is left to them.
+// A segment that was leased before the ring was made may lie among the ring's. It is not the
+// ring's, which would never use it. One that is for names is left to them.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
   for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
-    // They mark a segment while they have the lease, so the mark holds for this word, and the swap below looks at that.
+    // They mark a segment while they have the lease, so the mark holds for this word, and the swap
+    // below looks at that.
     if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
     if (row.is_names.load(std::memory_order_relaxed) != 0) continue;
     if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
-    if (swap_word(row, before, {SegmentState::open, region.own_slot(), before.generation})) return i;
+    if (swap_word(row, before, {SegmentState::open, region.own_slot(), before.generation}))
+      return i;
   }
   return base::fail(ENOSPC);
 }
@@ -70,7 +74,8 @@ bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
 }
 
 std::uint32_t run_length_of(const Region& region, std::uint32_t first) {
-  return std::min(region.segment_row(first).run_length.load(std::memory_order_acquire), region.layout().segment_count - first);
+  return std::min(region.segment_row(first).run_length.load(std::memory_order_acquire),
+                  region.layout().segment_count - first);
 }
 
 std::uint32_t resident_segments(const Region& region) {
@@ -102,7 +107,9 @@ base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count) {
     const std::uint32_t first = (hint + step) % total;
     if (first + count > total) continue;
     std::uint32_t taken = 0;
-    while (taken < count && take_free(region, first + taken, taken == 0 ? SegmentState::open : SegmentState::tail)) ++taken;
+    while (taken < count &&
+           take_free(region, first + taken, taken == 0 ? SegmentState::open : SegmentState::tail))
+      ++taken;
     if (taken == count) {
       const auto reserved = reserve(region, first, count);
       if (reserved) {
@@ -151,7 +158,8 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
 void tell_tier_writer(RegionHeader& header) {
   // seq_cst: either we see that he sleeps, or he sees the new count and does not.
   header.disk_news.fetch_add(1, std::memory_order_seq_cst);
-  if (header.disk_sleeps.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&header.disk_news);
+  if (header.disk_sleeps.load(std::memory_order_seq_cst) != 0)
+    base::sys::futex_wake_all(&header.disk_news);
 }
 
 bool is_tier_writer_alive(const RegionHeader& header) {
@@ -165,7 +173,8 @@ void seal_segment(Region& region, std::uint32_t segment) {
   for (std::uint32_t i = count; i-- > 0;) {
     SegmentRow& row = region.segment_row(segment + i);
     const SegmentWord before = word_of(row);
-    swap_word(row, before, {i == 0 ? SegmentState::sealed : before.state, k_no_owner, before.generation});
+    swap_word(row, before,
+              {i == 0 ? SegmentState::sealed : before.state, k_no_owner, before.generation});
   }
 }
 
@@ -191,7 +200,8 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
       // A tail whose head was never made or has been given back already.
       if (before.state == SegmentState::tail) give_back(region, i);
       // Perhaps somebody has a claim on it.
-      if (before.state == SegmentState::evicting) swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
+      if (before.state == SegmentState::evicting)
+        swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
     } else if (row.run_length.load(std::memory_order_acquire) > 1) {
       // A run is sealed before its record is published: of this one, nothing was.
       free_run(region, i);

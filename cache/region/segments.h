@@ -1,9 +1,10 @@
-// The life of a segment: FREE -> OPEN (leased by one process, which alone writes to it) -> SEALED (immutable).
-// A process that leaves a half-full segment leaves it OPEN without an owner, and another leases the rest.
-// In the ring (ring.h) also SEALED -> EVICTING -> OPEN, of the next generation; and there one that is OPEN without an owner may
-// be filled by all. A record larger than a segment takes a run: its first segment and TAIL segments behind it. Invariants: the
-// state, the owner and the generation change by one compare-and-swap; a generation is never 0. Thread safety: all of it, between
-// threads and processes.
+// The life of a segment: FREE -> OPEN (leased by one process, which alone writes to it) -> SEALED
+// (immutable). A process that leaves a half-full segment leaves it OPEN without an owner, and
+// another leases the rest. In the ring (ring.h) also SEALED -> EVICTING -> OPEN, of the next
+// generation; and there one that is OPEN without an owner may be filled by all. A record larger
+// than a segment takes a run: its first segment and TAIL segments behind it. Invariants: the state,
+// the owner and the generation change by one compare-and-swap; a generation is never 0. Thread
+// safety: all of it, between threads and processes.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,18 @@ struct SegmentWord {
 
   static SegmentWord of_word(std::uint64_t word) {
     // A new region is all zero: free, never used.
-    return {static_cast<SegmentState>(word & 0xff), static_cast<std::uint32_t>((word >> 8) & 0xffffff),
+    return {static_cast<SegmentState>(word & 0xff),
+            static_cast<std::uint32_t>((word >> 8) & 0xffffff),
             static_cast<std::uint32_t>(word >> 32)};
   }
   std::uint64_t as_word() const {
-    return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) | (std::uint64_t{generation} << 32);
+    return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) |
+           (std::uint64_t{generation} << 32);
   }
   // Open without an owner: left by a leader that is gone, or for all programs to fill.
-  bool is_closed() const { return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner); }
+  bool is_closed() const {
+    return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner);
+  }
   bool is_readable() const { return state == SegmentState::open || state == SegmentState::sealed; }
 };
 
@@ -43,25 +48,27 @@ SegmentWord word_of(const Row& row, std::memory_order order = std::memory_order_
 template <typename Row>
 bool swap_word(Row& row, SegmentWord from, SegmentWord to) {
   std::uint64_t expected = from.as_word();
-  // The next owner sees what the one before has written; readers pair with it in RamTier::pin and Chunks::claim_if, and an
-  // evictor's look at the claims must come after.
+  // The next owner sees what the one before has written; readers pair with it in RamTier::pin and
+  // Chunks::claim_if, and an evictor's look at the claims must come after.
   return row.word.compare_exchange_strong(expected, to.as_word(), std::memory_order_seq_cst);
 }
 
-// Leases a segment with at least `bytes` left, one without owner or a free one. ENOSPC: none is left.
+// Leases a segment with at least `bytes` left, one without owner or a free one. ENOSPC: none is
+// left.
 base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);
 // Leases `count` consecutive free segments; returns the first, which is OPEN.
 base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count);
 // This very segment, with memory. EBUSY: it is not free.
 base::Result<void> lease_free(Region& region, std::uint32_t segment);
-// Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for that (4-10 ms, where a
-// virtual machine has to ask its host). False: all of them have it.
+// Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for
+// that (4-10 ms, where a virtual machine has to ask its host). False: all of them have it.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
 // This very segment, in that state, perhaps without memory. False: it is not free.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state);
 // Segments of the run that begins here; never beyond the last, whatever the region says.
 std::uint32_t run_length_of(const Region& region, std::uint32_t first);
-// This very segment, for chunks of large files (chunks.h), by all processes and without memory yet. EBUSY: it is not free.
+// This very segment, for chunks of large files (chunks.h), by all processes and without memory yet.
+// EBUSY: it is not free.
 base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
 // Segments that are not the ring's.
 std::uint32_t resident_segments(const Region& region);

@@ -1,8 +1,8 @@
 #include "cache/region/single_flight.h"
 
 #include "cache/base/clock.h"
-#include "cache/base/went_out.h"
-#include "cache/region/process_slots.h"
+#include "cache/base/process/went_out.h"
+#include "cache/region/life/process_slots.h"
 
 namespace cube::cache {
 namespace {
@@ -11,13 +11,16 @@ namespace {
 constexpr std::uint32_t k_waited_for = 1, k_overdue = 2;
 
 // The parts of FlightSlot::word.
-constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_prefetch = 1 << 24, k_owner_mask = 0xffffff;
+constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_prefetch = 1 << 24,
+                        k_owner_mask = 0xffffff;
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
 
-// The generation, for a slot may be another's by the time we look; plus one, so that a word is never 0.
+// The generation, for a slot may be another's by the time we look; plus one, so that a word is
+// never 0.
 std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
-  const std::uint64_t generation = region.process_slot(process).generation.load(std::memory_order_relaxed);
+  const std::uint64_t generation =
+      region.process_slot(process).generation.load(std::memory_order_relaxed);
   return (generation & 0xfff) << 12 | (process + 1);
 }
 
@@ -29,7 +32,7 @@ void wake(FlightSlot& slot) {
   base::sys::futex_wake_all(&slot.wakeups);
 }
 
-// The slots in which the turn for a hash may be held.
+// The slots in which the flight for a hash may be held.
 constexpr std::uint32_t k_ways = 4;
 
 FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way) {
@@ -38,10 +41,10 @@ FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way)
 
 struct Claimed {
   FlightSlot* slot = nullptr;  // null: others have all slots
-  std::uint64_t seen = 0;      // who else has the turn; 0: it is ours
+  std::uint64_t seen = 0;      // who else has the flight; 0: it is ours
 };
 
-// The holder of the turn, but for `but`.
+// The holder of the flight, but for `but`.
 Claimed find_turn(const Region& region, std::uint64_t hash, const FlightSlot* but) {
   for (std::uint32_t way = 0; way < k_ways; ++way) {
     FlightSlot& slot = slot_of(region, hash, way);
@@ -51,7 +54,7 @@ Claimed find_turn(const Region& region, std::uint64_t hash, const FlightSlot* bu
   return {};
 }
 
-Claimed claim_turn(const Region& region, std::uint64_t hash, std::uint64_t mine) {
+Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t mine) {
   constexpr int k_attempts = 16;
   for (int attempt = 0; attempt < k_attempts; ++attempt) {
     if (const Claimed other = find_turn(region, hash, nullptr); other.slot != nullptr) return other;
@@ -62,12 +65,14 @@ Claimed claim_turn(const Region& region, std::uint64_t hash, std::uint64_t mine)
       if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
         taken = &slot;
       } else if ((seen & k_tag_mask) == tag_of(hash)) {
-        // Another has come first. Two that took a slot each would both give way, and could do so again and again.
+        // Another has come first. Two that took a slot each would both give way, and could do so
+        // again and again.
         return {&slot, seen};
       }
     }
     if (taken == nullptr) return {};
-    // Another may have taken another slot at the same time. One of the two at least sees the other, and gives way.
+    // Another may have taken another slot at the same time. One of the two at least sees the other,
+    // and gives way.
     if (find_turn(region, hash, taken).slot == nullptr) return {taken, 0};
     taken->word.store(0, std::memory_order_seq_cst);
     wake(*taken);
@@ -79,10 +84,11 @@ Claimed claim_turn(const Region& region, std::uint64_t hash, std::uint64_t mine)
 
 void SingleFlight::Hold::end() {
   FlightSlot* const own = std::exchange(slot, nullptr);
-  // Release: what was published is seen by those who wake; pairs with the acquire in begin. Not another's turn, if this one
-  // was ended for it.
-  if (own == nullptr || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) return;
-  turns->fetch_add(1, std::memory_order_relaxed);
+  // Release: what was published is seen by those who wake; pairs with the acquire in begin. Not
+  // another's turn, if this one was ended for it.
+  if (own == nullptr || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel))
+    return;
+  flights->fetch_add(1, std::memory_order_relaxed);
   wake(*own);
 }
 
@@ -101,7 +107,8 @@ SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
   std::uint64_t before = hold.word;
   hold.word |= k_in_parts;
   // It may have been ended for us.
-  if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst)) return {};
+  if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst))
+    return {};
   // Processes that wait already must begin to wait by the rule for parts.
   wake(*hold.slot);
   return hold;
@@ -118,13 +125,14 @@ void forget_flights_of(Region& region, std::uint32_t process) {
 }
 
 std::uint64_t SingleFlight::word_of(std::uint64_t hash, bool is_prefetch) const {
-  return tag_of(hash) | (is_prefetch ? k_is_prefetch : 0) | owner_bits(*region_, region_->own_slot());
+  return tag_of(hash) | (is_prefetch ? k_is_prefetch : 0) |
+         owner_bits(*region_, region_->own_slot());
 }
 
 SingleFlight::Hold SingleFlight::take(FlightSlot* slot, std::uint64_t word) const {
-  std::atomic<std::uint64_t>& turns = region_->own_process().turns;
-  turns.fetch_add(1, std::memory_order_relaxed);
-  return {slot, word, &turns};
+  std::atomic<std::uint64_t>& flights = region_->own_process().flights;
+  flights.fetch_add(1, std::memory_order_relaxed);
+  return {slot, word, &flights};
 }
 
 ProcessSlot* SingleFlight::owner_of(std::uint64_t word) const {
@@ -134,79 +142,90 @@ ProcessSlot* SingleFlight::owner_of(std::uint64_t word) const {
 
 bool SingleFlight::is_owner_gone(std::uint64_t word) const {
   const auto owner = static_cast<std::uint32_t>(word & 0xfff) - 1;
-  if (owner_of(word) == nullptr || owner_bits(*region_, owner) != (word & k_owner_mask)) return true;
+  if (owner_of(word) == nullptr || owner_bits(*region_, owner) != (word & k_owner_mask))
+    return true;
   return !process_is_alive(*region_, owner);
 }
 
 SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& ticket) {
   const std::uint64_t mine = word_of(hash, true);
-  Claimed turn = claim_turn(*region_, hash, mine);
-  // Without a turn then.
-  if (turn.slot == nullptr) return Prefetch::mine;
-  // The fetches of a killed leader are taken over: else demand would have to find out that it is dead, file by file.
-  if (turn.seen != 0 &&
-      !(is_owner_gone(turn.seen) && turn.slot->word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel))) {
-    return (turn.seen & k_is_prefetch) != 0 ? Prefetch::prefetched : Prefetch::demanded;
+  Claimed flight = claim_flight(*region_, hash, mine);
+  // Without a flight then.
+  if (flight.slot == nullptr) return Prefetch::mine;
+  // The fetches of a killed leader are taken over: else demand would have to find out that it is
+  // dead, file by file.
+  if (flight.seen != 0 &&
+      !(is_owner_gone(flight.seen) &&
+        flight.slot->word.compare_exchange_strong(flight.seen, mine, std::memory_order_acq_rel))) {
+    return (flight.seen & k_is_prefetch) != 0 ? Prefetch::prefetched : Prefetch::demanded;
   }
-  ticket.hold_ = take(turn.slot, mine);
+  ticket.hold_ = take(flight.slot, mine);
   return Prefetch::mine;
 }
 
-SingleFlight::Turn SingleFlight::begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch, bool may_wait,
-                                       const Wanted* wanted) {
+SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
+                                          bool* waited_for_prefetch, bool may_wait,
+                                          const Wanted* wanted) {
   const std::uint64_t mine = word_of(hash, false);
-  std::uint64_t deadline = 0, turns_before = 0;
+  std::uint64_t deadline = 0, flights_before = 0;
   ProcessSlot* waited_for = nullptr;
   while (true) {
-    Claimed turn = claim_turn(*region_, hash, mine);
-    if (turn.seen == 0) {
-      ticket.hold_ = take(turn.slot, mine);
-      return deadline == 0 ? Turn::mine : Turn::waited;
+    Claimed flight = claim_flight(*region_, hash, mine);
+    if (flight.seen == 0) {
+      ticket.hold_ = take(flight.slot, mine);
+      return deadline == 0 ? Outcome::mine : Outcome::waited;
     }
-    if (wanted != nullptr && wanted->is_here(wanted->of)) return Turn::waited;
-    FlightSlot& slot = *turn.slot;
-    ProcessSlot* const owner = owner_of(turn.seen);
-    const std::uint64_t turns = owner != nullptr ? owner->turns.load(std::memory_order_relaxed) : 0;
-    const bool is_stuck = owner != nullptr && owner->stuck_at.load(std::memory_order_relaxed) == turns + 1;
+    if (wanted != nullptr && wanted->is_here(wanted->of)) return Outcome::waited;
+    FlightSlot& slot = *flight.slot;
+    ProcessSlot* const owner = owner_of(flight.seen);
+    const std::uint64_t flights =
+        owner != nullptr ? owner->flights.load(std::memory_order_relaxed) : 0;
+    const bool is_stuck =
+        owner != nullptr && owner->stuck_at.load(std::memory_order_relaxed) == flights + 1;
     const bool is_overdue = is_stuck || slot.waiting.load(std::memory_order_relaxed) == k_overdue;
-    if (waited_for_prefetch != nullptr && (turn.seen & k_is_prefetch) != 0) *waited_for_prefetch = true;
-    const bool is_in_parts = (turn.seen & k_in_parts) != 0;
+    if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
+      *waited_for_prefetch = true;
+    const bool is_in_parts = (flight.seen & k_in_parts) != 0;
     // In this process it may be the same thread that would have to read on.
-    const bool is_own = (turn.seen & k_owner_mask) == (mine & k_owner_mask);
-    if (!may_wait || (is_in_parts && is_own)) return Turn::too_long;
+    const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
+    if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();
     if (deadline == 0) {
       deadline = now + patience_.longest_ns;
       waited_for = owner;
-      turns_before = turns;
+      flights_before = flights;
     }
     if (now >= deadline) {
-      // All that time it has neither begun nor ended a fetch: it may be stopped, with all that it was fetching.
-      if (owner != nullptr && owner == waited_for && turns == turns_before)
-        owner->stuck_at.store(turns + 1, std::memory_order_relaxed);
-      // The fetch hangs, or its thread has left it (siglongjmp): those who come later need not find that out, too.
+      // All that time it has neither begun nor ended a fetch: it may be stopped, with all that it
+      // was fetching.
+      if (owner != nullptr && owner == waited_for && flights == flights_before)
+        owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
+      // The fetch hangs, or its thread has left it (siglongjmp): those who come later need not find
+      // that out, too.
       slot.waiting.store(k_overdue, std::memory_order_seq_cst);
-      return Turn::too_long;
+      return Outcome::too_long;
     }
     if (!is_overdue) {
       const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
       slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
       // Else it has ended, and the count that was read may be that of its end.
-      if (slot.word.load(std::memory_order_seq_cst) != turn.seen) continue;
-      const std::uint64_t slice_ns = is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;
-      const timespec slice{static_cast<time_t>(slice_ns / 1'000'000'000), static_cast<long>(slice_ns % 1'000'000'000)};
+      if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
+      const std::uint64_t slice_ns =
+          is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;
+      const timespec slice{static_cast<time_t>(slice_ns / 1'000'000'000),
+                           static_cast<long>(slice_ns % 1'000'000'000)};
       base::note_way_out();
       if (base::sys::futex_wait(&slot.wakeups, wakeups, &slice) != -ETIMEDOUT) continue;
     }
-    if (!is_owner_gone(turn.seen)) {
+    if (!is_owner_gone(flight.seen)) {
       if (is_in_parts) slot.waiting.store(k_overdue, std::memory_order_seq_cst);
-      if (is_overdue || is_in_parts) return Turn::too_long;
+      if (is_overdue || is_in_parts) return Outcome::too_long;
       continue;
     }
-    if (slot.word.compare_exchange_strong(turn.seen, mine, std::memory_order_acq_rel)) {
+    if (slot.word.compare_exchange_strong(flight.seen, mine, std::memory_order_acq_rel)) {
       slot.waiting.store(k_waited_for, std::memory_order_relaxed);
       ticket.hold_ = take(&slot, mine);
-      return Turn::mine;
+      return Outcome::mine;
     }
   }
 }

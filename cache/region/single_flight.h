@@ -1,13 +1,15 @@
-// One fetch for each path on a node: the first process to miss fetches, the others wait for it. When the fetcher dies, a
-// waiter takes over.
+// One fetch for each path on a node: the first process to miss fetches, the others wait for it.
+// When the fetcher dies, a waiter takes over.
 //
-// A turn is overdue after a waiter has waited one second; from then on no process waits for it. If its owner began and ended
-// no fetch in that second, all of the owner's turns are overdue until it does, for it may be stopped. A fetch in parts is
-// waited for as long as its parts come, and an open with O_NONBLOCK does not wait.
+// A turn is overdue after a waiter has waited one second; from then on no process waits for it. If
+// its owner began and ended no fetch in that second, all of the owner's turns are overdue until it
+// does, for it may be stopped. A fetch in parts is waited for as long as its parts come, and an
+// open with O_NONBLOCK does not wait.
 //
-// A turn occupies one of four slots chosen by the path's hash. Different paths that share those slots do not wait for each
-// other. If other paths hold all four slots, the path is fetched without a turn. At worst it is fetched twice. Thread safety:
-// all of it. A thread that holds a turn must not call begin() again; FileCache prevents this.
+// A turn occupies one of four slots chosen by the path's hash. Different paths that share those
+// slots do not wait for each other. If other paths hold all four slots, the path is fetched without
+// a flight. At worst it is fetched twice. Thread safety: all of it. A thread that holds a flight
+// must not call begin() again; FileCache prevents this.
 #pragma once
 
 #include "cache/region/region.h"
@@ -16,7 +18,7 @@ namespace cube::cache {
 
 class SingleFlight {
  public:
-  enum class Turn {
+  enum class Outcome {
     mine,     // fetch, then let the Ticket go
     waited,   // somebody else's fetch has ended: look again
     too_long  // do not wait any longer
@@ -25,7 +27,7 @@ class SingleFlight {
   struct Hold {
     FlightSlot* slot = nullptr;
     std::uint64_t word = 0;
-    std::atomic<std::uint64_t>* turns = nullptr;  // of its process; set where there is a slot
+    std::atomic<std::uint64_t>* flights = nullptr;  // of its process; set where there is a slot
     // No-op where there is none, or where it has ended.
     void end();
     void end_copy() const {
@@ -36,7 +38,7 @@ class SingleFlight {
     bool is_waited_for() const;
     void tell_progress() const;
   };
-  // Holds the turn; its end wakes those who wait.
+  // Holds the flight; its end wakes those who wait.
   class Ticket {
    public:
     Ticket() = default;
@@ -50,8 +52,8 @@ class SingleFlight {
     }
     ~Ticket() { hold_.end(); }
     Hold hold() const { return hold_; }
-    // The bytes come as the program reads them, which may be never: who waits does so only as long as they come. Another's from
-    // now on.
+    // The bytes come as the program reads them, which may be never: who waits does so only as long
+    // as they come. Another's from now on.
     Hold come_in_parts();
 
    private:
@@ -68,17 +70,17 @@ class SingleFlight {
 
   explicit SingleFlight(Region& region) : SingleFlight(region, Patience()) {}
   SingleFlight(Region& region, const Patience& patience) : region_(&region), patience_(patience) {}
-  // Ends a wait before the turn does.
+  // Ends a wait before the flight does.
   struct Wanted {
     bool (*is_here)(const void* of);
     const void* of;
   };
-  // `waited_for_prefetch` says whether the other one was fetching before anybody had asked. Unless it `may_wait`, any wait is too
-  // long.
-  // If what is `wanted` is here, the turn is not waited for any longer.
-  Turn begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr, bool may_wait = true,
-             const Wanted* wanted = nullptr);
-  // The turn of a prefetch, which waits for nobody. Otherwise: who else is fetching it.
+  // `waited_for_prefetch` says whether the other one was fetching before anybody had asked. Unless
+  // it `may_wait`, any wait is too long. If what is `wanted` is here, the flight is not waited for
+  // any longer.
+  Outcome begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr,
+                bool may_wait = true, const Wanted* wanted = nullptr);
+  // The flight of a prefetch, which waits for nobody. Otherwise: who else is fetching it.
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
 
@@ -87,14 +89,15 @@ class SingleFlight {
   Hold take(FlightSlot* slot, std::uint64_t word) const;
   // Null: nobody can be the owner.
   ProcessSlot* owner_of(std::uint64_t word) const;
-  // The holder of this turn has died, or is another program by now.
+  // The holder of this flight has died, or is another program by now.
   bool is_owner_gone(std::uint64_t word) const;
 
   Region* region_;
   Patience patience_;
 };
 
-// For a process that is gone: its turns are over. Its waiters look again. (One that waits takes it over, too.)
+// For a process that is gone: its turns are over. Its waiters look again. (One that waits takes it
+// over, too.)
 void forget_flights_of(Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

@@ -9,22 +9,26 @@
 #include <iterator>
 #include <optional>
 
-#include "cache/base/block_signals.h"
 #include "cache/base/hash.h"
-#include "cache/base/process_id.h"
+#include "cache/base/process/block_signals.h"
+#include "cache/base/process/process_id.h"
 
 namespace cube::cache {
 namespace {
 
 namespace sys = base::sys;
 
-// hash of the file:48 | shared:1, mapped:1, in a process's own words | how often it is open for writing:14, which stays at its
-// greatest value
+// hash of the file:48 | shared:1, mapped:1, in a process's own words | how often it is open for
+// writing:14, which stays at its greatest value
 using Word = std::uint64_t;
 constexpr Word k_times = 0x3fff, k_mapped = 0x4000, k_shared = 0x8000, k_not_hash = 0xffff;
 
-Word hash_of(const FileStat& stat) { return base::hash_inode(stat.device(), stat.inode) & ~k_not_hash; }
-std::uint32_t stripe_index(Word word) { return static_cast<std::uint32_t>((word >> 16) % k_writer_stripes); }
+Word hash_of(const FileStat& stat) {
+  return base::hash_inode(stat.device(), stat.inode) & ~k_not_hash;
+}
+std::uint32_t stripe_index(Word word) {
+  return static_cast<std::uint32_t>((word >> 16) % k_writer_stripes);
+}
 
 bool is_of(Word word, Word hash) { return (word & k_times) != 0 && (word & ~k_not_hash) == hash; }
 Word one_more(Word word) { return (word & k_times) == k_times ? word : word + 1; }
@@ -36,7 +40,9 @@ bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
       Word word = places[i].load(std::memory_order_seq_cst);
       // A place without writers belongs to nobody, whatever hash it still has.
       while (take_free ? (word & k_times) == 0 : is_of(word, hash)) {
-        if (places[i].compare_exchange_weak(word, take_free ? hash | 1 : one_more(word), std::memory_order_seq_cst)) return true;
+        if (places[i].compare_exchange_weak(word, take_free ? hash | 1 : one_more(word),
+                                            std::memory_order_seq_cst))
+          return true;
       }
     }
   }
@@ -49,7 +55,9 @@ bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n)
     Word word = places[i].load(std::memory_order_seq_cst);
     while (is_of(word, hash) && (word & k_times) >= n) {
       const bool is_at_most = (word & k_times) == k_times;
-      if (places[i].compare_exchange_weak(word, is_at_most ? word : word - n, std::memory_order_seq_cst)) return true;
+      if (places[i].compare_exchange_weak(word, is_at_most ? word : word - n,
+                                          std::memory_order_seq_cst))
+        return true;
     }
   }
   return false;
@@ -59,7 +67,8 @@ void end(WriterStripe& stripe, Word hash, Word n) {
   if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
   // The same file may be counted in several places: beyond, or where two began at the same moment.
   for (; n > 0; --n) {
-    if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1)) stripe.others.fetch_sub(1, std::memory_order_seq_cst);
+    if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1))
+      stripe.others.fetch_sub(1, std::memory_order_seq_cst);
   }
 }
 
@@ -76,7 +85,8 @@ base::ProcessId process_of(const LeftWriter& row) {
 
 // False: the row is another by now. `removals` counts the changes of names that this is taken for.
 bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
-  // A fetch may have asked for the stat of the file before its last byte was written: it began before this, and sees it.
+  // A fetch may have asked for the stat of the file before its last byte was written: it began
+  // before this, and sees it.
   region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   ++removals;
   if (!row.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) return false;
@@ -96,7 +106,9 @@ LeftWriter* find_row(Region& region) {
     for (std::uint32_t i = 0; i < k_left_writers; ++i) {
       LeftWriter& row = region.left_writer(i);
       const Word word = row.word.load(std::memory_order_acquire);
-      if (word == 0 || (look_closely && has_ended(row, word) && remove(region, row, word, removals))) return &row;
+      if (word == 0 ||
+          (look_closely && has_ended(row, word) && remove(region, row, word, removals)))
+        return &row;
     }
   }
   return nullptr;
@@ -111,25 +123,32 @@ bool leave(Region& region, Word own, const base::ProcessId& process) {
   row->pid.store(process.pid, std::memory_order_relaxed);
   row->start_time.store(process.start_time, std::memory_order_relaxed);
   row->pid_namespace.store(process.pid_namespace, std::memory_order_relaxed);
-  const Word order = (Word{header.left_order.fetch_add(1, std::memory_order_relaxed)} << 1) & k_order;
-  const Word how = ((own & k_shared) != 0 ? k_left_shared : 0) | ((own & k_mapped) != 0 ? k_left_mapped : 0);
+  const Word order =
+      (Word{header.left_order.fetch_add(1, std::memory_order_relaxed)} << 1) & k_order;
+  const Word how =
+      ((own & k_shared) != 0 ? k_left_shared : 0) | ((own & k_mapped) != 0 ? k_left_mapped : 0);
   row->word.store((own & ~k_not_hash) | order | how, std::memory_order_seq_cst);
   return true;
 }
 
-// A mapping of a file of these lies on a file of the file system below, so that theirs is taken for closed.
+// A mapping of a file of these lies on a file of the file system below, so that theirs is taken for
+// closed.
 bool hides_mappings(int fd) {
   constexpr long k_overlay = 0x794c7630, k_ecryptfs = 0xf15f;
   struct ::statfs fs {};
-  return sys::failed(sys::raw(SYS_fstatfs, fd, sys::arg(&fs))) || fs.f_type == k_overlay || fs.f_type == k_ecryptfs;
+  return sys::failed(sys::raw(SYS_fstatfs, fd, sys::arg(&fs))) || fs.f_type == k_overlay ||
+         fs.f_type == k_ecryptfs;
 }
 
-// Takes away the signal of a lease that was broken, which waits for this thread. One that the program was sent is sent again.
+// Takes away the signal of a lease that was broken, which waits for this thread. One that the
+// program was sent is sent again.
 void take_lease_signal(int signal, int fd) {
   const std::uint64_t set = std::uint64_t{1} << (signal - 1);
   const struct ::timespec now {};
   ::siginfo_t info{};
-  if (sys::raw(SYS_rt_sigtimedwait, sys::arg(&set), sys::arg(&info), sys::arg(&now), sizeof set) != signal) return;
+  if (sys::raw(SYS_rt_sigtimedwait, sys::arg(&set), sys::arg(&info), sys::arg(&now), sizeof set) !=
+      signal)
+    return;
   const bool is_of_lease = info.si_code == POLL_MSG && info.si_fd == fd;
   if (!is_of_lease) sys::raw(SYS_rt_sigqueueinfo, sys::getpid(), signal, sys::arg(&info));
 }
@@ -137,16 +156,18 @@ void take_lease_signal(int signal, int fd) {
 // Of a file for which the kernel was asked.
 enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 
-// NFS 4 and SMB refuse a lease with EAGAIN also where the server has granted no delegation (oplock). Local file systems and FUSE
-// do so for writers alone. A file system of a block device is local; each other one is asked for its type once, not at each
-// refusal.
+// NFS 4 and SMB refuse a lease with EAGAIN also where the server has granted no delegation
+// (oplock). Local file systems and FUSE do so for writers alone. A file system of a block device is
+// local; each other one is asked for its type once, not at each refusal.
 bool refuses_for_writers_alone(int fd, const FileStat& stat) {
   static constinit std::atomic<std::uint64_t> last{0};  // the device plus one, and whether it does
   if (stat.device_major != 0) return true;
-  const std::uint64_t known = last.load(std::memory_order_relaxed), device = (stat.device() + 1) << 1;
+  const std::uint64_t known = last.load(std::memory_order_relaxed), device = (stat.device() + 1)
+                                                                             << 1;
   if ((known & ~std::uint64_t{1}) == device) return (known & 1) != 0;
   // tmpfs, ramfs, btrfs, overlayfs, FUSE, ZFS, bcachefs
-  constexpr std::uint64_t k_types[] = {0x01021994, 0x858458f6, 0x9123683e, 0x794c7630, 0x65735546, 0x2fc12fc1, 0xca451a4e};
+  constexpr std::uint64_t k_types[] = {0x01021994, 0x858458f6, 0x9123683e, 0x794c7630,
+                                       0x65735546, 0x2fc12fc1, 0xca451a4e};
   struct ::statfs fs {};
   if (sys::failed(sys::raw(SYS_fstatfs, fd, sys::arg(&fs)))) return false;
   const std::uint64_t type = static_cast<std::uint64_t>(fs.f_type) & 0xffffffff;
@@ -155,11 +176,13 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
   return does;
 }
 
-// The kernel grants a lease for reading only if nobody on this node has the file open, or mapped, for writing. Some file systems
-// have none (NFS 3, Ceph, 9p), nor has a process that neither owns the file nor has CAP_LEASE. It costs no request to a server.
+// The kernel grants a lease for reading only if nobody on this node has the file open, or mapped,
+// for writing. Some file systems have none (NFS 3, Ceph, 9p), nor has a process that neither owns
+// the file nor has CAP_LEASE. It costs no request to a server.
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
-  // An open for writing breaks the lease, which is given back at once. The signal of that goes to this thread, which holds it
-  // back: the program never sees it, and no handler leaves the lease behind by a jump. Ignored by default.
+  // An open for writing breaks the lease, which is given back at once. The signal of that goes to
+  // this thread, which holds it back: the program never sees it, and no handler leaves the lease
+  // behind by a jump. Ignored by default.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};
@@ -176,7 +199,8 @@ OpenForWriting ask_kernel(int fd, const FileStat& stat) {
     take_lease_signal(k_signal, fd);
     return OpenForWriting::nowhere;
   }
-  return error == -EAGAIN && refuses_for_writers_alone(fd, stat) ? OpenForWriting::somewhere : OpenForWriting::unknown;
+  return error == -EAGAIN && refuses_for_writers_alone(fd, stat) ? OpenForWriting::somewhere
+                                                                 : OpenForWriting::unknown;
 }
 
 // By those to whom it was left, or past the library.
@@ -203,18 +227,22 @@ bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uin
   if (found == 0) return is_open == OpenForWriting::somewhere;
   if (is_open != OpenForWriting::nowhere || (is_mapped && hides_mappings(fd))) return true;
   bool is_left = false;
-  for (std::uint32_t i = 0; i < found; ++i) is_left |= !remove(region, *rows[i], words[i], removals);
+  for (std::uint32_t i = 0; i < found; ++i)
+    is_left |= !remove(region, *rows[i], words[i], removals);
   return is_left;
 }
 
 }  // namespace
 
-WriterStripe& writer_stripe_of(Region& region, const FileStat& stat) { return region.writer_stripe(stripe_index(hash_of(stat))); }
+WriterStripe& writer_stripe_of(Region& region, const FileStat& stat) {
+  return region.writer_stripe(stripe_index(hash_of(stat)));
+}
 
 void writing_begins(Region& region, const FileStat& stat) {
   const Word hash = hash_of(stat);
   WriterStripe& stripe = writer_stripe_of(region, stat);
-  if (!add(stripe.writers, WriterStripe::k_places, hash)) stripe.others.fetch_add(1, std::memory_order_seq_cst);
+  if (!add(stripe.writers, WriterStripe::k_places, hash))
+    stripe.others.fetch_add(1, std::memory_order_seq_cst);
   // Our own note last: killed in between, the file stays out of the cache, which is only slow.
   add(region.own_writers(region.own_slot()), k_own_writers, hash);
 }
@@ -224,7 +252,9 @@ void writing_is_shared(Region& region, const FileStat& stat, Sharing how) {
   auto* const own = region.own_writers(region.own_slot());
   for (std::uint32_t i = 0; i < k_own_writers; ++i) {
     Word word = own[i].load(std::memory_order_seq_cst);
-    while (is_of(word, hash_of(stat)) && !own[i].compare_exchange_weak(word, word | marks, std::memory_order_seq_cst)) continue;
+    while (is_of(word, hash_of(stat)) &&
+           !own[i].compare_exchange_weak(word, word | marks, std::memory_order_seq_cst))
+      continue;
   }
 }
 

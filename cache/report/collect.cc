@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "cache/base/clock.h"
-#include "cache/region/chunks.h"
-#include "cache/region/process_slots.h"
+#include "cache/region/large/chunks.h"
+#include "cache/region/life/process_slots.h"
 #include "cache/report/figures.h"
 
 namespace cube::cache {
@@ -19,7 +19,9 @@ std::uint64_t JobTotals::hits() const {
   return sum;
 }
 
-std::uint64_t JobTotals::opens() const { return hits() + totals[Counter::misses] + totals[Counter::large_opens] + bypassed(); }
+std::uint64_t JobTotals::opens() const {
+  return hits() + totals[Counter::misses] + totals[Counter::large_opens] + bypassed();
+}
 
 std::uint64_t JobTotals::bypassed() const {
   std::uint64_t sum = 0;
@@ -27,13 +29,15 @@ std::uint64_t JobTotals::bypassed() const {
   return sum;
 }
 
-std::uint64_t JobTotals::names_answered() const {
-  return totals[Counter::names_listed] + totals[Counter::names_stats] + totals[Counter::names_absent];
+std::uint64_t JobTotals::metadata_answered() const {
+  return totals[Counter::metadata_listed] + totals[Counter::metadata_stats] +
+         totals[Counter::metadata_negative];
 }
 
 std::uint64_t JobTotals::requests() const {
   std::uint64_t sum = hits() + totals[Counter::misses];
-  for (const Bypassed& bypassed : k_bypassed) sum += bypassed.is_request ? totals[bypassed.counter] : 0;
+  for (const Bypassed& bypassed : k_bypassed)
+    sum += bypassed.is_request ? totals[bypassed.counter] : 0;
   return sum;
 }
 
@@ -52,15 +56,18 @@ std::optional<JobTotals::Saved> JobTotals::saved() const {
   constexpr std::uint64_t k_enough = 32;
   const auto miss = ns_of_miss();
   if (!miss || timed_misses() < k_enough) return std::nullopt;
-  // So fast is a file only if it comes from this machine. It may have been in the kernel's memory, as it would be at the next
-  // open.
+  // So fast is a file only if it comes from this machine. It may have been in the kernel's memory,
+  // as it would be at the next open.
   constexpr double k_local_ns = 100'000;
   std::uint64_t first = totals[Counter::prefetch_early];
   for (const base::TierKind& kind : base::k_tier_kinds) first += totals[kind.hits];
   first = std::min(first, hits());
   const auto fetched = static_cast<double>(timed_misses());
-  const double waited = static_cast<double>(hit_ns()) + static_cast<double>(totals[Counter::miss_ns]);
-  const auto less_waited = [&](double opens) { return std::max(0.0, (opens + fetched) * *miss - waited); };
+  const double waited =
+      static_cast<double>(hit_ns()) + static_cast<double>(totals[Counter::miss_ns]);
+  const auto less_waited = [&](double opens) {
+    return std::max(0.0, (opens + fetched) * *miss - waited);
+  };
   if (*miss < k_local_ns) return Saved{0, 0};
   return Saved{less_waited(static_cast<double>(first)), less_waited(static_cast<double>(hits()))};
 }
@@ -71,7 +78,8 @@ std::uint64_t JobTotals::hit_ns() const {
 }
 
 std::optional<double> JobTotals::ns_of_hit() const {
-  const bool is_measured = totals[Counter::slow_hit_ns] != 0 || base::count_of(totals.hit_latency) != 0;
+  const bool is_measured =
+      totals[Counter::slow_hit_ns] != 0 || base::count_of(totals.hit_latency) != 0;
   if (!is_measured || hits() == 0) return std::nullopt;
   return static_cast<double>(hit_ns()) / static_cast<double>(hits());
 }
@@ -85,7 +93,8 @@ void note_region(const Region& region, JobTotals& result) {
   result.ram_used = region.header().used_bytes.load(std::memory_order_relaxed);
   result.ram_entries = region.header().records.load(std::memory_order_relaxed);
   const RegionHeader& header = region.header();
-  result.is_index_full = header.index_full.load(std::memory_order_relaxed) == RegionHeader::k_for_good;
+  result.is_index_full =
+      header.index_full.load(std::memory_order_relaxed) == RegionHeader::k_for_good;
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const TierRow& tier = header.tiers[i];
     result.tiers[i] = {.capacity = tier.capacity.load(std::memory_order_relaxed),
@@ -108,7 +117,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
   result.totals.add(region.job_row(job).finished);
   for (std::uint32_t i = 0; i < slots_reached(region); ++i) {
     const ProcessSlot& slot = region.process_slot(i);
-    if (slot.used.load(std::memory_order_acquire) != 0 && slot.job == job) result.totals.add(slot.stats);
+    if (slot.used.load(std::memory_order_acquire) != 0 && slot.job == job)
+      result.totals.add(slot.stats);
   }
   note_region(region, result);
   const std::uint64_t now = base::boot_ns(), began = region.job_row(job).started_ns;
@@ -122,7 +132,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
   }
   for (std::uint32_t i = 0; i < k_call_counts; ++i) {
     const CallCount& from = row.materialized_by[i];
-    const std::uint64_t name[2] = {from.name[0].load(std::memory_order_relaxed), from.name[1].load(std::memory_order_relaxed)};
+    const std::uint64_t name[2] = {from.name[0].load(std::memory_order_relaxed),
+                                   from.name[1].load(std::memory_order_relaxed)};
     std::memcpy(result.materialized_by[i].name, name, sizeof name);
     for (char& c : result.materialized_by[i].name) c = c == '\0' || is_printed(c) ? c : '?';
     result.materialized_by[i].count = from.count.load(std::memory_order_relaxed);
@@ -132,8 +143,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
 
 JobTotals collect_all(const Region& region) {
   JobTotals result;
-  // Counters move from a process to its job, and from a job to those that are forgotten. The look goes the other way, so that it
-  // counts none twice.
+  // Counters move from a process to its job, and from a job to those that are forgotten. The look
+  // goes the other way, so that it counts none twice.
   result.totals.add(region.forgotten_jobs());
   std::atomic_thread_fence(std::memory_order_acquire);
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
@@ -141,7 +152,8 @@ JobTotals collect_all(const Region& region) {
     if (row.leader.pid != 0) result.totals.add(row.finished);
   }
   std::atomic_thread_fence(std::memory_order_acquire);
-  for (std::uint32_t i = 0; i < slots_reached(region); ++i) result.totals.add(region.process_slot(i).stats);
+  for (std::uint32_t i = 0; i < slots_reached(region); ++i)
+    result.totals.add(region.process_slot(i).stats);
   note_region(region, result);
   return result;
 }

@@ -13,7 +13,8 @@ using RealOf = double (*)(const JobTotals& job, std::size_t tier);
 // In place of a tier: the row stands for a figure of each tier.
 constexpr std::size_t k_each_tier = Figure::k_no_tier - 1;
 
-consteval Figure row(std::string_view place, Unit unit, std::size_t tier, CountOf count, RealOf real = nullptr) {
+consteval Figure row(std::string_view place, Unit unit, std::size_t tier, CountOf count,
+                     RealOf real = nullptr) {
   const std::size_t dot = place.rfind('.');
   const bool is_inside = dot != std::string_view::npos;
   return {.group = is_inside ? place.substr(0, dot) : "",
@@ -32,19 +33,24 @@ consteval Figure row(std::string_view place, Unit unit, std::size_t tier, RealOf
 consteval std::size_t tier_of(base::Counter counter, std::string_view place) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const std::string_view name = base::k_tier_kinds[i].name;
-    if (base::k_tier_kinds[i].hits == counter || place.substr(0, place.rfind('.')) == name) return i;
+    if (base::k_tier_kinds[i].hits == counter || place.substr(0, place.rfind('.')) == name)
+      return i;
   }
   return Figure::k_no_tier;
 }
 
-#define CUBE_ROW(place, unit, tiers, value) \
-  row(place, Unit::unit, tiers, []([[maybe_unused]] const JobTotals& job, [[maybe_unused]] std::size_t tier) { return value; }),
+#define CUBE_ROW(place, unit, tiers, value)                                          \
+  row(place, Unit::unit, tiers,                                                      \
+      []([[maybe_unused]] const JobTotals& job, [[maybe_unused]] std::size_t tier) { \
+        return value;                                                                \
+      }),
 constexpr Figure k_rows[] = {
 #define CUBE_COUNTER(name, place, unit, help) \
   CUBE_ROW(place, unit, tier_of(base::Counter::name, place), job.totals[base::Counter::name])
 #define CUBE_FIGURE(value, place, unit, help) CUBE_ROW(place, unit, Figure::k_no_tier, job.value)
-#define CUBE_TIER_FIGURE(field, unit, help) CUBE_ROW(#field, unit, k_each_tier, job.tiers[tier].field)
-#include "cache/base/stats.def"
+#define CUBE_TIER_FIGURE(field, unit, help) \
+  CUBE_ROW(#field, unit, k_each_tier, job.tiers[tier].field)
+#include "cache/base/settings/stats.def"
 };
 #undef CUBE_ROW
 
@@ -82,7 +88,8 @@ constexpr auto k_figures = all_figures();
 // Each with an object of its own, a comma, and the longest number.
 consteval std::size_t most_bytes() {
   std::size_t n = sizeof "{}\n";
-  for (const Figure& figure : k_figures) n += figure.group.size() + figure.name.size() + sizeof R"("":{"":},)" + 24;
+  for (const Figure& figure : k_figures)
+    n += figure.group.size() + figure.name.size() + sizeof R"("":{"":},)" + 24;
   return n;
 }
 static_assert(most_bytes() <= sizeof ReportText::bytes, "the report in JSON must fit");

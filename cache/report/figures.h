@@ -16,8 +16,9 @@ enum class Unit : std::uint8_t { opens, calls, bytes, files, records, share, us,
 struct Figure {
   static constexpr std::size_t k_no_tier = static_cast<std::size_t>(-1);
 
-  std::string_view group;  // the JSON object that it is in: "origin", "latency_us.hit"; empty: the report itself
-  std::string_view name;   // there
+  std::string_view
+      group;  // the JSON object that it is in: "origin", "latency_us.hit"; empty: the report itself
+  std::string_view name;  // there
   Unit unit;
   std::size_t tier;  // left out where the job has no such tier; k_no_tier: always there
   // One of them, the other is null.
@@ -29,7 +30,9 @@ struct Figure {
   }
   bool is_count() const { return count != nullptr; }
   std::uint64_t count_of(const JobTotals& job) const { return count(job, tier); }
-  double real_of(const JobTotals& job) const { return is_count() ? static_cast<double>(count_of(job)) : real(job, tier); }
+  double real_of(const JobTotals& job) const {
+    return is_count() ? static_cast<double>(count_of(job)) : real(job, tier);
+  }
 };
 
 // In the order of the JSON object; the figures of an object stand together.
@@ -43,8 +46,9 @@ struct Bypassed {
   bool is_request;  // a cache of boundless size would hold the file
 };
 inline constexpr Bypassed k_bypassed[] = {
-#define CUBE_BYPASSED(name, place, is_request, reason, help) {place, reason, base::Counter::name, is_request},
-#include "cache/base/stats.def"
+#define CUBE_BYPASSED(name, place, is_request, reason, help) \
+  {place, reason, base::Counter::name, is_request},
+#include "cache/base/settings/stats.def"
 };
 
 }  // namespace cube::cache

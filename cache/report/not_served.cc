@@ -8,7 +8,8 @@ namespace {
 using base::Counter;
 
 // For bypassed_full, the reason of which is the full memory otherwise.
-constexpr const char* k_index_is_full = "while the index was full: very many small files (raise CUBESHIM_RAM)";
+constexpr const char* k_index_is_full =
+    "while the index was full: very many small files (raise CUBESHIM_RAM)";
 
 }  // namespace
 
@@ -36,16 +37,21 @@ void append_materializing_calls(ReportText& text, const JobTotals& job) {
   if (*before == ',') append(text, ")");
 }
 
-void append_not_seen(ReportText& text, const char* before, const JobTotals& job, std::span<const std::string> prefixes) {
+void append_not_seen(ReportText& text, const char* before, const JobTotals& job,
+                     std::span<const std::string> prefixes) {
   if (job.misspelled[0] != '\0') {
     append(text,
-           "{}not seen: {} lies below a prefix but was opened by another name (add that name of the directory to "
+           "{}not seen: {} lies below a prefix but was opened by another name (add that name of "
+           "the directory to "
            "CUBESHIM_PREFIXES)",
            before, job.misspelled);
   } else if (!prefixes.empty()) {
     append(text, "{}no file below", before);
-    for (const auto& prefix : prefixes) append(text, "{} {}", &prefix == prefixes.data() ? "" : ",", prefix);
-    append(text, " was opened (is that how the program spells it? `cubeshim doctor` looks at the prefixes)");
+    for (const auto& prefix : prefixes)
+      append(text, "{} {}", &prefix == prefixes.data() ? "" : ",", prefix);
+    append(
+        text,
+        " was opened (is that how the program spells it? `cubeshim doctor` looks at the prefixes)");
   }
 }
 

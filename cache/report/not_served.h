@@ -10,14 +10,16 @@
 
 namespace cube::cache {
 
-// "2 of files larger than CUBESHIM_MAX_FILE (raise it, or see CUBESHIM_BLOCK), 3 for writing"; nothing if all were served.
+// "2 of files larger than CUBESHIM_MAX_FILE (raise it, or see CUBESHIM_BLOCK), 3 for writing";
+// nothing if all were served.
 void append_reasons(ReportText& text, const JobTotals& job);
 
 // " (for flock 2, sendfile 1)": the calls for which served files became the kernel's.
 void append_materializing_calls(ReportText& text, const JobTotals& job);
 
-// `before`, and why the job has seen no file below a prefix: a file that was opened by another name, or that nothing below
-// `prefixes` was opened. Nothing, if neither is known.
-void append_not_seen(ReportText& text, const char* before, const JobTotals& job, std::span<const std::string> prefixes);
+// `before`, and why the job has seen no file below a prefix: a file that was opened by another
+// name, or that nothing below `prefixes` was opened. Nothing, if neither is known.
+void append_not_seen(ReportText& text, const char* before, const JobTotals& job,
+                     std::span<const std::string> prefixes);
 
 }  // namespace cube::cache

@@ -1,5 +1,5 @@
-// A report as it is written: characters in a buffer of fixed size, for nothing may be allocated. The rest of a longer one is cut
-// off. Thread safety: none; each report has its own.
+// A report as it is written: characters in a buffer of fixed size, for nothing may be allocated.
+// The rest of a longer one is cut off. Thread safety: none; each report has its own.
 #pragma once
 
 #include <fmt/core.h>
@@ -21,7 +21,9 @@ struct ReportText {
 template <typename... Args>
 void append(ReportText& text, fmt::format_string<Args...> format, Args&&... args) {
   const std::size_t room = sizeof text.bytes - text.size;
-  text.size += std::min(room, fmt::format_to_n(text.bytes + text.size, room, format, static_cast<Args&&>(args)...).size);
+  text.size += std::min(
+      room,
+      fmt::format_to_n(text.bytes + text.size, room, format, static_cast<Args&&>(args)...).size);
 }
 
 inline double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
@@ -40,10 +42,12 @@ inline void append_time(ReportText& text, double ns) {
   constexpr struct {
     double ns, most;
     const char* name;
-  } k_units[] = {{1e3, 1e3, "us"}, {1e6, 1e3, "ms"}, {1e9, 120, "s"}, {60e9, 120, "min"}, {3600e9, 1e18, "h"}};
+  } k_units[] = {
+      {1e3, 1e3, "us"}, {1e6, 1e3, "ms"}, {1e9, 120, "s"}, {60e9, 120, "min"}, {3600e9, 1e18, "h"}};
   for (const auto& unit : k_units) {
     const double value = ns / unit.ns;
-    if (value < unit.most) return append(text, "{:.{}f} {}", value, value < 99.95 ? 1 : 0, unit.name);
+    if (value < unit.most)
+      return append(text, "{:.{}f} {}", value, value < 99.95 ? 1 : 0, unit.name);
   }
 }
 

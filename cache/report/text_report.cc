@@ -16,7 +16,8 @@ double percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// "cubeshim: served: 9000 file opens, 440.1 MiB: 6000 from memory (2962 of them fetched ahead), 3000 from the mount"
+// "cubeshim: served: 9000 file opens, 440.1 MiB: 6000 from memory (2962 of them fetched ahead),
+// 3000 from the mount"
 void append_served(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   const std::uint64_t served = job.opens() - job.bypassed();
@@ -30,14 +31,17 @@ void append_served(ReportText& text, const JobTotals& job) {
     before = ", ";
   };
   add(totals[Counter::hits_ram], "from ", "memory");
-  if (const std::uint64_t ahead = totals[Counter::prefetch_early]; ahead != 0) append(text, " ({} of them fetched ahead)", ahead);
-  for (const base::TierKind& tier : base::k_tier_kinds) add(totals[tier.hits], "from the ", tier.name);
+  if (const std::uint64_t ahead = totals[Counter::prefetch_early]; ahead != 0)
+    append(text, " ({} of them fetched ahead)", ahead);
+  for (const base::TierKind& tier : base::k_tier_kinds)
+    add(totals[tier.hits], "from the ", tier.name);
   add(totals[Counter::misses], "from the ", "mount");
   add(totals[Counter::large_opens], "of large files, ", "which are read in parts");
   append(text, "\n");
 }
 
-void append_not_served(ReportText& text, const JobTotals& job, std::span<const std::string> prefixes) {
+void append_not_served(ReportText& text, const JobTotals& job,
+                       std::span<const std::string> prefixes) {
   append(text, "cubeshim: not served: ");
   if (job.bypassed() == 0) append(text, "nothing");
   append_reasons(text, job);
@@ -59,8 +63,8 @@ void append_saved(ReportText& text, const JobTotals& job) {
     append(text, "none, no file was in the cache when it was opened");
   } else if (!saved && job.timed_misses() != 0) {
     const std::uint64_t n = job.timed_misses();
-    append(text, "not known, only {} {} fetched from the mount at {} open", n, n == 1 ? "file was" : "files were",
-           n == 1 ? "its" : "their");
+    append(text, "not known, only {} {} fetched from the mount at {} open", n,
+           n == 1 ? "file was" : "files were", n == 1 ? "its" : "their");
   } else if (!saved) {
     append(text, "not known, no file was fetched from the mount at its open");
   } else {
@@ -91,62 +95,82 @@ void append_saved(ReportText& text, const JobTotals& job) {
   append(text, "\n");
 }
 
-// "cubeshim: large files: 46.9 MiB in 480 reads, 95.0 % of them without a wait; 22.9 MiB came from the mount ..."
+// "cubeshim: large files: 46.9 MiB in 480 reads, 95.0 % of them without a wait; 22.9 MiB came from
+// the mount ..."
 void append_large_files(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
-  const std::uint64_t hits = totals[Counter::block_hits], reads = hits + totals[Counter::block_misses];
-  const std::uint64_t by_kernel = totals[Counter::block_kernel], wasted = totals[Counter::block_wasted];
+  const std::uint64_t hits = totals[Counter::block_hits],
+                      reads = hits + totals[Counter::block_misses];
+  const std::uint64_t by_kernel = totals[Counter::block_kernel],
+                      wasted = totals[Counter::block_wasted];
   append(text, "cubeshim: large files: ");
   append_bytes(text, totals[Counter::block_read] + by_kernel);
   append(text, " in {} reads", reads);
   if (reads != 0) append(text, ", {:.1f} % of them without a wait", percent(hits, reads));
-  const auto add = [&](const char* before, std::uint64_t bytes, const char* after, const char* name = "") {
+  const auto add = [&](const char* before, std::uint64_t bytes, const char* after,
+                       const char* name = "") {
     append(text, "{}", before);
     append_bytes(text, bytes);
     append(text, "{}{}", after, name);
   };
   // Once in a job, whether the program touches it or not.
-  if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0) add("; mappings showed ", mapped, " of memory");
+  if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
+    add("; mappings showed ", mapped, " of memory");
   add("; ", totals[Counter::block_origin], " came from the mount");
   for (const base::TierKind& tier : base::k_tier_kinds) {
-    if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0) add(", ", bytes, " from the ", tier.name);
+    if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0)
+      add(", ", bytes, " from the ", tier.name);
   }
-  if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent) add("; ", wasted, " were fetched ahead in vain");
+  if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent)
+    add("; ", wasted, " were fetched ahead in vain");
   // Pages that the mount dropped between two looks are not in it.
   if (const std::uint64_t faulted = totals[Counter::block_faulted]; faulted != 0)
     add("; the kernel read at least ", faulted, " more for mappings");
-  const std::uint64_t mappings = totals[Counter::block_mappings], watched = std::min(mappings, totals[Counter::block_watched]);
+  const std::uint64_t mappings = totals[Counter::block_mappings],
+                      watched = std::min(mappings, totals[Counter::block_watched]);
   if (watched != mappings)
-    append(text, "; what the kernel read for {} of {} mappings is not counted", mappings - watched, mappings);
-  if (by_kernel != 0) add("; ", by_kernel, " left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
+    append(text, "; what the kernel read for {} of {} mappings is not counted", mappings - watched,
+           mappings);
+  if (by_kernel != 0)
+    add("; ", by_kernel,
+        " left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
   append(text, "\n");
 }
 
 // A job that only lists directories and looks at files.
 void append_names(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
-  append(text, "cubeshim: served: no file opens; {} questions about names: {} listings, {} stats, {} absent names\n",
-         job.names_answered(), totals[Counter::names_listed], totals[Counter::names_stats], totals[Counter::names_absent]);
+  append(text,
+         "cubeshim: served: no file opens; {} questions about names: {} listings, {} stats, {} "
+         "absent names\n",
+         job.metadata_answered(), totals[Counter::metadata_listed], totals[Counter::metadata_stats],
+         totals[Counter::metadata_negative]);
 }
 
 void append_vain_fetches(ReportText& text, const JobTotals& job) {
-  const std::uint64_t wasted = job.totals[Counter::prefetch_wasted], fetched = job.totals[Counter::prefetch_fetched];
+  const std::uint64_t wasted = job.totals[Counter::prefetch_wasted],
+                      fetched = job.totals[Counter::prefetch_fetched];
   if (percent(wasted, fetched) < k_told_percent) return;
-  append(text, "cubeshim: fetched ahead in vain: {} of {} files, dropped before they were opened (doc/PREFETCH.md)\n", wasted,
-         fetched);
+  append(text,
+         "cubeshim: fetched ahead in vain: {} of {} files, dropped before they were opened "
+         "(doc/PREFETCH.md)\n",
+         wasted, fetched);
 }
 
 void append_tiers(ReportText& text, const JobTotals& job) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     if (const std::uint64_t left = job.tiers[i].unwritten; left != 0)
-      append(text, "cubeshim: {}: {} files are not written there yet\n", base::k_tier_kinds[i].name, left);
+      append(text, "cubeshim: {}: {} files are not written there yet\n", base::k_tier_kinds[i].name,
+             left);
   }
   const auto& totals = job.totals;
   const std::uint64_t gets = totals[Counter::cluster_gets], late = totals[Counter::cluster_late];
-  const std::uint64_t refused = totals[Counter::cluster_refused], damaged = totals[Counter::cluster_damaged];
+  const std::uint64_t refused = totals[Counter::cluster_refused],
+                      damaged = totals[Counter::cluster_damaged];
   if (percent(late, gets) < 1 && refused + damaged == 0) return;
   append(text, "cubeshim: cluster: {} of {} questions had no answer in time", late, gets);
-  if (refused != 0) append(text, "; the servers refused {} files (full, or too large for them)", refused);
+  if (refused != 0)
+    append(text, "; the servers refused {} files (full, or too large for them)", refused);
   if (damaged != 0) append(text, "; {} records of theirs were damaged", damaged);
   append(text, " (doc/CLUSTER.md)\n");
 }

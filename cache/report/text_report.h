@@ -1,5 +1,5 @@
-// The report as a few lines for people (doc/CONFIG.md): what was served, what was not and why, and the time that this saved.
-// Thread safety: pure functions. Allocates nothing.
+// The report as a few lines for people (doc/CONFIG.md): what was served, what was not and why, and
+// the time that this saved. Thread safety: pure functions. Allocates nothing.
 #pragma once
 
 #include <span>
@@ -10,8 +10,9 @@
 
 namespace cube::cache {
 
-// Three lines, and one more for each thing that wants to be known: large files, fetches in vain, a tier that lags or fails. A job
-// that has opened no file has one line, which says why. `prefixes` are named there.
+// Three lines, and one more for each thing that wants to be known: large files, fetches in vain, a
+// tier that lags or fails. A job that has opened no file has one line, which says why. `prefixes`
+// are named there.
 ReportText report_as_text(const JobTotals& job, std::span<const std::string> prefixes = {});
 
 }  // namespace cube::cache

@@ -22,7 +22,8 @@ bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX])
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const bool is_pid = pattern[i] == '%' && i + 1 < pattern.size() && pattern[i + 1] == 'p';
     const std::size_t room = sizeof path - n;
-    n += is_pid ? fmt::format_to_n(path + n, room, "{}", pid).size : fmt::format_to_n(path + n, room, "{}", pattern[i]).size;
+    n += is_pid ? fmt::format_to_n(path + n, room, "{}", pid).size
+                : fmt::format_to_n(path + n, room, "{}", pattern[i]).size;
     if (n >= sizeof path) return false;
     if (is_pid) ++i;
   }
@@ -30,22 +31,28 @@ bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX])
   return true;
 }
 
-// In a directory where all may make files, one that is somebody else's or has a second name may have been put there to be
-// written to. The kernel refuses it too, where fs.protected_regular is set.
+// In a directory where all may make files, one that is somebody else's or has a second name may
+// have been put there to be written to. The kernel refuses it too, where fs.protected_regular is
+// set.
 bool may_be_planted(const char* path, const struct ::stat& file) {
   char directory[PATH_MAX];
   const std::string_view text(path);
-  const std::string_view parent = text.substr(0, text.rfind('/') + 1);  // none: the working directory
+  const std::string_view parent =
+      text.substr(0, text.rfind('/') + 1);  // none: the working directory
   *fmt::format_to_n(directory, sizeof directory - 1, "{}.", parent).out = '\0';
   struct ::stat st {};
-  if (base::sys::failed(base::sys::fstatat(AT_FDCWD, directory, &st, 0)) || (st.st_mode & S_IWOTH) == 0) return false;
-  const bool stranger = file.st_uid != static_cast<uid_t>(base::sys::raw(SYS_geteuid)) && file.st_uid != st.st_uid;
+  if (base::sys::failed(base::sys::fstatat(AT_FDCWD, directory, &st, 0)) ||
+      (st.st_mode & S_IWOTH) == 0)
+    return false;
+  const bool stranger =
+      file.st_uid != static_cast<uid_t>(base::sys::raw(SYS_geteuid)) && file.st_uid != st.st_uid;
   return stranger || file.st_nlink != 1;
 }
 
 // The end of a program waits for nobody: not for the reader of a FIFO, nor for who holds a lease.
 base::Result<base::UniqueFd> open_report(const char* path) {
-  auto file = base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);
+  auto file =
+      base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);
   if (!file) return file;
   struct ::stat st {};
   if (base::sys::failed(base::sys::fstat(file->get(), &st))) return base::fail(EIO);
@@ -57,7 +64,8 @@ base::Result<base::UniqueFd> open_report(const char* path) {
 
 }  // namespace
 
-base::Result<base::UniqueFd> open_report_file(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX]) {
+base::Result<base::UniqueFd> open_report_file(std::string_view pattern, std::uint32_t pid,
+                                              char (&path)[PATH_MAX]) {
   path[0] = '\0';
   return expand(pattern, pid, path) ? open_report(path) : base::fail(ENAMETOOLONG);
 }
@@ -68,7 +76,8 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
   if (config.stats == "stderr") return base::write_to_stderr(text);
   char path[PATH_MAX];
   const auto complain = [&](long error) {
-    base::log(base::LogLevel::warn, "CUBESHIM_STATS: cannot write {}: {}", path, base::text_of_error(static_cast<int>(error)));
+    base::log(base::LogLevel::warn, "CUBESHIM_STATS: cannot write {}: {}", path,
+              base::text_of_error(static_cast<int>(error)));
   };
   if (!expand(config.stats, pid, path)) return;
   const auto file = open_report(path);
@@ -79,32 +88,41 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
 
 }  // namespace
 
-void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid, bool has_opened_many) {
+void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid,
+                  bool has_opened_many) {
   if (config.stats == "off") return;
   JobRow& row = region.job_row(job);
   const JobTotals totals = collect(region, job);
-  const std::uint64_t last_requests = row.reported_requests.exchange(totals.requests(), std::memory_order_relaxed);
-  const std::uint64_t last_hits = row.reported_hits.exchange(totals.hits(), std::memory_order_relaxed);
+  const std::uint64_t last_requests =
+      row.reported_requests.exchange(totals.requests(), std::memory_order_relaxed);
+  const std::uint64_t last_hits =
+      row.reported_hits.exchange(totals.hits(), std::memory_order_relaxed);
   const bool is_classic = config.stats_format == base::StatsFormat::classic;
   if (config.stats_format == base::StatsFormat::json) {
     write_out(config, pid, report_as_json(totals).view());
-  } else if (totals.opens() != 0 || config.stats != "stderr" || totals.misspelled[0] != '\0' || has_opened_many) {
-    const ReportText text = is_classic ? report_as_classic(totals, last_requests, last_hits, config.prefixes)
-                                       : report_as_text(totals, config.prefixes);
+  } else if (totals.opens() != 0 || config.stats != "stderr" || totals.misspelled[0] != '\0' ||
+             has_opened_many) {
+    const ReportText text =
+        is_classic ? report_as_classic(totals, last_requests, last_hits, config.prefixes)
+                   : report_as_text(totals, config.prefixes);
     write_out(config, pid, text.view());
   }
 }
 
-void write_last_report(Region& region, std::uint32_t job, const base::Config& config, bool has_opened_many) {
+void write_last_report(Region& region, std::uint32_t job, const base::Config& config,
+                       bool has_opened_many) {
   JobRow& row = region.job_row(job);
-  if (row.told.exchange(1, std::memory_order_relaxed) == 0) write_report(region, job, config, row.leader.pid, has_opened_many);
+  if (row.told.exchange(1, std::memory_order_relaxed) == 0)
+    write_report(region, job, config, row.leader.pid, has_opened_many);
 }
 
 void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_opened_many) {
   if (config.stats == "off") return;
-  if (config.stats_format == base::StatsFormat::json) return write_out(config, pid, report_as_json({}).view());
+  if (config.stats_format == base::StatsFormat::json)
+    return write_out(config, pid, report_as_json({}).view());
   if (!has_opened_many) return;
-  if (config.stats_format == base::StatsFormat::text) return write_out(config, pid, report_as_text({}, config.prefixes).view());
+  if (config.stats_format == base::StatsFormat::text)
+    return write_out(config, pid, report_as_text({}, config.prefixes).view());
   ReportText text;
   append_classic_served(text, {}, config.prefixes);
   write_out(config, pid, text.view());
@@ -116,7 +134,9 @@ bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t int
   std::uint64_t due = next.load(std::memory_order_relaxed);
   if (now < due) return false;
   const bool first = due == 0;  // the interval begins with the first open
-  return next.compare_exchange_strong(due, now + interval_seconds * 1'000'000'000ULL, std::memory_order_relaxed) && !first;
+  return next.compare_exchange_strong(due, now + interval_seconds * 1'000'000'000ULL,
+                                      std::memory_order_relaxed) &&
+         !first;
 }
 
 }  // namespace cube::cache

@@ -3,20 +3,21 @@
 #include <charconv>
 #include <cstring>
 
-#include "cache/base/copy_bytes.h"
 #include "cache/base/hash.h"
+#include "cache/base/memory/copy_bytes.h"
 #include "cache/record/recent_change.h"
 
 namespace cube::cache {
 namespace {
 
-Tier::Verdict compare(const Record& record, const FileStat& stat, const BlockPlace& place, bool is_of_version) {
+Tier::Verdict compare(const Record& record, const FileStat& stat, const BlockPlace& place,
+                      bool is_of_version) {
   if (record.kind != RecordKind::block) return Tier::Verdict::outdated;
   if (!is_of_version) {
     // The file may have changed since our caller has opened it.
-    const bool is_newer =
-        record.stat.changed.seconds > stat.changed.seconds ||
-        (record.stat.changed.seconds == stat.changed.seconds && record.stat.changed.nanoseconds > stat.changed.nanoseconds);
+    const bool is_newer = record.stat.changed.seconds > stat.changed.seconds ||
+                          (record.stat.changed.seconds == stat.changed.seconds &&
+                           record.stat.changed.nanoseconds > stat.changed.nanoseconds);
     return is_newer ? Tier::Verdict::refused : Tier::Verdict::outdated;
   }
   if (record.data_size != place.bytes(stat.size)) return Tier::Verdict::outdated;
@@ -42,11 +43,14 @@ Tier::Verdict compare_block(const Record& record, const FileStat& stat, const Bl
   return compare(record, stat, place, is_same_version(record.stat, stat));
 }
 
-Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat, const BlockPlace& place) {
-  return compare(record, stat, place, record.kind == RecordKind::block && tier.is_of_version(record, stat));
+Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat,
+                            const BlockPlace& place) {
+  return compare(record, stat, place,
+                 record.kind == RecordKind::block && tier.is_of_version(record, stat));
 }
 
-RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place, const FileStat& stat) {
+RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
+                      const FileStat& stat) {
   return plan_record(fill, name.text().size(), place.bytes(stat.size));
 }
 
@@ -54,10 +58,12 @@ void write_block(std::byte* buffer, const RecordPlan& plan, const BlockContent& 
   const std::uint64_t size = content.place.bytes(content.stat.size);
   base::copy_bytes(buffer + plan.data, content.data, size);
   std::memset(buffer + plan.data + size, 0, plan.end - plan.data - size);
-  write_record_head(
-      buffer + plan.start, plan,
-      {.kind = RecordKind::block, .path = content.name.text(), .stat = content.stat, .fetched_ns = content.fetched_ns},
-      {.size = size, .hash = base::hash_bytes(buffer + plan.data, size)});
+  write_record_head(buffer + plan.start, plan,
+                    {.kind = RecordKind::block,
+                     .path = content.name.text(),
+                     .stat = content.stat,
+                     .fetched_ns = content.fetched_ns},
+                    {.size = size, .hash = base::hash_bytes(buffer + plan.data, size)});
   // It is nobody's but the tier's: nothing is left to confirm.
   reinterpret_cast<Record*>(buffer + plan.start)->stale.store(0, std::memory_order_relaxed);
 }

@@ -1,5 +1,6 @@
-// A block of a large file as a record of a tier: of the file's stat, with the bytes of the block, under a name that no file has:
-// PATH//BLOCKBYTES/NUMBER. Thread safety: plain values and pure functions; async-signal-safe.
+// A block of a large file as a record of a tier: of the file's stat, with the bytes of the block,
+// under a name that no file has: PATH//BLOCKBYTES/NUMBER. Thread safety: plain values and pure
+// functions; async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +33,17 @@ class BlockName {
   char text_[k_longest];
 };
 
-// Is it proof that the bytes of this record are what this block holds of the file, if the origin gives the file this stat?
+// Is it proof that the bytes of this record are what this block holds of the file, if the origin
+// gives the file this stat?
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place);
 // The same of a record that `tier` has shown.
-Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat, const BlockPlace& place);
+Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat,
+                            const BlockPlace& place);
 
-// How large a record of the block is behind `fill` bytes, and the record itself. `fetched_ns`: a wall clock, after which the file
-// was not changed within the grain of its times.
-RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place, const FileStat& stat);
+// How large a record of the block is behind `fill` bytes, and the record itself. `fetched_ns`: a
+// wall clock, after which the file was not changed within the grain of its times.
+RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
+                      const FileStat& stat);
 struct BlockContent {
   const BlockName& name;
   BlockPlace place;

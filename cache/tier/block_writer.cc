@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cache/base/clock.h"
-#include "cache/region/large_pages.h"
+#include "cache/region/large/large_pages.h"
 #include "cache/tier/block_record.h"
 
 namespace cube::cache {
@@ -17,16 +17,20 @@ constexpr std::uint64_t k_buffer_bytes = 2 * std::uint64_t{k_chunk_bytes};
 
 std::uint32_t BlockWriter::places() const {
   const Region& region = chunks_.region();
-  return region.header().has_chunks.load(std::memory_order_relaxed) != 0 ? region.layout().chunk_count() : 0;
+  return region.header().has_chunks.load(std::memory_order_relaxed) != 0
+             ? region.layout().chunk_count()
+             : 0;
 }
 
 std::uint64_t BlockWriter::left() const {
   std::uint64_t count = 0;
-  for (std::uint32_t place = 0, n = block_ == 0 ? 0 : places(); place < n; ++place) count += chunks_.has_offer(place) ? 1 : 0;
+  for (std::uint32_t place = 0, n = block_ == 0 ? 0 : places(); place < n; ++place)
+    count += chunks_.has_offer(place) ? 1 : 0;
   return count;
 }
 
-base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on, const std::function<void()>& note_step) {
+base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on,
+                                     const std::function<void()>& note_step) {
   for (std::uint32_t place = 0, n = block_ == 0 ? 0 : places(); place < n && may_go_on(); ++place) {
     const auto from = chunks_.offer_at(place);
     if (!from) continue;
@@ -38,7 +42,8 @@ base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on, con
 }
 
 base::Result<void> BlockWriter::offer(const Chunks::Offer& from) {
-  // Without a name the file was changed, or others took its row: nobody could say what these bytes are.
+  // Without a name the file was changed, or others took its row: nobody could say what these bytes
+  // are.
   if (!names_.find(from.key, name_)) return {};
   if (!buffer_) {
     auto buffer = base::Mapping::anonymous(k_buffer_bytes);
@@ -49,7 +54,8 @@ base::Result<void> BlockWriter::offer(const Chunks::Offer& from) {
   taken_.clear();
   fill_ = 0;
   const FileStat& stat = name_.stat;
-  const std::uint64_t begin = std::uint64_t{from.number} * k_chunk_bytes, end = std::min(begin + k_chunk_bytes, stat.size);
+  const std::uint64_t begin = std::uint64_t{from.number} * k_chunk_bytes,
+                      end = std::min(begin + k_chunk_bytes, stat.size);
   const std::uint64_t now = base::wall_ns();
   for (std::uint64_t at = begin; at < end; at += block_) {
     const PageRun pages = pages_of(at, std::min(at + block_, end));
@@ -77,7 +83,8 @@ base::Result<void> BlockWriter::flush() {
   const std::uint64_t bytes = std::exchange(fill_, 0);
   if (offsets.empty()) return {};
   for (Tier* const tier : tiers_) {
-    if (const auto offered = tier->offer({buffer_.data(), bytes}, offsets); !offered) return offered;
+    if (const auto offered = tier->offer({buffer_.data(), bytes}, offsets); !offered)
+      return offered;
   }
   return {};
 }

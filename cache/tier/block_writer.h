@@ -1,16 +1,18 @@
-// Offers blocks of large files to the tiers: those that have become whole in the region's chunks. Its owner is the one thread of
-// the node that writes (tier_writer.h). A chunk is claimed meanwhile, so that its place stays its own. Invariants: only whole
-// blocks are offered, of a version of the file that its name in the region proves; a block is offered once for each life of its
-// chunk, and not at all if it came from a tier. Thread safety: one thread; everything else may go on meanwhile.
+// Offers blocks of large files to the tiers: those that have become whole in the region's chunks.
+// Its owner is the one thread of the node that writes (tier_writer.h). A chunk is claimed
+// meanwhile, so that its place stays its own. Invariants: only whole blocks are offered, of a
+// version of the file that its name in the region proves; a block is offered once for each life of
+// its chunk, and not at all if it came from a tier. Thread safety: one thread; everything else may
+// go on meanwhile.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "cache/base/mapping.h"
-#include "cache/region/chunks.h"
-#include "cache/region/large_names.h"
+#include "cache/base/memory/mapping.h"
+#include "cache/region/large/chunks.h"
+#include "cache/region/large/large_names.h"
 #include "cache/tier/tier.h"
 
 namespace cube::cache {
@@ -21,8 +23,10 @@ class BlockWriter {
   BlockWriter(Region& region, const Tiers& tiers, std::uint64_t block)
       : chunks_(region), names_(region), tiers_(tiers), block_(block) {}
 
-  // What has become whole until may_go_on() says no; after each chunk `note_step`. The errno of what ended it.
-  base::Result<void> pass(const std::function<bool()>& may_go_on, const std::function<void()>& note_step);
+  // What has become whole until may_go_on() says no; after each chunk `note_step`. The errno of
+  // what ended it.
+  base::Result<void> pass(const std::function<bool()>& may_go_on,
+                          const std::function<void()>& note_step);
   // Nobody shall wait for it any more.
   void tell_waiting() { chunks_.tell_waiting(); }
   // How many chunks have something to offer.

@@ -7,7 +7,8 @@
 
 namespace cube::cache {
 
-base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::ProcessId& job, std::string& why) {
+base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::ProcessId& job,
+                                       std::string& why) {
   DiskOptions options;
   options.directory = config.disk_dir;
   options.name = config.name;
@@ -25,7 +26,9 @@ base::Result<DiskTier*> DiskTier::open(const base::Config& config, const base::P
   return tier;
 }
 
-bool DiskTier::may_have(std::string_view key) const { return store_->find(base::hash_path(key)).count != 0; }
+bool DiskTier::may_have(std::string_view key) const {
+  return store_->find(base::hash_path(key)).count != 0;
+}
 
 bool DiskTier::visit(std::string_view key, Judge& judge) {
   for (const DiskPlace& place : store_->find(base::hash_path(key))) {
@@ -40,7 +43,8 @@ bool DiskTier::visit(std::string_view key, Judge& judge) {
   return false;
 }
 
-base::Result<void> DiskTier::offer(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets) {
+base::Result<void> DiskTier::offer(std::span<const std::byte> segment,
+                                   std::span<const std::uint64_t> offsets) {
   const auto appended = store_->append(segment, offsets);
   if (!appended) return base::fail(appended.error().value);
   return {};

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "cache/base/config.h"
-#include "cache/base/process_id.h"
+#include "cache/base/process/process_id.h"
+#include "cache/base/settings/config.h"
 #include "cache/tier/disk/disk_store.h"
 #include "cache/tier/disk/read_buffers.h"
 #include "cache/tier/tier.h"
@@ -16,18 +16,23 @@ namespace cube::cache {
 class DiskTier final : public Tier {
  public:
   // Never freed. On failure, `why` is one line for the user.
-  static base::Result<DiskTier*> open(const base::Config& config, const base::ProcessId& job, std::string& why);
+  static base::Result<DiskTier*> open(const base::Config& config, const base::ProcessId& job,
+                                      std::string& why);
 
   bool may_have(std::string_view key) const override;
   bool visit(std::string_view key, Judge& judge) override;
-  base::Result<void> offer(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets) override;
+  base::Result<void> offer(std::span<const std::byte> segment,
+                           std::span<const std::uint64_t> offsets) override;
   // Without its footer a file is recovered by the next job; with it, that costs nothing.
   void end_offers() override { store_->seal(/*durable=*/false); }
   void content_changed(std::string_view key, const FileStat* stat) override;
   void tree_changed() override { store_->distrust_all(); }
   base::TierStatus status() const override;
-  // 0: blocks of this size have room in its segment files; else how large CUBESHIM_DISK would have to be.
-  std::uint64_t least_bound_for_blocks(std::uint64_t block) const { return store_->least_bound_for(block); }
+  // 0: blocks of this size have room in its segment files; else how large CUBESHIM_DISK would have
+  // to be.
+  std::uint64_t least_bound_for_blocks(std::uint64_t block) const {
+    return store_->least_bound_for(block);
+  }
   void abandon() override {
     store_->abandon();
     buffers_.forget();

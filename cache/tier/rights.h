@@ -1,7 +1,7 @@
-// Would the origin let this process open what a tier has of a file? Mode bits do not tell: an access control list, a server that
-// decides by itself, or a squashed root may refuse what they allow. A process with the same rights has opened the file by this
-// path, with the mode, owner and ctime that it has now; or the origin is asked by an open.
-// Thread safety: pure.
+// Would the origin let this process open what a tier has of a file? Mode bits do not tell: an
+// access control list, a server that decides by itself, or a squashed root may refuse what they
+// allow. A process with the same rights has opened the file by this path, with the mode, owner and
+// ctime that it has now; or the origin is asked by an open. Thread safety: pure.
 #pragma once
 
 #include "cache/record/record.h"

@@ -1,18 +1,22 @@
 #include "cache/tier/tier.h"
 
-#include "cache/base/copy_bytes.h"
+#include "cache/base/memory/copy_bytes.h"
 #include "cache/record/recent_change.h"
 
 namespace cube::cache {
 
 Tier::Verdict Tier::compare(const Record& record, const FileStat& stat) {
-  if (!is_same_version(record.stat, stat) || record.data_size != stat.size) return Verdict::outdated;
+  if (!is_same_version(record.stat, stat) || record.data_size != stat.size)
+    return Verdict::outdated;
   return may_be_racy(record) ? Verdict::refused : Verdict::taken;
 }
 
-bool Tier::is_of_version(const Record& record, const FileStat& stat) { return is_same_version(record.stat, stat); }
+bool Tier::is_of_version(const Record& record, const FileStat& stat) {
+  return is_same_version(record.stat, stat);
+}
 
-std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& stat, std::byte* room) {
+std::optional<std::uint64_t> Tier::fill(std::string_view key, const FileStat& stat,
+                                        std::byte* room) {
   class Copy final : public Judge {
    public:
     Copy(Tier& tier, const FileStat& expected, std::byte* to)

@@ -9,7 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// Stats of names are too old for a later job. So is a listing of a directory whose times prove nothing.
+// Stats of names are too old for a later job. So is a listing of a directory whose times prove
+// nothing.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
   const auto data = DirectoryData::of(record);
@@ -25,15 +26,21 @@ bool TierWriter::has_news(std::uint32_t segment) const {
   return fresh != 0 && (fresh != note.seen || word_of(row).generation != note.generation);
 }
 
-void TierWriter::say_alive() { region().header().disk_alive_ns.store(base::coarse_monotonic_ns(), std::memory_order_relaxed); }
+void TierWriter::say_alive() {
+  region().header().disk_alive_ns.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
+}
 
-std::uint32_t TierWriter::news() const { return region().header().disk_news.load(std::memory_order_seq_cst); }
+std::uint32_t TierWriter::news() const {
+  return region().header().disk_news.load(std::memory_order_seq_cst);
+}
 
 void TierWriter::wake() { tell_tier_writer(region().header()); }
 
-void TierWriter::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns, const std::function<bool()>& is_over) {
+void TierWriter::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
+                               const std::function<bool()>& is_over) {
   RegionHeader& header = region().header();
-  const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000), static_cast<long>(at_most_ns % 1'000'000'000)};
+  const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
+                       static_cast<long>(at_most_ns % 1'000'000'000)};
   // A process that is killed here leaves it too high: a few calls that wake nobody.
   header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
   if (!is_over()) base::sys::futex_wait(&header.disk_news, seen, &limit);
@@ -81,14 +88,16 @@ int TierWriter::write(std::uint32_t segment) {
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
     if (!is_worth_keeping(record) || record.is_stale() || record.is_from_disk()) return;
     if (grows) written.push_back(offset);
-    if (!std::binary_search(note.written.begin(), note.written.end(), offset)) offsets.push_back(offset);
+    if (!std::binary_search(note.written.begin(), note.written.end(), offset))
+      offsets.push_back(offset);
   });
   if (!offsets.empty()) {
     const std::byte* const start = region().segment(segment);
     // A run goes on behind its first segment.
     const std::uint64_t bytes = region().layout().file_bytes - region().offset_of(start);
     for (Tier* const tier : tiers_) {
-      if (const auto offered = tier->offer({start, bytes}, offsets); !offered) return offered.error().value;
+      if (const auto offered = tier->offer({start, bytes}, offsets); !offered)
+        return offered.error().value;
     }
   }
   note.seen = fresh;
@@ -112,7 +121,8 @@ int TierWriter::write_all(bool of_ring, const std::function<bool()>& may_go_on) 
     is_any = true;
   }
   // seq_cst: either we see that somebody waits, or he sees that the segment may be used.
-  if (of_ring && is_any && header.ring_waiting.load(std::memory_order_seq_cst) != 0) ram_.ring().wake();
+  if (of_ring && is_any && header.ring_waiting.load(std::memory_order_seq_cst) != 0)
+    ram_.ring().wake();
   return error;
 }
 
@@ -133,12 +143,14 @@ base::Result<std::int64_t> TierWriter::pass(const std::function<bool()>& may_go_
   if (error == 0) error = write_all(/*of_ring=*/false, may_go_on);
   auto left = static_cast<std::int64_t>(blocks_.left());
   for (std::uint32_t i = 0; i < notes_.size(); ++i) {
-    const std::uint32_t seen = word_of(region().segment_row(i)).generation == notes_[i].generation ? notes_[i].seen : 0;
+    const std::uint32_t seen =
+        word_of(region().segment_row(i)).generation == notes_[i].generation ? notes_[i].seen : 0;
     if (has_news(i)) left += region().segment_row(i).fresh.load(std::memory_order_relaxed) - seen;
   }
   for (const Tier* const tier : tiers_) {
     note_status(region().header(), *tier);
-    region().header().tiers[tier->kind()].unwritten.store(static_cast<std::uint64_t>(left), std::memory_order_relaxed);
+    region().header().tiers[tier->kind()].unwritten.store(static_cast<std::uint64_t>(left),
+                                                          std::memory_order_relaxed);
   }
   has_failed_ = error != 0;
   if (!has_failed_) {

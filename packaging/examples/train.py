@@ -1,4 +1,5 @@
-"""A training job as thousands are: class folders of images, torch's DataLoader, no word about cubeshim."""
+"""A training job as thousands are: class folders of images, torch's DataLoader, no word about
+cubeshim."""
 
 import argparse
 import time
@@ -16,9 +17,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    data = ImageFolder(options.data, transforms.Compose([transforms.Resize((64, 64)), transforms.ToTensor()]))
+    data = ImageFolder(options.data,
+                       transforms.Compose([transforms.Resize((64, 64)),
+                                           transforms.ToTensor()]))
     loader = DataLoader(data, batch_size=32, shuffle=True, num_workers=options.workers)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(len(data.classes)))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, stride=4), nn.ReLU(), nn.Flatten(),
+                          nn.LazyLinear(len(data.classes)))
     model(torch.zeros(1, 3, 64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for epoch in range(1, options.epochs + 1):
@@ -30,7 +34,8 @@ def main() -> None:
             optimizer.step()
             total += loss.item() * len(labels)
         seconds = time.monotonic() - began
-        print(f"epoch {epoch}: {len(data) / seconds:.0f} samples/s, loss {total / len(data):.3f}", flush=True)
+        print(f"epoch {epoch}: {len(data) / seconds:.0f} samples/s, loss {total / len(data):.3f}",
+              flush=True)
 
 
 if __name__ == "__main__":

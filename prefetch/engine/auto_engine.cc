@@ -54,9 +54,11 @@ bool AutoEngine::take_up(Origin& origin, Fetch& fetch) {
 // By who submits, and not where it is decided: an engine's thread has no stderr.
 void AutoEngine::say(const Origin& origin) const {
   const EngineTrial& trial = origin.trial;
-  base::log(base::LogLevel::info, "prefetch: origin {}: io_uring was faster in {} trials of {} ({:.2f} times), {} from now on",
-            &origin - origins_.data(), trial.wins(), trial.wins() + trial.losses(), trial.ratio(),
-            trial.side() == Side::uring ? "io_uring" : "threads");
+  base::log(
+      base::LogLevel::info,
+      "prefetch: origin {}: io_uring was faster in {} trials of {} ({:.2f} times), {} from now on",
+      &origin - origins_.data(), trial.wins(), trial.wins() + trial.losses(), trial.ratio(),
+      trial.side() == Side::uring ? "io_uring" : "threads");
 }
 
 void AutoEngine::submit(Fetch& fetch) {
@@ -86,7 +88,8 @@ Fetch* AutoEngine::batch_is_over(Origin& origin) {
     origin.trial.give_up();
   }
   if (origin.trial.is_decided()) {
-    origin.choice.store(origin.trial.side() == Side::uring ? Choice::uring : Choice::threads, std::memory_order_release);
+    origin.choice.store(origin.trial.side() == Side::uring ? Choice::uring : Choice::threads,
+                        std::memory_order_release);
     return std::exchange(origin.first, nullptr);
   }
   // The next batch, of what was held back.
@@ -166,7 +169,9 @@ void AutoEngine::cancel_waiting() {
 
 void AutoEngine::drain() {
   if (!is_owner()) return;
-  for (auto seen = all_over_.now(); unended_.load(std::memory_order_acquire) != 0; seen = all_over_.now()) all_over_.wait(seen);
+  for (auto seen = all_over_.now(); unended_.load(std::memory_order_acquire) != 0;
+       seen = all_over_.now())
+    all_over_.wait(seen);
   for (const auto& engine : engines_) engine->drain();
 }
 

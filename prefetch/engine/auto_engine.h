@@ -1,5 +1,5 @@
-// Both engines behind one: see engine_choice.h. Thread safety: as IoEngine. No engine is called with the lock held, for an
-// engine may call back at once.
+// Both engines behind one: see engine_choice.h. Thread safety: as IoEngine. No engine is called
+// with the lock held, for an engine may call back at once.
 #pragma once
 
 #include <array>
@@ -28,7 +28,9 @@ class AutoEngine final : public IoEngine, public FetchClient {
   void drain() override;
   unsigned stop(unsigned patience_ms) override;
 
-  Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override { return client_.room_for(fetch, file); }
+  Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override {
+    return client_.room_for(fetch, file);
+  }
   void ended(Fetch& fetch, const FetchResult& result) override;
 
  private:
@@ -47,7 +49,9 @@ class AutoEngine final : public IoEngine, public FetchClient {
   static constexpr unsigned k_most_voids = 64;
 
   bool is_owner() const { return base::sys::getpid() == owner_; }
-  static std::size_t place_of(std::uint32_t origin) { return origin < k_origins ? origin : k_origins - 1; }
+  static std::size_t place_of(std::uint32_t origin) {
+    return origin < k_origins ? origin : k_origins - 1;
+  }
   unsigned wanted_size() const;
   void say(const Origin& origin) const;
   // Under the lock: the next batch begins with what is about to be passed on.

@@ -24,14 +24,16 @@ bool is_in_a_sandbox() {
   return at != std::string_view::npos && status.substr(at + 10, 1) != "0";
 }
 
-std::unique_ptr<IoEngine> make(EngineChoice choice, const EngineOptions& options, FetchClient& client, std::string& why) {
+std::unique_ptr<IoEngine> make(EngineChoice choice, const EngineOptions& options,
+                               FetchClient& client, std::string& why) {
   if (choice == EngineChoice::threads || (choice == EngineChoice::automatic && is_in_a_sandbox()))
     return make_thread_engine(options, client, why);
   // Is there a ring at all? An engine without a client's work costs one thread.
   auto ring = make_uring_engine(options, client, why);
   if (ring == nullptr) {
     const bool was_asked_for = choice == EngineChoice::uring;
-    base::log(was_asked_for ? base::LogLevel::warn : base::LogLevel::info, "prefetch: no io_uring, threads instead: {}", why);
+    base::log(was_asked_for ? base::LogLevel::warn : base::LogLevel::info,
+              "prefetch: no io_uring, threads instead: {}", why);
     return make_thread_engine(options, client, why);
   }
   if (choice == EngineChoice::uring) return ring;
@@ -46,7 +48,8 @@ std::unique_ptr<IoEngine> make(EngineChoice choice, const EngineOptions& options
 
 }  // namespace
 
-std::unique_ptr<IoEngine> make_engine(EngineChoice choice, const EngineOptions& options, FetchClient& client, std::string& why) {
+std::unique_ptr<IoEngine> make_engine(EngineChoice choice, const EngineOptions& options,
+                                      FetchClient& client, std::string& why) {
   try {
     return make(choice, options, client, why);
   } catch (const std::exception&) {
@@ -55,7 +58,8 @@ std::unique_ptr<IoEngine> make_engine(EngineChoice choice, const EngineOptions& 
   }
 }
 
-std::unique_ptr<IoEngine> make_auto_engine(const AutoParts& parts, const EngineOptions& options, FetchClient& client) {
+std::unique_ptr<IoEngine> make_auto_engine(const AutoParts& parts, const EngineOptions& options,
+                                           FetchClient& client) {
   auto engine = std::make_unique<AutoEngine>(options.depth, client, parts.now_ns);
   if (!engine->take(parts.threads(*engine), parts.uring(*engine))) return nullptr;
   return engine;

@@ -92,6 +92,8 @@ unsigned EngineCore::abandon(Fetch* fetch, bool has_room) {
   return 1;
 }
 
-std::unique_ptr<IoEngine> engine_of(std::shared_ptr<EngineCore> core) { return std::make_unique<CoreEngine>(std::move(core)); }
+std::unique_ptr<IoEngine> engine_of(std::shared_ptr<EngineCore> core) {
+  return std::make_unique<CoreEngine>(std::move(core));
+}
 
 }  // namespace cube::prefetch

@@ -1,7 +1,8 @@
 // The common part of both engines: the fetches that have not begun, and the end of all fetches.
 //
-// An engine derives its core, which belongs to its threads too and so outlives them, also those that hang; engine_of() makes
-// of it what the client holds. Thread safety: submit, depth and stop as io_engine.h says; the rest by the engine's threads.
+// An engine derives its core, which belongs to its threads too and so outlives them, also those
+// that hang; engine_of() makes of it what the client holds. Thread safety: submit, depth and stop
+// as io_engine.h says; the rest by the engine's threads.
 #pragma once
 
 #include <memory>

@@ -1,11 +1,13 @@
-// Which of two engines an origin likes: batches of equal size on each in turn, the second pair in the other order and so on,
-// so that what drifts meanwhile (the origin's load, the cache of its server) hits both alike. The first pair warms up -
-// threads are started, kernel workers too - and is not counted.
+// Which of two engines an origin likes: batches of equal size on each in turn, the second pair in
+// the other order and so on, so that what drifts meanwhile (the origin's load, the cache of its
+// server) hits both alike. The first pair warms up - threads are started, kernel workers too - and
+// is not counted.
 //
-// Each further pair is won by the ring if it was faster by a margin, and lost otherwise. So many wins make it the ring's
-// origin, so few losses the threads': one batch that something else on the machine has spoiled decides nothing, and where
-// there is no difference to speak of there are threads, of which a hang costs one and not a ring, after a few batches.
-// Pure; thread safety: one thread at a time.
+// Each further pair is won by the ring if it was faster by a margin, and lost otherwise. So many
+// wins make it the ring's origin, so few losses the threads': one batch that something else on the
+// machine has spoiled decides nothing, and where there is no difference to speak of there are
+// threads, of which a hang costs one and not a ring, after a few batches. Pure; thread safety: one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +31,8 @@ class EngineTrial {
   // The number of pairs that counted.
   int wins() const { return wins_; }
   int losses() const { return losses_; }
-  // How much faster the ring was in them; the geometric mean. Without libm, which each program would load at its start.
+  // How much faster the ring was in them; the geometric mean. Without libm, which each program
+  // would load at its start.
   double ratio() const;
 
  private:

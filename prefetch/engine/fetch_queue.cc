@@ -11,7 +11,8 @@ void FetchQueue::end_all(FetchClient& client, Ending ending, int error) {
   result.ending = ending;
   result.error = error;
   while (Fetch* const fetch = pop()) {
-    for (Fetch* one = fetch; one != nullptr;) client.ended(*std::exchange(one, one->beside), result);
+    for (Fetch* one = fetch; one != nullptr;)
+      client.ended(*std::exchange(one, one->beside), result);
     one_is_over();
   }
 }

@@ -1,4 +1,5 @@
-// The fetches that wait, first come first served, and the number of those that have not ended. Thread safety: all of it.
+// The fetches that wait, first come first served, and the number of those that have not ended.
+// Thread safety: all of it.
 #pragma once
 
 #include <mutex>

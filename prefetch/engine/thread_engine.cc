@@ -51,8 +51,13 @@ class ThreadCore final : public EngineCore {
   int keeper_error();
 
  private:
-  void run(void* place) override { place == nullptr ? keep() : serve(*static_cast<Worker*>(place)); }
-  bool wants_thread() { return idle_ == 0 && threads_ < depth_ && running_ + starting_ < depth_ && queue.size() > starting_; }
+  void run(void* place) override {
+    place == nullptr ? keep() : serve(*static_cast<Worker*>(place));
+  }
+  bool wants_thread() {
+    return idle_ == 0 && threads_ < depth_ && running_ + starting_ < depth_ &&
+           queue.size() > starting_;
+  }
   void keep();
   // With mutex_ held, but for what is fetched.
   void start_one(base::Condition::Lock& lock);
@@ -65,20 +70,24 @@ class ThreadCore final : public EngineCore {
   static void set_fetch(Worker& worker, Fetch* fetch);
   // False: who closed the gate has ended it, and what is beside it.
   bool fetch_one(Worker& worker, cache::OpenedPlace& place);
-  bool open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place, FetchResult& result, int& error);
+  bool open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
+                  FetchResult& result, int& error);
   // False: the file is to be opened.
   bool ask_first(Worker& worker, FetchResult& result);
   // False: it is not of an origin that is read whole by an open.
-  bool ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result, Room& room);
+  bool ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result,
+                    Room& room);
   bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
   void fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result);
 
-  std::unique_ptr<cache::Origins> origins_;  // of the threads' table; made before there is any of them
+  std::unique_ptr<cache::Origins>
+      origins_;  // of the threads' table; made before there is any of them
   base::Mutex mutex_;
   base::Condition work_, keeping_;
   Worker workers_[k_most_depth];
-  // Written under mutex_. A worker that goes to sleep, or ends, says so here before it looks into the queue for the last
-  // time, and wake() looks here after the queue: one of the two sees the other.
+  // Written under mutex_. A worker that goes to sleep, or ends, says so here before it looks into
+  // the queue for the last time, and wake() looks here after the queue: one of the two sees the
+  // other.
   std::atomic<unsigned> depth_{options.depth}, threads_{0}, idle_{0}, running_{0};
   std::atomic<bool> is_waking_{false};
   unsigned starting_ = 0;  // guarded by mutex_, as the next
@@ -103,7 +112,8 @@ void ThreadCore::keep() {
 }
 
 void ThreadCore::start_one(base::Condition::Lock& lock) {
-  Worker* const free = std::find_if(workers_, workers_ + k_most_depth, [](const Worker& w) { return !w.is_taken; });
+  Worker* const free =
+      std::find_if(workers_, workers_ + k_most_depth, [](const Worker& w) { return !w.is_taken; });
   free->is_taken = true;
   ++threads_;
   ++starting_;
@@ -176,7 +186,8 @@ void ThreadCore::set_fetch(Worker& worker, Fetch* fetch) {
 }
 
 // False: there is none, or the gate is closed.
-bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result, Room& room) {
+bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result,
+                              Room& room) {
   if (!worker.gate.enter()) return false;
   room = client.room_for(*worker.fetch, file);
   result.has_room = worker.has_room = room.is_given;
@@ -189,8 +200,8 @@ bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, F
 }
 
 // False: there is no such name, which may be one of the mounts.
-bool ThreadCore::open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place, FetchResult& result,
-                            int& error) {
+bool ThreadCore::open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
+                            FetchResult& result, int& error) {
   cache::OriginOpen wish{.key = worker.path, .path = worker.path, .most = options.max_file};
   if (!worker.together.is_empty()) {
     wish.together = worker.together;
@@ -243,7 +254,8 @@ bool ThreadCore::ask_first(Worker& worker, FetchResult& result) {
     if (!worker.gate.enter()) return true;
     const bool asks = worker.fetch->asks_first;
     const FetchClient::First first =
-        asks ? client.before_open(*worker.fetch, has_looked ? &looked : nullptr) : FetchClient::First{};
+        asks ? client.before_open(*worker.fetch, has_looked ? &looked : nullptr)
+             : FetchClient::First{};
     worker.gate.leave();
     if (first.what == Do::decline) {
       result.ending = Ending::declined;
@@ -252,7 +264,8 @@ bool ThreadCore::ask_first(Worker& worker, FetchResult& result) {
     }
     if (first.what == Do::open || has_looked) return false;
     ++result.stats;
-    looked = cache::stat_path(AT_FDCWD, worker.path, AT_SYMLINK_NOFOLLOW | cache::flag_to_ask_server(worker.path));
+    looked = cache::stat_path(AT_FDCWD, worker.path,
+                              AT_SYMLINK_NOFOLLOW | cache::flag_to_ask_server(worker.path));
   }
 }
 
@@ -287,7 +300,8 @@ bool ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   return is_ours;
 }
 
-void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result) {
+void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links,
+                              FetchResult& result) {
   const auto fail = [&](int error) {
     result.ending = Ending::failed;
     result.error = error;
@@ -296,8 +310,8 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, F
   const bool is_servers_word = !worker.may_be_kept && links == cache::LinksOnWay::none;
   const auto stat = cache::stat_fd(fd, is_servers_word ? 0 : cache::k_ask_server);
   if (!stat) return fail(stat.error().value);
-  const bool is_physical =
-      links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path) : links == cache::LinksOnWay::none;
+  const bool is_physical = links == cache::LinksOnWay::unknown ? cache::has_path(fd, worker.path)
+                                                               : links == cache::LinksOnWay::none;
   const cache::FileAtOrigin file{.stat = *stat, .is_physical = is_physical, .fd = fd};
   Room room;
   if (!ask_for_room(worker, file, result, room)) return;
@@ -307,7 +321,8 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, F
   while (state == ReadState::more) {
     if (worker.gate.is_closed()) return;
     ++result.reads;
-    const long n = sys::raw(SYS_preadv, fd, sys::arg(read.aim()), read.k_parts, static_cast<long>(read.got()));
+    const long n =
+        sys::raw(SYS_preadv, fd, sys::arg(read.aim()), read.k_parts, static_cast<long>(read.got()));
     if (n == -EINTR) continue;
     if (sys::failed(n)) return fail(static_cast<int>(-n));
     result.bytes += static_cast<std::uint64_t>(n);
@@ -364,14 +379,16 @@ int ThreadCore::keeper_error() {
 
 }  // namespace
 
-std::unique_ptr<IoEngine> make_thread_engine(const EngineOptions& options, FetchClient& client, std::string& why) {
+std::unique_ptr<IoEngine> make_thread_engine(const EngineOptions& options, FetchClient& client,
+                                             std::string& why) {
   auto core = std::make_shared<ThreadCore>(options, client);
   if (const int error = core->start_thread(nullptr); error != 0) {
     why = std::string("no thread can be started: ") + base::text_of_error(error);
     return nullptr;
   }
   if (const int error = core->keeper_error(); error != 0) {
-    why = std::string("no file descriptors of its own (close_range): ") + base::text_of_error(error);
+    why =
+        std::string("no file descriptors of its own (close_range): ") + base::text_of_error(error);
     return nullptr;
   }
   return engine_of(std::move(core));

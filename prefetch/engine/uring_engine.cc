@@ -22,8 +22,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// The ring's thread looks up this often while operations are in flight: what was submitted meanwhile begins then at the
-// latest, and a stop is seen.
+// The ring's thread looks up this often while operations are in flight: what was submitted
+// meanwhile begins then at the latest, and a stop is seen.
 constexpr std::uint64_t k_look_up_ns = 10'000'000;
 // Completions that are no flight's: of cancellations.
 constexpr std::uint64_t k_nobody = UINT64_MAX;
@@ -37,7 +37,8 @@ class UringCore final : public EngineCore {
   void set_depth(unsigned depth) override;
   void begin_stop() override;
   unsigned abandon_all() override;
-  // Waits until the thread has set the ring up. False: it could not, and `why` says what is missing.
+  // Waits until the thread has set the ring up. False: it could not, and `why` says what is
+  // missing.
   bool is_set_up(std::string& why);
 
  private:
@@ -93,7 +94,8 @@ void UringCore::run_ring() {
   const auto is_private = take_private_fd_table();
   bool ready = false;
   if (!is_private) {
-    why_ = std::string("no file descriptors of its own (close_range): ") + base::text_of_error(is_private.error().value);
+    why_ = std::string("no file descriptors of its own (close_range): ") +
+           base::text_of_error(is_private.error().value);
   } else {
     // Before the ring, whose workers inherit it.
     lower_priority(options.nice);
@@ -161,7 +163,9 @@ void UringCore::begin_waiting() {
 
 void UringCore::cancel_flights() {
   for (std::uint64_t index = 0; index < k_most_depth; ++index) {
-    if (flights_[index] == nullptr || flights_[index]->stage == Stage::free || flights_[index]->stage == Stage::closing) continue;
+    if (flights_[index] == nullptr || flights_[index]->stage == Stage::free ||
+        flights_[index]->stage == Stage::closing)
+      continue;
     io_uring_sqe* const sqe = ring_->next();
     io_uring_prep_cancel64(sqe, index, 0);
     io_uring_sqe_set_data64(sqe, k_nobody);
@@ -189,11 +193,13 @@ void UringCore::open_name(std::uint64_t index, UringFlight& flight) {
 void UringCore::sort(std::uint64_t index, UringFlight& flight) {
   flight.stage = Stage::sorting;
   if (flight.is_local) {
-    const long error = sys::statx(flight.fd, "", k_name_stat_flags, cache::FileStat::k_request, &flight.statx);
+    const long error =
+        sys::statx(flight.fd, "", k_name_stat_flags, cache::FileStat::k_request, &flight.statx);
     return advance(index, static_cast<int>(error));
   }
   io_uring_sqe* const sqe = ring_->next();
-  io_uring_prep_statx(sqe, flight.fd, "", k_name_stat_flags, cache::FileStat::k_request, &flight.statx);
+  io_uring_prep_statx(sqe, flight.fd, "", k_name_stat_flags, cache::FileStat::k_request,
+                      &flight.statx);
   start(sqe, index, flight);
 }
 
@@ -211,7 +217,8 @@ void UringCore::open(std::uint64_t index, UringFlight& flight, const char* path)
 void UringCore::ask_stat(std::uint64_t index, UringFlight& flight, Stage stage) {
   flight.stage = stage;
   ++flight.result.stats;
-  const bool asks_server = stage == Stage::looking_again || flight.may_be_kept || flight.links != cache::LinksOnWay::none;
+  const bool asks_server = stage == Stage::looking_again || flight.may_be_kept ||
+                           flight.links != cache::LinksOnWay::none;
   const int flags = AT_EMPTY_PATH | (asks_server ? cache::k_ask_server : 0);
   if (flight.is_local) {
     // A ring gives every statx to a worker; of an open local file it is less work than that.
@@ -264,8 +271,10 @@ void UringCore::ask_for_room(std::uint64_t index, UringFlight& flight) {
   if (!gate_.enter()) return end(index, flight, Ending::cancelled);
   origins_.learn(flight.fetch->origin, flight.stat.device_major);
   flight.is_local = flight.stat.device_major != 0;
-  flight.room = client.room_for(*flight.fetch,
-                                {.stat = flight.stat, .is_physical = flight.links == cache::LinksOnWay::none, .fd = flight.fd});
+  flight.room =
+      client.room_for(*flight.fetch, {.stat = flight.stat,
+                                      .is_physical = flight.links == cache::LinksOnWay::none,
+                                      .fd = flight.fd});
   flight.has_room = flight.result.has_room = flight.room.is_given;
   gate_.leave();
   flight.result.reason = flight.room.reason;
@@ -280,7 +289,8 @@ void UringCore::read_returned(std::uint64_t index, UringFlight& flight, int n) {
   flight.result.bytes += static_cast<std::uint64_t>(n);
   switch (flight.read.after(n)) {
     case base::ReadState::more:
-      return is_stopping_.load(std::memory_order_relaxed) ? end(index, flight, Ending::cancelled) : read(index, flight);
+      return is_stopping_.load(std::memory_order_relaxed) ? end(index, flight, Ending::cancelled)
+                                                          : read(index, flight);
     case base::ReadState::changed: return end(index, flight, Ending::changed);
     case base::ReadState::whole: break;
   }
@@ -302,9 +312,11 @@ void UringCore::advance(std::uint64_t index, int result) {
     sys::close(std::exchange(flight.fd, result));
   }
   // Without /proc by its name, as whatever that is by now.
-  const bool has_no_proc = flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
+  const bool has_no_proc =
+      flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
   if (has_no_proc && !std::exchange(flight.by_name, true)) return open(index, flight, flight.path);
-  if (result == -ECANCELED || (result == -EINTR && is_cancelled_)) return end(index, flight, Ending::cancelled);
+  if (result == -ECANCELED || (result == -EINTR && is_cancelled_))
+    return end(index, flight, Ending::cancelled);
   if (result == -EINTR && flight.stage == Stage::reading) return read(index, flight);
   if (result < 0) return end(index, flight, Ending::failed, -result);
   switch (flight.stage) {
@@ -322,7 +334,9 @@ void UringCore::advance(std::uint64_t index, int result) {
     case Stage::reading: return read_returned(index, flight, result);
     case Stage::looking_again:
       return end(index, flight,
-                 cache::FileStat::from(flight.statx).is_unchanged_since(flight.stat) ? Ending::whole : Ending::changed);
+                 cache::FileStat::from(flight.statx).is_unchanged_since(flight.stat)
+                     ? Ending::whole
+                     : Ending::changed);
     case Stage::free:
     case Stage::closing: return;
   }
@@ -344,9 +358,11 @@ unsigned UringCore::abandon_all() {
   for (const auto& flight : flights_) {
     if (flight != nullptr) abandoned += abandon(flight->fetch, flight->has_room);
   }
-  // The kernel ends the operations of a ring after its process, which nobody can wait for: the files are open until then, and
-  // the origin cannot be unmounted. A thread's are closed before the process is gone.
-  const std::uint64_t until = base::monotonic_ns() + std::uint64_t{options.give_back_ms} * 1'000'000;
+  // The kernel ends the operations of a ring after its process, which nobody can wait for: the
+  // files are open until then, and the origin cannot be unmounted. A thread's are closed before the
+  // process is gone.
+  const std::uint64_t until =
+      base::monotonic_ns() + std::uint64_t{options.give_back_ms} * 1'000'000;
   for (auto seen = over_.now(); !is_over_.load(std::memory_order_acquire); seen = over_.now()) {
     const std::uint64_t now = base::monotonic_ns();
     if (now >= until) break;
@@ -356,7 +372,8 @@ unsigned UringCore::abandon_all() {
 }
 
 bool UringCore::is_set_up(std::string& why) {
-  for (auto seen = events_.now(); set_up_.load(std::memory_order_acquire) < 0; seen = events_.now()) events_.wait(seen);
+  for (auto seen = events_.now(); set_up_.load(std::memory_order_acquire) < 0; seen = events_.now())
+    events_.wait(seen);
   if (set_up_.load(std::memory_order_acquire) == 1) return true;
   why = why_;
   return false;
@@ -364,7 +381,8 @@ bool UringCore::is_set_up(std::string& why) {
 
 }  // namespace
 
-std::unique_ptr<IoEngine> make_uring_engine(const EngineOptions& options, FetchClient& client, std::string& why) {
+std::unique_ptr<IoEngine> make_uring_engine(const EngineOptions& options, FetchClient& client,
+                                            std::string& why) {
   auto core = std::make_shared<UringCore>(options, client);
   if (const int error = core->start_thread(nullptr); error != 0) {
     why = std::string("no thread can be started: ") + base::text_of_error(error);

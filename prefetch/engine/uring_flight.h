@@ -4,13 +4,23 @@
 
 #include <linux/openat2.h>
 
-#include "cache/base/proc_fd_name.h"
+#include "cache/base/process/proc_fd_name.h"
 #include "cache/base/whole_read.h"
 #include "prefetch/engine/whole_file.h"
 
 namespace cube::prefetch {
 
-enum class Stage : std::uint8_t { free, naming, naming_with_links, sorting, opening, stating, reading, looking_again, closing };
+enum class Stage : std::uint8_t {
+  free,
+  naming,
+  naming_with_links,
+  sorting,
+  opening,
+  stating,
+  reading,
+  looking_again,
+  closing
+};
 
 struct UringFlight {
   Stage stage = Stage::free;

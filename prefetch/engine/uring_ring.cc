@@ -24,15 +24,18 @@ T* at(void* memory, unsigned offset) {
 }  // namespace
 
 Ring::~Ring() {
-  if (ring_.sq.sqes != nullptr) sys::munmap(ring_.sq.sqes, ring_.sq.ring_entries * sizeof(io_uring_sqe));
+  if (ring_.sq.sqes != nullptr)
+    sys::munmap(ring_.sq.sqes, ring_.sq.ring_entries * sizeof(io_uring_sqe));
   if (ring_.sq.ring_ptr != nullptr) sys::munmap(ring_.sq.ring_ptr, ring_.sq.ring_sz);
   if (is_set_up_) sys::close(ring_.ring_fd);
 }
 
-// As io_uring_queue_init_params, which the library has itself in front of the program's (shim/exports/ring.cc).
+// As io_uring_queue_init_params, which the library has itself in front of the program's
+// (shim/libc/ring.cc).
 bool Ring::set_up(unsigned entries, std::string& why) {
   // From the newest kernel's best to what 5.11 has.
-  static constexpr unsigned k_flags[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0};
+  static constexpr unsigned k_flags[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+                                         IORING_SETUP_COOP_TASKRUN, 0};
   io_uring_params parameters{};
   long fd = -EINVAL;
   for (const unsigned flags : k_flags) {
@@ -53,10 +56,12 @@ bool Ring::set_up(unsigned entries, std::string& why) {
   return false;
 }
 
-// Both queues in one mapping (Linux 5.4; has_operations wants a younger one), the entries in another. No child has them.
+// Both queues in one mapping (Linux 5.4; has_operations wants a younger one), the entries in
+// another. No child has them.
 bool Ring::map(const io_uring_params& parameters) {
   const auto map = [&](std::size_t bytes, std::int64_t offset) -> void* {
-    const long to = sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring_.ring_fd, offset);
+    const long to = sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                              ring_.ring_fd, offset);
     if (sys::failed(to)) return nullptr;
     sys::madvise(reinterpret_cast<void*>(to), bytes, MADV_DONTFORK);
     return reinterpret_cast<void*>(to);
@@ -71,7 +76,8 @@ bool Ring::map(const io_uring_params& parameters) {
                                      of_cq.cqes + cq.ring_entries * sizeof(io_uring_cqe));
   sq.ring_ptr = map(sq.ring_sz, IORING_OFF_SQ_RING);
   if (sq.ring_ptr == nullptr) return false;
-  sq.sqes = static_cast<io_uring_sqe*>(map(sq.ring_entries * sizeof(io_uring_sqe), IORING_OFF_SQES));
+  sq.sqes =
+      static_cast<io_uring_sqe*>(map(sq.ring_entries * sizeof(io_uring_sqe), IORING_OFF_SQES));
   if (sq.sqes == nullptr) return false;
   sq.khead = at<unsigned>(sq.ring_ptr, of_sq.head);
   sq.ktail = at<unsigned>(sq.ring_ptr, of_sq.tail);
@@ -102,10 +108,12 @@ bool Ring::has_operations(std::string& why) {
     return false;
   }
   // Not by io_uring_get_probe_ring, which calls the host's malloc.
-  alignas(io_uring_probe) std::byte room[sizeof(io_uring_probe) + IORING_OP_LAST * sizeof(io_uring_probe_op)] = {};
+  alignas(io_uring_probe)
+      std::byte room[sizeof(io_uring_probe) + IORING_OP_LAST * sizeof(io_uring_probe_op)] = {};
   auto* const probe = new (room) io_uring_probe;
   bool all = io_uring_register_probe(&ring_, probe, IORING_OP_LAST) == 0;
-  for (const int operation : {IORING_OP_OPENAT2, IORING_OP_STATX, IORING_OP_READV, IORING_OP_CLOSE, IORING_OP_ASYNC_CANCEL}) {
+  for (const int operation : {IORING_OP_OPENAT2, IORING_OP_STATX, IORING_OP_READV, IORING_OP_CLOSE,
+                              IORING_OP_ASYNC_CANCEL}) {
     all = all && io_uring_opcode_supported(probe, operation) != 0;
   }
   if (!all) why = "io_uring: an operation is missing";

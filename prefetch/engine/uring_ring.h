@@ -1,4 +1,5 @@
-// A ring that is set up for fetching, or the reason why there is none. Thread safety: the thread that made it.
+// A ring that is set up for fetching, or the reason why there is none. Thread safety: the thread
+// that made it.
 #pragma once
 
 #include <liburing.h>

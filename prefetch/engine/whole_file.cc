@@ -2,7 +2,7 @@
 
 #include <cerrno>
 
-#include "cache/base/proc_fd_name.h"
+#include "cache/base/process/proc_fd_name.h"
 #include "cache/base/unique_fd.h"
 
 namespace cube::prefetch {

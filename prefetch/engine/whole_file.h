@@ -1,5 +1,6 @@
 // The steps of one fetch by plain system calls, and what both engines need of them.
-// Thread safety: pure functions but for the system calls. An fd table of the calling thread's own is assumed.
+// Thread safety: pure functions but for the system calls. An fd table of the calling thread's own
+// is assumed.
 #pragma once
 
 #include <climits>
@@ -20,13 +21,15 @@ inline void keep_path(char (&to)[PATH_MAX + 1], const char* path) {
   to[n] = '\0';
 }
 
-// A file is opened in two steps: the name alone, which is a question of names to the origin and no open, then, through it, what
-// is a regular file. Anything else is not to be opened: a FIFO would let a waiting writer through, a tape would rewind.
+// A file is opened in two steps: the name alone, which is a question of names to the origin and no
+// open, then, through it, what is a regular file. Anything else is not to be opened: a FIFO would
+// let a waiting writer through, a tape would rewind.
 inline constexpr int k_name_flags = O_PATH | O_CLOEXEC;
-inline constexpr int k_name_stat_flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;  // a file does not change its kind
+inline constexpr int k_name_stat_flags =
+    AT_EMPTY_PATH | AT_STATX_DONT_SYNC;  // a file does not change its kind
 
-// Both steps. Opens without symbolic links first, so that is_physical costs nothing. The fd of anything but a regular file is of
-// the name alone.
+// Both steps. Opens without symbolic links first, so that is_physical costs nothing. The fd of
+// anything but a regular file is of the name alone.
 base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links);
 
 }  // namespace cube::prefetch

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "cache/base/file_io.h"
-#include "cache/base/high_fd.h"
+#include "cache/base/process/high_fd.h"
 
 namespace cube::prefetch {
 
@@ -27,7 +27,8 @@ unsigned char type_of(int directory, const char* name) {
 }  // namespace
 
 int DirWalk::enter(int parent, const char* name, int flags) {
-  const long fd = sys::openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | flags);
+  const long fd =
+      sys::openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK | flags);
   if (sys::failed(fd)) return static_cast<int>(-fd);
   OpenDirectory level;
   level.fd = base::raise_fd(base::UniqueFd(static_cast<int>(fd)));
@@ -58,7 +59,8 @@ int DirWalk::begin(const std::string& root, std::int64_t from) {
   position_ = from;
   int error = enter_listing();
   if (error == 0)
-    levels_.back().at = std::min(levels_.back().listing->round_up(static_cast<std::uint64_t>(from)), levels_.back().end);
+    levels_.back().at = std::min(levels_.back().listing->round_up(static_cast<std::uint64_t>(from)),
+                                 levels_.back().end);
   if (error != ENOENT) return error;
   error = enter(AT_FDCWD, path_.c_str(), 0);
   if (error != 0 || from == 0) return error;
@@ -74,7 +76,9 @@ DirWalk::FoundEntry DirWalk::next() {
     // Not by path_, which may have become another's.
     const char* const name = path_.c_str() + levels_.back().path_length + 1;
     // An origin that lists by itself moves nothing.
-    const int error = levels_.back().listing != nullptr ? enter_listing() : enter(levels_.back().fd.get(), name, O_NOFOLLOW);
+    const int error = levels_.back().listing != nullptr
+                          ? enter_listing()
+                          : enter(levels_.back().fd.get(), name, O_NOFOLLOW);
     if (error != 0) return {FoundEntry::refused, Refusal::unreadable, error};
   }
   while (!levels_.empty()) {
@@ -95,10 +99,12 @@ DirWalk::FoundEntry DirWalk::next() {
       level.at = 0;
       level.end = static_cast<std::size_t>(n);
     }
-    const void* const here =
-        level.listing != nullptr ? static_cast<void*>(level.listing->at(level.at)) : level.block.get() + level.at;
+    const void* const here = level.listing != nullptr
+                                 ? static_cast<void*>(level.listing->at(level.at))
+                                 : level.block.get() + level.at;
     const auto* const entry = static_cast<const base::DirectoryEntry*>(here);
-    const char* const name = reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name);
+    const char* const name =
+        reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name);
     level.at += entry->length;
     if (levels_.size() == 1) position_ = entry->next;
     if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0) continue;

@@ -1,7 +1,7 @@
-// The files below a directory, depth first and in the order in which the file system lists them: nothing is sorted, so a
-// directory with millions of entries takes no more memory than a small one (a block and an fd for each level).
-// Symbolic links below the root are given as files and never followed into directories, so there are no loops.
-// Thread safety: one thread.
+// The files below a directory, depth first and in the order in which the file system lists them:
+// nothing is sorted, so a directory with millions of entries takes no more memory than a small one
+// (a block and an fd for each level). Symbolic links below the root are given as files and never
+// followed into directories, so there are no loops. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ class DirWalk {
 
   // Opened by the walk's own thread; null: all files are on mounts. Before begin().
   void use_origins(const cache::Origins* origins) { origins_ = origins; }
-  // 0, or the errno of the root. `from`: a position() of an earlier walk of the same root, to go on there; a file system that
-  // has given the position up may pass by some files, or tell some again.
+  // 0, or the errno of the root. `from`: a position() of an earlier walk of the same root, to go on
+  // there; a file system that has given the position up may pass by some files, or tell some again.
   int begin(const std::string& root, std::int64_t from = 0);
   // Behind what was told last, if that is in the root itself.
   std::int64_t position() const { return position_; }

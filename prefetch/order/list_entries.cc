@@ -6,7 +6,7 @@
 #include <new>
 
 #include "cache/base/error_text.h"
-#include "cache/base/high_fd.h"
+#include "cache/base/process/high_fd.h"
 
 namespace cube::prefetch {
 
@@ -58,7 +58,8 @@ bool ListEntries::refill() {
   const std::size_t room = std::min<std::uint64_t>(left, k_block + k_longest - end_);
   if (room == 0) return false;
   long n = -EINTR;
-  while (n == -EINTR) n = sys::pread(fd_.get(), buffer_.get() + end_, room, static_cast<std::int64_t>(offset_));
+  while (n == -EINTR)
+    n = sys::pread(fd_.get(), buffer_.get() + end_, room, static_cast<std::int64_t>(offset_));
   if (sys::failed(n)) {
     error_ = static_cast<int>(-n);
     return false;

@@ -1,7 +1,7 @@
-// The entries of a list file as they stand, in constant memory: lines, or NUL-separated names where the first block holds a
-// NUL. "\r\n" ends a line as "\n" does, and a byte order mark is left out.
-// The list is read as far as it went when it was opened. One that shrinks ends early, and has_changed() tells of any change.
-// Thread safety: one thread.
+// The entries of a list file as they stand, in constant memory: lines, or NUL-separated names where
+// the first block holds a NUL. "\r\n" ends a line as "\n" does, and a byte order mark is left out.
+// The list is read as far as it went when it was opened. One that shrinks ends early, and
+// has_changed() tells of any change. Thread safety: one thread.
 #pragma once
 
 #include <climits>
@@ -16,11 +16,13 @@ namespace cube::prefetch {
 
 class ListEntries {
  public:
-  // Only regular files: a FIFO or a terminal could be waited for without end. /dev/stdin will do where it is one.
+  // Only regular files: a FIFO or a terminal could be waited for without end. /dev/stdin will do
+  // where it is one.
   static base::Result<ListEntries> open(const char* path, std::string& why);
 
   enum class Got { entry, too_long, end, error };
-  // `entry` is good until the next call. After too_long, which shows the beginning, the rest of the entry is skipped.
+  // `entry` is good until the next call. After too_long, which shows the beginning, the rest of the
+  // entry is skipped.
   Got next(std::string_view& entry);
 
   bool is_nul_separated() const { return separator_ == '\0'; }

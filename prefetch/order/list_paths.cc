@@ -34,7 +34,8 @@ bool Exclusions::add(std::string_view path) {
 
 bool Exclusions::cover(std::string_view path) const {
   if (paths_.empty()) return false;
-  for (std::size_t end = path.find('/', 1); end != std::string_view::npos; end = path.find('/', end + 1)) {
+  for (std::size_t end = path.find('/', 1); end != std::string_view::npos;
+       end = path.find('/', end + 1)) {
     if (paths_.contains(path.substr(0, end))) return true;
   }
   return paths_.contains(path);

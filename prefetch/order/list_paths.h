@@ -8,8 +8,9 @@
 namespace cube::prefetch {
 
 enum class Folded { ok, empty, too_long };
-// `text`, below `base` where it is relative, without "//", ".", ".." and a slash at its end: as the program's open of the
-// same file is known to the cache, unless a symbolic link stands before a "..".
+// `text`, below `base` where it is relative, without "//", ".", ".." and a slash at its end: as the
+// program's open of the same file is known to the cache, unless a symbolic link stands before a
+// "..".
 Folded fold_path(std::string_view base, std::string_view text, std::string& path);
 
 // Paths that are left out, with all below them.

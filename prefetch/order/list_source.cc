@@ -2,7 +2,8 @@
 
 namespace cube::prefetch {
 
-std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint64_t from, bool (*repeats)(void*), void* argument,
+std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint64_t from,
+                                             bool (*repeats)(void*), void* argument,
                                              std::string& why) {
   std::unique_ptr<ListSource> source(new ListSource);
   source->options_ = std::move(options);
@@ -23,7 +24,8 @@ std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint6
 bool ListSource::all_is_known() {
   if (!is_round_over_) return false;
   log();
-  // A round that gave nothing would be followed by another such, but not the one of which a former leader has left nothing.
+  // A round that gave nothing would be followed by another such, but not the one of which a former
+  // leader has left nothing.
   const bool gave = sequence_ != began_at_ || (first_round_ && given_ != 0);
   const bool again = gave && repeats_(argument_);
   first_round_ = false;

@@ -7,7 +7,8 @@
 
 namespace cube::prefetch {
 
-bool ListingNames::read(const std::string& directory, const cache::Origins* origins, std::size_t most) {
+bool ListingNames::read(const std::string& directory, const cache::Origins* origins,
+                        std::size_t most) {
   directory_ = directory;
   DirWalk walk;
   walk.use_origins(origins);
@@ -15,7 +16,8 @@ bool ListingNames::read(const std::string& directory, const cache::Origins* orig
   while (walk.is_walking()) {
     const DirWalk::FoundEntry found = walk.next();
     if (found.kind == DirWalk::FoundEntry::directory) walk.leave_out();
-    if (found.kind != DirWalk::FoundEntry::file && found.kind != DirWalk::FoundEntry::link) continue;
+    if (found.kind != DirWalk::FoundEntry::file && found.kind != DirWalk::FoundEntry::link)
+      continue;
     if (names_.size() == most) return false;
     names_.push_back(walk.path().substr(directory.size() + 1));
   }
@@ -36,7 +38,8 @@ void ListingNames::choose_order(const std::function<bool(const std::string& path
   std::vector<std::string> by_name = names_;
   std::sort(by_name.begin(), by_name.end());
   const std::string& last = *std::max_element(read.begin(), read.end());
-  const auto last_by_name = std::lower_bound(by_name.begin(), by_name.end(), last) - by_name.begin();
+  const auto last_by_name =
+      std::lower_bound(by_name.begin(), by_name.end(), last) - by_name.begin();
   if (comes_first(static_cast<std::size_t>(last_by_name), read.size())) names_ = std::move(by_name);
 }
 

@@ -1,5 +1,5 @@
-// The files of a directory, in the order in which a program reads them: that of the listing, or that of the names, as far as
-// those that it has read already tell. Thread safety: one thread.
+// The files of a directory, in the order in which a program reads them: that of the listing, or
+// that of the names, as far as those that it has read already tell. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

@@ -16,10 +16,11 @@ constexpr std::uint64_t k_first_bytes = 64 * k_kib;
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 
-// The most that one file may have: so many times what those that were read have on average, or a share of what is left. One that
-// is larger is left to the program.
+// The most that one file may have: so many times what those that were read have on average, or a
+// share of what is left. One that is larger is left to the program.
 constexpr std::uint64_t k_times_average = 2, k_share = 64;
-// A directory that was closed is opened again for so much of what was fetched before, so that it is not opened for each file.
+// A directory that was closed is opened again for so much of what was fetched before, so that it is
+// not opened for each file.
 constexpr std::uint64_t k_reopen_share = 8;
 
 // So many windows are looked at each time; more, now and then.
@@ -43,7 +44,8 @@ void ListingSource::take_posted() {
     cache::ListedRow* const row = listings_.find(hash);
     if (row == nullptr) continue;
     listings_.take_charge(*row);
-    const bool is_known = std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) { return window->hash == hash; });
+    const bool is_known = std::any_of(windows_.begin(), windows_.end(),
+                                      [&](const auto& window) { return window->hash == hash; });
     if (is_known) continue;
     auto window = std::make_unique<Window>();
     window->directory = directory;
@@ -89,7 +91,9 @@ void ListingSource::begin(Window& window) {
   std::size_t held = 0;
   for (const auto& other : windows_) held += other->names != nullptr ? other->names->size() : 0;
   auto names = std::make_unique<ListingNames>();
-  if (held >= most_names_ || !names->read(window.directory, origins_, std::min(most_names_ - held, k_most_names_of_one))) return;
+  if (held >= most_names_ ||
+      !names->read(window.directory, origins_, std::min(most_names_ - held, k_most_names_of_one)))
+    return;
   names->choose_order([&](const std::string& path) { return cache_.ahead().is_here(path); });
   window.names = std::move(names);
 }
@@ -98,7 +102,8 @@ bool ListingSource::next_of_walk(Window& window, std::string& path) {
   while (window.walk->is_walking()) {
     const DirWalk::FoundEntry found = window.walk->next();
     if (found.kind == DirWalk::FoundEntry::directory) window.walk->leave_out();
-    if (found.kind != DirWalk::FoundEntry::file && found.kind != DirWalk::FoundEntry::link) continue;
+    if (found.kind != DirWalk::FoundEntry::file && found.kind != DirWalk::FoundEntry::link)
+      continue;
     path = window.walk->path();
     return true;
   }
@@ -109,7 +114,8 @@ ListingSource::Given ListingSource::give_next(Window& window, PlannedFile& file)
   begin(window);
   // A directory that cannot be listed any more is no trouble of the job's.
   if (window.names == nullptr && !open_walk(window)) return Given::nothing_more;
-  if (!(window.names != nullptr ? window.names->next(file.path) : next_of_walk(window, file.path))) {
+  if (!(window.names != nullptr ? window.names->next(file.path)
+                                : next_of_walk(window, file.path))) {
     window.is_over = true;
     window.names.reset();
     window.walk.reset();
@@ -145,7 +151,8 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
   const std::uint64_t average = std::max(reads.read / reads.files, k_kib);
   const bool is_open = window.walk != nullptr || window.names != nullptr;
   // Files are not all of the same size: there shall be room for one more than is planned.
-  if (left < (is_open ? 2 * average : std::max(2 * average, reads.fetched / k_reopen_share))) return Given::nothing_now;
+  if (left < (is_open ? 2 * average : std::max(2 * average, reads.fetched / k_reopen_share)))
+    return Given::nothing_now;
   file.promised_bytes = average;
   file.most_bytes = std::max(k_times_average * average, left / k_share);
   return give_next(window, file);
@@ -159,7 +166,8 @@ PathSource::Next ListingSource::next(PlannedFile& file) {
     drop_all();
     return Next::none_yet;
   }
-  if (windows_.size() > k_few_windows && base::monotonic_ns() < not_before_ns_) return Next::none_yet;
+  if (windows_.size() > k_few_windows && base::monotonic_ns() < not_before_ns_)
+    return Next::none_yet;
   for (std::size_t looked_at = 0; looked_at < windows_.size();) {
     at_ %= windows_.size();
     switch (give(*windows_[at_], file)) {

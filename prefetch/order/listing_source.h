@@ -1,8 +1,10 @@
-// Files of directories that programs have listed and now read from: as the directory has them, without what is below in
-// further directories, while the resident pool has room, and no more than follows from what is read of the directory
-// (may_be_fetched). They come in the order in which they are read, if they are not too many (listing_names.h). A directory is
-// left where that is used up, and gone on with when more is read of it. At most 1,024 are in hand, the rest waits; those that
-// nobody has read from for a minute are forgotten, until somebody reads from them again. Thread safety: one thread.
+// Files of directories that programs have listed and now read from: as the directory has them,
+// without what is below in further directories, while the resident pool has room, and no more than
+// follows from what is read of the directory (may_be_fetched). They come in the order in which they
+// are read, if they are not too many (listing_names.h). A directory is left where that is used up,
+// and gone on with when more is read of it. At most 1,024 are in hand, the rest waits; those that
+// nobody has read from for a minute are forgotten, until somebody reads from them again. Thread
+// safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +19,8 @@
 
 namespace cube::prefetch {
 
-// The bytes that programs have had of a listed directory, and the bytes that were fetched of it because it was listed.
+// The bytes that programs have had of a listed directory, and the bytes that were fetched of it
+// because it was listed.
 struct ListingReads {
   std::uint64_t read = 0;   // files that were opened
   std::uint64_t early = 0;  // of these, those that had been fetched ahead
@@ -25,10 +28,11 @@ struct ListingReads {
   std::uint64_t files = 0;  // in `read`
 };
 
-// How many bytes more may be fetched of the directory: in all twice as much as was read of it, or a little. Once half of the
-// bytes read had been fetched ahead, there may be four times as much ahead of its readers as they have read. Readers
-// in the order of the files come to that at once. A program that reads at random meets what was fetched by chance, and may leave
-// off soon: a rank or a worker of Ray has a share of the directory.
+// How many bytes more may be fetched of the directory: in all twice as much as was read of it, or a
+// little. Once half of the bytes read had been fetched ahead, there may be four times as much ahead
+// of its readers as they have read. Readers in the order of the files come to that at once. A
+// program that reads at random meets what was fetched by chance, and may leave off soon: a rank or
+// a worker of Ray has a share of the directory.
 std::uint64_t may_be_fetched(const ListingReads& reads);
 
 class ListingSource final : public PathSource {
@@ -37,13 +41,15 @@ class ListingSource final : public PathSource {
   static constexpr std::size_t k_most_windows = 1024, k_most_walks = 16;
   static constexpr std::size_t k_most_names = 65536, k_most_names_of_one = 8192;
 
-  explicit ListingSource(cache::FileCache& cache) : cache_(cache), listings_(cache.ahead().listings()) {}
+  explicit ListingSource(cache::FileCache& cache)
+      : cache_(cache), listings_(cache.ahead().listings()) {}
   // For the thread that calls next().
   void use_origins(const cache::Origins* origins) { origins_ = origins; }
   // At most so many names in memory. For tests.
   void keep_names(std::size_t most) { most_names_ = most; }
   Next next(PlannedFile& file) override;
-  // Something was read of a listed directory within the last second, and there is more of one in hand.
+  // Something was read of a listed directory within the last second, and there is more of one in
+  // hand.
   bool is_following_reads();
 
  private:

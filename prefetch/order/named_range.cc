@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "cache/base/config.h"
+#include "cache/base/settings/config.h"
 
 namespace cube::prefetch {
 
@@ -12,10 +12,14 @@ NamedRange named_range(std::string_view text) {
   const std::string_view tail = text.substr(sign + 1);
   const std::size_t plus = tail.find('+');
   // A slash behind it: it is in the name of a directory.
-  if (plus == std::string_view::npos || tail.find_first_not_of("0123456789+-.KMGTkmgtiB") != std::string_view::npos) return {};
+  if (plus == std::string_view::npos ||
+      tail.find_first_not_of("0123456789+-.KMGTkmgtiB") != std::string_view::npos)
+    return {};
   NamedRange named{.kind = NamedRange::Kind::wrong, .path = text.substr(0, sign), .range = {}};
   std::uint64_t offset = 0, length = 0, end = 0;
-  if (!base::parse_bytes(tail.substr(0, plus), offset) || !base::parse_bytes(tail.substr(plus + 1), length)) return named;
+  if (!base::parse_bytes(tail.substr(0, plus), offset) ||
+      !base::parse_bytes(tail.substr(plus + 1), length))
+    return named;
   if (length == 0 || __builtin_add_overflow(offset, length, &end)) return named;
   named.kind = NamedRange::Kind::good;
   named.range = {offset, end};
@@ -23,7 +27,8 @@ NamedRange named_range(std::string_view text) {
 }
 
 std::string text_of_range(std::string_view path, const ByteRange& range) {
-  return range.is_all() ? std::string(path) : fmt::format("{}@{}+{}", path, range.begin, range.end - range.begin);
+  return range.is_all() ? std::string(path)
+                        : fmt::format("{}@{}+{}", path, range.begin, range.end - range.begin);
 }
 
 }  // namespace cube::prefetch

@@ -1,6 +1,7 @@
-// A part of a file, as an entry of a list or an announcement names it: "path@offset+length", both decimal, in bytes or with a
-// unit as in the settings (K, M, G). A file whose own name looks like this is meant where there is one, so who looks at the
-// origin asks for the name first. Thread safety: pure functions.
+// A part of a file, as an entry of a list or an announcement names it: "path@offset+length", both
+// decimal, in bytes or with a unit as in the settings (K, M, G). A file whose own name looks like
+// this is meant where there is one, so who looks at the origin asks for the name first. Thread
+// safety: pure functions.
 #pragma once
 
 #include <cstdint>

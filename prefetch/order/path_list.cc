@@ -47,7 +47,8 @@ PathList::Next PathList::next(PathEntry& entry) {
       const std::string directory = std::move(directories_.front());
       directories_.pop_front();
       const int error = walk_.begin(directory);
-      if (error != 0) refuse_line(error == ENOENT ? Refusal::missing : Refusal::unreadable, directory, error);
+      if (error != 0)
+        refuse_line(error == ENOENT ? Refusal::missing : Refusal::unreadable, directory, error);
     } else {
       std::string_view line;
       switch (reader_.next(line)) {
@@ -69,7 +70,9 @@ PathList::Verdict PathList::take_walked() {
   const DirWalk::FoundEntry found = walk_.next();
   switch (found.kind) {
     case DirWalk::FoundEntry::end: return Verdict::none;
-    case DirWalk::FoundEntry::refused: refuse_line(found.reason, walk_.path(), found.error); return Verdict::none;
+    case DirWalk::FoundEntry::refused:
+      refuse_line(found.reason, walk_.path(), found.error);
+      return Verdict::none;
     default: break;
   }
   if (exclusions_.cover(walk_.path())) {
@@ -105,7 +108,8 @@ PathList::Verdict PathList::take_line(std::string_view line) {
 
 // At path_.
 base::Result<cache::FileStat> PathList::look() const {
-  if (const cache::Origin* const origin = options_.origins != nullptr ? &options_.origins->of(path_) : nullptr;
+  if (const cache::Origin* const origin =
+          options_.origins != nullptr ? &options_.origins->of(path_) : nullptr;
       origin != nullptr) {
     const auto stat = origin->stat(path_, path_.c_str());
     if (stat || origin->traits().knows_all_names) return stat;
@@ -149,8 +153,10 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
   }
   // A part of a large file, whose own name is what the origin knows.
   const NamedRange named = named_range(text);
-  for (std::size_t i = 0; named.kind != NamedRange::Kind::none && !options_.look_at_each && i < places_.size(); ++i) {
-    if (fold_path(places_[i], named.path, path_) != Folded::ok || !is_covered(path_) || !look()) continue;
+  for (std::size_t i = 0;
+       named.kind != NamedRange::Kind::none && !options_.look_at_each && i < places_.size(); ++i) {
+    if (fold_path(places_[i], named.path, path_) != Folded::ok || !is_covered(path_) || !look())
+      continue;
     path_ += text.substr(named.path.size());
     return judge(false);
   }
@@ -205,10 +211,11 @@ void PathList::exclude(std::string_view text) {
 void PathList::log() const {
   refusals_.log(options_.list);
   if (reader_.error() != 0) {
-    base::log(base::LogLevel::warn, "prefetch list {}: line {}: cannot be read further (errno {})", options_.list, reader_.line(),
-              reader_.error());
+    base::log(base::LogLevel::warn, "prefetch list {}: line {}: cannot be read further (errno {})",
+              options_.list, reader_.line(), reader_.error());
   } else if (reader_.has_changed()) {
-    base::log(base::LogLevel::warn, "prefetch list {}: was changed while it was being read", options_.list);
+    base::log(base::LogLevel::warn, "prefetch list {}: was changed while it was being read",
+              options_.list);
   }
 }
 

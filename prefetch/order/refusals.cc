@@ -24,7 +24,9 @@ constexpr std::size_t k_example = 400;
 
 }  // namespace
 
-std::string_view Refusals::name_of(Refusal reason) { return k_what[static_cast<std::size_t>(reason)]; }
+std::string_view Refusals::name_of(Refusal reason) {
+  return k_what[static_cast<std::size_t>(reason)];
+}
 
 void Refusals::count(Refusal reason, std::string_view path, std::uint64_t line, int error) {
   Row& row = rows_[static_cast<std::size_t>(reason)];
@@ -38,8 +40,9 @@ void Refusals::count(Refusal reason, std::string_view path, std::uint64_t line, 
 std::string Refusals::text(Refusal reason) const {
   const Row& row = rows_[static_cast<std::size_t>(reason)];
   if (row.count == 0) return {};
-  std::string text = fmt::format("{} {} {}, the first is {}", row.count, row.count == 1 ? "entry is" : "entries are",
-                                 name_of(reason), row.first);
+  std::string text =
+      fmt::format("{} {} {}, the first is {}", row.count,
+                  row.count == 1 ? "entry is" : "entries are", name_of(reason), row.first);
   if (row.line != 0) text += fmt::format(" (line {})", row.line);
   if (row.error != 0) text += fmt::format(": {}", base::text_of_error(row.error));
   return text;
@@ -49,8 +52,8 @@ void Refusals::log(std::string_view list) const {
   for (std::size_t i = 0; i < k_refusals; ++i) {
     const auto reason = static_cast<Refusal>(i);
     if (of(reason) == 0) continue;
-    base::log(reason == Refusal::excluded ? base::LogLevel::info : base::LogLevel::warn, "prefetch list {}: {}", list,
-              text(reason));
+    base::log(reason == Refusal::excluded ? base::LogLevel::info : base::LogLevel::warn,
+              "prefetch list {}: {}", list, text(reason));
   }
 }
 

@@ -1,5 +1,5 @@
-// The entries of a list that will not be fetched: how many for each reason, and the first example of each, for one line of log.
-// Thread safety: one thread.
+// The entries of a list that will not be fetched: how many for each reason, and the first example
+// of each, for one line of log. Thread safety: one thread.
 #pragma once
 
 #include <array>
@@ -9,7 +9,16 @@
 
 namespace cube::prefetch {
 
-enum class Refusal : std::uint8_t { outside, missing, not_a_file, too_long, unreadable, excluded, bad_line, bad_range };
+enum class Refusal : std::uint8_t {
+  outside,
+  missing,
+  not_a_file,
+  too_long,
+  unreadable,
+  excluded,
+  bad_line,
+  bad_range
+};
 inline constexpr std::size_t k_refusals = 8;
 
 class Refusals {
@@ -27,7 +36,8 @@ class Refusals {
   static std::string_view name_of(Refusal reason);
   // "3 paths are outside CUBESHIM_PREFIXES, the first is /a (line 7)"; empty where there is none.
   std::string text(Refusal reason) const;
-  // A line of log for each reason that has come up; what the list itself excludes is no more than information.
+  // A line of log for each reason that has come up; what the list itself excludes is no more than
+  // information.
   void log(std::string_view list) const;
 
  private:

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <utility>
 
-#include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
+#include "cache/base/process/block_signals.h"
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 #include "prefetch/threads/starter_traits.h"
@@ -29,8 +29,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// The threads that run, by their numbers; 0 is free. No more than three engines' most threads, each with
-// its keeper, and some.
+// The threads that run, by their numbers; 0 is free. No more than three engines' most threads, each
+// with its keeper, and some.
 constinit std::atomic<int> g_threads[2048] = {};
 
 // Pairs whose keeper has not said that it is about to end.
@@ -57,7 +57,8 @@ bool has_gone(std::atomic<int>& thread) {
 // No more than the kernel takes to give a processor to one of low priority.
 constexpr std::uint64_t k_longest_run_ns = 10'000'000'000, k_between_looks_ns = 100'000;
 
-// It needs nothing but a processor, and will end. Else it waits for something: for an origin, it may be.
+// It needs nothing but a processor, and will end. Else it waits for something: for an origin, it
+// may be.
 bool is_running(int number) {
   char path[64] = "/proc/self/task/", text[128];
   *std::to_chars(path + 16, path + 32, number).ptr = '/';
@@ -66,21 +67,24 @@ bool is_running(int number) {
   const std::string_view stat(text, sys::failed(n) ? 0 : static_cast<std::size_t>(n));
   // "NUMBER (NAME) R ..."
   const std::size_t name_end = stat.rfind(") ");
-  return name_end != std::string_view::npos && std::string_view("SDTtI").find(stat[name_end + 2]) == std::string_view::npos;
+  return name_end != std::string_view::npos &&
+         std::string_view("SDTtI").find(stat[name_end + 2]) == std::string_view::npos;
 }
 
-// A thread of ours is a pair. The *keeper* is made by pthread_create and never leaves the host's fd table: what the host does as
-// threads begin and end (a wrapped start routine, destructors of thread-specific data, a hooked malloc) runs there. Meanwhile it
-// sleeps in the kernel. The *worker*, a raw clone, runs the body with the keeper's thread-local storage, on the keeper's stack,
-// so that errno and libc's mutexes work; it may leave the fd table, and ends in the kernel.
+// A thread of ours is a pair. The *keeper* is made by pthread_create and never leaves the host's fd
+// table: what the host does as threads begin and end (a wrapped start routine, destructors of
+// thread-specific data, a hooked malloc) runs there. Meanwhile it sleeps in the kernel. The
+// *worker*, a raw clone, runs the body with the keeper's thread-local storage, on the keeper's
+// stack, so that errno and libc's mutexes work; it may leave the fd table, and ends in the kernel.
 struct Pair {
   void (*body)(void*);
   void* argument;
   bool may_change_traits;
-  // Else its keeper makes it. A worker alone can give another its own fd table; a thread of the host must not wait for a keeper,
-  // for it may hold what the host's code there needs.
+  // Else its keeper makes it. A worker alone can give another its own fd table; a thread of the
+  // host must not wait for a keeper, for it may hold what the host's code there needs.
   bool is_made_by_starter;
-  // k_before, the worker's number (stored by the kernel), k_asks, or 0 (by the kernel): it has gone. A futex.
+  // k_before, the worker's number (stored by the kernel), k_asks, or 0 (by the kernel): it has
+  // gone. A futex.
   std::uint32_t state = k_before;
   // 1 when the keeper has written the next two. A futex.
   std::uint32_t is_ready = 0;
@@ -98,8 +102,8 @@ constinit thread_local Pair* t_pair [[gnu::tls_model("initial-exec")]] = nullptr
 // A keeper without a worker, for the kernel has no more threads, runs the body itself.
 constinit thread_local bool t_keeps_hosts_fds [[gnu::tls_model("initial-exec")]] = false;
 
-// For the keeper, above the worker's part: frames of handlers of libc's two signals, and pthread_create with all that the host
-// has hooked below it.
+// For the keeper, above the worker's part: frames of handlers of libc's two signals, and
+// pthread_create with all that the host has hooked below it.
 constexpr std::size_t k_keepers_stack = 64 << 10;
 
 std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
@@ -128,7 +132,8 @@ void* thread_pointer() {
 
 // What cube_start_worker takes from the stack.
 void prepare(Pair& own, void* frame) {
-  auto* const top = reinterpret_cast<void**>((reinterpret_cast<std::uintptr_t>(frame) - k_keepers_stack) & ~std::uintptr_t{15});
+  auto* const top = reinterpret_cast<void**>(
+      (reinterpret_cast<std::uintptr_t>(frame) - k_keepers_stack) & ~std::uintptr_t{15});
   top[-1] = &own;
   top[-2] = reinterpret_cast<void*>(&work);
   own.stack = top - 2;
@@ -143,8 +148,10 @@ int create(Pair* pair, std::size_t stack) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   int error = EINVAL;
-  // EINVAL: the static thread-local storage of all libraries, which lies in the stack, leaves too little of it.
-  for (std::size_t size = stack + k_keepers_stack; error == EINVAL && size <= (8U << 20); size *= 2) {
+  // EINVAL: the static thread-local storage of all libraries, which lies in the stack, leaves too
+  // little of it.
+  for (std::size_t size = stack + k_keepers_stack; error == EINVAL && size <= (8U << 20);
+       size *= 2) {
     error = pthread_attr_setstacksize(&attributes, size);
     if (error == 0) error = pthread_create(&thread, &attributes, keep, pair);
   }
@@ -173,7 +180,8 @@ void* keep(void* of) {
   prepare(own, __builtin_frame_address(0));
   if (own.is_made_by_starter) {
     cube_keep_asleep(&own.state, &own.is_ready);
-  } else if (sys::failed(cube_start_worker(&own.state, own.stack, own.thread_pointer, /*stays_asleep=*/1))) {
+  } else if (sys::failed(cube_start_worker(&own.state, own.stack, own.thread_pointer,
+                                           /*stays_asleep=*/1))) {
     run_alone(own);
     own.state = 0;
   }
@@ -204,7 +212,8 @@ int create_by_keeper(Pair& own, Pair* pair, std::size_t stack) {
 
 }  // namespace
 
-int start_background_thread(void (*body)(void*), void* argument, std::size_t stack, bool may_change) {
+int start_background_thread(void (*body)(void*), void* argument, std::size_t stack,
+                            bool may_change) {
   Pair* const starter = t_pair;
   auto* const pair = new (std::nothrow) Pair{body, argument, may_change, starter != nullptr};
   if (pair == nullptr) return ENOMEM;
@@ -220,7 +229,8 @@ int start_background_thread(void (*body)(void*), void* argument, std::size_t sta
     return error;
   }
   if (starter == nullptr || CUBE_TSAN) return 0;
-  const long worker = cube_start_worker(&pair->state, pair->stack, pair->thread_pointer, /*stays_asleep=*/0);
+  const long worker =
+      cube_start_worker(&pair->state, pair->stack, pair->thread_pointer, /*stays_asleep=*/0);
   if (!sys::failed(worker)) return 0;
   // Its keeper ends, and the pair with it.
   __atomic_store_n(&pair->state, 0, __ATOMIC_RELEASE);

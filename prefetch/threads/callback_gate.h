@@ -1,5 +1,6 @@
-// Keeps a thread of an engine from calling its client once the engine has been stopped, however late it comes back from
-// the kernel. One gate for each thread. Thread safety: the owner passes, any other thread closes.
+// Keeps a thread of an engine from calling its client once the engine has been stopped, however
+// late it comes back from the kernel. One gate for each thread. Thread safety: the owner passes,
+// any other thread closes.
 #pragma once
 
 #include <atomic>
@@ -28,9 +29,13 @@ class CallbackGate {
   void close() {
     for (auto seen = left_.now();; seen = left_.now()) {
       int state = k_open;
-      if (state_.compare_exchange_strong(state, k_closed, std::memory_order_acquire) || state == k_closed) return;
+      if (state_.compare_exchange_strong(state, k_closed, std::memory_order_acquire) ||
+          state == k_closed)
+        return;
       // Somebody is inside: who leaves then wakes us.
-      if (state == k_passing && !state_.compare_exchange_strong(state, k_closing, std::memory_order_acquire)) continue;
+      if (state == k_passing &&
+          !state_.compare_exchange_strong(state, k_closing, std::memory_order_acquire))
+        continue;
       left_.wait(seen);
     }
   }

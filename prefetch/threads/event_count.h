@@ -1,4 +1,5 @@
-// Waiting for a condition that other threads make true, without losing a wake-up and without a lock:
+// Waiting for a condition that other threads make true, without losing a wake-up and without a
+// lock:
 //   waiter:  for (auto seen = events.now(); !condition(); seen = events.now()) events.wait(seen);
 //   other:   make it true, then events.notify();
 // Thread safety: all of it. A notify that nobody waits for is one addition and one load.
@@ -18,7 +19,8 @@ class EventCount {
   std::uint32_t now() const { return count_.load(std::memory_order_seq_cst); }
   // Until a notify after `seen`, or for so long.
   void wait(std::uint32_t seen, std::uint64_t at_most_ns = UINT64_MAX) {
-    const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000ULL), static_cast<long>(at_most_ns % 1'000'000'000ULL)};
+    const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000ULL),
+                         static_cast<long>(at_most_ns % 1'000'000'000ULL)};
     // Seen by notify, or the kernel sees the new count: both sides add first and look then.
     waiters_.fetch_add(1, std::memory_order_seq_cst);
     base::sys::futex_wait(&count_, seen, at_most_ns == UINT64_MAX ? nullptr : &limit);

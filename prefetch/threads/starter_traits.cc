@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "cache/base/sandbox.h"
+#include "cache/base/process/sandbox.h"
 #include "cache/base/sys.h"
 #include "prefetch/threads/thread_trial.h"
 
@@ -16,7 +16,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// The answer that the starter of this thread had from may_change_traits(); nothing in a thread of the program.
+// The answer that the starter of this thread had from may_change_traits(); nothing in a thread of
+// the program.
 enum class Told : unsigned char { nothing, no, yes };
 constinit thread_local Told t_may_change [[gnu::tls_model("initial-exec")]] = Told::nothing;
 
@@ -41,7 +42,8 @@ void leave_real_time() {
 void give_way_as_main_thread() {
   const long own = sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   const long of_main = sys::raw(SYS_getpriority, PRIO_PROCESS, sys::getpid());
-  if (!sys::failed(own) && !sys::failed(of_main) && own > of_main) sys::raw(SYS_setpriority, PRIO_PROCESS, 0, 20 - of_main);
+  if (!sys::failed(own) && !sys::failed(of_main) && own > of_main)
+    sys::raw(SYS_setpriority, PRIO_PROCESS, 0, 20 - of_main);
 }
 
 // A runtime of threads pins each of its own to a processor (OpenMP), which is busy then.
@@ -50,7 +52,8 @@ void take_processors_of_main_thread() {
   constexpr std::size_t k_words = 8192 / 64;
   unsigned long own[k_words] = {}, mains[k_words] = {};
   const long of_own = sys::raw(SYS_sched_getaffinity, 0, sizeof own, sys::arg(own));
-  const long of_main = sys::raw(SYS_sched_getaffinity, sys::getpid(), sizeof mains, sys::arg(mains));
+  const long of_main =
+      sys::raw(SYS_sched_getaffinity, sys::getpid(), sizeof mains, sys::arg(mains));
   if (sys::failed(of_own) || sys::failed(of_main)) return;
   bool is_more = false;
   for (std::size_t i = 0; i < k_words; ++i) {
@@ -67,7 +70,8 @@ void lower_disk_priority() {
   if (sys::failed(now)) return;
   const long chosen = IOPRIO_PRIO_CLASS(now);
   if (chosen == IOPRIO_CLASS_RT || chosen == IOPRIO_CLASS_BE)
-    sys::raw(SYS_ioprio_set, IOPRIO_WHO_PROCESS, k_this_thread, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, k_lowest));
+    sys::raw(SYS_ioprio_set, IOPRIO_WHO_PROCESS, k_this_thread,
+             IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, k_lowest));
 }
 
 }  // namespace

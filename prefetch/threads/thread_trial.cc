@@ -18,9 +18,9 @@
 #include <ctime>
 #include <string_view>
 
-#include "cache/base/block_signals.h"
 #include "cache/base/clock.h"
-#include "cache/base/mapping.h"
+#include "cache/base/memory/mapping.h"
+#include "cache/base/process/block_signals.h"
 #include "cache/base/sys.h"
 
 namespace cube::prefetch {
@@ -36,13 +36,16 @@ constinit std::atomic<int> g_known[2] = {INT_MIN, INT_MIN};
 // valgrind ends a program for such a clone.
 bool is_under_valgrind() {
   const char* const preload = std::getenv("LD_PRELOAD");
-  return preload != nullptr && std::string_view(preload).find("/vgpreload_") != std::string_view::npos;
+  return preload != nullptr &&
+         std::string_view(preload).find("/vgpreload_") != std::string_view::npos;
 }
 
-// Calls of the client of a cluster and of its helpers (cache/tier/cluster). A socket of no type is never made.
+// Calls of the client of a cluster and of its helpers (cache/tier/cluster). A socket of no type is
+// never made.
 void call_as_cluster_does() {
   constexpr int k_no_type = 15, k_no_fd = -1;
-  for (const int family : {AF_INET, AF_INET6, AF_UNIX}) sys::raw(SYS_socket, family, k_no_type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  for (const int family : {AF_INET, AF_INET6, AF_UNIX})
+    sys::raw(SYS_socket, family, k_no_type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   sys::raw(SYS_setsockopt, k_no_fd, IPPROTO_TCP, TCP_NODELAY, 0, 0);
   sys::raw(SYS_getsockopt, k_no_fd, SOL_SOCKET, SO_ERROR, 0, 0);
   sys::raw(SYS_connect, k_no_fd, 0, 0);
@@ -55,7 +58,8 @@ void call_as_cluster_does() {
   sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   // Of nobody: this child must end soon.
   sys::raw(SYS_setpriority, -1, 0, 0);
-  // Each thread of the library, as it starts (starter_traits.cc). Without a mask or parameters nothing is changed.
+  // Each thread of the library, as it starts (starter_traits.cc). Without a mask or parameters
+  // nothing is changed.
   sys::raw(SYS_sched_getscheduler, 0);
   sys::raw(SYS_sched_setscheduler, 0, 0, 0);
   sys::raw(SYS_sched_getaffinity, 0, 0, 0);
@@ -72,7 +76,8 @@ void call_as_cluster_does() {
   sys::futex_wake_all(&may_be_waited_for);
   // Where a call kills, the program's memory is not dumped.
   sys::raw(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
-  // What libc and start_background_thread call to make a thread, and to end it; none has an effect here.
+  // What libc and start_background_thread call to make a thread, and to end it; none has an effect
+  // here.
   const long self = sys::raw(SYS_gettid);
   sys::raw(SYS_clone3, 0, 0);
   sys::raw(SYS_set_robust_list, 0, 24);
@@ -91,8 +96,8 @@ int run_trial(ThreadCalls calls) {
   if (!shared || is_under_valgrind()) return k_killed;
   auto& may_be_waited_for = *reinterpret_cast<std::atomic<std::uint32_t>*>(shared->data());
   const base::BlockSignals block;
-  // It shares the fd table, so that its end closes none of the program's files. Without a signal at its end it is a child for
-  // waits with __WALL or __WCLONE alone.
+  // It shares the fd table, so that its end closes none of the program's files. Without a signal at
+  // its end it is a child for waits with __WALL or __WCLONE alone.
   const long child = sys::raw(SYS_clone, CLONE_FILES | CLONE_UNTRACED, 0, 0, 0, 0);
   if (child == 0) run_child(may_be_waited_for, calls);
   if (sys::failed(child)) return k_killed;
@@ -120,6 +125,8 @@ int try_calls_of_threads(ThreadCalls calls) {
   return result;
 }
 
-bool are_known_to_be_allowed(ThreadCalls calls) { return g_known[static_cast<int>(calls)].load(std::memory_order_relaxed) == 0; }
+bool are_known_to_be_allowed(ThreadCalls calls) {
+  return g_known[static_cast<int>(calls)].load(std::memory_order_relaxed) == 0;
+}
 
 }  // namespace cube::prefetch

@@ -3,9 +3,9 @@
 #include <climits>
 
 #include "shim/calls/file_calls.h"
-#include "shim/materialize.h"
-#include "shim/placeholder.h"
-#include "shim/process.h"
+#include "shim/fd/materialize.h"
+#include "shim/fd/placeholder.h"
+#include "shim/process/process.h"
 
 namespace cube::shim::file_calls {
 
@@ -14,7 +14,9 @@ namespace sys = base::sys;
 Answer close(int fd) {
   if (g_fds.kind(fd) == RowKind::none) {
     // Closed already, as far as the program knows.
-    if (fd >= 0 && fd == placeholder::g_parked.load(std::memory_order_relaxed) && process::owns_table()) return -EBADF;
+    if (fd >= 0 && fd == placeholder::g_parked.load(std::memory_order_relaxed) &&
+        process::owns_table())
+      return -EBADF;
     return {};
   }
   if (g_fds.kind(fd) != RowKind::served) return {};
@@ -23,20 +25,21 @@ Answer close(int fd) {
   if (!file) return {};
   if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
     // While the number is still the file's, and nobody else can get it.
-    if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1) file->fill->finish_at_close(fd);
+    if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
+      file->fill->finish_at_close(fd);
     sys::close(fd);
-    placeholder::number_was_freed(fd);
+    placeholder::fd_was_freed(fd);
   } else {
     placeholder::release(fd);
   }
   return 0;
 }
 
-ClosingNumber::~ClosingNumber() {
+ClosingFd::~ClosingFd() {
   if (fd_ >= 0) placeholder::note_freed(fd_);
 }
 
-ClosingNumber note_close(int fd) {
+ClosingFd note_close(int fd) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
   return {fd, g_fds.take(fd)};
@@ -53,8 +56,10 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
     return same_is_error ? -EINVAL : to;
   }
   bool from_served = g_fds.kind(fd) == RowKind::served;
-  // Over a number that libc's own streams may be reading, by calls that pass us by, goes a kernel file.
-  if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served && !sys::failed(sys::fcntl(to, F_GETFD))))) {
+  // Over a number that libc's own streams may be reading, by calls that pass us by, goes a kernel
+  // file.
+  if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served &&
+                                              !sys::failed(sys::fcntl(to, F_GETFD))))) {
     placeholder::unpark_if(to);
     if (const int error = materialize_slow(fd, "dup2"); error != 0) return error;
     from_served = false;
@@ -82,7 +87,8 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   OpenFileRef replaced = FdTable::reference_in(before);
   if (file) {
     const OpenFileRef kept = file.duplicate();
-    g_fds.set(to, is_kernels ? from_kind : RowKind::served, std::move(file), (flags & O_CLOEXEC) != 0);
+    g_fds.set(to, is_kernels ? from_kind : RowKind::served, std::move(file),
+              (flags & O_CLOEXEC) != 0);
     if (!is_kernels) follow_if_moved(*kept, fd, to, (flags & O_CLOEXEC) != 0);
   } else {
     g_fds.unlock(to, 0);
@@ -91,7 +97,8 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
 }
 
 void range_is_closed(unsigned first) {
-  if (process::owns_table()) placeholder::note_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
+  if (process::owns_table())
+    placeholder::note_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
 }
 
 void close_range(unsigned first, unsigned last, int flags) {
@@ -110,7 +117,8 @@ void close_range(unsigned first, unsigned last, int flags) {
     placeholder::forget_parked_in(first, last);
     placeholder::unpark();
   }
-  const auto end = std::min<unsigned>(last == UINT_MAX ? last : last + 1, static_cast<unsigned>(g_fds.end()));
+  const auto end =
+      std::min<unsigned>(last == UINT_MAX ? last : last + 1, static_cast<unsigned>(g_fds.end()));
   for (unsigned fd = first; fd < end; ++fd) {
     if (closes) {
       g_fds.forget(static_cast<int>(fd));

@@ -6,16 +6,16 @@
 
 #include <algorithm>
 
-#include "shim/calls/mappings.h"
+#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/map/mappings.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/origin_reads.h"
 #include "shim/calls/readable.h"
-#include "shim/calls/served_directory.h"
-#include "shim/calls/user_pointer.h"
-#include "shim/materialize.h"
-#include "shim/placeholder.h"
-#include "shim/process.h"
-#include "shim/real_libc.h"
+#include "shim/fd/materialize.h"
+#include "shim/fd/placeholder.h"
+#include "shim/process/process.h"
+#include "shim/process/real_libc.h"
+#include "shim/process/user_pointer.h"
 
 namespace cube::shim::file_calls {
 namespace {
@@ -38,7 +38,8 @@ void materialize_named_fds(unsigned long request, const void* argument) {
     case LOOP_CHANGE_FD:
       materialize(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)), "ioctl");
       // The device goes on writing.
-      if (request != FICLONE) let_writer_outlive_us(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)));
+      if (request != FICLONE)
+        let_writer_outlive_us(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)));
       break;
     case LOOP_CONFIGURE:
       if (is_bad_pointer(argument, sizeof(loop_config))) break;
@@ -47,12 +48,14 @@ void materialize_named_fds(unsigned long request, const void* argument) {
       break;
     case FICLONERANGE:
       if (is_bad_pointer(argument, sizeof(file_clone_range))) break;
-      materialize(static_cast<int>(static_cast<const file_clone_range*>(argument)->src_fd), "ioctl");
+      materialize(static_cast<int>(static_cast<const file_clone_range*>(argument)->src_fd),
+                  "ioctl");
       break;
     case FIDEDUPERANGE: {
       if (is_bad_pointer(argument, sizeof(file_dedupe_range))) break;
       const auto* const range = static_cast<const file_dedupe_range*>(argument);
-      for (int i = 0; i < range->dest_count; ++i) materialize(static_cast<int>(range->info[i].dest_fd), "ioctl");
+      for (int i = 0; i < range->dest_count; ++i)
+        materialize(static_cast<int>(range->info[i].dest_fd), "ioctl");
       break;
     }
     default: break;
@@ -62,15 +65,17 @@ void materialize_named_fds(unsigned long request, const void* argument) {
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
-  // The copy has its row, then we look whether the file has moved. The mover tells first and looks at the rows then
-  // (tell_before_rows in materialize.cc): one of the two sees the other.
+  // The copy has its row, then we look whether the file has moved. The mover tells first and looks
+  // at the rows then (tell_before_rows in materialize.cc): one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (file.is_origin()) [[unlikely]]
     follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
-  // The copy must be of the kernel file: another thread that is at it may not have put it there yet.
+  // The copy must be of the kernel file: another thread that is at it may not have put it there
+  // yet.
   if (materialize_slow(from, "dup") < 0) return;
-  // The thread that made it a kernel file either saw the copy's row and has dealt with it, or has not, and we do.
+  // The thread that made it a kernel file either saw the copy's row and has dealt with it, or has
+  // not, and we do.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }
 
@@ -100,7 +105,8 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
     directory->directory->stat().copy_to(*x, mask);
     return 0;
   }
-  if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() || real::stat_is_anothers())
+  if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() ||
+      real::stat_is_anothers())
     return {};
   if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
   file->record->stat.copy_to(*x, mask);
@@ -108,7 +114,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
   return 0;
 }
 
-void StatNumber::find() {
+void StatFd::find() {
   const int fd = number_;
   OpenFileRef file = g_fds.acquire(fd);
   if (!file || !process::owns_table()) return;
@@ -125,7 +131,7 @@ void StatNumber::find() {
   materialize_slow(fd, "fstat");
 }
 
-void StatNumber::end() const {
+void StatFd::end() const {
   sys::close(own_);
   placeholder::note_freed(own_);
 }
@@ -167,9 +173,11 @@ Answer fcntl(int fd, int command, long argument) {
     case F_DUPFD_CLOEXEC: {
       if (!process::owns_table()) return {};
       placeholder::unpark();
-      // A dup of the placeholder, or of the memfd in mode real. Always close-on-exec: an exec materialises the others.
+      // A dup of the placeholder, or of the memfd in mode real. Always close-on-exec: an exec
+      // materialises the others.
       const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
-      if (copy == -EPERM || copy == -EACCES || copy == -ENOSYS) break;  // a sandbox that has dup, but not this
+      if (copy == -EPERM || copy == -EACCES || copy == -ENOSYS)
+        break;  // a sandbox that has dup, but not this
       if (sys::failed(copy)) return copy;
       g_fds.forget(static_cast<int>(copy));
       // Libc's own streams read 0 to 2 by calls that pass us by.
@@ -178,7 +186,8 @@ Answer fcntl(int fd, int command, long argument) {
         materialize_slow(fd);
         return {};
       }
-      g_fds.set(static_cast<int>(copy), RowKind::served, file.duplicate(), command == F_DUPFD_CLOEXEC);
+      g_fds.set(static_cast<int>(copy), RowKind::served, file.duplicate(),
+                command == F_DUPFD_CLOEXEC);
       file->count(0);
       follow_if_moved(*file, fd, static_cast<int>(copy), command == F_DUPFD_CLOEXEC);
       return copy;
@@ -205,7 +214,8 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     const mappings::MapRequest request{at, n, protection, flags, offset};
     // All of it may be touched.
     if (file->is_filling()) origins::bring_all(*file, fd);
-    if (!file->record->is_stale() && mappings::map(*file, request, address) == mappings::MapResult::done) {
+    if (!file->record->is_stale() &&
+        mappings::map(*file, request, address) == mappings::MapResult::done) {
       file->count(std::min<std::uint64_t>(n, file->size));
       return address;
     }

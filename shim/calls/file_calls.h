@@ -1,13 +1,13 @@
-// The POSIX meaning of each call on a served file. Every function looks its fd up itself and returns nothing where the
-// fd is not served (or has just been materialised): the caller then asks libc. Results are the kernel's: a value or
-// -errno.
-// Thread safety: all of it; async-signal-safe. A read, a seek or a stat makes no system call.
+// The POSIX meaning of each call on a served file. Every function looks its fd up itself and
+// returns nothing where the fd is not served (or has just been materialised): the caller then asks
+// libc. Results are the kernel's: a value or -errno. Thread safety: all of it; async-signal-safe. A
+// read, a seek or a stat makes no system call.
 #pragma once
 
 #include <optional>
 
-#include "shim/fd_table.h"
-#include "shim/libc_types.h"
+#include "shim/fd/fd_table.h"
+#include "shim/process/libc_types.h"
 
 namespace cube::shim::file_calls {
 
@@ -22,19 +22,20 @@ Answer lseek(int fd, std::int64_t offset, int whence);
 // file_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
-// Where these two have no answer: the number by which libc, or whoever answers stat in its place (real::stat_is_anothers), is to
-// be asked of the file. Of a served one it is the origin's own file, opened for its path only, which costs a look-up and no open.
-class StatNumber {
+// Where these two have no answer: the number by which libc, or whoever answers stat in its place
+// (real::stat_is_anothers), is to be asked of the file. Of a served one it is the origin's own
+// file, opened for its path only, which costs a look-up and no open.
+class StatFd {
  public:
-  explicit StatNumber(int fd) : number_(fd) {
+  explicit StatFd(int fd) : number_(fd) {
     const RowKind kind = g_fds.kind(fd);
     if (kind == RowKind::served || kind == RowKind::busy) find();
   }
-  ~StatNumber() {
+  ~StatFd() {
     if (own_ >= 0) end();
   }
-  StatNumber(const StatNumber&) = delete;
-  StatNumber& operator=(const StatNumber&) = delete;
+  StatFd(const StatFd&) = delete;
+  StatFd& operator=(const StatFd&) = delete;
   operator int() const { return number_; }
 
  private:
@@ -48,23 +49,24 @@ Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0
 Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
 
-// fd_calls.cc: the fd itself. `close` answers for parked and served numbers; `note_close` is for all others, before libc closes
-// them.
+// fd_calls.cc: the fd itself. `close` answers for parked and served numbers; `note_close` is for
+// all others, before libc closes them.
 Answer close(int fd);
-// A number that libc closes in its lifetime. A writer ends, and the number counts as free, when the file is closed.
-class ClosingNumber {
+// A number that libc closes in its lifetime. A writer ends, and the number counts as free, when the
+// file is closed.
+class ClosingFd {
  public:
-  ClosingNumber() = default;
-  ClosingNumber(int fd, OpenFileRef file) : fd_(fd), file_(std::move(file)) {}
-  ~ClosingNumber();
-  ClosingNumber(const ClosingNumber&) = delete;
-  ClosingNumber& operator=(const ClosingNumber&) = delete;
+  ClosingFd() = default;
+  ClosingFd(int fd, OpenFileRef file) : fd_(fd), file_(std::move(file)) {}
+  ~ClosingFd();
+  ClosingFd(const ClosingFd&) = delete;
+  ClosingFd& operator=(const ClosingFd&) = delete;
 
  private:
   int fd_ = -1;
   OpenFileRef file_;
 };
-ClosingNumber note_close(int fd);
+ClosingFd note_close(int fd);
 Answer dup(int fd);
 // After a dup: the file may have been materialised between the look at it and the new row.
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec);

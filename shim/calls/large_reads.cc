@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <climits>
 
-#include "cache/base/held.h"
-#include "cache/base/went_out.h"
-#include "shim/attachment.h"
-#include "shim/background.h"
-#include "shim/calls/user_pointer.h"
+#include "cache/base/memory/held.h"
+#include "cache/base/process/went_out.h"
+#include "shim/process/attachment.h"
+#include "shim/process/user_pointer.h"
+#include "shim/threads/background.h"
 
 namespace cube::shim::large_reads {
 namespace {
@@ -24,19 +24,23 @@ class KeptFile {
   explicit KeptFile(int fd) {
     base::Held::give_back_left(this);
     file_ = g_fds.acquire_kind(fd, RowKind::large);
-    is_noted_ = file_ && base::Held::note(this, give_back, reinterpret_cast<std::uintptr_t>(file_.get()), 0);
+    is_noted_ = file_ &&
+                base::Held::note(this, give_back, reinterpret_cast<std::uintptr_t>(file_.get()), 0);
   }
   KeptFile(const KeptFile&) = delete;
   KeptFile& operator=(const KeptFile&) = delete;
   ~KeptFile() {
-    if (is_noted_ && !base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(file_.get()))) file_.release();
+    if (is_noted_ && !base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(file_.get())))
+      file_.release();
   }
   explicit operator bool() const { return static_cast<bool>(file_); }
   OpenFile* operator->() const { return file_.get(); }
   OpenFile& operator*() const { return *file_; }
 
  private:
-  static void give_back(std::uintptr_t file, std::size_t) { OpenFileRef::adopt(reinterpret_cast<OpenFile*>(file)).reset(); }
+  static void give_back(std::uintptr_t file, std::size_t) {
+    OpenFileRef::adopt(reinterpret_cast<OpenFile*>(file)).reset();
+  }
 
   OpenFileRef file_;
   bool is_noted_ = false;
@@ -49,12 +53,14 @@ struct Parts {
 
 // What fits into the parts; nothing where the kernel is to tell what is wrong with them.
 std::optional<std::size_t> total_of(const Parts& to) {
-  if (to.count <= 0 || to.count > IOV_MAX || is_bad_pointer(to.parts, sizeof *to.parts * static_cast<std::size_t>(to.count)))
+  if (to.count <= 0 || to.count > IOV_MAX ||
+      is_bad_pointer(to.parts, sizeof *to.parts * static_cast<std::size_t>(to.count)))
     return {};
   std::size_t total = 0;
   for (int i = 0; i < to.count; ++i) {
     const struct ::iovec& part = to.parts[i];
-    if (static_cast<ssize_t>(part.iov_len) < 0 || is_bad_range(part.iov_base, part.iov_len)) return {};
+    if (static_cast<ssize_t>(part.iov_len) < 0 || is_bad_range(part.iov_base, part.iov_len))
+      return {};
     if (part.iov_base == nullptr && part.iov_len != 0) return {};
     total += std::min(part.iov_len, k_most_bytes - total);
   }
@@ -68,34 +74,38 @@ bool may_be_shown(OpenFile& file, int fd) {
 }
 
 // Is this number the file's from the moment at which `numbers` was taken, unless that counts on?
-bool is_number_of(int fd, const OpenFile& file) { return g_fds.acquire_kind(fd, RowKind::large).get() == &file; }
+bool is_fd_of(int fd, const OpenFile& file) {
+  return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
+}
 
-// By the number. If another thread gives the number to another file meanwhile, the read goes on, as in the kernel.
+// By the number. If another thread gives the number to another file meanwhile, the read goes on, as
+// in the kernel.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
-  const cache::LargeFile::Numbers numbers = file.large->numbers();
-  const bool is_its = is_number_of(fd, file);
+  const cache::LargeFile::FdEpoch fd_epoch = file.large->fd_epoch();
+  const bool is_its = is_fd_of(fd, file);
   base::note_way_out();
   const long got = is_its ? sys::pread(fd, to, n, static_cast<std::int64_t>(at)) : -EBADF;
-  if (is_its && numbers == file.large->numbers()) return got;
+  if (is_its && fd_epoch == file.large->fd_epoch()) return got;
   const base::UniqueFd again = file.large->reopen();
   if (again) return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
   // One of several numbers was closed, or this one, and the file cannot be opened any more.
-  return is_its && is_number_of(fd, file) ? got : -EBADF;
+  return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
-// Bytes [at, at + n) of the file into the parts, which have room for them: how many came, or -errno where none did.
+// Bytes [at, at + n) of the file into the parts, which have room for them: how many came, or -errno
+// where none did.
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
   // Before the number is known to be the file's.
-  const cache::LargeFile::Numbers numbers = large.numbers();
+  const cache::LargeFile::FdEpoch fd_epoch = large.fd_epoch();
   std::size_t done = 0;
   for (int i = 0; i < to.count && done < n; ++i) {
     auto* const bytes = static_cast<std::byte*>(to.parts[i].iov_base);
     const std::size_t wanted = std::min(to.parts[i].iov_len, n - done);
     std::size_t got = 0;
-    if (cache != nullptr && is_number_of(fd, file)) {
-      const long answer = cache->large().read(large, fd, numbers, bytes, wanted, at + done);
+    if (cache != nullptr && is_fd_of(fd, file)) {
+      const long answer = cache->large().read(large, fd, fd_epoch, bytes, wanted, at + done);
       if (answer < 0 && done == 0) return answer;
       got = answer > 0 ? static_cast<std::size_t>(answer) : 0;
       file.count(got);
@@ -112,7 +122,7 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
   if (cache != nullptr) {
     const cache::LargeFile::Range range = cache->large().ahead(large, at, done);
     if (!range.is_empty()) {
-      background::read_ahead(large, fd, numbers, range);
+      background::read_ahead(large, fd, fd_epoch, range);
       // The program may read such a file for long before it opens the next one.
       background::offer(*cache);
     }
@@ -128,7 +138,7 @@ Answer read_at_offset(int fd, const Parts& to) {
   const auto n = static_cast<std::int64_t>(*total);
   const std::int64_t size = static_cast<std::int64_t>(file->large->size());
   // The look at the file took its time, and another file has an offset of its own.
-  if (!is_number_of(fd, *file)) return {};
+  if (!is_fd_of(fd, *file)) return {};
   const long end = sys::lseek(fd, n, SEEK_CUR);
   if (sys::failed(end)) return {};
   const std::int64_t at = end - n, granted = std::clamp<std::int64_t>(size - at, 0, n);
@@ -136,10 +146,11 @@ Answer read_at_offset(int fd, const Parts& to) {
   if (granted < n) sys::lseek(fd, granted - n, SEEK_CUR);
   // Behind its end the file may have grown.
   if (granted == 0) return {};
-  const long got = copy(*file, fd, to, static_cast<std::uint64_t>(at), static_cast<std::size_t>(granted));
+  const long got =
+      copy(*file, fd, to, static_cast<std::uint64_t>(at), static_cast<std::size_t>(granted));
   const std::int64_t moved = got > 0 ? got : 0;
   // The number may be another file's by now, whose offset is its own.
-  if (moved < granted && is_number_of(fd, *file)) sys::lseek(fd, moved - granted, SEEK_CUR);
+  if (moved < granted && is_fd_of(fd, *file)) sys::lseek(fd, moved - granted, SEEK_CUR);
   return got;
 }
 
@@ -179,15 +190,17 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
   if (!file || cache == nullptr || at < 0 || n < 0) return false;
   cache::LargeFile& large = *file->large;
-  const cache::LargeFile::Numbers numbers = large.numbers();
+  const cache::LargeFile::FdEpoch fd_epoch = large.fd_epoch();
   const auto begin = static_cast<std::uint64_t>(at), bytes = static_cast<std::uint64_t>(n);
-  const std::uint64_t end = n == 0 || bytes > large.size() ? large.size() : std::min(begin + bytes, large.size());
+  const std::uint64_t end =
+      n == 0 || bytes > large.size() ? large.size() : std::min(begin + bytes, large.size());
   // Behind its end the file may have grown.
   if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
-  if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_number_of(fd, *file);
+  if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
   // If another thread has closed the number meanwhile, any other number of the file will do.
-  const bool is_its = is_number_of(fd, *file);
-  const bool is_taken = background::read_ahead(large, is_its ? fd : -1, numbers, cache->large().wanted(large, {begin, end}));
+  const bool is_its = is_fd_of(fd, *file);
+  const bool is_taken = background::read_ahead(large, is_its ? fd : -1, fd_epoch,
+                                               cache->large().wanted(large, {begin, end}));
   // The kernel's pages serve a mapping that the program has already.
   return is_its && is_taken && !large.own_mappings().is_any();
 }
@@ -212,13 +225,18 @@ Answer read_slow(int fd, void* to, std::size_t n) {
 
 Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at) {
   std::int64_t end = 0;
-  if (is_bad_range(to, n) || __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end)) return {};
+  if (is_bad_range(to, n) || __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end))
+    return {};
   const struct ::iovec part = {to, std::min(n, k_most_bytes)};
   return read_at(fd, {&part, 1}, at);
 }
 
-Answer readv_slow(int fd, const struct ::iovec* parts, int count) { return read_at_offset(fd, {parts, count}); }
+Answer readv_slow(int fd, const struct ::iovec* parts, int count) {
+  return read_at_offset(fd, {parts, count});
+}
 
-Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at) { return read_at(fd, {parts, count}, at); }
+Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
+  return read_at(fd, {parts, count}, at);
+}
 
 }  // namespace cube::shim::large_reads

@@ -1,6 +1,7 @@
-// Reads of a large file, whose number is the origin's own (cache/fill/large_file.h). The kernel keeps the offset: one lseek
-// claims the bytes of a read, for all processes that share the open file. Each function returns nothing where libc is to do the
-// call: the number is no large file, or the read begins at the file's end, or has wrong arguments. Thread safety: all of it;
+// Reads of a large file, whose number is the origin's own (cache/fill/large/large_file.h). The
+// kernel keeps the offset: one lseek claims the bytes of a read, for all processes that share the
+// open file. Each function returns nothing where libc is to do the call: the number is no large
+// file, or the read begins at the file's end, or has wrong arguments. Thread safety: all of it;
 // async-signal-safe.
 #pragma once
 
@@ -12,7 +13,8 @@ namespace cube::shim::large_reads {
 
 using file_calls::Answer;
 
-// The number has just been opened by this path, and has no row. True: it is a large file from now on.
+// The number has just been opened by this path, and has no row. True: it is a large file from now
+// on.
 bool serve(int fd, std::string_view key, bool close_on_exec);
 
 Answer read_slow(int fd, void* to, std::size_t n);
@@ -20,14 +22,17 @@ Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
-// POSIX_FADV_WILLNEED for [at, at + n) of the number's file; n = 0: to its end. True: the pages are present, or are fetched ahead
-// from now on. The kernel, which would read them from the origin once more, is not asked then.
+// POSIX_FADV_WILLNEED for [at, at + n) of the number's file; n = 0: to its end. True: the pages are
+// present, or are fetched ahead from now on. The kernel, which would read them from the origin once
+// more, is not asked then.
 bool bring_wanted(int fd, std::int64_t at, std::int64_t n);
 // The kernel has taken this advice (POSIX_FADV_*), but for WILLNEED, for the number's file.
 void note_advice(int fd, int advice);
 
 inline bool is_large(int fd) { return g_fds.kind(fd) == RowKind::large; }
-inline Answer read(int fd, void* to, std::size_t n) { return is_large(fd) ? read_slow(fd, to, n) : Answer{}; }
+inline Answer read(int fd, void* to, std::size_t n) {
+  return is_large(fd) ? read_slow(fd, to, n) : Answer{};
+}
 inline Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
   return is_large(fd) ? pread_slow(fd, to, n, at) : Answer{};
 }

@@ -1,9 +1,9 @@
-// Calls that make fds which are not served: what we knew of the number is void, and a parked number must not be in the
-// way of the lowest free one. Thread safety: all of it; async-signal-safe.
+// Calls that make fds which are not served: what we knew of the number is void, and a parked number
+// must not be in the way of the lowest free one. Thread safety: all of it; async-signal-safe.
 #pragma once
 
-#include "shim/fd_table.h"
-#include "shim/placeholder.h"
+#include "shim/fd/fd_table.h"
+#include "shim/fd/placeholder.h"
 
 namespace cube::shim {
 
@@ -15,14 +15,16 @@ inline int noted(int fd) {
   return fd;
 }
 
-// A dup: of a file that is being written it is another way to write it, of a served directory the same directory.
+// A dup: of a file that is being written it is another way to write it, of a served directory the
+// same directory.
 inline int noted_dup(int from, int fd, bool close_on_exec) {
   // A dup2 over itself changes nothing.
   if (fd == from) return fd;
   noted(fd);
   const RowKind kind = g_fds.kind(from);
   if (fd >= 0 && is_of_kernel(kind) && g_fds.is_within(fd) && process::owns_table()) [[unlikely]] {
-    if (OpenFileRef file = g_fds.acquire_kind(from, kind)) g_fds.set(fd, kind, std::move(file), close_on_exec);
+    if (OpenFileRef file = g_fds.acquire_kind(from, kind))
+      g_fds.set(fd, kind, std::move(file), close_on_exec);
   }
   return fd;
 }

@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cache/base/copy_bytes.h"
-#include "cache/base/went_out.h"
-#include "shim/fd_table.h"
-#include "shim/materialize.h"
+#include "cache/base/memory/copy_bytes.h"
+#include "cache/base/process/went_out.h"
+#include "shim/fd/fd_table.h"
+#include "shim/fd/materialize.h"
 
 namespace cube::shim::origins {
 namespace {
@@ -19,20 +19,21 @@ using cache::PartialFill;
 constexpr std::size_t k_step = 512 << 10;
 
 // Is this number the file's from the moment at which `numbers` was taken, unless that counts on?
-bool is_number_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
+bool is_fd_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
 PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
   if (file.fill == nullptr) return PartialFill::Bytes::here;
-  const PartialFill::Numbers numbers = file.fill->numbers();
-  return is_number_of(fd, file) ? file.fill->bring(fd, numbers, at, n) : PartialFill::Bytes::at_origin;
+  const PartialFill::FdEpoch fd_epoch = file.fill->fd_epoch();
+  return is_fd_of(fd, file) ? file.fill->bring(fd, fd_epoch, at, n) : PartialFill::Bytes::at_origin;
 }
 
-// By the number. If another thread has closed it meanwhile, the read goes on, as in the kernel. If the file can then not be
-// opened again, the bytes are right only if the number has not become another file.
+// By the number. If another thread has closed it meanwhile, the read goes on, as in the kernel. If
+// the file can then not be opened again, the bytes are right only if the number has not become
+// another file.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
-  if (is_number_of(fd, file)) return got;
+  if (is_fd_of(fd, file)) return got;
   const int again = open_origin_again(file);
   if (again < 0) {
     const auto now = cache::stat_fd(fd);
@@ -45,7 +46,9 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
 
 long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   switch (bring(file, fd, at, n)) {
-    case PartialFill::Bytes::here: base::copy_bytes(to, file.data + at, n); return static_cast<long>(n);
+    case PartialFill::Bytes::here:
+      base::copy_bytes(to, file.data + at, n);
+      return static_cast<long>(n);
     case PartialFill::Bytes::interrupted: return -EINTR;
     case PartialFill::Bytes::at_origin: break;
   }
@@ -65,7 +68,8 @@ long read_at(const OpenFile& file, int fd, void* to, std::size_t n, std::uint64_
   return static_cast<long>(done);
 }
 
-long scatter_at(const OpenFile& file, int fd, const struct ::iovec* parts, std::uint64_t at, std::size_t n) {
+long scatter_at(const OpenFile& file, int fd, const struct ::iovec* parts, std::uint64_t at,
+                std::size_t n) {
   std::size_t done = 0;
   for (int i = 0; done < n; ++i) {
     const std::size_t length = std::min(parts[i].iov_len, n - done);
@@ -112,8 +116,8 @@ long preadv(OpenFile& file, int fd, const struct ::iovec* parts, std::uint64_t a
 }
 
 void bring_all(OpenFile& file, int fd) {
-  const PartialFill::Numbers numbers = file.fill->numbers();
-  if (is_number_of(fd, file)) file.fill->bring_all(fd, numbers);
+  const PartialFill::FdEpoch fd_epoch = file.fill->fd_epoch();
+  if (is_fd_of(fd, file)) file.fill->bring_all(fd, fd_epoch);
 }
 
 }  // namespace cube::shim::origins

@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "cache/base/copy_bytes.h"
+#include "cache/base/memory/copy_bytes.h"
+#include "shim/calls/directory/served_directory.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/origin_reads.h"
 #include "shim/calls/readable.h"
-#include "shim/calls/served_directory.h"
-#include "shim/calls/user_pointer.h"
+#include "shim/process/user_pointer.h"
 
 namespace cube::shim::file_calls {
 namespace {
@@ -16,10 +16,12 @@ namespace sys = base::sys;
 constexpr std::size_t k_most_bytes = 0x7ffff000;       // what the kernel moves in one call
 constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
 
-// Mode real: a call that the kernel answers at the copy's offset. Nothing where the file is being given to the kernel, at an
-// offset that this call would still move: this lets go of the file and waits for whoever is at it.
+// Mode real: a call that the kernel answers at the copy's offset. Nothing where the file is being
+// given to the kernel, at an offset that this call would still move: this lets go of the file and
+// waits for whoever is at it.
 template <typename Call>
-Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call, const char* caller = __builtin_FUNCTION()) {
+Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
+                         const char* caller = __builtin_FUNCTION()) {
   {
     const CopyUse use(*file);
     if (!use.is_too_late()) return call();
@@ -35,8 +37,8 @@ bool overflows(std::int64_t at, std::size_t n) {
   return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
 }
 
-// Claims up to n bytes at the shared offset, as the kernel does under its position lock: two readers never get the same
-// bytes. False: the file has just moved to the kernel.
+// Claims up to n bytes at the shared offset, as the kernel does under its position lock: two
+// readers never get the same bytes. False: the file has just moved to the kernel.
 bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& granted) {
   at = file.offset.load(std::memory_order_acquire);
   do {
@@ -46,7 +48,8 @@ bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& grante
   return true;
 }
 
-// The bytes that fit before the first null part, or -errno. `faults`: there is such a part. `asked`: of all parts.
+// The bytes that fit before the first null part, or -errno. `faults`: there is such a part.
+// `asked`: of all parts.
 long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t& asked) {
   faults = false;
   asked = 0;
@@ -58,8 +61,10 @@ long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t&
   }
   std::size_t total = 0;
   for (int i = 0; i < count; ++i) {
-    // One part alone is cut to what a call moves before the kernel looks where it ends (since Linux 6.4).
-    const std::size_t length = count == 1 ? std::min(parts[i].iov_len, k_most_bytes) : parts[i].iov_len;
+    // One part alone is cut to what a call moves before the kernel looks where it ends (since
+    // Linux 6.4).
+    const std::size_t length =
+        count == 1 ? std::min(parts[i].iov_len, k_most_bytes) : parts[i].iov_len;
     if (is_bad_range(parts[i].iov_base, length)) return -EFAULT;
     if (parts[i].iov_base == nullptr && parts[i].iov_len != 0) faults = true;
     if (!faults) total += std::min(parts[i].iov_len, k_most_bytes - total);
@@ -81,9 +86,12 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
 }
 
 // Nothing fits before a null part: an error, unless there is nothing to read either.
-long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) { return faults && at < file.size ? -EFAULT : 0; }
+long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
+  return faults && at < file.size ? -EFAULT : 0;
+}
 
-// A hole begins at the end of the bytes. There is none before, unless the origin's file has fewer blocks than bytes.
+// A hole begins at the end of the bytes. There is none before, unless the origin's file has fewer
+// blocks than bytes.
 bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < file.size; }
 
 }  // namespace
@@ -91,13 +99,15 @@ bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < f
 Answer read(int fd, void* to, std::size_t n) {
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
-      if (const Answer done = at_offset_of_copy(file, fd, [&] { return sys::read(fd, to, n); })) return done;
+      if (const Answer done = at_offset_of_copy(file, fd, [&] { return sys::read(fd, to, n); }))
+        return done;
       continue;
     }
     if (is_bad_range(to, n)) return -EFAULT;
     std::uint64_t at = 0;
     std::size_t granted = 0;
-    if (to == nullptr && n != 0) return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
+    if (to == nullptr && n != 0)
+      return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
     if (!claim(*file, std::min(n, k_most_bytes), at, granted)) {
       file.reset();
       materialize_slow(fd);  // waits for whoever is at it
@@ -119,7 +129,8 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
   if (is_bad_range(to, n)) return -EFAULT;
   if (overflows(at, n)) return -EINVAL;
   const auto from = static_cast<std::uint64_t>(at);
-  const std::size_t granted = from < file->size ? std::min<std::uint64_t>(std::min(n, k_most_bytes), file->size - from) : 0;
+  const std::size_t granted =
+      from < file->size ? std::min<std::uint64_t>(std::min(n, k_most_bytes), file->size - from) : 0;
   if (granted != 0) {
     if (to == nullptr) return -EFAULT;
     if (file->is_origin()) [[unlikely]]
@@ -141,7 +152,8 @@ Answer readv(int fd, const struct ::iovec* parts, int count) {
     std::size_t asked = 0;
     const long total = total_of(parts, count, faults, asked);
     if (total < 0) return total;
-    if (total == 0) return nothing_fits(*file, file->offset.load(std::memory_order_relaxed), faults);
+    if (total == 0)
+      return nothing_fits(*file, file->offset.load(std::memory_order_relaxed), faults);
     std::uint64_t at = 0;
     std::size_t granted = 0;
     if (!claim(*file, static_cast<std::size_t>(total), at, granted)) {
@@ -167,7 +179,10 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
   if (overflows(at, asked)) return -EINVAL;
   if (total == 0) return nothing_fits(*file, static_cast<std::uint64_t>(at), faults);
   const auto from = static_cast<std::uint64_t>(at);
-  const std::size_t granted = from < file->size ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from) : 0;
+  const std::size_t granted =
+      from < file->size
+          ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from)
+          : 0;
   if (file->is_origin()) [[unlikely]]
     return origins::preadv(*file, fd, parts, from, granted);
   return scatter(*file, parts, from, granted);
@@ -183,7 +198,9 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
         materialize_slow(fd);
         return {};
       }
-      if (const Answer done = at_offset_of_copy(file, fd, [&] { return sys::lseek(fd, offset, whence); })) return done;
+      if (const Answer done =
+              at_offset_of_copy(file, fd, [&] { return sys::lseek(fd, offset, whence); }))
+        return done;
       continue;
     }
     const auto size = static_cast<std::int64_t>(file->size);
@@ -197,7 +214,9 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
     bool overflows = false;
     switch (whence) {
       case SEEK_SET: target = offset; break;
-      case SEEK_CUR: overflows = __builtin_add_overflow(static_cast<std::int64_t>(current), offset, &target); break;
+      case SEEK_CUR:
+        overflows = __builtin_add_overflow(static_cast<std::int64_t>(current), offset, &target);
+        break;
       case SEEK_END: overflows = __builtin_add_overflow(size, offset, &target); break;
       case SEEK_DATA:
       case SEEK_HOLE:
@@ -223,13 +242,16 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
       file->count(0);
       return target;
     }
-    if (!file->offset.compare_exchange_strong(current, static_cast<std::uint64_t>(target), std::memory_order_acq_rel)) continue;
+    if (!file->offset.compare_exchange_strong(current, static_cast<std::uint64_t>(target),
+                                              std::memory_order_acq_rel))
+      continue;
     file->count(0);
     if (file->is_origin()) [[unlikely]]
       tell_offset(fd);
     return target;
   }
-  if (const OpenFileRef directory = served_directory::acquire(fd)) return served_directory::seek(*directory, offset, whence);
+  if (const OpenFileRef directory = served_directory::acquire(fd))
+    return served_directory::seek(*directory, offset, whence);
   return {};
 }
 

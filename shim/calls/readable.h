@@ -1,15 +1,17 @@
 // A served file whose bytes may be read. Thread safety: all of it; async-signal-safe.
 #pragma once
 
-#include "shim/fd_table.h"
-#include "shim/materialize.h"
+#include "shim/fd/fd_table.h"
+#include "shim/fd/materialize.h"
 
 namespace cube::shim::file_calls {
 
 enum class Copies : bool { left_to_the_kernel, too };
 
-// A served file whose bytes may be shown, or nothing: not served, or changed since (it is then a kernel file).
-[[gnu::always_inline]] inline OpenFileRef readable(int fd, Copies copies = Copies::left_to_the_kernel) {
+// A served file whose bytes may be shown, or nothing: not served, or changed since (it is then a
+// kernel file).
+[[gnu::always_inline]] inline OpenFileRef readable(int fd,
+                                                   Copies copies = Copies::left_to_the_kernel) {
   OpenFileRef file = g_fds.acquire(fd);
   if (!file) return {};
   if (file->record->is_stale() && !file->is_filling()) [[unlikely]] {

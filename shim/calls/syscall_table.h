@@ -1,17 +1,20 @@
-// System calls by number, for programs that call syscall() themselves: which of their arguments are fds, and what else they
-// mean for us. Thread safety: constants.
+// System calls by number, for programs that call syscall() themselves: which of their arguments are
+// fds, and what else they mean for us. Thread safety: constants.
 #pragma once
 
 #include <cstdint>
 
 namespace cube::shim {
 
-// Calls that are younger than the headers which this may be built with. Their numbers are the same on all architectures.
-inline constexpr long k_process_madvise = 440, k_epoll_pwait2 = 441, k_mount_setattr = 442, k_quotactl_fd = 443,
-                      k_landlock_create_ruleset = 444, k_landlock_add_rule = 445, k_landlock_restrict_self = 446,
-                      k_memfd_secret = 447, k_process_mrelease = 448, k_cachestat = 451, k_fchmodat2 = 452,
-                      k_lsm_set_self_attr = 460, k_setxattrat = 463, k_getxattrat = 464, k_listxattrat = 465,
-                      k_removexattrat = 466, k_open_tree_attr = 467, k_file_getattr = 468, k_file_setattr = 469;
+// Calls that are younger than the headers which this may be built with. Their numbers are the same
+// on all architectures.
+inline constexpr long k_process_madvise = 440, k_epoll_pwait2 = 441, k_mount_setattr = 442,
+                      k_quotactl_fd = 443, k_landlock_create_ruleset = 444,
+                      k_landlock_add_rule = 445, k_landlock_restrict_self = 446,
+                      k_memfd_secret = 447, k_process_mrelease = 448, k_cachestat = 451,
+                      k_fchmodat2 = 452, k_lsm_set_self_attr = 460, k_setxattrat = 463,
+                      k_getxattrat = 464, k_listxattrat = 465, k_removexattrat = 466,
+                      k_open_tree_attr = 467, k_file_getattr = 468, k_file_setattr = 469;
 // The table knows all calls up to this number (Linux 6.18).
 inline constexpr long k_last_known = 469;
 
@@ -35,7 +38,8 @@ struct SyscallRow {
   int first = 0, second = 0;  // positions of fds
 };
 
-// Null: it has nothing to do with fds. Any argument of a call that is newer than the table may be an fd.
+// Null: it has nothing to do with fds. Any argument of a call that is newer than the table may be
+// an fd.
 const SyscallRow* syscall_row_of(long number);
 
 }  // namespace cube::shim

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "cache/base/config.h"
+#include "cache/base/settings/config.h"
 #include "cache/region/region.h"
 
 namespace cube::cli {
@@ -29,7 +29,8 @@ std::vector<std::string> names_of_caches(const std::string& directory) {
   const std::string head = path.substr(path.rfind('/') + 1);
   while (const dirent* const entry = readdir(stream)) {
     const std::string name = entry->d_name;
-    if (name.starts_with(head) && can_be_a_name(name.substr(head.size()))) names.push_back(name.substr(head.size()));
+    if (name.starts_with(head) && can_be_a_name(name.substr(head.size())))
+      names.push_back(name.substr(head.size()));
   }
   closedir(stream);
   std::sort(names.begin(), names.end());

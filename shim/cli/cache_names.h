@@ -6,7 +6,8 @@
 
 namespace cube::cli {
 
-// In the order of the alphabet. A file that no cache would have made (a socket, a strange name) is none.
+// In the order of the alphabet. A file that no cache would have made (a socket, a strange name) is
+// none.
 std::vector<std::string> names_of_caches(const std::string& directory);
 
 }  // namespace cube::cli

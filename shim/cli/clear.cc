@@ -1,4 +1,5 @@
-// cubeshim clear: takes away what a cache has left: its region, its socket, its directory on disk, what was learned.
+// cubeshim clear: takes away what a cache has left: its region, its socket, its directory on disk,
+// what was learned.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -15,7 +16,7 @@
 #include "cache/base/error_text.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
-#include "cache/region/process_slots.h"
+#include "cache/region/life/process_slots.h"
 #include "cache/tier/disk/disk_survey.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
@@ -42,13 +43,16 @@ Done clear_region(const base::Config& config, bool force) {
   if (region != nullptr) {
     const std::uint32_t users = region->count_processes();
     if (users != 0 && !force) {
-      tell("cubeshim: {} is used by {} processes: end them, or give --force (they go on, and cache nothing new)\n",
-           region->path(), users);
+      tell(
+          "cubeshim: {} is used by {} processes: end them, or give --force (they go on, and cache "
+          "nothing new)\n",
+          region->path(), users);
       return Done::failed;
     }
     const auto removed = region->retire();
     if (!removed) {
-      tell("cubeshim: cannot remove {}: {}\n", region->path(), base::text_of_error(removed.error().value));
+      tell("cubeshim: cannot remove {}: {}\n", region->path(),
+           base::text_of_error(removed.error().value));
       return Done::failed;
     }
     fmt::print("removed {} ({})\n", region->path(), in_units(region->header().used_bytes.load()));
@@ -66,16 +70,19 @@ Done clear_region(const base::Config& config, bool force) {
 
 // On which the job announced what it would read. A process that was killed has left it.
 Done clear_socket(const base::Config& config) {
-  const std::string path = cache::Region::socket_path_of(cache::Region::path_of(config.ram_dir, config.name));
+  const std::string path =
+      cache::Region::socket_path_of(cache::Region::path_of(config.ram_dir, config.name));
   sockaddr_un address{};
   struct ::stat st {};
-  if (path.size() >= sizeof address.sun_path || lstat(path.c_str(), &st) != 0 || !S_ISSOCK(st.st_mode) || st.st_uid != geteuid())
+  if (path.size() >= sizeof address.sun_path || lstat(path.c_str(), &st) != 0 ||
+      !S_ISSOCK(st.st_mode) || st.st_uid != geteuid())
     return Done::nothing;
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, path.size());
   const base::UniqueFd client(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const bool is_dead =
-      connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED;
+      connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+      errno == ECONNREFUSED;
   if (!is_dead) return Done::nothing;
   if (unlink(path.c_str()) != 0) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
@@ -98,17 +105,21 @@ Done clear_disk(const base::Config& config, bool force) {
   if (!force && !directory->check_version(true, why)) return fail_with(why + ", or give --force");
   const auto removed = cache::remove_disk(*directory, force);
   if (!removed && removed.error().value == EBUSY)
-    return fail_with(fmt::format("{} is used by a job: end it, or give --force (it goes on, and keeps nothing on the disk)",
-                                 directory->path()));
+    return fail_with(fmt::format(
+        "{} is used by a job: end it, or give --force (it goes on, and keeps nothing on the disk)",
+        directory->path()));
   if (!removed)
-    return fail_with(fmt::format("cannot remove {}: {}", directory->path(), base::text_of_error(removed.error().value)));
-  fmt::print("removed {} ({} segments, {})\n", directory->path(), removed->segments, in_units(removed->bytes));
+    return fail_with(fmt::format("cannot remove {}: {}", directory->path(),
+                                 base::text_of_error(removed.error().value)));
+  fmt::print("removed {} ({} segments, {})\n", directory->path(), removed->segments,
+             in_units(removed->bytes));
   if (removed->has_others) fmt::print("{} is still there: it has other files\n", directory->path());
   return Done::removed;
 }
 
-// The files of which Python's workers know what a data set reads (prefetch/python/cubeshim/_learned.py). Nothing relies on them,
-// so they go even while they are used.
+// The files of which Python's workers know what a data set reads
+// (prefetch/python/cubeshim/_learned.py). Nothing relies on them, so they go even while they are
+// used.
 Done clear_learned(const std::string& parent, const std::string& name) {
   const std::string path = fmt::format("{}/cubeshim-learned-{}-{}", parent, geteuid(), name);
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -135,23 +146,28 @@ int clear(const Clear& clear) {
   // A user of the region may use the disk, too: nothing goes if the region may not.
   const Done region = clear_region(config, clear.force);
   if (region == Done::failed) return 1;
-  const Done rest[] = {clear_socket(config), clear_disk(config, clear.force), clear_learned(config.ram_dir, config.name),
-                       config.disk_dir.empty() ? Done::nothing : clear_learned(config.disk_dir, config.name)};
+  const Done rest[] = {
+      clear_socket(config), clear_disk(config, clear.force),
+      clear_learned(config.ram_dir, config.name),
+      config.disk_dir.empty() ? Done::nothing : clear_learned(config.disk_dir, config.name)};
   if (std::find(std::begin(rest), std::end(rest), Done::failed) != std::end(rest)) return 1;
-  const bool is_any = region == Done::removed || std::find(std::begin(rest), std::end(rest), Done::removed) != std::end(rest);
+  const bool is_any = region == Done::removed ||
+                      std::find(std::begin(rest), std::end(rest), Done::removed) != std::end(rest);
   if (!is_any)
-    fmt::print("nothing to clear: there is no cache named {} in {}{}\n", config.name, config.ram_dir,
-               config.disk_dir.empty() ? std::string() : " or " + config.disk_dir);
+    fmt::print("nothing to clear: there is no cache named {} in {}{}\n", config.name,
+               config.ram_dir, config.disk_dir.empty() ? std::string() : " or " + config.disk_dir);
   return 0;
 }
 
 }  // namespace
 
 void add_clear(CLI::App& app, int& status) {
-  CLI::App* const command = app.add_subcommand("clear", "Remove a cache that was kept or left behind, on disk too");
+  CLI::App* const command =
+      app.add_subcommand("clear", "Remove a cache that was kept or left behind, on disk too");
   const auto options = std::make_shared<Clear>();
   options->settings.add_to(*command, Settings::Which::of_the_places);
-  command->add_flag("--force", options->force, "Also one that is in use, or that this version cannot read");
+  command->add_flag("--force", options->force,
+                    "Also one that is in use, or that this version cannot read");
   command->callback([options, &status] { status = clear(*options); });
 }
 

@@ -1,5 +1,6 @@
-// The subcommands of `cubeshim`. Each adds itself to the parser and, where it was asked for, returns the exit status from
-// its callback through `status`: 0 well, 1 something is wrong that the output names, 2 wrong usage.
+// The subcommands of `cubeshim`. Each adds itself to the parser and, where it was asked for,
+// returns the exit status from its callback through `status`: 0 well, 1 something is wrong that the
+// output names, 2 wrong usage.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,7 +16,8 @@ void add_profile(CLI::App& app, int& status);
 void add_library(CLI::App& app, int& status);
 void add_stats(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
-// Further statuses: 3, there is no cache to load into; 128 and the number of the signal that ended it.
+// Further statuses: 3, there is no cache to load into; 128 and the number of the signal that ended
+// it.
 void add_warmup(CLI::App& app, int& status);
 void add_top(CLI::App& app, int& status);
 void add_exporter(CLI::App& app, int& status);

@@ -1,4 +1,5 @@
-// How a command says why it cannot go on, or what it leaves out: one line. Thread safety: all of it.
+// How a command says why it cannot go on, or what it leaves out: one line. Thread safety: all of
+// it.
 #pragma once
 
 #include <fmt/core.h>

@@ -1,4 +1,5 @@
-// The `cubeshim` command: runs programs with the library, looks at what it does, and at what stands in its way.
+// The `cubeshim` command: runs programs with the library, looks at what it does, and at what stands
+// in its way.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@
 namespace {
 
 int run_command(int argc, char** argv) {
-  CLI::App app("Makes training jobs read a slow mount of many small files faster than a local disk.", "cubeshim");
+  CLI::App app(
+      "Makes training jobs read a slow mount of many small files faster than a local disk.",
+      "cubeshim");
   app.require_subcommand(1);
   app.set_version_flag("--version", CUBESHIM_VERSION);
   int status = 0;
@@ -51,8 +54,9 @@ int run_command(int argc, char** argv) {
 
 constexpr const char* k_cannot_write = "cubeshim: cannot write to standard output\n";
 
-// A file that this command opens is not to become its stdin, stdout or stderr, where those are closed: text would be written into
-// it. The stand-ins fail as a closed number does, and are closed in programs that this command runs.
+// A file that this command opens is not to become its stdin, stdout or stderr, where those are
+// closed: text would be written into it. The stand-ins fail as a closed number does, and are closed
+// in programs that this command runs.
 void occupy_standard_fds() {
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0) continue;

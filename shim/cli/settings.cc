@@ -1,10 +1,10 @@
 #include "shim/cli/settings.h"
 
 #include "cache/base/error_text.h"
-#include "cache/base/memory_limits.h"
-#include "cache/region/chunks.h"
+#include "cache/base/memory/memory_limits.h"
+#include "cache/region/large/chunks.h"
 #include "shim/cli/complaint.h"
-#include "shim/cli/working_directory.h"
+#include "shim/cli/run/working_directory.h"
 
 #include <fmt/core.h>
 
@@ -21,7 +21,8 @@ namespace {
 constexpr std::string_view k_variable_head = "CUBESHIM_";
 constexpr std::string_view k_prefixes = "CUBESHIM_PREFIXES";
 
-// The short form of what a setting takes, for the help and for the completions: "text|json" of "text or json".
+// The short form of what a setting takes, for the help and for the completions: "text|json" of
+// "text or json".
 std::string value_name(std::string_view takes) {
   std::string words;
   bool is_choice = takes.find(" or ") != std::string_view::npos;
@@ -38,21 +39,26 @@ std::string value_name(std::string_view takes) {
 }
 
 bool is_of(Settings::Which which, std::string_view variable) {
-  const bool is_of_profile = variable.starts_with("CUBESHIM_PROFILE") || variable == "CUBESHIM_OBSERVE";
+  const bool is_of_profile =
+      variable.starts_with("CUBESHIM_PROFILE") || variable == "CUBESHIM_OBSERVE";
   if (which == Settings::Which::but_for_profile) return !is_of_profile;
-  if (which == Settings::Which::all || variable == "CUBESHIM_NAME" || variable == "CUBESHIM_RAM_DIR") return true;
+  if (which == Settings::Which::all || variable == "CUBESHIM_NAME" ||
+      variable == "CUBESHIM_RAM_DIR")
+    return true;
   return which == Settings::Which::of_the_places && variable == "CUBESHIM_DISK_DIR";
 }
 
 bool takes_directory(std::string_view variable) {
   const auto& rows = base::config_rows();
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.variable == variable; });
+  const auto row =
+      std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.variable == variable; });
   return row != rows.end() && value_name(row->takes) == "DIRECTORY";
 }
 
 // Is it relative, or does it go up?
 bool needs_a_base(std::string_view path) {
-  return !path.starts_with('/') || path.find("/../") != std::string_view::npos || path.ends_with("/..");
+  return !path.starts_with('/') || path.find("/../") != std::string_view::npos ||
+         path.ends_with("/..");
 }
 
 // Each of "a:/b", by all names that the job may have for it.
@@ -83,10 +89,14 @@ std::string option_name(std::string_view variable) {
 void Settings::add_to(CLI::App& command, Which which) {
   for (const auto& row : base::config_rows()) {
     if (!is_of(which, row.variable)) continue;
-    const auto help = fmt::format("{} Takes {}{}.", row.help, row.takes,
-                                  row.default_text.empty() ? "" : fmt::format("; the default is {}", row.default_text));
+    const auto help = fmt::format(
+        "{} Takes {}{}.", row.help, row.takes,
+        row.default_text.empty() ? "" : fmt::format("; the default is {}", row.default_text));
     if (row.variable == k_prefixes) {
-      command.add_option("-p,--prefix", prefixes_, help)->type_name("DIRECTORY")->allow_extra_args(false)->group(k_group);
+      command.add_option("-p,--prefix", prefixes_, help)
+          ->type_name("DIRECTORY")
+          ->allow_extra_args(false)
+          ->group(k_group);
       continue;
     }
     command.add_option(option_name(row.variable), values_[std::string(row.variable)], help)
@@ -100,7 +110,9 @@ std::map<std::string, std::string> Settings::given() const {
   for (const auto& [variable, value] : values_) {
     if (value.empty()) continue;
     // The kernel's name of the working directory comes last; one name is enough for these.
-    const auto names = takes_directory(variable) && needs_a_base(value) ? absolute_names(value) : std::vector<std::string>{};
+    const auto names = takes_directory(variable) && needs_a_base(value)
+                           ? absolute_names(value)
+                           : std::vector<std::string>{};
     result[variable] = names.empty() ? value : names.back();
   }
   std::string all;
@@ -123,7 +135,8 @@ base::ParsedConfig Settings::parse(const std::map<std::string, std::string>& fur
   // A line names the option where that was given and not the variable.
   for (auto& line : parsed.errors) {
     const std::string variable = line.substr(0, line.find('='));
-    if (options.contains(variable)) line.replace(0, variable.size() + 1, option_name(variable) + " ");
+    if (options.contains(variable))
+      line.replace(0, variable.size() + 1, option_name(variable) + " ");
   }
   return parsed;
 }
@@ -134,7 +147,8 @@ cache::Region* look_at_region(const base::Config& config, std::string& why) {
   options.name = config.name;
   const auto region = cache::Region::look(options, why);
   if (region) return *region;
-  if (region.error().value != ENOENT && why.empty()) why = base::text_of_error(region.error().value);
+  if (region.error().value != ENOENT && why.empty())
+    why = base::text_of_error(region.error().value);
   return nullptr;
 }
 
@@ -143,19 +157,22 @@ cache::Region* region_or_complaint(const base::Config& config) {
   cache::Region* const region = look_at_region(config, why);
   if (region != nullptr) return region;
   if (why.empty())
-    why = fmt::format("there is no cache named {} in {}: no job of this user has opened a file under a prefix", config.name,
-                      config.ram_dir);
+    why = fmt::format(
+        "there is no cache named {} in {}: no job of this user has opened a file under a prefix",
+        config.name, config.ram_dir);
   tell("cubeshim: {}\n", why);
   return nullptr;
 }
 
 std::string region_line(cache::Region& region) {
   const auto& header = region.header();
-  const std::uint64_t capacity = std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count;
+  const std::uint64_t capacity =
+      std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count;
   const std::uint64_t large = cache::figures_of_chunks(region).bytes;
-  return fmt::format("{}: {} of {} used by {} files{}, {} processes", region.path(), in_units(header.used_bytes.load()),
-                     in_units(capacity), header.records.load(),
-                     large == 0 ? "" : fmt::format(" and {} of large files", in_units(large)), region.count_processes());
+  return fmt::format("{}: {} of {} used by {} files{}, {} processes", region.path(),
+                     in_units(header.used_bytes.load()), in_units(capacity), header.records.load(),
+                     large == 0 ? "" : fmt::format(" and {} of large files", in_units(large)),
+                     region.count_processes());
 }
 
 std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory) {
@@ -167,7 +184,8 @@ std::uint64_t expected_room(const base::Config& config) {
   const std::uint64_t memory = base::available_memory();
   const auto room = base::shared_room(config.ram_dir.c_str());
   if (!room) return 0;
-  return std::min({wanted_ram(config, memory), room->most_for_region(config.ram.is_percent), memory});
+  return std::min(
+      {wanted_ram(config, memory), room->most_for_region(config.ram.is_percent), memory});
 }
 
 std::string in_units(std::uint64_t bytes) {
@@ -178,7 +196,8 @@ std::string in_units(std::uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.1f} {}", value, k_units[unit]);
+  return unit == 0 ? fmt::format("{} bytes", bytes)
+                   : fmt::format("{:.1f} {}", value, k_units[unit]);
 }
 
 }  // namespace cube::cli

@@ -1,5 +1,6 @@
-// The settings of config.def as options of a subcommand: CUBESHIM_RAM_DIR is --ram-dir, CUBESHIM_PREFIXES is --prefix (once
-// for each). A setting that is not given comes from the environment.
+// The settings of config.def as options of a subcommand: CUBESHIM_RAM_DIR is --ram-dir,
+// CUBESHIM_PREFIXES is --prefix (once for each). A setting that is not given comes from the
+// environment.
 #pragma once
 
 #include <map>
@@ -7,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/base/config.h"
+#include "cache/base/settings/config.h"
 #include "cache/region/region.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as the library has it
@@ -19,7 +20,8 @@ namespace cube::cli {
 class Settings {
  public:
   // Their names in the help.
-  static constexpr const char* k_group = "Settings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR)";
+  static constexpr const char* k_group =
+      "Settings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR)";
   // Which directory and name; the disk, too; all but those of the profiler.
   enum class Which { all, of_the_region, of_the_places, but_for_profile };
   void add_to(CLI::App& command, Which which);
@@ -37,7 +39,8 @@ class Settings {
 // "--ram-dir" of "CUBESHIM_RAM_DIR".
 std::string option_name(std::string_view variable);
 
-// The region that these settings name, without taking part in it. Null: there is none, or `why` says what is wrong.
+// The region that these settings name, without taking part in it. Null: there is none, or `why`
+// says what is wrong.
 cache::Region* look_at_region(const base::Config& config, std::string& why);
 
 // The same; where there is none, stderr is told why.

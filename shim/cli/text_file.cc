@@ -23,7 +23,9 @@ bool write_whole(int fd, std::string_view text) {
 std::string write_text_file(const std::string& path, std::string_view text) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   std::string why;
-  const auto note = [&] { why = fmt::format("cannot write {}: {}", path, base::text_of_error(errno)); };
+  const auto note = [&] {
+    why = fmt::format("cannot write {}: {}", path, base::text_of_error(errno));
+  };
   if (fd < 0 || !write_whole(fd, text)) note();
   if (fd >= 0 && close(fd) != 0 && why.empty()) note();
   return why;

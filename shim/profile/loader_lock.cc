@@ -27,13 +27,19 @@ constinit std::atomic<bool> g_is_kept_long{false};
 
 // Other threads take it meanwhile.
 int now(const int& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); }
-bool is_free(const pthread_mutex_t& lock) { return now(lock.__data.__lock) == 0 && now(lock.__data.__owner) == 0; }
+bool is_free(const pthread_mutex_t& lock) {
+  return now(lock.__data.__lock) == 0 && now(lock.__data.__owner) == 0;
+}
 
-// A mutex that this thread has taken once. The loader's other locks are of the same kind, but nobody loads a library now.
+// A mutex that this thread has taken once. The loader's other locks are of the same kind, but
+// nobody loads a library now.
 const pthread_mutex_t* held_one(const Search& search) {
-  for (std::uintptr_t at = search.begin; at + sizeof(pthread_mutex_t) <= search.end; at += alignof(pthread_mutex_t)) {
-    const auto* const lock = reinterpret_cast<const pthread_mutex_t*>(at);  // NOLINT(performance-no-int-to-ptr)
-    if (lock->__data.__lock != 0 && lock->__data.__count == 1 && lock->__data.__owner == search.thread &&
+  for (std::uintptr_t at = search.begin; at + sizeof(pthread_mutex_t) <= search.end;
+       at += alignof(pthread_mutex_t)) {
+    const auto* const lock =
+        reinterpret_cast<const pthread_mutex_t*>(at);  // NOLINT(performance-no-int-to-ptr)
+    if (lock->__data.__lock != 0 && lock->__data.__count == 1 &&
+        lock->__data.__owner == search.thread &&
         (lock->__data.__kind & 3) == PTHREAD_MUTEX_RECURSIVE)
       return lock;
   }
@@ -47,10 +53,11 @@ void find() {
   void* const data = dlsym(RTLD_DEFAULT, "_rtld_global");
   Dl_info info;
   void* symbol = nullptr;
-  if (data == nullptr || dladdr1(data, &info, &symbol, RTLD_DL_SYMENT) == 0 || symbol == nullptr) return;
+  if (data == nullptr || dladdr1(data, &info, &symbol, RTLD_DL_SYMENT) == 0 || symbol == nullptr)
+    return;
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  Search search{begin, begin + static_cast<const ElfW(Sym)*>(symbol)->st_size, static_cast<int>(base::sys::raw(SYS_gettid)),
-                nullptr};
+  Search search{begin, begin + static_cast<const ElfW(Sym)*>(symbol)->st_size,
+                static_cast<int>(base::sys::raw(SYS_gettid)), nullptr};
   dl_iterate_phdr(
       [](struct ::dl_phdr_info*, size_t, void* given) {
         auto& look = *static_cast<Search*>(given);
@@ -64,7 +71,8 @@ void find() {
 bool is_free_soon() {
   if (g_lock == nullptr) return true;
   const auto is_for_us = [] {
-    return is_free(*g_lock) || now(g_lock->__data.__owner) == static_cast<int>(base::sys::raw(SYS_gettid));
+    return is_free(*g_lock) ||
+           now(g_lock->__data.__owner) == static_cast<int>(base::sys::raw(SYS_gettid));
   };
   constexpr std::uint64_t k_longest_ns = 10'000'000;
   for (std::uint64_t until = 0; !is_for_us(); sched_yield()) {

@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <csignal>
 
-#include "cache/base/can_read.h"
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
-#include "cache/base/signal_frame.h"
+#include "cache/base/memory/can_read.h"
+#include "cache/base/process/signal_frame.h"
 #include "shim/profile/loader_lock.h"
 #include "shim/profile/own_calls.h"
 
@@ -25,7 +25,8 @@ constinit Backtrace* g_backtrace = nullptr;
 // The addresses of this library, from its first segment to its last.
 constinit std::uintptr_t g_own_begin = 0, g_own_end = 0;
 
-// Either-or: who walks raises the count and looks at the gate then; a fork closes the gate and looks at the count then.
+// Either-or: who walks raises the count and looks at the gate then; a fork closes the gate and
+// looks at the count then.
 constinit std::atomic<std::uint32_t> g_walkers{0};
 constinit std::atomic<bool> g_is_closed{false};
 // A thread was inside libunwind or the loader at a fork: what it held there is held for good.
@@ -83,20 +84,24 @@ int close_of_libunwind(int fd) { return fd != k_no_number ? ::close(fd) : 0; }
 // It reads and writes by number, too.
 long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, long f) {
   if (number == SYS_write)
-    return write_of_libunwind(static_cast<int>(a), reinterpret_cast<const void*>(b), static_cast<size_t>(c));
-  if (number == SYS_read) return read_of_libunwind(static_cast<int>(a), reinterpret_cast<void*>(b), static_cast<size_t>(c));
+    return write_of_libunwind(static_cast<int>(a), reinterpret_cast<const void*>(b),
+                              static_cast<size_t>(c));
+  if (number == SYS_read)
+    return read_of_libunwind(static_cast<int>(a), reinterpret_cast<void*>(b),
+                             static_cast<size_t>(c));
   const long result = base::sys::raw(number, a, b, c, d, e, f);
   if (!base::sys::failed(result)) return result;
   errno = static_cast<int>(-result);
   return -1;
 }
 
-// At the end of a thread libunwind gives its memory back, and locks for that. ThreadSanitizer has forgotten the thread by then,
-// and its pthread_mutex_lock would crash.
+// At the end of a thread libunwind gives its memory back, and locks for that. ThreadSanitizer has
+// forgotten the thread by then, and its pthread_mutex_lock would crash.
 void take_locks_of_libc(const struct ::link_map& map) {
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;
-  for (const char* const name : {"pthread_mutex_lock", "pthread_mutex_unlock", "sigprocmask", "mmap", "munmap"}) {
+  for (const char* const name :
+       {"pthread_mutex_lock", "pthread_mutex_unlock", "sigprocmask", "mmap", "munmap"}) {
     const OwnCall call{name, dlsym(libc, name)};
     if (call.function != nullptr) take_calls(map, &call, 1);
   }
@@ -108,7 +113,8 @@ bool make_quiet(void* library) {
   if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0) return false;
   take_locks_of_libc(*map);
   const auto address = [](auto* function) { return reinterpret_cast<void*>(function); };
-  const OwnCall writes[] = {{"write", address(&write_of_libunwind)}, {"syscall", address(&syscall_of_libunwind)}};
+  const OwnCall writes[] = {{"write", address(&write_of_libunwind)},
+                            {"syscall", address(&syscall_of_libunwind)}};
   const OwnCall others[] = {{"pipe", address(&pipe_of_libunwind)},
                             {"pipe2", address(&pipe_of_libunwind)},
                             {"read", address(&read_of_libunwind)},
@@ -121,7 +127,8 @@ bool make_quiet(void* library) {
 void note_own_stack() {
   namespace sys = base::sys;
   pthread_attr_t all;
-  if (sys::raw(SYS_gettid) == sys::getpid() || pthread_getattr_np(pthread_self(), &all) != 0) return;
+  if (sys::raw(SYS_gettid) == sys::getpid() || pthread_getattr_np(pthread_self(), &all) != 0)
+    return;
   void* begin = nullptr;
   std::size_t size = 0;
   if (pthread_attr_getstack(&all, &begin, &size) == 0) {
@@ -131,12 +138,14 @@ void note_own_stack() {
   pthread_attr_destroy(&all);
 }
 
-// An overflow may end the program, or write over what lies below a stack without a page to guard it.
+// An overflow may end the program, or write over what lies below a stack without a page to guard
+// it.
 bool has_room() {
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   stack_t other{};
   base::sys::raw(SYS_sigaltstack, 0, base::sys::arg(&other));
-  if ((other.ss_flags & SS_ONSTACK) != 0) return here - reinterpret_cast<std::uintptr_t>(other.ss_sp) >= k_room;
+  if ((other.ss_flags & SS_ONSTACK) != 0)
+    return here - reinterpret_cast<std::uintptr_t>(other.ss_sp) >= k_room;
   const bool is_known = here >= t_stack.begin && here < t_stack.end;
   if (is_known && here - t_stack.begin >= k_room) return true;
   if (is_known && t_stack.is_whole) return false;
@@ -148,18 +157,20 @@ bool has_room() {
   return true;
 }
 
-// While one lives, no handler that could jump out of the walk runs on this thread, and nobody cancels it: libunwind opens files,
-// which libc makes cancellation points, and has its locks then.
+// While one lives, no handler that could jump out of the walk runs on this thread, and nobody
+// cancels it: libunwind opens files, which libc makes cancellation points, and has its locks then.
 class Undisturbed {
  public:
   Undisturbed() {
     const std::uint64_t all = ~std::uint64_t{0};
-    base::sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, base::sys::arg(&all), base::sys::arg(&mask_before_), sizeof all);
+    base::sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, base::sys::arg(&all),
+                   base::sys::arg(&mask_before_), sizeof all);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_before_);
   }
   ~Undisturbed() {
     pthread_setcancelstate(cancel_before_, &cancel_before_);
-    base::sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, base::sys::arg(&mask_before_), 0, sizeof mask_before_);
+    base::sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, base::sys::arg(&mask_before_), 0,
+                   sizeof mask_before_);
   }
   Undisturbed(const Undisturbed&) = delete;
   Undisturbed& operator=(const Undisturbed&) = delete;
@@ -184,9 +195,12 @@ bool may_walk() {
 
 void start() {
   void* const library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
-  if (library != nullptr && make_quiet(library)) g_backtrace = reinterpret_cast<Backtrace*>(dlsym(library, "unw_backtrace"));
+  if (library != nullptr && make_quiet(library))
+    g_backtrace = reinterpret_cast<Backtrace*>(dlsym(library, "unw_backtrace"));
   if (g_backtrace == nullptr) {
-    base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: no native stacks, libunwind.so.8 is not there (Debian: libunwind8)");
+    base::log(
+        base::LogLevel::warn,
+        "CUBESHIM_PROFILE: no native stacks, libunwind.so.8 is not there (Debian: libunwind8)");
     return;
   }
   find_own_code();
@@ -216,7 +230,8 @@ bool walk(Stack& stack) {
   g_walkers.fetch_sub(1, std::memory_order_release);
   for (int i = 0; i < count && stack.natives < k_most_native; ++i) {
     const auto address = reinterpret_cast<std::uintptr_t>(frames[i]);
-    if (address != 0 && (address < g_own_begin || address >= g_own_end)) stack.native[stack.natives++] = address;
+    if (address != 0 && (address < g_own_begin || address >= g_own_end))
+      stack.native[stack.natives++] = address;
   }
   return stack.natives != 0;
 }
@@ -226,14 +241,16 @@ void before_fork() {
   g_is_closed.store(true, std::memory_order_seq_cst);
   constexpr std::uint64_t k_longest_ns = 10'000'000;
   const std::uint64_t until = base::monotonic_ns() + k_longest_ns;
-  while (g_walkers.load(std::memory_order_seq_cst) != 0 && base::monotonic_ns() < until) sched_yield();
+  while (g_walkers.load(std::memory_order_seq_cst) != 0 && base::monotonic_ns() < until)
+    sched_yield();
 }
 
 void after_fork() { g_is_closed.store(false, std::memory_order_release); }
 
 void become_child() {
   const bool was_inside = g_walkers.exchange(0, std::memory_order_relaxed) != 0;
-  if (was_inside || loader_lock::is_held_for_good()) g_is_broken.store(true, std::memory_order_relaxed);
+  if (was_inside || loader_lock::is_held_for_good())
+    g_is_broken.store(true, std::memory_order_relaxed);
   after_fork();
 }
 

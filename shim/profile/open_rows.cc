@@ -7,14 +7,16 @@
 namespace cube::shim::profile {
 namespace {
 
-constexpr std::uint32_t k_few_opens = 16;          // between two readings of a file: not another epoch
+constexpr std::uint32_t k_few_opens = 16;  // between two readings of a file: not another epoch
 constexpr std::uint64_t k_large_bytes = 16 << 20;  // CUBESHIM_MAX_FILE by default
 
 void make_empty(FdRow& row, std::uint32_t site, std::uint32_t flags) {
   row.site.store(site, k_relaxed);
   row.flags.store(flags, k_relaxed);
-  for (auto* const count : {&row.copy_of, &row.reads, &row.seeks, &row.tiny, &row.jumps}) count->store(0, k_relaxed);
-  for (auto* const count : {&row.bytes, &row.position, &row.last_end, &row.size, &row.ns, &row.open_ns})
+  for (auto* const count : {&row.copy_of, &row.reads, &row.seeks, &row.tiny, &row.jumps})
+    count->store(0, k_relaxed);
+  for (auto* const count :
+       {&row.bytes, &row.position, &row.last_end, &row.size, &row.ns, &row.open_ns})
     count->store(0, k_relaxed);
 }
 
@@ -34,7 +36,8 @@ void add_to_original(FdRow& original, const FdRow& copy) {
   original.flags.fetch_or(copy.flags.load(k_relaxed) & (k_saw_end | k_mapped | k_sized), k_relaxed);
   add(original.bytes, copy.bytes.load(k_relaxed));
   add(original.ns, copy.ns.load(k_relaxed));
-  original.size.store(std::max(original.size.load(k_relaxed), copy.size.load(k_relaxed)), k_relaxed);
+  original.size.store(std::max(original.size.load(k_relaxed), copy.size.load(k_relaxed)),
+                      k_relaxed);
 }
 
 }  // namespace
@@ -50,7 +53,8 @@ void begin_copy(Tables& tables, FdRow& from, FdRow& to) {
   to.file.store(from.file.load(k_relaxed), std::memory_order_release);
 }
 
-void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32_t site, std::uint32_t flags) {
+void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32_t site,
+                std::uint32_t flags) {
   make_empty(row, site, flags);
   row.file.store(path_hash, std::memory_order_release);
   const std::uint32_t now = tables.opens.fetch_add(1, k_relaxed) + 1;
@@ -65,7 +69,8 @@ void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32
 }
 
 void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got, std::uint64_t ns) {
-  const std::uint64_t from = at >= 0 ? static_cast<std::uint64_t>(at) : row.position.load(k_relaxed);
+  const std::uint64_t from =
+      at >= 0 ? static_cast<std::uint64_t>(at) : row.position.load(k_relaxed);
   const bool is_first = row.reads.fetch_add(1, k_relaxed) == 0;
   if (from != row.last_end.load(k_relaxed) && !is_first && got != 0) {
     row.jumps.fetch_add(1, k_relaxed);
@@ -99,12 +104,15 @@ void end_open(Tables& tables, FdRow& row) {
   const std::uint64_t path_hash = row.file.exchange(0, std::memory_order_acq_rel);
   const std::uint32_t flags = row.flags.load(k_relaxed);
   if (path_hash == 0 || (flags & k_directory) != 0) return;
-  if (FdRow* const original = original_of(tables, row, path_hash); original != nullptr) return add_to_original(*original, row);
+  if (FdRow* const original = original_of(tables, row, path_hash); original != nullptr)
+    return add_to_original(*original, row);
   // Its copy may have been read instead, or the number that it is a copy of.
   if ((flags & (k_has_copy | k_mapped)) == k_has_copy && row.reads.load(k_relaxed) == 0) return;
   auto& counts = tables.sites[row.site.load(k_relaxed)].opens;
-  const std::uint64_t reads = row.reads.load(k_relaxed), seeks = row.seeks.load(k_relaxed), tiny = row.tiny.load(k_relaxed);
-  const std::uint64_t jumps = row.jumps.load(k_relaxed), bytes = row.bytes.load(k_relaxed), size = row.size.load(k_relaxed);
+  const std::uint64_t reads = row.reads.load(k_relaxed), seeks = row.seeks.load(k_relaxed),
+                      tiny = row.tiny.load(k_relaxed);
+  const std::uint64_t jumps = row.jumps.load(k_relaxed), bytes = row.bytes.load(k_relaxed),
+                      size = row.size.load(k_relaxed);
   const std::uint64_t ns = row.ns.load(k_relaxed);
   add(counts[k_closed], 1);
   add(counts[k_reads], reads);
@@ -115,7 +123,8 @@ void end_open(Tables& tables, FdRow& row) {
   if (bytes == 0 && (flags & (k_mapped | k_saw_end | k_other_use)) == 0) add(counts[k_unread], 1);
   bool is_whole_again = false;
   // Without its size, and without a read that came to its end, nobody knows that this is all of it.
-  if (bytes != 0 && bytes >= size && (flags & (k_sized | k_saw_end)) != 0 && (flags & k_mapped) == 0) {
+  if (bytes != 0 && bytes >= size && (flags & (k_sized | k_saw_end)) != 0 &&
+      (flags & k_mapped) == 0) {
     add(counts[k_whole], 1);
     FileRow* const file = file_of(tables, path_hash);
     const std::uint32_t now = tables.opens.load(k_relaxed);
@@ -130,7 +139,8 @@ void end_open(Tables& tables, FdRow& row) {
     add(counts[k_opened_again], 1);
     add(counts[k_opened_again_ns], row.open_ns.load(k_relaxed));
   }
-  const bool is_large = size > k_large_bytes, is_random = is_large && reads >= 8 && jumps * 3 >= reads;
+  const bool is_large = size > k_large_bytes,
+             is_random = is_large && reads >= 8 && jumps * 3 >= reads;
   const bool is_storm = seeks >= 4 && reads >= 8 && !is_random;
   if (is_storm) {
     add(counts[k_storms], 1);

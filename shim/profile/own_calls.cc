@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cache/base/kernel_page.h"
+#include "cache/base/memory/kernel_page.h"
 #include "cache/base/sys.h"
 
 namespace cube::shim::profile {
@@ -20,13 +20,18 @@ constexpr std::uint32_t k_jump_slot = R_X86_64_JUMP_SLOT, k_global_data = R_X86_
 constexpr std::uint32_t k_jump_slot = R_AARCH64_JUMP_SLOT, k_global_data = R_AARCH64_GLOB_DAT;
 #endif
 
-// The loader may have made the page read-only. It stays writable, for other data of the library may lie there.
+// The loader may have made the page read-only. It stays writable, for other data of the library may
+// lie there.
 bool put(std::uintptr_t slot, void* function) {
   const std::size_t page = base::kernel_page();
-  auto* const at = reinterpret_cast<void*>(slot / page * page);  // NOLINT(performance-no-int-to-ptr)
+  auto* const at =
+      reinterpret_cast<void*>(slot / page * page);  // NOLINT(performance-no-int-to-ptr)
   namespace sys = base::sys;
-  if (sys::failed(sys::raw(SYS_mprotect, sys::arg(at), static_cast<long>(page), PROT_READ | PROT_WRITE))) return false;
-  std::memcpy(reinterpret_cast<void*>(slot), &function, sizeof function);  // NOLINT(performance-no-int-to-ptr)
+  if (sys::failed(
+          sys::raw(SYS_mprotect, sys::arg(at), static_cast<long>(page), PROT_READ | PROT_WRITE)))
+    return false;
+  std::memcpy(reinterpret_cast<void*>(slot), &function,
+              sizeof function);  // NOLINT(performance-no-int-to-ptr)
   return true;
 }
 
@@ -42,13 +47,17 @@ std::size_t take_calls(const link_map& library, const OwnCall* calls, std::size_
   for (const ElfW(Dyn)* row = library.l_ld; row->d_tag != DT_NULL; ++row) {
     // The loader has made addresses of these.
     const auto pointer = row->d_un.d_ptr;
-    if (row->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(pointer);  // NOLINT(performance-no-int-to-ptr)
-    if (row->d_tag == DT_STRTAB) names = reinterpret_cast<const char*>(pointer);         // NOLINT(performance-no-int-to-ptr)
+    if (row->d_tag == DT_SYMTAB)
+      symbols = reinterpret_cast<const ElfW(Sym)*>(pointer);  // NOLINT(performance-no-int-to-ptr)
+    if (row->d_tag == DT_STRTAB)
+      names = reinterpret_cast<const char*>(pointer);  // NOLINT(performance-no-int-to-ptr)
     if (row->d_tag == DT_JMPREL)
-      tables[0].first = reinterpret_cast<const ElfW(Rela)*>(pointer);  // NOLINT(performance-no-int-to-ptr)
+      tables[0].first =
+          reinterpret_cast<const ElfW(Rela)*>(pointer);  // NOLINT(performance-no-int-to-ptr)
     if (row->d_tag == DT_PLTRELSZ) tables[0].bytes = row->d_un.d_val;
     if (row->d_tag == DT_RELA)
-      tables[1].first = reinterpret_cast<const ElfW(Rela)*>(pointer);  // NOLINT(performance-no-int-to-ptr)
+      tables[1].first =
+          reinterpret_cast<const ElfW(Rela)*>(pointer);  // NOLINT(performance-no-int-to-ptr)
     if (row->d_tag == DT_RELASZ) tables[1].bytes = row->d_un.d_val;
   }
   if (symbols == nullptr || names == nullptr) return 0;
@@ -60,7 +69,8 @@ std::size_t take_calls(const link_map& library, const OwnCall* calls, std::size_
       const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(row.r_info));
       if (type != k_jump_slot && type != k_global_data) continue;
       const char* const name = names + symbols[ELF64_R_SYM(row.r_info)].st_name;
-      const auto* const call = std::find_if(calls, calls + count, [&](const auto& c) { return std::strcmp(c.name, name) == 0; });
+      const auto* const call = std::find_if(
+          calls, calls + count, [&](const auto& c) { return std::strcmp(c.name, name) == 0; });
       if (call != calls + count && put(library.l_addr + row.r_offset, call->function)) ++taken;
     }
   }

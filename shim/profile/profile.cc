@@ -11,7 +11,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/base/log.h"
-#include "cache/base/went_out.h"
+#include "cache/base/process/went_out.h"
 #include "shim/profile/native_stack.h"
 #include "shim/profile/open_rows.h"
 #include "shim/profile/python_frames.h"
@@ -25,14 +25,16 @@ constinit std::atomic<bool> g_on{false};
 namespace {
 
 constinit const base::Config* g_profiled = nullptr;
-// The frame of the recorder that runs on this thread, or 0. A jump out of a handler leaves it; a frame further up finds that.
+// The frame of the recorder that runs on this thread, or 0. A jump out of a handler leaves it; a
+// frame further up finds that.
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;
 // The time that the profiler's start took in this program, until it is written.
 constinit std::uint64_t g_start_ns = 0;
 
-// The recorder is not entered from itself: libunwind's own calls, and handlers that interrupt it, pass.
+// The recorder is not entered from itself: libunwind's own calls, and handlers that interrupt it,
+// pass.
 class Recording {
  public:
   Recording() : here_(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))) {
@@ -61,30 +63,34 @@ Tables* tables_in_use() {
 
 // With any other error the path may be no readable memory.
 bool has_read_path(int error) {
-  constexpr int k_errors[] = {ENOENT, EACCES, ENOTDIR, EEXIST, EISDIR, ELOOP, EROFS, EIO, ESTALE, ETIMEDOUT};
+  constexpr int k_errors[] = {ENOENT, EACCES, ENOTDIR, EEXIST, EISDIR,
+                              ELOOP,  EROFS,  EIO,     ESTALE, ETIMEDOUT};
   return std::find(std::begin(k_errors), std::end(k_errors), error) != std::end(k_errors);
 }
 
-// The row of the call site. Its stack is walked, or it is that of the last such call with the same caller and the same Python
-// functions.
+// The row of the call site. Its stack is walked, or it is that of the last such call with the same
+// caller and the same Python functions.
 SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walked) {
   Stack stack;
   python::walk(tables, stack);
   const auto number = static_cast<std::uint32_t>(kind);
   std::uint64_t quick = reinterpret_cast<std::uintptr_t>(caller) * 0x9e3779b97f4a7c15ULL + number;
-  for (std::uint32_t i = 0; i < stack.pythons; ++i) quick = (quick ^ (quick >> 29)) * 0xbf58476d1ce4e5b9ULL + stack.python[i];
+  for (std::uint32_t i = 0; i < stack.pythons; ++i)
+    quick = (quick ^ (quick >> 29)) * 0xbf58476d1ce4e5b9ULL + stack.python[i];
   quick ^= quick >> 32;
   auto& known = tables.quick[quick % Tables::k_quick];
   const std::uint64_t word = known.load(k_relaxed);
   const std::uint64_t high = quick >> 32 << 32;
   // An open has no caller here. Without Python nothing else would tell one from another.
   const bool is_told = caller != nullptr || stack.pythons != 0;
-  if (is_told && word != 0 && word >> 32 << 32 == high && ++t_calls % g_profiled->profile_every != 0)
+  if (is_told && word != 0 && word >> 32 << 32 == high &&
+      ++t_calls % g_profiled->profile_every != 0)
     return &tables.sites[(word & 0xffffffff) - 1];
   has_walked = true;
   if (!native::walk(stack)) add(tables.dropped[k_no_native], 1);
   SiteRow* const row = site_of(tables, number, stack);
-  if (row != nullptr) known.store(high | (static_cast<std::uint64_t>(row - tables.sites.data()) + 1), k_relaxed);
+  if (row != nullptr)
+    known.store(high | (static_cast<std::uint64_t>(row - tables.sites.data()) + 1), k_relaxed);
   return row;
 }
 
@@ -119,7 +125,10 @@ bool write_all(Tables& tables) {
   return write_raw(tables, *g_profiled);
 }
 
-bool is_recording() { return t_recorder != 0 && reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < t_recorder; }
+bool is_recording() {
+  return t_recorder != 0 &&
+         reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < t_recorder;
+}
 
 }  // namespace
 
@@ -127,7 +136,8 @@ void start(const base::Config& config) {
   if (config.profile.empty()) return;
   if (config.prefixes.empty() && !config.profile_all) {
     base::log(base::LogLevel::warn,
-              "CUBESHIM_PROFILE: there is no prefix to look at: set CUBESHIM_PREFIXES, or CUBESHIM_PROFILE_ALL=1");
+              "CUBESHIM_PROFILE: there is no prefix to look at: set CUBESHIM_PREFIXES, or "
+              "CUBESHIM_PROFILE_ALL=1");
     return;
   }
   Tables* const tables = make_tables();
@@ -222,7 +232,8 @@ void Call::end(const Subject& subject, long result) {
   const std::uint64_t end_ns = base::monotonic_ns();
   const bool went_out = base::t_went_out;
   base::t_went_out = went_out || went_out_before_;
-  if (const Recording recording; recording && is_on()) record_timed(subject, result, {end_ns, saved_errno, went_out});
+  if (const Recording recording; recording && is_on())
+    record_timed(subject, result, {end_ns, saved_errno, went_out});
   errno = saved_errno;
 }
 
@@ -266,20 +277,24 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   add(site->counts[k_ns], ns);
   if (bytes != 0) add(site->counts[k_bytes], bytes);
   if (failed) add(site->counts[k_errors], 1);
-  if (subject.kind == Kind::read && bytes != 0 && bytes <= k_tiny_read) add(site->counts[k_tiny], 1);
+  if (subject.kind == Kind::read && bytes != 0 && bytes <= k_tiny_read)
+    add(site->counts[k_tiny], 1);
   if (went_out) {
     add(site->counts[k_origin_calls], 1);
     add(site->counts[k_origin_ns], ns);
     add_to_time_line(*tables, start_ns_, end_ns);
   }
   const auto bucket = ns == 0 ? 0 : std::bit_width(ns) - 1;
-  site->latency[std::min<std::size_t>(static_cast<std::size_t>(bucket), k_latency_buckets - 1)].fetch_add(1, k_relaxed);
-  if (subject.path != nullptr && site->example.load(k_relaxed) == 0) site->example.store(keep_path(*tables, subject), k_relaxed);
+  site->latency[std::min<std::size_t>(static_cast<std::size_t>(bucket), k_latency_buckets - 1)]
+      .fetch_add(1, k_relaxed);
+  if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
+    site->example.store(keep_path(*tables, subject), k_relaxed);
   if (subject.path != nullptr) return note_path(*tables, *site, subject, row, failed, ns);
   if (row == nullptr) return;
   // The path of a number is not kept; what its function opened first stands for it.
   if (site->example.load(k_relaxed) == 0)
-    site->example.store(tables->sites[row->site.load(k_relaxed)].example.load(k_relaxed), k_relaxed);
+    site->example.store(tables->sites[row->site.load(k_relaxed)].example.load(k_relaxed),
+                        k_relaxed);
   switch (subject.kind) {
     case Kind::read:
       if (!failed) note_read(*row, subject.at, subject.wanted, bytes, ns);
@@ -296,25 +311,29 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   }
 }
 
-void Call::note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed, std::uint64_t ns) const {
+void Call::note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed,
+                     std::uint64_t ns) const {
   const bool is_list = subject.kind == Kind::list;
   if (row != nullptr) {
     const auto number = static_cast<std::uint32_t>(&site - tables.sites.data());
     const bool is_directory = is_list || (subject.flags & O_DIRECTORY) != 0;
     const bool is_to_be_read = (subject.flags & (O_ACCMODE | O_PATH)) == O_RDONLY;
     begin_open(tables, *row, path_hash_, number,
-               (is_directory ? std::uint32_t{k_directory} : 0U) | (is_to_be_read ? 0U : std::uint32_t{k_other_use}));
+               (is_directory ? std::uint32_t{k_directory} : 0U) |
+                   (is_to_be_read ? 0U : std::uint32_t{k_other_use}));
     row->open_ns.store(ns, k_relaxed);
   }
   if (failed) return;
-  FileRow* const file =
-      is_list || subject.kind == Kind::stat || subject.kind == Kind::access ? file_of(tables, path_hash_) : nullptr;
+  FileRow* const file = is_list || subject.kind == Kind::stat || subject.kind == Kind::access
+                            ? file_of(tables, path_hash_)
+                            : nullptr;
   if (file == nullptr) return;
   if (is_list) {
     if (file->lists.fetch_add(1, k_relaxed) != 0) add(site.counts[k_again], 1);
   } else {
     file->stats_since_open.fetch_add(1, k_relaxed);
-    file->stat_us.fetch_add(static_cast<std::uint32_t>(std::min<std::uint64_t>(ns / 1000, 1U << 20)), k_relaxed);
+    file->stat_us.fetch_add(
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(ns / 1000, 1U << 20)), k_relaxed);
   }
 }
 

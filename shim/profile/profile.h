@@ -1,9 +1,10 @@
-// The profiler (CUBESHIM_PROFILE): each file call below the prefixes, by call site, and its cost. The exports ask is_on(),
-// and hand a call to Call if it is. Invariants: nothing here changes what a call does or returns, nor errno. All memory is one
-// mapping made at the start, of fixed size; what does not fit is counted. A forked child begins with empty tables, which the
-// kernel wipes, and writes a file of its own. Thread safety: all of it. Async-signal-safe, but start() and is not interrupted by
-// itself: a handler's calls are recorded unless it interrupts the recorder. No locks, no malloc but one of libunwind's TLS at a
-// thread's first call.
+// The profiler (CUBESHIM_PROFILE): each file call below the prefixes, by call site, and its cost.
+// The exports ask is_on(), and hand a call to Call if it is. Invariants: nothing here changes what
+// a call does or returns, nor errno. All memory is one mapping made at the start, of fixed size;
+// what does not fit is counted. A forked child begins with empty tables, which the kernel wipes,
+// and writes a file of its own. Thread safety: all of it. Async-signal-safe, but start() and is not
+// interrupted by itself: a handler's calls are recorded unless it interrupts the recorder. No
+// locks, no malloc but one of libunwind's TLS at a thread's first call.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cache/base/config.h"
+#include "cache/base/settings/config.h"
 
 struct stat;
 
@@ -22,7 +23,7 @@ struct Tables;
 struct SiteRow;
 struct FdRow;
 
-// Order and names: k_kind_names in raw_format.h.
+// Order and names: k_kind_metadata in raw_format.h.
 enum class Kind : std::uint8_t { open, read, seek, stat, access, close, list, map, lock, k_count };
 
 extern constinit std::atomic<bool> g_on;
@@ -70,7 +71,8 @@ class Call {
   // Takes the time of the recorder, too.
   void record_timed(const Subject& subject, long result, const Ending& ending);
   void record(const Subject& subject, long result, const Ending& ending);
-  void note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed, std::uint64_t ns) const;
+  void note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed,
+                 std::uint64_t ns) const;
 
   std::uint64_t start_ns_ = 0;
   std::uint64_t path_hash_ = 0;

@@ -11,9 +11,9 @@ namespace {
 
 // Offsets in the interpreter's structures. 0 for `through`: none.
 struct Layout {
-  std::uint32_t version;                            // 0x030b: 3.11
-  std::uint16_t frame;                              // of a thread state: the innermost frame, or the structure that has it
-  bool is_behind_structure;                         // _PyCFrame
+  std::uint32_t version;     // 0x030b: 3.11
+  std::uint16_t frame;       // of a thread state: the innermost frame, or the structure that has it
+  bool is_behind_structure;  // _PyCFrame
   std::uint16_t in_structure;                       // the innermost frame there
   std::uint16_t code, previous, owner;              // of a frame; owner 0: there is none
   std::uint16_t first_line, file, name, qualified;  // of a code; qualified 0: there is none
@@ -39,7 +39,8 @@ constinit Address g_code_type = 0;
 template <typename T>
 T read(Address at) {
   T value;
-  std::memcpy(&value, reinterpret_cast<const void*>(at), sizeof value);  // NOLINT(performance-no-int-to-ptr)
+  std::memcpy(&value, reinterpret_cast<const void*>(at),
+              sizeof value);  // NOLINT(performance-no-int-to-ptr)
   return value;
 }
 
@@ -48,7 +49,8 @@ std::uint32_t version_of(const char* text) {
   const char* const end = text + std::strlen(text);
   const auto [dot, error] = std::from_chars(text, end, major);
   if (error != std::errc{} || dot == end || *dot != '.') return 0;
-  if (std::from_chars(dot + 1, end, minor).ec != std::errc{} || major > 255 || minor > 255) return 0;
+  if (std::from_chars(dot + 1, end, minor).ec != std::errc{} || major > 255 || minor > 255)
+    return 0;
   return major << 8 | minor;
 }
 
@@ -59,18 +61,22 @@ bool layout_of_itself(Layout& layout) {
     return false;  // NOLINT(performance-no-int-to-ptr)
   const auto field = [at](unsigned number) { return read<std::uint64_t>(at + 8 * number); };
   if (field(1) >> 16 != 0x030d || field(2) != 0) return false;
-  std::uint64_t offsets[] = {field(23), field(29), field(30), field(33), field(35), field(36), field(37), field(39)};
-  if (std::any_of(std::begin(offsets), std::end(offsets), [](auto offset) { return offset > 4096; })) return false;
+  std::uint64_t offsets[] = {field(23), field(29), field(30), field(33),
+                             field(35), field(36), field(37), field(39)};
+  if (std::any_of(std::begin(offsets), std::end(offsets),
+                  [](auto offset) { return offset > 4096; }))
+    return false;
   const auto small = [&](unsigned i) { return static_cast<std::uint16_t>(offsets[i]); };
-  layout = {0x030d, small(0), false, 0, small(2), small(1), small(3), small(7), small(4), small(5), small(6), 40, 56};
+  layout = {0x030d,   small(0), false,    0,        small(2), small(1), small(3),
+            small(7), small(4), small(5), small(6), 40,       56};
   return true;
 }
 
 bool find_layout(const char* version_text) {
   const std::uint32_t version = version_of(version_text);
   if (version == 0x030d) return layout_of_itself(g_layout);
-  const auto* const known =
-      std::find_if(std::begin(k_layouts), std::end(k_layouts), [&](const auto& l) { return l.version == version; });
+  const auto* const known = std::find_if(std::begin(k_layouts), std::end(k_layouts),
+                                         [&](const auto& l) { return l.version == version; });
   if (known == std::end(k_layouts)) return false;
   g_layout = *known;
   return true;
@@ -87,7 +93,9 @@ std::string_view text_of(Address text, char (&room)[512]) {
   std::size_t n = 0;
   for (std::int64_t i = 0; i < length && n + 4 < sizeof room; ++i) {
     const Address at = data + static_cast<Address>(i) * width;
-    const std::uint32_t c = width == 1 ? read<std::uint8_t>(at) : width == 2 ? read<std::uint16_t>(at) : read<std::uint32_t>(at);
+    const std::uint32_t c = width == 1   ? read<std::uint8_t>(at)
+                            : width == 2 ? read<std::uint16_t>(at)
+                                         : read<std::uint32_t>(at);
     if (c < 0x80) {
       room[n++] = static_cast<char>(c < 0x20 ? '?' : c);
     } else if (c < 0x800) {
@@ -104,10 +112,11 @@ std::string_view text_of(Address text, char (&room)[512]) {
   return {room, n};
 }
 
-// The row of a code object, + 1; 0: the table is full. A code object may have been freed, and another be in its place: the key
-// has its name and its line.
+// The row of a code object, + 1; 0: the table is full. A code object may have been freed, and
+// another be in its place: the key has its name and its line.
 std::uint32_t row_of(Tables& tables, Address code) {
-  const auto name = read<Address>(code + (g_layout.qualified != 0 ? g_layout.qualified : g_layout.name));
+  const auto name =
+      read<Address>(code + (g_layout.qualified != 0 ? g_layout.qualified : g_layout.name));
   const auto file = read<Address>(code + g_layout.file);
   const auto line = read<std::uint32_t>(code + g_layout.first_line);
   std::uint64_t key = code * 0x9e3779b97f4a7c15ULL ^ (name << 1) ^ (file << 7) ^ line;
@@ -131,12 +140,14 @@ std::uint32_t row_of(Tables& tables, Address code) {
 }  // namespace
 
 void start() {
-  const auto get_version = reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "Py_GetVersion"));
+  const auto get_version =
+      reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "Py_GetVersion"));
   if (get_version == nullptr) return;
   g_code_type = reinterpret_cast<Address>(dlsym(RTLD_DEFAULT, "PyCode_Type"));
   g_is_initialized = reinterpret_cast<IsInitialized*>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
   if (g_code_type == 0 || g_is_initialized == nullptr || !find_layout(get_version())) return;
-  g_thread_state = reinterpret_cast<ThreadState*>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
+  g_thread_state =
+      reinterpret_cast<ThreadState*>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
 }
 
 void walk(Tables& tables, Stack& stack) {
@@ -144,11 +155,14 @@ void walk(Tables& tables, Stack& stack) {
   const Address state = g_thread_state();
   if (state == 0) return;
   Address frame = read<Address>(state + g_layout.frame);
-  if (g_layout.is_behind_structure && frame != 0) frame = read<Address>(frame + g_layout.in_structure);
+  if (g_layout.is_behind_structure && frame != 0)
+    frame = read<Address>(frame + g_layout.in_structure);
   constexpr unsigned k_most_steps = 4 * k_most_python;
-  for (unsigned i = 0; frame % 8 == 0 && frame != 0 && i < k_most_steps && stack.pythons < k_most_python; ++i) {
+  for (unsigned i = 0;
+       frame % 8 == 0 && frame != 0 && i < k_most_steps && stack.pythons < k_most_python; ++i) {
     const auto code = read<Address>(frame + g_layout.code);
-    const bool is_own = g_layout.owner != 0 && read<std::uint8_t>(frame + g_layout.owner) == k_owned_by_c;
+    const bool is_own =
+        g_layout.owner != 0 && read<std::uint8_t>(frame + g_layout.owner) == k_owned_by_c;
     if (!is_own) {
       if (code == 0 || code % 8 != 0 || read<Address>(code + 8) != g_code_type) return;
       const std::uint32_t row = row_of(tables, code);

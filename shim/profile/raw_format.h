@@ -1,17 +1,17 @@
-// The raw file of the profiler: lines of fields between tabs, one section a process, written at its end. A file may have several
-// sections (an exec, a number used again), and a section that is cut off is not lost: each line stands for itself. In texts a
-// backslash, a tab and a newline are \\, \t and \n.
+// The raw file of the profiler: lines of fields between tabs, one section a process, written at its
+// end. A file may have several sections (an exec, a number used again), and a section that is cut
+// off is not lost: each line stands for itself. In texts a backslash, a tab and a newline are \\,
+// \t and \n.
 //
 //   cubeshim-profile  2  PID  PARENT  START_NS  END_NS  EVERY  OBSERVES
 //   map     a line of /proc/self/maps that can be executed
 //   code    NUMBER  LINE  FUNCTION  FILE                          a function of Python
 //   site    NUMBER  KIND  EXAMPLE  NATIVE  PYTHON  COUNTS  LATENCY  OPENS
-//             NATIVE: addresses in hex, innermost first; PYTHON: numbers of codes; COUNTS: SiteCount; LATENCY: counts of calls
-//             that took [2^i, 2^(i+1)) ns; OPENS: OpenCount, of an open alone. Commas between them, "-" for none
-//   bin     LEVEL  NUMBER  BUSY_NS  CALLS                          time that calls of the origin took in the bin
-//   dropped DropCounts
-//   cost    CostCounts
-//   end
+//             NATIVE: addresses in hex, innermost first; PYTHON: numbers of codes; COUNTS:
+//             SiteCount; LATENCY: counts of calls that took [2^i, 2^(i+1)) ns; OPENS: OpenCount, of
+//             an open alone. Commas between them, "-" for none
+//   bin     LEVEL  NUMBER  BUSY_NS  CALLS                          time that calls of the origin
+//   took in the bin dropped DropCounts cost    CostCounts end
 //
 // A bin of a level is bin_width(level) long, and begins at NUMBER times that, of CLOCK_MONOTONIC.
 // Thread safety: constants.
@@ -31,9 +31,20 @@ inline constexpr std::size_t k_bins = 1024, k_bin_levels = 7;
 // 17 ms, 67 ms, 268 ms ... so that 1,024 of them cover 17 s to 19 h.
 constexpr std::uint64_t bin_width(std::size_t level) { return 1ULL << (24 + 2 * level); }
 
-inline constexpr std::string_view k_kind_names[] = {"open", "read", "seek", "stat", "access", "close", "list", "map", "lock"};
+inline constexpr std::string_view k_kind_metadata[] = {"open",  "read", "seek", "stat", "access",
+                                                       "close", "list", "map",  "lock"};
 
-enum SiteCount : std::size_t { k_calls, k_bytes, k_ns, k_origin_calls, k_origin_ns, k_errors, k_tiny, k_again, k_site_counts };
+enum SiteCount : std::size_t {
+  k_calls,
+  k_bytes,
+  k_ns,
+  k_origin_calls,
+  k_origin_ns,
+  k_errors,
+  k_tiny,
+  k_again,
+  k_site_counts
+};
 // Sums of the files that a site has opened, added when they are closed.
 enum OpenCount : std::size_t {
   k_closed,          // files
@@ -45,12 +56,13 @@ enum OpenCount : std::size_t {
   k_stat_first_us,   // what those took
   k_opened_again,    // shortly after they were opened before, but not read whole both times
   k_opened_again_ns,
-  k_storms,      // with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a seek, too
-  k_storm_ns,    // their reads and seeks
+  k_storms,    // with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a seek, too
+  k_storm_ns,  // their reads and seeks
   k_tiny_files,  // no storms, with 16 reads or more, most of them tiny
   k_tiny_ns,
   k_large,         // seen to be larger than 16 MiB
-  k_large_random,  // of them, read 8 times or more, a third of them elsewhere than on from the last read
+  k_large_random,  // of them, read 8 times or more, a third of them elsewhere than on from the last
+                   // read
   k_large_random_ns,
   k_reads,
   k_seeks,
@@ -59,7 +71,8 @@ enum OpenCount : std::size_t {
   k_read_ns,
   k_open_counts
 };
-// The profiler's own cost. It times each walk of a stack, and one in k_cost_sample of the calls without a walk.
+// The profiler's own cost. It times each walk of a stack, and one in k_cost_sample of the calls
+// without a walk.
 enum CostCount : std::size_t {
   k_samples,        // calls
   k_samples_timed,  // of them, not interrupted, as their time tells
@@ -67,13 +80,21 @@ enum CostCount : std::size_t {
   k_stacks,         // native stacks that were walked
   k_stacks_timed,
   k_stack_ns,
-  k_clock_ns,  // one reading of the clock: a call takes one more than its time tells, and with a walk two
+  k_clock_ns,  // one reading of the clock: a call takes one more than its time tells, and with a
+               // walk two
   k_start_ns,  // the start of the profiler in this process
   k_write_ns,  // and the writing of its file
   k_cost_counts
 };
 inline constexpr std::uint64_t k_cost_sample = 16;
-enum DropCount : std::size_t { k_no_site, k_no_file, k_no_text, k_no_code, k_no_native, k_drop_counts };
+enum DropCount : std::size_t {
+  k_no_site,
+  k_no_file,
+  k_no_text,
+  k_no_code,
+  k_no_native,
+  k_drop_counts
+};
 
 // Bytes of a read that is tiny: the buffer of libc's streams, and less.
 inline constexpr std::size_t k_tiny_read = 4096;

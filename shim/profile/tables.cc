@@ -26,7 +26,8 @@ void make_ready(Tables& tables) {
 }  // namespace
 
 Tables* make_tables() {
-  const long at = sys::mmap(nullptr, sizeof(Tables), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const long at = sys::mmap(nullptr, sizeof(Tables), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (sys::failed(at)) return nullptr;
   auto* const tables = reinterpret_cast<Tables*>(at);  // NOLINT(performance-no-int-to-ptr)
   // A child must not report its parent's calls once more.
@@ -86,9 +87,11 @@ void add_to_time_line(Tables& tables, std::uint64_t begin_ns, std::uint64_t end_
   for (std::size_t level = 0; level < k_bin_levels; ++level) {
     const std::uint64_t width = bin_width(level), origin = tables.start_ns / width;
     if (begin_ns / width < origin) continue;
-    const std::uint64_t first = begin_ns / width, last = std::min(end_ns / width, first + k_most_steps);
+    const std::uint64_t first = begin_ns / width,
+                        last = std::min(end_ns / width, first + k_most_steps);
     for (std::uint64_t i = first; i <= last && i - origin < k_bins; ++i) {
-      const std::uint64_t from = std::max(begin_ns, i * width), to = std::min(end_ns, (i + 1) * width);
+      const std::uint64_t from = std::max(begin_ns, i * width),
+                          to = std::min(end_ns, (i + 1) * width);
       Bin& bin = tables.bins[level][i - origin];
       add(bin.busy_ns, to - from);
       if (i == first) add(bin.calls, 1);

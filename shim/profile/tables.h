@@ -1,7 +1,8 @@
-// The memory of the profiler: fixed tables with open addressing in one private mapping that a fork wipes (MADV_WIPEONFORK). All
-// zero is empty. Rows are taken by a swap of their key and are never given back; counters are relaxed, for nothing is read
-// because of them. Beside each `ready` (release) stands the look before a row's plain fields are read (acquire). Thread safety
-// and async-signal safety: all of it.
+// The memory of the profiler: fixed tables with open addressing in one private mapping that a fork
+// wipes (MADV_WIPEONFORK). All zero is empty. Rows are taken by a swap of their key and are never
+// given back; counters are relaxed, for nothing is read because of them. Beside each `ready`
+// (release) stands the look before a row's plain fields are read (acquire). Thread safety and
+// async-signal safety: all of it.
 #pragma once
 
 #include <array>
@@ -17,7 +18,9 @@ namespace cube::shim::profile {
 
 inline constexpr auto k_relaxed = std::memory_order_relaxed;
 using Count = std::atomic<std::uint64_t>;
-inline void add(Count& counter, std::uint64_t n) { counter.fetch_add(n, std::memory_order_relaxed); }
+inline void add(Count& counter, std::uint64_t n) {
+  counter.fetch_add(n, std::memory_order_relaxed);
+}
 
 // A call site: a kind of call, and the stacks that lead to it.
 struct Stack {
@@ -73,7 +76,8 @@ struct Bin {
 };
 
 struct Tables {
-  static constexpr std::size_t k_sites = 4096, k_files = 1 << 18, k_codes = 4096, k_fds = 1 << 16, k_strings = 4 << 20;
+  static constexpr std::size_t k_sites = 4096, k_files = 1 << 18, k_codes = 4096, k_fds = 1 << 16,
+                               k_strings = 4 << 20;
   static constexpr std::size_t k_quick = 8192, k_buffer = 1 << 16;
 
   std::atomic<std::uint32_t> magic;  // 0: a fork has wiped this
@@ -84,7 +88,8 @@ struct Tables {
   std::array<Count, k_cost_counts> cost;     // CostCount
   std::array<SiteRow, k_sites> sites;
   std::array<CodeRow, k_codes> codes;
-  std::array<std::atomic<std::uint64_t>, k_quick> quick;  // high half: of the key; low half: row of the site + 1
+  std::array<std::atomic<std::uint64_t>, k_quick>
+      quick;  // high half: of the key; low half: row of the site + 1
   std::array<std::array<Bin, k_bins>, k_bin_levels> bins;
   std::array<FdRow, k_fds> fds;
   std::array<FileRow, k_files> files;
@@ -105,13 +110,16 @@ void begin_anew(Tables& tables);
 
 // 0: no room. Else where the copy of the text lies.
 std::uint32_t keep_text(Tables& tables, std::string_view text);
-inline const char* text_at(const Tables& tables, std::uint32_t at) { return at != 0 ? &tables.strings[at] : ""; }
+inline const char* text_at(const Tables& tables, std::uint32_t at) {
+  return at != 0 ? &tables.strings[at] : "";
+}
 
 // The row of this key, made if need be; null: the table is full.
 SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
 FileRow* file_of(Tables& tables, std::uint64_t path_hash);
 
-// A row of any of these tables: the one with this key, or a free one that is now `is_new`. Null: full near there.
+// A row of any of these tables: the one with this key, or a free one that is now `is_new`. Null:
+// full near there.
 template <typename Row, std::size_t N>
 Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {
   constexpr std::size_t k_most_steps = 64;

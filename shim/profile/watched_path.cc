@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cache/base/path.h"
-#include "cache/base/proc_fd_name.h"
+#include "cache/base/process/proc_fd_name.h"
 #include "cache/base/sys.h"
 
 namespace cube::shim::profile {
@@ -38,14 +38,18 @@ bool WatchedPath::find(const base::Config& config, int dir, const char* path) {
   size_ = 0;
   if (*path != '/') {
     text_[0] = '\0';
-    const long n = dir == AT_FDCWD ? sys::getcwd(text_, sizeof text_) - 1
-                                   : sys::readlink(base::ProcFdName(dir).c_str(), text_, sizeof text_ - 1);
+    const long n = dir == AT_FDCWD
+                       ? sys::getcwd(text_, sizeof text_) - 1
+                       : sys::readlink(base::ProcFdName(dir).c_str(), text_, sizeof text_ - 1);
     if (n <= 0 || text_[0] != '/') return false;
     size_ = n == 1 ? 0 : static_cast<std::size_t>(n);
   }
   if (!append(path)) return false;
-  const auto is_below = [&](std::string_view directory) { return base::is_at_or_below(text(), directory); };
-  if (config.profile_all) return size_ != 0 && std::none_of(std::begin(k_never), std::end(k_never), is_below);
+  const auto is_below = [&](std::string_view directory) {
+    return base::is_at_or_below(text(), directory);
+  };
+  if (config.profile_all)
+    return size_ != 0 && std::none_of(std::begin(k_never), std::end(k_never), is_below);
   return std::any_of(config.prefixes.begin(), config.prefixes.end(), is_below);
 }
 

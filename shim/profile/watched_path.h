@@ -1,12 +1,12 @@
-// Is a path one that the profiler records? By its text alone: absolute, or below the working directory or an open directory; "."
-// and
+// Is a path one that the profiler records? By its text alone: absolute, or below the working
+// directory or an open directory; "." and
 // "//" are taken out, ".." stays as it is. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <climits>
 #include <string_view>
 
-#include "cache/base/config.h"
+#include "cache/base/settings/config.h"
 
 namespace cube::shim::profile {
 

@@ -31,7 +31,9 @@ class RawWriter {
   void put(fmt::format_string<Args...> format, const Args&... args) {
     constexpr std::size_t k_longest = 8192;
     if (Tables::k_buffer - size_ < k_longest) flush();
-    size_ += std::min(fmt::vformat_to_n(room_ + size_, k_longest, fmt::string_view(format), fmt::make_format_args(args...)).size,
+    size_ += std::min(fmt::vformat_to_n(room_ + size_, k_longest, fmt::string_view(format),
+                                        fmt::make_format_args(args...))
+                          .size,
                       k_longest);
   }
   void put_text(std::string_view text) {
@@ -75,8 +77,10 @@ void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
     n = sys::read(static_cast<int>(fd), room.data() + size, room.size() - size);
     if (n > 0) size += static_cast<std::size_t>(n);
     std::size_t at = 0;
-    while (const auto* const end = static_cast<const char*>(std::memchr(room.data() + at, '\n', size - at))) {
-      const std::string_view line(room.data() + at, static_cast<std::size_t>(end - room.data()) - at);
+    while (const auto* const end =
+               static_cast<const char*>(std::memchr(room.data() + at, '\n', size - at))) {
+      const std::string_view line(room.data() + at,
+                                  static_cast<std::size_t>(end - room.data()) - at);
       if (line.find(" r-x") != std::string_view::npos && line.find('/') != std::string_view::npos) {
         out.put("map\t");
         out.put_text(line);
@@ -93,7 +97,7 @@ void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
 
 void put_site(RawWriter& out, const Tables& tables, std::size_t number) {
   const SiteRow& site = tables.sites[number];
-  out.put("site\t{}\t{}\t", number, k_kind_names[site.kind]);
+  out.put("site\t{}\t{}\t", number, k_kind_metadata[site.kind]);
   out.put_text(text_at(tables, site.example.load(k_relaxed)));
   const char* between = "\t";
   if (site.stack.natives == 0) out.put("\t-");
@@ -119,8 +123,9 @@ void put_site(RawWriter& out, const Tables& tables, std::size_t number) {
 
 void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
   const std::uint64_t begin_ns = base::monotonic_ns();
-  out.put("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", k_raw_head, k_raw_version, sys::getpid(), sys::raw(SYS_getppid), tables.start_ns,
-          begin_ns, config.profile_every, config.observe ? 1 : 0);
+  out.put("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", k_raw_head, k_raw_version, sys::getpid(),
+          sys::raw(SYS_getppid), tables.start_ns, begin_ns, config.profile_every,
+          config.observe ? 1 : 0);
   put_maps(out, tables.maps);
   for (std::size_t i = 0; i < Tables::k_codes; ++i) {
     const CodeRow& code = tables.codes[i];
@@ -139,7 +144,8 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
       const Bin& bin = tables.bins[level][i];
       const std::uint64_t busy = bin.busy_ns.load(k_relaxed);
       if (busy != 0)
-        out.put("bin\t{}\t{}\t{}\t{}\n", level, tables.start_ns / bin_width(level) + i, busy, bin.calls.load(k_relaxed));
+        out.put("bin\t{}\t{}\t{}\t{}\n", level, tables.start_ns / bin_width(level) + i, busy,
+                bin.calls.load(k_relaxed));
     }
   }
   out.put("dropped");
@@ -152,8 +158,8 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
   out.flush();
 }
 
-// Containers that share a directory have processes of one number, which may end at one time. 0: it is ours, or nobody can lock
-// there.
+// Containers that share a directory have processes of one number, which may end at one time. 0: it
+// is ours, or nobody can lock there.
 int take_turn(int fd) {
   constexpr std::uint64_t k_longest_ns = 1'000'000'000;
   constexpr timespec k_pause{0, 2'000'000};
@@ -173,24 +179,29 @@ void forget_writer() { g_is_writing.store(false, std::memory_order_relaxed); }
 
 void note_raw_file(const base::Config& config) {
   char directory[PATH_MAX] = "";
-  if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory))) return;
+  if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory)))
+    return;
   // Each process has a file of its own; a device or a pipe (/dev/null) is for all.
   struct ::stat st {};
-  const bool is_no_file =
-      !sys::failed(sys::fstatat(AT_FDCWD, config.profile.c_str(), &st, 0)) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+  const bool is_no_file = !sys::failed(sys::fstatat(AT_FDCWD, config.profile.c_str(), &st, 0)) &&
+                          !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
   const bool has_number = is_no_file || config.profile.find("%p") != std::string::npos;
-  const auto end = fmt::format_to_n(g_raw_pattern, sizeof g_raw_pattern - 1, "{}{}{}{}", directory,
-                                    directory[0] != '\0' ? "/" : "", config.profile, has_number ? "" : ".%p");
+  const auto end =
+      fmt::format_to_n(g_raw_pattern, sizeof g_raw_pattern - 1, "{}{}{}{}", directory,
+                       directory[0] != '\0' ? "/" : "", config.profile, has_number ? "" : ".%p");
   *end.out = '\0';
   setenv("CUBESHIM_PROFILE", g_raw_pattern, 1);
 }
 
 bool write_raw(Tables& tables, const base::Config& config) {
-  const auto is_used = [](const SiteRow& site) { return site.ready.load(std::memory_order_acquire) != 0; };
+  const auto is_used = [](const SiteRow& site) {
+    return site.ready.load(std::memory_order_acquire) != 0;
+  };
   if (std::none_of(tables.sites.begin(), tables.sites.end(), is_used)) return true;
   // Another thread may end the process while this one tries to start a program.
   if (g_is_writing.exchange(true, std::memory_order_acquire)) return false;
-  const auto file = cache::open_report_file(g_raw_pattern, static_cast<std::uint32_t>(sys::getpid()), tables.path);
+  const auto file = cache::open_report_file(g_raw_pattern,
+                                            static_cast<std::uint32_t>(sys::getpid()), tables.path);
   int error = file ? take_turn(file->get()) : file.error().value;
   if (error == 0) {
     RawWriter out(file->get(), tables);
@@ -198,7 +209,8 @@ bool write_raw(Tables& tables, const base::Config& config) {
     error = out.error();
   }
   if (error != 0)
-    base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: cannot write {}: {}", +tables.path, base::text_of_error(error));
+    base::log(base::LogLevel::warn, "CUBESHIM_PROFILE: cannot write {}: {}", +tables.path,
+              base::text_of_error(error));
   g_is_writing.store(false, std::memory_order_release);
   return true;
 }

@@ -1,8 +1,9 @@
-// The file of the profiler (raw_format.h), written by the process at its end. Thread safety: all of it but note_raw_file();
-// allocates nothing and takes little of the stack, for a signal handler may end the program.
+// The file of the profiler (raw_format.h), written by the process at its end. Thread safety: all of
+// it but note_raw_file(); allocates nothing and takes little of the stack, for a signal handler may
+// end the program.
 #pragma once
 
-#include "cache/base/config.h"
+#include "cache/base/settings/config.h"
 #include "shim/profile/tables.h"
 
 namespace cube::shim::profile {

@@ -1,17 +1,17 @@
-"""One case: a script in cases/ with a head that says what it is, and what this machine lacks to run it.
+"""One case: a script in cases/ with a head that says what it is, and what this machine lacks to run
+it.
 
     # what: one line for the table                      (must be there)
     # needs: command rsync; module h5py; fuse; root     (may be there; ';' between them)
     # variants: fork spawn                              (the case is run once for each, in $VARIANT)
-    # serves: no, and why                               (nothing under the prefix is read through the library)
-    # ignore: out/*.log                                 (files that differ from run to run)
-    # heavy: yes                                        (--quick runs it in two ways only)
-    # version: rsync --version                          (its first line goes into the table)
-    # prepare                                           (what follows, up to the next line, makes more data, natively)
-    # run
+    # serves: no, and why                               (nothing under the prefix is read through
+    the library) # ignore: out/*.log                                 (files that differ from run to
+    run) # heavy: yes                                        (--quick runs it in two ways only) #
+    version: rsync --version                          (its first line goes into the table) # prepare
+    (what follows, up to the next line, makes more data, natively) # run
 
-A `.sh` is run by bash, a `.py` by Python; both parts see $DATA (the prefix), $OUT (a directory elsewhere) and $VARIANT.
-"""
+A `.sh` is run by bash, a `.py` by Python; both parts see $DATA (the prefix), $OUT (a directory
+elsewhere) and $VARIANT. """
 
 from __future__ import annotations
 
@@ -75,15 +75,17 @@ class Case:
 
     def python(self, venv: Path | None) -> str:
         """The first interpreter that has the modules: the system's, or that of the venv."""
-        candidates = [PYTHON] + ([str(venv / "bin" / "python")] if venv and (venv / "bin" / "python").exists() else [])
-        return next((python for python in candidates if all(has_module(python, name) for name in self.modules())), "")
+        candidates = [PYTHON] + ([str(venv / "bin" / "python")] if venv and
+                                 (venv / "bin" / "python").exists() else [])
+        return next((python for python in candidates if all(
+            has_module(python, name) for name in self.modules())), "")
 
     def version(self, python: str) -> str:
         """Of the program, from the first line that holds a number; of Python modules, their own."""
         found = [f"{name} {module_version(python, name)}" for name in self.modules()]
         if "version" in self.head:
-            done = subprocess.run(["/bin/sh", "-c", self.head["version"]], capture_output=True, text=True,
-                                  env={**os.environ, "PATH": PATH})
+            done = subprocess.run(["/bin/sh", "-c", self.head["version"]], capture_output=True,
+                                  text=True, env={**os.environ, "PATH": PATH})
             numbers = re.findall(r"\d+\.\d[\w.+~-]*", done.stdout + done.stderr)
             words = self.head["version"].split()
             name = words[-1] if words[0] == "dpkg-query" else Path(words[0]).name
@@ -99,7 +101,8 @@ def has_module(python: str, name: str) -> bool:
 
 def module_version(python: str, name: str) -> str:
     code = f"import {name} as module; print(getattr(module, '__version__', '') or module.version())"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip() or "?"
+    return subprocess.run([python, "-c", code], capture_output=True,
+                          text=True).stdout.strip() or "?"
 
 
 def read_case(path: Path) -> list[Case]:
@@ -117,8 +120,14 @@ def read_case(path: Path) -> list[Case]:
             head[key] = value.strip()
     if "what" not in head or not parts["run"].strip():
         raise ValueError(f"{path}: a case has a line '# what:' and a part '# run'")
-    return [Case(path, variant, head, parts["prepare"], parts["run"]) for variant in head.get("variants", "").split() or [""]]
+    return [
+        Case(path, variant, head, parts["prepare"], parts["run"])
+        for variant in head.get("variants", "").split() or [""]
+    ]
 
 
 def all_cases() -> list[Case]:
-    return [case for path in sorted(CASES.iterdir()) if path.suffix in (".sh", ".py") for case in read_case(path)]
+    return [
+        case for path in sorted(CASES.iterdir()) if path.suffix in (".sh", ".py")
+        for case in read_case(path)
+    ]

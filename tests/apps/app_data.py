@@ -15,7 +15,10 @@ LONG_AGO = 1_577_836_800
 
 def make_base(data: Path) -> None:
     chance = random.Random(7)
-    words = [bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(2000)]
+    words = [
+        bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9)))
+        for _ in range(2000)
+    ]
 
     def put(name: str, content: bytes, mode: int = 0o644) -> None:
         path = data / name
@@ -36,7 +39,8 @@ def make_base(data: Path) -> None:
         put(f"binary/{size}", chance.randbytes(size))
     put("binary/large", chance.randbytes(LARGE))
     for n in range(24):
-        put(f"tree/{n % 3}/{n % 2}/file_{n:02}.txt", b"needle %d\n" % n + chance.randbytes(n * 40).hex().encode() + b"\n")
+        put(f"tree/{n % 3}/{n % 2}/file_{n:02}.txt",
+            b"needle %d\n" % n + chance.randbytes(n * 40).hex().encode() + b"\n")
     put("names/with space", b"space\n")
     put("names/with\nnewline", b"newline\n")
     put("names/-dash", b"dash\n")
@@ -51,14 +55,16 @@ def make_base(data: Path) -> None:
 
 
 def set_times(data: Path) -> None:
-    """Long ago, and for each name another second: what a run makes or touches has a time of today."""
+    """Long ago, and for each name another second: what a run makes or touches has a time of
+    today."""
     for number, path in enumerate(sorted(data.rglob("*"))):
         os.utime(path, (LONG_AGO + number, LONG_AGO + number), follow_symlinks=False)
     os.utime(data, (LONG_AGO, LONG_AGO))
 
 
 def tree(root: Path, label: str, ignored: list[str]) -> list[str]:
-    """A line for each thing below `root`; times only of what is as old as the data, for new ones differ in each run."""
+    """A line for each thing below `root`; times only of what is as old as the data, for new ones
+    differ in each run."""
     lines = []
     for path in sorted(root.rglob("*")):
         name = f"{label}/{path.relative_to(root)}"

@@ -1,6 +1,8 @@
-"""Runs a case in one way and says what came out: output, status, and all that lies in $DATA and $OUT afterwards.
+"""Runs a case in one way and says what came out: output, status, and all that lies in $DATA and
+$OUT afterwards.
 
-Each run begins with a fresh copy of the same data at the same path, so whatever two runs show must be equal. The ways:
+Each run begins with a fresh copy of the same data at the same path, so whatever two runs show must
+be equal. The ways:
 
     native          without the library
     off             preloaded, CUBESHIM_MODE=off
@@ -40,7 +42,8 @@ WARM = 'find "$DATA" -type f -exec cat {} + > "$OUT/../warm" || exit 99; exec "$
 
 
 def stop_all() -> None:
-    """For the end by a signal: ends the programs; the threads that wait for them then clean up behind themselves."""
+    """For the end by a signal: ends the programs; the threads that wait for them then clean up
+    behind themselves."""
     g_stopped.set()
     for leader in tuple(g_running):
         os.killpg(leader, signal.SIGKILL)
@@ -55,7 +58,9 @@ class Outcome:
     report: dict | None
 
     def seen(self) -> dict[str, object]:
-        return {"status": self.status, "stdout": self.stdout, "stderr": self.stderr, "files": self.files}
+        return {
+            "status": self.status, "stdout": self.stdout, "stderr": self.stderr, "files": self.files
+        }
 
     def served(self) -> int:
         return 0 if self.report is None else self.report["hits"]["ram"] + self.report["misses"]
@@ -65,8 +70,8 @@ class Outcome:
 
 
 class Workspace:
-    """`with Workspace(...) as space:` holds the paths of a case's runs and takes all of it away again."""
-
+    """`with Workspace(...) as space:` holds the paths of a case's runs and takes all of it away
+    again."""
     def __init__(self, case: Case, python: str, library: Path, lagfs: Path):
         self.case, self.python, self.library, self.lagfs = case, python, library, lagfs
         self.root = Path(tempfile.mkdtemp(prefix="cubeshim-apps-"))
@@ -81,9 +86,12 @@ class Workspace:
             if self.case.prepare:
                 self.out.mkdir()
                 self.data.symlink_to(self.origin)
-                done = self._execute(self._command(self.case.prepare, "prepare"), self._environment("native"))
+                done = self._execute(self._command(self.case.prepare, "prepare"),
+                                     self._environment("native"))
                 if done[0] != 0:
-                    raise RuntimeError(f"{self.case.name}: its preparation failed\n{done[2].decode(errors='replace')}")
+                    raise RuntimeError(
+                        f"{self.case.name}: its preparation failed\n{done[2].decode(errors='replace')}"
+                    )
                 self.data.unlink()
             set_times(self.origin)
         except BaseException:
@@ -108,7 +116,9 @@ class Workspace:
         shutil.rmtree(source, ignore_errors=True)
         subprocess.run(["cp", "-a", "--sparse=auto", f"{self.origin}/.", source], check=True)
         if lag:
-            delays = [f"--{operation}-us=100" for operation in ("lookup", "open", "read", "getattr")]
+            delays = [
+                f"--{operation}-us=100" for operation in ("lookup", "open", "read", "getattr")
+            ]
             subprocess.run([self.lagfs, *delays, source, self.data], check=True)
         try:
             report = self.root / "report.json"
@@ -122,8 +132,10 @@ class Workspace:
                 unmount(self.data)
         files = tree(source, "data", self.case.ignored) + tree(self.out, "out", self.case.ignored)
         # A process of another pid namespace makes a job, and a line, of its own.
-        reports = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
-        return Outcome(status, stdout, stderr, files, max(reports, key=lambda r: r["opens"], default=None))
+        reports = [json.loads(line) for line in report.read_text().splitlines()
+                  ] if report.exists() else []
+        return Outcome(status, stdout, stderr, files,
+                       max(reports, key=lambda r: r["opens"], default=None))
 
     def _command(self, text: str, part: str) -> list[str]:
         script = self.root / f"{part}{self.case.path.suffix}"
@@ -134,27 +146,30 @@ class Workspace:
         home = os.environ.get("HOME", "/")
         variables = {
             "PATH": PATH, "HOME": str(self.out), "LC_ALL": "C.UTF-8", "TZ": "UTC",
-            "DATA": str(self.data), "OUT": str(self.out), "VARIANT": self.case.variant, "PYTHON": self.python, "TERM": "dumb",
-            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0",
-            "TRAIN": str(ROOT / "bench/jobs/train.py"),
+            "DATA": str(self.data), "OUT": str(self.out), "VARIANT": self.case.variant,
+            "PYTHON": self.python, "TERM": "dumb", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0", "TRAIN": str(ROOT / "bench/jobs/train.py"),
             "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", f"{home}/.rustup"),
             "GOCACHE": os.environ.get("GOCACHE", f"{home}/.cache/go-build"), "OMP_NUM_THREADS": "1",
         }
         mode = way.removeprefix("lag-").removesuffix("-warm")
         if mode != "native":
             variables |= {
-                "LD_PRELOAD": str(self.library), "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_MODE": mode,
-                "CUBESHIM_RAM_DIR": str(self.shm), "CUBESHIM_RAM": "64M", "CUBESHIM_MAX_FILE": MAX_FILE, "CUBESHIM_RAM_KEEP": "1",
+                "LD_PRELOAD": str(self.library), "CUBESHIM_PREFIXES": str(self.data),
+                "CUBESHIM_MODE": mode, "CUBESHIM_RAM_DIR": str(self.shm), "CUBESHIM_RAM": "64M",
+                "CUBESHIM_MAX_FILE": MAX_FILE, "CUBESHIM_RAM_KEEP": "1",
                 "CUBESHIM_STATS": str(self.root / "report.json"), "CUBESHIM_STATS_FORMAT": "json",
             }
         return variables
 
-    def _execute(self, command: list[str], environment: dict[str, str]) -> tuple[int | str, bytes, bytes]:
+    def _execute(self, command: list[str],
+                 environment: dict[str, str]) -> tuple[int | str, bytes, bytes]:
         """Output goes to files: a daemon that keeps them open does not hold us up."""
         out, err = self.root / "stdout", self.root / "stderr"
         with open(out, "wb") as stdout, open(err, "wb") as stderr:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment,
-                                       cwd=self.out, start_new_session=True)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout,
+                                       stderr=stderr, env=environment, cwd=self.out,
+                                       start_new_session=True)
             g_running.add(process.pid)
             try:
                 status: int | str = process.wait(SECONDS)

@@ -1,4 +1,5 @@
-"""One module of CPython's own test suite, run once: natively or under the library, with what each test method did."""
+"""One module of CPython's own test suite, run once: natively or under the library, with what each
+test method did."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from xml.etree import ElementTree
 
 from suite_run import Column, Outcome, Runs
 
-# They wait for ever, with and without the library, in a virtual machine whose host has no vsock to answer.
+# They wait for ever, with and without the library, in a virtual machine whose host has no vsock to
+# answer.
 IGNORED = ("*ThreadedVSOCKSocketStreamTest*",)
 RESOURCES = {"quick": "none", "all": "cpu,largefile,subprocess,tzdata"}
 
@@ -22,15 +24,19 @@ class PythonRuns(Runs):
         home = self.home(module, column, attempt)
         home.mkdir(parents=True)
         work = self.new_work()
-        command = [sys.executable, "-m", "test", "-v", "-u", self.resources, "--tempdir", str(work), "--junit-xml",
-                   str(home / "result.xml"), *(f"--ignore={pattern}" for pattern in IGNORED), module]
+        command = [
+            sys.executable, "-m", "test", "-v", "-u", self.resources, "--tempdir",
+            str(work), "--junit-xml",
+            str(home / "result.xml"), *(f"--ignore={pattern}" for pattern in IGNORED), module
+        ]
         status, outcome = self.run(home, command, column, work, cwd=work)
         _read_results(home / "result.xml", status, outcome)
         return outcome
 
 
 def _read_results(file: Path, status: int, outcome: Outcome) -> None:
-    """A method of which a subtest failed has an element without a name, so it counts as not passed, whatever its name."""
+    """A method of which a subtest failed has an element without a name, so it counts as not passed,
+    whatever its name."""
     if not file.exists():
         outcome.broken = outcome.broken or f"no results, exit status {status}"
         return

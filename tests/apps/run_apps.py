@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""Real programs on plain files and under the library: what they print, return and write must be equal.
+"""Real programs on plain files and under the library: what they print, return and write must be
+equal.
 
-    run_apps.py --build build [NAME...]     # the cases of these names, or all that can run here, and a table
-    run_apps.py --build build --all         # first makes a venv for the modules of requirements.txt (PyPI)
-    run_apps.py --list                      # the names
+    run_apps.py --build build [NAME...]     # the cases of these names, or all that can run here,
+    and a table run_apps.py --build build --all         # first makes a venv for the modules of
+    requirements.txt (PyPI) run_apps.py --list                      # the names
 
 Ends with 77 when nothing could run (ctest calls that a skip), with 1 when something differed.
 """
@@ -32,7 +33,6 @@ REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
 
 class Row:
     """What came of one case: a word for each way, and the trouble in full."""
-
     def __init__(self, case: Case, skipped: str = "", version: str = ""):
         self.case, self.skipped, self.version = case, skipped, version
         self.words: dict[str, str] = {}
@@ -55,7 +55,8 @@ class Row:
 def as_lines(value: object) -> list[str]:
     if isinstance(value, list):
         return value
-    return (value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)).splitlines()
+    return (value.decode(
+        errors="backslashreplace") if isinstance(value, bytes) else str(value)).splitlines()
 
 
 def difference(expected: Outcome, got: Outcome) -> str:
@@ -100,9 +101,13 @@ def run_case(case: Case, options: argparse.Namespace) -> Row:
                 native[on_lag] = got
                 row.words[way] = "ok" if got.status == 0 else f"status {got.status}"
                 if got.status != 0:
-                    row.trouble.append(f"{case.name}, {way}: ends with {got.status}\n{got.stderr.decode(errors='replace')}")
+                    row.trouble.append(
+                        f"{case.name}, {way}: ends with {got.status}\n{got.stderr.decode(errors='replace')}"
+                    )
                 if options.verbose:
-                    print(f"--- {case.name}, {way}\n{(got.stdout + got.stderr).decode(errors='backslashreplace')}", flush=True)
+                    print(
+                        f"--- {case.name}, {way}\n{(got.stdout + got.stderr).decode(errors='backslashreplace')}",
+                        flush=True)
                 continue
             wrong = judge(case, way, native[on_lag], got)
             served = f" ({got.hits()}/{got.served()})" if got.served() and case.serves else ""
@@ -122,15 +127,20 @@ def make_venv(venv: Path) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--all", action="store_true", help="with what PyPI has, in a venv under the build directory")
-    parser.add_argument("--quick", action="store_true", help="five of the eight ways, heavy cases in two of them")
+    parser.add_argument("--all", action="store_true",
+                        help="with what PyPI has, in a venv under the build directory")
+    parser.add_argument("--quick", action="store_true",
+                        help="five of the eight ways, heavy cases in two of them")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--without", nargs="*", default=[], choices=PLAIN_WAYS[1:] + LAG_WAYS, metavar="WAY")
-    parser.add_argument("--markdown", action="store_true", help="the table as it stands in doc/TESTED.md")
+    parser.add_argument("--without", nargs="*", default=[], choices=PLAIN_WAYS[1:] + LAG_WAYS,
+                        metavar="WAY")
+    parser.add_argument("--markdown", action="store_true",
+                        help="the table as it stands in doc/TESTED.md")
     parser.add_argument("--verbose", action="store_true", help="shows what the native run prints")
     options = parser.parse_args(arguments)
     build = options.build.resolve()
@@ -140,7 +150,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    cases = [case for case in all_cases() if not options.names or {case.name, case.path.stem} & set(options.names)]
+    cases = [
+        case for case in all_cases()
+        if not options.names or {case.name, case.path.stem} & set(options.names)
+    ]
     unknown = set(options.names) - {name for case in cases for name in (case.name, case.path.stem)}
     if unknown:
         print(f"no case of this name: {' '.join(sorted(unknown))}", file=sys.stderr)
@@ -155,7 +168,8 @@ def main(arguments: list[str]) -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for row in pool.map(lambda case: run_case(case, options), cases):
             rows.append(row)
-            print(row.markdown() if options.markdown and not row.skipped else row.line(), flush=True)
+            print(row.markdown() if options.markdown and not row.skipped else row.line(),
+                  flush=True)
             print("\n".join(row.trouble), end="\n" if row.trouble else "", flush=True)
     ran = [row for row in rows if not row.skipped]
     good = [row for row in ran if not row.trouble]

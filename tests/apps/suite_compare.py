@@ -1,4 +1,5 @@
-"""What the runs of a module say together: which of the tests that pass natively pass in a column, are lost, or waver."""
+"""What the runs of a module say together: which of the tests that pass natively pass in a column,
+are lost, or waver."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ RunOnce = Callable[[str, Column, int], Outcome]
 
 @dataclass(frozen=True)
 class Waverer:
-    """A test that passed natively and not in a column's first run: how many attempts of each passed."""
+    """A test that passed natively and not in a column's first run: how many attempts of each
+    passed."""
 
     test: str
     column: str
@@ -25,7 +27,8 @@ class Waverer:
 
     @property
     def lost(self) -> bool:
-        """Never passed here and always passed natively. The rest is flaky, and is told with both figures."""
+        """Never passed here and always passed natively. The rest is flaky, and is told with both
+        figures."""
         return self.column_passes == 0 and self.native_passes == self.attempts
 
     def __str__(self) -> str:
@@ -63,7 +66,8 @@ def judge(run_once: RunOnce, module: str, columns: tuple[Column, ...]) -> Verdic
     return verdict
 
 
-def _judge_column(run_once: RunOnce, verdict: Verdict, column: Column, natives: list[Outcome]) -> None:
+def _judge_column(run_once: RunOnce, verdict: Verdict, column: Column,
+                  natives: list[Outcome]) -> None:
     module, wanted = verdict.module, natives[0].passed
     outcomes = [run_once(module, column, 1)]
     missing = wanted - outcomes[0].passed
@@ -74,7 +78,11 @@ def _judge_column(run_once: RunOnce, verdict: Verdict, column: Column, natives: 
     while missing and len(natives) < len(outcomes):
         natives.append(run_once(module, NATIVE, len(natives) + 1))
     for test in missing:
-        passes = [sum(outcome.passed[test] >= wanted[test] for outcome in runs[:len(outcomes)]) for runs in (natives, outcomes)]
+        passes = [
+            sum(outcome.passed[test] >= wanted[test]
+                for outcome in runs[:len(outcomes)])
+            for runs in (natives, outcomes)
+        ]
         verdict.waverers.append(Waverer(test, column.name, *passes, len(outcomes)))
     verdict.columns[column.name] = outcomes[0]
     verdict.kept[column.name] = wanted.total() - never.total()
@@ -82,5 +90,7 @@ def _judge_column(run_once: RunOnce, verdict: Verdict, column: Column, natives: 
         if outcome.broken:
             verdict.problems.append(f"{module}, {column.name}: {outcome.broken}")
         if not column.serves and outcome.opens:
-            verdict.problems.append(f"{module}, {column.name}: {outcome.opens} opens were counted though nothing is served")
+            verdict.problems.append(
+                f"{module}, {column.name}: {outcome.opens} opens were counted though nothing is served"
+            )
         verdict.remarks += [f"{module}, {column.name}: {text}" for text in outcome.complaints]

@@ -1,12 +1,14 @@
-"""The system call tests of the Linux Test Project under the library: what passes natively must pass in every mode.
+"""The system call tests of the Linux Test Project under the library: what passes natively must pass
+in every mode.
 
-    suite_ltp.py --build BUILD_DIR --ltp CHECKOUT [--folders NAME ...] [--columns NAME ...] [--work DIR] [--jobs N]
+    suite_ltp.py --build BUILD_DIR --ltp CHECKOUT [--folders NAME ...] [--columns NAME ...] [--work
+    DIR] [--jobs N]
 
-CHECKOUT is a source tree of github.com/linux-test-project/ltp of which testcases/kernel/syscalls has been built, as that
-project describes; nothing of it is part of this one. A row of the table is a folder of testcases/kernel/syscalls, a test
-a line that reports TPASS. The tests' working directories are the prefix. Run it as root, or many tests are skipped, and
-on a machine that you can spare. Exit status: 0, 1 where a pass is lost, 2 where the suite cannot run here.
-"""
+CHECKOUT is a source tree of github.com/linux-test-project/ltp of which testcases/kernel/syscalls
+has been built, as that project describes; nothing of it is part of this one. A row of the table is
+a folder of testcases/kernel/syscalls, a test a line that reports TPASS. The tests' working
+directories are the prefix. Run it as root, or many tests are skipped, and on a machine that you can
+spare. Exit status: 0, 1 where a pass is lost, 2 where the suite cannot run here. """
 
 from __future__ import annotations
 
@@ -19,16 +21,17 @@ from pathlib import Path
 import suite_report
 from suite_run import COLUMNS, CannotRun, Column, Outcome, Runs
 
-FOLDERS = ("access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 epoll_ctl execl execle execlp "
-           "execv execve execveat execvp faccessat faccessat2 fadvise fallocate fchdir fchmod fchmodat fchown fchownat "
-           "fcntl fdatasync fgetxattr flistxattr flock fpathconf fremovexattr fsetxattr fstat fstatat fstatfs fsync "
-           "ftruncate futimesat getcwd getdents getxattr inotify io_submit lchown lgetxattr link linkat listxattr "
-           "llistxattr llseek lseek lstat madvise memfd_create mincore mkdir mmap mprotect mremap msync munmap "
-           "name_to_handle_at nftw open open_by_handle_at openat openat2 pathconf pidfd_getfd pipe poll ppoll pread "
-           "preadv preadv2 pselect pwrite pwritev pwritev2 read readahead readdir readlink readlinkat readv realpath "
-           "recvmsg removexattr rename renameat2 rmdir select sendfile sendmmsg sendmsg setxattr splice stat statfs "
-           "statvfs statx symlink symlinkat syncfs tee truncate umask unlink unlinkat utime utimensat utimes vfork "
-           "vmsplice write writev").split()
+FOLDERS = (
+    "access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 epoll_ctl execl execle execlp "
+    "execv execve execveat execvp faccessat faccessat2 fadvise fallocate fchdir fchmod fchmodat fchown fchownat "
+    "fcntl fdatasync fgetxattr flistxattr flock fpathconf fremovexattr fsetxattr fstat fstatat fstatfs fsync "
+    "ftruncate futimesat getcwd getdents getxattr inotify io_submit lchown lgetxattr link linkat listxattr "
+    "llistxattr llseek lseek lstat madvise memfd_create mincore mkdir mmap mprotect mremap msync munmap "
+    "name_to_handle_at nftw open open_by_handle_at openat openat2 pathconf pidfd_getfd pipe poll ppoll pread "
+    "preadv preadv2 pselect pwrite pwritev pwritev2 read readahead readdir readlink readlinkat readv realpath "
+    "recvmsg removexattr rename renameat2 rmdir select sendfile sendmmsg sendmsg setxattr splice stat statfs "
+    "statvfs statx symlink symlinkat syncfs tee truncate umask unlink unlinkat utime utimensat utimes vfork "
+    "vmsplice write writev").split()
 # They take some minutes each, and none of them reads files.
 LONG = {"fork13", "rename11", "inotify09"}
 COLUMNS = tuple(column for column in COLUMNS if column.name != "library")
@@ -40,10 +43,15 @@ class LtpRuns(Runs):
     root: Path
 
     def commands(self, folder: str) -> list[list[str]]:
-        """The lines of runtest/syscalls whose program lies in the folder: a name, then the command."""
-        lines = (line.split() for line in (self.root / "runtest" / "syscalls").read_text().splitlines())
-        return [line for line in lines if len(line) > 1 and line[0][0] != "#" and line[0] not in LONG
-                and (self.place(folder) / line[1]).is_file()]
+        """The lines of runtest/syscalls whose program lies in the folder: a name, then the
+        command."""
+        lines = (
+            line.split() for line in (self.root / "runtest" / "syscalls").read_text().splitlines())
+        return [
+            line for line in lines
+            if len(line) > 1 and line[0][0] != "#" and line[0] not in LONG and (self.place(folder) /
+                                                                                line[1]).is_file()
+        ]
 
     def place(self, folder: str) -> Path:
         return self.root / "testcases" / "kernel" / "syscalls" / folder
@@ -51,15 +59,20 @@ class LtpRuns(Runs):
     def test(self, folder: str, column: Column, attempt: int) -> Outcome:
         all_of_it = Outcome()
         place = self.place(folder)
-        more = {"PATH": f"{place}:{os.environ['PATH']}", "LTP_COLORIZE_OUTPUT": "n", "LTP_SINGLE_FS_TYPE": "ext4",
-                "LTP_TIMEOUT_MUL": "5", "LTPROOT": str(self.root), "KCONFIG_SKIP_CHECK": "1"}
+        more = {
+            "PATH": f"{place}:{os.environ['PATH']}", "LTP_COLORIZE_OUTPUT": "n",
+            "LTP_SINGLE_FS_TYPE": "ext4", "LTP_TIMEOUT_MUL": "5", "LTPROOT": str(self.root),
+            "KCONFIG_SKIP_CHECK": "1"
+        }
         for name, program, *arguments in self.commands(folder):
             home = self.home(f"{folder}/{name}", column, attempt)
             home.mkdir(parents=True)
-            _, one = self.run(home, [str(place / program), *arguments], column, self.new_work(), cwd=place, more=more)
+            _, one = self.run(home, [str(place / program), *arguments], column, self.new_work(),
+                              cwd=place, more=more)
             for line in (home / "log").read_text(errors="replace").splitlines():
                 found = RESULT.match(line)
-                kind = {"TPASS": all_of_it.passed, "TCONF": all_of_it.skipped}.get(found[2], all_of_it.failed) if found else None
+                kind = {"TPASS": all_of_it.passed, "TCONF": all_of_it.skipped}.get(
+                    found[2], all_of_it.failed) if found else None
                 if kind is not None:
                     kind[f"{name} {found[1]}"] += 1
             all_of_it.add(name, one)

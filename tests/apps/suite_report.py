@@ -23,7 +23,8 @@ def parser(text: str, columns: tuple[Column, ...] = COLUMNS) -> argparse.Argumen
     made.add_argument("--columns", nargs="+", choices=[column.name for column in columns])
     made.add_argument("--work", type=Path, help="directory for scratch files; the logs stay there")
     made.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    made.add_argument("--timeout", type=int, default=1800, help="seconds that one run of a module may take")
+    made.add_argument("--timeout", type=int, default=1800,
+                      help="seconds that one run of a module may take")
     return made
 
 
@@ -32,36 +33,53 @@ def table(verdicts: list[Verdict], columns: tuple[Column, ...]) -> str:
     rows = [["module", "native passed", "failed", "skipped", *names, "served", "lost", "flaky"]]
     for verdict in verdicts:
         native = verdict.native
-        rows.append([verdict.module, native.passed.total(), native.failed.total(), native.skipped.total(),
-                     *(verdict.kept.get(name, 0) for name in names),
-                     sum(outcome.served for outcome in verdict.columns.values()),
-                     len(verdict.lost), len(verdict.waverers) - len(verdict.lost)])
+        rows.append([
+            verdict.module,
+            native.passed.total(),
+            native.failed.total(),
+            native.skipped.total(), *(verdict.kept.get(name, 0) for name in names),
+            sum(outcome.served for outcome in verdict.columns.values()),
+            len(verdict.lost),
+            len(verdict.waverers) - len(verdict.lost)
+        ])
     rows.append(["all", *(sum(column) for column in zip(*(row[1:] for row in rows[1:])))])
     widths = [max(len(str(cell)) for cell in column) for column in zip(*rows)]
-    lines = ["| " + " | ".join(str(cell).ljust(width) if at == 0 else str(cell).rjust(width)
-                               for at, (cell, width) in enumerate(zip(row, widths))) + " |" for row in rows]
+    lines = [
+        "| " + " | ".join(
+            str(cell).ljust(width) if at == 0 else str(cell).rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths))) + " |"
+        for row in rows
+    ]
     return "\n".join([lines[0], "|" + "|".join(" --- " for _ in widths) + "|", *lines[1:]])
 
 
 def unserved(verdicts: list[Verdict], columns: tuple[Column, ...], readers: set[str]) -> list[str]:
-    """A run that nothing was served in proves nothing: each column as a whole, and each module that is known to read."""
-    found = [f"{verdict.module}, {column.name}: nothing was served, though this module reads files"
-             for verdict in verdicts for column in columns
-             if column.serves and verdict.module in readers and column.name in verdict.columns
-             and not verdict.columns[column.name].served]
+    """A run that nothing was served in proves nothing: each column as a whole, and each module that
+    is known to read."""
+    found = [
+        f"{verdict.module}, {column.name}: nothing was served, though this module reads files"
+        for verdict in verdicts
+        for column in columns
+        if column.serves and verdict.module in readers and column.name in verdict.columns
+        and not verdict.columns[column.name].served
+    ]
     for column in columns:
-        outcomes = [verdict.columns[column.name] for verdict in verdicts if column.name in verdict.columns]
+        outcomes = [
+            verdict.columns[column.name] for verdict in verdicts if column.name in verdict.columns
+        ]
         if column.serves and not any(outcome.served for outcome in outcomes):
             found.append(f"{column.name}: nothing was served at all")
     return found
 
 
-def compare(modules: list[str], run_once: RunOnce, columns: tuple[Column, ...], jobs: int, readers: set[str]) -> int:
+def compare(modules: list[str], run_once: RunOnce, columns: tuple[Column, ...], jobs: int,
+            readers: set[str]) -> int:
     began = time.monotonic()
 
     def one(module: str) -> Verdict:
         verdict = judge(run_once, module, columns)
-        seconds = " ".join(f"{name} {outcome.seconds:.0f}s" for name, outcome in verdict.columns.items())
+        seconds = " ".join(
+            f"{name} {outcome.seconds:.0f}s" for name, outcome in verdict.columns.items())
         print(f"{module}: native {verdict.native.seconds:.0f}s {seconds}", flush=True)
         return verdict
 
@@ -71,20 +89,25 @@ def compare(modules: list[str], run_once: RunOnce, columns: tuple[Column, ...], 
     for verdict in verdicts:
         for line in (*verdict.waverers, *verdict.remarks):
             print(line)
-    problems = [problem for verdict in verdicts for problem in verdict.problems] + unserved(verdicts, columns, readers)
+    problems = [problem for verdict in verdicts for problem in verdict.problems] + unserved(
+        verdicts, columns, readers)
     if not any(verdict.native.passed for verdict in verdicts):
         problems.append("natively no test passed at all")
     for problem in problems:
         print(f"problem: {problem}")
     lost = sum(len(verdict.lost) for verdict in verdicts)
-    print(f"{len(verdicts)} modules in {time.monotonic() - began:.0f} s: {lost} passes lost, {len(problems)} problems")
+    print(
+        f"{len(verdicts)} modules in {time.monotonic() - began:.0f} s: {lost} passes lost, {len(problems)} problems"
+    )
     return 1 if lost or problems else 0
 
 
 def main(options: argparse.Namespace, columns: tuple[Column, ...],
          body: Callable[[Path, Path, Path, tuple[Column, ...]], int]) -> int:
-    """`body` gets the library, a scratch directory, one on a tmpfs, and the columns that were asked for."""
-    wanted = tuple(column for column in columns if not options.columns or column.name in options.columns)
+    """`body` gets the library, a scratch directory, one on a tmpfs, and the columns that were asked
+    for."""
+    wanted = tuple(
+        column for column in columns if not options.columns or column.name in options.columns)
     library = options.build.resolve() / "libcubeshim.so"
     try:
         if not library.is_file():

@@ -1,4 +1,5 @@
-"""What the public test suites share: how a run sees the file system, what a run showed, and the directories of runs."""
+"""What the public test suites share: how a run sees the file system, what a run showed, and the
+directories of runs."""
 
 from __future__ import annotations
 
@@ -37,20 +38,21 @@ class Column:
 
 
 NATIVE = Column("native", "without the library")
-COLUMNS = (
-    Column("off", "mode off", "off"),
-    Column("real", "mode real; the tests' working directory is the prefix", "real"),
-    Column("virtual", "mode virtual; the tests' working directory is the prefix", "virtual"),
-    Column("library", "mode virtual; Python's standard library with its test data is a prefix too", "virtual",
-           (STANDARD_LIBRARY,)),
-    Column("wide", "mode virtual; /usr, /etc, /var and /tmp are prefixes too", "virtual",
-           (Path("/usr"), Path("/etc"), Path("/var"), Path("/tmp"))),
-)
+COLUMNS = (Column("off", "mode off", "off"),
+           Column("real", "mode real; the tests' working directory is the prefix", "real"),
+           Column("virtual", "mode virtual; the tests' working directory is the prefix", "virtual"),
+           Column("library",
+                  "mode virtual; Python's standard library with its test data is a prefix too",
+                  "virtual", (STANDARD_LIBRARY,)),
+           Column("wide", "mode virtual; /usr, /etc, /var and /tmp are prefixes too", "virtual",
+                  (Path("/usr"), Path("/etc"), Path("/var"), Path("/tmp"))),
+          )
 
 
 @dataclass
 class Outcome:
-    """What one run of a module showed: how often each test passed, failed, was skipped, and what was served."""
+    """What one run of a module showed: how often each test passed, failed, was skipped, and what
+    was served."""
 
     passed: Counter = field(default_factory=Counter)
     failed: Counter = field(default_factory=Counter)
@@ -72,7 +74,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runs:
-    """Where runs take place, each in a directory of its own. `scratch` is on a disk, `ram` a directory of ours on a tmpfs."""
+    """Where runs take place, each in a directory of its own. `scratch` is on a disk, `ram` a
+    directory of ours on a tmpfs."""
 
     library: Path
     scratch: Path
@@ -85,12 +88,15 @@ class Runs:
 
     def run(self, home: Path, command: list[str], column: Column, work: Path, cwd: Path,
             more: dict[str, str] | None = None) -> tuple[int, Outcome]:
-        """The exit status, and what the reports and the log say of the library. `work` goes when the run is over."""
+        """The exit status, and what the reports and the log say of the library. `work` goes when
+        the run is over."""
         outcome = Outcome()
         began = time.monotonic()
         with open(home / "log", "wb") as log:
-            process = subprocess.Popen(command, cwd=cwd, env=self.environment(home, work, column) | (more or {}),
-                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(command, cwd=cwd,
+                                       env=self.environment(home, work, column) | (more or {}),
+                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                       start_new_session=True)
             try:
                 status = process.wait(self.timeout)
             except subprocess.TimeoutExpired:
@@ -106,22 +112,31 @@ class Runs:
         return status, outcome
 
     def new_work(self) -> Path:
-        work = Path(tempfile.mkdtemp(prefix="", dir=self.scratch))  # short, for the names of Unix sockets
+        work = Path(tempfile.mkdtemp(prefix="",
+                                     dir=self.scratch))  # short, for the names of Unix sockets
         work.chmod(0o755)
         return work
 
     def environment(self, home: Path, work: Path, column: Column) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("CUBESHIM_", "LD_PRELOAD", "PYTHON"))}
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("CUBESHIM_", "LD_PRELOAD", "PYTHON"))
+        }
         kept["TMPDIR"] = str(work)
         if column.mode is None:
             return kept
         prefixes = ":".join(map(str, (work, *column.more_prefixes)))
-        return kept | {"LD_PRELOAD": str(self.library), "CUBESHIM_MODE": column.mode, "CUBESHIM_PREFIXES": prefixes,
-                       "CUBESHIM_NAME": work.name, "CUBESHIM_RAM": "256M", "CUBESHIM_RAM_DIR": str(self.ram),
-                       "CUBESHIM_STRICT": "1", "CUBESHIM_STATS": str(home / "report-%p.json"), "CUBESHIM_STATS_FORMAT": "json"}
+        return kept | {
+            "LD_PRELOAD": str(self.library), "CUBESHIM_MODE": column.mode,
+            "CUBESHIM_PREFIXES": prefixes, "CUBESHIM_NAME": work.name, "CUBESHIM_RAM": "256M",
+            "CUBESHIM_RAM_DIR": str(self.ram), "CUBESHIM_STRICT": "1", "CUBESHIM_STATS": str(
+                home / "report-%p.json"), "CUBESHIM_STATS_FORMAT": "json"
+        }
 
     def check_loaded(self, columns: tuple[Column, ...]) -> None:
-        """The probe is run as the tests are: it must have the library in each column, and not natively."""
+        """The probe is run as the tests are: it must have the library in each column, and not
+        natively."""
         probe = [sys.executable, "-c", "print('libcubeshim' in open('/proc/self/maps').read())"]
         for column in (NATIVE, *columns):
             home = self.home("probe", column, 1)
@@ -129,18 +144,21 @@ class Runs:
             status, _ = self.run(home, probe, column, self.new_work(), home)
             said = (home / "log").read_text()
             if status != 0 or said.strip() != str(column is not NATIVE):
-                raise CannotRun(f"column {column.name}: the library is not as it should be: {said.strip()}")
+                raise CannotRun(
+                    f"column {column.name}: the library is not as it should be: {said.strip()}")
 
 
 def _unmount_below(work: Path) -> None:
     """What a test has mounted and left, its loop device included."""
     places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for place in reversed([place for place in places if place.startswith(f"{work}/")]):
-        subprocess.run(["umount", "-d", place], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(["umount", "-d", place], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
 
 
 def _read_reports(home: Path, outcome: Outcome) -> None:
-    """Adds up the exit reports: a child that was started with a cleaned environment is a job of its own."""
+    """Adds up the exit reports: a child that was started with a cleaned environment is a job of its
+    own."""
     for file in home.glob("report-*.json"):
         report = json.loads(file.read_text().splitlines()[-1])
         outcome.opens += report["opens"]
@@ -149,7 +167,8 @@ def _read_reports(home: Path, outcome: Outcome) -> None:
 
 @contextmanager
 def directories(work: Path | None):
-    """A scratch directory below `work` (or the usual place), and one on a tmpfs, which goes in the end."""
+    """A scratch directory below `work` (or the usual place), and one on a tmpfs, which goes in the
+    end."""
     scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=work))
     scratch.chmod(0o755)
     ram = Path(tempfile.mkdtemp(prefix="cubeshim-suite-", dir="/dev/shm"))

@@ -1,4 +1,5 @@
-"""All that the tests of bench/ share: the way to its modules, scratch directories, and runs of its scripts."""
+"""All that the tests of bench/ share: the way to its modules, scratch directories, and runs of its
+scripts."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def needs(*modules: str):
 
 def run_script(name: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(BENCH / name), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+    return subprocess.run(command, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **environment})
 
 
 class ScratchTest(unittest.TestCase):
@@ -34,7 +36,8 @@ class ScratchTest(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.scratch = Path(scratch.name)
 
-    def assert_one_line_error(self, done: subprocess.CompletedProcess, status: int, *words: str) -> None:
+    def assert_one_line_error(self, done: subprocess.CompletedProcess, status: int, *words:
+                              str) -> None:
         self.assertEqual(done.returncode, status, done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         for word in words:

@@ -1,4 +1,5 @@
-"""The suite of nodes that share: the nodes and what ends them, jobs of both ways, and what counts as reached."""
+"""The suite of nodes that share: the nodes and what ends them, jobs of both ways, and what counts
+as reached."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ SIZE, NODES = 20_000, 3
 # Fewer than 16 a node, from which on an open waits for servers only as long as for the origin.
 FILES = 15 * NODES
 PROGRAM = BUILD / "cubeshim_node_reader"
-CAN_HAVE_NODES = os.geteuid() == 0 and shutil.which("memcached") and shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
+CAN_HAVE_NODES = os.geteuid() == 0 and shutil.which("memcached") and shutil.which(
+    "ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
 # Starts nodes, says whose servers' numbers these are, and waits for its end.
 HOLDER = """
 import sys, time
@@ -37,14 +39,16 @@ with Network(2, 8) as network:
 """
 
 
-def epoch_of(seconds: float = 1.0, opens: int = 0, longest_ms: float = 1.0, long_ms: float = 0.0) -> Epoch:
+def epoch_of(seconds: float = 1.0, opens: int = 0, longest_ms: float = 1.0,
+             long_ms: float = 0.0) -> Epoch:
     return Epoch(100, seconds, opens, longest_ms, long_ms)
 
 
 class Figures(unittest.TestCase):
     def test_shares_have_each_file_once(self) -> None:
         orders = shares(100, NODES, READERS, "x")
-        self.assertEqual(sorted(file for node in orders for reader in node for file in reader), list(range(100)))
+        self.assertEqual(sorted(file for node in orders for reader in node for file in reader),
+                         list(range(100)))
         self.assertEqual((len(orders), {len(node) for node in orders}), (NODES, {READERS}))
         self.assertNotEqual(orders, shares(100, NODES, READERS, "y"))
 
@@ -54,11 +58,15 @@ class Figures(unittest.TestCase):
         self.assertEqual(sorted(file for reader in orders[1] for file in reader), list(range(100)))
 
     def test_ratios_are_of_one_round(self) -> None:
-        found = {ALONE: Runs([[epoch_of(8), epoch_of(2)]]), POOL: Runs([[epoch_of(1), epoch_of(1)]])}
+        found = {
+            ALONE: Runs([[epoch_of(8), epoch_of(2)]]), POOL: Runs([[epoch_of(1),
+                                                                    epoch_of(1)]])
+        }
         self.assertEqual(ratio(found, 0).median, 5)
 
     def test_lost_time_is_of_all_readers(self) -> None:
-        found = Struck([epoch_of(2, longest_ms=3, long_ms=40)], [epoch_of(2, longest_ms=23, long_ms=280)])
+        found = Struck([epoch_of(2, longest_ms=3, long_ms=40)],
+                       [epoch_of(2, longest_ms=23, long_ms=280)])
         self.assertEqual(found.more_ms().median, 20)
         self.assertAlmostEqual(found.lost().median, 0.01)
 
@@ -106,8 +114,10 @@ class Nodes(ScratchTest):
 
     def test_nothing_is_left_however_it_ends(self) -> None:
         for number in (signal.SIGINT, signal.SIGKILL):
-            with self.subTest(number.name), subprocess.Popen([sys.executable, "-c", HOLDER, ROOT], stdout=subprocess.PIPE,
-                                                             stderr=subprocess.DEVNULL, text=True) as holder:
+            with self.subTest(number.name), subprocess.Popen([sys.executable, "-c", HOLDER, ROOT],
+                                                             stdout=subprocess.PIPE,
+                                                             stderr=subprocess.DEVNULL,
+                                                             text=True) as holder:
                 servers = [int(word) for word in holder.stdout.readline().split()]
                 self.assertEqual([is_alive(pid) for pid in servers], [True, True])
                 holder.send_signal(number)
@@ -115,8 +125,9 @@ class Nodes(ScratchTest):
                 wait_until(lambda: not any(map(is_alive, servers)), "the servers end")
 
 
-@unittest.skipUnless(CAN_HAVE_NODES and LAGFS and PROGRAM.exists() and (BUILD / "libcubeshim.so").exists(),
-                     "nodes need root, ip, memcached, lagfs and cubeshim_node_reader")
+@unittest.skipUnless(
+    CAN_HAVE_NODES and LAGFS and PROGRAM.exists() and (BUILD / "libcubeshim.so").exists(),
+    "nodes need root, ip, memcached, lagfs and cubeshim_node_reader")
 class Jobs(ScratchTest):
     def setUp(self) -> None:
         super().setUp()
@@ -126,7 +137,8 @@ class Jobs(ScratchTest):
         make_files(path, SIZE, FILES)
         for file in path.rglob("*.bin"):
             os.utime(file, (1e9, 1e9))
-        self.plan = Plan(FileSet("small", path, FILES, FILES * SIZE), 32 << 20, 300, readers=2, settings=(("CUBESHIM_CLUSTER_DEADLINE", "10s"),))
+        self.plan = Plan(FileSet("small", path, FILES, FILES * SIZE), 32 << 20, 300, readers=2,
+                         settings=(("CUBESHIM_CLUSTER_DEADLINE", "10s"),))
 
     def orders(self, seed: str) -> list:
         return shares(FILES, NODES, 2, seed)
@@ -169,8 +181,11 @@ class Jobs(ScratchTest):
                 def look(act, network, seconds, answers=answers) -> None:
                     act(network)
                     answers.append(last_answers(network, seconds))
-                watched = cluster.Fault(fault.name, lambda network, act=fault.strike, look=look: look(act, network, 0.5),
-                                        lambda network, act=fault.mend, look=look: look(act, network, 15.0))
+
+                watched = cluster.Fault(
+                    fault.name,
+                    lambda network, act=fault.strike, look=look: look(act, network, 0.5),
+                    lambda network, act=fault.mend, look=look: look(act, network, 15.0))
                 with self.subTest(fault.name), mock.patch.object(cluster, "PAUSE_US", 20_000):
                     found = cluster.run_fault(self.bench, network, self.plan.files, watched, 1)
                     self.assertEqual((found.whole[0].files, found.struck[0].files), (FILES, FILES))

@@ -1,4 +1,5 @@
-"""bench/demo/demo.py: refuses clearly where it cannot run, compares a mount of the user's, and leaves nothing behind."""
+"""bench/demo/demo.py: refuses clearly where it cannot run, compares a mount of the user's, and
+leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from bench.harness.errors import BenchError
 class HitRate(ScratchTest):
     def test_is_read_from_the_last_report(self) -> None:
         stats = self.scratch / "stats.json"
-        for text in ('{"hit_rate": 0.5}', '{\n "hit_rate": 0.5\n}\n', '{"hit_rate": 0.1}\n{"hit_rate": 0.5}\n'):
+        for text in ('{"hit_rate": 0.5}', '{\n "hit_rate": 0.5\n}\n',
+                     '{"hit_rate": 0.1}\n{"hit_rate": 0.5}\n'):
             stats.write_text(text)
             self.assertEqual(hit_rate_of(stats), 0.5)
 
@@ -40,29 +42,33 @@ class Demo(ScratchTest):
         self.build.mkdir()
 
     def make_origin(self, count: int = 30) -> Path:
-        run_script("data/make_dataset.py", self.scratch / "origin", "--count", count, "--seed", 2, "--classes", 3)
+        run_script("data/make_dataset.py", self.scratch / "origin", "--count", count, "--seed", 2,
+                   "--classes", 3)
         return self.scratch / "origin"
 
     def test_missing_parts_are_named(self) -> None:
-        self.assert_one_line_error(run_script("demo/demo.py", "--build", self.build), 2, "libcubeshim.so", "make")
+        self.assert_one_line_error(run_script("demo/demo.py", "--build", self.build), 2,
+                                   "libcubeshim.so", "make")
         (self.build / "libcubeshim.so").touch()
-        self.assert_one_line_error(run_script("demo/demo.py", "--build", self.build), 2, "lagfs", "make")
+        self.assert_one_line_error(run_script("demo/demo.py", "--build", self.build), 2, "lagfs",
+                                   "make")
         done = run_script("demo/demo.py", "--build", self.build, "--origin", self.scratch / "none")
         self.assert_one_line_error(done, 2, "none is not a directory")
 
     def test_compares_a_mount_of_the_users(self) -> None:
-        done = run_script("demo/demo.py", "--build", self.build, "--origin", self.make_origin(), "--count", 15, "--epochs", 1,
-                          "--rows", "local,slow", "--loaders", "cv2")
+        done = run_script("demo/demo.py", "--build", self.build, "--origin", self.make_origin(),
+                          "--count", 15, "--epochs", 1, "--rows", "local,slow", "--loaders", "cv2")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("same data in every row: yes", done.stdout)
         self.assertTrue((self.build / "demo.png").is_file())
         rows = json.loads((self.build / "demo.json").read_text())["rows"]
-        self.assertEqual([(row["key"], row["epochs"][0]["samples"]) for row in rows], [("local", 15), ("slow", 15)])
+        self.assertEqual([(row["key"], row["epochs"][0]["samples"]) for row in rows],
+                         [("local", 15), ("slow", 15)])
 
     def test_a_library_that_does_nothing_is_found_out(self) -> None:
         (self.build / "libcubeshim.so").write_bytes(b"no library")
-        done = run_script("demo/demo.py", "--build", self.build, "--origin", self.make_origin(), "--count", 9, "--epochs", 1,
-                          "--rows", "shim", "--loaders", "cv2")
+        done = run_script("demo/demo.py", "--build", self.build, "--origin", self.make_origin(),
+                          "--count", 9, "--epochs", 1, "--rows", "shim", "--loaders", "cv2")
         self.assertEqual(done.returncode, 1)
         self.assertIn("cubeshim left no report", done.stderr)
 
@@ -76,16 +82,19 @@ class Demo(ScratchTest):
         data = bytearray(source.read_bytes())
         data[len(data) * 3 // 4] ^= 0x55
         copies[0].write_bytes(data)
-        done = run_script("demo/demo.py", "--build", self.build, "--origin", origin, "--count", 9, "--epochs", 1,
-                          "--rows", "local,slow", "--loaders", "cv2")
+        done = run_script("demo/demo.py", "--build", self.build, "--origin", origin, "--count", 9,
+                          "--epochs", 1, "--rows", "local,slow", "--loaders", "cv2")
         self.assertEqual(done.returncode, 1)
         self.assertIn("same data in every row: no", done.stdout)
 
     def test_an_interrupt_ends_the_job_and_all_its_workers(self) -> None:
         origin = self.make_origin()
-        command = [sys.executable, BENCH / "demo/demo.py", "--build", self.build, "--origin", origin, "--epochs", "1000",
-                   "--rows", "slow", "--loaders", "cv2"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        command = [
+            sys.executable, BENCH / "demo/demo.py", "--build", self.build, "--origin", origin,
+            "--epochs", "1000", "--rows", "slow", "--loaders", "cv2"
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as demo:
             for line in demo.stdout:
                 if "epoch 1 " in line:
                     break

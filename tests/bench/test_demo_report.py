@@ -1,4 +1,5 @@
-"""bench/demo/report.py: rows are compared only if they saw the same data; the table and the chart hold what they should."""
+"""bench/demo/report.py: rows are compared only if they saw the same data; the table and the chart
+hold what they should."""
 
 from __future__ import annotations
 
@@ -12,14 +13,18 @@ SETTING = Setting("Abacus 3000", 2, "FUSE, 300 us for each open", "100 JPEGs, me
 
 
 def epochs(*rates: float, checksum: str = "aa", loss: float = 0.5) -> list[dict]:
-    return [{"epoch": n, "seconds": 100 / rate, "samples": 100, "samples_per_s": rate, "loss": loss, "accuracy": 0.1,
-             "checksum": checksum} for n, rate in enumerate(rates, 1)]
+    return [{
+        "epoch": n, "seconds": 100 / rate, "samples": 100, "samples_per_s": rate, "loss": loss,
+        "accuracy": 0.1, "checksum": checksum
+    } for n, rate in enumerate(rates, 1)]
 
 
 def some_rows(loader: str = "cv2") -> list[Row]:
-    return [Row("local", "local disk", loader, 2, epochs(100, 200)),
-            Row("slow", "slow mount", loader, 2, epochs(50, 40), [400, 400]),
-            Row("shim", "slow mount + cubeshim", loader, 2, epochs(60, 220), [400, 0], 0.6667)]
+    return [
+        Row("local", "local disk", loader, 2, epochs(100, 200)),
+        Row("slow", "slow mount", loader, 2, epochs(50, 40), [400, 400]),
+        Row("shim", "slow mount + cubeshim", loader, 2, epochs(60, 220), [400, 0], 0.6667)
+    ]
 
 
 class Differences(unittest.TestCase):
@@ -37,15 +42,21 @@ class Differences(unittest.TestCase):
         self.assertEqual(differences([*some_rows(), other]), [])
 
     def test_a_row_with_fewer_epochs_is_compared_as_far_as_it_goes(self) -> None:
-        self.assertEqual(differences([*some_rows(), Row("slow8", "eight", "cv2", 8, epochs(10))]), [])
+        self.assertEqual(differences([*some_rows(),
+                                      Row("slow8", "eight", "cv2", 8, epochs(10))]), [])
 
 
 class Table(unittest.TestCase):
     def test_holds_speeds_ratios_hit_rate_and_operations(self) -> None:
-        lines = {line.split("  ")[0]: " ".join(line.split()) for line in table(some_rows(), SETTING).splitlines()}
-        self.assertEqual(lines["slow mount + cubeshim"],
-                         "slow mount + cubeshim 60 (1.67) 220 (0.45) 0.60 / 1.10 1.20 / 5.50 - 66.7% 400 / 0")
-        self.assertEqual(lines["local disk"], "local disk 100 (1.00) 200 (0.50) 1.00 / 1.00 2.00 / 5.00 - - -")
+        lines = {
+            line.split("  ")[0]: " ".join(line.split())
+            for line in table(some_rows(), SETTING).splitlines()
+        }
+        self.assertEqual(
+            lines["slow mount + cubeshim"],
+            "slow mount + cubeshim 60 (1.67) 220 (0.45) 0.60 / 1.10 1.20 / 5.50 - 66.7% 400 / 0")
+        self.assertEqual(lines["local disk"],
+                         "local disk 100 (1.00) 200 (0.50) 1.00 / 1.00 2.00 / 5.00 - - -")
         self.assertIn("Abacus 3000, 2 cores", lines["machine"])
 
     def test_missing_rows_and_epochs_are_dashes(self) -> None:

@@ -1,4 +1,5 @@
-"""The table of frameworks: the case that needs no framework, from end to end, and the rules that a row may break."""
+"""The table of frameworks: the case that needs no framework, from end to end, and the rules that a
+row may break."""
 
 from __future__ import annotations
 
@@ -17,13 +18,16 @@ from tables import faults, verdict  # noqa: E402
 CASE = Case("toy", "toy", "plain", ())
 
 
-def found(shim_speed: float = 1.0, shim_bytes: int = 10, checksums: tuple[str, ...] = ("a",) * EPOCHS) -> Found:
+def found(shim_speed: float = 1.0, shim_bytes: int = 10,
+          checksums: tuple[str, ...] = ("a",) * EPOCHS) -> Found:
     row = Found(CASE, [])
     for way in WAYS:
         speed = shim_speed if way == SHIM else 1.0
         size = shim_bytes if way == SHIM else 10
-        row.runs[way].append(Run(list(checksums if way == SHIM else ("a",) * EPOCHS), [5] * EPOCHS, [speed] * EPOCHS,
-                                 [1.0] * EPOCHS, [] if way == LOCAL else [1] * EPOCHS, [] if way == LOCAL else [size] * EPOCHS))
+        row.runs[way].append(
+            Run(list(checksums if way == SHIM else ("a",) * EPOCHS), [5] * EPOCHS, [speed] * EPOCHS,
+                [1.0] * EPOCHS, [] if way == LOCAL else [1] * EPOCHS,
+                [] if way == LOCAL else [size] * EPOCHS))
     return row
 
 
@@ -62,8 +66,12 @@ class Cases(unittest.TestCase):
 @unittest.skipUnless(LAGFS, "this build has no lagfs")
 class EndToEnd(ScratchTest):
     def run_table(self, *arguments: object) -> subprocess.CompletedProcess:
-        return subprocess.run([sys.executable, str(ECOSYSTEM / "run.py"), "--build", str(BUILD), "--work", str(self.scratch),
-                               *map(str, arguments)], capture_output=True, text=True, timeout=300)
+        return subprocess.run([
+            sys.executable,
+            str(ECOSYSTEM / "run.py"), "--build",
+            str(BUILD), "--work",
+            str(self.scratch), *map(str, arguments)
+        ], capture_output=True, text=True, timeout=300)
 
     def test_plain_reads(self) -> None:
         out = self.scratch / "page.md"
@@ -71,7 +79,11 @@ class EndToEnd(ScratchTest):
         # Speed is the machine's affair: 1 says that a rule was broken.
         self.assertIn(done.returncode, (0, 1), done.stderr)
         page = out.read_text()
-        rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| Python open().read()")]
+        rows = [
+            line.split(" | ")
+            for line in page.splitlines()
+            if line.startswith("| Python open().read()")
+        ]
         self.assertEqual(len(rows), 2, page)
         self.assertEqual(rows[0][2], "equal")
         self.assertEqual(rows[1][1], "60")

@@ -1,4 +1,5 @@
-"""The targets that the suite of the prefetch engines makes of the figures that cubeshim_engines prints."""
+"""The targets that the suite of the prefetch engines makes of the figures that cubeshim_engines
+prints."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ REFUSED = "| uring 32 | refused | | |"
 
 
 def targets(choice: str, threads: str = "0.95", uring: str = REFUSED) -> list[bool]:
-    return [target.passed for target in targets_of("x", rows_of(TABLE.format(choice=choice, threads=threads, uring=uring)))]
+    return [
+        target.passed for target in targets_of(
+            "x", rows_of(TABLE.format(choice=choice, threads=threads, uring=uring)))
+    ]
 
 
 class PrefetchTargets(unittest.TestCase):

@@ -1,4 +1,5 @@
-"""All that the benchmarks share: the slow mount and its counters, the cores that others take, children and their turns."""
+"""All that the benchmarks share: the slow mount and its counters, the cores that others take,
+children and their turns."""
 
 from __future__ import annotations
 
@@ -20,12 +21,15 @@ from bench.harness.shim import Shim, child_environment, exit_report
 
 class Counters(unittest.TestCase):
     def test_data_files_are_summed_without_total_and_closes(self) -> None:
-        rows = {name: {"count": 9, "errors": 0, "data_files": files, "other": 9 - files}
-                for name, files in (("open", 3), ("read", 4), ("release", 5), ("total", 12))}
+        rows = {
+            name: {"count": 9, "errors": 0, "data_files": files, "other": 9 - files}
+            for name, files in (("open", 3), ("read", 4), ("release", 5), ("total", 12))
+        }
         self.assertEqual(count_data_operations({**rows, "forget": 8}), 7)
 
     def test_mount_points_are_unescaped(self) -> None:
-        self.assertEqual(mount_point("lagfs /mnt/a\\040b/\u00e4 fuse.lagfs rw 0 0"), "/mnt/a b/\u00e4")
+        self.assertEqual(mount_point("lagfs /mnt/a\\040b/\u00e4 fuse.lagfs rw 0 0"),
+                         "/mnt/a b/\u00e4")
         self.assertTrue(is_mounted(Path("/")))
 
 
@@ -64,7 +68,10 @@ class Shimmed(ScratchTest):
         shim = Shim(Path("/lib.so"), Path("/data"), "name", ram=None, mode=None)
         self.assertNotIn("CUBESHIM_DISK", child_environment(None))
         self.assertEqual({name for name in child_environment(shim) if name.startswith("CUBESHIM_")},
-                         {"CUBESHIM_PREFIXES", "CUBESHIM_NAME", "CUBESHIM_ANNOUNCE", "CUBESHIM_STATS", "CUBESHIM_STATS_FORMAT"})
+                         {
+                             "CUBESHIM_PREFIXES", "CUBESHIM_NAME", "CUBESHIM_ANNOUNCE",
+                             "CUBESHIM_STATS", "CUBESHIM_STATS_FORMAT"
+                         })
 
     def test_the_last_report_is_read_and_its_file_goes(self) -> None:
         stats = self.scratch / "stats"
@@ -76,17 +83,21 @@ class Shimmed(ScratchTest):
 
 class Turns(unittest.TestCase):
     def test_each_round_begins_with_another_one(self) -> None:
-        self.assertEqual([in_turn("abc", number) for number in range(4)], [list("abc"), list("bca"), list("cab"), list("abc")])
+        self.assertEqual([in_turn("abc", number) for number in range(4)],
+                         [list("abc"), list("bca"),
+                          list("cab"), list("abc")])
 
 
 class Scripts(unittest.TestCase):
     def test_each_one_that_is_started_directly_finds_its_modules(self) -> None:
-        for script in ("run_bench.py", "demo/demo.py", "data/make_dataset.py", "jobs/loaders.py", "origin/large_files.py"):
+        for script in ("run_bench.py", "demo/demo.py", "data/make_dataset.py", "jobs/loaders.py",
+                       "origin/large_files.py"):
             with self.subTest(script):
                 self.assertEqual(run_script(script, "--help").returncode, 0)
 
 
-@unittest.skipUnless(LAGFS and os.path.exists("/dev/fuse"), "no lagfs in $CUBESHIM_BUILD or build/, or no /dev/fuse")
+@unittest.skipUnless(LAGFS and os.path.exists("/dev/fuse"),
+                     "no lagfs in $CUBESHIM_BUILD or build/, or no /dev/fuse")
 class Mount(ScratchTest):
     def setUp(self) -> None:
         super().setUp()

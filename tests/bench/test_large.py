@@ -1,4 +1,5 @@
-"""The suites of large files: jobs with a disk on shards of some megabytes, what counts as reached, and what ends a run."""
+"""The suites of large files: jobs with a disk on shards of some megabytes, what counts as reached,
+and what ends a run."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ def passes_of(name: str, us: float) -> Passes:
 
 class Targets(unittest.TestCase):
     def disk_targets(self, first: list[float], second: list[float]) -> list[bool]:
-        return [target.passed for target in disk.targets_of({FIRST: runs_of(first), SECOND: runs_of(second)}, DATA)]
+        return [
+            target.passed
+            for target in disk.targets_of({FIRST: runs_of(first), SECOND: runs_of(second)}, DATA)
+        ]
 
     def test_second_job_is_to_read_nothing_of_the_origin(self) -> None:
         self.assertEqual(self.disk_targets([1, 0, 0], [0, 0, 0]), [True, True])
@@ -46,11 +50,15 @@ class Targets(unittest.TestCase):
             self.assertEqual(self.disk_targets(first, [0, 0, 0]), [False, True])
 
     def test_hits_are_compared_with_a_process_without_the_library(self) -> None:
-        for size, us, reached in ((4096, 10, True), (4096, 10.1, False), (MEGABYTE, 11.5, True), (MEGABYTE, 11.6, False)):
-            found = {reads.HIT: passes_of(reads.HIT, us), reads.BESIDE: passes_of(reads.BESIDE, 20),
-                     reads.WRITTEN: passes_of(reads.WRITTEN, 10), reads.READ: passes_of(reads.READ, 20)}
+        for size, us, reached in ((4096, 10, True), (4096, 10.1, False), (MEGABYTE, 11.5, True),
+                                  (MEGABYTE, 11.6, False)):
+            found = {
+                reads.HIT: passes_of(reads.HIT, us), reads.BESIDE: passes_of(reads.BESIDE, 20),
+                reads.WRITTEN: passes_of(reads.WRITTEN, 10), reads.READ: passes_of(reads.READ, 20)
+            }
             with self.subTest(f"{size} {us}"):
-                self.assertEqual([target.passed for target in reads.targets_of_present(size, found)], [reached])
+                self.assertEqual(
+                    [target.passed for target in reads.targets_of_present(size, found)], [reached])
 
     def test_one_pass_may_take_three_percent_more(self) -> None:
         for us, reached in ((103, True), (103.2, False)):
@@ -63,7 +71,8 @@ class Digests(ScratchTest):
         bench = Bench(BUILD, self.scratch, quick=True)
         path = shards_of(bench, 1, 3) / "0.tar"
         before = Shards.read_shards([path])
-        # The last byte of the second file, behind two headers of 512 bytes and the padding of the first.
+        # The last byte of the second file, behind two headers of 512 bytes and the padding of the
+        # first.
         with path.open("r+b") as file:
             file.seek(512 + 100_352 + 512 + 99_999)
             last = file.read(1)
@@ -72,7 +81,8 @@ class Digests(ScratchTest):
         self.assertNotEqual(Shards.read_shards([path]), before)
 
 
-@unittest.skipUnless(LAGFS and LIBRARY.exists(), "no lagfs or no library in $CUBESHIM_BUILD or build/")
+@unittest.skipUnless(LAGFS and LIBRARY.exists(),
+                     "no lagfs or no library in $CUBESHIM_BUILD or build/")
 class Jobs(ScratchTest):
     def setUp(self) -> None:
         super().setUp()
@@ -83,8 +93,13 @@ class Jobs(ScratchTest):
         found = measure_jobs(self.bench, self.source, 4 * SHARD * SHARDS, 1)
         data = sum(shard.stat().st_size for shard in self.source.iterdir()) / 1e6
         self.assertEqual(tuple(found), WAYS)
-        self.assertEqual([len(epoch) for runs in found.values() for epoch in runs.epochs.seconds], [1] * 15)
-        megabytes = {way: [round(epoch[0] / data, 2) for epoch in runs.epochs.megabytes] for way, runs in found.items()}
+        self.assertEqual([len(epoch) for runs in found.values() for epoch in runs.epochs.seconds],
+                         [1] * 15)
+        megabytes = {
+            way: [round(epoch[0] / data, 2)
+                  for epoch in runs.epochs.megabytes]
+            for way, runs in found.items()
+        }
         self.assertEqual(megabytes[LOCAL], [0, 0, 0])
         self.assertEqual(megabytes[BARE], [1, 1, 1])
         # There is room for all of it.
@@ -105,24 +120,30 @@ class Jobs(ScratchTest):
             directory = dict(shim.more).get("CUBESHIM_DISK_DIR") if shim else None
             disks.append((directory, directory is not None and any(Path(directory).iterdir())))
             return real(bench, source, shim, runs)
+
         with mock.patch.object(disk, "run_on_mount", run_on_mount):
             measure_jobs(self.bench, self.source, 4 * SHARD * SHARDS, 1)
         directory = disks[-1][0]
-        self.assertEqual(disks, [(None, False), (None, False), (directory, False), (directory, True)])
+        self.assertEqual(disks, [(None, False), (None, False), (directory, False),
+                                 (directory, True)])
 
     def test_other_bytes_in_one_way_end_the_run(self) -> None:
         real = disk.run_on_mount
 
         def run_on_mount(bench, source, shim, runs):
             return real(bench, source, shim, runs) + ("x" if shim else "")
-        with mock.patch.object(disk, "run_on_mount", run_on_mount), self.assertRaisesRegex(BenchError, "not the same bytes"):
+
+        with mock.patch.object(disk, "run_on_mount",
+                               run_on_mount), self.assertRaisesRegex(BenchError,
+                                                                     "not the same bytes"):
             measure_jobs(self.bench, self.source, 4 * SHARD * SHARDS, 1)
 
 
 PROGRAM = BUILD / "cubeshim_large_reads"
 
 
-@unittest.skipUnless(LAGFS and LIBRARY.exists() and PROGRAM.exists(), "no cubeshim_large_reads in $CUBESHIM_BUILD or build/")
+@unittest.skipUnless(LAGFS and LIBRARY.exists() and PROGRAM.exists(),
+                     "no cubeshim_large_reads in $CUBESHIM_BUILD or build/")
 class Reads(ScratchTest):
     def setUp(self) -> None:
         super().setUp()
@@ -134,7 +155,8 @@ class Reads(ScratchTest):
         found = reads.measure_present(self.bench, self.file, 1)
         self.assertEqual(list(found), list(reads.READS))
         for passes in found.values():
-            self.assertEqual(list(passes), [reads.HIT, reads.BESIDE, reads.WRITTEN, reads.READ, reads.COPY])
+            self.assertEqual(list(passes),
+                             [reads.HIT, reads.BESIDE, reads.WRITTEN, reads.READ, reads.COPY])
             self.assertTrue(all(one.wall_ns[0] > 0 for one in passes.values()))
 
     def test_reads_that_go_to_the_origin_are_no_hits(self) -> None:
@@ -143,11 +165,16 @@ class Reads(ScratchTest):
                 reads, "slow_mount", lambda bench, source: bench.mount(source, direct=True)):
             with self.assertRaisesRegex(BenchError, "bytes of the origin, where all are present"):
                 reads.measure_present(self.bench, self.file, 1)
-        self.assertEqual([path.name for path in Path("/dev/shm").glob(f"*-bench-{os.getpid()}-*") if path.suffix != ".sock"], [])
+        self.assertEqual([
+            path.name
+            for path in Path("/dev/shm").glob(f"*-bench-{os.getpid()}-*")
+            if path.suffix != ".sock"
+        ], [])
 
     def test_file_that_is_read_once_comes_from_the_origin_once(self) -> None:
         found, megabytes = reads.measure_once(self.bench, self.file, 1)
-        self.assertEqual({name: round(of[0] * 1e6 / SHARD, 2) for name, of in megabytes.items()}, {reads.BARE: 1, reads.SHIM: 1})
+        self.assertEqual({name: round(of[0] * 1e6 / SHARD, 2) for name, of in megabytes.items()},
+                         {reads.BARE: 1, reads.SHIM: 1})
         self.assertTrue(all(one.wall_ns[0] > 0 for one in found.values()))
 
     def test_line_that_is_not_known_ends_the_program(self) -> None:

@@ -1,4 +1,5 @@
-"""make_dataset.py: the same bytes for the same arguments, the promised sizes, real pictures, nothing overwritten."""
+"""make_dataset.py: the same bytes for the same arguments, the promised sizes, real pictures,
+nothing overwritten."""
 
 from __future__ import annotations
 
@@ -11,17 +12,19 @@ from pathlib import Path
 from support import ScratchTest, needs, run_script
 
 
-
 def files_of(directory: Path) -> dict[str, str]:
-    return {str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in sorted(directory.rglob("*.jpg"))}
+    return {
+        str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(directory.rglob("*.jpg"))
+    }
 
 
 @needs("cv2", "numpy", "PIL")
 class MakeDataset(ScratchTest):
     def make(self, directory: Path, count: int = 24, seed: int = 3, **options: int):
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        return run_script("data/make_dataset.py", directory, "--count", count, "--seed", seed, *words)
+        return run_script("data/make_dataset.py", directory, "--count", count, "--seed", seed,
+                          *words)
 
     def test_same_arguments_give_same_bytes_whatever_the_jobs(self) -> None:
         for name, jobs in (("one", 1), ("two", 2)):
@@ -44,7 +47,8 @@ class MakeDataset(ScratchTest):
         sizes = [file.stat().st_size for file in (self.scratch / "set").rglob("*.jpg")]
         labels = [bucket_of(size).label for size in sizes]
         for bucket in BUCKETS:
-            self.assertAlmostEqual(labels.count(bucket.label) / 200, bucket.share, delta=0.006, msg=bucket.label)
+            self.assertAlmostEqual(
+                labels.count(bucket.label) / 200, bucket.share, delta=0.006, msg=bucket.label)
         self.assertTrue(52_000 < sum(sizes) / 200 < 66_000, sum(sizes) / 200)
 
     def test_every_file_decodes_with_both_libraries(self) -> None:
@@ -62,18 +66,22 @@ class MakeDataset(ScratchTest):
 
     def test_layout_and_manifest(self) -> None:
         done = self.make(self.scratch / "set", count=7, classes=3)
-        self.assertRegex(done.stdout, r"^\S+: 7 files, \d+ bytes, mean \d+\.\d KB, made in \d+\.\d s\n$")
-        self.assertEqual(sorted(os.listdir(self.scratch / "set")), [".dataset.json", "class_000", "class_001", "class_002"])
+        self.assertRegex(done.stdout,
+                         r"^\S+: 7 files, \d+ bytes, mean \d+\.\d KB, made in \d+\.\d s\n$")
+        self.assertEqual(sorted(os.listdir(self.scratch / "set")),
+                         [".dataset.json", "class_000", "class_001", "class_002"])
         self.assertTrue((self.scratch / "set/class_001/img_000004.jpg").is_file())
         manifest = json.loads((self.scratch / "set/.dataset.json").read_text())
-        self.assertEqual(manifest["bytes"], sum(f.stat().st_size for f in (self.scratch / "set").rglob("*.jpg")))
+        self.assertEqual(manifest["bytes"],
+                         sum(f.stat().st_size for f in (self.scratch / "set").rglob("*.jpg")))
         self.assertEqual(sum(manifest["histogram"].values()), 7)
 
     def test_second_run_does_nothing(self) -> None:
         self.make(self.scratch / "set", count=20)
         before = {file: file.stat().st_mtime_ns for file in self.scratch.rglob("*")}
         self.assertIn("already there", self.make(self.scratch / "set", count=20).stdout)
-        self.assertEqual(before, {file: file.stat().st_mtime_ns for file in self.scratch.rglob("*")})
+        self.assertEqual(before,
+                         {file: file.stat().st_mtime_ns for file in self.scratch.rglob("*")})
 
     def test_lost_and_cut_files_are_made_again(self) -> None:
         self.make(self.scratch / "set", count=20)
@@ -91,7 +99,8 @@ class MakeDataset(ScratchTest):
     def test_refuses_another_set_of_ours(self) -> None:
         self.make(self.scratch / "set", count=20, seed=1)
         before = files_of(self.scratch / "set")
-        self.assert_one_line_error(self.make(self.scratch / "set", count=21, seed=1), 2, "count 20, seed 1")
+        self.assert_one_line_error(self.make(self.scratch / "set", count=21, seed=1), 2,
+                                   "count 20, seed 1")
         self.assertEqual(before, files_of(self.scratch / "set"))
 
     def test_refuses_a_file_and_a_foreign_manifest(self) -> None:
@@ -109,12 +118,12 @@ class MakeDataset(ScratchTest):
 
 class WithoutModules(ScratchTest):
     """A Python that has neither cv2 nor numpy."""
-
     def run_without(self, *words: object):
         hidden = self.scratch / "hidden"
         hidden.mkdir()
         for name in ("cv2", "numpy"):
-            (hidden / f"{name}.py").write_text(f"raise ModuleNotFoundError('hidden', name='{name}')\n")
+            (hidden /
+             f"{name}.py").write_text(f"raise ModuleNotFoundError('hidden', name='{name}')\n")
         return run_script("data/make_dataset.py", *words, PYTHONPATH=str(hidden))
 
     def test_help_needs_neither(self) -> None:
@@ -123,7 +132,9 @@ class WithoutModules(ScratchTest):
         self.assertIn("--count", done.stdout)
 
     def test_the_missing_module_is_named(self) -> None:
-        self.assert_one_line_error(self.run_without(self.scratch / "set", "--count", 20, "--seed", 1), 2, "no module cv2", "install")
+        self.assert_one_line_error(
+            self.run_without(self.scratch / "set", "--count", 20, "--seed", 1), 2, "no module cv2",
+            "install")
         self.assertFalse((self.scratch / "set").exists())
 
 

@@ -1,4 +1,5 @@
-"""The suite `memory` reads the start of a region's file by itself: its fields must lie where the library writes them."""
+"""The suite `memory` reads the start of a region's file by itself: its fields must lie where the
+library writes them."""
 
 from __future__ import annotations
 
@@ -18,9 +19,11 @@ LIBRARY = BUILD / "libcubeshim.so"
 class Region(ScratchTest):
     def test_layout_is_read_as_it_is_written(self) -> None:
         (self.scratch / "file").write_bytes(b"x" * 5000)
-        shim = Shim(LIBRARY, self.scratch, f"bench-test-{os.getpid()}", "64M", more=(("CUBESHIM_RAM_KEEP", "1"),))
+        shim = Shim(LIBRARY, self.scratch, f"bench-test-{os.getpid()}", "64M",
+                    more=(("CUBESHIM_RAM_KEEP", "1"),))
         self.addCleanup(shim.region.unlink, missing_ok=True)
-        subprocess.run(["cat", self.scratch / "file"], env=child_environment(shim), stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(["cat", self.scratch / "file"], env=child_environment(shim),
+                       stdout=subprocess.DEVNULL, check=True)
         layout = read_layout(shim.region)
         self.assertEqual(layout.control_bytes + layout.capacity, shim.region.stat().st_size)
         self.assertLessEqual(shim.region.stat().st_size, 64 << 20)

@@ -96,7 +96,8 @@ TEST_F(BackgroundFillTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
   BackgroundFill& fetch = *own;
   ASSERT_EQ(fetch.begin(), Begin::fetch);
   ASSERT_TRUE(read(fetch, path));
-  FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  FlightSlot& slot = cache->region().flight_slot(
+      static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   bool is_hit = false;
   std::thread program([&] { is_hit = open_hits(path); });
   while (slot.waiting.load() == 0) std::this_thread::yield();
@@ -130,7 +131,8 @@ TEST_F(BackgroundFillTest, WhatWasReadFromTheRingIsKeptForItsNextReader) {
   ASSERT_TRUE(prefetch(path));
   const auto unread = [&] {
     std::uint32_t sum = 0;
-    for (std::uint32_t s = cache->ahead().ring().first_segment(); s < cache->ahead().ring().end_segment(); ++s)
+    for (std::uint32_t s = cache->ahead().ring().first_segment();
+         s < cache->ahead().ring().end_segment(); ++s)
       sum += cache->ahead().ring().unread(s);
     return sum;
   };
@@ -170,7 +172,8 @@ TEST_F(BackgroundFillTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
   EXPECT_FALSE(open_hits(path));
   EXPECT_EQ(begin(path), Begin::demanded);
   const std::uint64_t long_ago =
-      (recent_misses::this_second() + recent_misses::k_second_mask - 60) % recent_misses::k_second_mask;
+      (recent_misses::this_second() + recent_misses::k_second_mask - 60) %
+      recent_misses::k_second_mask;
   row.store(recent_misses::name_of(base::hash_path(path)) | std::max<std::uint64_t>(long_ago, 1));
   EXPECT_FALSE(open_hits(path));
   EXPECT_EQ(begin(path), Begin::demanded);
@@ -184,7 +187,8 @@ TEST_F(BackgroundFillTest, FetchedByTheProgramMeanwhileIsADuplicate) {
     SingleFlight flights(cache->region());
     SingleFlight::Ticket tickets[4];
     for (std::uint64_t other = 1; SingleFlight::Ticket & ticket : tickets)
-      ASSERT_EQ(flights.begin(base::hash_path(path) ^ (other++ << 60), ticket), SingleFlight::Turn::mine);
+      ASSERT_EQ(flights.begin(base::hash_path(path) ^ (other++ << 60), ticket),
+                SingleFlight::Outcome::mine);
     ASSERT_EQ(fetch.begin(), Begin::fetch);
   }
   const OpenOutcome outcome = cache->open(request_for(path));
@@ -212,7 +216,8 @@ TEST_F(BackgroundFillTest, WithoutRoomNobodyKeepsTheTurn) {
   const std::string path = make("f");
   static std::atomic<std::uint64_t> held;
   static FlightSlot* slot;
-  slot = &cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  slot = &cache->region().flight_slot(
+      static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   held = UINT64_MAX;
   OpenRequest request = request_for(path);
   request.before_kernel_open = [] { held = slot->word.load(); };

@@ -9,7 +9,8 @@ namespace {
 constexpr std::uint64_t k_second = 1'000'000'000;
 
 TEST(Clock, ShiftsOfATimeNamespaceAreUnderstood) {
-  const ClockShifts shifts = parse_clock_shifts("monotonic           7         5\nboottime       100000         0\n");
+  const ClockShifts shifts =
+      parse_clock_shifts("monotonic           7         5\nboottime       100000         0\n");
   EXPECT_EQ(shifts.monotonic_ns, 7 * k_second + 5);
   EXPECT_EQ(shifts.boot_ns, 100'000 * k_second);
   EXPECT_EQ(parse_clock_shifts("boottime -3 0\n").boot_ns + 3 * k_second, 0U);

@@ -1,5 +1,5 @@
 // CUBESHIM_* in, Config and complaints out.
-#include "cache/base/config.h"
+#include "cache/base/settings/config.h"
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,16 @@ ParsedConfig parse(const std::map<std::string, std::string>& variables) {
   });
 }
 
-ParsedConfig parse_one(const std::string& name, const std::string& value) { return parse({{name, value}}); }
+ParsedConfig parse_one(const std::string& name, const std::string& value) {
+  return parse({{name, value}});
+}
 
-void expect_refused(const std::string& name, const std::string& value, const std::string& takes, const std::string& fallback) {
+void expect_refused(const std::string& name, const std::string& value, const std::string& takes,
+                    const std::string& fallback) {
   const auto errors = parse_one(name, value).errors;
   ASSERT_EQ(errors.size(), 1U) << name << "=" << value;
-  EXPECT_EQ(errors[0], name + "=\"" + value + "\" is not usable: it takes " + takes + "; using " + fallback);
+  EXPECT_EQ(errors[0],
+            name + "=\"" + value + "\" is not usable: it takes " + takes + "; using " + fallback);
 }
 
 void expect_taken(const std::string& name, const std::string& value) {
@@ -49,7 +53,8 @@ TEST(Config, HoldsTheDefaultsWhereNothingIsSet) {
 
 TEST(Config, EveryDefaultIsAValueItTakes) {
   for (const auto& row : config_rows()) {
-    if (!row.default_text.empty()) expect_taken(std::string(row.variable), std::string(row.default_text));
+    if (!row.default_text.empty())
+      expect_taken(std::string(row.variable), std::string(row.default_text));
   }
 }
 
@@ -71,28 +76,34 @@ TEST(Config, APrefixWithinAnotherIsDropped) {
 TEST(Config, PacksAreSplitAndTheirPrefixesServed) {
   const auto config = parse_one("CUBESHIM_PACKS", "/mnt//a/=x.cube::/mnt/a/b=/p/y=z.cube").config;
   ASSERT_EQ(config.origins.size(), 2U);
-  EXPECT_EQ(config.origins[0].prefix + " " + config.origins[0].file, "/mnt/a/b /p/y=z.cube") << "the innermost first";
+  EXPECT_EQ(config.origins[0].prefix + " " + config.origins[0].file, "/mnt/a/b /p/y=z.cube")
+      << "the innermost first";
   EXPECT_EQ(config.origins[1].prefix + " " + config.origins[1].file, "/mnt/a x.cube");
   EXPECT_EQ(config.prefixes, std::vector<std::string>{"/mnt/a"});
 }
 
 TEST(Config, PacksThatAreNoPairsAreRefused) {
   const std::string takes =
-      "PREFIX=FILE of packed data sets, each PREFIX absolute, other than / and given once, ':' between them";
-  for (const char* value : {"/a", "/a=", "=x.cube", "a=x.cube", "/=x.cube", "/a/../b=x.cube", "/a=x:/b", "/a=x:/a//=y"}) {
+      "PREFIX=FILE of packed data sets, each PREFIX absolute, other than / and given once, ':' "
+      "between them";
+  for (const char* value : {"/a", "/a=", "=x.cube", "a=x.cube", "/=x.cube", "/a/../b=x.cube",
+                            "/a=x:/b", "/a=x:/a//=y"}) {
     expect_refused("CUBESHIM_PACKS", value, takes, "none");
     EXPECT_TRUE(parse_one("CUBESHIM_PACKS", value).config.prefixes.empty());
   }
 }
 
 TEST(Config, RelativePrefixesAreRefused) {
-  const std::string takes = "absolute paths of directories other than /, without '..', ':' between them";
-  for (const char* value : {"data", "./data", "/a:b", "/a/../b", "/..", "~/data", "/", "/a:/", "//./"}) {
+  const std::string takes =
+      "absolute paths of directories other than /, without '..', ':' between them";
+  for (const char* value :
+       {"data", "./data", "/a:b", "/a/../b", "/..", "~/data", "/", "/a:/", "//./"}) {
     expect_refused("CUBESHIM_PREFIXES", value, takes, "none");
     EXPECT_TRUE(parse_one("CUBESHIM_PREFIXES", value).config.prefixes.empty());
   }
   EXPECT_EQ(parse_one("CUBESHIM_PREFIXES", "/" + std::string(5000, 'a')).errors.size(), 1U);
-  EXPECT_EQ(parse_one("CUBESHIM_PREFIXES", "/a/..b").config.prefixes, std::vector<std::string>{"/a/..b"});
+  EXPECT_EQ(parse_one("CUBESHIM_PREFIXES", "/a/..b").config.prefixes,
+            std::vector<std::string>{"/a/..b"});
 }
 
 TEST(Config, ModeTakesItsThreeWords) {
@@ -105,18 +116,23 @@ TEST(Config, ModeTakesItsThreeWords) {
 }
 
 TEST(Config, NameTakesWhatAFileNameMayHold) {
-  for (const std::string& value : {std::string("a"), std::string("A.b_c-9"), std::string(64, 'x')}) {
+  for (const std::string& value :
+       {std::string("a"), std::string("A.b_c-9"), std::string(64, 'x')}) {
     EXPECT_EQ(parse_one("CUBESHIM_NAME", value).config.name, value);
   }
-  for (const std::string& value : {std::string("a/b"), std::string("a b"), std::string(65, 'x'), std::string("\xc3\xa9")}) {
-    expect_refused("CUBESHIM_NAME", value, "1 to 64 letters, digits, '.', '_' or '-'", "\"default\"");
+  for (const std::string& value :
+       {std::string("a/b"), std::string("a b"), std::string(65, 'x'), std::string("\xc3\xa9")}) {
+    expect_refused("CUBESHIM_NAME", value, "1 to 64 letters, digits, '.', '_' or '-'",
+                   "\"default\"");
   }
 }
 
 TEST(Config, ADiskHasADirectoryAndABound) {
   EXPECT_EQ(parse_one("CUBESHIM_DISK_DIR", "/mnt//nvme/").config.disk_dir, "/mnt/nvme");
-  EXPECT_TRUE(parse_one("CUBESHIM_NAME", "x").config.disk_dir.empty()) << "none unless it is asked for";
-  expect_refused("CUBESHIM_DISK_DIR", "nvme", "the absolute path of a directory on a local disk", "none");
+  EXPECT_TRUE(parse_one("CUBESHIM_NAME", "x").config.disk_dir.empty())
+      << "none unless it is asked for";
+  expect_refused("CUBESHIM_DISK_DIR", "nvme", "the absolute path of a directory on a local disk",
+                 "none");
   const auto with_directory = [](const char* disk) {
     return parse_config([disk](const char* name) -> const char* {
       if (std::string_view(name) == "CUBESHIM_DISK_DIR") return "/nvme";
@@ -127,12 +143,17 @@ TEST(Config, ADiskHasADirectoryAndABound) {
   EXPECT_FALSE(with_directory("10G").config.disk.is_percent);
   EXPECT_EQ(with_directory("40%").config.disk.value, 40U);
   EXPECT_TRUE(with_directory(nullptr).errors.empty());
-  for (const char* value : {"3M", "0%", "101%", "much", "-1"}) EXPECT_EQ(with_directory(value).errors.size(), 1U) << value;
+  for (const char* value : {"3M", "0%", "101%", "much", "-1"})
+    EXPECT_EQ(with_directory(value).errors.size(), 1U) << value;
   const auto alone = parse_one("CUBESHIM_DISK", "10G").errors;
   ASSERT_EQ(alone.size(), 1U);
-  EXPECT_NE(alone[0].find("CUBESHIM_DISK=\"10G\" has no effect: CUBESHIM_DISK_DIR is not set"), std::string::npos) << alone[0];
-  EXPECT_EQ(parse_one("CUBESHIM_DISK", "10G").config.disk, parse_one("CUBESHIM_NAME", "x").config.disk);
-  EXPECT_EQ(parse_one("CUBESHIM_DISK", "3M").errors.size(), 1U) << "a wrong size has one line, not one about the directory too";
+  EXPECT_NE(alone[0].find("CUBESHIM_DISK=\"10G\" has no effect: CUBESHIM_DISK_DIR is not set"),
+            std::string::npos)
+      << alone[0];
+  EXPECT_EQ(parse_one("CUBESHIM_DISK", "10G").config.disk,
+            parse_one("CUBESHIM_NAME", "x").config.disk);
+  EXPECT_EQ(parse_one("CUBESHIM_DISK", "3M").errors.size(), 1U)
+      << "a wrong size has one line, not one about the directory too";
 }
 
 TEST(Config, RamTakesBytesAndPercent) {
@@ -144,9 +165,11 @@ TEST(Config, RamTakesBytesAndPercent) {
   EXPECT_EQ(ram("1T").value, 1ULL << 40);
   EXPECT_EQ(ram("100%").value, 100U);
   EXPECT_TRUE(ram("1%").is_percent);
-  const std::string takes = "a size such as 512M, 8G or 40% (of the memory that is free), at least 8M";
-  for (const char* value : {"0", "8388607", "7M", "0%", "101%", "%", "-1%", "40 %", "1.5G", "G", "-8G", "8X", "0x800000", "8G8",
-                            "16777216T", "18446744073709551616", "99999999999999999999G", "18446744073709551617%"}) {
+  const std::string takes =
+      "a size such as 512M, 8G or 40% (of the memory that is free), at least 8M";
+  for (const char* value : {"0", "8388607", "7M", "0%", "101%", "%", "-1%", "40 %", "1.5G", "G",
+                            "-8G", "8X", "0x800000", "8G8", "16777216T", "18446744073709551616",
+                            "99999999999999999999G", "18446744073709551617%"}) {
     expect_refused("CUBESHIM_RAM", value, takes, "\"25%\"");
     EXPECT_EQ(parse_one("CUBESHIM_RAM", value).config.ram.value, 25U);
   }
@@ -172,7 +195,8 @@ TEST(Config, BytesTakeTheUsualSpellings) {
     EXPECT_TRUE(parse_bytes(text, bytes)) << text;
     EXPECT_EQ(bytes, 65536U) << text;
   }
-  for (const char* text : {"", "K", "B", "iB", "KiB", " 1K", "1K ", "1 K", "+1", "-1", "1KK", "1e3", "0x10"}) {
+  for (const char* text :
+       {"", "K", "B", "iB", "KiB", " 1K", "1K ", "1 K", "+1", "-1", "1KK", "1e3", "0x10"}) {
     EXPECT_FALSE(parse_bytes(text, bytes)) << text;
   }
 }
@@ -187,7 +211,8 @@ TEST(Config, BytesDoNotTakeAUnitThatIsNone) {
 
 TEST(Config, DirectoryAndSwitchesAreChecked) {
   EXPECT_EQ(parse_one("CUBESHIM_RAM_DIR", "/run//shm/").config.ram_dir, "/run/shm");
-  expect_refused("CUBESHIM_RAM_DIR", "shm", "the absolute path of a directory on a tmpfs", "\"/dev/shm\"");
+  expect_refused("CUBESHIM_RAM_DIR", "shm", "the absolute path of a directory on a tmpfs",
+                 "\"/dev/shm\"");
   EXPECT_TRUE(parse_one("CUBESHIM_RAM_KEEP", "1").config.ram_keep);
   EXPECT_TRUE(parse_one("CUBESHIM_STRICT", "1").config.strict);
   for (const char* value : {"yes", "2", "01", "true"}) {
@@ -210,16 +235,20 @@ TEST(Config, ConsistencyTakesItsThreeForms) {
   EXPECT_EQ(ttl.kind, ConsistencyKind::ttl);
   EXPECT_EQ(ttl.ttl_seconds, 90U);
   expect_taken("CUBESHIM_CONSISTENCY", "ttl:4294967295");
-  for (const char* value : {"ttl", "ttl:", "ttl:-1", "ttl:1s", "ttl:4294967296", "never", "ttl:18446744073709551617"}) {
-    expect_refused("CUBESHIM_CONSISTENCY", value, "immutable, ttl:SECONDS or open", "\"immutable\"");
-    EXPECT_EQ(parse_one("CUBESHIM_CONSISTENCY", value).config.consistency.kind, ConsistencyKind::immutable);
+  for (const char* value :
+       {"ttl", "ttl:", "ttl:-1", "ttl:1s", "ttl:4294967296", "never", "ttl:18446744073709551617"}) {
+    expect_refused("CUBESHIM_CONSISTENCY", value, "immutable, ttl:SECONDS or open",
+                   "\"immutable\"");
+    EXPECT_EQ(parse_one("CUBESHIM_CONSISTENCY", value).config.consistency.kind,
+              ConsistencyKind::immutable);
   }
 }
 
 TEST(Config, StatsAndLogAreChecked) {
   EXPECT_EQ(parse_one("CUBESHIM_STATS", "/tmp/x.%p").config.stats, "/tmp/x.%p");
   EXPECT_EQ(parse_one("CUBESHIM_STATS", std::string(5000, 'x')).errors.size(), 1U);
-  EXPECT_EQ(parse_one("CUBESHIM_STATS_FORMAT", "classic").config.stats_format, StatsFormat::classic);
+  EXPECT_EQ(parse_one("CUBESHIM_STATS_FORMAT", "classic").config.stats_format,
+            StatsFormat::classic);
   EXPECT_EQ(parse_one("CUBESHIM_STATS_FORMAT", "json").config.stats_format, StatsFormat::json);
   expect_refused("CUBESHIM_STATS_FORMAT", "JSON", "text, classic or json", "\"text\"");
   EXPECT_EQ(parse_one("CUBESHIM_STATS_INTERVAL", "60").config.stats_interval, 60U);
@@ -230,14 +259,17 @@ TEST(Config, StatsAndLogAreChecked) {
 }
 
 TEST(Config, ACallerThatEndsIsNotToldOfADefault) {
-  const auto lookup = [](const char* variable) { return std::string_view(variable) == "CUBESHIM_LOG" ? "y" : nullptr; };
+  const auto lookup = [](const char* variable) {
+    return std::string_view(variable) == "CUBESHIM_LOG" ? "y" : nullptr;
+  };
   const auto errors = parse_config(lookup, IfWrong::end).errors;
   ASSERT_EQ(errors.size(), 1U);
   EXPECT_EQ(errors[0], "CUBESHIM_LOG=\"y\" is not usable: it takes error, warn, info or debug");
 }
 
 TEST(Config, EachWrongVariableHasItsOwnLine) {
-  const auto errors = parse({{"CUBESHIM_RAM", "x"}, {"CUBESHIM_LOG", "y"}, {"CUBESHIM_MODE", "real"}}).errors;
+  const auto errors =
+      parse({{"CUBESHIM_RAM", "x"}, {"CUBESHIM_LOG", "y"}, {"CUBESHIM_MODE", "real"}}).errors;
   ASSERT_EQ(errors.size(), 2U);
   EXPECT_TRUE(errors[0].starts_with("CUBESHIM_RAM=\"x\""));
   EXPECT_TRUE(errors[1].starts_with("CUBESHIM_LOG=\"y\""));

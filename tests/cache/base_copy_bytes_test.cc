@@ -1,5 +1,6 @@
-// Each way of copying gives the same bytes, at every distance of the two places in their pages, and touches no others.
-#include "cache/base/copy_bytes.h"
+// Each way of copying gives the same bytes, at every distance of the two places in their pages, and
+// touches no others.
+#include "cache/base/memory/copy_bytes.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -18,8 +19,8 @@ constexpr std::size_t k_room = 80 * k_test_page;
 class Pages {
  public:
   Pages()
-      : data_(static_cast<std::byte*>(
-            ::mmap(nullptr, k_room + k_test_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+      : data_(static_cast<std::byte*>(::mmap(nullptr, k_room + k_test_page, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
     ::mprotect(data_ + k_room, k_test_page, PROT_NONE);
   }
   ~Pages() { ::munmap(data_, k_room + k_test_page); }
@@ -43,14 +44,16 @@ class CopyBytes : public testing::TestWithParam<CopyWay> {
     for (std::size_t at = 0; at < k_room; ++at) from_.data()[at] = byte_of(at);
   }
 
-  // The source begins at `begin`; the target `distance` bytes further on in its pages, and is followed by 64 bytes of its room.
+  // The source begins at `begin`; the target `distance` bytes further on in its pages, and is
+  // followed by 64 bytes of its room.
   void expect_copied(std::size_t begin, std::size_t distance, std::size_t n) {
     std::byte* const to = to_.data() + begin + distance;
     std::memset(to - 64, static_cast<int>(k_untouched), n + 128);
     copy_long(GetParam(), to, from_.data() + begin, n);
     ASSERT_EQ(std::memcmp(to, from_.data() + begin, n), 0) << begin << " " << distance << " " << n;
     for (std::size_t i = 1; i <= 64; ++i) {
-      ASSERT_EQ(to[-static_cast<std::ptrdiff_t>(i)], k_untouched) << begin << " " << distance << " " << n;
+      ASSERT_EQ(to[-static_cast<std::ptrdiff_t>(i)], k_untouched)
+          << begin << " " << distance << " " << n;
       ASSERT_EQ(to[n + i - 1], k_untouched) << begin << " " << distance << " " << n;
     }
   }
@@ -60,10 +63,12 @@ class CopyBytes : public testing::TestWithParam<CopyWay> {
 
 TEST_P(CopyBytes, IsTheSameAtEachDistance) {
   for (const std::size_t n :
-       {k_long_copy, k_long_copy + 1, std::size_t{4095}, std::size_t{4096}, std::size_t{4097}, std::size_t{5000},
-        std::size_t{16383}, std::size_t{66001}, std::size_t{200 << 10}, (std::size_t{257} << 10) + 129}) {
+       {k_long_copy, k_long_copy + 1, std::size_t{4095}, std::size_t{4096}, std::size_t{4097},
+        std::size_t{5000}, std::size_t{16383}, std::size_t{66001}, std::size_t{200 << 10},
+        (std::size_t{257} << 10) + 129}) {
     for (const std::size_t begin : {std::size_t{64}, std::size_t{4096}, std::size_t{4096 + 63}}) {
-      for (const std::size_t distance : {0, 1, 8, 16, 31, 32, 48, 63, 64, 160, 2048, 4095}) expect_copied(begin, distance, n);
+      for (const std::size_t distance : {0, 1, 8, 16, 31, 32, 48, 63, 64, 160, 2048, 4095})
+        expect_copied(begin, distance, n);
     }
   }
 }
@@ -73,7 +78,8 @@ TEST_P(CopyBytes, IsTheSameForEachRest) {
 }
 
 TEST_P(CopyBytes, ReadsNothingBehindTheEnd) {
-  for (const std::size_t n : {k_long_copy, std::size_t{4096}, std::size_t{10000}, std::size_t{260001}}) {
+  for (const std::size_t n :
+       {k_long_copy, std::size_t{4096}, std::size_t{10000}, std::size_t{260001}}) {
     copy_long(GetParam(), to_.end() - n, from_.end() - n, n);
     EXPECT_EQ(std::memcmp(to_.end() - n, from_.end() - n, n), 0) << n;
   }
@@ -84,7 +90,9 @@ std::string name_of(const testing::TestParamInfo<CopyWay>& way) {
   return way.param == CopyWay::ahead ? "ahead" : "by_page";
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, CopyBytes, testing::Values(CopyWay::plain, CopyWay::ahead, CopyWay::by_page), name_of);
+INSTANTIATE_TEST_SUITE_P(Ways, CopyBytes,
+                         testing::Values(CopyWay::plain, CopyWay::ahead, CopyWay::by_page),
+                         name_of);
 
 TEST(CopyWayTest, IsOneThatTheProcessorHas) {
   EXPECT_NE(copy_way(), CopyWay::unknown);
@@ -100,7 +108,8 @@ TEST(CopyBytesTest, TakesNoBytesOfNowhere) {
     std::fill(to.begin(), to.end(), std::byte{});
     copy_bytes(to.data(), from.data(), n);
     EXPECT_TRUE(std::equal(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(n), from.begin()));
-    EXPECT_TRUE(std::all_of(to.begin() + static_cast<std::ptrdiff_t>(n), to.end(), [](std::byte b) { return b == std::byte{}; }));
+    EXPECT_TRUE(std::all_of(to.begin() + static_cast<std::ptrdiff_t>(n), to.end(),
+                            [](std::byte b) { return b == std::byte{}; }));
   }
 }
 

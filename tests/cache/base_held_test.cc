@@ -1,5 +1,6 @@
-// Memory that a call holds when a handler leaves it by a jump is given back by the thread's next call.
-#include "cache/base/held.h"
+// Memory that a call holds when a handler leaves it by a jump is given back by the thread's next
+// call.
+#include "cache/base/memory/held.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "cache/base/aside.h"
-#include "cache/base/scratch.h"
-#include "cache/base/signal_frame.h"
+#include "cache/base/memory/scratch.h"
+#include "cache/base/process/aside.h"
+#include "cache/base/process/signal_frame.h"
 #include "tests/support/sanitizers.h"
 
 namespace cube::base {
@@ -57,7 +58,9 @@ struct HeldByAJump : testing::Test {
   HeldByAJump() { remember_first_thread(); }
   ~HeldByAJump() override { signal(SIGUSR2, SIG_DFL); }
   void SetUp() override {
-    if (tests::k_asan) GTEST_SKIP() << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
+    if (tests::k_asan)
+      GTEST_SKIP()
+          << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
   }
 };
 
@@ -89,7 +92,8 @@ TEST_F(HeldByAJump, ScratchesAreGivenBack) {
 
 // The code that a handler interrupts goes on to use its piece, whatever stack the handler has.
 TEST_F(HeldByAJump, PieceOfTheInterruptedCodeStaysItsOwn) {
-  // Above the thread's stack or below it: of two stacks, one lies on the wrong side for one of the threads.
+  // Above the thread's stack or below it: of two stacks, one lies on the wrong side for one of the
+  // threads.
   static std::vector<char> stack(1 << 16);
   static const void* in_handler = nullptr;
   const auto interrupt = [](int flags) {

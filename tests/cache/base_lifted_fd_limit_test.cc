@@ -1,5 +1,5 @@
 // The limit belongs to the process, so each test changes it in a child.
-#include "cache/base/lifted_fd_limit.h"
+#include "cache/base/process/lifted_fd_limit.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

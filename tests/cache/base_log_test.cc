@@ -50,7 +50,8 @@ TEST_F(Log, LevelsBelowTheSetOneAreSilent) {
 }
 
 TEST_F(Log, NewlinesInANameStayOneLine) {
-  EXPECT_EQ(stderr_of([] { log(LogLevel::warn, "file {}", "/a\nb\r\nc"); }), "cubeshim: warn: file /a?b??c\n");
+  EXPECT_EQ(stderr_of([] { log(LogLevel::warn, "file {}", "/a\nb\r\nc"); }),
+            "cubeshim: warn: file /a?b??c\n");
 }
 
 TEST_F(Log, LongTextIsCutAndStillEndsInANewline) {
@@ -72,10 +73,11 @@ TEST_F(Log, ShowsTextAndNothingThatATerminalObeys) {
       {"\u540d\u524d \u00e4 \U0001f600", "\u540d\u524d \u00e4 \U0001f600"},
       {"\xc2\x9b"
        "31m \xc2\xa0",
-       "??31m \xc2\xa0"},                                                       // CSI as one character
-      {"\x9b \xff \xc0\x9b \xe0\x82\x9b \xf0\x80\x82\x9b", "? ? ?? ??? ????"},  // bare, and in longer spellings
-      {"\xe5\x90", "??"},                                                       // cut off
-      {"\xf4\x90\x80\x80 \xf8\x88\x80\x80\x80", "???? ?????"},                  // beyond the last character
+       "??31m \xc2\xa0"},  // CSI as one character
+      {"\x9b \xff \xc0\x9b \xe0\x82\x9b \xf0\x80\x82\x9b",
+       "? ? ?? ??? ????"},                                      // bare, and in longer spellings
+      {"\xe5\x90", "??"},                                       // cut off
+      {"\xf4\x90\x80\x80 \xf8\x88\x80\x80\x80", "???? ?????"},  // beyond the last character
   };
   for (const auto& [text, expected] : shown) {
     EXPECT_EQ(stderr_of([&, raw = text] { write_log_line(LogLevel::warn, raw); }),
@@ -111,8 +113,10 @@ TEST_F(Log, LinesOfAThreadWithoutStderrAreWrittenByAnother) {
 TEST_F(Log, TellsAnErrorThatHasNoText) {
   const int odd = 300;
   ASSERT_EQ(strerrordesc_np(odd), nullptr);
-  EXPECT_EQ(stderr_of([&] { log(LogLevel::warn, "{}", text_of_error(odd)); }), "cubeshim: warn: unknown error\n");
-  EXPECT_EQ(stderr_of([] { log(LogLevel::warn, "{}", text_of_error(ENOENT)); }), "cubeshim: warn: No such file or directory\n");
+  EXPECT_EQ(stderr_of([&] { log(LogLevel::warn, "{}", text_of_error(odd)); }),
+            "cubeshim: warn: unknown error\n");
+  EXPECT_EQ(stderr_of([] { log(LogLevel::warn, "{}", text_of_error(ENOENT)); }),
+            "cubeshim: warn: No such file or directory\n");
 }
 
 }  // namespace

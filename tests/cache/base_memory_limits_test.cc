@@ -1,5 +1,6 @@
-// Against what the kernel says of this machine. Control groups made by the test need root and a writable hierarchy.
-#include "cache/base/memory_limits.h"
+// Against what the kernel says of this machine. Control groups made by the test need root and a
+// writable hierarchy.
+#include "cache/base/memory/memory_limits.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -22,7 +23,8 @@ TEST(MemoryLimits, AvailableIsNoMoreThanTheMachineHas) {
   EXPECT_LE(available, std::uint64_t{info.totalram} * info.mem_unit);
 }
 
-// A group of the v1 memory controller or of v2 below this process's own; empty where it cannot be made.
+// A group of the v1 memory controller or of v2 below this process's own; empty where it cannot be
+// made.
 std::string make_group(std::string& limit_file) {
   std::ifstream lines("/proc/self/cgroup");
   for (std::string line; std::getline(lines, line);) {
@@ -31,8 +33,8 @@ std::string make_group(std::string& limit_file) {
     const bool v1 = controllers.find("memory") != std::string::npos;
     if (!v1 && !controllers.empty()) continue;
     const std::string group = line.substr(second + 1);
-    const std::string dir =
-        std::string("/sys/fs/cgroup") + (v1 ? "/memory" : "") + group + "/cubeshim-test-" + std::to_string(getpid());
+    const std::string dir = std::string("/sys/fs/cgroup") + (v1 ? "/memory" : "") + group +
+                            "/cubeshim-test-" + std::to_string(getpid());
     if (mkdir(dir.c_str(), 0755) != 0) continue;
     limit_file = dir + (v1 ? "/memory.limit_in_bytes" : "/memory.max");
     if (access(limit_file.c_str(), W_OK) == 0) return dir;

@@ -1,5 +1,5 @@
 // Processes that are alive, and those that only look like it.
-#include "cache/base/process_id.h"
+#include "cache/base/process/process_id.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -37,7 +37,9 @@ ProcessId id_of(const Child& child) {
   unsigned long long start = 0;
   const char* after = std::strrchr(text, ')');
   if (after != nullptr)
-    std::sscanf(after + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start);
+    std::sscanf(after + 2,
+                "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                &start);
   id.start_time = start;
   return id;
 }
@@ -113,7 +115,9 @@ TEST(ProcessId, WithoutProcTheSamePidTwiceIsTwoProcesses) {
   ASSERT_EQ(pipe(ends), 0);
   for (int i = 0; i < 2; ++i) {
     const int status = tests::run_in_child([&] {
-      if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 77;
+      if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0 ||
+          mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+        return 77;
       CHILD_CHECK(mount("none", "/proc", "tmpfs", 0, nullptr) == 0);
       (void)current_process();
       return tests::run_in_child([&] {
@@ -162,7 +166,8 @@ TEST(ProcessId, AProcessWhoseFirstThreadHasEndedIsAlive) {
   Child child([]() -> int {
     pthread_t thread{};
     pthread_create(
-        &thread, nullptr, [](void*) -> void* { return tests::wait_for_death() != 0 ? nullptr : nullptr; }, nullptr);
+        &thread, nullptr,
+        [](void*) -> void* { return tests::wait_for_death() != 0 ? nullptr : nullptr; }, nullptr);
     syscall(SYS_exit, 0);  // of this thread alone
     return 1;
   });
@@ -172,7 +177,8 @@ TEST(ProcessId, AProcessWhoseFirstThreadHasEndedIsAlive) {
 }
 
 TEST(ProcessId, SurvivesFormatAndParse) {
-  for (const ProcessId& id : {current_process(), ProcessId{1, 0, 0}, ProcessId{INT32_MAX, UINT64_MAX, UINT64_MAX}}) {
+  for (const ProcessId& id :
+       {current_process(), ProcessId{1, 0, 0}, ProcessId{INT32_MAX, UINT64_MAX, UINT64_MAX}}) {
     char text[64];
     const std::size_t n = format_process_id(id, text, sizeof text);
     EXPECT_EQ(n, std::string_view(text).size());
@@ -183,8 +189,9 @@ TEST(ProcessId, SurvivesFormatAndParse) {
 }
 
 TEST(ProcessId, WrongTextIsRefused) {
-  for (const char* text : {"", "1", "1.2", "1.2.", "1.2.3.", "1.2.3x", " 1.2.3", "-1.2.3", "1..3", ".1.2.3", "4294967296.2.3",
-                           "1.18446744073709551616.3", "1,2,3", "0.2.3", "2147483648.2.3", "4294967295.2.3"}) {
+  for (const char* text : {"", "1", "1.2", "1.2.", "1.2.3.", "1.2.3x", " 1.2.3", "-1.2.3", "1..3",
+                           ".1.2.3", "4294967296.2.3", "1.18446744073709551616.3", "1,2,3", "0.2.3",
+                           "2147483648.2.3", "4294967295.2.3"}) {
     ProcessId id;
     EXPECT_FALSE(parse_process_id(text, id)) << text;
   }

@@ -1,5 +1,6 @@
-// Whether a signal handler runs: on any stack, however the handler was installed, and however deep the code is.
-#include "cache/base/signal_frame.h"
+// Whether a signal handler runs: on any stack, however the handler was installed, and however deep
+// the code is.
+#include "cache/base/process/signal_frame.h"
 #include "tests/support/sanitizers.h"
 
 #include <gtest/gtest.h>
@@ -37,8 +38,8 @@ bool is_seen_in_handler(int flags) {
 }
 
 void check_this_thread() {
-  for (const int flags :
-       {0, SA_NODEFER, SA_ONSTACK, SA_SIGINFO, static_cast<int>(SA_RESETHAND), static_cast<int>(SA_RESETHAND) | SA_NODEFER}) {
+  for (const int flags : {0, SA_NODEFER, SA_ONSTACK, SA_SIGINFO, static_cast<int>(SA_RESETHAND),
+                          static_cast<int>(SA_RESETHAND) | SA_NODEFER}) {
     EXPECT_FALSE(may_be_in_handler());
     EXPECT_TRUE(is_seen_in_handler(flags)) << flags;
     EXPECT_FALSE(may_be_in_handler()) << "and not when it has ended";
@@ -48,7 +49,9 @@ void check_this_thread() {
 struct SignalFrame : testing::Test {
   SignalFrame() { remember_first_thread(); }
   void SetUp() override {
-    if (tests::k_asan) GTEST_SKIP() << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
+    if (tests::k_asan)
+      GTEST_SKIP()
+          << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
   }
 };
 
@@ -66,7 +69,8 @@ TEST_F(SignalFrame, IsSeenOnAStackOfTheHandlersOwn) {
   sigaltstack(&before, nullptr);
 }
 
-// A program may map the handlers' stacks before it makes the threads, and then they lie above the threads' own.
+// A program may map the handlers' stacks before it makes the threads, and then they lie above the
+// threads' own.
 TEST_F(SignalFrame, IsSeenOnAStackAboveTheThreadsOwn) {
   char memory[1 << 16];
   std::thread([&memory] {
@@ -77,8 +81,8 @@ TEST_F(SignalFrame, IsSeenOnAStackAboveTheThreadsOwn) {
 }
 
 TEST_F(SignalFrame, IsNotSeenWhereASignalWithAHandlerIsOnlyBlocked) {
-  // Not on the stack: after the first sigaction of a signal libc reports the address to which its handlers return, and that word
-  // would look like a frame.
+  // Not on the stack: after the first sigaction of a signal libc reports the address to which its
+  // handlers return, and that word would look like a frame.
   static struct sigaction before;
   struct sigaction action {};
   action.sa_handler = [](int) {};

@@ -1,5 +1,5 @@
 // Counters, the histogram's buckets and its quantiles.
-#include "cache/base/stats.h"
+#include "cache/base/settings/stats.h"
 
 #include <gtest/gtest.h>
 
@@ -47,7 +47,9 @@ TEST(Quantile, FindsMedianAndTail) {
   stats->hit_latency.add(1'000'000);
   Totals totals;
   totals.add(*stats);
-  const auto near = [](std::uint64_t value, std::uint64_t wanted) { return value > wanted && value <= wanted * 5 / 4 + 1; };
+  const auto near = [](std::uint64_t value, std::uint64_t wanted) {
+    return value > wanted && value <= wanted * 5 / 4 + 1;
+  };
   EXPECT_TRUE(near(quantile_ns(totals.hit_latency, 0.0), 1000));
   EXPECT_TRUE(near(quantile_ns(totals.hit_latency, 0.5), 1000));
   EXPECT_TRUE(near(quantile_ns(totals.hit_latency, 0.97), 1000));
@@ -83,7 +85,7 @@ TEST(Totals, AreTheSumOverProcesses) {
 TEST(Counters, HaveDistinctNames) {
   const std::string_view names[] = {
 #define CUBE_COUNTER(name, place, unit, help) #name,
-#include "cache/base/stats.def"
+#include "cache/base/settings/stats.def"
   };
   EXPECT_EQ(std::set<std::string_view>(std::begin(names), std::end(names)).size(), k_counters);
 }

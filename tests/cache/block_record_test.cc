@@ -1,4 +1,5 @@
-// A block of a large file as a record: its name, its bytes, and the versions of the file that it proves.
+// A block of a large file as a record: its name, its bytes, and the versions of the file that it
+// proves.
 #include "cache/tier/block_record.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,9 @@ const tests::BlockFile& sample_file() {
   return file;
 }
 
-std::string name_of_block(std::string_view path, const BlockPlace& place) { return std::string(BlockName(path, place).text()); }
+std::string name_of_block(std::string_view path, const BlockPlace& place) {
+  return std::string(BlockName(path, place).text());
+}
 
 TEST(BlockPlace, LastBlockEndsWithTheFile) {
   EXPECT_EQ((BlockPlace{k_block, 0}).bytes(100'000), k_block);
@@ -34,7 +37,8 @@ TEST(BlockPlace, LastBlockEndsWithTheFile) {
 TEST(BlockName, SaysWhichBlockOfWhichFileItIs) {
   EXPECT_EQ(name_of_block("/mnt/f", {1 << 20, 3}), "/mnt/f//1048576/3");
   EXPECT_EQ(name_of_block("/mnt/f", {4096, 0}), "/mnt/f//4096/0");
-  EXPECT_EQ(name_of_block("/mnt/f", {UINT64_MAX, UINT64_MAX}), "/mnt/f//18446744073709551615/18446744073709551615");
+  EXPECT_EQ(name_of_block("/mnt/f", {UINT64_MAX, UINT64_MAX}),
+            "/mnt/f//18446744073709551615/18446744073709551615");
 }
 
 TEST(BlockName, PathThatIsTooLongHasNone) {
@@ -50,19 +54,22 @@ TEST(BlockRecord, HoldsTheBytesOfItsBlockAndIsNotStale) {
   for (const std::uint64_t number : {0, 1, 2}) {
     for (const std::uint64_t fill : {0, 64, 5000}) {
       const BlockPlace place{k_block, number};
-      const BlockRecord record(sample_file().path, place, sample_file().stat, sample_file().bytes_of(place), 1'700'000'000'123,
-                               fill);
+      const BlockRecord record(sample_file().path, place, sample_file().stat,
+                               sample_file().bytes_of(place), 1'700'000'000'123, fill);
       EXPECT_GE(record.plan().start, fill);
-      EXPECT_TRUE(header_is_sound(*record, record.plan().end - record.plan().start) && data_is_sound(*record));
+      EXPECT_TRUE(header_is_sound(*record, record.plan().end - record.plan().start) &&
+                  data_is_sound(*record));
       EXPECT_EQ(record->kind, RecordKind::block);
       EXPECT_EQ(record->path(), "/mnt/large//65536/" + std::to_string(number));
       EXPECT_EQ(tests::bytes_of(*record), sample_file().bytes_of(place));
-      EXPECT_EQ(record->data_hash, base::hash_bytes(sample_file().bytes_of(place).data(), sample_file().bytes_of(place).size()));
+      EXPECT_EQ(record->data_hash, base::hash_bytes(sample_file().bytes_of(place).data(),
+                                                    sample_file().bytes_of(place).size()));
       EXPECT_TRUE(record->stat.is_unchanged_since(sample_file().stat));
       EXPECT_EQ(record->fetched_ns, 1'700'000'000'123U);
       EXPECT_FALSE(record->is_stale());
       const std::byte* const end = record->data() + record->data_size;
-      EXPECT_TRUE(std::all_of(end, record.bytes().data() + record.bytes().size(), [](std::byte b) { return b == std::byte{0}; }));
+      EXPECT_TRUE(std::all_of(end, record.bytes().data() + record.bytes().size(),
+                              [](std::byte b) { return b == std::byte{0}; }));
     }
   }
 }
@@ -97,7 +104,8 @@ TEST(BlockRecord, ProvesItsBlockOfThisVersionAndNoOther) {
 TEST(BlockRecord, OneThatMayHaveChangedWithinTheGrainOfItsTimesIsRefused) {
   const BlockPlace place{k_block, 0};
   const auto verdict_of = [&](FileStat stat, std::uint64_t fetched_ns) {
-    const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place), fetched_ns);
+    const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place),
+                             fetched_ns);
     return compare_block(*record, stat, place);
   };
   FileStat stat = sample_file().stat;
@@ -111,7 +119,8 @@ TEST(BlockRecord, OneThatMayHaveChangedWithinTheGrainOfItsTimesIsRefused) {
   // It leaves the tier if the file has changed since; not for who has a former version open.
   FileStat later = stat;
   later.changed.nanoseconds += 1;
-  const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place), modified_ns);
+  const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place),
+                           modified_ns);
   EXPECT_EQ(compare_block(*record, later, place), Verdict::outdated);
   EXPECT_EQ(compare_block(*record, sample_file().stat, place), Verdict::refused);
 }

@@ -1,4 +1,5 @@
-// Chunks and the tiers: which chunks these may get, which are spared until they have got them, and who waits for that.
+// Chunks and the tiers: which chunks these may get, which are spared until they have got them, and
+// who waits for that.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
-#include "cache/region/chunks.h"
+#include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"
 #include "tests/support/test_region.h"
 
@@ -39,7 +40,8 @@ struct ChunksOfferTest : testing::Test {
   const std::uint32_t places = resident_segments(*region);
 
   ChunksOfferTest() {
-    for (std::uint32_t number = 0; number < places; ++number) EXPECT_TRUE(chunks.make(k_stays, number, Chunks::k_none));
+    for (std::uint32_t number = 0; number < places; ++number)
+      EXPECT_TRUE(chunks.make(k_stays, number, Chunks::k_none));
   }
   Chunks::Claim chunk(std::uint32_t number) const { return chunks.find(k_stays, number); }
   std::uint32_t place(std::uint32_t number) const { return chunk(number).place(); }
@@ -81,7 +83,8 @@ TEST_F(ChunksOfferTest, OnlyAChunkWithWholeBlocksIsOffered) {
 TEST_F(ChunksOfferTest, OnlyASealedChunkIsOffered) {
   chunks.note_whole(chunk(3));
   const std::uint32_t at = place(3);
-  for (const SegmentState state : {SegmentState::free, SegmentState::open, SegmentState::evicting}) {
+  for (const SegmentState state :
+       {SegmentState::free, SegmentState::open, SegmentState::evicting}) {
     set_state(at, state);
     EXPECT_FALSE(chunks.has_offer(at)) << static_cast<int>(state);
     EXPECT_FALSE(chunks.offer_at(at)) << static_cast<int>(state);

@@ -1,10 +1,11 @@
-// Chunks that pass through a full region: which are replaced, which stay, and what a death in between leaves.
+// Chunks that pass through a full region: which are replaced, which stay, and what a death in
+// between leaves.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <vector>
 
-#include "cache/region/chunks.h"
+#include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"
 #include "tests/support/child.h"
 #include "tests/support/effort.h"
@@ -21,7 +22,9 @@ using tests::Tracee;
 constexpr FileKey k_kept{1, {2, 3}}, k_passing{4, {5, 6}};
 constexpr PageRun k_page_of_number{7, 8};
 
-std::uint64_t word_for(const FileKey& key, std::uint32_t number) { return key.path << 32 | (number + 1); }
+std::uint64_t word_for(const FileKey& key, std::uint32_t number) {
+  return key.path << 32 | (number + 1);
+}
 
 // The chunk, with a page that names it.
 Chunks::Claim put(Chunks& chunks, const FileKey& key, std::uint32_t number, Chunks::Pass pass) {
@@ -51,17 +54,25 @@ struct PassingTestRegion {
   const std::uint32_t places = resident_segments(*region);
 
   PassingTestRegion() {
-    for (std::uint32_t number = 0; number < places; ++number) EXPECT_TRUE(put(chunks, k_kept, number, Chunks::Pass::no));
+    for (std::uint32_t number = 0; number < places; ++number)
+      EXPECT_TRUE(put(chunks, k_kept, number, Chunks::Pass::no));
   }
-  bool pass(std::uint32_t number) { return static_cast<bool>(put(chunks, k_passing, number, Chunks::Pass::may_pass)); }
+  bool pass(std::uint32_t number) {
+    return static_cast<bool>(put(chunks, k_passing, number, Chunks::Pass::may_pass));
+  }
   std::uint32_t found(const FileKey& key, std::uint32_t from, std::uint32_t to) const {
     std::uint32_t count = 0;
-    for (std::uint32_t number = from; number < to; ++number) count += chunks.find(key, number) ? 1 : 0;
+    for (std::uint32_t number = from; number < to; ++number)
+      count += chunks.find(key, number) ? 1 : 0;
     return count;
   }
   std::uint32_t half() const { return places / 2; }
-  SegmentState state(std::uint32_t place) const { return SegmentWord::of_word(region->chunk_row(place).word.load()).state; }
-  std::uint32_t number_at(std::uint32_t place) const { return region->chunk_row(place).number.load(); }
+  SegmentState state(std::uint32_t place) const {
+    return SegmentWord::of_word(region->chunk_row(place).word.load()).state;
+  }
+  std::uint32_t number_at(std::uint32_t place) const {
+    return region->chunk_row(place).number.load();
+  }
 };
 
 struct PassingTest : PassingTestRegion, testing::Test {};
@@ -77,7 +88,8 @@ TEST_F(PassingTest, NoMoreThanThePartIsUsedAndTheOldestGoesFirst) {
   for (std::uint32_t number = 0; number < 5 * places; ++number) {
     ASSERT_TRUE(pass(number)) << number;
     const std::uint32_t last = number + 1;
-    EXPECT_EQ(found(k_passing, last - std::min(last, half()), last), std::min(last, half())) << number;
+    EXPECT_EQ(found(k_passing, last - std::min(last, half()), last), std::min(last, half()))
+        << number;
     EXPECT_EQ(found(k_passing, 0, last), std::min(last, half())) << number;
   }
   EXPECT_EQ(found(k_kept, 0, places), places - half());
@@ -113,7 +125,8 @@ TEST_F(PassingTest, ClaimOfAnotherProcessKeepsTheChunk) {
 }
 
 TEST_F(PassingTest, MappedChunkStays) {
-  for (std::uint32_t number = 0; number < places; ++number) chunks.find(k_kept, number).note_mapped();
+  for (std::uint32_t number = 0; number < places; ++number)
+    chunks.find(k_kept, number).note_mapped();
   EXPECT_FALSE(pass(0));
   EXPECT_EQ(found(k_kept, 0, places), places);
 }
@@ -122,7 +135,8 @@ TEST_F(PassingTest, MappedChunkStays) {
 TEST_F(PassingTest, YoungChunkStaysWhileOthersAreClaimed) {
   for (std::uint32_t number = 0; number < 2 * half(); ++number) ASSERT_TRUE(pass(number));
   std::vector<Chunks::Claim> claims;
-  for (std::uint32_t number = half(); number + 2 < 2 * half(); ++number) claims.push_back(chunks.find(k_passing, number));
+  for (std::uint32_t number = half(); number + 2 < 2 * half(); ++number)
+    claims.push_back(chunks.find(k_passing, number));
   EXPECT_FALSE(pass(2 * half()));
   EXPECT_EQ(found(k_passing, half(), 2 * half()), half());
   claims.clear();
@@ -150,7 +164,8 @@ TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
       CHILD_CHECK(own != nullptr);
       Chunks theirs(*own);
       raise(SIGSTOP);
-      const bool is_made = static_cast<bool>(theirs.make(k_passing, number, Chunks::k_none, Chunks::Pass::may_pass));
+      const bool is_made =
+          static_cast<bool>(theirs.make(k_passing, number, Chunks::k_none, Chunks::Pass::may_pass));
       raise(SIGSTOP);
       return is_made ? 0 : 1;
     });
@@ -174,8 +189,10 @@ TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
     child.kill();
     ++counts.kills;
     survivor.check_tables(counts);
-    for (std::uint32_t number = 0; number <= next; ++number) ASSERT_TRUE(is_right(chunks, k_passing, number)) << number;
-    for (std::uint32_t number = 0; number < places; ++number) ASSERT_TRUE(is_right(chunks, k_kept, number)) << number;
+    for (std::uint32_t number = 0; number <= next; ++number)
+      ASSERT_TRUE(is_right(chunks, k_passing, number)) << number;
+    for (std::uint32_t number = 0; number < places; ++number)
+      ASSERT_TRUE(is_right(chunks, k_kept, number)) << number;
     for (std::uint32_t place = 0; place < places; ++place) {
       const auto word = SegmentWord::of_word(region->chunk_row(place).word.load());
       ASSERT_EQ(word.owner, k_no_owner) << place;
@@ -186,26 +203,29 @@ TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
     ASSERT_TRUE(pass(++next)) << k;
   }
   counts.print("within a replacement");
-  std::printf("a replacement has %ld instructions; the new chunk was there after %d of %d kills\n", length, replaced, kills);
+  std::printf("a replacement has %ld instructions; the new chunk was there after %d of %d kills\n",
+              length, replaced, kills);
   EXPECT_TRUE(counts.is_clean());
   EXPECT_GT(replaced, 0);
   EXPECT_LT(replaced, kills);
   // No place was lost. One that was free after a death holds a chunk that stays.
   EXPECT_GE(found(k_passing, 0, next + 1) + found(k_kept, 0, places), places - 1);
   std::uint32_t passing = 0;
-  for (std::uint32_t place = 0; place < places; ++place) passing += region->chunk_row(place).passed.load() != 0 ? 1 : 0;
+  for (std::uint32_t place = 0; place < places; ++place)
+    passing += region->chunk_row(place).passed.load() != 0 ? 1 : 0;
   EXPECT_LE(passing, half() + 1);
 }
 
-// Processes that make, read and check chunks of the same files in a region that is full; some are killed on their way.
-// `take` of a child is stopped around the step at which it has the first place for itself, and a reader comes there. Not both may
-// have it.
+// Processes that make, read and check chunks of the same files in a region that is full; some are
+// killed on their way. `take` of a child is stopped around the step at which it has the first place
+// for itself, and a reader comes there. Not both may have it.
 template <typename Take>
 void claim_around(Take&& take) {
   constexpr long k_around = 60;
   long middle = 0;
   int taken = 0, kept = 0;
-  for (long steps = -1; steps < middle + 8; steps = steps < 0 ? std::max(0L, middle - k_around) : steps + 2) {
+  for (long steps = -1; steps < middle + 8;
+       steps = steps < 0 ? std::max(0L, middle - k_around) : steps + 2) {
     PassingTestRegion all;
     // Known to be full, so that a place is taken at once.
     EXPECT_FALSE(all.chunks.make(k_passing, 0, Chunks::k_none));
@@ -231,7 +251,8 @@ void claim_around(Take&& take) {
     while (child.to_stop()) {
     }
     EXPECT_EQ(child.exit_status(), 0);
-    const bool is_there = all.chunks.find(k_kept, number) && all.chunks.find(k_kept, number).has_any(k_page_of_number);
+    const bool is_there = all.chunks.find(k_kept, number) &&
+                          all.chunks.find(k_kept, number).has_any(k_page_of_number);
     EXPECT_FALSE(claim && !is_there) << "both, at step " << steps << " of " << middle;
     (is_there ? kept : taken) += 1;
   }
@@ -241,7 +262,8 @@ void claim_around(Take&& take) {
 
 TEST(PassingSteps, ChunkThatAReaderComesToWhileItIsReplacedIsTheOnesOrTheOthers) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
-  claim_around([](Chunks& chunks) { chunks.make(k_passing, 0, Chunks::k_none, Chunks::Pass::may_pass); });
+  claim_around(
+      [](Chunks& chunks) { chunks.make(k_passing, 0, Chunks::k_none, Chunks::Pass::may_pass); });
 }
 
 TEST(PassingSteps, ChunkThatAReaderComesToWhileItsMemoryIsGivenBackKeepsItOrIsGone) {
@@ -328,14 +350,16 @@ TEST_F(PassingTest, NeverAWrongByteWithManyProcesses) {
       tests::Child victim = work(seed, 1 << 30);
       const std::uint64_t newest = region->header().passing_order.load();
       const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
-      while (region->header().passing_order.load() < newest + 20 && base::monotonic_ns() < until) sched_yield();
+      while (region->header().passing_order.load() < newest + 20 && base::monotonic_ns() < until)
+        sched_yield();
       EXPECT_GE(region->header().passing_order.load(), newest + 20);
       victim.kill();
       region->reap();
     }
     for (auto& child : children) EXPECT_EQ(child.wait(), 0);
   }
-  for (std::uint32_t number = 0; number < k_numbers + 8; ++number) EXPECT_TRUE(is_right(chunks, k_passing, number));
+  for (std::uint32_t number = 0; number < k_numbers + 8; ++number)
+    EXPECT_TRUE(is_right(chunks, k_passing, number));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The places of chunks in the region: who gets which, what is found, and what others leave behind.
-#include "cache/region/chunks.h"
+#include "cache/region/large/chunks.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,9 @@ struct ChunksTest : testing::Test {
   tests::TestRegion region{24 * tests::k_mib};
   Chunks chunks{*region};
 
-  std::uint32_t places() const { return resident_segments(*region) * region->layout().chunks_of_segment(); }
+  std::uint32_t places() const {
+    return resident_segments(*region) * region->layout().chunks_of_segment();
+  }
   void fill(const Chunks::Claim& claim, const PageRun& pages, char with) {
     const auto window = chunks.window(claim, pages);
     ASSERT_TRUE(window);
@@ -28,11 +30,15 @@ struct ChunksTest : testing::Test {
     chunks.note_present(claim, pages);
   }
   void fill_region(const FileKey& key) {
-    for (std::uint32_t number = 0; number < places(); ++number) ASSERT_TRUE(chunks.make(key, number, Chunks::k_none)) << number;
+    for (std::uint32_t number = 0; number < places(); ++number)
+      ASSERT_TRUE(chunks.make(key, number, Chunks::k_none)) << number;
   }
-  SegmentWord word(std::uint32_t place) const { return SegmentWord::of_word(region->chunk_row(place).word.load()); }
+  SegmentWord word(std::uint32_t place) const {
+    return SegmentWord::of_word(region->chunk_row(place).word.load());
+  }
   void set_word(std::uint32_t place, SegmentState state, std::uint32_t owner) const {
-    region->chunk_row(place).word.store(SegmentWord{state, owner, word(place).generation}.as_word());
+    region->chunk_row(place).word.store(
+        SegmentWord{state, owner, word(place).generation}.as_word());
   }
 };
 
@@ -65,7 +71,9 @@ TEST_F(ChunksTest, PagesThatWereFetchedAheadAreTakenOnce) {
 
 TEST_F(ChunksTest, PagesThatNobodyHasReadAreWastedWithTheirChunk) {
   const auto wasted = [&] {
-    return region->own_process().stats.counters[static_cast<std::size_t>(base::Counter::block_wasted)].load();
+    return region->own_process()
+        .stats.counters[static_cast<std::size_t>(base::Counter::block_wasted)]
+        .load();
   };
   fill_region(k_file);
   for (std::uint32_t number = 0; number < places(); ++number) {
@@ -143,20 +151,24 @@ TEST_F(ChunksTest, SegmentOfChunksIsForNobodyElse) {
 TEST_F(ChunksTest, NextVersionTakesThePlacesOfTheFormer) {
   constexpr std::uint32_t k_job = 3;
   fill_region(k_file);
-  for (std::uint32_t number = 0; number < places(); ++number) chunks.find(k_file, number).note_shown({0, 512}, k_job);
+  for (std::uint32_t number = 0; number < places(); ++number)
+    chunks.find(k_file, number).note_shown({0, 512}, k_job);
   const auto claim = chunks.make(k_next_version, 0, Chunks::k_none);
   ASSERT_TRUE(claim);
   EXPECT_FALSE(claim.has_any({0, 512}));
-  EXPECT_EQ(claim.note_shown({0, 512}, k_job), 512U) << "the job was shown the former chunk, not this one";
+  EXPECT_EQ(claim.note_shown({0, 512}, k_job), 512U)
+      << "the job was shown the former chunk, not this one";
   std::uint32_t left = 0;
-  for (std::uint32_t number = 0; number < places(); ++number) left += chunks.find(k_file, number) ? 1 : 0;
+  for (std::uint32_t number = 0; number < places(); ++number)
+    left += chunks.find(k_file, number) ? 1 : 0;
   EXPECT_EQ(left, places() - 1);
 }
 
 TEST_F(ChunksTest, ClaimedChunkKeepsItsPlace) {
   fill_region(k_file);
   std::vector<Chunks::Claim> claims;
-  for (std::uint32_t number = 0; number < places(); ++number) claims.push_back(chunks.find(k_file, number));
+  for (std::uint32_t number = 0; number < places(); ++number)
+    claims.push_back(chunks.find(k_file, number));
   EXPECT_FALSE(chunks.make(k_next_version, 0, Chunks::k_none));
   claims.pop_back();
   EXPECT_TRUE(chunks.make(k_next_version, 0, Chunks::k_none));
@@ -169,7 +181,8 @@ TEST_F(ChunksTest, ClaimOfAnotherProcessKeepsThePlace) {
               CHILD_CHECK(own != nullptr);
               Chunks theirs(*own);
               std::vector<Chunks::Claim> claims;
-              for (std::uint32_t number = 0; number < places(); ++number) claims.push_back(theirs.find(k_file, number));
+              for (std::uint32_t number = 0; number < places(); ++number)
+                claims.push_back(theirs.find(k_file, number));
               CHILD_CHECK(!chunks.make(k_next_version, 0, Chunks::k_none));
               return 0;
             }),
@@ -178,7 +191,8 @@ TEST_F(ChunksTest, ClaimOfAnotherProcessKeepsThePlace) {
 
 TEST_F(ChunksTest, MappedChunkKeepsItsPlace) {
   fill_region(k_file);
-  for (std::uint32_t number = 0; number < places(); ++number) chunks.find(k_file, number).note_mapped();
+  for (std::uint32_t number = 0; number < places(); ++number)
+    chunks.find(k_file, number).note_mapped();
   EXPECT_FALSE(chunks.make(k_next_version, 0, Chunks::k_none));
 }
 

@@ -1,11 +1,12 @@
-// A claim on a segment of the ring against its use for something new, instruction by instruction. One side is stopped between two
-// instructions, the other does all of its part there, and one of the two must give way.
+// A claim on a segment of the ring against its use for something new, instruction by instruction.
+// One side is stopped between two instructions, the other does all of its part there, and one of
+// the two must give way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 
-#include "cache/region/process_slots.h"
+#include "cache/region/life/process_slots.h"
 #include "tests/support/ring_files.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/tracee.h"
@@ -29,8 +30,8 @@ struct ReadRing {
 
   ReadRing() { tier.ring().make(8 * tests::k_mib); }
 
-  // All files of the first segment have been opened, so that this one may be used anew. Segments that a dead child has leased are
-  // free.
+  // All files of the first segment have been opened, so that this one may be used anew. Segments
+  // that a dead child has leased are free.
   void prepare() {
     region->reap();
     while (put_next()) {
@@ -83,8 +84,8 @@ int end_of(Tracee& child) {
   return child.exit_status();
 }
 
-// `part` of the child is stopped around the step with which `is_there` becomes true, and `meanwhile` is done there. Not both may
-// succeed.
+// `part` of the child is stopped around the step with which `is_there` becomes true, and
+// `meanwhile` is done there. Not both may succeed.
 template <typename Part, typename IsThere, typename Meanwhile>
 void try_around(Part&& part, IsThere&& is_there, Meanwhile&& meanwhile) {
   ReadRing ring;
@@ -115,8 +116,12 @@ void try_around(Part&& part, IsThere&& is_there, Meanwhile&& meanwhile) {
   EXPECT_GT(ours, 0);
 }
 
-const auto find_it = [](RamTier& tier, const std::string& path) { return static_cast<bool>(tests::find(tier, path)); };
-const auto lease_it = [](RamTier& tier, const std::string&) { return static_cast<bool>(tier.ring().lease()); };
+const auto find_it = [](RamTier& tier, const std::string& path) {
+  return static_cast<bool>(tests::find(tier, path));
+};
+const auto lease_it = [](RamTier& tier, const std::string&) {
+  return static_cast<bool>(tier.ring().lease());
+};
 const auto is_claimed = [](ReadRing& ring) { return ring.is_claimed(); };
 const auto is_being_taken = [](ReadRing& ring) { return ring.state() == SegmentState::evicting; };
 
@@ -127,7 +132,8 @@ TEST(ClaimSteps, WhatIsUsedAnewWhileAReaderComesIsNotFound) {
 
 TEST(ClaimSteps, WhatAReaderFindsWhileItIsTakenIsNotUsedAnew) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
-  try_around(lease_it, is_being_taken, [](ReadRing& ring) { return tests::find(ring.tier, ring.path); });
+  try_around(lease_it, is_being_taken,
+             [](ReadRing& ring) { return tests::find(ring.tier, ring.path); });
 }
 
 TEST(ClaimSteps, WhatIsWantedAgainWhileItIsTakenIsNotUsedAnew) {
@@ -147,7 +153,8 @@ TEST(ClaimSteps, ALookForRoomHidesNothingThatIsInUse) {
   ASSERT_TRUE(pin);
   Tracee child = ring.child(lease_it);
   ASSERT_TRUE(child.to_stop());
-  for (int i = 0; i < 20'000 && child.step(); ++i) ASSERT_EQ(ring.state(), SegmentState::sealed) << "at step " << i;
+  for (int i = 0; i < 20'000 && child.step(); ++i)
+    ASSERT_EQ(ring.state(), SegmentState::sealed) << "at step " << i;
   EXPECT_EQ(end_of(child), k_got_nothing);
 }
 

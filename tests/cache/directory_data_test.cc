@@ -15,7 +15,8 @@ namespace {
 std::vector<std::byte> entries_of(const std::vector<std::string>& names) {
   std::vector<std::byte> bytes;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::size_t length = (offsetof(struct ::dirent, d_name) + names[i].size() + 1 + 7) / 8 * 8;
+    const std::size_t length =
+        (offsetof(struct ::dirent, d_name) + names[i].size() + 1 + 7) / 8 * 8;
     std::vector<std::byte> one(length);
     const std::uint64_t inode = 100 + i;
     const auto own = static_cast<std::uint16_t>(length);
@@ -49,11 +50,13 @@ class DirectoryRecord {
   std::vector<std::uint64_t> room_;
 };
 
-std::vector<std::byte> listing_of(const std::vector<std::string>& names, bool tells_absence = true) {
+std::vector<std::byte> listing_of(const std::vector<std::string>& names,
+                                  bool proves_negative_entries = true) {
   const auto entries = entries_of(names);
   const auto count = DirectoryData::count_of(entries);
   std::vector<std::byte> data(DirectoryData::bytes_for(*count, entries.size()));
-  DirectoryData::write(data.data(), entries, *count, {.tells_absence = tells_absence});
+  DirectoryData::write(data.data(), entries, *count,
+                       {.proves_negative_entries = proves_negative_entries});
   return data;
 }
 
@@ -65,7 +68,7 @@ TEST(DirectoryData, FindsEachNameAndNoOther) {
   const auto data = DirectoryData::of(*record);
   ASSERT_TRUE(data);
   EXPECT_EQ(data->count(), names.size());
-  EXPECT_TRUE(data->tells_absence());
+  EXPECT_TRUE(data->proves_negative_entries());
   for (std::uint32_t i = 0; i < names.size(); ++i) {
     const auto found = data->find(names[i]);
     ASSERT_TRUE(found) << names[i];
@@ -73,7 +76,8 @@ TEST(DirectoryData, FindsEachNameAndNoOther) {
     EXPECT_EQ(found->inode, 100 + i);
     EXPECT_EQ(data->at(i)->name, names[i]);
   }
-  for (const char* const none : {"name", "name3000", "", "...", "nam"}) EXPECT_FALSE(data->find(none)) << none;
+  for (const char* const none : {"name", "name3000", "", "...", "nam"})
+    EXPECT_FALSE(data->find(none)) << none;
   EXPECT_FALSE(data->at(data->count()));
 }
 
@@ -107,7 +111,8 @@ TEST(DirectoryData, RefusesBytesThatAreNoEntries) {
     EXPECT_FALSE(DirectoryData::count_of(broken)) << length;
   }
   // No zero behind the name.
-  std::memset(entries.data() + offsetof(struct ::dirent, d_name), 'x', 24 - offsetof(struct ::dirent, d_name));
+  std::memset(entries.data() + offsetof(struct ::dirent, d_name), 'x',
+              24 - offsetof(struct ::dirent, d_name));
   EXPECT_FALSE(DirectoryData::count_of(entries));
 }
 

@@ -31,7 +31,7 @@ int jump_and_go_on(const RegionOptions& options) {
   CHILD_CHECK(own != nullptr);
   SingleFlight flights(*own);
   SingleFlight::Ticket ticket;
-  CHILD_CHECK(flights.begin(k_hash, ticket) == SingleFlight::Turn::mine);
+  CHILD_CHECK(flights.begin(k_hash, ticket) == SingleFlight::Outcome::mine);
   signal(SIGUSR1, [](int) { siglongjmp(g_back, 1); });
   if (sigsetjmp(g_back, 1) == 0) {
     raise(SIGSTOP);
@@ -46,7 +46,8 @@ int jump_and_go_on(const RegionOptions& options) {
 }
 
 TEST(FetchScopeSteps, AJumpAtAnyInstructionIsEndedByTheNextFetch) {
-  // Its runtime keeps signals back, and runs handlers with all signals blocked inside calls of its own.
+  // Its runtime keeps signals back, and runs handlers with all signals blocked inside calls of its
+  // own.
   if (CUBE_TSAN) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   const tests::TestRegion region;
   int jumps = 0;

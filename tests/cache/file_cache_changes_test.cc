@@ -1,4 +1,5 @@
-// Files that were changed, renamed or removed: their records are dropped, by whatever name they were read.
+// Files that were changed, renamed or removed: their records are dropped, by whatever name they
+// were read.
 #include <gtest/gtest.h>
 
 #include "tests/cache/writers_fixture.h"
@@ -96,8 +97,8 @@ TEST_F(WritersTest, ACopyForMappingTakesTheRecordsPlace) {
   EXPECT_EQ(bytes(second), "old");
 }
 
-// Once a bug: the index has lost the old record, so its mark is never set: files that are open on it serve the old bytes,
-// and a second copy of it brings them back.
+// Once a bug: the index has lost the old record, so its mark is never set: files that are open on
+// it serve the old bytes, and a second copy of it brings them back.
 TEST_F(WritersTest, ARecordWhosePlaceACopyHasTakenIsStillMarked) {
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));

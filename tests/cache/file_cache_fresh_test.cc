@@ -19,9 +19,12 @@ using base::Counter;
 using tests::request_for;
 using tests::TestCache;
 
-std::string bytes(const OpenOutcome& outcome) { return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "(no pin)"; }
+std::string bytes(const OpenOutcome& outcome) {
+  return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "(no pin)";
+}
 
-// A file that was written long ago, each version a second after the one before: it is not about to be written again.
+// A file that was written long ago, each version a second after the one before: it is not about to
+// be written again.
 void write_old(const std::string& path, const char* content) {
   static time_t version = 1'600'000'000;
   const timespec times[2] = {{++version, 0}, {version, 0}};
@@ -37,8 +40,10 @@ std::uint64_t stats_of(FileCache& cache) {
   return cache.stats().counters[static_cast<std::size_t>(Counter::origin_stats)].load();
 }
 
-// Opens in a process of its own, which belongs to another job; how many stats did it ask, or -1 where bytes are wrong.
-int open_as_another_job(const base::Config& config, const std::string& path, const std::string& expected, std::uint64_t job = 1) {
+// Opens in a process of its own, which belongs to another job; how many stats did it ask, or -1
+// where bytes are wrong.
+int open_as_another_job(const base::Config& config, const std::string& path,
+                        const std::string& expected, std::uint64_t job = 1) {
   return tests::run_in_child([&] {
     base::ProcessId id = base::current_process();
     id.start_time += job;
@@ -49,7 +54,8 @@ int open_as_another_job(const base::Config& config, const std::string& path, con
     const int asked = static_cast<int>(stats_of(*cache) - before);
     if (bytes(first) != expected) return 255;
     const OpenOutcome second = cache->open(request_for(path));
-    if (bytes(second) != expected || static_cast<int>(stats_of(*cache) - before) != asked) return 254;
+    if (bytes(second) != expected || static_cast<int>(stats_of(*cache) - before) != asked)
+      return 254;
     return 10 + asked;
   });
 }
@@ -114,7 +120,8 @@ TEST(Consistency, ImmutableChecksOnceAlsoWhereTwoJobsTakeTurns) {
 
 TEST(Consistency, OpenAsksEachTime) {
   const tests::TempDir dir;
-  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const TestCache cache(
+      16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
   const std::string path = old_file(dir, "one");
   ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
   const std::uint64_t before = stats_of(*cache.cache);
@@ -129,7 +136,8 @@ TEST(Consistency, OpenAsksEachTime) {
 
 TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
   const tests::TempDir dir;
-  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const TestCache cache(
+      16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
   const std::string path = dir.write("f", "one"), other = dir.write("g", "two");
   const timespec times[2] = {{1000, 0}, {1000, 0}};
   for (const auto& p : {path, other}) utimensat(AT_FDCWD, p.c_str(), times, 0);
@@ -138,10 +146,12 @@ TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
   EXPECT_EQ(bytes(cache->open(request_for(path))), "two");
 }
 
-// Once a bug: who waits for another's fetch gets what that has read, though it has changed before he opened it.
+// Once a bug: who waits for another's fetch gets what that has read, though it has changed before
+// he opened it.
 TEST(Consistency, OpenLooksAtWhatAFetchBringsThatBeganBefore) {
   const tests::TempDir dir;
-  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const TestCache cache(
+      16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
   const std::string path = old_file(dir, "one");
   std::string seen;
   std::thread program;
@@ -151,7 +161,8 @@ TEST(Consistency, OpenLooksAtWhatAFetchBringsThatBeganBefore) {
     ASSERT_EQ(fetch.accept({*stat_path(AT_FDCWD, path.c_str(), 0), true}), RecordFill::Next::read);
     std::memcpy(fetch.room(), "one", 3);
     write_old(path, "three");
-    const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+    const FlightSlot& slot = cache->region().flight_slot(
+        static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
     program = std::thread([&] { seen = bytes(cache->open(request_for(path))); });
     while (slot.waiting.load() == 0) std::this_thread::yield();
     EXPECT_TRUE(fetch.publish());
@@ -163,7 +174,8 @@ TEST(Consistency, OpenLooksAtWhatAFetchBringsThatBeganBefore) {
 // Once a bug: the time is that of the note, and a change between look and note counts as seen.
 TEST(Consistency, APrefetchNotesTheTimeBeforeItsLook) {
   const tests::TempDir dir;
-  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const TestCache cache(
+      16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
   const std::string path = old_file(dir, "one");
   const OpenOutcome outcome = cache->open(request_for(path));
   BackgroundFill fetch = cache.cache->ahead().fill(path, false);
@@ -177,7 +189,8 @@ TEST(Consistency, APrefetchNotesTheTimeBeforeItsLook) {
 // Once a bug: rsync -t, cp -p and touch -r leave size and mtime as they were.
 TEST(Consistency, OpenSeesAWriteThatHasPutTheTimeBack) {
   const tests::TempDir dir;
-  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
+  const TestCache cache(
+      16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
   const std::string path = old_file(dir, "one");
   ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
   const FileStat before = *stat_path(AT_FDCWD, path.c_str(), 0);
@@ -222,7 +235,8 @@ TEST(Consistency, TtlAsksAgainWhenItHasPassed) {
 
 TEST(Consistency, TtlOfZeroAsksEachTime) {
   const tests::TempDir dir;
-  const TestCache cache(16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::ttl; });
+  const TestCache cache(
+      16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::ttl; });
   const std::string path = old_file(dir, "one");
   ASSERT_EQ(bytes(cache->open(request_for(path))), "one");
   write_old(path, "three");

@@ -15,7 +15,8 @@ namespace {
 
 using tests::request_for;
 
-// The files that a process had open when its slot is cleared. This process is alive, as one that has become another program is.
+// The files that a process had open when its slot is cleared. This process is alive, as one that
+// has become another program is.
 TEST_F(WritersTest, WhatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -133,13 +134,15 @@ TEST_F(LeftFileTest, ItsStatIsLookedAtAgainByWhoFindsItWrittenNoMore) {
   RecordFill fetch(tier, rules, path);
   FileStat old = stat;
   old.modified.seconds = old.changed.seconds = 1;
-  ASSERT_EQ(fetch.accept({.stat = old, .is_physical = true, .fd = file->get()}), RecordFill::Next::read);
+  ASSERT_EQ(fetch.accept({.stat = old, .is_physical = true, .fd = file->get()}),
+            RecordFill::Next::read);
   EXPECT_TRUE(fetch.wants_second_look());
   EXPECT_TRUE(fetch.is_unchanged()) << "by its own finding";
   ASSERT_TRUE(other.watch(stat, file->get())) << "nobody writes it by now";
   EXPECT_FALSE(other.is_unchanged()) << "its stat is from before";
   RecordFill next(tier, rules, path);
-  ASSERT_EQ(next.accept({.stat = old, .is_physical = true, .fd = file->get()}), RecordFill::Next::read);
+  ASSERT_EQ(next.accept({.stat = old, .is_physical = true, .fd = file->get()}),
+            RecordFill::Next::read);
   EXPECT_FALSE(next.wants_second_look());
 }
 

@@ -29,7 +29,8 @@ TEST_F(WritersTest, AFetchBesideAWriterWhoIsKilledAsHeBeginsIsNotCached) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
   tests::Tracee fetcher = fetcher_that_has_read(path);
-  tests::Child writer = tests::attached_child(cache.options, [&](Region& mine) { writing_begins(mine, stat); });
+  tests::Child writer =
+      tests::attached_child(cache.options, [&](Region& mine) { writing_begins(mine, stat); });
   tests::TempDir::write_file(path, "new");
   writer.kill();
   cache->region().reap();
@@ -74,7 +75,9 @@ TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing
   EXPECT_EQ(open(path), "new");
 }
 
-TEST_F(WritersTest, AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // Once a bug: without a stat there is no epoch
+TEST_F(
+    WritersTest,
+    AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // Once a bug: without a stat there is no epoch
   const std::string path = dir.write("f", "old");
   tests::Tracee child = fetcher_that_has_read(path);
   unlink(path.c_str());
@@ -111,7 +114,8 @@ TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingI
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// Once a bug: the writer has found the old record but not yet marked it; the copy that takes its place is never marked.
+// Once a bug: the writer has found the old record but not yet marked it; the copy that takes its
+// place is never marked.
 TEST_F(WritersTest, ACopyForMappingMadeWhileAWriterMarksTheRecordIsNotFoundLater) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");

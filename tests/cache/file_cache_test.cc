@@ -25,7 +25,9 @@ struct FileCacheTest : testing::Test {
   tests::TempDir dir;
   TestCache cache;
 
-  OpenOutcome open(const std::string& path, int flags = O_RDONLY) const { return cache->open(request_for(path, flags)); }
+  OpenOutcome open(const std::string& path, int flags = O_RDONLY) const {
+    return cache->open(request_for(path, flags));
+  }
   // Opens, expects a kernel fd, and gives what it reads.
   std::string read_past_the_cache(const std::string& path) const {
     const OpenOutcome outcome = open(path);
@@ -67,11 +69,12 @@ TEST_F(FileCacheTest, ANonBlockingOpenWaitsForNoOther) {
   const std::uint64_t hash = base::hash_path(path);
   SingleFlight flights(cache->region());
   SingleFlight::Ticket held;
-  ASSERT_EQ(flights.begin(hash, held), SingleFlight::Turn::mine);
+  ASSERT_EQ(flights.begin(hash, held), SingleFlight::Outcome::mine);
   const OpenOutcome outcome = open(path, O_RDONLY | O_NONBLOCK);
   EXPECT_GE(outcome.kernel_fd, 0);
   const base::UniqueFd fd(outcome.kernel_fd);
-  const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(hash % k_flight_slots));
+  const FlightSlot& slot =
+      cache->region().flight_slot(static_cast<std::uint32_t>(hash % k_flight_slots));
   EXPECT_EQ(slot.waiting.load(), 0U) << "nobody has waited";
   held = {};
   EXPECT_TRUE(open(path, O_RDONLY | O_NONBLOCK).pin);
@@ -87,7 +90,8 @@ TEST_F(FileCacheTest, AHitAsksNothingOfTheOrigin) {
 }
 
 TEST_F(FileCacheTest, EmptyAndLargeFilesAreServed) {
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{40'000}, std::size_t{3 * k_mib}}) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{40'000}, std::size_t{3 * k_mib}}) {
     const std::string content = tests::content_of("x", size, size);
     const std::string path = dir.write(std::to_string(size), content);
     for (int i = 0; i < 2; ++i) {
@@ -103,7 +107,8 @@ TEST_F(FileCacheTest, AFileAboveTheLimitGoesPast) {
     config.max_file = 1000;
     config.block = 0;
   });
-  const std::string at = dir.write("at", std::string(1000, 'x')), above = dir.write("above", std::string(1001, 'x'));
+  const std::string at = dir.write("at", std::string(1000, 'x')),
+                    above = dir.write("above", std::string(1001, 'x'));
   EXPECT_TRUE(small->open(request_for(at)).pin);
   const OpenOutcome outcome = small->open(request_for(above));
   EXPECT_FALSE(outcome.pin);
@@ -135,7 +140,8 @@ TEST_F(FileCacheTest, OfAFileWithVeryManyNamesSomeAreReadPastTheCache) {
     }
   }
   EXPECT_EQ(cache.count(Counter::bypassed_names), 10U);
-  EXPECT_EQ(cache.count(Counter::origin_bytes), std::uint64_t{5} * Index::k_most_of_one) << "no name is read in vain";
+  EXPECT_EQ(cache.count(Counter::origin_bytes), std::uint64_t{5} * Index::k_most_of_one)
+      << "no name is read in vain";
   EXPECT_TRUE(open(dir.write("another", "file")).pin);
 }
 
@@ -189,7 +195,8 @@ TEST_F(FileCacheTest, AnUnreadableFileIsEacces) {
 TEST_F(FileCacheTest, AFullRegionPassesFilesOn) {
   std::vector<std::string> paths;
   for (int i = 0; i < 30; ++i)
-    paths.push_back(dir.write(std::to_string(i), tests::content_of("x", static_cast<std::uint64_t>(i), 900'000)));
+    paths.push_back(dir.write(std::to_string(i),
+                              tests::content_of("x", static_cast<std::uint64_t>(i), 900'000)));
   int hits = 0, passed = 0;
   for (int round = 0; round < 2; ++round) {
     for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -210,11 +217,13 @@ TEST_F(FileCacheTest, AFullRegionPassesFilesOn) {
   EXPECT_EQ(cache.count(Counter::bypassed_full), static_cast<std::uint64_t>(passed));
 }
 
-// Once a bug: the origin gives all the bytes before the index is asked whether it has room, at every open for ever.
+// Once a bug: the origin gives all the bytes before the index is asked whether it has room, at
+// every open for ever.
 TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
   Region& region = cache->region();
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
-    if (SegmentWord::of_word(region.segment_row(i).word.load()).state != SegmentState::free) continue;
+    if (SegmentWord::of_word(region.segment_row(i).word.load()).state != SegmentState::free)
+      continue;
     region.segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, 1}.as_word());
     if (i > 0) break;
   }
@@ -222,8 +231,8 @@ TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
   const RecordPlace place{0, SegmentWord::of_word(region.segment_row(0).word.load()).generation, 0};
   for (std::uint32_t t = 1; t < k_index_tables; ++t) ASSERT_TRUE(region.add_index_table(t));
   tests::for_each_index_slot(region, [&](auto& slot) {
-    slot.store((std::uint64_t{0xabcd} << 48) | (std::uint64_t{place.generation} << 36) | (std::uint64_t{place.segment} << 18) |
-               16000);
+    slot.store((std::uint64_t{0xabcd} << 48) | (std::uint64_t{place.generation} << 36) |
+               (std::uint64_t{place.segment} << 18) | 16000);
   });
   const std::string path = dir.write("f", std::string(100'000, 'x'));
   for (int i = 0; i < 20; ++i) {
@@ -240,7 +249,8 @@ TEST_F(FileCacheTest, AFileThatVanishesAndChangesAllTheTimeIsNeverWrong) {
   std::thread changer([&] {
     // Every state of the file is one letter throughout and 1 to 5 pages long.
     for (int i = 0; i < 3000; ++i) {
-      const std::string content(static_cast<std::size_t>(i % 5 + 1) * 4096, static_cast<char>('a' + i % 26));
+      const std::string content(static_cast<std::size_t>(i % 5 + 1) * 4096,
+                                static_cast<char>('a' + i % 26));
       const std::string other = dir / "new";
       tests::TempDir::write_file(other, content);
       if (i % 3 == 0) unlink(path.c_str());
@@ -256,7 +266,8 @@ TEST_F(FileCacheTest, AFileThatVanishesAndChangesAllTheTimeIsNeverWrong) {
       ++served;
       const std::string_view bytes = tests::bytes_of(*outcome.pin);
       ASSERT_EQ(bytes.size() % 4096, 0U);
-      ASSERT_EQ(bytes.find_first_not_of(bytes[0]), std::string_view::npos) << "two states of the file in one record";
+      ASSERT_EQ(bytes.find_first_not_of(bytes[0]), std::string_view::npos)
+          << "two states of the file in one record";
       ASSERT_TRUE(tests::is_sound(cache->region(), *outcome.pin));
     } else if (outcome.kernel_fd >= 0) {
       ++passed;

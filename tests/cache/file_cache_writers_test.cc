@@ -11,8 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "cache/region/process_slots.h"
-#include "cache/region/robust_lock.h"
+#include "cache/region/life/process_reaper.h"
+#include "cache/region/life/process_slots.h"
+#include "cache/region/life/robust_lock.h"
 #include "cache/region/writers.h"
 #include "tests/cache/writers_fixture.h"
 #include "tests/support/sanitizers.h"
@@ -71,7 +72,8 @@ TEST_F(WritersTest, FileThatIsOpenForWritingPastTheLibraryIsNotCached) {
 }
 
 TEST_F(WritersTest, FileThatMayNotBeAskedAboutIsCached) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away, and then refuse itself the right to ask";
+  if (geteuid() != 0)
+    GTEST_SKIP() << "only root can give a file away, and then refuse itself the right to ask";
   const std::string path = dir.write("f", "old");
   ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
   const auto writer = base::open_fd(path.c_str(), O_RDWR);
@@ -133,7 +135,9 @@ TEST_F(WritersTest, OfManyWritersInAStripeNoneIsForgotten) {
   for (int i = 0; paths.size() < WriterStripe::k_places + 3; ++i) {
     const std::string path = dir.write(std::to_string(i), "x");
     const FileStat stat = stat_of(path);
-    if (!paths.empty() && &writer_stripe_of(cache->region(), stat) != &writer_stripe_of(cache->region(), stats[0])) continue;
+    if (!paths.empty() &&
+        &writer_stripe_of(cache->region(), stat) != &writer_stripe_of(cache->region(), stats[0]))
+      continue;
     paths.push_back(path);
     stats.push_back(stat);
   }
@@ -192,7 +196,8 @@ TEST_F(WritersTest, AThousandChildrenAreCountedOnce) {
   const std::string path = dir.write("f", "x");
   const FileStat stat = stat_of(path);
   for (int i = 0; i < 1000; ++i) cache->changes().child_writes(path, stat);
-  for (const auto& place : writer_stripe_of(cache->region(), stat).writers) EXPECT_LE(place.load() & 0x7fff, 1U);
+  for (const auto& place : writer_stripe_of(cache->region(), stat).writers)
+    EXPECT_LE(place.load() & 0x7fff, 1U);
   EXPECT_EQ(open(path), "(no pin)");
 }
 
@@ -219,7 +224,8 @@ TEST_F(WritersTest, OtherProcessesSeeTheWriter) {
   EXPECT_EQ(status, 0);
 }
 
-// Once a bug: nobody takes the count of a dead writer back; its file and all of its stripe are never cached again.
+// Once a bug: nobody takes the count of a dead writer back; its file and all of its stripe are
+// never cached again.
 TEST_F(WritersTest, AKilledWriterDoesNotKeepItsFileOutOfTheCache) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);

@@ -76,15 +76,17 @@ void expect_as_kernel(const std::string& path, int flags = AT_SYMLINK_NOFOLLOW) 
   std::memset(&converted, 0xff, sizeof converted);
   ours->copy_to(converted);
   expect_same(converted, kernel);
-  for (const unsigned request : {0U, static_cast<unsigned>(STATX_BASIC_STATS), static_cast<unsigned>(STATX_SIZE),
-                                 static_cast<unsigned>(STATX_BTIME), FileStat::k_request}) {
+  for (const unsigned request :
+       {0U, static_cast<unsigned>(STATX_BASIC_STATS), static_cast<unsigned>(STATX_SIZE),
+        static_cast<unsigned>(STATX_BTIME), FileStat::k_request}) {
     SCOPED_TRACE(request);
     struct ::statx x {
     }, y{};
     ASSERT_EQ(::statx(AT_FDCWD, path.c_str(), flags, request, &x), 0);
     std::memset(&y, 0xff, sizeof y);
     ours->copy_to(y, request);
-    // Since Linux 6.13 the times of change are left out where they are not asked for; more than asked is allowed.
+    // Since Linux 6.13 the times of change are left out where they are not asked for; more than
+    // asked is allowed.
     if ((x.stx_mask & (STATX_MTIME | STATX_CTIME)) == 0) {
       y.stx_mask &= ~static_cast<unsigned>(STATX_MTIME | STATX_CTIME);
       y.stx_mtime = y.stx_ctime = {};
@@ -153,9 +155,10 @@ TEST(FileStat, TellsContentByFileSizeAndTime) {
   b.accessed.seconds = 7;
   b.links = 3;
   EXPECT_TRUE(a.same_content(b));
-  for (const auto change : {+[](FileStat& s) { s.size = 11; }, +[](FileStat& s) { s.modified.nanoseconds = 6; },
-                            +[](FileStat& s) { s.modified.seconds = 99; }, +[](FileStat& s) { s.inode = 6; },
-                            +[](FileStat& s) { s.device_minor = 1; }, +[](FileStat& s) { s.device_major = 1; }}) {
+  for (const auto change :
+       {+[](FileStat& s) { s.size = 11; }, +[](FileStat& s) { s.modified.nanoseconds = 6; },
+        +[](FileStat& s) { s.modified.seconds = 99; }, +[](FileStat& s) { s.inode = 6; },
+        +[](FileStat& s) { s.device_minor = 1; }, +[](FileStat& s) { s.device_major = 1; }}) {
     b = a;
     change(b);
     EXPECT_FALSE(a.same_content(b));
@@ -170,8 +173,10 @@ TEST(FileStat, TellsAChangeThatHasPutTheTimeBack) {
   FileStat b = a;
   b.accessed.seconds = 300;
   EXPECT_TRUE(b.is_unchanged_since(a)) << "read since";
-  for (const auto change : {+[](FileStat& s) { s.changed.seconds = 201; }, +[](FileStat& s) { s.changed.nanoseconds = 6; },
-                            +[](FileStat& s) { s.mode = 0600; }, +[](FileStat& s) { s.links = 2; }}) {
+  for (const auto change :
+       {+[](FileStat& s) { s.changed.seconds = 201; },
+        +[](FileStat& s) { s.changed.nanoseconds = 6; }, +[](FileStat& s) { s.mode = 0600; },
+        +[](FileStat& s) { s.links = 2; }}) {
     b = a;
     change(b);
     EXPECT_TRUE(b.same_content(a));

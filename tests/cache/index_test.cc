@@ -26,14 +26,16 @@ constexpr auto k_never = [](const RecordPlace&) { return false; };
 
 void make_readable(Region& region, std::uint32_t generation) {
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
-    region.segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, generation}.as_word());
+    region.segment_row(i).word.store(
+        SegmentWord{SegmentState::sealed, k_no_owner, generation}.as_word());
   }
 }
 
 // Place number i: all are different.
 RecordPlace place_of(const Region& region, std::uint64_t i, std::uint32_t generation = 1) {
   const std::uint64_t units = region.layout().segment_bytes / 64;
-  return {static_cast<std::uint32_t>(i / units % region.layout().segment_count), generation, i % units * 64};
+  return {static_cast<std::uint32_t>(i / units % region.layout().segment_count), generation,
+          i % units * 64};
 }
 
 bool holds(const Index& index, std::uint64_t hash, const RecordPlace& wanted) {
@@ -47,10 +49,13 @@ TEST(Index, FindsWhatWasInserted) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
-  for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_TRUE(index.insert(hash_of(i), place_of(*region, i), k_never, k_never));
-  for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
+  for (std::uint64_t i = 0; i < 1000; ++i)
+    ASSERT_TRUE(index.insert(hash_of(i), place_of(*region, i), k_never, k_never));
+  for (std::uint64_t i = 0; i < 1000; ++i)
+    ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
   std::set<std::uint64_t> seen;
-  index.visit_all([&](const RecordPlace& p) { seen.insert(p.segment * 1'000'000'000ULL + p.offset); });
+  index.visit_all(
+      [&](const RecordPlace& p) { seen.insert(p.segment * 1'000'000'000ULL + p.offset); });
   EXPECT_EQ(seen.size(), 1000U);
 }
 
@@ -71,7 +76,8 @@ TEST(Index, VisitStopsWhenItIsTold) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
-  for (std::uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(index.insert(42, place_of(*region, i), k_never, k_never));
+  for (std::uint64_t i = 0; i < 4; ++i)
+    ASSERT_TRUE(index.insert(42, place_of(*region, i), k_never, k_never));
   int visits = 0;
   EXPECT_TRUE(index.visit(42, [&](const RecordPlace&) { return ++visits == 2; }));
   EXPECT_EQ(visits, 2);
@@ -82,10 +88,13 @@ TEST(Index, OfOneHashHoldsTwoBucketsOfTheSmallTablesAndThenSaysSo) {
   make_readable(*region, 1);
   Index index(*region);
   int inserted = 0;
-  while (index.insert(0x123456789abcdef0ULL, place_of(*region, static_cast<std::uint64_t>(inserted)), k_never, k_never))
+  while (index.insert(0x123456789abcdef0ULL,
+                      place_of(*region, static_cast<std::uint64_t>(inserted)), k_never, k_never))
     ++inserted;
   EXPECT_EQ(inserted, static_cast<int>(Index::k_most_of_one));
-  EXPECT_EQ(index.insert(0x123456789abcdef0ULL, place_of(*region, 99), k_never, k_never).error().value, EMLINK);
+  EXPECT_EQ(
+      index.insert(0x123456789abcdef0ULL, place_of(*region, 99), k_never, k_never).error().value,
+      EMLINK);
   EXPECT_EQ(region->header().index_tables.load(), 3U) << "the large tables are not for one hash";
 }
 
@@ -103,10 +112,12 @@ TEST(Index, ReplacesOnlyWhatItMay) {
 }
 
 // Inserts [0, n) at `generation`; how many were refused?
-std::uint64_t fill(Index& index, const Region& region, std::uint64_t n, std::uint64_t seed, std::uint32_t generation) {
+std::uint64_t fill(Index& index, const Region& region, std::uint64_t n, std::uint64_t seed,
+                   std::uint32_t generation) {
   std::uint64_t refused = 0;
   for (std::uint64_t i = 0; i < n; ++i)
-    refused += index.insert(hash_of(seed + i), place_of(region, i, generation), k_never, k_never) ? 0 : 1;
+    refused +=
+        index.insert(hash_of(seed + i), place_of(region, i, generation), k_never, k_never) ? 0 : 1;
   return refused;
 }
 
@@ -139,7 +150,8 @@ TEST(Index, ATableGetsMemoryWhenThoseBeforeAreFull) {
     EXPECT_GT(inserted, before / 2) << "a table was added too early";
     EXPECT_LE(inserted, before + 1);
   }
-  for (std::uint64_t i = 0; i < inserted; ++i) ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
+  for (std::uint64_t i = 0; i < inserted; ++i)
+    ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
 }
 
 TEST(Index, WithoutMemoryForATableSaysSoAndKeepsWhatItHas) {
@@ -153,7 +165,8 @@ TEST(Index, WithoutMemoryForATableSaysSoAndKeepsWhatItHas) {
   while (index.insert(hash_of(n), place_of(*region, n), k_never, k_never)) ++n;
   EXPECT_EQ(index.insert(hash_of(n), place_of(*region, n), k_never, k_never).error().value, ENOMEM);
   EXPECT_GT(n, 100U);
-  for (std::uint64_t i = 0; i < n; ++i) ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
+  for (std::uint64_t i = 0; i < n; ++i)
+    ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
 }
 
 TEST(Index, HoldsAMillionEntries) {
@@ -173,7 +186,8 @@ TEST(Index, HoldsAMillionEntries) {
       return right;
     });
   }
-  std::printf("a million entries: %llu refused, %.5f false candidates a look-up\n", static_cast<unsigned long long>(refused),
+  std::printf("a million entries: %llu refused, %.5f false candidates a look-up\n",
+              static_cast<unsigned long long>(refused),
               static_cast<double>(visited - found) / k_entries);
   EXPECT_EQ(found, k_entries - refused) << "lost";
   EXPECT_LE(refused, k_entries / 1000);
@@ -183,7 +197,8 @@ TEST(Index, HoldsAMillionEntries) {
 // The region has 5 slots for 4 files of 4 KiB: as many must fit.
 TEST(Index, RefusesHardlyAnyAtTheLoadItIsMadeFor) {
   for (const std::uint64_t mib : {16ULL, 512ULL, 4096ULL}) {
-    if (mib > (tests::k_tsan ? 16U : 512U) && !tests::is_long_run()) continue;  // minutes with ThreadSanitizer
+    if (mib > (tests::k_tsan ? 16U : 512U) && !tests::is_long_run())
+      continue;  // minutes with ThreadSanitizer
     const TestRegion region(mib * k_mib);
     make_readable(*region, 1);
     Index index(*region);
@@ -191,13 +206,16 @@ TEST(Index, RefusesHardlyAnyAtTheLoadItIsMadeFor) {
     const auto wanted = static_cast<std::uint64_t>(slots * 0.8);
     std::uint64_t refused = 0, first = 0, at_80 = 0, n = 0;
     for (; n < static_cast<std::uint64_t>(slots); ++n) {
-      if (!index.insert(hash_of(n), place_of(*region, n), k_never, k_never) && refused++ == 0) first = n;
+      if (!index.insert(hash_of(n), place_of(*region, n), k_never, k_never) && refused++ == 0)
+        first = n;
       if (n == wanted) at_80 = refused;
     }
     std::printf(
-        "region of %4llu MiB: %7.0f slots, first refusal at %.1f %% full, %.3f %% refused up to 80 %%, %.1f %% full in the end\n",
+        "region of %4llu MiB: %7.0f slots, first refusal at %.1f %% full, %.3f %% refused up to 80 "
+        "%%, %.1f %% full in the end\n",
         static_cast<unsigned long long>(mib), slots, 100 * static_cast<double>(first) / slots,
-        100 * static_cast<double>(at_80) / static_cast<double>(wanted), 100 * static_cast<double>(n - refused) / slots);
+        100 * static_cast<double>(at_80) / static_cast<double>(wanted),
+        100 * static_cast<double>(n - refused) / slots);
     EXPECT_LE(at_80, wanted / 500);
     EXPECT_GT(static_cast<double>(n - refused) / slots, 0.9);
   }
@@ -214,7 +232,8 @@ TEST(Index, ConcurrentInsertsLoseNone) {
       Index index(*region);
       for (std::uint64_t i = 0; i < k_each; ++i) {
         const std::uint64_t n = i * k_threads + t;
-        if (!index.insert(hash_of(n), place_of(*region, n), k_never, k_never)) failures.fetch_add(1);
+        if (!index.insert(hash_of(n), place_of(*region, n), k_never, k_never))
+          failures.fetch_add(1);
         if (!holds(index, hash_of(n), place_of(*region, n))) failures.fetch_add(1);
       }
     });
@@ -222,7 +241,8 @@ TEST(Index, ConcurrentInsertsLoseNone) {
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(failures.load(), 0);
   const Index index(*region);
-  for (std::uint64_t n = 0; n < k_threads * k_each; ++n) ASSERT_TRUE(holds(index, hash_of(n), place_of(*region, n))) << n;
+  for (std::uint64_t n = 0; n < k_threads * k_each; ++n)
+    ASSERT_TRUE(holds(index, hash_of(n), place_of(*region, n))) << n;
 }
 
 TEST(Index, ThreadsThatFightForTheSameSlotLoseNone) {
@@ -240,11 +260,14 @@ TEST(Index, ThreadsThatFightForTheSameSlotLoseNone) {
       if (spins > 1000) std::this_thread::yield();
     }
   };
-  const auto generation_of = [](std::uint64_t round) { return static_cast<std::uint32_t>(round % 4000 + 1); };
+  const auto generation_of = [](std::uint64_t round) {
+    return static_cast<std::uint32_t>(round % 4000 + 1);
+  };
   const auto fight = [&](std::uint64_t t) {
     for (std::uint64_t round = 0; round < k_rounds; ++round) {
       meet(3 * round + 1);
-      if (!index.insert(k_hash, place_of(*region, t, generation_of(round)), k_never, k_never)) failures.fetch_add(1);
+      if (!index.insert(k_hash, place_of(*region, t, generation_of(round)), k_never, k_never))
+        failures.fetch_add(1);
       meet(3 * round + 2);
       if (!holds(index, k_hash, place_of(*region, t, generation_of(round)))) failures.fetch_add(1);
       meet(3 * round + 3);
@@ -265,9 +288,11 @@ TEST(Index, NeverReplacesAnEntryOfAnotherTag) {
   // The first bucket follows from the upper half of the hash, the tag from the lowest 16 bits.
   for (std::uint64_t i = 0; i < 6; ++i) {
     ASSERT_TRUE(index.insert(
-        0x5555555500000001ULL + i, place_of(*region, i), [](const RecordPlace&) { return true; }, k_never));
+        0x5555555500000001ULL + i, place_of(*region, i), [](const RecordPlace&) { return true; },
+        k_never));
   }
-  for (std::uint64_t i = 0; i < 6; ++i) EXPECT_TRUE(holds(index, 0x5555555500000001ULL + i, place_of(*region, i))) << i;
+  for (std::uint64_t i = 0; i < 6; ++i)
+    EXPECT_TRUE(holds(index, 0x5555555500000001ULL + i, place_of(*region, i))) << i;
 }
 
 }  // namespace

@@ -37,34 +37,44 @@ std::string content(const std::string& path) {
 
 JobTotals totals(std::initializer_list<std::pair<Counter, std::uint64_t>> counts) {
   JobTotals job;
-  for (const auto& [counter, n] : counts) job.totals.counters[static_cast<std::size_t>(counter)] = n;
+  for (const auto& [counter, n] : counts)
+    job.totals.counters[static_cast<std::size_t>(counter)] = n;
   return job;
 }
 
 TEST(JobReport, ClassicHasTheTwoLinesThatTheFieldKnows) {
   const JobTotals job = totals({{Counter::hits_ram, 200}, {Counter::misses, 100}});
   EXPECT_EQ(report_as_classic(job, 100, 50).view(),
-            "cubeshim: cycle request_count:200 hit_count:150 miss_count:50 hit_rate:75.00% miss_rate:25.00%\n"
-            "cubeshim: sum request_count:300 hit_count:200 miss_count:100 hit_rate:66.67% miss_rate:33.33%\n"
+            "cubeshim: cycle request_count:200 hit_count:150 miss_count:50 hit_rate:75.00% "
+            "miss_rate:25.00%\n"
+            "cubeshim: sum request_count:300 hit_count:200 miss_count:100 hit_rate:66.67% "
+            "miss_rate:33.33%\n"
             "cubeshim: served 300 of 300 opens under the prefixes\n");
 }
 
 TEST(JobReport, ClassicNamesWhatWentPast) {
-  const JobTotals job =
-      totals({{Counter::hits_ram, 1}, {Counter::bypassed_size, 2}, {Counter::bypassed_write, 3}, {Counter::bypassed_error, 4}});
-  EXPECT_EQ(report_as_classic(job, 0, 0).view(),
-            "cubeshim: cycle request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
-            "cubeshim: sum request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
-            "cubeshim: served 1 of 10 opens under the prefixes; not served: 2 of files larger than CUBESHIM_MAX_FILE (raise it, "
-            "or see CUBESHIM_BLOCK), "
-            "3 for writing, 4 that failed (no such file, no permission ...)\n");
+  const JobTotals job = totals({{Counter::hits_ram, 1},
+                                {Counter::bypassed_size, 2},
+                                {Counter::bypassed_write, 3},
+                                {Counter::bypassed_error, 4}});
+  EXPECT_EQ(
+      report_as_classic(job, 0, 0).view(),
+      "cubeshim: cycle request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
+      "cubeshim: sum request_count:3 hit_count:1 miss_count:2 hit_rate:33.33% miss_rate:66.67%\n"
+      "cubeshim: served 1 of 10 opens under the prefixes; not served: 2 of files larger than "
+      "CUBESHIM_MAX_FILE (raise it, "
+      "or see CUBESHIM_BLOCK), "
+      "3 for writing, 4 that failed (no such file, no permission ...)\n");
 }
 
 TEST(JobReport, ClassicOfNothingHasNoNan) {
-  const std::string zeros = "request_count:0 hit_count:0 miss_count:0 hit_rate:0.00% miss_rate:0.00%\n";
+  const std::string zeros =
+      "request_count:0 hit_count:0 miss_count:0 hit_rate:0.00% miss_rate:0.00%\n";
   const std::string none = "cubeshim: served 0 of 0 opens under the prefixes\n";
-  EXPECT_EQ(report_as_classic({}, 0, 0).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
-  EXPECT_EQ(report_as_classic({}, 10, 10).view(), "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
+  EXPECT_EQ(report_as_classic({}, 0, 0).view(),
+            "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
+  EXPECT_EQ(report_as_classic({}, 10, 10).view(),
+            "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
 }
 
 // Each of them a line for people.
@@ -78,12 +88,13 @@ TEST(JobReport, TextHasThreeLines) {
                           {Counter::miss_ns, 6'300'000'000}});
   job.totals.miss_latency[base::Histogram::bucket_of(2'000'000)] = 3000;
   job.totals.hit_latency[base::Histogram::bucket_of(3000)] = 200;
-  EXPECT_EQ(
-      report_as_text(job).view(),
-      "cubeshim: served: 9000 file opens, 440.0 MiB: 6000 from memory (2962 of them fetched ahead), 3000 from the mount\n"
-      "cubeshim: not served: 2 for writing\n"
-      "cubeshim: time saved: 6.2 s to 12.6 s of waiting, all processes together: a file took 2.1 ms from the mount and 2.8 us "
-      "from the cache\n");
+  EXPECT_EQ(report_as_text(job).view(),
+            "cubeshim: served: 9000 file opens, 440.0 MiB: 6000 from memory (2962 of them fetched "
+            "ahead), 3000 from the mount\n"
+            "cubeshim: not served: 2 for writing\n"
+            "cubeshim: time saved: 6.2 s to 12.6 s of waiting, all processes together: a file took "
+            "2.1 ms from the mount and 2.8 us "
+            "from the cache\n");
 }
 
 std::string line_of(const JobTotals& job, std::string_view begin) {
@@ -102,7 +113,8 @@ TEST(JobReport, TextNamesEachPlaceThatServed) {
                                 {Counter::block_read, 2 << 20},
                                 {Counter::block_mapped, 3 << 20}});
   EXPECT_EQ(line_of(job, "cubeshim: served"),
-            "cubeshim: served: 15 file opens, 3.0 MiB: 1 from memory, 2 from the disk, 3 from the cluster, 4 from the mount, "
+            "cubeshim: served: 15 file opens, 3.0 MiB: 1 from memory, 2 from the disk, 3 from the "
+            "cluster, 4 from the mount, "
             "5 of large files, which are read in parts");
 }
 
@@ -135,32 +147,42 @@ TEST(JobReport, TimesHaveTheUnitThatFits) {
 TEST(JobReport, TimeSavedIsSaidOnlyIfItWasMeasured) {
   const std::string begin = "cubeshim: time saved: ";
   JobTotals job = totals({{Counter::large_opens, 1}});
-  EXPECT_EQ(line_of(job, begin), begin + "not known, only files that are cached as a whole are timed");
+  EXPECT_EQ(line_of(job, begin),
+            begin + "not known, only files that are cached as a whole are timed");
   job = totals({{Counter::misses, 9}, {Counter::miss_ns, 9'000'000}});
   job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 9;
   EXPECT_EQ(line_of(job, begin), begin + "none, no file was in the cache when it was opened");
   job = totals({{Counter::hits_ram, 100}});
-  EXPECT_EQ(line_of(job, begin), begin + "not known, no file was fetched from the mount at its open");
+  EXPECT_EQ(line_of(job, begin),
+            begin + "not known, no file was fetched from the mount at its open");
   job = totals({{Counter::hits_ram, 1000}, {Counter::misses, 31}, {Counter::miss_ns, 40'000'000}});
   job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 31;
-  EXPECT_EQ(line_of(job, begin), begin + "not known, only 31 files were fetched from the mount at their open");
+  EXPECT_EQ(line_of(job, begin),
+            begin + "not known, only 31 files were fetched from the mount at their open");
   job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 32;
   EXPECT_EQ(line_of(job, begin).substr(0, begin.size() + 6), begin + "up to ");
   job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 1;
-  EXPECT_EQ(line_of(job, begin), begin + "not known, only 1 file was fetched from the mount at its open");
+  EXPECT_EQ(line_of(job, begin),
+            begin + "not known, only 1 file was fetched from the mount at its open");
 }
 
 TEST(JobReport, TimeSavedIsARangeFromUndisturbedFetches) {
   const std::string begin = "cubeshim: time saved: ";
   // Three of ten fetches ran alone. The others waited behind a prefetch, and so did some hits.
-  JobTotals job = totals(
-      {{Counter::hits_ram, 1000}, {Counter::misses, 100}, {Counter::miss_ns, 420'000'000}, {Counter::prefetch_early, 600}});
-  const auto set = [&](Counter counter, std::uint64_t n) { job.totals.counters[static_cast<std::size_t>(counter)] = n; };
+  JobTotals job = totals({{Counter::hits_ram, 1000},
+                          {Counter::misses, 100},
+                          {Counter::miss_ns, 420'000'000},
+                          {Counter::prefetch_early, 600}});
+  const auto set = [&](Counter counter, std::uint64_t n) {
+    job.totals.counters[static_cast<std::size_t>(counter)] = n;
+  };
   job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 30;
   job.totals.miss_latency[base::Histogram::bucket_of(5'500'000)] = 70;
   set(Counter::slow_hit_ns, 100'000'000);
   // 700 and 1,100 fetches of 1.05 ms, less 520 ms of waiting.
-  const std::string times = " of waiting, all processes together: a file took 1.0 ms from the mount and 100 us from the cache";
+  const std::string times =
+      " of waiting, all processes together: a file took 1.0 ms from the mount and 100 us from the "
+      "cache";
   EXPECT_EQ(line_of(job, begin), begin + "214 ms to 633 ms" + times);
   set(Counter::prefetch_early, 1000);
   EXPECT_EQ(line_of(job, begin), begin + "about 633 ms" + times);
@@ -168,38 +190,48 @@ TEST(JobReport, TimeSavedIsARangeFromUndisturbedFetches) {
   set(Counter::prefetch_early, 0);
   EXPECT_EQ(line_of(job, begin), begin + "up to 633 ms" + times);
   set(Counter::slow_hit_ns, 3'000'000'000);
-  EXPECT_EQ(line_of(job, begin), begin + "none to speak of: a file took 1.0 ms from the mount and 3.0 ms from the cache");
+  EXPECT_EQ(
+      line_of(job, begin),
+      begin + "none to speak of: a file took 1.0 ms from the mount and 3.0 ms from the cache");
 }
 
 TEST(JobReport, NoTimeIsSavedAtALocalDisk) {
-  JobTotals job = totals({{Counter::hits_ram, 3000}, {Counter::misses, 50}, {Counter::miss_ns, 2'000'000}});
+  JobTotals job =
+      totals({{Counter::hits_ram, 3000}, {Counter::misses, 50}, {Counter::miss_ns, 2'000'000}});
   job.totals.miss_latency[base::Histogram::bucket_of(40'000)] = 50;
   job.totals.hit_latency[base::Histogram::bucket_of(300)] = 90;
   EXPECT_EQ(line_of(job, "cubeshim: time saved"),
-            "cubeshim: time saved: none to speak of: a file took 41.0 us from the mount and 0.3 us from the cache");
+            "cubeshim: time saved: none to speak of: a file took 41.0 us from the mount and 0.3 us "
+            "from the cache");
 }
 
 TEST(JobReport, TextTellsOfTroubleInALineMore) {
-  JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::prefetch_fetched, 100}, {Counter::prefetch_wasted, 9}});
+  JobTotals job = totals(
+      {{Counter::hits_ram, 1}, {Counter::prefetch_fetched, 100}, {Counter::prefetch_wasted, 9}});
   job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 0, .is_there = true};
-  const auto set = [&](Counter counter, std::uint64_t n) { job.totals.counters[static_cast<std::size_t>(counter)] = n; };
+  const auto set = [&](Counter counter, std::uint64_t n) {
+    job.totals.counters[static_cast<std::size_t>(counter)] = n;
+  };
   set(Counter::cluster_gets, 1000);
   set(Counter::cluster_late, 9);
-  set(Counter::names_stats, 7);
+  set(Counter::metadata_stats, 7);
   const std::string text(report_as_text(job).view());
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
   set(Counter::prefetch_wasted, 10);
   EXPECT_EQ(line_of(job, "cubeshim: fetched"),
-            "cubeshim: fetched ahead in vain: 10 of 100 files, dropped before they were opened (doc/PREFETCH.md)");
+            "cubeshim: fetched ahead in vain: 10 of 100 files, dropped before they were opened "
+            "(doc/PREFETCH.md)");
   job.tiers[0].unwritten = 11;
   EXPECT_EQ(line_of(job, "cubeshim: disk"), "cubeshim: disk: 11 files are not written there yet");
   set(Counter::cluster_late, 10);
-  EXPECT_EQ(line_of(job, "cubeshim: cluster"), "cubeshim: cluster: 10 of 1000 questions had no answer in time (doc/CLUSTER.md)");
+  EXPECT_EQ(line_of(job, "cubeshim: cluster"),
+            "cubeshim: cluster: 10 of 1000 questions had no answer in time (doc/CLUSTER.md)");
   set(Counter::cluster_late, 0);
   set(Counter::cluster_refused, 3);
   set(Counter::cluster_damaged, 2);
   EXPECT_EQ(line_of(job, "cubeshim: cluster"),
-            "cubeshim: cluster: 0 of 1000 questions had no answer in time; the servers refused 3 files (full, or too large for "
+            "cubeshim: cluster: 0 of 1000 questions had no answer in time; the servers refused 3 "
+            "files (full, or too large for "
             "them); 2 records of theirs were damaged (doc/CLUSTER.md)");
 }
 
@@ -213,25 +245,28 @@ TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
                           {Counter::block_ahead, 20 << 20},
                           {Counter::block_wasted, 1 << 20}});
   const std::string begin = "cubeshim: large files: ";
-  EXPECT_EQ(line_of(job, begin),
-            begin + "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 MiB from the disk");
+  EXPECT_EQ(line_of(job, begin), begin +
+                                     "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 "
+                                     "MiB came from the mount, 4.0 MiB from the disk");
   JobTotals mapped = totals({{Counter::large_opens, 2}, {Counter::block_mapped, 7 << 20}});
-  const std::string shown = begin + "0.0 KiB in 0 reads; mappings showed 7.0 MiB of memory; 0.0 KiB came from the mount";
+  const std::string shown =
+      begin + "0.0 KiB in 0 reads; mappings showed 7.0 MiB of memory; 0.0 KiB came from the mount";
   EXPECT_EQ(line_of(mapped, begin), shown);
   // Mappings that the kernel has a part in.
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_mappings)] = 3;
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_watched)] = 2;
-  EXPECT_EQ(line_of(mapped, begin), shown + "; what the kernel read for 1 of 3 mappings is not counted");
+  EXPECT_EQ(line_of(mapped, begin),
+            shown + "; what the kernel read for 1 of 3 mappings is not counted");
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_watched)] = 3;
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_faulted)] = 5 << 20;
   EXPECT_EQ(line_of(mapped, begin), shown + "; the kernel read at least 5.0 MiB more for mappings");
   job.totals.counters[static_cast<std::size_t>(Counter::block_wasted)] = 2 << 20;
   job.totals.counters[static_cast<std::size_t>(Counter::block_kernel)] = 10 << 20;
-  EXPECT_EQ(
-      line_of(job, begin),
-      begin +
-          "50.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB came from the mount, 4.0 MiB from the disk; 2.0 MiB "
-          "were fetched ahead in vain; 10.0 MiB left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
+  EXPECT_EQ(line_of(job, begin), begin +
+                                     "50.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 "
+                                     "MiB came from the mount, 4.0 MiB from the disk; 2.0 MiB "
+                                     "were fetched ahead in vain; 10.0 MiB left to the kernel "
+                                     "(memory full: raise CUBESHIM_RAM; or changed while open)");
 }
 
 TEST(JobReport, TextOfAJobThatOpensNoFileIsOneLine) {
@@ -240,46 +275,54 @@ TEST(JobReport, TextOfAJobThatOpensNoFileIsOneLine) {
   const std::string begin = "cubeshim: served: nothing; ";
   EXPECT_EQ(report_as_text(job, prefixes).view(),
             begin +
-                "no file below /mnt/a, /mnt/b was opened (is that how the program spells it? `cubeshim doctor` looks at the "
+                "no file below /mnt/a, /mnt/b was opened (is that how the program spells it? "
+                "`cubeshim doctor` looks at the "
                 "prefixes)\n");
   std::strcpy(job.misspelled, "/other/f");
   EXPECT_EQ(report_as_text(job, prefixes).view(),
             begin +
-                "not seen: /other/f lies below a prefix but was opened by another name (add that name of the directory to "
+                "not seen: /other/f lies below a prefix but was opened by another name (add that "
+                "name of the directory to "
                 "CUBESHIM_PREFIXES)\n");
-  job.totals.counters[static_cast<std::size_t>(Counter::names_listed)] = 41;
-  job.totals.counters[static_cast<std::size_t>(Counter::names_absent)] = 60;
+  job.totals.counters[static_cast<std::size_t>(Counter::metadata_listed)] = 41;
+  job.totals.counters[static_cast<std::size_t>(Counter::metadata_negative)] = 60;
   EXPECT_EQ(report_as_text(job, prefixes).view(),
-            "cubeshim: served: no file opens; 101 questions about names: 41 listings, 0 stats, 60 absent names\n");
+            "cubeshim: served: no file opens; 101 questions about names: 41 listings, 0 stats, 60 "
+            "absent names\n");
 }
 
 TEST(JobReport, TextNamesTheCallsThatTookFilesAwayToo) {
   const TestRegion region;
-  for (const char* call : {"flock", "flock", "fork"}) count_materialized(*region, region->own_job(), call);
+  for (const char* call : {"flock", "flock", "fork"})
+    count_materialized(*region, region->own_job(), call);
   JobTotals job = collect(*region, region->own_job());
   job.totals.counters[static_cast<std::size_t>(Counter::hits_ram)] = 9;
   job.totals.counters[static_cast<std::size_t>(Counter::materialized)] = 4;
   EXPECT_EQ(line_of(job, "cubeshim: not served"),
-            "cubeshim: not served: nothing; served first, then handed to the kernel: 4 (for flock 2, fork 1, others 1)");
+            "cubeshim: not served: nothing; served first, then handed to the kernel: 4 (for flock "
+            "2, fork 1, others 1)");
   std::strcpy(job.misspelled, "/other/f");
-  EXPECT_NE(line_of(job, "cubeshim: not served").find("; not seen: /other/f lies below a prefix"), std::string::npos);
+  EXPECT_NE(line_of(job, "cubeshim: not served").find("; not seen: /other/f lies below a prefix"),
+            std::string::npos);
 }
 
 TEST(JobReport, ClassicTellsOfNamesThatMemoryAnswered) {
   JobTotals job;
   const std::string prefixes[] = {"/mnt/data"};
-  EXPECT_NE(std::string(report_as_classic(job, 0, 0, prefixes).view()).find("no file below /mnt/data"), std::string::npos);
-  job.totals.counters[static_cast<std::size_t>(Counter::names_listed)] = 41;
-  job.totals.counters[static_cast<std::size_t>(Counter::names_stats)] = 4000;
-  job.totals.counters[static_cast<std::size_t>(Counter::names_absent)] = 60;
-  job.totals.counters[static_cast<std::size_t>(Counter::names_read)] = 42;
-  job.totals.counters[static_cast<std::size_t>(Counter::names_gathered)] = 4040;
-  job.totals.counters[static_cast<std::size_t>(Counter::names_checks)] = 3;
-  const std::string text(report_as_classic(job, 0, 0, prefixes).view());
   EXPECT_NE(
-      text.find("cubeshim: names: 4101 looks answered from memory (41 listings, 4000 stats, 60 absent); the origin was asked for "
-                "42 listings, 4040 stats ahead and 3 looks at directories\n"),
-      std::string::npos)
+      std::string(report_as_classic(job, 0, 0, prefixes).view()).find("no file below /mnt/data"),
+      std::string::npos);
+  job.totals.counters[static_cast<std::size_t>(Counter::metadata_listed)] = 41;
+  job.totals.counters[static_cast<std::size_t>(Counter::metadata_stats)] = 4000;
+  job.totals.counters[static_cast<std::size_t>(Counter::metadata_negative)] = 60;
+  job.totals.counters[static_cast<std::size_t>(Counter::metadata_read)] = 42;
+  job.totals.counters[static_cast<std::size_t>(Counter::metadata_gathered)] = 4040;
+  job.totals.counters[static_cast<std::size_t>(Counter::metadata_revalidations)] = 3;
+  const std::string text(report_as_classic(job, 0, 0, prefixes).view());
+  EXPECT_NE(text.find("cubeshim: names: 4101 looks answered from memory (41 listings, 4000 stats, "
+                      "60 absent); the origin was asked for "
+                      "42 listings, 4040 stats ahead and 3 looks at directories\n"),
+            std::string::npos)
       << text;
   EXPECT_EQ(text.find("no file below"), std::string::npos) << text;
 }
@@ -293,16 +336,24 @@ TEST(JobReport, ClassicNamesTheCallsThatTookFilesAway) {
   job.totals.counters[static_cast<std::size_t>(Counter::hits_ram)] = 9;
   job.totals.counters[static_cast<std::size_t>(Counter::materialized)] = 6;
   job.totals.counters[static_cast<std::size_t>(Counter::bypassed_full)] = 1;
-  const std::string served = "cubeshim: served 9 of 10 opens under the prefixes; not served: 1 while the ";
-  const std::string taken = "; served, then handed to the kernel: 6 (for flock 2, copy_file_range_ 1, fork 1, others 2)\n";
+  const std::string served =
+      "cubeshim: served 9 of 10 opens under the prefixes; not served: 1 while the ";
+  const std::string taken =
+      "; served, then handed to the kernel: 6 (for flock 2, copy_file_range_ 1, fork 1, others "
+      "2)\n";
   std::string text(report_as_classic(job, 0, 0).view());
   EXPECT_TRUE(text.ends_with(served + "memory was full (raise CUBESHIM_RAM)" + taken)) << text;
   job.is_index_full = true;
   text = report_as_classic(job, 0, 0).view();
-  EXPECT_TRUE(text.ends_with(served + "index was full: very many small files (raise CUBESHIM_RAM)" + taken)) << text;
+  EXPECT_TRUE(
+      text.ends_with(served + "index was full: very many small files (raise CUBESHIM_RAM)" + taken))
+      << text;
   // There is room for a few; the others are a number.
-  for (char call = 'a'; call < 'm'; ++call) count_materialized(*region, region->own_job(), std::string(1, call).c_str());
-  EXPECT_EQ(std::string(collect(*region, region->own_job()).materialized_by[k_call_counts - 1].name), "c");
+  for (char call = 'a'; call < 'm'; ++call)
+    count_materialized(*region, region->own_job(), std::string(1, call).c_str());
+  EXPECT_EQ(
+      std::string(collect(*region, region->own_job()).materialized_by[k_call_counts - 1].name),
+      "c");
 }
 
 TEST(JobReport, LargeFilesAreToldOfWhereThereAreSome) {
@@ -317,17 +368,25 @@ TEST(JobReport, LargeFilesAreToldOfWhereThereAreSome) {
   const auto line = [&] {
     const std::string text(report_as_classic(job, 0, 0).view());
     const std::size_t at = text.find(begin);
-    return at == std::string::npos ? "" : text.substr(at + begin.size(), text.find('\n', at) - at - begin.size());
+    return at == std::string::npos
+               ? ""
+               : text.substr(at + begin.size(), text.find('\n', at) - at - begin.size());
   };
-  EXPECT_EQ(line(), "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB from the origin, 18.0 of them ahead");
+  EXPECT_EQ(line(),
+            "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 MiB from the origin, 18.0 "
+            "of them ahead");
   job.chunk_unread = 3 << 20;
-  const auto set = [&](Counter counter, std::uint64_t n) { job.totals.counters[static_cast<std::size_t>(counter)] = n; };
+  const auto set = [&](Counter counter, std::uint64_t n) {
+    job.totals.counters[static_cast<std::size_t>(counter)] = n;
+  };
   set(Counter::block_wasted, 1 << 19);
   set(Counter::block_kernel, 10 << 20);
   set(Counter::block_mapped, 7 << 20);
   EXPECT_EQ(line(),
-            "50.0 MiB in 20 reads, 95.0 % of them without a wait; mappings showed 7.0 MiB of memory; 20.0 MiB from the origin, "
-            "18.0 of them ahead (3.0 not read yet, 0.5 wasted); 10.0 MiB left to the kernel (memory full: raise CUBESHIM_RAM; or "
+            "50.0 MiB in 20 reads, 95.0 % of them without a wait; mappings showed 7.0 MiB of "
+            "memory; 20.0 MiB from the origin, "
+            "18.0 of them ahead (3.0 not read yet, 0.5 wasted); 10.0 MiB left to the kernel "
+            "(memory full: raise CUBESHIM_RAM; or "
             "changed "
             "while open)");
   set(Counter::large_opens, 0);
@@ -339,15 +398,17 @@ TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
   EXPECT_EQ(report_as_classic(job, 0, 0).view().find(R"("disk":{)"), std::string_view::npos);
   EXPECT_EQ(report_as_json(job).view().find(R"("disk":{)"), std::string_view::npos);
   job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 11, .is_there = true};
-  EXPECT_EQ(report_as_classic(job, 0, 0).view(),
-            "cubeshim: cycle request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
-            "cubeshim: sum request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
-            "cubeshim: disk hit_count:2 capacity:44 used:33 entries:22 unwritten:11\n"
-            "cubeshim: served 4 of 4 opens under the prefixes\n");
+  EXPECT_EQ(
+      report_as_classic(job, 0, 0).view(),
+      "cubeshim: cycle request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
+      "cubeshim: sum request_count:4 hit_count:3 miss_count:1 hit_rate:75.00% miss_rate:25.00%\n"
+      "cubeshim: disk hit_count:2 capacity:44 used:33 entries:22 unwritten:11\n"
+      "cubeshim: served 4 of 4 opens under the prefixes\n");
   const auto json = nlohmann::json::parse(std::string(report_as_json(job).view()), nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["hits"], nlohmann::json({{"ram", 1}, {"disk", 2}}));
-  EXPECT_EQ(json["disk"], nlohmann::json({{"capacity", 44}, {"used", 33}, {"entries", 22}, {"unwritten", 11}}));
+  EXPECT_EQ(json["disk"],
+            nlohmann::json({{"capacity", 44}, {"used", 33}, {"entries", 22}, {"unwritten", 11}}));
 }
 
 TEST(JobReport, JsonIsTheSameToTheByte) {
@@ -355,9 +416,9 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
   job.totals.hit_latency[base::Histogram::bucket_of(2000)] = 10;
   EXPECT_EQ(
       report_as_json(job).view(),
-      R"({"milliseconds":0,"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"names":0,"write":0,"flags":0,"kind":0,)"
+      R"({"milliseconds":0,"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"links":0,"write":0,"flags":0,"kind":0,)"
       R"("busy":0,"error":0},"hit_rate":0,"bytes_served":0,"origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
-      R"("stat_hits":0,"names":{"listings":0,"stats":0,"absent":0,"read":0,"stored":0,"checks":0,"gathered":0},"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
+      R"("stat_hits":0,"metadata":{"listings":0,"stats":0,"negative":0,"read":0,"stored":0,"revalidations":0,"gathered":0},"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
       R"("wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,"misses":0,"read":0,"kernel":0,"origin":0,"disk":0,"cluster":0,"ahead":0,"used":0,"wasted":0,"unread":0,"memory":0,"mapped":0,"kept":0,"faulted":0,"mappings":0,"watched":0},"ram":{"capacity":0,"used":0,"entries":0},)"
       R"("time_ns":{"misses":0,"slow_hits":0,"hits":0},"latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
       "\n");
@@ -368,7 +429,8 @@ TEST(JobReport, JsonHasEachFigureOfTheTableOnceAndNoOther) {
   JobTotals job;
   for (auto& tier : job.tiers) tier.capacity = 1;
   for (std::size_t i = 0; i < base::k_counters; ++i) job.totals.counters[i] = 1'000'000 + i;
-  const auto json = nlohmann::json::parse(std::string(report_as_json(job).view()), nullptr, false).flatten();
+  const auto json =
+      nlohmann::json::parse(std::string(report_as_json(job).view()), nullptr, false).flatten();
   EXPECT_EQ(json.size(), figures().size());
   for (const Figure& figure : figures()) {
     std::string path = "/" + std::string(figure.group);
@@ -383,7 +445,8 @@ TEST(JobReport, JsonOfTheLargestNumbersFits) {
   JobTotals job;
   for (auto& counter : job.totals.counters) counter = UINT64_MAX / 64;
   for (auto& tier : job.tiers) tier = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, true};
-  job.ram_capacity = job.ram_used = job.ram_entries = job.unread = job.chunk_bytes = job.chunk_unread = UINT64_MAX;
+  job.ram_capacity = job.ram_used = job.ram_entries = job.unread = job.chunk_bytes =
+      job.chunk_unread = UINT64_MAX;
   const std::string text(report_as_json(job).view());
   EXPECT_TRUE(nlohmann::json::parse(text, nullptr, false).is_object()) << text;
 }
@@ -402,10 +465,12 @@ TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   ASSERT_TRUE(json.is_object());
   const auto n = [&](Counter counter) { return job.totals[counter]; };
-  EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::hits_disk) + n(Counter::hits_cluster) + n(Counter::misses) +
-                               n(Counter::bypassed_flags) + n(Counter::bypassed_write) + n(Counter::bypassed_kind) +
-                               n(Counter::bypassed_size) + n(Counter::bypassed_full) + n(Counter::bypassed_names) +
-                               n(Counter::bypassed_busy) + n(Counter::bypassed_error) + n(Counter::large_opens));
+  EXPECT_EQ(json["opens"], n(Counter::hits_ram) + n(Counter::hits_disk) + n(Counter::hits_cluster) +
+                               n(Counter::misses) + n(Counter::bypassed_flags) +
+                               n(Counter::bypassed_write) + n(Counter::bypassed_kind) +
+                               n(Counter::bypassed_size) + n(Counter::bypassed_full) +
+                               n(Counter::bypassed_names) + n(Counter::bypassed_busy) +
+                               n(Counter::bypassed_error) + n(Counter::large_opens));
   EXPECT_EQ(json["blocks"]["files"], n(Counter::large_opens));
   EXPECT_EQ(json["hits"]["ram"], n(Counter::hits_ram));
   EXPECT_EQ(json["misses"], n(Counter::misses));
@@ -415,10 +480,11 @@ TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   EXPECT_EQ(json["bypassed"]["kind"], n(Counter::bypassed_kind));
   EXPECT_EQ(json["bypassed"]["size"], n(Counter::bypassed_size));
   EXPECT_EQ(json["bypassed"]["full"], n(Counter::bypassed_full));
-  EXPECT_EQ(json["bypassed"]["names"], n(Counter::bypassed_names));
+  EXPECT_EQ(json["bypassed"]["metadata"], n(Counter::bypassed_names));
   EXPECT_EQ(json["bypassed"]["busy"], n(Counter::bypassed_busy));
   EXPECT_EQ(json["bypassed"]["error"], n(Counter::bypassed_error));
-  EXPECT_NEAR(json["hit_rate"].get<double>(), static_cast<double>(job.hits()) / static_cast<double>(job.requests()), 1e-6);
+  EXPECT_NEAR(json["hit_rate"].get<double>(),
+              static_cast<double>(job.hits()) / static_cast<double>(job.requests()), 1e-6);
   EXPECT_EQ(json["bytes_served"], n(Counter::bytes_served));
   EXPECT_EQ(json["origin"]["opens"], n(Counter::origin_opens));
   EXPECT_EQ(json["origin"]["reads"], n(Counter::origin_reads));
@@ -456,9 +522,10 @@ TEST(JobReport, TheCycleIsWhatCameSinceTheLastReport) {
     write_report(*region, region->own_job(), config, 1);
   }
   const std::string text = content(config.stats);
-  EXPECT_NE(text.find("cycle request_count:3 hit_count:3 miss_count:0 hit_rate:100.00% miss_rate:0.00%\n"
-                      "cubeshim: sum request_count:6 "),
-            std::string::npos)
+  EXPECT_NE(
+      text.find("cycle request_count:3 hit_count:3 miss_count:0 hit_rate:100.00% miss_rate:0.00%\n"
+                "cubeshim: sum request_count:6 "),
+      std::string::npos)
       << text;
 }
 
@@ -500,7 +567,8 @@ TEST(JobReport, AFileThatCannotBeWrittenIsOneClearLine) {
   testing::internal::CaptureStderr();
   write_report(*region, region->own_job(), config, 1);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "cubeshim: warn: CUBESHIM_STATS: cannot write /no/such/dir/report: No such file or directory\n");
+            "cubeshim: warn: CUBESHIM_STATS: cannot write /no/such/dir/report: No such file or "
+            "directory\n");
 }
 
 TEST(JobReport, DoesNotFollowALink) {
@@ -534,7 +602,8 @@ TEST(JobReport, OneCallerWritesWhenTheIntervalHasPassed) {
     region->job_row(job).next_report_ns.store(1);
     std::atomic<int> claimed{0};
     std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t) threads.emplace_back([&] { claimed += report_interval_passed(*region, job, 5) ? 1 : 0; });
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] { claimed += report_interval_passed(*region, job, 5) ? 1 : 0; });
     for (auto& thread : threads) thread.join();
     ASSERT_EQ(claimed.load(), 1);
   }

@@ -1,5 +1,6 @@
-// kill -9 at every step: at each system call of a process's life with the cache, and between the instructions of a
-// publish. After each kill another process must find nothing or a whole right record, and be able to go on.
+// kill -9 at every step: at each system call of a process's life with the cache, and between the
+// instructions of a publish. After each kill another process must find nothing or a whole right
+// record, and be able to go on.
 #include <gtest/gtest.h>
 
 #include "cache/file_cache.h"
@@ -20,13 +21,15 @@ using tests::TestRegion;
 using tests::Tracee;
 
 // Another process attaches, opens the file, and finds it right; then it can publish something else.
-int open_as_survivor(const base::Config& config, const std::string& path, const std::string& expected) {
+int open_as_survivor(const base::Config& config, const std::string& path,
+                     const std::string& expected) {
   return tests::run_in_child([&] {
     FileCache* const cache = tests::attach_cache(config, base::current_process());
     CHILD_CHECK(cache != nullptr);
     const std::uint64_t began = base::monotonic_ns();
     const OpenOutcome outcome = cache->open(request_for(path));
-    // A waiter gives up after a second or two in vain, and gets no pin; a busy machine may take as long.
+    // A waiter gives up after a second or two in vain, and gets no pin; a busy machine may take as
+    // long.
     if (base::monotonic_ns() - began > 60'000'000'000) return 2;
     CHILD_CHECK(outcome.pin && tests::bytes_of(*outcome.pin) == expected);
     CHILD_CHECK(tests::is_sound(cache->region(), *outcome.pin));
@@ -34,8 +37,8 @@ int open_as_survivor(const base::Config& config, const std::string& path, const 
   });
 }
 
-// The whole life of a process: attach (and create), a miss, a hit, detach, killed at the n-th system call's entry and
-// exit. The next process makes do with what is left.
+// The whole life of a process: attach (and create), a miss, a hit, detach, killed at the n-th
+// system call's entry and exit. The next process makes do with what is left.
 TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
   const tests::TempDir dir;
   const std::string content = tests::content_of("f", 1, 50'000);
@@ -75,7 +78,8 @@ TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// The same beside a process that lives: nobody makes a new region, so all that the dead has left stays.
+// The same beside a process that lives: nobody makes a new region, so all that the dead has left
+// stays.
 TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
   const tests::TempDir dir;
   const TestRegion region(32 * k_mib);
@@ -128,7 +132,8 @@ TEST(KillSteps, BetweenTheInstructionsOfPublish) {
       CHILD_CHECK(room);
       content.copy(reinterpret_cast<char*>(room->data()), content.size());
       raise(SIGSTOP);
-      const auto pin = tests::publish(tier, std::move(*room), tests::content_for(path, content.size()));
+      const auto pin =
+          tests::publish(tier, std::move(*room), tests::content_for(path, content.size()));
       raise(SIGSTOP);
       return pin ? 0 : 1;
     });
@@ -171,8 +176,9 @@ TEST(KillSteps, BetweenTheInstructionsOfPublish) {
     EXPECT_TRUE(again || k > 20) << "no room after " << k << " kills";
     if (again) survivor.check_record(path + "/next", content, counts);
   }
-  std::printf("publish has %ld instructions, the record appears at %ld; found after %d of %d kills\n", length, appears, bracketed,
-              kills);
+  std::printf(
+      "publish has %ld instructions, the record appears at %ld; found after %d of %d kills\n",
+      length, appears, bracketed, kills);
   counts.print("within publish");
   EXPECT_GT(bracketed, kills / 10);
   EXPECT_LT(bracketed, kills * 9 / 10);

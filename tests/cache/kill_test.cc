@@ -1,5 +1,6 @@
-// kill -9 at random moments: writers fetch and publish without end, their files change generation, and whoever reads
-// them checks every byte. Content follows from path and generation, and the first 8 bytes are the generation.
+// kill -9 at random moments: writers fetch and publish without end, their files change generation,
+// and whoever reads them checks every byte. Content follows from path and generation, and the first
+// 8 bytes are the generation.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -54,13 +55,15 @@ struct Files {
     }
   }
   static std::size_t size_of(int i) {
-    return i % 16 == 15 ? 2'200'000 + static_cast<std::size_t>(i) : 500 + static_cast<std::size_t>(i * 977 % 60'000);
+    return i % 16 == 15 ? 2'200'000 + static_cast<std::size_t>(i)
+                        : 500 + static_cast<std::size_t>(i * 977 % 60'000);
   }
 };
 
 // A process that opens files at random, and now and then replaces one.
 int work_until_killed(const TestRegion& region, const Files& files, unsigned seed, Gate& ready) {
-  FileCache* const cache = tests::attach_cache(tests::config_for(region.options), region.options.job);
+  FileCache* const cache =
+      tests::attach_cache(tests::config_for(region.options), region.options.job);
   CHILD_CHECK(cache != nullptr);
   ready.give();
   std::minstd_rand random(seed);
@@ -75,7 +78,8 @@ int work_until_killed(const TestRegion& region, const Files& files, unsigned see
     if (random() % 8 != 0) continue;
     // As an editor saves: the new file is whole before it has the name.
     const std::string other = path + "." + std::to_string(getpid());
-    tests::TempDir::write_file(other, file_content(path, generation, Files::size_of(static_cast<int>(i))));
+    tests::TempDir::write_file(other,
+                               file_content(path, generation, Files::size_of(static_cast<int>(i))));
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
     rename(other.c_str(), path.c_str());
     cache->changes().content_changed(path, stat ? &*stat : nullptr);
@@ -101,8 +105,9 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
     Gate ready;
     std::vector<Child> writers;
     for (unsigned w = 0; w < 2; ++w) {
-      writers.emplace_back(
-          [&, seed = static_cast<unsigned>(k) * 2 + w + 1] { return work_until_killed(*region, files, seed, ready); });
+      writers.emplace_back([&, seed = static_cast<unsigned>(k) * 2 + w + 1] {
+        return work_until_killed(*region, files, seed, ready);
+      });
     }
     ASSERT_TRUE(ready.take(2));
     timespec pause{0, static_cast<long>(random() % 4'000'000)};
@@ -121,7 +126,8 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
       const Pin pin = tests::find(survivor->tier(), path);
       if (!pin) continue;
       ++counts.records_found;
-      if (!is_right(path, tests::bytes_of(*pin)) || !tests::is_sound(**region, *pin)) ++counts.wrong_bytes;
+      if (!is_right(path, tests::bytes_of(*pin)) || !tests::is_sound(**region, *pin))
+        ++counts.wrong_bytes;
     }
     survivor->check_turn(files.paths[static_cast<std::size_t>(k) % files.paths.size()], counts);
   }
@@ -134,11 +140,14 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
 // The step of a fetch at which a process was killed, as the survivor finds the region.
 enum class Stage { before_reading, before_index, before_confirm, before_close, after_close };
 constexpr int k_stages = 5;
-constexpr const char* k_stage_names[] = {"reading", "writing the record", "confirming", "using", "leaving"};
+constexpr const char* k_stage_names[] = {"reading", "writing the record", "confirming", "using",
+                                         "leaving"};
 
-// The life of one fetch in a process of its own: open, close, detach; each raise is a mark for the tracer.
+// The life of one fetch in a process of its own: open, close, detach; each raise is a mark for the
+// tracer.
 int live_once(const TestRegion& region, const std::string& path) {
-  FileCache* const cache = tests::attach_cache(tests::config_for(region.options), region.options.job);
+  FileCache* const cache =
+      tests::attach_cache(tests::config_for(region.options), region.options.job);
   CHILD_CHECK(cache != nullptr);
   raise(SIGSTOP);
   OpenOutcome outcome = cache->open(request_for(path));
@@ -150,7 +159,8 @@ int live_once(const TestRegion& region, const std::string& path) {
 }
 
 int live_once_unmarked(const TestRegion& region, const std::string& path) {
-  FileCache* const cache = tests::attach_cache(tests::config_for(region.options), region.options.job);
+  FileCache* const cache =
+      tests::attach_cache(tests::config_for(region.options), region.options.job);
   CHILD_CHECK(cache != nullptr && cache->open(request_for(path)).pin);
   cache->detach();
   return 0;
@@ -160,7 +170,8 @@ int live_once_unmarked(const TestRegion& region, const std::string& path) {
 const Record* record_in_index(const TestRegion& region, const std::string& path) {
   const Record* found = nullptr;
   Index(*region).visit(base::hash_path(path), [&](const RecordPlace& place) {
-    const auto* const record = reinterpret_cast<const Record*>(region->segment(place.segment) + place.offset);
+    const auto* const record =
+        reinterpret_cast<const Record*>(region->segment(place.segment) + place.offset);
     if (record->path_length == path.size() && record->path() == path) found = record;
     return found != nullptr;
   });
@@ -168,8 +179,9 @@ const Record* record_in_index(const TestRegion& region, const std::string& path)
 }
 
 struct Lengths {
-  long read_stops = 0;                                     // system calls up to the end of the read
-  long in_index = 0, confirmed = 0, opened = 0, left = 0;  // instructions after it; system calls for `left`
+  long read_stops = 0;  // system calls up to the end of the read
+  long in_index = 0, confirmed = 0, opened = 0,
+       left = 0;  // instructions after it; system calls for `left`
 };
 
 // A child that has just read the file.
@@ -205,7 +217,8 @@ Stage stage_after_read(const TestRegion& region, const std::string& path) {
   return record->is_stale() ? Stage::before_confirm : Stage::before_close;
 }
 
-// As many kills in each stage, spread evenly over its instructions (or system calls, where it waits for the kernel).
+// As many kills in each stage, spread evenly over its instructions (or system calls, where it waits
+// for the kernel).
 TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr int k_kills = tests::k_asan ? 4 : 12;
@@ -227,22 +240,27 @@ TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
   lengths = measure(region, new_file());
   survivor.check_tables(counts);
   std::printf(
-      "to the read %ld system call stops; then it is in the index after %ld instructions, confirmed after %ld, open after %ld\n",
+      "to the read %ld system call stops; then it is in the index after %ld instructions, "
+      "confirmed after %ld, open after %ld\n",
       lengths.read_stops, lengths.in_index, lengths.confirmed, lengths.opened);
   ASSERT_GT(lengths.in_index, 0);
   ASSERT_GT(lengths.confirmed, lengths.in_index);
   ASSERT_GT(lengths.opened, lengths.confirmed);
-  const std::pair<long, long> after_read[] = {
-      {1, lengths.in_index}, {lengths.in_index, lengths.confirmed}, {lengths.confirmed, lengths.opened}};
+  const std::pair<long, long> after_read[] = {{1, lengths.in_index},
+                                              {lengths.in_index, lengths.confirmed},
+                                              {lengths.confirmed, lengths.opened}};
   for (int s = 0; s < k_stages; ++s) {
     for (int k = 0; k < k_kills; ++k) {
       const std::string path = new_file();
-      const auto at = [&](long from, long to) { return from + (to - from) * (2 * k + 1) / (2 * k_kills); };
+      const auto at = [&](long from, long to) {
+        return from + (to - from) * (2 * k + 1) / (2 * k_kills);
+      };
       auto stage = static_cast<Stage>(s);
       Tracee child([&] { return live_once(region, path); });
       ASSERT_TRUE(child.to_stop());
       if (stage == Stage::before_reading) {
-        for (long i = at(0, lengths.read_stops); i > 0 && child.to_system_call() && !child.at_entry_of(SYS_preadv); --i) {
+        for (long i = at(0, lengths.read_stops);
+             i > 0 && child.to_system_call() && !child.at_entry_of(SYS_preadv); --i) {
         }
       } else if (stage == Stage::after_close) {
         ASSERT_TRUE(child.to_stop());
@@ -274,8 +292,8 @@ TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
   EXPECT_GE(counts.records_found, 2 * k_kills * 3 / 4) << "of those killed while using and leaving";
 }
 
-// A record of several segments is too long for single steps: killed by the clock, from the end of its read on, as often
-// before it is in the index as after.
+// A record of several segments is too long for single steps: killed by the clock, from the end of
+// its read on, as often before it is in the index as after.
 TEST(Kill, ByTheClockWithinARunOfSegments) {
   constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
   constexpr std::size_t k_size = 2'500'000;
@@ -288,7 +306,8 @@ TEST(Kill, ByTheClockWithinARunOfSegments) {
   std::uint64_t longest_ns = 1'000'000;
   std::minstd_rand random(11);
   const auto enough = [&] {
-    return killed[static_cast<int>(Stage::before_index)] >= k_each && killed[static_cast<int>(Stage::before_close)] >= k_each;
+    return killed[static_cast<int>(Stage::before_index)] >= k_each &&
+           killed[static_cast<int>(Stage::before_close)] >= k_each;
   };
   for (int k = 0; k < 40 * k_each && !enough(); ++k) {
     if (k % k_per_region == k_per_region - 1) {
@@ -302,10 +321,11 @@ TEST(Kill, ByTheClockWithinARunOfSegments) {
     Tracee child = child_that_has_read(*region, path);
     const std::uint64_t pause = random() % longest_ns;
     child.run_for(pause);
-    // Too late: the sweep need not be so long. Too early: longer. So it comes to twice the time that publishing takes.
+    // Too late: the sweep need not be so long. Too early: longer. So it comes to twice the time
+    // that publishing takes.
     const Stage stage = stage_after_read(*region, path);
-    longest_ns =
-        stage == Stage::before_index ? longest_ns + longest_ns / 10 : std::max<std::uint64_t>(longest_ns * 9 / 10, 1'000);
+    longest_ns = stage == Stage::before_index ? longest_ns + longest_ns / 10
+                                              : std::max<std::uint64_t>(longest_ns * 9 / 10, 1'000);
     ++killed[static_cast<int>(stage)];
     child.kill();
     ++counts.kills;
@@ -314,7 +334,8 @@ TEST(Kill, ByTheClockWithinARunOfSegments) {
     survivor->check_turn(path, counts);
     unlink(path.c_str());
   }
-  std::printf("killed before it was in the index %d, unconfirmed %d, after %d\n", killed[1], killed[2], killed[3]);
+  std::printf("killed before it was in the index %d, unconfirmed %d, after %d\n", killed[1],
+              killed[2], killed[3]);
   counts.print("by the clock, a run of segments");
   EXPECT_TRUE(counts.is_clean());
   EXPECT_TRUE(enough());

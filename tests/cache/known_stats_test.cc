@@ -1,4 +1,5 @@
-// A stat that threads have gathered proves a record of an earlier job: the origin is not asked again.
+// A stat that threads have gathered proves a record of an earlier job: the origin is not asked
+// again.
 #include "cache/origin/known_stats.h"
 
 #include <fcntl.h>
@@ -10,8 +11,8 @@
 
 #include "cache/base/clock.h"
 #include "cache/file_cache.h"
-#include "cache/names/stat_gather.h"
-#include "cache/region/names_room.h"
+#include "cache/metadata/stat_gather.h"
+#include "cache/region/ram/metadata_room.h"
 #include "tests/cache/names_fixture.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
@@ -34,7 +35,9 @@ std::uint64_t count_of(FileCache& cache, Counter counter) {
   return cache.stats().counters[static_cast<std::size_t>(counter)].load();
 }
 
-bool gather(FileCache& cache, const std::string& directory) { return tests::gather(cache.names(), directory, {}); }
+bool gather(FileCache& cache, const std::string& directory) {
+  return tests::gather(cache.metadata(), directory, {});
+}
 
 struct KnownStatsTest : testing::Test {
   tests::TempDir dir;
@@ -49,7 +52,9 @@ struct KnownStatsTest : testing::Test {
     dir.write(name, content);
     age_to(dir / name, seconds);
   }
-  auto known(const std::string& name, std::uint64_t since = 0) { return cache->names().known_stat(dir / name, since); }
+  auto known(const std::string& name, std::uint64_t since = 0) {
+    return cache->metadata().known_stat(dir / name, since);
+  }
 };
 
 TEST_F(KnownStatsTest, TellsWhatWasGatheredSince) {
@@ -70,7 +75,7 @@ TEST_F(KnownStatsTest, TellsWhatWasGatheredSince) {
 // A thread that gathers goes on in the directory that it has opened.
 TEST_F(KnownStatsTest, AreAsOldAsTheGatheringForTheDirectoryMayBeReplacedMeanwhile) {
   const std::string moved = dir.path() + ".moved";
-  const auto work = StatGather::begin(cache->names(), dir.path(), {});
+  const auto work = StatGather::begin(cache->metadata(), dir.path(), {});
   ASSERT_NE(work, nullptr);
   const base::UniqueFd own = work->open();
   ASSERT_EQ(rename(dir.path().c_str(), moved.c_str()), 0);
@@ -79,7 +84,8 @@ TEST_F(KnownStatsTest, AreAsOldAsTheGatheringForTheDirectoryMayBeReplacedMeanwhi
   while (work->step(own.get())) {
   }
   EXPECT_TRUE(known("one"));
-  EXPECT_FALSE(known("one", replaced)) << "a job that began then would be shown the file of the former directory";
+  EXPECT_FALSE(known("one", replaced))
+      << "a job that began then would be shown the file of the former directory";
   ASSERT_EQ(rmdir(dir.path().c_str()), 0);
   ASSERT_EQ(rename(moved.c_str(), dir.path().c_str()), 0);
 }
@@ -95,7 +101,8 @@ TEST_F(KnownStatsTest, TellsNothingOfWhatAProgramChanges) {
 
 // Opens in a process of another job. 100 and more: how many stats it asked. Less: what is wrong.
 template <typename Before>
-int open_as_next_job(const base::Config& config, const std::string& path, const std::string& expected, Before&& before_open) {
+int open_as_next_job(const base::Config& config, const std::string& path,
+                     const std::string& expected, Before&& before_open) {
   return tests::run_in_child([&] {
     base::ProcessId id = base::current_process();
     id.start_time += 1;
@@ -115,13 +122,16 @@ TEST_F(KnownStatsTest, ProvesARecordInMemory) {
   EXPECT_EQ(open_as_next_job(cache.config, path, "one", [](FileCache&) {}), 101);
   ASSERT_TRUE(gather(*cache.cache, directory));
   const auto one_more = [&](FileCache& next) { gather(next, directory); };
-  EXPECT_EQ(open_as_next_job(cache.config, path, "one", one_more), 101) << "what was gathered before the job began is too old";
+  EXPECT_EQ(open_as_next_job(cache.config, path, "one", one_more), 101)
+      << "what was gathered before the job began is too old";
 }
 
 TEST_F(KnownStatsTest, ProvesARecordInMemoryOnceItIsOfThisJob) {
   const std::string path = dir / "one", directory = dir.path();
   ASSERT_TRUE(cache->open(request_for(path)).pin);
-  EXPECT_EQ(open_as_next_job(cache.config, path, "one", [&](FileCache& next) { gather(next, directory); }), 100);
+  EXPECT_EQ(open_as_next_job(cache.config, path, "one",
+                             [&](FileCache& next) { gather(next, directory); }),
+            100);
 }
 
 TEST_F(KnownStatsTest, ServesNoRecordThatItDoesNotProve) {
@@ -129,7 +139,9 @@ TEST_F(KnownStatsTest, ServesNoRecordThatItDoesNotProve) {
   ASSERT_TRUE(cache->open(request_for(path)).pin);
   put("one", "1st", k_long_ago + 1);
   age_to(directory, k_long_ago);
-  EXPECT_GE(open_as_next_job(cache.config, path, "1st", [&](FileCache& next) { gather(next, directory); }), 101);
+  EXPECT_GE(open_as_next_job(cache.config, path, "1st",
+                             [&](FileCache& next) { gather(next, directory); }),
+            101);
 }
 
 TEST_F(KnownStatsTest, AreNotAskedWhereEachOpenAsksTheOrigin) {
@@ -137,41 +149,46 @@ TEST_F(KnownStatsTest, AreNotAskedWhereEachOpenAsksTheOrigin) {
   ASSERT_TRUE(cache->open(request_for(path)).pin);
   base::Config config = cache.config;
   config.consistency.kind = base::ConsistencyKind::open;
-  EXPECT_EQ(open_as_next_job(config, path, "one", [&](FileCache& next) { gather(next, directory); }), 101);
+  EXPECT_EQ(
+      open_as_next_job(config, path, "one", [&](FileCache& next) { gather(next, directory); }),
+      101);
 }
 
 // Opens that wait, in one directory. True: one of them was a reason to gather its stats.
 bool note_looks(FileCache& cache, const std::string& path) {
   constexpr int k_many = 48 + 4;
   int reasons = 0;
-  for (int i = 0; i < k_many; ++i) reasons += cache.names().note_look(path) ? 1 : 0;
+  for (int i = 0; i < k_many; ++i) reasons += cache.metadata().note_look(path) ? 1 : 0;
   return reasons > 0;
 }
 
-std::uint32_t names_segments(FileCache& cache) { return NamesRoom(cache.region()).count(); }
+std::uint32_t names_segments(FileCache& cache) { return MetadataRoom(cache.region()).count(); }
 
 struct KnownStatsInSmallMemory : KnownStatsTest {
   tests::TestCache small{24 * tests::k_mib};
 };
 
 TEST_F(KnownStatsInSmallMemory, HaveASegmentWhereOpensWait) {
-  ASSERT_GT(small.cache->region().layout().segment_bytes, 24 * tests::k_mib / 100 * 6) << "no share of names holds one";
+  ASSERT_GT(small.cache->region().layout().segment_bytes, 24 * tests::k_mib / 100 * 6)
+      << "no share of names holds one";
   ASSERT_TRUE(note_looks(*small.cache, dir / "one"));
   ASSERT_TRUE(gather(*small.cache, dir.path()));
   EXPECT_EQ(names_segments(*small.cache), 1);
-  EXPECT_TRUE(small->names().known_stat(dir / "one", 0));
+  EXPECT_TRUE(small->metadata().known_stat(dir / "one", 0));
 }
 
 TEST_F(KnownStatsInSmallMemory, LieBesideFilesWhereNoOpenWaits) {
   ASSERT_TRUE(gather(*small.cache, dir.path()));
   EXPECT_EQ(names_segments(*small.cache), 0);
-  EXPECT_TRUE(small->names().known_stat(dir / "one", 0));
+  EXPECT_TRUE(small->metadata().known_stat(dir / "one", 0));
 }
 
 TEST_F(KnownStatsTest, AreNotGatheredWhereMemoryHasNoSegmentToSpare) {
   tests::TestCache tiny(12 * tests::k_mib);
   EXPECT_FALSE(note_looks(*tiny.cache, dir / "one"));
-  tests::TestCache none(24 * tests::k_mib, [](base::Config& config) { config.names_ram = {.is_percent = false, .value = 0}; });
+  tests::TestCache none(24 * tests::k_mib, [](base::Config& config) {
+    config.metadata_ram = {.is_percent = false, .value = 0};
+  });
   EXPECT_FALSE(note_looks(*none.cache, dir / "one"));
 }
 

@@ -1,5 +1,5 @@
 // A large file without the program: what its reads fetch, publish and leave to the kernel.
-#include "cache/fill/large_file.h"
+#include "cache/fill/large/large_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@
 #include <utility>
 
 #include "cache/base/clock.h"
-#include "cache/base/high_fd.h"
+#include "cache/base/process/high_fd.h"
 #include "cache/file_cache.h"
 #include "cache/region/fetch_scope.h"
-#include "cache/region/large_pages.h"
+#include "cache/region/large/large_pages.h"
 #include "cache/region/segments.h"
 #include "cache/region/writers.h"
 #include "tests/support/child.h"
@@ -34,7 +34,8 @@ constexpr std::size_t k_size = 5'000'001;
 
 std::string content_of(char seed) {
   std::string text(k_size, '\0');
-  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(static_cast<std::size_t>(seed) + i / 777 + i);
+  for (std::size_t i = 0; i < text.size(); ++i)
+    text[i] = static_cast<char>(static_cast<std::size_t>(seed) + i / 777 + i);
   return text;
 }
 
@@ -57,11 +58,14 @@ struct LargeFileTest : testing::Test {
   // The bytes that were answered.
   std::string read(std::uint64_t at, std::size_t n) const {
     std::string bytes(n, '?');
-    const long got = large().read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    const long got = large().read(*file, fd, file->fd_epoch(),
+                                  reinterpret_cast<std::byte*>(bytes.data()), n, at);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
   }
-  std::uint64_t count(Counter counter) const { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
+  std::uint64_t count(Counter counter) const {
+    return cache->stats().counters[static_cast<std::size_t>(counter)].load();
+  }
   // The time after which the file is looked at again before its bytes are shown.
   static void let_the_look_be_old() {
     const std::uint64_t until = base::coarse_monotonic_ns() + 150'000'000;
@@ -105,7 +109,7 @@ TEST_F(LargeFileTest, ReadFetchesItsPagesAndNoMore) {
 
 TEST_F(LargeFileTest, BytesFetchedAheadAreUsedOnce) {
   ASSERT_NE(file, nullptr);
-  ASSERT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), {0, k_block}));
+  ASSERT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), {0, k_block}));
   EXPECT_EQ(count(Counter::block_ahead), k_block);
   EXPECT_EQ(count(Counter::block_origin), k_block);
   const auto unread = [&] { return figures_of_chunks(cache->region()).unread; };
@@ -144,7 +148,7 @@ TEST_F(LargeFileTest, OtherOpenOfTheSameVersionHasItsPages) {
   ASSERT_NE(other, nullptr);
   std::array<std::byte, 100> bytes;
   const std::uint64_t reads = count(Counter::origin_reads);
-  EXPECT_EQ(large().read(*other, again, other->numbers(), bytes.data(), bytes.size(), 0), 100);
+  EXPECT_EQ(large().read(*other, again, other->fd_epoch(), bytes.data(), bytes.size(), 0), 100);
   EXPECT_EQ(count(Counter::origin_reads), reads);
   other->end();
   close(again);
@@ -207,15 +211,17 @@ TEST_F(LargeFileTest, FileThatIsReadAtRandomIsNotReadAhead) {
 
 TEST_F(LargeFileTest, FetchAheadTakesItsPagesOfItsFirstBlock) {
   const LargeFile::Range wanted{k_block - 5000, 2 * k_block};
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), wanted));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), wanted));
   EXPECT_EQ(count(Counter::origin_bytes), 2 * k_page_of_file);
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), {k_block, k_block + 1}));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), {k_block, k_block + 1}));
   EXPECT_EQ(count(Counter::origin_bytes), 3 * k_page_of_file);
 }
 
 TEST_F(LargeFileTest, NothingIsAskedForThatIsPresent) {
-  for (std::uint64_t at = 0; at < k_size; at += k_block) read(at, std::min<std::size_t>(k_block, k_size - at));
-  for (std::uint64_t at = 0; at < k_size; at += k_block) EXPECT_TRUE(large().ahead(*file, at, k_block).is_empty()) << at;
+  for (std::uint64_t at = 0; at < k_size; at += k_block)
+    read(at, std::min<std::size_t>(k_block, k_size - at));
+  for (std::uint64_t at = 0; at < k_size; at += k_block)
+    EXPECT_TRUE(large().ahead(*file, at, k_block).is_empty()) << at;
 }
 
 TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
@@ -225,7 +231,7 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
   const auto wanted = large().ahead(*file, k_block + 40960, 100);
   EXPECT_EQ(wanted.begin, k_block);
   EXPECT_EQ(wanted.end, 2 * k_block);
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), wanted));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), wanted));
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(k_block, k_block), data.substr(k_block, k_block));
   EXPECT_EQ(count(Counter::origin_reads), reads);
@@ -244,8 +250,9 @@ TEST_F(LargeFileTest, FileThatWasReplacedIsNotOpenedAnew) {
 
 TEST_F(LargeFileTest, FetchAheadAtTheEndOfTheFile) {
   const std::uint64_t last = k_size / k_block * k_block;
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->numbers(), {last, k_size}));
-  EXPECT_FALSE(large().fetch_ahead(*file, fd, file->numbers(), {last + k_block, last + 2 * k_block}));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), {last, k_size}));
+  EXPECT_FALSE(
+      large().fetch_ahead(*file, fd, file->fd_epoch(), {last + k_block, last + 2 * k_block}));
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(last, k_size - last), data.substr(last));
   EXPECT_EQ(count(Counter::origin_reads), reads);
@@ -283,7 +290,9 @@ TEST_F(LargeFileTest, BytesOfAnotherVersionAreNotPublished) {
   LargeFile* const other = large().begin(path, again);
   ASSERT_NE(other, nullptr);
   std::string bytes(100, '?');
-  EXPECT_EQ(large().read(*other, again, other->numbers(), reinterpret_cast<std::byte*>(bytes.data()), 100, 0), 100);
+  EXPECT_EQ(large().read(*other, again, other->fd_epoch(),
+                         reinterpret_cast<std::byte*>(bytes.data()), 100, 0),
+            100);
   EXPECT_EQ(bytes, content_of('b').substr(0, 100));
   other->end();
   close(again);
@@ -296,8 +305,8 @@ TEST_F(LargeFileTest, FileThatHasBecomeShorterIsTheKernels) {
 }
 
 TEST_F(LargeFileTest, NumberThatHasLeftPublishesNothing) {
-  const auto before = file->numbers();
-  file->number_leaves();
+  const auto before = file->fd_epoch();
+  file->fd_leaves();
   std::array<std::byte, 100> bytes;
   EXPECT_EQ(large().read(*file, fd, before, bytes.data(), bytes.size(), 0), 0);
   EXPECT_EQ(read(0, 100), data.substr(0, 100));
@@ -314,8 +323,10 @@ TEST_F(LargeFileTest, HandlerThatInterruptsAFetchFetchesNothing) {
   action.sa_handler = [](int) {
     static std::byte bytes[100];
     const LargeFileTest& test = *g_test;
-    g_present = test.large().read(*test.file, test.fd, test.file->numbers(), bytes, sizeof bytes, 0);
-    g_absent = test.large().read(*test.file, test.fd, test.file->numbers(), bytes, sizeof bytes, 1'000'000);
+    g_present =
+        test.large().read(*test.file, test.fd, test.file->fd_epoch(), bytes, sizeof bytes, 0);
+    g_absent = test.large().read(*test.file, test.fd, test.file->fd_epoch(), bytes, sizeof bytes,
+                                 1'000'000);
   };
   struct sigaction before {};
   ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
@@ -344,7 +355,8 @@ TEST_F(LargeFileTest, MappingIsMadeOfWhatIsPresent) {
 }
 
 TEST_F(LargeFileTest, WholeFileIsOnePieceOverAllItsChunks) {
-  for (std::uint64_t at = 0; at < k_size; at += 1'000'000) read(at, std::min<std::size_t>(1'000'000, k_size - at));
+  for (std::uint64_t at = 0; at < k_size; at += 1'000'000)
+    read(at, std::min<std::size_t>(1'000'000, k_size - at));
   std::array<LargeFile::Piece, 2> pieces;
   LargeFile::Range all{0, (k_size + 4095) / 4096 * 4096};
   ASSERT_EQ(large().pieces(*file, all, pieces), 1U);
@@ -429,7 +441,8 @@ TEST_F(LargeFileTest, LastPageInAUsedPlaceIsFilledWithZeros) {
   EXPECT_EQ(read(k_size - 10, 10), data.substr(k_size - 10));
   const auto claim = Chunks(region).find(key_of_file(path, *stat_fd(fd)), chunk_of(last));
   ASSERT_TRUE(claim);
-  for (std::uint64_t i = k_size; i < last + k_page_of_file; ++i) ASSERT_EQ(claim.data()[i % k_chunk_bytes], std::byte{0}) << i;
+  for (std::uint64_t i = k_size; i < last + k_page_of_file; ++i)
+    ASSERT_EQ(claim.data()[i % k_chunk_bytes], std::byte{0}) << i;
 }
 
 // A file in the row of another that was closed knows nothing of that one.
@@ -553,8 +566,8 @@ TEST_F(LargeFileTest, PartThatIsNotBroughtForAStopIsNotTakenForThere) {
 }
 
 TEST_F(LargeFileTest, NothingIsFetchedAheadForANumberThatHasLeft) {
-  const auto before = file->numbers();
-  file->number_leaves();
+  const auto before = file->fd_epoch();
+  file->fd_leaves();
   EXPECT_FALSE(large().fetch_ahead(*file, fd, before, {0, k_block}));
   EXPECT_EQ(count(Counter::origin_bytes), 0U);
 }

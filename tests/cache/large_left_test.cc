@@ -1,5 +1,5 @@
-// Reads of a large file that a handler leaves by a jump, or in which it forks: what they leave in the region. The handler runs as
-// the bytes are copied to a page that may not be written yet.
+// Reads of a large file that a handler leaves by a jump, or in which it forks: what they leave in
+// the region. The handler runs as the bytes are copied to a page that may not be written yet.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 #include <string>
 
 #include "cache/base/clock.h"
-#include "cache/fill/large_file.h"
+#include "cache/fill/large/large_file.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -53,7 +53,8 @@ struct LargeLeftTest : testing::Test {
   void SetUp() override {
     // An earlier test may have found a region full.
     LargeFile::forget_users();
-    // A file that was written a moment ago could be written again within the same step of its times.
+    // A file that was written a moment ago could be written again within the same step of its
+    // times.
     const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
     while (file == nullptr && base::monotonic_ns() < until) file = cache->large().begin(path, fd);
     ASSERT_NE(file, nullptr);
@@ -72,18 +73,21 @@ struct LargeLeftTest : testing::Test {
   }
   // From one depth of the stack.
   [[gnu::noinline]] long read(std::byte* to) const {
-    return cache->large().read(*file, fd, file->numbers(), to, k_page_size, 8192);
+    return cache->large().read(*file, fd, file->fd_epoch(), to, k_page_size, 8192);
   }
   std::uint64_t claims() const {
     Region& region = cache->region();
     std::uint64_t sum = 0;
-    for (std::uint32_t s = 0; s < region.layout().segment_count; ++s) sum += region.pin_row(region.own_slot())[s].load();
+    for (std::uint32_t s = 0; s < region.layout().segment_count; ++s)
+      sum += region.pin_row(region.own_slot())[s].load();
     return sum;
   }
 };
 
 TEST_F(LargeLeftTest, ClaimOfAReadThatAJumpHasLeftEndsWithTheNextRead) {
-  if (tests::k_asan) GTEST_SKIP() << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
+  if (tests::k_asan)
+    GTEST_SKIP()
+        << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
   g_forks = false;
   std::byte bytes[k_page_size];
   ASSERT_EQ(read(bytes), static_cast<long>(k_page_size));
@@ -111,11 +115,13 @@ TEST_F(LargeLeftTest, FileOfMoreChunksThanCanBeNumberedIsTheKernels) {
   ASSERT_EQ(ftruncate(sparse, off_t{1} << 47), 0);
   LargeFile* numbered = nullptr;
   const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
-  while (numbered == nullptr && base::monotonic_ns() < until) numbered = cache->large().begin("/sparse", sparse);
+  while (numbered == nullptr && base::monotonic_ns() < until)
+    numbered = cache->large().begin("/sparse", sparse);
   ASSERT_NE(numbered, nullptr);
   numbered->end();
   ASSERT_EQ(ftruncate(sparse, off_t{1} << 54), 0);
-  for (const std::uint64_t later = base::monotonic_ns() + 200'000'000; base::monotonic_ns() < later;)
+  for (const std::uint64_t later = base::monotonic_ns() + 200'000'000;
+       base::monotonic_ns() < later;)
     ASSERT_EQ(cache->large().begin("/sparse", sparse), nullptr);
   close(sparse);
 }

@@ -1,5 +1,6 @@
-// The names of large files in the region: a name is found by the key that it was noted with, whatever others do to its row.
-#include "cache/region/large_names.h"
+// The names of large files in the region: a name is found by the key that it was noted with,
+// whatever others do to its row.
+#include "cache/region/large/large_names.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,8 @@ namespace cube::cache {
 namespace {
 
 // Words of a row: when it was noted, the stat, the length of the path, the path.
-constexpr std::size_t k_noted_word = 0, k_length_word = 1 + sizeof(FileStat) / sizeof(std::uint64_t),
+constexpr std::size_t k_noted_word = 0,
+                      k_length_word = 1 + sizeof(FileStat) / sizeof(std::uint64_t),
                       k_path_word = k_length_word + 1;
 constexpr std::size_t k_ways = 8;
 
@@ -55,7 +57,8 @@ struct LargeNamesTest : testing::Test {
     std::vector<NamedFile> found;
     for (std::uint64_t inode = 1; found.size() < count; ++inode) {
       // Paths of all lengths, so that the words of two of them differ everywhere.
-      NamedFile file("/mnt/" + std::string(1 + inode * 37 % 700, static_cast<char>('a' + inode % 26)), inode);
+      NamedFile file(
+          "/mnt/" + std::string(1 + inode * 37 % 700, static_cast<char>('a' + inode % 26)), inode);
       if (file.key.version[1] % row_count == 5) found.push_back(std::move(file));
     }
     return found;
@@ -97,8 +100,9 @@ TEST_F(LargeNamesTest, TornRowIsNotFoundAndIsMended) {
 
 TEST_F(LargeNamesTest, SpoiledLengthLeadsNowhere) {
   const NamedFile file("/mnt/a");
-  for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{1}, LargeNames::k_longest, LargeNames::k_longest + 1,
-                                     std::uint64_t{UINT32_MAX}, UINT64_MAX}) {
+  for (const std::uint64_t length :
+       {std::uint64_t{0}, std::uint64_t{1}, LargeNames::k_longest, LargeNames::k_longest + 1,
+        std::uint64_t{UINT32_MAX}, UINT64_MAX}) {
     ASSERT_TRUE(note(file));
     ASSERT_EQ(rows_of(file.key).size(), 1U);
     rows_of(file.key)[0]->words[k_length_word].store(length);
@@ -109,7 +113,8 @@ TEST_F(LargeNamesTest, SpoiledLengthLeadsNowhere) {
 }
 
 TEST_F(LargeNamesTest, PathThatIsTooLongIsRefused) {
-  const NamedFile longest(std::string(LargeNames::k_longest, 'x')), longer(std::string(LargeNames::k_longest + 1, 'x'));
+  const NamedFile longest(std::string(LargeNames::k_longest, 'x')),
+      longer(std::string(LargeNames::k_longest + 1, 'x'));
   EXPECT_TRUE(note(longest));
   EXPECT_TRUE(finds(longest));
   EXPECT_FALSE(note(longer));
@@ -138,7 +143,8 @@ TEST_F(LargeNamesTest, OldestGoesWhereAFileFindsNoFreeRow) {
   EXPECT_EQ(found(), "1111101011");
 }
 
-// Twice as many files as their rows have room for: each note takes a row that another process may be writing to.
+// Twice as many files as their rows have room for: each note takes a row that another process may
+// be writing to.
 TEST_F(LargeNamesTest, ProcessesThatNoteAtTheSameTimeShowNoWrongName) {
   const auto files = rivals(2 * k_ways);
   const int rounds = tests::k_tsan ? 2'000 : tests::rounds(20'000, 200'000);

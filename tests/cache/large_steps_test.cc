@@ -1,4 +1,5 @@
-// A reader of a large file is stopped between two instructions: the file is changed there, or closed, or the reader is killed.
+// A reader of a large file is stopped between two instructions: the file is changed there, or
+// closed, or the reader is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -8,7 +9,7 @@
 #include <string>
 
 #include "cache/base/clock.h"
-#include "cache/fill/large_file.h"
+#include "cache/fill/large/large_file.h"
 #include "cache/region/writers.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/survivor.h"
@@ -60,7 +61,8 @@ struct LargeSteps : testing::Test {
     }
     std::string read(std::uint64_t at, std::size_t n) const {
       std::string bytes(n, '?');
-      const long got = cache->large().read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+      const long got = cache->large().read(*file, fd, file->fd_epoch(),
+                                           reinterpret_cast<std::byte*>(bytes.data()), n, at);
       bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
       return bytes;
     }
@@ -87,7 +89,8 @@ struct LargeSteps : testing::Test {
   }
 };
 
-// Another file of its stripe was written, so the file is looked at; while that goes on it is changed.
+// Another file of its stripe was written, so the file is looked at; while that goes on it is
+// changed.
 TEST_F(LargeSteps, FileThatIsChangedDuringALookAtItIsTheKernels) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
@@ -154,7 +157,8 @@ TEST_F(LargeSteps, OpenAsksTheServerForTheVersion) {
 
 TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
   Tracee child = reader_before([](Reader& reader) {
-    reader.cache->large().fetch_ahead(*reader.file, reader.fd, reader.file->numbers(), {0, k_large_block});
+    reader.cache->large().fetch_ahead(*reader.file, reader.fd, reader.file->fd_epoch(),
+                                      {0, k_large_block});
     return 0;
   });
   ASSERT_TRUE(child.to_stop());
@@ -183,10 +187,12 @@ TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
       Reader reader(own);
       CHILD_CHECK(reader.open_file(path));
       g_closed = reader.file;
-      signal(SIGUSR1, [](int) { g_closed->number_leaves(); });
+      signal(SIGUSR1, [](int) { g_closed->fd_leaves(); });
       raise(SIGSTOP);
-      own->large().fetch_ahead(*reader.file, reader.fd, reader.file->numbers(), {begin, begin + k_large_block});
-      const auto read = own->stats().counters[static_cast<std::size_t>(Counter::block_origin)].load();
+      own->large().fetch_ahead(*reader.file, reader.fd, reader.file->fd_epoch(),
+                               {begin, begin + k_large_block});
+      const auto read =
+          own->stats().counters[static_cast<std::size_t>(Counter::block_origin)].load();
       return static_cast<int>(10 + read / k_large_step);
     });
     ASSERT_TRUE(child.to_stop());
@@ -217,16 +223,19 @@ TEST_F(LargeSteps, ReaderThatIsKilledAnywhereLeavesNoClaimNoTurnAndNoWrongByte) 
         return 0;
       });
       ASSERT_TRUE(child.to_stop());
-      for (int i = 0; i < call && !is_whole; ++i) is_whole = !child.to_system_call() || child.is_at_raise();
+      for (int i = 0; i < call && !is_whole; ++i)
+        is_whole = !child.to_system_call() || child.is_at_raise();
       if (!is_whole) child.step_on(steps);
       child.kill();
       ++counts.kills;
       survivor.check_tables(counts);
       for (std::uint32_t place = 0; place < cache->region().layout().chunk_count(); ++place) {
         const auto state = SegmentWord::of_word(cache->region().chunk_row(place).word.load()).state;
-        ASSERT_TRUE(state == SegmentState::free || state == SegmentState::sealed) << "place " << place << ", call " << call;
+        ASSERT_TRUE(state == SegmentState::free || state == SegmentState::sealed)
+            << "place " << place << ", call " << call;
       }
-      ASSERT_EQ(reader.read(at, 2 * k_large_page), data.substr(at, 2 * k_large_page)) << "call " << call << ", step " << steps;
+      ASSERT_EQ(reader.read(at, 2 * k_large_page), data.substr(at, 2 * k_large_page))
+          << "call " << call << ", step " << steps;
       at += 3 * k_large_page;
     }
   }

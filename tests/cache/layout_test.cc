@@ -21,7 +21,8 @@ const std::vector<std::uint64_t>& sizes() {
     auto* const list = new std::vector<std::uint64_t>;
     for (std::uint64_t mib = 8; mib <= 2100; ++mib) list->push_back(mib * k_mib);
     for (const std::uint64_t mib : {255, 256, 257, 2047, 2048, 2049}) {
-      for (const int delta : {-1, 1, 4096, 12345}) list->push_back(mib * k_mib + static_cast<std::uint64_t>(delta));
+      for (const int delta : {-1, 1, 4096, 12345})
+        list->push_back(mib * k_mib + static_cast<std::uint64_t>(delta));
     }
     for (std::uint64_t gib = 3; gib < 5000; gib = gib * 3 / 2) list->push_back(gib << 30);
     std::sort(list->begin(), list->end());
@@ -38,14 +39,16 @@ TEST(Layout, FitsIntoTheBytesItIsGiven) {
     ASSERT_LT(layout.segment_count, 1U << 18) << "an index slot has 18 bits";
     ASSERT_LE(layout.segment_bytes / 64, 1U << 18) << "an index slot has 18 bits";
     ASSERT_EQ(layout.data % (2 * k_mib), 0U);
-    ASSERT_EQ(layout.file_bytes, layout.data + std::uint64_t{layout.segment_bytes} * layout.segment_count);
+    ASSERT_EQ(layout.file_bytes,
+              layout.data + std::uint64_t{layout.segment_bytes} * layout.segment_count);
   }
 }
 
 TEST(Layout, UsesMostOfTheBytesForData) {
   for (const std::uint64_t bytes : sizes()) {
     const RegionLayout layout = layout_for(bytes);
-    ASSERT_GE(layout.file_bytes + layout.segment_bytes + 2 * k_mib, bytes) << "whole segments are left out";
+    ASSERT_GE(layout.file_bytes + layout.segment_bytes + 2 * k_mib, bytes)
+        << "whole segments are left out";
     if (bytes < 1024 * k_mib) continue;
     // The rest has no room for one more segment.
     ASSERT_GE(layout.file_bytes - layout.data + layout.segment_bytes, bytes / 100 * 95) << bytes;
@@ -64,14 +67,18 @@ TEST(Layout, OfMoreBytesHoldsNoLess) {
   }
 }
 
-// Once its tables are taken off, a region of 256 MiB or 2 GiB is below the size that its segments are made for.
+// Once its tables are taken off, a region of 256 MiB or 2 GiB is below the size that its segments
+// are made for.
 TEST(Layout, FollowsFromSegmentSizeAndCount) {
   for (const std::uint64_t bytes : sizes()) {
     const RegionLayout layout = layout_for(bytes);
     ASSERT_EQ(layout, layout_of(layout.segment_bytes, layout.segment_count)) << bytes;
   }
-  for (const auto& [segment_bytes, count] :
-       {std::pair{0U, 1U}, {4096U, 1U}, {2U << 20, 0U}, {2U << 20, 1U << 18}, {2U << 20, UINT32_MAX}}) {
+  for (const auto& [segment_bytes, count] : {std::pair{0U, 1U},
+                                             {4096U, 1U},
+                                             {2U << 20, 0U},
+                                             {2U << 20, 1U << 18},
+                                             {2U << 20, UINT32_MAX}}) {
     EXPECT_EQ(layout_of(segment_bytes, count), RegionLayout{});
   }
 }
@@ -103,13 +110,15 @@ TEST(Layout, TablesDoNotOverlap) {
         {l.data, 0},
     };
     for (std::size_t i = 0; i + 1 < std::size(tables); ++i) {
-      ASSERT_LE(tables[i].first + tables[i].second, tables[i + 1].first) << "table " << i << " of " << bytes;
+      ASSERT_LE(tables[i].first + tables[i].second, tables[i + 1].first)
+          << "table " << i << " of " << bytes;
       ASSERT_EQ(tables[i].first % 64, 0U);
     }
   }
 }
 
-// DESIGN §5: 16-32 bytes of memory a file. A file of average size 4 KiB, record header and path included.
+// DESIGN §5: 16-32 bytes of memory a file. A file of average size 4 KiB, record header and path
+// included.
 TEST(Layout, IndexAndSegmentTablesTakeAtMost32BytesAFile) {
   double most = 0;
   for (const std::uint64_t bytes : sizes()) {
@@ -121,7 +130,8 @@ TEST(Layout, IndexAndSegmentTablesTakeAtMost32BytesAFile) {
     for (std::uint32_t t = 0; t + 1 < k_index_tables; ++t) buckets += l.bucket_count[t];
     const double table_bytes =
         static_cast<double>(sizeof(IndexBucket)) * buckets +
-        static_cast<double>(sizeof(SegmentRow) + sizeof(std::uint32_t) * l.process_slots) * l.segment_count;
+        static_cast<double>(sizeof(SegmentRow) + sizeof(std::uint32_t) * l.process_slots) *
+            l.segment_count;
     most = std::max(most, table_bytes / files);
     ASSERT_GE(buckets * IndexBucket::k_slots, files) << "fewer slots than files";
   }

@@ -1,5 +1,5 @@
 // The lead goes on to who looks, where its holder has ended, died, or does not beat.
-#include "cache/region/lead_claim.h"
+#include "cache/region/life/lead_claim.h"
 
 #include <gtest/gtest.h>
 
@@ -59,7 +59,8 @@ TEST(LeadClaim, StaysWithOneWhoBeats) {
   Follower leader(*region), other(*region);
   ASSERT_TRUE(leader.look());
   for (int i = 0; i < 50; ++i) {
-    ASSERT_EQ(other.looks_before_lead(LeadClaim::k_silent_looks), LeadClaim::k_silent_looks) << "in round " << i;
+    ASSERT_EQ(other.looks_before_lead(LeadClaim::k_silent_looks), LeadClaim::k_silent_looks)
+        << "in round " << i;
     ASSERT_TRUE(leader.claim.beat());
   }
 }
@@ -79,7 +80,8 @@ TEST(LeadClaim, GoesOnFromOneWhoDoesNotBeat) {
   EXPECT_TRUE(stopped.look());
 }
 
-// The clock of a machine or container that was suspended leaps, and a follower that was stopped has not looked meanwhile.
+// The clock of a machine or container that was suspended leaps, and a follower that was stopped has
+// not looked meanwhile.
 TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
   const TestRegion region;
   Follower leader(*region), other(*region);

@@ -1,5 +1,6 @@
-// By what a process is known to live: its memory. Not a thread of it, not an fd, not /proc, not its pid.
-#include "cache/region/life_lock.h"
+// By what a process is known to live: its memory. Not a thread of it, not an fd, not /proc, not its
+// pid.
+#include "cache/region/life/life_lock.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -10,8 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "cache/region/process_slots.h"
-#include "cache/region/robust_lock.h"
+#include "cache/region/life/process_reaper.h"
+#include "cache/region/life/process_slots.h"
+#include "cache/region/life/robust_lock.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/reap.h"
@@ -57,7 +59,8 @@ Child child_whose_thread_has_ended(const RegionOptions& options) {
   return child;
 }
 
-// Once a bug: the slot was held by the thread that had attached; without it, a peer that could not read /proc saw a death.
+// Once a bug: the slot was held by the thread that had attached; without it, a peer that could not
+// read /proc saw a death.
 TEST(LifeLock, NeitherTheEndOfAThreadNorAPeerWithoutFdsIsADeath) {
   const TestRegion region;
   Child child = child_whose_thread_has_ended(region.options);
@@ -109,8 +112,8 @@ TEST(LifeLock, AProgramThatHasUsedUpAllThreadKeysIsSeenToLiveAndToDie) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-// A child outlives a killed process: is it taken for that process? `make` makes the one that is left. It gives 0 in that one, and
-// its pid in the other.
+// A child outlives a killed process: is it taken for that process? `make` makes the one that is
+// left. It gives 0 in that one, and its pid in the other.
 template <typename Make>
 void check_survivor(Make&& make, bool is_the_process) {
   const TestRegion region;
@@ -142,13 +145,19 @@ TEST(LifeLock, AForkedChildIsNotItsParent) {
 }
 
 TEST(LifeLock, AChildByARawCloneIsNotItsParent) {
-  check_survivor([] { return syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr); }, false);
+  check_survivor([] { return syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr); },
+                 false);
 }
 
 // It still reads what its parent has pinned.
 TEST(LifeLock, AVforkedChildIsItsParent) {
   if (tests::k_tsan) GTEST_SKIP() << "a vforked child confuses TSan";
-  check_survivor([] { return syscall(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, nullptr); }, true);
+  check_survivor(
+      [] {
+        return syscall(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr,
+                       nullptr);
+      },
+      true);
 }
 
 TEST(LifeLock, AnExecIsTheEndOfTheOldProgram) {
@@ -172,18 +181,19 @@ TEST(LifeLock, AnExecIsTheEndOfTheOldProgram) {
 TEST(LifeLock, OneThatIsJustBeingTakenDoesNotGoToAChild) {
   const TestRegion region;
   std::uint32_t slot = region->own_slot() + 1;
-  auto lock = LifeLock::open(*region);
-  ASSERT_TRUE(lock);
-  ASSERT_TRUE(lock->take(slot));
+  auto fd = region->reopen(O_RDWR);
+  ASSERT_TRUE(fd);
+  LifeLock lock = LifeLock::open(std::move(*fd));
+  ASSERT_TRUE(lock.take(slot));
   Gate closed;
   const Child child([&] {  // its first act is close_life_lock_after_fork
     closed.give();
     return tests::wait_for_death();
   });
   ASSERT_TRUE(closed.take());
-  const LifeProbe probe(*region);
+  const LifeProbe probe(region->reopen(O_RDONLY));
   EXPECT_TRUE(probe.is_held(slot));
-  { const LifeLock gone = std::move(*lock); }
+  { const LifeLock gone = std::move(lock); }
   EXPECT_FALSE(probe.is_held(slot));
 }
 
@@ -223,14 +233,16 @@ void check_pid_namespace(Proc proc) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-TEST(LifeLock, HoldsAcrossPidNamespacesThatSeeTheWrongProc) { check_pid_namespace(Proc::of_another); }
+TEST(LifeLock, HoldsAcrossPidNamespacesThatSeeTheWrongProc) {
+  check_pid_namespace(Proc::of_another);
+}
 
 TEST(LifeLock, HoldsAcrossPidNamespacesWithoutProc) { check_pid_namespace(Proc::none); }
 
 TEST(LifeLock, OfManyProcessesTheDeadAreFoundAtOnceWhereNobodyIsLeftOrAllIsWanted) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
-  std::vector<Claim> claims;
+  std::vector<SlotClaim> claims;
   for (int i = 0; i < 100; ++i) {
     auto claim = claim_process_slot(*region, base::current_process(), region.options.job);
     ASSERT_TRUE(claim);

@@ -26,13 +26,15 @@ bool is_known(const Listings& listings, const std::string& directory) {
 // Whether the last of so many reads asks for a post.
 bool read_files(Listings listings, const std::string& directory, int files) {
   bool asks = false;
-  for (int i = 0; i < files; ++i) asks = listings.note_read(directory + "/f" + std::to_string(i), k_size, false);
+  for (int i = 0; i < files; ++i)
+    asks = listings.note_read(directory + "/f" + std::to_string(i), k_size, false);
   return asks;
 }
 
 TEST(Listings, AreKnownToProcessesThatComeLater) {
   const TestRegion region;
-  Child lister = tests::attached_child(region.options, [](Region& mine) { Listings(mine).note_listed("/data/a"); });
+  Child lister = tests::attached_child(region.options,
+                                       [](Region& mine) { Listings(mine).note_listed("/data/a"); });
   lister.kill();
   Child reader = tests::attached_child(region.options, [](Region& mine) {
     CHILD_CHECK(is_known(Listings(mine), "/data/a"));
@@ -85,18 +87,22 @@ TEST(Listings, BeyondTheBoundThoseStayThatAreRead) {
   Listings listings(*region);
   const std::uint32_t rows = region->layout().listed_rows();
   constexpr int k_read = 100;
-  const auto name = [](const char* kind, std::uint32_t i) { return std::string("/data/") + kind + std::to_string(i); };
+  const auto name = [](const char* kind, std::uint32_t i) {
+    return std::string("/data/") + kind + std::to_string(i);
+  };
   for (int i = 0; i < k_read; ++i) {
     listings.note_listed(name("read", static_cast<std::uint32_t>(i)));
     read_files(listings, name("read", static_cast<std::uint32_t>(i)), 2);
   }
   for (std::uint32_t i = 0; i < 4 * rows; ++i) listings.note_listed(name("listed", i));
   int kept = 0;
-  for (int i = 0; i < k_read; ++i) kept += is_known(listings, name("read", static_cast<std::uint32_t>(i))) ? 1 : 0;
+  for (int i = 0; i < k_read; ++i)
+    kept += is_known(listings, name("read", static_cast<std::uint32_t>(i))) ? 1 : 0;
   EXPECT_EQ(kept, k_read);
   EXPECT_TRUE(is_known(listings, name("listed", 4 * rows - 1)));
   std::uint32_t known = 0;
-  for (std::uint32_t i = 0; i < 4 * rows; ++i) known += is_known(listings, name("listed", i)) ? 1 : 0;
+  for (std::uint32_t i = 0; i < 4 * rows; ++i)
+    known += is_known(listings, name("listed", i)) ? 1 : 0;
   EXPECT_LE(known, rows);
   EXPECT_GE(known, rows / 2) << "the room is used";
   std::printf("%u directories are known in %zu KiB\n", rows, rows * sizeof(ListedRow) / 1024);
@@ -139,7 +145,8 @@ TEST(Listings, WhatADeadProcessWasPostingIsFreed) {
   Listings listings(*region);
   listings.note_listed("/data/a");
   Child poster = tests::attached_child(region.options, [](Region& mine) {
-    for (std::uint32_t i = 0; i < k_listing_slots; ++i) mine.listing_slot(i).state.store(mine.own_slot() + 2);
+    for (std::uint32_t i = 0; i < k_listing_slots; ++i)
+      mine.listing_slot(i).state.store(mine.own_slot() + 2);
   });
   EXPECT_FALSE(listings.post("/data/a")) << "all slots are being written";
   poster.kill();
@@ -162,7 +169,8 @@ TEST(Listings, APathOfTwoWritersIsPassedBy) {
   EXPECT_EQ(region->listing_slot(0).state.load(), 0U);
 }
 
-// kill -9 between the instructions of list, read and post: whoever comes next lists, reads and posts as if nobody had been there.
+// kill -9 between the instructions of list, read and post: whoever comes next lists, reads and
+// posts as if nobody had been there.
 TEST(Listings, SurviveADeathAtAnyInstruction) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const TestRegion region;
@@ -195,7 +203,8 @@ TEST(Listings, SurviveADeathAtAnyInstruction) {
       ASSERT_GT(length, 100);
     }
     // Half of them evenly, half in the last part, which posts.
-    const long part = length / 5, at = k % 2 == 0 ? length * k / k_kills : length - part + part * k / k_kills;
+    const long part = length / 5,
+               at = k % 2 == 0 ? length * k / k_kills : length - part + part * k / k_kills;
     for (long i = 0; i < at && child.step() && !child.is_at_raise(); ++i) {
     }
     child.kill();
@@ -217,7 +226,8 @@ TEST(Listings, SurviveADeathAtAnyInstruction) {
     if (listings.take(taken)) {
       EXPECT_EQ(taken, directory);
     }
-    for (std::uint32_t i = 0; i < k_listing_slots; ++i) ASSERT_EQ(region->listing_slot(i).state.load(), 0U) << k;
+    for (std::uint32_t i = 0; i < k_listing_slots; ++i)
+      ASSERT_EQ(region->listing_slot(i).state.load(), 0U) << k;
   }
   std::printf("%ld instructions, %d deaths: posted by %d of the dead\n", length, deaths, posted);
   EXPECT_GT(posted, 0);

@@ -23,7 +23,9 @@ struct Origin : testing::Test {
   base::Result<MountFile> open(const std::string& path, int flags = O_RDONLY) {
     return MountFile::open(path.c_str(), flags, stats.get());
   }
-  std::uint64_t count(Counter counter) const { return stats->counters[static_cast<std::size_t>(counter)].load(); }
+  std::uint64_t count(Counter counter) const {
+    return stats->counters[static_cast<std::size_t>(counter)].load();
+  }
   // The bytes, or what a guard byte behind them shows.
   static bool read(const MountFile& file, std::string& to, base::Stats* stats) {
     to.assign(file.stat().size + 1, '#');
@@ -119,7 +121,8 @@ TEST_F(Origin, AFileThatIsTruncatedAllTheTimeIsWholeOrRefused) {
     const base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     for (off_t i = 0; !stop; ++i) {
       EXPECT_EQ(ftruncate(fd.get(), i % 2 == 0 ? 100'000 : 0), 0);
-      EXPECT_EQ(pwrite(fd.get(), whole.data(), whole.size(), 0), static_cast<ssize_t>(whole.size()));
+      EXPECT_EQ(pwrite(fd.get(), whole.data(), whole.size(), 0),
+                static_cast<ssize_t>(whole.size()));
     }
   });
   int right = 0, refused = 0;

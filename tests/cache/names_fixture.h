@@ -6,23 +6,25 @@
 #include <string>
 #include <string_view>
 
-#include "cache/names/mount_names.h"
-#include "cache/names/stat_gather.h"
+#include "cache/metadata/mount_metadata.h"
+#include "cache/metadata/stat_gather.h"
 
 namespace cube::tests {
 
 // Returns how many entries the directory has; -1: it is the kernel's to list.
-inline int entries_of(cache::MountNames& names, const std::string& directory) {
-  const cache::MountNames::Listed listed = names.list(directory, directory.c_str());
+inline int entries_of(cache::MountMetadata& names, const std::string& directory) {
+  const cache::MountMetadata::Listed listed = names.list(directory, directory.c_str());
   if (listed.listing == nullptr) return -1;
   int n = 0;
-  for (std::uint64_t at = 0; at < listed.listing->end(); at += listed.listing->at(at)->d_reclen) ++n;
+  for (std::uint64_t at = 0; at < listed.listing->end(); at += listed.listing->at(at)->d_reclen)
+    ++n;
   listed.listing->release();
   return n;
 }
 
 // Gathers the stats of all entries. False: they need none.
-inline bool gather(cache::MountNames& names, const std::string& directory, std::string_view asked) {
+inline bool gather(cache::MountMetadata& names, const std::string& directory,
+                   std::string_view asked) {
   const auto work = cache::StatGather::begin(names, directory, asked);
   if (work == nullptr) return false;
   const base::UniqueFd own = work->open();

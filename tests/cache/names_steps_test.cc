@@ -1,5 +1,5 @@
-// A process that lists a directory, or gathers the stats of its entries, is stopped between two instructions: what it reads is
-// changed there, or it is killed.
+// A process that lists a directory, or gathers the stats of its entries, is stopped between two
+// instructions: what it reads is changed there, or it is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "cache/file_cache.h"
-#include "cache/names/stat_gather.h"
+#include "cache/metadata/stat_gather.h"
 #include "tests/cache/names_fixture.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/survivor.h"
@@ -40,7 +40,9 @@ struct NamesSteps : testing::Test {
     age();
     tell_of_entries();
   }
-  void tell_of_entries() const { cache->changes().entries_changed(*stat_path(AT_FDCWD, place.c_str(), 0)); }
+  void tell_of_entries() const {
+    cache->changes().entries_changed(*stat_path(AT_FDCWD, place.c_str(), 0));
+  }
   void tell_of_file() const {
     const auto stat = stat_path(AT_FDCWD, file.c_str(), 0);
     cache->changes().content_changed({}, &*stat);
@@ -51,7 +53,9 @@ struct NamesSteps : testing::Test {
     ASSERT_EQ(truncate(file.c_str(), static_cast<off_t>(stat->size + 1)), 0);
     cache->changes().writing_ends(*stat);
   }
-  MountNames::Says stat(FileStat& found) const { return cache->names().stat(file, /*no_follow=*/true, false, found); }
+  MountMetadata::Says stat(FileStat& found) const {
+    return cache->metadata().stat(file, /*no_follow=*/true, false, found);
+  }
 };
 
 TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
@@ -60,7 +64,7 @@ TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
     FileCache* const own = attach();
     CHILD_CHECK(own != nullptr);
     while (true) {
-      const auto work = StatGather::begin(own->names(), place, "one");
+      const auto work = StatGather::begin(own->metadata(), place, "one");
       CHILD_CHECK(work != nullptr);
       const base::UniqueFd directory = work->open();
       raise(SIGSTOP);
@@ -81,7 +85,7 @@ TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
     }
     FileStat found;
     const auto now = stat_path(AT_FDCWD, file.c_str(), 0);
-    const bool is_shown = stat(found) == MountNames::Says::present;
+    const bool is_shown = stat(found) == MountMetadata::Says::present;
     EXPECT_FALSE(is_shown && !found.is_unchanged_since(*now)) << "at step " << steps;
     (is_shown ? shown : unknown) += 1;
     // The next round gathers it again.
@@ -99,7 +103,7 @@ TEST_F(NamesSteps, NameThatIsMadeWhileItsDirectoryIsListedIsNotAbsent) {
     CHILD_CHECK(own != nullptr);
     while (true) {
       raise(SIGSTOP);
-      tests::entries_of(own->names(), place);
+      tests::entries_of(own->metadata(), place);
       raise(SIGSTOP);
     }
   });
@@ -110,12 +114,12 @@ TEST_F(NamesSteps, NameThatIsMadeWhileItsDirectoryIsListedIsNotAbsent) {
     ASSERT_TRUE(child.to_exit_of(SYS_getdents64));
     is_whole = child.step_on(steps);
     const std::string name = "new" + std::to_string(n);
-    if (is_whole) kept += cache->names().is_absent(place + "/" + name) ? 1 : 0;
+    if (is_whole) kept += cache->metadata().is_absent(place + "/" + name) ? 1 : 0;
     change_entries(name);
     if (!is_whole) {
       ASSERT_TRUE(child.to_stop());
     }
-    EXPECT_FALSE(cache->names().is_absent(place + "/" + name)) << "at step " << steps;
+    EXPECT_FALSE(cache->metadata().is_absent(place + "/" + name)) << "at step " << steps;
     unlink((place + "/" + name).c_str());
     age();
     tell_of_entries();
@@ -139,22 +143,25 @@ TEST_F(NamesSteps, ProcessThatIsKilledAnywhereLeavesListingsAndTurnsToTheNext) {
         FileCache* const own = attach();
         CHILD_CHECK(own != nullptr);
         raise(SIGSTOP);
-        CHILD_CHECK(tests::gather(own->names(), place, "one"));
+        CHILD_CHECK(tests::gather(own->metadata(), place, "one"));
         raise(SIGSTOP);
         return 0;
       });
       ASSERT_TRUE(child.to_stop());
-      for (int i = 0; i < call && !is_whole; ++i) is_whole = !child.to_system_call() || child.is_at_raise();
+      for (int i = 0; i < call && !is_whole; ++i)
+        is_whole = !child.to_system_call() || child.is_at_raise();
       if (!is_whole) child.step_on(steps);
       child.kill();
       ++counts.kills;
       survivor.check_tables(counts);
-      ASSERT_EQ(tests::entries_of(cache->names(), place), 3) << "call " << call << ", step " << steps;
+      ASSERT_EQ(tests::entries_of(cache->metadata(), place), 3)
+          << "call " << call << ", step " << steps;
       FileStat found;
       // Unless the dead one has shown it.
-      if (stat(found) != MountNames::Says::present) {
-        ASSERT_TRUE(tests::gather(cache->names(), place, "one")) << "call " << call << ", step " << steps;
-        ASSERT_EQ(stat(found), MountNames::Says::present);
+      if (stat(found) != MountMetadata::Says::present) {
+        ASSERT_TRUE(tests::gather(cache->metadata(), place, "one"))
+            << "call " << call << ", step " << steps;
+        ASSERT_EQ(stat(found), MountMetadata::Says::present);
       }
       ASSERT_TRUE(found.is_unchanged_since(*stat_path(AT_FDCWD, file.c_str(), 0)));
     }

@@ -1,4 +1,5 @@
-// A fetch whose bytes come as a program reads them, without the program: what is brought, published, refused and given back.
+// A fetch whose bytes come as a program reads them, without the program: what is brought,
+// published, refused and given back.
 #include "cache/fill/partial_fill.h"
 
 #include <fcntl.h>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/base/signal_frame.h"
+#include "cache/base/process/signal_frame.h"
 #include "cache/file_cache.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/listings.h"
@@ -27,7 +28,8 @@ constexpr std::uint64_t k_part = PartialFill::k_least_part;
 
 std::string content_of(char seed) {
   std::string text(k_size, '\0');
-  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(static_cast<std::size_t>(seed) + i / 777 + i);
+  for (std::size_t i = 0; i < text.size(); ++i)
+    text[i] = static_cast<char>(static_cast<std::size_t>(seed) + i / 777 + i);
   return text;
 }
 
@@ -60,7 +62,7 @@ struct FillTest : testing::Test {
     opened.fill->end();
   }
   Bytes bring(const Open& opened, std::uint64_t at, std::uint64_t n) const {
-    return opened.fill->bring(opened.fd, opened.fill->numbers(), at, n);
+    return opened.fill->bring(opened.fd, opened.fill->fd_epoch(), at, n);
   }
   std::string bytes(const Open& opened, std::uint64_t at, std::uint64_t n) const {
     return {reinterpret_cast<const char*>(opened.fill->record().data()) + at, n};
@@ -68,7 +70,8 @@ struct FillTest : testing::Test {
   // The bytes that the next open is answered with; empty: not from memory.
   std::string kept() const {
     const Pin pin = cache->find(tests::request_for(path, O_RDONLY));
-    return pin && tests::is_sound(cache->region(), *pin) ? std::string(tests::bytes_of(*pin)) : std::string();
+    return pin && tests::is_sound(cache->region(), *pin) ? std::string(tests::bytes_of(*pin))
+                                                         : std::string();
   }
 };
 
@@ -97,12 +100,13 @@ TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
   EXPECT_EQ(kept(), data);
 }
 
-// A close in another thread, and an open that gets the number: between the look at the number and the read.
+// A close in another thread, and an open that gets the number: between the look at the number and
+// the read.
 TEST_F(FillTest, AReadThroughANumberThatLeftMeanwhileDoesNotCount) {
   const Open opened = open(path);
-  const PartialFill::Numbers before = opened.fill->numbers();
+  const PartialFill::FdEpoch before = opened.fill->fd_epoch();
   const int own = dup(opened.fd);
-  opened.fill->number_leaves();
+  opened.fill->fd_leaves();
   const int other = ::open(dir.write("other", content_of('z')).c_str(), O_RDONLY);
   ASSERT_EQ(dup2(other, opened.fd), opened.fd);
   EXPECT_EQ(opened.fill->bring(opened.fd, before, 0, k_size), Bytes::at_origin);
@@ -125,9 +129,9 @@ TEST_F(FillTest, WhileAHandlerInterruptsAFetchNothingIsBrought) {
     static const Open* of = nullptr;
     of = &opened;
     action.sa_handler = [](int) {
-      const PartialFill::Numbers numbers = of->fill->numbers();
-      answers[0] = of->fill->bring(of->fd, numbers, 0, 1000);
-      answers[1] = of->fill->bring(of->fd, numbers, 1'000'000, 1000);
+      const PartialFill::FdEpoch fd_epoch = of->fill->fd_epoch();
+      answers[0] = of->fill->bring(of->fd, fd_epoch, 0, 1000);
+      answers[1] = of->fill->bring(of->fd, fd_epoch, 1'000'000, 1000);
     };
     struct sigaction former {};
     sigaction(SIGUSR1, &action, &former);
@@ -246,12 +250,14 @@ TEST_F(FillTest, AClosedPartGivesItsRoomBackAndTheSecondTimeIsBroughtToTheEnd) {
 
 TEST_F(FillTest, WhoWaitsHasTheRestBroughtByTheNextRead) {
   const Open opened = open(path);
-  FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  FlightSlot& slot = cache->region().flight_slot(
+      static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   ASSERT_NE(slot.word.load(), 0U);
   const std::uint32_t wakeups = slot.wakeups.load();
   slot.waiting.store(1);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
-  EXPECT_EQ(cache.count(Counter::origin_bytes), k_part) << "woken, it has not yet said that it waits on";
+  EXPECT_EQ(cache.count(Counter::origin_bytes), k_part)
+      << "woken, it has not yet said that it waits on";
   EXPECT_NE(slot.wakeups.load(), wakeups);
   slot.waiting.store(1);
   EXPECT_EQ(bring(opened, 1000, 1000), Bytes::here);
@@ -290,7 +296,8 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(opened.fill->goes_on());
-  const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  const FlightSlot& slot = cache->region().flight_slot(
+      static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   EXPECT_NE(slot.word.load(), 0U) << "the turn is the parent's";
   // If the room were given back, another file would lie in it.
   const std::string other = dir.write("other", content_of('z'));
@@ -303,7 +310,8 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
 }
 
 TEST_F(FillTest, ATurnEndsWithTheFill) {
-  const FlightSlot& slot = cache->region().flight_slot(static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  const FlightSlot& slot = cache->region().flight_slot(
+      static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   const Open opened = open(path);
   EXPECT_NE(slot.word.load(), 0U);
   end(opened);

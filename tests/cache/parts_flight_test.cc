@@ -1,4 +1,5 @@
-// The turn of a fetch whose bytes come as a program reads them: it is waited for only as long as they come.
+// The flight of a fetch whose bytes come as a program reads them: it is waited for only as long as
+// they come.
 #include <gtest/gtest.h>
 
 #include "cache/region/single_flight.h"
@@ -9,17 +10,18 @@
 namespace cube::cache {
 namespace {
 
-using Turn = SingleFlight::Turn;
+using Outcome = SingleFlight::Outcome;
 using tests::Child;
 using tests::Gate;
 using tests::TestRegion;
 
 constexpr std::uint64_t k_hash = 1234, k_hour = 3'600'000'000'000;
-// The patience of a waiter that would wait until the test is ended, but for the rule that is tested.
+// The patience of a waiter that would wait until the test is ended, but for the rule that is
+// tested.
 constexpr SingleFlight::Patience k_without_progress{k_hour, k_hour, 1'000'000};
 constexpr SingleFlight::Patience k_with_progress{k_hour, k_hour, k_hour};
 
-// A child that has the turn, says so, and does `then` with it.
+// A child that has the flight, says so, and does `then` with it.
 template <typename Then>
 Child holding_child(const TestRegion& region, Gate& ready, Then&& then) {
   Child child([&] {
@@ -27,7 +29,7 @@ Child holding_child(const TestRegion& region, Gate& ready, Then&& then) {
     CHILD_CHECK(mine != nullptr);
     SingleFlight flights(*mine);
     SingleFlight::Ticket ticket;
-    CHILD_CHECK(flights.begin(k_hash, ticket) == Turn::mine);
+    CHILD_CHECK(flights.begin(k_hash, ticket) == Outcome::mine);
     const SingleFlight::Hold hold = ticket.come_in_parts();
     CHILD_CHECK(hold.slot != nullptr);
     ready.give();
@@ -41,22 +43,23 @@ TEST(PartsFlight, ItsOwnProcessDoesNotWaitAtAll) {
   const TestRegion region;
   SingleFlight flights(*region, k_with_progress);
   SingleFlight::Ticket first, second;
-  ASSERT_EQ(flights.begin(k_hash, first), Turn::mine);
+  ASSERT_EQ(flights.begin(k_hash, first), Outcome::mine);
   const SingleFlight::Hold hold = first.come_in_parts();
   EXPECT_EQ(first.hold().slot, nullptr) << "it is the fill's now";
-  EXPECT_EQ(flights.begin(k_hash, second), Turn::too_long);
+  EXPECT_EQ(flights.begin(k_hash, second), Outcome::too_long);
   hold.end_copy();
-  EXPECT_EQ(flights.begin(k_hash, second), Turn::mine);
+  EXPECT_EQ(flights.begin(k_hash, second), Outcome::mine);
 }
 
 TEST(PartsFlight, AHolderThatReadsNoFurtherIsSoonLeftAlone) {
   const TestRegion region;
   Gate ready;
-  const Child child = holding_child(region, ready, [](const SingleFlight::Hold&) { return tests::wait_for_death(); });
+  const Child child = holding_child(
+      region, ready, [](const SingleFlight::Hold&) { return tests::wait_for_death(); });
   SingleFlight flights(*region, k_without_progress);
   SingleFlight::Ticket ticket;
-  EXPECT_EQ(flights.begin(k_hash, ticket), Turn::too_long);
-  EXPECT_EQ(flights.begin(k_hash, ticket), Turn::too_long);
+  EXPECT_EQ(flights.begin(k_hash, ticket), Outcome::too_long);
+  EXPECT_EQ(flights.begin(k_hash, ticket), Outcome::too_long);
 }
 
 TEST(PartsFlight, AWaiterIsSeenAndStaysWhileBytesCome) {
@@ -72,29 +75,31 @@ TEST(PartsFlight, AWaiterIsSeenAndStaysWhileBytesCome) {
   });
   SingleFlight flights(*region, k_with_progress);
   SingleFlight::Ticket ticket;
-  EXPECT_EQ(flights.begin(k_hash, ticket), Turn::waited);
+  EXPECT_EQ(flights.begin(k_hash, ticket), Outcome::waited);
   EXPECT_EQ(child.wait(), 0);
 }
 
 TEST(PartsFlight, AKilledHolderIsTakenOver) {
   const TestRegion region;
   Gate ready;
-  Child child = holding_child(region, ready, [](const SingleFlight::Hold&) { return tests::wait_for_death(); });
+  Child child = holding_child(region, ready,
+                              [](const SingleFlight::Hold&) { return tests::wait_for_death(); });
   child.kill_without_reaping();
   SingleFlight flights(*region, k_without_progress);
   SingleFlight::Ticket ticket;
-  EXPECT_EQ(flights.begin(k_hash, ticket), Turn::mine);
+  EXPECT_EQ(flights.begin(k_hash, ticket), Outcome::mine);
 }
 
 TEST(PartsFlight, AnEndedTurnEndsNoOthers) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket first, second;
-  ASSERT_EQ(flights.begin(k_hash, first), Turn::mine);
+  ASSERT_EQ(flights.begin(k_hash, first), Outcome::mine);
   const SingleFlight::Hold before = first.hold();
   const SingleFlight::Hold hold = first.come_in_parts();
   before.end_copy();
-  EXPECT_EQ(hold.slot->word.load(), hold.word) << "what a jump has left behind is not the fill's turn";
+  EXPECT_EQ(hold.slot->word.load(), hold.word)
+      << "what a jump has left behind is not the fill's flight";
   hold.end_copy();
   EXPECT_EQ(hold.slot->word.load(), 0U);
 }

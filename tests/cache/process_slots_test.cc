@@ -1,13 +1,15 @@
-// Attached processes: the living are never taken for dead, the dead are reaped, and their counters are kept.
-#include "cache/region/process_slots.h"
+// Attached processes: the living are never taken for dead, the dead are reaped, and their counters
+// are kept.
+#include "cache/region/life/process_slots.h"
+#include "cache/region/life/process_reaper.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
 
 #include <vector>
 
-#include "cache/region/life_lock.h"
-#include "cache/region/robust_lock.h"
+#include "cache/region/life/life_lock.h"
+#include "cache/region/life/robust_lock.h"
 #include "cache/region/segments.h"
 #include "cache/report/collect.h"
 #include "tests/support/attached_child.h"
@@ -67,7 +69,8 @@ TEST(ProcessSlots, TheDeadLeaveNoPins) {
   }
   const auto pins_of = [&](std::uint32_t s) {
     std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) sum += region->pin_row(s)[i].load();
+    for (std::uint32_t i = 0; i < region->layout().segment_count; ++i)
+      sum += region->pin_row(s)[i].load();
     return sum;
   };
   EXPECT_EQ(pins_of(slot), 3U);
@@ -93,7 +96,8 @@ TEST(ProcessSlots, LeasesOfTheDeadAreTakenOver) {
   RamTier tier(*region);
   ASSERT_TRUE(tests::put(tier, "/b", "mine"));
   EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/a")), "left");
-  EXPECT_EQ(SegmentWord::of_word(region->segment_row(0).word.load()).owner, region->own_slot()) << "a new segment was begun";
+  EXPECT_EQ(SegmentWord::of_word(region->segment_row(0).word.load()).owner, region->own_slot())
+      << "a new segment was begun";
 }
 
 TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {
@@ -127,15 +131,18 @@ TEST(ProcessSlots, CountersOfTheDeadGoToTheirJobExactlyOnce) {
       mine.stats().count(Counter::bytes_served, 100);
       mine.stats().hit_latency.add(1000);
     });
-    EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 5U + 100U * static_cast<unsigned>(i + 1));
+    EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served],
+              5U + 100U * static_cast<unsigned>(i + 1));
     child.kill();
-    EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 5U + 100U * static_cast<unsigned>(i + 1))
+    EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served],
+              5U + 100U * static_cast<unsigned>(i + 1))
         << "before it is reaped";
     reap(*region);
     reap(*region);
     const JobTotals totals = collect(*region, region->own_job());
     EXPECT_EQ(totals.totals[Counter::bytes_served], 5U + 100U * static_cast<unsigned>(i + 1));
-    EXPECT_EQ(totals.totals.hit_latency[base::Histogram::bucket_of(1000)], static_cast<std::uint64_t>(i) + 1);
+    EXPECT_EQ(totals.totals.hit_latency[base::Histogram::bucket_of(1000)],
+              static_cast<std::uint64_t>(i) + 1);
   }
 }
 
@@ -156,22 +163,24 @@ TEST(ProcessSlots, JobsAreCountedApart) {
 
 TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
   const TestRegion region;
-  auto others = LifeLock::open(*region);
-  ASSERT_TRUE(others);
+  auto fd = region->reopen(O_RDWR);
+  ASSERT_TRUE(fd);
+  LifeLock others = LifeLock::open(std::move(*fd));
   for (std::uint32_t i = 0; i < region->layout().process_slots; ++i) {
     if (i == region->own_slot()) continue;
-    ASSERT_TRUE(others->take(i));
+    ASSERT_TRUE(others.take(i));
     region->process_slot(i).used.store(1);
   }
   region->header().slots_reached.store(region->layout().process_slots);
-  EXPECT_EQ(why_refused(region.options), "all 256 process slots of " + region.path() + " are taken: set another CUBESHIM_NAME");
+  EXPECT_EQ(why_refused(region.options),
+            "all 256 process slots of " + region.path() + " are taken: set another CUBESHIM_NAME");
 }
 
 // Once a bug: 32 jobs took all there were, and the line told of process slots.
 TEST(ProcessSlots, HundredsOfJobsShareARegion) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
-  std::vector<Claim> claims;
+  std::vector<SlotClaim> claims;
   for (std::uint32_t i = 1; i < region->layout().process_slots; ++i) {
     auto claim = claim_process_slot(*region, base::current_process(), other_job(region.options, i));
     ASSERT_TRUE(claim) << i;
@@ -190,16 +199,19 @@ TEST(ProcessSlots, TooManyJobsIsOneClearLine) {
   auto options = region.options;
   options.job.pid_namespace += 1;
   EXPECT_EQ(why_refused(options), region.path() +
-                                      " is used by 256 jobs (processes that were started independently of each other), and takes "
+                                      " is used by 256 jobs (processes that were started "
+                                      "independently of each other), and takes "
                                       "no more: set another CUBESHIM_NAME");
 }
 
-// Once a bug: the row of a job whose leader was in another pid namespace (a container that is gone) is never free again.
+// Once a bug: the row of a job whose leader was in another pid namespace (a container that is gone)
+// is never free again.
 TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
   for (std::uint32_t i = 1; i < region->layout().job_rows + 5; ++i) {
-    const auto claim = claim_process_slot(*region, base::current_process(), other_job(region.options, i));
+    const auto claim =
+        claim_process_slot(*region, base::current_process(), other_job(region.options, i));
     ASSERT_TRUE(claim) << "job " << i;
     release_process_slot(*region, claim->slot);
   }
@@ -211,7 +223,8 @@ TEST(ProcessSlots, CountsOfJobsWhoseRowsAreUsedAgainStayInTheSum) {
   const RobustLock lock(&region->header().lifecycle);
   const std::uint32_t jobs = region->layout().job_rows + 5;
   for (std::uint32_t i = 1; i <= jobs; ++i) {
-    const auto claim = claim_process_slot(*region, base::current_process(), other_job(region.options, i));
+    const auto claim =
+        claim_process_slot(*region, base::current_process(), other_job(region.options, i));
     ASSERT_TRUE(claim) << "job " << i;
     base::Stats& stats = region->process_slot(claim->slot).stats;
     stats.count(Counter::misses, i);
@@ -223,12 +236,14 @@ TEST(ProcessSlots, CountsOfJobsWhoseRowsAreUsedAgainStayInTheSum) {
   EXPECT_EQ(all.miss_latency[base::Histogram::bucket_of(1000)], jobs);
 }
 
-// Once a bug: the kernel tells of a death once; whoever only asks (SingleFlight) takes the news away from the reaper.
+// Once a bug: the kernel tells of a death once; whoever only asks (SingleFlight) takes the news
+// away from the reaper.
 TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   const TestRegion region;
   std::uint32_t slot = region->own_slot() == 0 ? 1 : 0;
-  Child child =
-      tests::attached_child(region.options, [](Region& mine) { mine.process_slot(mine.own_slot()).process.pid_namespace += 1; });
+  Child child = tests::attached_child(region.options, [](Region& mine) {
+    mine.process_slot(mine.own_slot()).process.pid_namespace += 1;
+  });
   ASSERT_TRUE(process_is_alive(*region, slot));
   EXPECT_EQ(reap(*region), 1U);
   child.kill();
@@ -253,7 +268,8 @@ TEST(ProcessSlots, ADeadHolderOfTheLifecycleLockHoldsUpNobody) {
 
 TEST(ProcessSlots, AStoppedHolderOfTheLifecycleLockIsAnErrorAfterTwoSeconds) {
   const TestRegion region;
-  Child child = tests::attached_child(region.options, [](Region& mine) { new RobustLock(&mine.header().lifecycle); });
+  Child child = tests::attached_child(
+      region.options, [](Region& mine) { new RobustLock(&mine.header().lifecycle); });
   child.stop();
   const int status = tests::run_in_child([&] {
     std::string why;

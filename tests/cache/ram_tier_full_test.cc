@@ -19,7 +19,8 @@ using tests::TestRegion;
 // Every slot that has memory names a record that is there.
 void fill_index(Region& region) {
   std::uint64_t living = 0;
-  tests::for_each_index_slot(region, [&](auto& slot) { living = slot.load() != 0 ? slot.load() : living; });
+  tests::for_each_index_slot(region,
+                             [&](auto& slot) { living = slot.load() != 0 ? slot.load() : living; });
   tests::for_each_index_slot(region, [&](auto& slot) { slot.store(living); });
 }
 // After all of its tables have been given memory.
@@ -34,9 +35,11 @@ TEST_F(RamTierTest, ARecordLargerThanTheRegionIsRefusedAndTheRestGoesOn) {
   EXPECT_TRUE(put(tier, "/a", "x"));
 }
 
-TEST_F(RamTierTest, SizesBeyondAnyMemoryAreRefused) {  // Once a bug: the number of segments is cut to 32 bits
-  for (const std::uint64_t size : {1ULL << 40, 1ULL << 52, (1ULL << 52) + 100, static_cast<unsigned long long>(INT64_MAX),
-                                   static_cast<unsigned long long>(UINT64_MAX - 4096)}) {
+TEST_F(RamTierTest,
+       SizesBeyondAnyMemoryAreRefused) {  // Once a bug: the number of segments is cut to 32 bits
+  for (const std::uint64_t size :
+       {1ULL << 40, 1ULL << 52, (1ULL << 52) + 100, static_cast<unsigned long long>(INT64_MAX),
+        static_cast<unsigned long long>(UINT64_MAX - 4096)}) {
     EXPECT_FALSE(tier.reserve(10, size)) << size;
   }
 }
@@ -46,7 +49,8 @@ TEST_F(RamTierTest, AFullRegionKeepsWhatItHas) {
   int n = 0;
   while (put(tier, "/f" + std::to_string(n), data)) ++n;
   EXPECT_TRUE(tier.is_full());
-  const double used = n * 50'000.0 / static_cast<double>(region->layout().file_bytes - region->layout().data);
+  const double used =
+      n * 50'000.0 / static_cast<double>(region->layout().file_bytes - region->layout().data);
   EXPECT_GT(used, 0.85);
   std::printf("files of 50,000 bytes fill %.1f %% of a small region\n", 100 * used);
   for (int i = 0; i < n; ++i) {
@@ -62,7 +66,8 @@ TEST(RamTier, TakesSmallFilesUntilItsMemoryIsUsedUp) {
   const std::string data(200, 'x');
   int n = 0;
   while (put(tier, "/mnt/dataset/labels/" + std::to_string(1'000'000 + n) + ".txt", data)) ++n;
-  const double used = static_cast<double>(region->header().used_bytes.load()) / static_cast<double>(64 * k_mib);
+  const double used =
+      static_cast<double>(region->header().used_bytes.load()) / static_cast<double>(64 * k_mib);
   std::printf("%d files of 200 bytes use %.1f %% of a region of 64 MiB\n", n, 100 * used);
   EXPECT_GT(used, 0.85);
   for (int i = 0; i < n; i += 1000)
@@ -113,7 +118,8 @@ TEST(RamTier, AnIndexThatGetsNoMemoryIsAskedAgainLater) {
   EXPECT_TRUE(tier.is_full()) << "what is fetched now would be fetched in vain";
   EXPECT_NE(region->header().index_full.load(), RegionHeader::k_for_good);
   unlink((mount.path() + "/filler").c_str());
-  region->header().index_full.store(static_cast<std::uint32_t>(base::coarse_monotonic_ns() / 1'000'000'000ULL));  // it is over
+  region->header().index_full.store(
+      static_cast<std::uint32_t>(base::coarse_monotonic_ns() / 1'000'000'000ULL));  // it is over
   EXPECT_FALSE(tier.is_full());
   EXPECT_TRUE(put(tier, "/f1", "x"));
   EXPECT_TRUE(tests::find(tier, "/f1"));

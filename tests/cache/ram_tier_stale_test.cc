@@ -1,4 +1,5 @@
-// Marks on records: stale by path, by inode and by tree; and the places in the index that the marked ones give back.
+// Marks on records: stale by path, by inode and by tree; and the places in the index that the
+// marked ones give back.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -96,7 +97,8 @@ TEST_F(RamTierTest, AFileWithTooManyNamesFillsNeitherTheIndexNorTheMemory) {
 }
 
 TEST_F(RamTierTest, MarkStaleTreeIsExactlyWhatLiesBelow) {
-  for (const char* path : {"/d/a", "/d/e/f", "/da", "/d", "/e/d/a"}) ASSERT_TRUE(put(tier, path, path));
+  for (const char* path : {"/d/a", "/d/e/f", "/da", "/d", "/e/d/a"})
+    ASSERT_TRUE(put(tier, path, path));
   EXPECT_EQ(tier.mark_stale_tree("/d"), 2U);
   EXPECT_FALSE(tests::find(tier, "/d/a"));
   EXPECT_FALSE(tests::find(tier, "/d/e/f"));

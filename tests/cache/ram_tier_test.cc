@@ -1,5 +1,5 @@
 // Records in the shared region: reserve, fill in, publish, find.
-#include "cache/region/ram_tier.h"
+#include "cache/region/ram/ram_tier.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -82,7 +82,8 @@ TEST_F(RamTierTest, ReservationsDoNotOverlap) {
   }
   for (int i = 0; i < 20; ++i) {
     const std::string path = "/f" + std::to_string(i + 100);
-    ASSERT_TRUE(tests::publish(tier, std::move(rooms[static_cast<std::size_t>(i)]), tests::content_for(path, 40'000)));
+    ASSERT_TRUE(tests::publish(tier, std::move(rooms[static_cast<std::size_t>(i)]),
+                               tests::content_for(path, 40'000)));
   }
   for (int i = 0; i < 20; ++i) {
     const Pin pin = tests::find(tier, "/f" + std::to_string(i + 100));
@@ -102,7 +103,8 @@ TEST_F(RamTierTest, GivingUpAReservationInASegmentThatIsAnothersNowLeavesItsFill
       Region* const mine = tests::attach(region.options);
       CHILD_CHECK(mine != nullptr);
       RamTier other(*mine);
-      CHILD_CHECK(*lease_segment(*mine, 1000) == 0);  // it has read the fill and is about to write behind it
+      CHILD_CHECK(*lease_segment(*mine, 1000) ==
+                  0);  // it has read the fill and is about to write behind it
       raise(SIGKILL);
       return 0;
     });
@@ -124,9 +126,10 @@ TEST_F(RamTierTest, ARecordOfASegmentThatIsUsedAgainIsNotFoundAndNotPinned) {
   ASSERT_TRUE(put(tier, "/a", "x"));
   auto& word = region->segment_row(0).word;
   const SegmentWord before = SegmentWord::of_word(word.load());
-  for (const SegmentWord after : {SegmentWord{SegmentState::open, before.owner, before.generation + 1},
-                                  SegmentWord{SegmentState::evicting, before.owner, before.generation},
-                                  SegmentWord{SegmentState::free, before.owner, before.generation}}) {
+  for (const SegmentWord after :
+       {SegmentWord{SegmentState::open, before.owner, before.generation + 1},
+        SegmentWord{SegmentState::evicting, before.owner, before.generation},
+        SegmentWord{SegmentState::free, before.owner, before.generation}}) {
     word.store(after.as_word());
     EXPECT_FALSE(tests::find(tier, "/a"));
     EXPECT_EQ(own_pins(), 0U);
@@ -159,7 +162,8 @@ TEST_F(RamTierTest, WithoutAFreeFdNoSegmentsAreLost) {
   const auto free_segments = [&] {
     int n = 0;
     for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) {
-      n += SegmentWord::of_word(region->segment_row(i).word.load()).state == SegmentState::free ? 1 : 0;
+      n += SegmentWord::of_word(region->segment_row(i).word.load()).state == SegmentState::free ? 1
+                                                                                                : 0;
     }
     return n;
   };

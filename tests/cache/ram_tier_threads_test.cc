@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "cache/region/ram_tier.h"
+#include "cache/region/ram/ram_tier.h"
 #include "tests/support/child.h"
 #include "tests/support/test_region.h"
 
@@ -21,7 +21,8 @@ std::string path_of(std::uint64_t i) { return "/data/set/" + std::to_string(i); 
 std::size_t size_of(std::uint64_t i) { return (i * 7919) % 60'000; }
 
 // Publishes and finds files [0, files); false at the first wrong byte.
-bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t steps, std::uint64_t files) {
+bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t steps,
+          std::uint64_t files) {
   std::uint64_t x = seed;
   for (std::uint64_t step = 0; step < steps; ++step) {
     x = x * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -33,7 +34,9 @@ bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t
       (void)tests::put(tier, path, tests::content_of(path, 1, size_of(i)));
       continue;
     }
-    if (tests::bytes_of(*pin) != tests::content_of(path, 1, size_of(i)) || !tests::is_sound(region, *pin)) return false;
+    if (tests::bytes_of(*pin) != tests::content_of(path, 1, size_of(i)) ||
+        !tests::is_sound(region, *pin))
+      return false;
     if ((x >> 20) % 64 == 0) tier.mark_stale(path);
   }
   return true;
@@ -50,7 +53,8 @@ TEST(RamTierThreads, PublishAndFindAtOnce) {
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong.load(), 0);
   std::uint64_t pins = 0;
-  for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) pins += region->pin_row(region->own_slot())[i].load();
+  for (std::uint32_t i = 0; i < region->layout().segment_count; ++i)
+    pins += region->pin_row(region->own_slot())[i].load();
   EXPECT_EQ(pins, 0U);
 }
 
@@ -103,7 +107,8 @@ TEST(RamTierThreads, LargeAndSmallRecordsOfSeveralProcessesAtOnce) {
         const std::string path = line.substr(0, a);
         const Pin pin = tests::find(tier, path);
         CHILD_CHECK(pin && tests::bytes_of(*pin) ==
-                               tests::content_of(path, std::stoull(line.substr(a + 1)), std::stoull(line.substr(b + 1))));
+                               tests::content_of(path, std::stoull(line.substr(a + 1)),
+                                                 std::stoull(line.substr(b + 1))));
       }
       CHILD_CHECK(done.size() > 20);
       return 0;

@@ -1,5 +1,5 @@
-// The times of a file decide whether it is cached, and whether it is looked at twice. The stats are made up: a file that a test
-// has just made always has a recent ctime.
+// The times of a file decide whether it is cached, and whether it is looked at twice. The stats are
+// made up: a file that a test has just made always has a recent ctime.
 #include "cache/fill/record_fill.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,8 @@ struct FetchTest : testing::Test {
     stat.changed = {now - changed_ago, changed_ns, 0};
     return stat;
   }
-  RecordFill::Next accept(const FileStat& stat, ConsistencyKind kind = ConsistencyKind::immutable, bool* looks_again = nullptr) {
+  RecordFill::Next accept(const FileStat& stat, ConsistencyKind kind = ConsistencyKind::immutable,
+                          bool* looks_again = nullptr) {
     RecordFill fetch(tier, {.max_file = 1 << 20, .consistency = kind}, "/mnt/data/f");
     const RecordFill::Next next = fetch.accept({stat, true});
     if (looks_again != nullptr) *looks_again = fetch.wants_second_look();
@@ -69,7 +70,8 @@ TEST_F(FetchTest, WhatHasEitherTimeWithinAMinuteIsLookedAtTwice) {
   EXPECT_FALSE(looks_again(stat_of(100, -k_year, k_year))) << "of the far future";
 }
 
-// A writer that ends between the stat and the look for writers is in no table any more, and its epoch is that of the look.
+// A writer that ends between the stat and the look for writers is in no table any more, and its
+// epoch is that of the look.
 TEST_F(FetchTest, AStatFromBeforeTheEndOfAWriterIsInDoubt) {
   tests::TestCache cache;
   RamTier own(cache->region());
@@ -80,14 +82,17 @@ TEST_F(FetchTest, AStatFromBeforeTheEndOfAWriterIsInDoubt) {
       cache->changes().writing_begins({}, stat);
       cache->changes().writing_ends(stat);
     }
-    EXPECT_EQ(fill.accept({.stat = stat, .is_physical = true, .origin = k_mounts, .is_immutable = is_immutable}),
-              RecordFill::Next::read);
+    EXPECT_EQ(
+        fill.accept(
+            {.stat = stat, .is_physical = true, .origin = k_mounts, .is_immutable = is_immutable}),
+        RecordFill::Next::read);
     EXPECT_EQ(fill.is_stat_in_doubt(), fill.wants_second_look());
     return fill.is_stat_in_doubt();
   };
   EXPECT_FALSE(fill_after(/*writes=*/false, /*is_immutable=*/false));
   EXPECT_TRUE(fill_after(/*writes=*/true, /*is_immutable=*/false));
-  EXPECT_FALSE(fill_after(/*writes=*/true, /*is_immutable=*/true)) << "of an origin that never changes";
+  EXPECT_FALSE(fill_after(/*writes=*/true, /*is_immutable=*/true))
+      << "of an origin that never changes";
   RecordFill prefetched(own, {.max_file = 1 << 20}, "/mnt/data/f", Lane::background);
   cache->changes().writing_begins({}, stat);
   cache->changes().writing_ends(stat);
@@ -95,12 +100,14 @@ TEST_F(FetchTest, AStatFromBeforeTheEndOfAWriterIsInDoubt) {
 }
 
 TEST_F(FetchTest, WhatMayChangeAgainWithinAStepOfACoarseClockIsNotCached) {
-  constexpr ConsistencyKind k_kinds[] = {ConsistencyKind::immutable, ConsistencyKind::ttl, ConsistencyKind::open};
+  constexpr ConsistencyKind k_kinds[] = {ConsistencyKind::immutable, ConsistencyKind::ttl,
+                                         ConsistencyKind::open};
   for (const auto kind : k_kinds) {
     // Whole seconds, and whole milliseconds.
     for (const std::uint32_t ns : {0U, 250'000'000U, 999'000'000U}) {
       EXPECT_EQ(accept(stat_of(100, k_year, 0, ns), kind), RecordFill::Next::refuse) << ns;
-      EXPECT_EQ(accept(stat_of(100, k_year, -3, ns), kind), RecordFill::Next::refuse) << "of a clock that runs ahead";
+      EXPECT_EQ(accept(stat_of(100, k_year, -3, ns), kind), RecordFill::Next::refuse)
+          << "of a clock that runs ahead";
       EXPECT_EQ(accept(stat_of(100, k_year, 10, ns), kind), RecordFill::Next::read);
     }
     // A fine clock tells of the change: data sets that were just unpacked are cached.
@@ -114,8 +121,8 @@ TEST_F(FetchTest, WhatWasJustWrittenIsNotCachedWhereChangesAreExpected) {
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::open), RecordFill::Next::refuse);
 }
 
-// Once a bug: a fetch beside which anything was renamed kept its room and its places in the index until the region went. After 48
-// of them a file was never cached again.
+// Once a bug: a fetch beside which anything was renamed kept its room and its places in the index
+// until the region went. After 48 of them a file was never cached again.
 TEST_F(FetchTest, FetchesBesideChangesOfNamesLeaveNothing) {
   const FileStat stat = stat_of(1000, k_year, k_year);
   const auto fetch_beside = [&](std::uint64_t changes) {
@@ -138,7 +145,10 @@ TEST_F(FetchTest, ARecordThatIsNeverConfirmedIsDeadAndFoundAtNoTime) {
   const auto entries = [&](std::uint32_t mark) {
     int n = 0;
     Index(*region).visit_all([&](const RecordPlace& place) {
-      n += reinterpret_cast<const Record*>(region->segment(place.segment) + place.offset)->stale.load() == mark ? 1 : 0;
+      n += reinterpret_cast<const Record*>(region->segment(place.segment) + place.offset)
+                       ->stale.load() == mark
+               ? 1
+               : 0;
     });
     return n;
   };

@@ -12,7 +12,8 @@
 namespace cube::cache {
 namespace {
 
-constexpr std::uint64_t k_sizes[] = {0, 1, 64, 1000, k_mappable_from - 1, k_mappable_from, k_mappable_from + 1, 100'001};
+constexpr std::uint64_t k_sizes[] = {
+    0, 1, 64, 1000, k_mappable_from - 1, k_mappable_from, k_mappable_from + 1, 100'001};
 constexpr std::uint64_t k_mappable_sizes[] = {k_mappable_from, k_mappable_from + 1, 100'001};
 
 // A page-aligned stretch of memory with one record.
@@ -29,7 +30,12 @@ struct Sample {
     stat.size = size;
     stat.inode = 42;
     stat.mode = S_IFREG | 0640;
-    write_record(bytes, plan, {.path = path, .stat = stat, .physical = true, .fetched_ns = 5'000'000'001, .verified_ns = 9});
+    write_record(bytes, plan,
+                 {.path = path,
+                  .stat = stat,
+                  .physical = true,
+                  .fetched_ns = 5'000'000'001,
+                  .verified_ns = 9});
   }
   Record& record() { return *reinterpret_cast<Record*>(bytes + plan.start); }
   bool sound() { return header_is_sound(record(), plan.end - plan.start); }
@@ -44,7 +50,8 @@ TEST(RecordPlan, KeepsToItsAlignmentWhateverTheFill) {
         ASSERT_EQ(plan.start % k_record_alignment, 0U);
         ASSERT_EQ(plan.data % k_record_alignment, 0U);
         ASSERT_EQ(plan.end % k_record_alignment, 0U);
-        ASSERT_GE(plan.data, plan.start + sizeof(Record) + path + 1) << "no room for the path's zero";
+        ASSERT_GE(plan.data, plan.start + sizeof(Record) + path + 1)
+            << "no room for the path's zero";
         ASSERT_GE(plan.end, plan.data + size);
         ASSERT_LT(plan.data - plan.start, sizeof(Record) + path + 1 + 64);
       }
@@ -98,8 +105,8 @@ TEST(Record, HoldsWhatItWasGiven) {
 }
 
 TEST(Record, PaddingIsZeroAroundPathAndData) {
-  for (const std::size_t size :
-       {std::size_t{1}, std::size_t{77}, std::size_t{k_mappable_from}, std::size_t{k_mappable_from + 5}}) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{77}, std::size_t{k_mappable_from},
+                                 std::size_t{k_mappable_from + 5}}) {
     Sample sample("/some/path", size, 128);
     const auto all_zero = [&](std::uint64_t from, std::uint64_t to) {
       for (; from < to; ++from) {
@@ -115,7 +122,8 @@ TEST(Record, PaddingIsZeroAroundPathAndData) {
 }
 
 TEST(Record, IsSoundAsWritten) {
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{40'000}}) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{40'000}}) {
     Sample sample("/a/b/c.jpg", size, 64);
     EXPECT_TRUE(sample.sound()) << size;
     EXPECT_TRUE(data_is_sound(sample.record()));
@@ -153,7 +161,8 @@ TEST(Record, MarksAreOutsideTheHash) {
 TEST(Record, TruncatedRoomIsFound) {
   Sample sample("/a/b", 1000);
   const std::uint64_t whole = sample.plan.end - sample.plan.start;
-  for (std::uint64_t room = 0; room < whole; ++room) ASSERT_FALSE(header_is_sound(sample.record(), room)) << room;
+  for (std::uint64_t room = 0; room < whole; ++room)
+    ASSERT_FALSE(header_is_sound(sample.record(), room)) << room;
   EXPECT_TRUE(header_is_sound(sample.record(), whole));
 }
 
@@ -173,10 +182,11 @@ TEST(Record, AHeaderThatPointsOutsideIsRefusedBeforeItsPathIsRead) {
   record.magic = Record::k_magic;
   record.version = Record::k_version;
   record.record_size = room;
-  for (const std::uint32_t length :
-       {64U, 1000U, static_cast<unsigned>(PATH_MAX) - 1, static_cast<unsigned>(PATH_MAX), UINT32_MAX}) {
+  for (const std::uint32_t length : {64U, 1000U, static_cast<unsigned>(PATH_MAX) - 1,
+                                     static_cast<unsigned>(PATH_MAX), UINT32_MAX}) {
     record.path_length = length;
-    for (const std::uint32_t offset : {0U, 256U, 320U, static_cast<unsigned>(sizeof(Record)) + length + 1, UINT32_MAX}) {
+    for (const std::uint32_t offset :
+         {0U, 256U, 320U, static_cast<unsigned>(sizeof(Record)) + length + 1, UINT32_MAX}) {
       record.data_offset = offset;
       EXPECT_FALSE(header_is_sound(record, room));
     }

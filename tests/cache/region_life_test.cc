@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "cache/region/process_slots.h"
+#include "cache/region/life/process_slots.h"
 #include "cache/region/region.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
@@ -142,7 +142,8 @@ TEST(RegionLife, WhatKilledProcessesLeftIsMadeAnew) {
   region->detach();
 }
 
-// Once a bug: `dead` is set, then the name is taken away; a death in between leaves a name that everybody refuses for ever.
+// Once a bug: `dead` is set, then the name is taken away; a death in between leaves a name that
+// everybody refuses for ever.
 TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) {
   RegionName name;
   name.options.job = some_dead_process();
@@ -161,8 +162,8 @@ TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) 
   if (region != nullptr) region->detach();
 }
 
-// Once a bug: the first of two jobs to end leaves its row; while it is still on its way out, the second believes that its
-// report is to come and leaves the file, and nobody comes to take it away.
+// Once a bug: the first of two jobs to end leaves its row; while it is still on its way out, the
+// second believes that its report is to come and leaves the file, and nobody comes to take it away.
 TEST(RegionLife, OfTwoJobsThatEndTogetherTheLastToDetachTakesTheFileAway) {
   RegionName name;
   Gate attached, go, detached;
@@ -236,7 +237,8 @@ TEST(RegionLife, DetachAndAttachAtOnceNeverSplitTheNode) {
   }
 }
 
-// Once a bug: the slot is given back, but its mutex stays locked by the thread of the process that has left.
+// Once a bug: the slot is given back, but its mutex stays locked by the thread of the process that
+// has left.
 TEST(RegionLife, ASlotsMutexIsFreeForTheNextAfterDetach) {
   TestRegion region;
   const Child first = tests::attached_child(region.options, [](Region& mine) { mine.detach(); });

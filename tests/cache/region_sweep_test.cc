@@ -1,4 +1,5 @@
-// The next job of the user takes away the things that killed processes have left, whatever its name.
+// The next job of the user takes away the things that killed processes have left, whatever its
+// name.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -21,7 +22,8 @@ using tests::run_in_child;
 
 enum class Age { young, old };
 
-// The age of a region that is older than any that is spared because its maker may be about to join it.
+// The age of a region that is older than any that is spared because its maker may be about to join
+// it.
 void leave_behind(RegionName& name, Age age) {
   ASSERT_EQ(run_in_child([&] {
               name.options.job = base::current_process();
@@ -32,7 +34,8 @@ void leave_behind(RegionName& name, Age age) {
               return 0;
             }),
             -SIGKILL);
-  // Any process of the user that attaches meanwhile, also one of another test, may have taken an old one away already.
+  // Any process of the user that attaches meanwhile, also one of another test, may have taken an
+  // old one away already.
 }
 
 void begin_a_job() {
@@ -71,7 +74,8 @@ TEST(RegionSweep, SparesOneThatMayStillBeJoined) {
 
 TEST(RegionSweep, SparesOneThatSomebodyUses) {
   const RegionName name;
-  const Child user = tests::attached_child(name.options, [](Region& mine) { mine.header().created_ns = 1; });
+  const Child user =
+      tests::attached_child(name.options, [](Region& mine) { mine.header().created_ns = 1; });
   begin_a_job();
   EXPECT_TRUE(tests::exists(name.path()));
 }
@@ -92,7 +96,8 @@ TEST(RegionSweep, SparesOneWhoseReportIsDue) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-// The socket beside a region, as a leader makes it: without a listener, it looks like one that a dead leader has left.
+// The socket beside a region, as a leader makes it: without a listener, it looks like one that a
+// dead leader has left.
 struct Socket {
   std::string path;
   int fd = -1;

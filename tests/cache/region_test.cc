@@ -98,14 +98,16 @@ TEST(Region, OfAnotherVersionIsRefused) {
   make_region(name);
   const base::UniqueFd fd(open(name.path().c_str(), O_RDWR | O_CLOEXEC));
   const std::uint32_t version = k_layout_version + 1;
-  ASSERT_EQ(pwrite(fd.get(), &version, sizeof version, offsetof(RegionHeader, version)), static_cast<ssize_t>(sizeof version));
+  ASSERT_EQ(pwrite(fd.get(), &version, sizeof version, offsetof(RegionHeader, version)),
+            static_cast<ssize_t>(sizeof version));
   expect_refused(name, EPROTO, "layout version " + std::to_string(version));
 }
 
 TEST(Region, OfAnotherSizeIsRefused) {
   const RegionName name;
   const off_t whole = static_cast<off_t>(layout_for(name.options.size).file_bytes);
-  for (const off_t size : {off_t{0}, off_t{100}, off_t{4096}, whole - 4096, whole - 1, whole + 4096}) {
+  for (const off_t size :
+       {off_t{0}, off_t{100}, off_t{4096}, whole - 4096, whole - 1, whole + 4096}) {
     unlink(name.path().c_str());
     make_region(name);
     ASSERT_EQ(truncate(name.path().c_str(), size), 0);
@@ -119,7 +121,8 @@ TEST(Region, WithAForgedLayoutIsRefused) {
   const base::UniqueFd fd(open(name.path().c_str(), O_RDWR | O_CLOEXEC));
   RegionLayout layout = layout_for(name.options.size);
   layout.index[0] += 64;
-  ASSERT_EQ(pwrite(fd.get(), &layout, sizeof layout, offsetof(RegionHeader, layout)), static_cast<ssize_t>(sizeof layout));
+  ASSERT_EQ(pwrite(fd.get(), &layout, sizeof layout, offsetof(RegionHeader, layout)),
+            static_cast<ssize_t>(sizeof layout));
   expect_refused(name, EPROTO, "not a sound region");
 }
 
@@ -147,14 +150,17 @@ TEST(Region, AMissingOrUnwritableDirectoryIsOneClearLine) {
   name.options.directory = "/no/such/directory";
   std::string why;
   EXPECT_EQ(attach_error(name.options, why), ENOSPC);
-  EXPECT_EQ(why, "CUBESHIM_RAM_DIR=/no/such/directory: No such file or directory; it takes a directory on a tmpfs");
+  EXPECT_EQ(why,
+            "CUBESHIM_RAM_DIR=/no/such/directory: No such file or directory; it takes a directory "
+            "on a tmpfs");
   name.options.directory = "/proc";
   EXPECT_NE(attach_error(name.options, why), 0);
   EXPECT_NE(why, "");
 }
 
 TEST(Region, OfEveryRoundSizeCanBeSharedByASecondProcess) {
-  for (const std::uint64_t mib : {8ULL, 64ULL, 128ULL, 256ULL, 257ULL, 512ULL, 1024ULL, 2048ULL, 4096ULL}) {
+  for (const std::uint64_t mib :
+       {8ULL, 64ULL, 128ULL, 256ULL, 257ULL, 512ULL, 1024ULL, 2048ULL, 4096ULL}) {
     const RegionName name(mib * k_mib);
     make_region(name);
     std::string why;
@@ -179,7 +185,9 @@ TEST(Region, OnASmallTmpfsLeavesRoomForOthers) {
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_LE(region->layout().file_bytes, 32 * k_mib);
   EXPECT_GE(region->layout().file_bytes, 28 * k_mib);
-  EXPECT_NE(said.find("is more than " + tmpfs.path() + " has room for: using 32 MiB\n"), std::string::npos) << said;
+  EXPECT_NE(said.find("is more than " + tmpfs.path() + " has room for: using 32 MiB\n"),
+            std::string::npos)
+      << said;
 }
 
 TEST(Region, DataCannotBeMadeWritable) {
@@ -187,7 +195,8 @@ TEST(Region, DataCannotBeMadeWritable) {
   RamTier tier(*region);
   const auto pin = tests::put(tier, "/a", "hello");
   ASSERT_TRUE(pin);
-  auto* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&**pin) / k_page * k_page);
+  auto* const page =
+      reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&**pin) / k_page * k_page);
   EXPECT_EQ(mprotect(page, k_page, PROT_READ | PROT_WRITE), -1);
   EXPECT_EQ(errno, EACCES);
   const int status = run_in_child([&] {

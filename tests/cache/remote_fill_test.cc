@@ -1,4 +1,5 @@
-// A fetch that nobody waits for yet takes what another node has of a file, and nothing that the file does not hold any more.
+// A fetch that nobody waits for yet takes what another node has of a file, and nothing that the
+// file does not hold any more.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 
@@ -31,8 +32,11 @@ struct OtherNode final : Tier {
   std::function<void()> before_answer = [] {};
   unsigned asked = 0, given_back = 0;
 
-  OtherNode(const std::string& path, const FileStat& stat, std::string_view bytes, std::uint64_t rights) : Tier(1) {
-    auto* const start = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.get()) + 4095) / 4096 * 4096);
+  OtherNode(const std::string& path, const FileStat& stat, std::string_view bytes,
+            std::uint64_t rights)
+      : Tier(1) {
+    auto* const start = reinterpret_cast<std::byte*>(
+        (reinterpret_cast<std::uintptr_t>(memory.get()) + 4095) / 4096 * 4096);
     const RecordPlan plan = plan_record(0, path.size(), bytes.size(), RecordShape::compact);
     std::memcpy(start + plan.data, bytes.data(), bytes.size());
     RecordContent content{.path = path, .stat = stat};
@@ -52,7 +56,9 @@ struct OtherNode final : Tier {
   bool may_need_no_look() const override { return is_of_our_job; }
   bool may_answer(std::string_view) override { return answers; }
   void note_not_fetched(std::string_view) override { ++given_back; }
-  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override { return {}; }
+  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
+    return {};
+  }
   void end_offers() override {}
   void content_changed(std::string_view, const FileStat*) override {}
   void tree_changed() override {}
@@ -91,7 +97,8 @@ struct RemoteFillTest : testing::Test {
     const Pin pin = parts.ram.find(path, base::hash_path(path));
     return pin ? std::string(tests::bytes_of(*pin)) : std::string();
   }
-  // A program of this node that had it open, and has written as many bytes in the same tick of the file's clock as before.
+  // A program of this node that had it open, and has written as many bytes in the same tick of the
+  // file's clock as before.
   void write_and_close() {
     dir.write("f", std::string(bytes.size(), 'n'));
     changes.writing_ends(stat);
@@ -123,8 +130,12 @@ TEST_F(RemoteFillTest, TakesARecordOfOtherRightsAfterAnOpenAtTheOriginAndReadsNo
 // An open of a program, which finds the record in a tier of this node.
 struct TierRightsTest : RemoteFillTest {
   TierRightsTest() { parts.tiers.add(other); }
-  OpenOutcome open() { return DemandOpen(parts, tests::request_for(path)).open(base::hash_path(path)); }
-  std::uint64_t count(base::Counter counter) const { return parts.stats().counters[static_cast<std::size_t>(counter)].load(); }
+  OpenOutcome open() {
+    return DemandOpen(parts, tests::request_for(path)).open(base::hash_path(path));
+  }
+  std::uint64_t count(base::Counter counter) const {
+    return parts.stats().counters[static_cast<std::size_t>(counter)].load();
+  }
 };
 
 TEST_F(TierRightsTest, RecordOfTheSameRightsCostsAStat) {

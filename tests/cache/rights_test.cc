@@ -66,7 +66,8 @@ TEST(Rights, AreOthersWithOtherGroupsHoweverMany) {
 
 TEST(Rights, AreOthersInAnotherUserNamespace) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  if (&__tsan_init != nullptr) GTEST_SKIP() << "a process with a thread, as ThreadSanitizer's, may not change it";
+  if (&__tsan_init != nullptr)
+    GTEST_SKIP() << "a process with a thread, as ThreadSanitizer's, may not change it";
   EXPECT_FALSE(are_the_same_after([] { return unshare(CLONE_NEWUSER) == 0; }));
 }
 

@@ -21,7 +21,9 @@ struct RingTest : testing::Test {
 
   RingTest() { ring.make(8 * tests::k_mib); }
 
-  static std::string content(const std::string& path) { return tests::content_of(path, 0, k_bytes); }
+  static std::string content(const std::string& path) {
+    return tests::content_of(path, 0, k_bytes);
+  }
   base::Result<Pin> put_next() {
     const std::string path = "/data/" + std::to_string(paths.size());
     auto pin = tests::put_in_ring(tier, path, content(path));

@@ -1,4 +1,5 @@
-// A segment joins a late ring, stopped between two instructions: what programs map or read meanwhile, and a death at any step.
+// A segment joins a late ring, stopped between two instructions: what programs map or read
+// meanwhile, and a death at any step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -114,7 +115,8 @@ TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();
   int as_before = 0, of_ring = 0;
-  for (long steps = std::max(0L, middle - 4); steps < middle + 1200; steps += steps < middle + 60 ? 2 : 41) {
+  for (long steps = std::max(0L, middle - 4); steps < middle + 1200;
+       steps += steps < middle + 60 ? 2 : 41) {
     JoinSteps late;
     Tracee child = late.child();
     ASSERT_TRUE(child.to_stop());
@@ -134,9 +136,12 @@ TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
       EXPECT_EQ(late.residents_left(), late.resident.size()) << "at step " << steps;
     }
     late.fill();
-    EXPECT_EQ(late.joined(), late.ring.end_segment() - late.ring.first_segment()) << "at step " << steps << " of " << middle;
-    for (const auto& path : late.ahead) ASSERT_TRUE(tests::open_right(late.tier, path, late_content(path))) << path;
-    // Killed between the segment's count and the region's, it leaves the region's too high by its records.
+    EXPECT_EQ(late.joined(), late.ring.end_segment() - late.ring.first_segment())
+        << "at step " << steps << " of " << middle;
+    for (const auto& path : late.ahead)
+      ASSERT_TRUE(tests::open_right(late.tier, path, late_content(path))) << path;
+    // Killed between the segment's count and the region's, it leaves the region's too high by its
+    // records.
     EXPECT_EQ(tests::counters_of(*late.region, has_ended ? 0 : late.resident.size()), "right");
     if (has_ended) break;
   }

@@ -1,4 +1,5 @@
-// A ring that is made when the region is full: resident segments join it, few of them, and none that somebody may still look at.
+// A ring that is made when the region is full: resident segments join it, few of them, and none
+// that somebody may still look at.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +43,8 @@ TEST_F(LateRingTest, GetsItsSegmentsOneByOneFromThoseThatStay) {
   EXPECT_GE(residents_left(), resident.size() - 4 * k_most_of_one);
   EXPECT_EQ(ring.room(), 0U);
   EXPECT_GT(ahead.size(), 3 * k_most_of_one);
-  for (const auto& path : ahead) EXPECT_TRUE(tests::open_right(tier, path, late_content(path))) << path;
+  for (const auto& path : ahead)
+    EXPECT_TRUE(tests::open_right(tier, path, late_content(path))) << path;
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
@@ -91,17 +93,22 @@ TEST(LateRings, TakeNoneWhileTheyHaveSegmentsToLease) {
   RamTier tier{*region};
   tier.ring().make(8 * k_mib);
   std::size_t put = 0;
-  while (tests::put(tier, "/resident/" + std::to_string(put), std::string(k_late_bytes, 'x'))) ++put;
+  while (tests::put(tier, "/resident/" + std::to_string(put), std::string(k_late_bytes, 'x')))
+    ++put;
   tier.release_lease();
-  for (std::size_t i = 0; tests::put_in_ring(tier, "/ahead/" + std::to_string(i), std::string(k_late_bytes, 'y')); ++i) continue;
-  for (std::size_t i = 0; i < put; ++i) EXPECT_TRUE(tests::find(tier, "/resident/" + std::to_string(i))) << i;
+  for (std::size_t i = 0;
+       tests::put_in_ring(tier, "/ahead/" + std::to_string(i), std::string(k_late_bytes, 'y')); ++i)
+    continue;
+  for (std::size_t i = 0; i < put; ++i)
+    EXPECT_TRUE(tests::find(tier, "/resident/" + std::to_string(i))) << i;
 }
 
 // A child may have inherited the mapping, so that no claim tells of it.
 TEST_F(LateRingTest, NeverGetsASegmentThatAProgramHasMapped) {
   {
     const std::vector<Pin> pins = one_of_each();
-    for (std::uint32_t segment = 0; segment + 1 < pins.size(); ++segment) ring.note_mapped(*pins[segment]);
+    for (std::uint32_t segment = 0; segment + 1 < pins.size(); ++segment)
+      ring.note_mapped(*pins[segment]);
   }
   EXPECT_FALSE(ring.came_too_late()) << "one is left";
   ASSERT_TRUE(put_next());
@@ -133,16 +140,19 @@ TEST_F(LateRingTest, LeavesWhatSomebodyHasOpenAndTakesAnother) {
   fill();
   EXPECT_TRUE(ring.owns(1));
   EXPECT_EQ(joined(), 1U);
-  for (const auto& path : ahead) EXPECT_TRUE(tests::open_right(tier, path, late_content(path))) << path;
+  for (const auto& path : ahead)
+    EXPECT_TRUE(tests::open_right(tier, path, late_content(path))) << path;
   tier.release_ring_lease();
   EXPECT_EQ(ring.room(), 2 * k_mib) << "its own is used anew";
-  for (const Pin& pin : pins) EXPECT_TRUE(!pin || tests::bytes_of(*pin) == late_content(std::string(pin->path())));
+  for (const Pin& pin : pins)
+    EXPECT_TRUE(!pin || tests::bytes_of(*pin) == late_content(std::string(pin->path())));
 }
 
 TEST_F(LateRingTest, LeavesWhatWasPrefetchedAndNotReadYet) {
   {
     const std::vector<Pin> pins = one_of_each();
-    for (std::uint32_t segment = 1; segment < pins.size(); ++segment) ring.note_published(*pins[segment]);
+    for (std::uint32_t segment = 1; segment < pins.size(); ++segment)
+      ring.note_published(*pins[segment]);
   }
   ASSERT_TRUE(put_next());
   EXPECT_TRUE(ring.owns(0));
@@ -168,7 +178,8 @@ TEST_F(LateRingTest, LeavesTheSegmentsThatProcessesFill) {
   // All but the first are others'.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) {
     const SegmentWord word = tests::word_of(*region, segment);
-    ASSERT_TRUE(swap_word(row(segment), word, {SegmentState::open, region->own_slot(), word.generation}));
+    ASSERT_TRUE(
+        swap_word(row(segment), word, {SegmentState::open, region->own_slot(), word.generation}));
   }
   ASSERT_TRUE(put_next());
   EXPECT_TRUE(ring.owns(0));
@@ -182,12 +193,15 @@ TEST(LateRings, LeaveARoomThatIsBeingFilled) {
   auto room = tier.reserve(10, k_late_bytes);
   ASSERT_TRUE(room);
   std::byte* const data = room->data();
-  for (int i = 0; tests::put(tier, "/resident/" + std::to_string(i), std::string(k_late_bytes, 'x')); ++i) continue;
+  for (int i = 0;
+       tests::put(tier, "/resident/" + std::to_string(i), std::string(k_late_bytes, 'x')); ++i)
+    continue;
   tier.release_lease();
   Ring& ring = tier.ring();
   ring.make(16 * k_mib);
   // No other may join, so that it would be this one.
-  for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) region->segment_row(segment).is_mapped.store(1);
+  for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment)
+    region->segment_row(segment).is_mapped.store(1);
   EXPECT_FALSE(tests::put_in_ring(tier, "/ahead", std::string(k_late_bytes, 'y')));
   std::fill_n(data, k_late_bytes, std::byte{'z'});
   ASSERT_TRUE(tests::publish(tier, std::move(*room), tests::content_for("/slow", k_late_bytes)));
@@ -206,10 +220,14 @@ TEST(LateRings, LeaveRuns) {
     if (tests::put(tier, path, std::string(3 * k_mib, 'r'))) runs.push_back(path);
   }
   ASSERT_GT(runs.size(), 3U);
-  for (int i = 0; tests::put(tier, "/small/" + std::to_string(i), std::string(k_late_bytes, 'x')); ++i) continue;
+  for (int i = 0; tests::put(tier, "/small/" + std::to_string(i), std::string(k_late_bytes, 'x'));
+       ++i)
+    continue;
   tier.release_lease();
   tier.ring().make(8 * k_mib);
-  for (int i = 0; tests::put_in_ring(tier, "/ahead/" + std::to_string(i), std::string(k_late_bytes, 'y')); ++i) continue;
+  for (int i = 0;
+       tests::put_in_ring(tier, "/ahead/" + std::to_string(i), std::string(k_late_bytes, 'y')); ++i)
+    continue;
   for (const auto& path : runs) {
     const Pin pin = tests::find(tier, path);
     ASSERT_TRUE(pin) << path;
@@ -235,7 +253,8 @@ TEST(LateRings, ReadersMappingsAndALeaderAtOnceSeeRightBytes) {
         mapped.emplace_back(pin->path(), tests::bytes_of(*pin));
       };
       // In segments that would join first, and then anywhere.
-      for (std::size_t i = 0; i < 3; ++i) map(tests::find(own, late.resident[late.resident.size() - 1 - r - i * k_most_of_one]));
+      for (std::size_t i = 0; i < 3; ++i)
+        map(tests::find(own, late.resident[late.resident.size() - 1 - r - i * k_most_of_one]));
       ready.fetch_add(1);
       for (std::size_t i = r; !over.load(); i = (i + 17) % late.resident.size()) {
         const std::string& path = late.resident[i];

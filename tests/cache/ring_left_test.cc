@@ -1,4 +1,5 @@
-// Rooms, counts and segments that a process has left in the ring when it was killed, ended, or led no more.
+// Rooms, counts and segments that a process has left in the ring when it was killed, ended, or led
+// no more.
 #include <gtest/gtest.h>
 
 #include "cache/region/segments.h"
@@ -43,12 +44,14 @@ TEST_F(RingTest, ARunWithALostRoomIsNobodyElsesWhileItsProcessRuns) {
   ASSERT_TRUE(done.take());
   region->reap();
   std::uint32_t runs = 0;
-  for (std::uint32_t i = 0; i < ring.first_segment(); ++i) runs += tests::word_of(*region, i).state == SegmentState::tail ? 1 : 0;
+  for (std::uint32_t i = 0; i < ring.first_segment(); ++i)
+    runs += tests::word_of(*region, i).state == SegmentState::tail ? 1 : 0;
   EXPECT_EQ(runs, 2U);
   end.give();
   EXPECT_EQ(child.wait(), 0);
   region->reap();
-  for (std::uint32_t i = 0; i < ring.first_segment(); ++i) EXPECT_NE(tests::word_of(*region, i).state, SegmentState::tail);
+  for (std::uint32_t i = 0; i < ring.first_segment(); ++i)
+    EXPECT_NE(tests::word_of(*region, i).state, SegmentState::tail);
 }
 
 // Between the bit and its count somebody was killed.
@@ -86,7 +89,8 @@ TEST_F(RingTest, KilledWhileASegmentWasTakenItIsReadAsBefore) {
     CHILD_CHECK(own != nullptr);
     SegmentRow& row = own->segment_row(segment);
     const SegmentWord before = tests::word_of(*own, segment);
-    CHILD_CHECK(swap_word(row, before, {SegmentState::evicting, own->own_slot(), before.generation}));
+    CHILD_CHECK(
+        swap_word(row, before, {SegmentState::evicting, own->own_slot(), before.generation}));
     // The next step in Ring::take_used_up.
     own->header().records.fetch_sub(row.records.exchange(0));
     own->header().used_bytes.fetch_sub(row.used_bytes.exchange(0));

@@ -1,4 +1,5 @@
-// The ring's segment that all processes fill: what is theirs stays while they need it, and nobody's death costs more than a hole.
+// The ring's segment that all processes fill: what is theirs stays while they need it, and nobody's
+// death costs more than a hole.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -119,7 +120,9 @@ TEST_F(RingSharedTest, WhatIsPrefetchedIsNotPushedOut) {
 TEST_F(RingSharedTest, TheOneThatIsFilledIsNotTheLeaders) {
   ASSERT_TRUE(put_shared(tier, "/shared"));
   int put = 0;
-  while (tests::put_in_ring(tier, "/ahead/" + std::to_string(put), content("/ahead/" + std::to_string(put)))) ++put;
+  while (tests::put_in_ring(tier, "/ahead/" + std::to_string(put),
+                            content("/ahead/" + std::to_string(put))))
+    ++put;
   EXPECT_GT(put, 60);
   EXPECT_TRUE(is_there("/shared"));
   EXPECT_TRUE(put_shared(tier, next_path()));
@@ -129,7 +132,9 @@ TEST_F(RingSharedTest, BesideALeaderWhoHasAllTheRestItIsUsedAgainAndAgain) {
   tier.prepare_shared();
   EXPECT_TRUE(ring.filling().is_any);
   int put = 0;
-  while (tests::put_in_ring(tier, "/ahead/" + std::to_string(put), content("/ahead/" + std::to_string(put)))) ++put;
+  while (tests::put_in_ring(tier, "/ahead/" + std::to_string(put),
+                            content("/ahead/" + std::to_string(put))))
+    ++put;
   EXPECT_GT(put, 60);
   EXPECT_EQ(ring.room(), 0U);
   EXPECT_EQ(fill(), 400);
@@ -187,7 +192,8 @@ TEST_F(RingSharedTest, AKilledOneLeavesAHole) {
   EXPECT_TRUE(is_there("/data/0"));
   std::vector<std::string> seen;
   const std::uint32_t segment = ring.filling().segment;
-  tier.visit_segment(segment, [&](std::uint64_t, const Record& record) { seen.emplace_back(record.path()); });
+  tier.visit_segment(
+      segment, [&](std::uint64_t, const Record& record) { seen.emplace_back(record.path()); });
   EXPECT_EQ(seen, (std::vector<std::string>{"/dead/0", "/data/0"}));
   EXPECT_EQ(fill(), 400);
   EXPECT_FALSE(is_there("/dead/0"));
@@ -207,7 +213,9 @@ TEST_F(RingSharedTest, WhatLiesInDataIsNoRecord) {
   std::vector<std::string> seen;
   const auto look = [&] {
     seen.clear();
-    tier.visit_segment(ring.filling().segment, [&](std::uint64_t, const Record& record) { seen.emplace_back(record.path()); });
+    tier.visit_segment(ring.filling().segment, [&](std::uint64_t, const Record& record) {
+      seen.emplace_back(record.path());
+    });
     return seen;
   };
   EXPECT_EQ(look(), std::vector<std::string>{}) << "not published yet";
@@ -229,7 +237,8 @@ TEST_F(RingSharedTest, ThreadsOfSeveralAtOnceSeeRightBytes) {
         if (pin) kept.push_back(std::move(*pin));
         refused += pin ? 0 : 1;
         if (kept.size() < 8) continue;
-        for (const Pin& old : kept) wrong += tests::bytes_of(*old) == content(std::string(old->path())) ? 0 : 1;
+        for (const Pin& old : kept)
+          wrong += tests::bytes_of(*old) == content(std::string(old->path())) ? 0 : 1;
         kept.clear();
       }
     });

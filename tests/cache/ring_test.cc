@@ -27,7 +27,8 @@ TEST_F(RingTest, IsTheLastSegmentsOnceAndForAll) {
   const TestRegion other(32 * k_mib);
   Ring half(*other);
   half.make(UINT64_MAX);
-  EXPECT_EQ(half.first_segment(), other->layout().segment_count - other->layout().segment_count / 2);
+  EXPECT_EQ(half.first_segment(),
+            other->layout().segment_count - other->layout().segment_count / 2);
 }
 
 TEST_F(RingTest, ASmallRegionHasASmallOne) {
@@ -78,7 +79,8 @@ TEST_F(RingTest, ASegmentThatHasBeenReadIsUsedAnew) {
   fill();
   EXPECT_GE(paths.size(), before + opened.size());
   for (const auto& path : opened) EXPECT_FALSE(tests::find(tier, path)) << path;
-  for (std::size_t i = opened.size(); i < paths.size(); ++i) EXPECT_TRUE(open(paths[i])) << paths[i];
+  for (std::size_t i = opened.size(); i < paths.size(); ++i)
+    EXPECT_TRUE(open(paths[i])) << paths[i];
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
@@ -284,7 +286,8 @@ TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
   EXPECT_EQ(wrong.load(), 0);
   EXPECT_EQ(missing.load(), 0);
   EXPECT_EQ(tests::counters_of(*region), "right");
-  for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) EXPECT_EQ(ring.unread(s), 0U);
+  for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s)
+    EXPECT_EQ(ring.unread(s), 0U);
 }
 
 TEST_F(RingTest, IsInTimeIfThereIsRoomOrWasSome) {

@@ -1,5 +1,5 @@
 // Memory of the region that goes back to others: which goes, which stays, and what is left behind.
-#include "cache/region/room_for_others.h"
+#include "cache/region/life/room_for_others.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "cache/base/memory_limits.h"
-#include "cache/region/chunks.h"
+#include "cache/base/memory/memory_limits.h"
+#include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/survivor.h"
@@ -197,9 +197,11 @@ TEST_F(RoomForOthersTest, DeathAtAnyInstructionLosesNoSegment) {
   // A segment that says it has memory has all of it: a store there may find the file system full.
   const int file = open(region.path().c_str(), O_RDONLY | O_CLOEXEC);
   const auto claims_no_hole = [&](std::uint32_t segment) {
-    const auto begin = static_cast<off_t>(region->layout().data + std::uint64_t{segment} * region->layout().segment_bytes);
+    const auto begin = static_cast<off_t>(region->layout().data +
+                                          std::uint64_t{segment} * region->layout().segment_bytes);
     return region->segment_row(segment).has_memory.load() == 0 ||
-           lseek(file, begin, SEEK_HOLE) >= begin + static_cast<off_t>(region->layout().segment_bytes);
+           lseek(file, begin, SEEK_HOLE) >=
+               begin + static_cast<off_t>(region->layout().segment_bytes);
   };
   const auto refill = [&] {
     for (const auto& path : paths) {
@@ -228,13 +230,15 @@ TEST_F(RoomForOthersTest, DeathAtAnyInstructionLosesNoSegment) {
     ++counts.kills;
     survivor.check_tables(counts);
     given += found() < paths.size() ? 1 : 0;
-    for (std::uint32_t segment = 0; segment < segments; ++segment) ASSERT_TRUE(claims_no_hole(segment)) << segment << ", " << k;
+    for (std::uint32_t segment = 0; segment < segments; ++segment)
+      ASSERT_TRUE(claims_no_hole(segment)) << segment << ", " << k;
   }
   refill();
   EXPECT_EQ(found(), paths.size());
   close(file);
   counts.print("within a gift");
-  std::printf("a gift has %ld instructions; a segment was gone after %d of %d kills\n", length, given, kills);
+  std::printf("a gift has %ld instructions; a segment was gone after %d of %d kills\n", length,
+              given, kills);
   EXPECT_TRUE(counts.is_clean());
   EXPECT_GT(given, 0);
   EXPECT_LT(given, kills);

@@ -10,9 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "cache/region/process_slots.h"
+#include "cache/region/life/process_reaper.h"
+#include "cache/region/life/process_slots.h"
+#include "cache/region/life/robust_lock.h"
 #include "cache/region/ring.h"
-#include "cache/region/robust_lock.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -26,7 +27,9 @@ using tests::Gate;
 using tests::k_mib;
 using tests::TestRegion;
 
-SegmentWord word(const TestRegion& region, std::uint32_t i) { return SegmentWord::of_word(region->segment_row(i).word.load()); }
+SegmentWord word(const TestRegion& region, std::uint32_t i) {
+  return SegmentWord::of_word(region->segment_row(i).word.load());
+}
 
 void reap(Region& region) {
   const RobustLock lock(&region.header().lifecycle);
@@ -35,13 +38,14 @@ void reap(Region& region) {
 
 std::uint32_t count_state(const TestRegion& region, SegmentState state) {
   std::uint32_t n = 0;
-  for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) n += word(region, i).state == state ? 1 : 0;
+  for (std::uint32_t i = 0; i < region->layout().segment_count; ++i)
+    n += word(region, i).state == state ? 1 : 0;
   return n;
 }
 
 TEST(Segments, WordSurvivesPacking) {
-  for (const SegmentWord w :
-       {SegmentWord{}, SegmentWord{SegmentState::evicting, 255, UINT32_MAX}, SegmentWord{SegmentState::open, k_no_owner, 1}}) {
+  for (const SegmentWord w : {SegmentWord{}, SegmentWord{SegmentState::evicting, 255, UINT32_MAX},
+                              SegmentWord{SegmentState::open, k_no_owner, 1}}) {
     const SegmentWord back = SegmentWord::of_word(w.as_word());
     EXPECT_EQ(back.state, w.state);
     EXPECT_EQ(back.owner, w.owner);
@@ -74,7 +78,8 @@ TEST(Segments, AllAreLeasedOnceAndThenThereIsNone) {
 
 TEST(Segments, GenerationIsNeverZero) {
   const TestRegion region;
-  region->segment_row(0).word.store(SegmentWord{SegmentState::free, k_no_owner, UINT32_MAX}.as_word());
+  region->segment_row(0).word.store(
+      SegmentWord{SegmentState::free, k_no_owner, UINT32_MAX}.as_word());
   region->header().free_hint.store(0);
   ASSERT_EQ(*lease_segment(*region, 1), 0U);
   EXPECT_EQ(word(region, 0).generation, 1U);
@@ -189,7 +194,9 @@ TEST(Segments, ThreadsAndProcessesNeverLeaseTheSameOne) {
       for (auto& thread : threads) thread.join();
       std::uint32_t owned = 0;
       for (std::uint32_t i = 0; i < total; ++i) {
-        owned += SegmentWord::of_word(mine->segment_row(i).word.load()).owner == mine->own_slot() ? 1 : 0;
+        owned += SegmentWord::of_word(mine->segment_row(i).word.load()).owner == mine->own_slot()
+                     ? 1
+                     : 0;
       }
       CHILD_CHECK(owned == got.load());
       CHILD_CHECK(owned == total / 6 * 2);
@@ -215,7 +222,8 @@ TEST(Segments, OfTheDeadMayBeLeasedAgainAndTheirRecordsStay) {
   EXPECT_EQ(region->segment_row(0).fill.load(), 4096U);
 }
 
-// Once a bug: the ring takes no segment that others have leased, and those who lease left out all places of the ring.
+// Once a bug: the ring takes no segment that others have leased, and those who lease left out all
+// places of the ring.
 TEST(Segments, OneOfTheDeadThatLiesAmongTheRingsIsLeasedAgainAndOneOfTheRingIsNot) {
   const TestRegion region(32 * k_mib);
   Ring ring(*region);
@@ -244,8 +252,8 @@ TEST(Segments, OneOfTheDeadThatLiesAmongTheRingsIsLeasedAgainAndOneOfTheRingIsNo
   EXPECT_TRUE(ring.owns(ring.first_segment()));
 }
 
-// Once a bug: the segment is taken first and gets its memory then; whoever takes over after a death in between writes into a
-// hole, and on a full tmpfs that is SIGBUS in the host.
+// Once a bug: the segment is taken first and gets its memory then; whoever takes over after a death
+// in between writes into a hole, and on a full tmpfs that is SIGBUS in the host.
 TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
   const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
@@ -307,13 +315,14 @@ TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {
   EXPECT_EQ(tests::bytes_of(*pin), data);
 }
 
-// Once a bug: a run that is being looked for holds all free segments for a moment. A process that finds none just then says
-// "full", and nothing ever unsays it.
+// Once a bug: a run that is being looked for holds all free segments for a moment. A process that
+// finds none just then says "full", and nothing ever unsays it.
 TEST(Segments, FullIsUnsaidWhenARunGivesSegmentsBack) {
   const TestRegion region;
   RamTier tier(*region);
   {
-    const auto run = tier.reserve(10, (region->layout().segment_count - 1) * std::uint64_t{region->layout().segment_bytes});
+    const auto run = tier.reserve(
+        10, (region->layout().segment_count - 1) * std::uint64_t{region->layout().segment_bytes});
     ASSERT_TRUE(run);
     ASSERT_FALSE(tests::put(tier, "/a", "no room"));
     ASSERT_TRUE(tier.is_full());

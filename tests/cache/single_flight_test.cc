@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
-#include "cache/region/process_slots.h"
+#include "cache/region/life/process_slots.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
@@ -20,21 +20,21 @@
 namespace cube::cache {
 namespace {
 
-using Turn = SingleFlight::Turn;
+using Outcome = SingleFlight::Outcome;
 using tests::Child;
 using tests::Gate;
 using tests::TestRegion;
 
 constexpr std::uint64_t k_second = 1'000'000'000;
 
-// A child that has the turn for `hash` and waits.
+// A child that has the flight for `hash` and waits.
 Child fetching_child(const TestRegion& region, std::uint64_t hash, Gate& ready) {
   Child child([&] {
     Region* const mine = tests::attach(region.options);
     CHILD_CHECK(mine != nullptr);
     SingleFlight flights(*mine);
     SingleFlight::Ticket ticket;
-    CHILD_CHECK(flights.begin(hash, ticket) == Turn::mine);
+    CHILD_CHECK(flights.begin(hash, ticket) == Outcome::mine);
     ready.give();
     return tests::wait_for_death();
   });
@@ -42,16 +42,17 @@ Child fetching_child(const TestRegion& region, std::uint64_t hash, Gate& ready) 
   return child;
 }
 
-struct TimedTurn {
-  Turn turn;
+struct TimedOutcome {
+  Outcome flight;
   std::uint64_t took_ns;
 };
-TimedTurn begin_timed(const TestRegion& region, std::uint64_t hash, const SingleFlight::Patience& patience = {}) {
+TimedOutcome begin_timed(const TestRegion& region, std::uint64_t hash,
+                         const SingleFlight::Patience& patience = {}) {
   SingleFlight flights(*region, patience);
   SingleFlight::Ticket ticket;
   const std::uint64_t began = base::monotonic_ns();
-  const Turn turn = flights.begin(hash, ticket);
-  return {turn, base::monotonic_ns() - began};
+  const Outcome flight = flights.begin(hash, ticket);
+  return {flight, base::monotonic_ns() - began};
 }
 
 TEST(SingleFlight, AFreeTurnIsOursAndCanBeHadAgain) {
@@ -59,17 +60,19 @@ TEST(SingleFlight, AFreeTurnIsOursAndCanBeHadAgain) {
   SingleFlight flights(*region);
   for (int i = 0; i < 3; ++i) {
     SingleFlight::Ticket ticket;
-    EXPECT_EQ(flights.begin(42, ticket), Turn::mine);
+    EXPECT_EQ(flights.begin(42, ticket), Outcome::mine);
   }
-  for (std::uint32_t i = 0; i < k_flight_slots; ++i) EXPECT_EQ(region->flight_slot(i).word.load(), 0U);
+  for (std::uint32_t i = 0; i < k_flight_slots; ++i)
+    EXPECT_EQ(region->flight_slot(i).word.load(), 0U);
 }
 
 TEST(SingleFlight, HashesOfZerosAndOnesWorkToo) {
   const TestRegion region;
   SingleFlight flights(*region);
-  for (const std::uint64_t hash : {0ULL, 1ULL, 0xffffULL, static_cast<unsigned long long>(UINT64_MAX)}) {
+  for (const std::uint64_t hash :
+       {0ULL, 1ULL, 0xffffULL, static_cast<unsigned long long>(UINT64_MAX)}) {
     SingleFlight::Ticket ticket;
-    EXPECT_EQ(flights.begin(hash, ticket), Turn::mine);
+    EXPECT_EQ(flights.begin(hash, ticket), Outcome::mine);
   }
 }
 
@@ -78,21 +81,22 @@ TEST(SingleFlight, PathsThatShareASlotDoNotWaitForEachOther) {
   SingleFlight flights(*region);
   const std::uint64_t a = 5, b = a + (std::uint64_t{k_flight_slots} << 16);
   SingleFlight::Ticket first, second;
-  EXPECT_EQ(flights.begin(a, first), Turn::mine);
-  EXPECT_EQ(flights.begin(b, second), Turn::mine);
+  EXPECT_EQ(flights.begin(a, first), Outcome::mine);
+  EXPECT_EQ(flights.begin(b, second), Outcome::mine);
   second = {};
-  // The first still has its turn.
+  // The first still has its flight.
   EXPECT_NE(region->flight_slot(5).word.load(), 0U);
 }
 
-// Once a bug: while the slot of a path was another's, any number of processes fetched it, each for itself.
+// Once a bug: while the slot of a path was another's, any number of processes fetched it, each for
+// itself.
 TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
   const TestRegion region;
   SingleFlight flights(*region);
   const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
   SingleFlight::Ticket other, first, second;
-  EXPECT_EQ(flights.begin(5, other), Turn::mine);
-  EXPECT_EQ(flights.begin(5 + step, first), Turn::mine);
+  EXPECT_EQ(flights.begin(5, other), Outcome::mine);
+  EXPECT_EQ(flights.begin(5 + step, first), Outcome::mine);
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
   // Also when the slot that it would have liked is free again.
   other = {};
@@ -106,9 +110,10 @@ TEST(SingleFlight, WhereAllItsSlotsAreTakenAPathWaitsForNobody) {
   SingleFlight flights(*region);
   const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
   SingleFlight::Ticket others[4], first, second;
-  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(flights.begin(5 + i * step, others[i]), Turn::mine);
-  EXPECT_EQ(flights.begin(5 + 4 * step, first), Turn::mine);
-  EXPECT_EQ(flights.begin(5 + 4 * step, second), Turn::mine);
+  for (std::uint64_t i = 0; i < 4; ++i)
+    EXPECT_EQ(flights.begin(5 + i * step, others[i]), Outcome::mine);
+  EXPECT_EQ(flights.begin(5 + 4 * step, first), Outcome::mine);
+  EXPECT_EQ(flights.begin(5 + 4 * step, second), Outcome::mine);
 }
 
 TEST(SingleFlight, OnlyOneOfManyProcessesFetches) {
@@ -116,12 +121,14 @@ TEST(SingleFlight, OnlyOneOfManyProcessesFetches) {
   const tests::TempDir dir;
   const std::string path = dir.write("f", std::string(10'000, 'x'));
   for (int round = 0; round < 10; ++round) {
-    const std::string key = path + std::string(static_cast<std::size_t>(round), '/');  // another key, the same file
+    const std::string key =
+        path + std::string(static_cast<std::size_t>(round), '/');  // another key, the same file
     Gate ready, go, done, end;
     std::vector<Child> children;
     for (int c = 0; c < 6; ++c) {
       children.emplace_back([&] {
-        FileCache* const cache = tests::attach_cache(tests::config_for(region.options), region.options.job);
+        FileCache* const cache =
+            tests::attach_cache(tests::config_for(region.options), region.options.job);
         CHILD_CHECK(cache != nullptr);
         ready.give();
         CHILD_CHECK(go.take());
@@ -129,7 +136,9 @@ TEST(SingleFlight, OnlyOneOfManyProcessesFetches) {
         CHILD_CHECK(outcome.pin && outcome.pin->data_size == 10'000);
         done.give();
         CHILD_CHECK(end.take());
-        const auto count = [&](base::Counter n) { return cache->stats().counters[static_cast<std::size_t>(n)].load(); };
+        const auto count = [&](base::Counter n) {
+          return cache->stats().counters[static_cast<std::size_t>(n)].load();
+        };
         CHILD_CHECK(count(base::Counter::hits_ram) + count(base::Counter::misses) == 1);
         return static_cast<int>(count(base::Counter::misses)) * 100;
       });
@@ -154,8 +163,8 @@ TEST(SingleFlight, ThreadsOfOneProcessTakeTurns) {
     threads.emplace_back([&] {
       for (int i = 0; i < 300; ++i) {
         SingleFlight::Ticket ticket;
-        const Turn turn = flights.begin(99, ticket);
-        EXPECT_NE(turn, Turn::too_long);
+        const Outcome flight = flights.begin(99, ticket);
+        EXPECT_NE(flight, Outcome::too_long);
         const int now = inside.fetch_add(1) + 1;
         if (now > most.load()) most.store(now);
         inside.fetch_sub(1);
@@ -167,21 +176,23 @@ TEST(SingleFlight, ThreadsOfOneProcessTakeTurns) {
 }
 
 // A waiter looks again, and gives up, only when a test has long failed.
-constexpr SingleFlight::Patience k_endless{.look_again_ns = 300 * k_second, .longest_ns = 600 * k_second};
+constexpr SingleFlight::Patience k_endless{.look_again_ns = 300 * k_second,
+                                           .longest_ns = 600 * k_second};
 
 TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
   const TestRegion region;
   SingleFlight flights(*region);
   for (int round = 0; round < 10; ++round) {
     SingleFlight::Ticket ticket;
-    ASSERT_EQ(flights.begin(7, ticket), Turn::mine);
-    TimedTurn waited{};
+    ASSERT_EQ(flights.begin(7, ticket), Outcome::mine);
+    TimedOutcome waited{};
     std::thread waiter([&] { waited = begin_timed(region, 7, k_endless); });
     while (region->flight_slot(7).waiting.load() == 0) sched_yield();
     ticket = {};
     waiter.join();
-    ASSERT_EQ(waited.turn, Turn::waited);
-    ASSERT_LT(waited.took_ns, k_endless.look_again_ns / 2) << "not woken: it has looked again by itself";
+    ASSERT_EQ(waited.flight, Outcome::waited);
+    ASSERT_LT(waited.took_ns, k_endless.look_again_ns / 2)
+        << "not woken: it has looked again by itself";
   }
 }
 
@@ -190,30 +201,31 @@ TEST(SingleFlight, NobodyWaitsForWhatOneHasWaitedForInVain) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket ticket;
-  ASSERT_EQ(flights.begin(7, ticket), Turn::mine);
+  ASSERT_EQ(flights.begin(7, ticket), Outcome::mine);
   const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
-  EXPECT_EQ(begin_timed(region, 7, soon).turn, Turn::too_long);
-  const TimedTurn next = begin_timed(region, 7, k_endless);
-  EXPECT_EQ(next.turn, Turn::too_long);
+  EXPECT_EQ(begin_timed(region, 7, soon).flight, Outcome::too_long);
+  const TimedOutcome next = begin_timed(region, 7, k_endless);
+  EXPECT_EQ(next.flight, Outcome::too_long);
   EXPECT_LT(next.took_ns, k_endless.look_again_ns / 2);
   // The next fetch is waited for again.
   ticket = {};
   EXPECT_EQ(region->flight_slot(7).waiting.load(), 0U);
-  EXPECT_EQ(begin_timed(region, 7, k_endless).turn, Turn::mine);
+  EXPECT_EQ(begin_timed(region, 7, k_endless).flight, Outcome::mine);
 }
 
 TEST(SingleFlight, OfAStoppedFetcherOneTurnIsWaitedFor) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket tickets[3];
-  for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(flights.begin(7 + i, tickets[i]), Turn::mine);
+  for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(flights.begin(7 + i, tickets[i]), Outcome::mine);
   const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
-  EXPECT_EQ(begin_timed(region, 7, soon).turn, Turn::too_long);
-  EXPECT_EQ(begin_timed(region, 8, k_endless).turn, Turn::too_long);
+  EXPECT_EQ(begin_timed(region, 7, soon).flight, Outcome::too_long);
+  EXPECT_EQ(begin_timed(region, 8, k_endless).flight, Outcome::too_long);
   // It has ended one: it gets on.
   tickets[2] = {};
-  EXPECT_EQ(begin_timed(region, 7, k_endless).turn, Turn::too_long) << "that one is overdue all the same";
-  std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 8, k_endless).turn, Turn::waited); });
+  EXPECT_EQ(begin_timed(region, 7, k_endless).flight, Outcome::too_long)
+      << "that one is overdue all the same";
+  std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 8, k_endless).flight, Outcome::waited); });
   while (region->flight_slot(8).waiting.load() == 0) std::this_thread::yield();
   tickets[1] = {};
   waiter.join();
@@ -222,15 +234,16 @@ TEST(SingleFlight, OfAStoppedFetcherOneTurnIsWaitedFor) {
 TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
   std::uint64_t stuck_at = 1;
   // On a busy machine the patience may end before this thread gets on.
-  for (std::uint64_t patience_ns = k_second / 20; stuck_at != 0 && patience_ns < 100 * k_second; patience_ns *= 4) {
+  for (std::uint64_t patience_ns = k_second / 20; stuck_at != 0 && patience_ns < 100 * k_second;
+       patience_ns *= 4) {
     const TestRegion region;
     SingleFlight flights(*region);
     SingleFlight::Ticket hangs, other;
-    ASSERT_EQ(flights.begin(7, hangs), Turn::mine);
+    ASSERT_EQ(flights.begin(7, hangs), Outcome::mine);
     const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = patience_ns};
-    std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 7, soon).turn, Turn::too_long); });
+    std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 7, soon).flight, Outcome::too_long); });
     while (region->flight_slot(7).waiting.load() == 0) std::this_thread::yield();
-    EXPECT_EQ(flights.begin(8, other), Turn::mine);
+    EXPECT_EQ(flights.begin(8, other), Outcome::mine);
     waiter.join();
     stuck_at = region->own_process().stuck_at.load();
   }
@@ -241,7 +254,7 @@ TEST(SingleFlight, ATurnThatWasEndedForItsOwnerEndsNoOthers) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket left;
-  ASSERT_EQ(flights.begin(7, left), Turn::mine);
+  ASSERT_EQ(flights.begin(7, left), Outcome::mine);
   left.hold().end();
   Gate ready;
   Child child = fetching_child(region, 7, ready);
@@ -254,11 +267,11 @@ TEST(SingleFlight, WhoMayNotWaitDoesNot) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket held, ticket;
-  ASSERT_EQ(flights.begin(42, held), Turn::mine);
-  EXPECT_EQ(flights.begin(42, ticket, nullptr, /*may_wait=*/false), Turn::too_long);
+  ASSERT_EQ(flights.begin(42, held), Outcome::mine);
+  EXPECT_EQ(flights.begin(42, ticket, nullptr, /*may_wait=*/false), Outcome::too_long);
   EXPECT_EQ(region->flight_slot(42 % k_flight_slots).waiting.load(), 0U) << "nobody has waited";
   held = {};
-  EXPECT_EQ(flights.begin(42, ticket, nullptr, /*may_wait=*/false), Turn::mine);
+  EXPECT_EQ(flights.begin(42, ticket, nullptr, /*may_wait=*/false), Outcome::mine);
 }
 
 TEST(SingleFlight, AWaiterTakesOverFromAKilledFetcher) {
@@ -267,8 +280,8 @@ TEST(SingleFlight, AWaiterTakesOverFromAKilledFetcher) {
   Child child = fetching_child(region, 1234, ready);
   child.kill_without_reaping();
   const SingleFlight::Patience patience{.longest_ns = 600 * k_second};
-  const auto [turn, took_ns] = begin_timed(region, 1234, patience);
-  EXPECT_NE(turn, Turn::too_long);
+  const auto [flight, took_ns] = begin_timed(region, 1234, patience);
+  EXPECT_NE(flight, Outcome::too_long);
   EXPECT_LT(took_ns, 60 * k_second);
 }
 
@@ -278,14 +291,14 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
   Gate ready;
   Child child = fetching_child(region, 1234, ready);
   child.stop();
-  const auto [turn, took_ns] = begin_timed(region, 1234);
-  EXPECT_EQ(turn, Turn::too_long);
+  const auto [flight, took_ns] = begin_timed(region, 1234);
+  EXPECT_EQ(flight, Outcome::too_long);
   EXPECT_GE(took_ns, k_second);
   EXPECT_LT(took_ns, 60 * k_second);
 }
 
-// Once a bug: the next process gets the dead one's slot, so the dead fetcher looks alive for ever: every open of its file
-// takes a second and is never cached.
+// Once a bug: the next process gets the dead one's slot, so the dead fetcher looks alive for ever:
+// every open of its file takes a second and is never cached.
 TEST(SingleFlight, AKilledFetchersTurnIsFreeAlsoWhenItsSlotIsAnothers) {
   const TestRegion region;
   Gate ready;
@@ -300,7 +313,7 @@ TEST(SingleFlight, AKilledFetchersTurnIsFreeAlsoWhenItsSlotIsAnothers) {
   });
   SingleFlight flights(*region);
   SingleFlight::Ticket ticket;
-  EXPECT_NE(flights.begin(1234, ticket), Turn::too_long);
+  EXPECT_NE(flights.begin(1234, ticket), Outcome::too_long);
 }
 
 TEST(SingleFlight, TheEndOfOneProcessEndsNoTurnOfAnother) {
@@ -315,7 +328,8 @@ TEST(SingleFlight, TheEndOfOneProcessEndsNoTurnOfAnother) {
   EXPECT_EQ(region->flight_slot(77).word.load(), held);
 }
 
-// Another path holds the first slot as the child looks, and no longer as this process does: they take different slots.
+// Another path holds the first slot as the child looks, and no longer as this process does: they
+// take different slots.
 TEST(SingleFlight, OfTwoThatTakeATurnAtTheSameTimeOneGivesWayAtAnyInstruction) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::uint64_t k_other = 5, k_both = k_other + (std::uint64_t{k_flight_slots} << 16);
@@ -326,24 +340,26 @@ TEST(SingleFlight, OfTwoThatTakeATurnAtTheSameTimeOneGivesWayAtAnyInstruction) {
   bool is_over = false;
   for (int steps = 0; !is_over; steps += 3) {
     SingleFlight::Ticket first, ticket;
-    ASSERT_EQ(flights.begin(k_other, first), Turn::mine);
+    ASSERT_EQ(flights.begin(k_other, first), Outcome::mine);
     tests::Tracee child([&] {
       Region* const mine = tests::attach(region.options);
       CHILD_CHECK(mine != nullptr);
       SingleFlight own(*mine);
-      SingleFlight::Ticket turn;
+      SingleFlight::Ticket flight;
       raise(SIGSTOP);
-      const bool has_it = own.begin(k_both, turn, nullptr, /*may_wait=*/false) == Turn::mine;
+      const bool has_it = own.begin(k_both, flight, nullptr, /*may_wait=*/false) == Outcome::mine;
       raise(SIGSTOP);
       return has_it ? k_has_it : k_has_not;
     });
     ASSERT_TRUE(child.to_stop());
     is_over = child.step_on(steps);
     first = {};
-    const bool is_ours = flights.begin(k_both, ticket, nullptr, /*may_wait=*/false) == Turn::mine;
+    const bool is_ours =
+        flights.begin(k_both, ticket, nullptr, /*may_wait=*/false) == Outcome::mine;
     while (child.to_stop()) {
     }
-    ASSERT_TRUE(child.exit_status() == k_has_it || child.exit_status() == k_has_not) << child.exit_status();
+    ASSERT_TRUE(child.exit_status() == k_has_it || child.exit_status() == k_has_not)
+        << child.exit_status();
     const bool is_childs = child.exit_status() == k_has_it;
     ASSERT_FALSE(is_ours && is_childs) << "both, after " << steps << " instructions";
     childs += is_childs ? 1 : 0;
@@ -365,7 +381,7 @@ TEST(SingleFlight, ManyWaitersOfAKilledFetcherFetchOnce) {
       SingleFlight flights(*mine);
       ready.give();
       SingleFlight::Ticket ticket;
-      CHILD_CHECK(flights.begin(77, ticket) != Turn::too_long);
+      CHILD_CHECK(flights.begin(77, ticket) != Outcome::too_long);
       // Alone: nobody else may be between here and the end of the ticket.
       auto& inside = mine->header().dead;
       CHILD_CHECK(inside.fetch_add(1) == 0);

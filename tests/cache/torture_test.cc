@@ -27,18 +27,22 @@ TEST(Torture, FourProcessesReadMoreThanFitsAndEveryByteIsRight) {
   constexpr int k_files = 400, k_processes = 4, k_threads = 3, k_epochs = 3;
   const tests::TempDir dir;
   const TestRegion region(20 * k_mib);
-  const auto size_of = [](std::size_t i) { return i % 40 == 7 ? 2'200'000 + i : (i * 7919) % 100'000; };
+  const auto size_of = [](std::size_t i) {
+    return i % 40 == 7 ? 2'200'000 + i : (i * 7919) % 100'000;
+  };
   std::vector<std::string> paths;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < k_files; ++i) {
-    paths.push_back(dir.write(std::to_string(i), tests::content_of(std::to_string(i), 1, size_of(i))));
+    paths.push_back(
+        dir.write(std::to_string(i), tests::content_of(std::to_string(i), 1, size_of(i))));
     bytes += size_of(i);
   }
   ASSERT_GT(bytes, region->layout().file_bytes);
   std::vector<Child> children;
   for (unsigned p = 0; p < k_processes; ++p) {
     children.emplace_back([&] {
-      FileCache* const cache = tests::attach_cache(tests::config_for(region.options), region.options.job);
+      FileCache* const cache =
+          tests::attach_cache(tests::config_for(region.options), region.options.job);
       CHILD_CHECK(cache != nullptr);
       std::atomic<int> wrong{0};
       std::vector<std::thread> threads;
@@ -58,7 +62,10 @@ TEST(Torture, FourProcessesReadMoreThanFitsAndEveryByteIsRight) {
               } else if (outcome.kernel_fd >= 0) {
                 buffer.assign(expected.size() + 1, '#');
                 const ssize_t n = read(outcome.kernel_fd, buffer.data(), buffer.size());
-                wrong += n == static_cast<ssize_t>(expected.size()) && buffer.compare(0, expected.size(), expected) == 0 ? 0 : 1;
+                wrong += n == static_cast<ssize_t>(expected.size()) &&
+                                 buffer.compare(0, expected.size(), expected) == 0
+                             ? 0
+                             : 1;
                 close(outcome.kernel_fd);
               } else {
                 ++wrong;
@@ -82,7 +89,9 @@ TEST(Torture, FourProcessesReadMoreThanFitsAndEveryByteIsRight) {
   const JobTotals totals = collect(*region, region->own_job());
   const auto n = [&](Counter counter) { return totals.totals[counter]; };
   EXPECT_EQ(totals.opens(), std::uint64_t{k_files} * k_processes * k_threads * k_epochs);
-  EXPECT_EQ(n(Counter::hits_ram) + n(Counter::misses) + n(Counter::bypassed_full) + n(Counter::bypassed_busy), totals.opens());
+  EXPECT_EQ(n(Counter::hits_ram) + n(Counter::misses) + n(Counter::bypassed_full) +
+                n(Counter::bypassed_busy),
+            totals.opens());
   EXPECT_GT(n(Counter::hits_ram), 0U);
   EXPECT_EQ(n(Counter::misses), totals.ram_entries) << "each record was fetched by one";
   EXPECT_LE(totals.ram_used, totals.ram_capacity);
@@ -91,10 +100,14 @@ TEST(Torture, FourProcessesReadMoreThanFitsAndEveryByteIsRight) {
   std::size_t found = 0;
   for (const auto& path : paths) found += tests::find(tier, path) ? 1 : 0;
   EXPECT_EQ(found, totals.ram_entries);
-  std::printf("%llu opens, %llu hits, %llu misses, %llu past a full region; %llu MiB of data in %llu MiB\n",
-              static_cast<unsigned long long>(totals.opens()), static_cast<unsigned long long>(n(Counter::hits_ram)),
-              static_cast<unsigned long long>(n(Counter::misses)), static_cast<unsigned long long>(n(Counter::bypassed_full)),
-              static_cast<unsigned long long>(bytes >> 20), static_cast<unsigned long long>(totals.ram_capacity >> 20));
+  std::printf(
+      "%llu opens, %llu hits, %llu misses, %llu past a full region; %llu MiB of data in %llu MiB\n",
+      static_cast<unsigned long long>(totals.opens()),
+      static_cast<unsigned long long>(n(Counter::hits_ram)),
+      static_cast<unsigned long long>(n(Counter::misses)),
+      static_cast<unsigned long long>(n(Counter::bypassed_full)),
+      static_cast<unsigned long long>(bytes >> 20),
+      static_cast<unsigned long long>(totals.ram_capacity >> 20));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A chunk that two have made at the same time, and the reads of a file that finds the one or the other.
-#include "cache/fill/large_file.h"
+// A chunk that two have made at the same time, and the reads of a file that finds the one or the
+// other.
+#include "cache/fill/large/large_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -39,7 +40,8 @@ struct TwinChunkTest : testing::Test {
   FileKey key() const { return key_of_file(path, *stat_fd(fd)); }
   std::string read(std::uint64_t at, std::size_t n) const {
     std::string bytes(n, '\0');
-    const long got = cache->large().read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    const long got = cache->large().read(*file, fd, file->fd_epoch(),
+                                         reinterpret_cast<std::byte*>(bytes.data()), n, at);
     return got < 0 ? "" : bytes.substr(0, static_cast<std::size_t>(got));
   }
   // From now on no bucket leads to this place, or the first free slot of one does.
@@ -93,7 +95,7 @@ TEST_F(TwinChunkTest, APresentPageOfAChunkThatWasMadeTwiceIsNotWritten) {
   const std::uint64_t before = cache->region().header().used_bytes.load();
   // Ahead, block by block: all pages come, and the one that was there stays.
   for (std::uint64_t at = k_chunk_bytes; at < 2 * std::uint64_t{k_chunk_bytes}; at += k_block) {
-    EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->numbers(), {at, at + k_block}));
+    EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->fd_epoch(), {at, at + k_block}));
   }
   const auto claim = chunks.find(key(), 1, here);
   EXPECT_EQ(claim.place(), here);
@@ -116,7 +118,8 @@ TEST_F(TwinChunkTest, AMakerThatStandsStillLeavesRoomToOthers) {
   // A list fetches another block of the chunk, and then of the file.
   const std::atomic<bool> goes_on{false};
   for (LargeFile::Range range{k_chunk_bytes, 3 * std::uint64_t{k_chunk_bytes}}; !range.is_empty();)
-    EXPECT_EQ(cache->large().bring_ahead(*file, fd, range, goes_on).what, LargeFile::Brought::here) << "at " << range.begin;
+    EXPECT_EQ(cache->large().bring_ahead(*file, fd, range, goes_on).what, LargeFile::Brought::here)
+        << "at " << range.begin;
   EXPECT_TRUE(LargeFile::may_have_room());
   word.store(sealed);
   EXPECT_EQ(read(k_chunk_bytes, k_chunk_bytes), data.substr(k_chunk_bytes, k_chunk_bytes));

@@ -35,7 +35,8 @@ struct ViewsTest : testing::Test {
 };
 
 bool enter_mount_namespace() {
-  return unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
 bool drop_reading_capabilities() {
@@ -175,7 +176,8 @@ struct LargeViewsTest : testing::Test {
     LargeFile* const file = cache.large().begin(path, fd.get());
     if (file == nullptr) return {};
     std::string bytes(k_size, '\0');
-    const long got = cache.large().read(*file, fd.get(), file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), k_size, 0);
+    const long got = cache.large().read(*file, fd.get(), file->fd_epoch(),
+                                        reinterpret_cast<std::byte*>(bytes.data()), k_size, 0);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     file->end();
     return bytes;
@@ -225,7 +227,8 @@ TEST_F(LargeViewsTest, ANumberThatCannotBeReadGetsNothing) {
   EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 
-// As steps of one job in containers: the kernel gives the second namespace the numbers of the first.
+// As steps of one job in containers: the kernel gives the second namespace the numbers of the
+// first.
 TEST_F(ViewsTest, NamespaceAfterAnEndedOneHasItsOwnFiles) {
   const std::string path = dir.write("f", "ours");
   for (const char* const bytes : {"first", "second", "third"}) {
@@ -248,8 +251,8 @@ struct ViewNumbersTest : testing::Test {
   tests::RegionName name;
 
   ViewNumbersTest() { name.options.keep = true; }
-  // In a process of its own, which lives until `over`, if there is one: its bit, and whether it finds the record of an earlier
-  // one. It leaves a record.
+  // In a process of its own, which lives until `over`, if there is one: its bit, and whether it
+  // finds the record of an earlier one. It leaves a record.
   struct Seen {
     std::uint32_t bit = 0;
     bool has_found = false;

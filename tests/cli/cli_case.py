@@ -14,7 +14,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def refuse(*numbers):
-    """A filter as that of a container, on this process and what becomes of it: these system calls fail with EPERM."""
+    """A filter as that of a container, on this process and what becomes of it: these system calls
+    fail with EPERM."""
     allowed, refused = 0x7fff0000, 0x00050001
     code = [(0x20, 0, 0, 0)]
     for number in numbers:
@@ -23,7 +24,8 @@ def refuse(*numbers):
     rows = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in code))
     program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(rows))
     no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
-    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(set_seccomp, filter_mode, program, 0, 0) != 0:
+    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(set_seccomp, filter_mode,
+                                                                    program, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no filter")
 
 
@@ -40,17 +42,25 @@ class Case(unittest.TestCase):
         self.addCleanup(lambda: self.region.unlink(missing_ok=True))
 
     def command(self, *words, env=None, **options):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_") and k != "LD_PRELOAD"}
-        return subprocess.run([COMMAND, *map(str, words)], capture_output=True, env=clean | (env or {}), timeout=60, **options)
+        clean = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith("CUBESHIM_") and k != "LD_PRELOAD"
+        }
+        return subprocess.run([COMMAND, *map(str, words)], capture_output=True,
+                              env=clean | (env or {}), timeout=60, **options)
 
     def run_program(self, *words, options=()):
-        return self.command("run", "-p", self.data, "--name", self.name, "--ram", "32M", *options, *words)
+        return self.command("run", "-p", self.data, "--name", self.name, "--ram", "32M", *options,
+                            *words)
 
     def start(self, *words, env=None, **streams):
         """The command at work, and ended with the test at the latest."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         child = subprocess.Popen([COMMAND, *map(str, words)], env=clean | (env or {}), **streams)
-        self.addCleanup(lambda: [stream.close() for stream in (child.stdin, child.stdout, child.stderr) if stream])
+        self.addCleanup(
+            lambda:
+            [stream.close() for stream in (child.stdin, child.stdout, child.stderr) if stream])
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)
         return child

@@ -1,4 +1,5 @@
-"""A running `cubeshim exporter` and what it says, for its tests. The caches lie in a directory of the test's own, where no others are."""
+"""A running `cubeshim exporter` and what it says, for its tests. The caches lie in a directory of
+the test's own, where no others are."""
 import os
 import re
 import subprocess
@@ -15,7 +16,8 @@ DEADLINE_S = 60
 
 
 def samples_of(text):
-    """{name: {labels: value}}, where labels are a sorted tuple of "name=value". A line that is no sample, or one told twice, fails."""
+    """{name: {labels: value}}, where labels are a sorted tuple of "name=value". A line that is no
+    sample, or one told twice, fails."""
     found = {}
     for line in text.splitlines():
         if line.startswith("#"):
@@ -38,11 +40,11 @@ def until(condition, what):
 
 class Exporter:
     """One that answers scrapes."""
-
     def __init__(self, test, *words):
         self.errors = Path(tempfile.mkstemp(dir=test.data.parent)[1])
         with self.errors.open("w") as errors:
-            self.child = test.start("exporter", "--listen", "127.0.0.1:0", "--ram-dir", test.ram_dir, *words, stdout=subprocess.PIPE, stderr=errors)
+            self.child = test.start("exporter", "--listen", "127.0.0.1:0", "--ram-dir",
+                                    test.ram_dir, *words, stdout=subprocess.PIPE, stderr=errors)
         self.url = self.child.stdout.readline().decode().strip()
         assert self.url, self.errors.read_text()
         self.port = int(re.search(r":(\d+)/metrics$", self.url)[1])
@@ -67,17 +69,23 @@ class ExporterCase(Case):
         return self.ram_dir / f"cubeshim-{os.geteuid()}-{name}"
 
     def job_words(self, *words, options=(), name=None):
-        return ["run", "-p", self.data, "--name", name or self.name, "--ram-dir", self.ram_dir, "--ram", "32M", "--stats", "off", *options, *words]
+        return [
+            "run", "-p", self.data, "--name", name or self.name, "--ram-dir", self.ram_dir, "--ram",
+            "32M", "--stats", "off", *options, *words
+        ]
 
     def kept_region(self, name=None, **more):
-        done = self.command(*self.job_words("cat", self.file, options=["--ram-keep", "1"], name=name), **more)
+        done = self.command(
+            *self.job_words("cat", self.file, options=["--ram-keep", "1"], name=name), **more)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         return self.region_of(name or self.name)
 
     def start_job(self, script="read line", name=None, options=()):
         """A shell that has opened a file, and does the rest when it is told to."""
-        job = self.start(*self.job_words("bash", "-c", f"exec 3<{self.file}; echo ready; read line; {script}", name=name, options=options),
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = self.start(
+            *self.job_words("bash", "-c", f"exec 3<{self.file}; echo ready; read line; {script}",
+                            name=name, options=options), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE)
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
@@ -86,5 +94,6 @@ class ExporterCase(Case):
         job.stdin.flush()
 
     def textfile(self, *words, **more):
-        done = self.command("exporter", "--textfile", "-", "--once", "--ram-dir", self.ram_dir, *words, **more)
+        done = self.command("exporter", "--textfile", "-", "--once", "--ram-dir", self.ram_dir,
+                            *words, **more)
         return done, samples_of(done.stdout.decode())

@@ -9,7 +9,8 @@ from pathlib import Path
 from cli_case import COMMAND, CONTENT, Case
 
 LAGFS = Path(COMMAND).parent / "lagfs"
-CHANGES = ("create", "write", "setattr", "mknod", "mkdir", "unlink", "rmdir", "rename", "link", "symlink", "setxattr", "fallocate")
+CHANGES = ("create", "write", "setattr", "mknod", "mkdir", "unlink", "rmdir", "rename", "link",
+           "symlink", "setxattr", "fallocate")
 
 
 class Bench(Case):
@@ -27,7 +28,10 @@ class Bench(Case):
                 path.write_bytes(CONTENT[:100 + 97 * i])
 
     def mount_with(self, **latency):
-        words = [f"--{name}-us={latency.get(name, 0)}" for name in ("lookup", "open", "read", "getattr", "readdir")]
+        words = [
+            f"--{name}-us={latency.get(name, 0)}" for name in ("lookup", "open", "read", "getattr",
+                                                               "readdir")
+        ]
         subprocess.run([LAGFS, *words, "--entry-timeout=3600", self.data, self.mount], check=True)
         self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
 
@@ -42,7 +46,8 @@ class Bench(Case):
         return json.loads((self.mount / ".lagfs/counters.json").read_text())
 
     def test_the_latency_of_the_mount_is_found(self):
-        # The kernel keeps the names, and looks up no file that is read again, however long a busy machine takes for the first.
+        # The kernel keeps the names, and looks up no file that is read again, however long a busy
+        # machine takes for the first.
         self.mount_with(open=3000, read=2000, lookup=5000, readdir=4000)
         report = self.bench(self.mount)
         least = {"open": 8000, "read": 2000, "stat": 5000, "list": 4000, "file": 10_000}
@@ -56,11 +61,13 @@ class Bench(Case):
         self.assertLess(one["per_s"], 1e6 / 10_000)
         self.assertGreater(many["per_s"], 4 * one["per_s"])
         self.assertLess(report["mount"]["file again", 1]["p50_us"], one["p50_us"])
-        self.assertEqual((report["files_seen"], report["is_whole"], report["failed"]), (400, True, 0))
+        self.assertEqual((report["files_seen"], report["is_whole"], report["failed"]),
+                         (400, True, 0))
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, to mount")
     def test_hits_are_measured_beside_a_coarse_clock(self):
-        """Files of a disk whose times are whole seconds are not cached for two seconds: the measure waits."""
+        """Files of a disk whose times are whole seconds are not cached for two seconds: the measure
+        waits."""
         image = self.data.parent / "image"
         with open(image, "wb") as file:
             file.truncate(64 << 20)
@@ -76,7 +83,8 @@ class Bench(Case):
         self.mount_with()
         self.bench(self.mount)
         counters = self.counters()
-        self.assertEqual({name: counters[name]["count"] for name in CHANGES}, dict.fromkeys(CHANGES, 0))
+        self.assertEqual({name: counters[name]["count"] for name in CHANGES},
+                         dict.fromkeys(CHANGES, 0))
         # 100 alone, the same again, 100 others.
         self.assertEqual(counters["open"]["data_files"], 300)
         self.assertEqual(counters["opendir"]["count"], 81)
@@ -88,13 +96,16 @@ class Bench(Case):
         self.assertEqual(machine["not_measured"], "")
         self.assertGreater(machine["hit"]["count"], 200)
         self.assertLess(machine["hit"]["p50_us"], machine["disk_cold"]["p50_us"])
-        self.assertEqual((os.listdir(self.disk), {name for name in os.listdir("/dev/shm") if "-bench-" in name} - before), ([], set()))
+        self.assertEqual((os.listdir(
+            self.disk), {name for name in os.listdir("/dev/shm") if "-bench-" in name} - before),
+                         ([], set()))
 
     def test_no_library_no_hits(self):
         alone = self.data.parent / "bin/cubeshim"
         alone.parent.mkdir()
         shutil.copy(COMMAND, alone)
-        done = subprocess.run([alone, "bench", self.data], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([alone, "bench", self.data], capture_output=True, text=True,
+                              timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("hits: not measured: libcubeshim.so is not beside this command", done.stdout)
         self.assertIn("Epoch 2: not known", done.stdout)
@@ -109,12 +120,15 @@ class Bench(Case):
         self.assertEqual(report["files_read"], 10)
 
     def test_the_text_says_whether_all_fits(self):
-        for words, wanted in (([], "they fit into the "), (["--ram", "8M"], "the memory takes 8.0 MiB: the rest is read from the mount")):
+        for words, wanted in (([], "they fit into the "),
+                              (["--ram", "8M"],
+                               "the memory takes 8.0 MiB: the rest is read from the mount")):
             done = self.command("bench", self.data, *words)
             self.assertEqual(done.returncode, 0, done.stderr)
             text = done.stdout.decode()
             self.assertIn(wanted, text)
-            for begin in ("Today: ", "Epoch 1: ", "Epoch 2: ", "Read again at once", "Not measured: "):
+            for begin in ("Today: ", "Epoch 1: ", "Epoch 2: ", "Read again at once",
+                          "Not measured: "):
                 self.assertEqual(sum(line.startswith(begin) for line in text.splitlines()), 1, text)
             for path in self.data.glob("*/0"):
                 path.write_bytes(bytes(1 << 20))
@@ -123,21 +137,27 @@ class Bench(Case):
         for path in self.data.glob("*/0"):
             path.write_bytes(bytes(20_000))
         done = self.command("bench", self.data, "--max-file", "10K")
-        self.assertRegex(done.stdout.decode(), r"\n\d+ files are larger than CUBESHIM_MAX_FILE \(10.0 KiB\): they were not read")
+        self.assertRegex(
+            done.stdout.decode(),
+            r"\n\d+ files are larger than CUBESHIM_MAX_FILE \(10.0 KiB\): they were not read")
 
     def test_wrong_use_is_one_line(self):
         empty = self.data.parent / "empty"
         empty.mkdir()
-        for words, status, text in (
-            ([], 2, "DIRECTORY is required"),
-            (["/no/such"], 2, "/no/such: No such file or directory"),
-            ([self.data / "d0/0"], 2, "is not a directory: bench takes a directory"),
-            ([empty], 1, "holds no regular file"),
-            ([self.data, "--files", "0"], 2, '--files "0" is not usable: it takes a whole number from 1 to 1000000'),
-            ([self.data, "--ram", "12Q"], 2, '--ram "12Q" is not usable'),
-        ):
+        for words, status, text in (([], 2, "DIRECTORY is required"), ([
+                "/no/such"
+        ], 2, "/no/such: No such file or directory"), ([
+                self.data / "d0/0"
+        ], 2, "is not a directory: bench takes a directory"), ([
+                empty
+        ], 1, "holds no regular file"), ([
+                self.data, "--files", "0"
+        ], 2, '--files "0" is not usable: it takes a whole number from 1 to 1000000'),
+                                    ([self.data, "--ram", "12Q"], 2, '--ram "12Q" is not usable'),
+                                   ):
             done = self.command("bench", *words)
-            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), (words, done.stderr))
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")),
+                             (status, b"", 1), (words, done.stderr))
             self.assertIn(text, done.stderr.decode())
 
 

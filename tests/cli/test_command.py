@@ -21,7 +21,8 @@ class Run(Case):
 
     def test_the_program_has_its_own_words(self):
         for separator in ([], ["--"]):
-            done = self.run_program(*separator, "sh", "-c", 'printf "%s|" "$@"', "x", "a b", "--", "-p", "--name=y")
+            done = self.run_program(*separator, "sh", "-c", 'printf "%s|" "$@"', "x", "a b", "--",
+                                    "-p", "--name=y")
             self.assertEqual(done.stdout, b"a b|--|-p|--name=y|")
 
     def test_the_exit_status_is_the_program_s(self):
@@ -29,16 +30,23 @@ class Run(Case):
         self.assertEqual(self.run_program("sh", "-c", "kill -9 $$").returncode, -9)
 
     def serve_until_killed(self, *before, options=()):
-        """A job that has read a file twice and waits, as leader of a process group, and its stdout."""
+        """A job that has read a file twice and waits, as leader of a process group, and its
+        stdout."""
         code = f"import time\nfor turn in range(2): open({str(self.file)!r}, 'rb').read()\nprint('ready', flush=True)\ntime.sleep(60)"
-        words = ["run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats-format", "json", *options, *before, "python3", "-c", code]
-        job = self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        words = [
+            "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats-format", "json",
+            *options, *before, "python3", "-c", code
+        ]
+        job = self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         start_new_session=True)
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
     def test_a_program_that_is_killed_has_a_report(self):
-        """By a signal for the command, or for all the group, as the terminal sends it. The region goes with the program."""
-        for send, number in ((os.kill, signal.SIGTERM), (os.kill, signal.SIGHUP), (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)):
+        """By a signal for the command, or for all the group, as the terminal sends it. The region
+        goes with the program."""
+        for send, number in ((os.kill, signal.SIGTERM), (os.kill, signal.SIGHUP),
+                             (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)):
             job = self.serve_until_killed()
             send(job.pid, number)
             told = job.communicate(timeout=60)[1]
@@ -55,20 +63,26 @@ class Run(Case):
 
     def test_a_job_without_the_library_at_its_head_has_one_report(self):
         """Nobody but the command could speak for what such a program starts."""
-        words = ["sh", "-c", f'LD_PRELOAD= sh -c "LD_PRELOAD=$LD_PRELOAD cat {self.file}; LD_PRELOAD=$LD_PRELOAD cat {self.file}"']
+        words = [
+            "sh", "-c",
+            f'LD_PRELOAD= sh -c "LD_PRELOAD=$LD_PRELOAD cat {self.file}; LD_PRELOAD=$LD_PRELOAD cat {self.file}"'
+        ]
         done = self.run_program(*words, options=["--stats-format", "json"])
         report = json.loads(done.stderr)
-        self.assertEqual((done.stdout, report["misses"], report["hits"]["ram"]), (CONTENT * 2, 1, 1))
+        self.assertEqual((done.stdout, report["misses"], report["hits"]["ram"]),
+                         (CONTENT * 2, 1, 1))
 
     def test_the_program_gets_each_signal_once(self):
-        """Whether it was for the command or for the group; and the status is its own, if it handles it."""
-        code = ("import os, signal\nsigns = []\ndef note(*_): signs.append(1); os.write(1, b'got\\n')\n"
-                "def end(*_): os.write(1, b'%d\\n' % len(signs)); os._exit(7)\n"
-                "signal.signal(signal.SIGUSR1, note)\nsignal.signal(signal.SIGTERM, end)\nos.write(1, b'ready\\n')\n"
-                "while True: signal.pause()")
+        """Whether it was for the command or for the group; and the status is its own, if it handles
+        it."""
+        code = (
+            "import os, signal\nsigns = []\ndef note(*_): signs.append(1); os.write(1, b'got\\n')\n"
+            "def end(*_): os.write(1, b'%d\\n' % len(signs)); os._exit(7)\n"
+            "signal.signal(signal.SIGUSR1, note)\nsignal.signal(signal.SIGTERM, end)\nos.write(1, b'ready\\n')\n"
+            "while True: signal.pause()")
         for send in (os.kill, os.killpg):
-            job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "python3", "-c", code, stdout=subprocess.PIPE,
-                             start_new_session=True)
+            job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "python3",
+                             "-c", code, stdout=subprocess.PIPE, start_new_session=True)
             self.assertEqual(job.stdout.readline(), b"ready\n")
             for turn in range(2):
                 send(job.pid, signal.SIGUSR1)
@@ -77,14 +91,16 @@ class Run(Case):
             self.assertEqual((job.stdout.readline(), job.wait(60)), (b"2\n", 7))
 
     def test_stops_and_goes_on_with_the_program(self):
-        job = self.start("run", "-p", self.data, "--name", self.name, "sh", "-c", "kill -TSTP $$; exit 3", process_group=0)
+        job = self.start("run", "-p", self.data, "--name", self.name, "sh", "-c",
+                         "kill -TSTP $$; exit 3", process_group=0)
         self.assertEqual(os.WSTOPSIG(os.waitpid(job.pid, os.WUNTRACED)[1]), signal.SIGTSTP)
         os.killpg(job.pid, signal.SIGCONT)
         self.assertEqual(job.wait(60), 3)
 
     def test_holds_no_pipe_that_the_program_closes(self):
         reader, writer = os.pipe()
-        job = self.start("run", "-p", self.data, "--name", self.name, "sh", "-c", f"exec {writer}>&- >&-; read line", pass_fds=[writer],
+        job = self.start("run", "-p", self.data, "--name", self.name, "sh", "-c",
+                         f"exec {writer}>&- >&-; read line", pass_fds=[writer],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         os.close(writer)
         self.assertEqual((os.read(reader, 1), job.stdout.read()), (b"", b""))
@@ -105,22 +121,31 @@ class Run(Case):
             self.assertIn(f"cubeshim: cannot run {program}: ".encode(), done.stderr)
 
     def test_a_musl_program_runs_without_the_library(self):
-        """The loader of one of them is glibc's here, so that it would take the library; a script leads to the other."""
+        """The loader of one of them is glibc's here, so that it would take the library; a script
+        leads to the other."""
         loader = self.data / "ld-musl-x86_64.so.1"
-        loader.symlink_to(subprocess.run(["readelf", "-p", ".interp", "/bin/true"], capture_output=True, text=True).stdout.split()[-1])
+        loader.symlink_to(
+            subprocess.run(["readelf", "-p", ".interp", "/bin/true"], capture_output=True,
+                           text=True).stdout.split()[-1])
         program, script = self.data / "program", self.data / "script"
         source = self.data / "program.c"
-        source.write_text('#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return puts(getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "none") < 0; }')
+        source.write_text(
+            '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return puts(getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "none") < 0; }'
+        )
         subprocess.run(["gcc", source, "-o", program, f"-Wl,--dynamic-linker={loader}"], check=True)
         script.write_text(f"#!{program} -x\n")
         script.chmod(0o755)
         for named in (program, script):
             done = self.run_program(named)
             self.assertEqual((done.returncode, done.stdout), (0, b"none\n"))
-            self.assertEqual(done.stderr.decode(), f"cubeshim: {program} runs with musl ({loader}), the library only with glibc: its files are not served\n")
+            self.assertEqual(
+                done.stderr.decode(),
+                f"cubeshim: {program} runs with musl ({loader}), the library only with glibc: its files are not served\n"
+            )
 
     def test_its_files_are_none_of_the_standard_three(self):
-        """Where those are closed, the list of warmup took stdin's number, and /dev/null the list's. A program sees them closed."""
+        """Where those are closed, the list of warmup took stdin's number, and /dev/null the list's.
+        A program sees them closed."""
         self.keep_a_region()
         look = 'open=; for fd in 0 1 2; do [[ -e /proc/$$/fd/$fd ]] && open+=$fd; done; echo "$open" >&9'
         words = f"--name {self.name} --ram 32M --ram-keep 1"
@@ -129,7 +154,8 @@ class Run(Case):
             shell = f"{COMMAND} warmup {words} --background {self.data} {fds}; echo $? >&9\n"
             shell += f"{COMMAND} run -p {self.data} {words} --stats off bash -c '{look}' {fds}"
             with tempfile.TemporaryFile("w+") as told:
-                subprocess.run(["bash", "-c", f"exec 9>&{told.fileno()}\n{shell}"], pass_fds=[told.fileno()], stdin=subprocess.DEVNULL,
+                subprocess.run(["bash", "-c", f"exec 9>&{told.fileno()}\n{shell}"],
+                               pass_fds=[told.fileno()], stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
                 told.seek(0)
                 still_open = "".join(fd for fd in "012" if fd not in closed)
@@ -137,8 +163,12 @@ class Run(Case):
 
     def test_tells_where_the_library_is(self):
         library = self.command("library").stdout.decode().strip()
-        env = {"CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M", "LD_PRELOAD": library}
-        done = subprocess.run(["cat", self.file, self.file], env=os.environ | env, capture_output=True, timeout=60)
+        env = {
+            "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M",
+            "LD_PRELOAD": library
+        }
+        done = subprocess.run(["cat", self.file, self.file], env=os.environ | env,
+                              capture_output=True, timeout=60)
         self.assertEqual(done.stdout, CONTENT * 2)
         self.assertIn(b": 1 from memory, 1 from the mount\n", done.stderr)
 
@@ -149,7 +179,6 @@ class Run(Case):
         self.assertEqual((done.returncode, done.stdout), (1, b""))
         self.assertIn(b"cubeshim: libcubeshim.so did not come with this command", done.stderr)
 
-
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
     def test_a_library_that_another_user_put_beside_the_command_is_none(self):
         """As into /tmp, where all may write."""
@@ -157,60 +186,77 @@ class Run(Case):
         shutil.copy(COMMAND, there)
         library = self.data / "libcubeshim.so"
         library.write_bytes(b"")
-        for of_command, of_library, is_found in ((0, 0, True), (0, 65534, False), (65534, 65534, True), (65534, 12345, False), (65534, 0, True)):
+        for of_command, of_library, is_found in ((0, 0, True), (0, 65534, False),
+                                                 (65534, 65534, True), (65534, 12345,
+                                                                        False), (65534, 0, True)):
             os.chown(there, of_command, -1)
             os.chown(library, of_library, -1)
             done = subprocess.run([there, "library"], capture_output=True, timeout=60)
-            self.assertEqual(done.stdout.decode(), f"{library}\n" if is_found else "", (of_command, of_library))
+            self.assertEqual(done.stdout.decode(), f"{library}\n" if is_found else "",
+                             (of_command, of_library))
+
     def test_wrong_use_is_one_line(self):
         for words, text in (
-            (["run", "-p", self.data], b"no program to run"),
-            (["run", "true"], b"no directory to serve"),
+            (["run", "-p", self.data], b"no program to run"), (["run",
+                                                                "true"], b"no directory to serve"),
             (["run", "-p", "/", "true"], b'--prefix "/" is not usable: it takes absolute paths'),
-            (["run", "-p", self.data, "--ram", "12Q", "true"], b'--ram "12Q" is not usable: it takes a size'),
-            (["run", "-p", self.data, "--library", "/no/such.so", "true"], b"cannot read the library /no/such.so"),
-            (["run", "--frob", "x", "true"], b"--frob is not an option"),
+            (["run", "-p", self.data, "--ram", "12Q",
+              "true"], b'--ram "12Q" is not usable: it takes a size'),
+            (["run", "-p", self.data, "--library", "/no/such.so",
+              "true"], b"cannot read the library /no/such.so"), (["run", "--frob", "x", "true"],
+                                                                 b"--frob is not an option"),
             (["frob"], b"frob is no command; the commands are run, profile, library, warmup, "),
-            (["frob", "-x", "doctor"], b"frob is no command; "),
-            (["--name", "x", "doctor"], b"--name is no option of cubeshim; the options of a command stand after its name; "),
-            ([], b"a command is missing; the commands are run, profile, library, warmup, "),
-            (["top", "extra", "more"], b"extra is one word too many for cubeshim top; see cubeshim top --help"),
-            (["doctor", "--frob", "x"], b"--frob is no option of cubeshim doctor; see cubeshim doctor --help"),
-            (["top", "--interval"], b"--interval needs a value: --interval SECONDS; "),
-            (["top", "--interval", "soon"], b'--interval "soon" is not usable: it takes a whole number from 1 to 86400; '),
-            (["top", "--count", "0"], b'--count "0" is not usable: it takes a whole number from 1 to '),
+            (["frob", "-x", "doctor"], b"frob is no command; "), ([
+                "--name", "x", "doctor"
+            ], b"--name is no option of cubeshim; the options of a command stand after its name; "),
+            ([], b"a command is missing; the commands are run, profile, library, warmup, "), ([
+                "top", "extra", "more"
+            ], b"extra is one word too many for cubeshim top; see cubeshim top --help"), ([
+                "doctor", "--frob", "x"
+            ], b"--frob is no option of cubeshim doctor; see cubeshim doctor --help"),
+            (["top", "--interval"], b"--interval needs a value: --interval SECONDS; "), ([
+                "top", "--interval", "soon"
+            ], b'--interval "soon" is not usable: it takes a whole number from 1 to 86400; '), ([
+                "top", "--count", "0"
+            ], b'--count "0" is not usable: it takes a whole number from 1 to '),
         ):
             done = self.command(*words)
-            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (2, b"", 1), (words, done.stderr))
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (2, b"", 1),
+                             (words, done.stderr))
             self.assertIn(text, done.stderr)
             # The command ends: no default is used.
             self.assertNotIn(b"; using", done.stderr)
 
     def test_output_that_cannot_be_written_ends_a_command(self):
-        """Also one that goes on until it is interrupted, and one whose text is longer than the buffer."""
-        for words in (["top", "--interval", "1", "--name", self.name], ["top", "--json", "--interval", "1"], ["man"], ["completion", "bash"],
-                      ["library"]):
+        """Also one that goes on until it is interrupted, and one whose text is longer than the
+        buffer."""
+        for words in (["top", "--interval", "1", "--name",
+                       self.name], ["top", "--json", "--interval",
+                                    "1"], ["man"], ["completion", "bash"], ["library"]):
             with self.subTest(words=words), open("/dev/full", "wb") as full:
-                done = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE, timeout=60)
-                self.assertEqual((done.returncode, done.stderr), (1, b"cubeshim: cannot write to standard output\n"))
+                done = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE,
+                                      timeout=60)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (1, b"cubeshim: cannot write to standard output\n"))
 
     def test_a_relative_prefix_is_made_absolute(self):
         (self.data.parent / "link").symlink_to(self.data.parent)
         (self.data / "inner").mkdir()
         (self.data.parent / "far").symlink_to(self.data / "inner")
         here, link = self.data.parent, self.data.parent / "link"
-        # A shell that came by a link has both names of the directory; ".." after a link is where the kernel finds it.
-        for directory, pwd, prefix, wanted in (
-            (here, here, "data", f"{here}/data"),
-            (here, "/tmp", "./data/", f"{here}/data"),
-            (self.data, self.data, "..", f"{here}"),
-            (here, link, "data", f"{link}/data:{here}/data"),
-            (here, here, f"{here}/data/../data", f"{here}/data"),
-            (here, here, "data:/mnt", f"{here}/data:/mnt"),
-            (here, here, "far/../f", "far/../f"),
-        ):
-            done = self.command("run", "--name", self.name, "-p", prefix, "printenv", "CUBESHIM_PREFIXES", cwd=directory,
-                                env={"PWD": str(pwd)})
+        # A shell that came by a link has both names of the directory; ".." after a link is where
+        # the kernel finds it.
+        for directory, pwd, prefix, wanted in ((here, here, "data", f"{here}/data"),
+                                               (here, "/tmp", "./data/", f"{here}/data"),
+                                               (self.data, self.data, "..", f"{here}"),
+                                               (here, link, "data", f"{link}/data:{here}/data"),
+                                               (here, here, f"{here}/data/../data", f"{here}/data"),
+                                               (here, here, "data:/mnt",
+                                                f"{here}/data:/mnt"), (here, here, "far/../f",
+                                                                       "far/../f"),
+                                              ):
+            done = self.command("run", "--name", self.name, "-p", prefix, "printenv",
+                                "CUBESHIM_PREFIXES", cwd=directory, env={"PWD": str(pwd)})
             if wanted.startswith("/"):
                 self.assertEqual(done.stdout.decode().strip(), wanted, done.stderr)
             else:
@@ -218,48 +264,67 @@ class Run(Case):
                 self.assertIn(f'--prefix "{wanted}" is not usable'.encode(), done.stderr)
 
     def test_a_prefix_that_is_not_there_ends_the_command(self):
-        """One of the environment may be made later; it is told, and fails only if the user is strict."""
+        """One of the environment may be made later; it is told, and fails only if the user is
+        strict."""
         missing = self.data / "dta"
-        for options, env, status, text in (
-            (["-p", missing], {}, 2, f'--prefix "{missing}": No such file or directory'),
-            (["-p", self.file], {}, 2, f'--prefix "{self.file}": Not a directory'),
-            ([], {"CUBESHIM_PREFIXES": str(missing)}, 0, f'CUBESHIM_PREFIXES holds "{missing}": No such file or directory'),
-            ([], {"CUBESHIM_PREFIXES": str(missing), "CUBESHIM_STRICT": "1"}, 2, f'"{missing}": No such file or directory'),
-            (["-p", self.data], {"CUBESHIM_PREFIX": "/x"}, 0, "CUBESHIM_PREFIX is not a setting of this version; did you mean CUBESHIM_PREFIXES?"),
-            (["-p", self.data], {"CUBESHIM_PREFIX": "/x", "CUBESHIM_STRICT": "1"}, 2, "CUBESHIM_PREFIX is not a setting"),
-        ):
+        for options, env, status, text in (([
+                "-p", missing
+        ], {}, 2, f'--prefix "{missing}": No such file or directory'), ([
+                "-p", self.file
+        ], {}, 2, f'--prefix "{self.file}": Not a directory'), ([], {
+                "CUBESHIM_PREFIXES": str(missing)
+        }, 0, f'CUBESHIM_PREFIXES holds "{missing}": No such file or directory'), ([], {
+                "CUBESHIM_PREFIXES": str(missing), "CUBESHIM_STRICT": "1"
+        }, 2, f'"{missing}": No such file or directory'), (["-p", self.data], {
+                "CUBESHIM_PREFIX": "/x"
+        }, 0, "CUBESHIM_PREFIX is not a setting of this version; did you mean CUBESHIM_PREFIXES?"),
+                                           (["-p", self.data
+                                            ], {"CUBESHIM_PREFIX": "/x", "CUBESHIM_STRICT": "1"}, 2,
+                                            "CUBESHIM_PREFIX is not a setting"),
+                                          ):
             done = self.command("run", "--name", self.name, *options, "true", env=env)
-            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), (options, env, done.stderr))
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")),
+                             (status, b"", 1), (options, env, done.stderr))
             self.assertIn(text, done.stderr.decode())
 
     def test_a_library_with_nothing_to_serve_is_told_once(self):
         library = self.command("library").stdout.decode().strip()
         words = ["sh", "-c", "cat /dev/null; cat /dev/null; exit 3"]
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")} | {"LD_PRELOAD": library}
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")
+                } | {"LD_PRELOAD": library}
         for env, status, text in (
             ({}, 3, b"cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set"),
             ({"CUBESHIM_PREFIX": "/x"}, 3, b"did you mean CUBESHIM_PREFIXES?"),
-            ({"CUBESHIM_PREFIX": "/x", "CUBESHIM_MODE": "real"}, 3, b"did you mean CUBESHIM_PREFIXES?"),
-            ({"CUBESHIM_PREFIX": "/x", "CUBESHIM_STRICT": "1"}, 2, b"did you mean CUBESHIM_PREFIXES?"),
+            ({"CUBESHIM_PREFIX": "/x",
+              "CUBESHIM_MODE": "real"}, 3, b"did you mean CUBESHIM_PREFIXES?"),
+            ({"CUBESHIM_PREFIX": "/x",
+              "CUBESHIM_STRICT": "1"}, 2, b"did you mean CUBESHIM_PREFIXES?"),
         ):
             done = subprocess.run(words, env=clean | env, capture_output=True, timeout=60)
-            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), (env, done.stderr))
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")),
+                             (status, b"", 1), (env, done.stderr))
             self.assertIn(text, done.stderr)
-        self.assertEqual(subprocess.run(words, env=clean | {"CUBESHIM_LOG": "error"}, capture_output=True, timeout=60).stderr, b"")
+        self.assertEqual(
+            subprocess.run(words, env=clean | {"CUBESHIM_LOG": "error"}, capture_output=True,
+                           timeout=60).stderr, b"")
 
     def test_a_relative_prefix_serves(self):
-        done = self.command("run", "-p", "data", "--name", self.name, "--ram", "32M", "--stats-format", "json", "cat", "data/f", self.file,
+        done = self.command("run", "-p", "data", "--name", self.name, "--ram", "32M",
+                            "--stats-format", "json", "cat", "data/f", self.file,
                             cwd=self.data.parent)
         report = json.loads(done.stderr)
-        self.assertEqual((done.stdout, report["misses"], report["hits"]["ram"]), (CONTENT * 2, 1, 1))
+        self.assertEqual((done.stdout, report["misses"], report["hits"]["ram"]),
+                         (CONTENT * 2, 1, 1))
 
     def test_an_option_goes_before_the_environment(self):
-        done = self.command("run", "-p", self.data, "--name", self.name, "printenv", "CUBESHIM_NAME", env={"CUBESHIM_NAME": "other"})
+        done = self.command("run", "-p", self.data, "--name", self.name, "printenv",
+                            "CUBESHIM_NAME", env={"CUBESHIM_NAME": "other"})
         self.assertEqual(done.stdout.decode().strip(), self.name)
 
     def test_every_setting_is_an_option(self):
         text = self.command("run", "--help").stdout.decode()
-        rows = (Path(__file__).parents[2] / "cache/base/config.def").read_text().split('"CUBESHIM_')[1:]
+        rows = (Path(__file__).parents[2] /
+                "cache/base/settings/config.def").read_text().split('"CUBESHIM_')[1:]
         self.assertGreater(len(rows), 10)
         for row in rows:
             option = row.split('"')[0].lower().replace("_", "-").replace("prefixes", "prefix")
@@ -275,7 +340,8 @@ class Stats(Case):
         text = self.command("stats", "--name", self.name).stdout
         self.assertIn(b"used by 1 files, 0 processes", text)
         self.assertIn(b"cubeshim: served: 1 file open, 50.0 KiB: 1 from the mount\n", text)
-        classic = self.command("stats", "--name", self.name, env={"CUBESHIM_STATS_FORMAT": "classic"}).stdout
+        classic = self.command("stats", "--name", self.name,
+                               env={"CUBESHIM_STATS_FORMAT": "classic"}).stdout
         self.assertIn(b"sum request_count:1 hit_count:0 miss_count:1", classic)
 
     def test_looking_changes_nothing(self):
@@ -314,7 +380,6 @@ class Clear(Case):
         self.assertEqual(self.command("clear", "--force", "--name", self.name).returncode, 0)
         self.assertFalse(self.region.exists())
 
-
     def test_takes_a_socket_away_that_a_killed_job_left(self):
         path = Path(f"{self.region}.sock")
         self.addCleanup(lambda: path.unlink(missing_ok=True))
@@ -326,7 +391,6 @@ class Clear(Case):
         self.assertIn(f"removed {path}".encode(), self.command("clear", "--name", self.name).stdout)
         self.assertFalse(path.exists())
 
-
     def test_takes_away_what_was_learned_of_data_sets(self):
         disk, ram = (self.data.parent / name for name in ("disk", "ram"))
         learned = [place / f"cubeshim-learned-{os.geteuid()}-{self.name}" for place in (ram, disk)]
@@ -336,19 +400,22 @@ class Clear(Case):
                 (path / f"0123.{kind}").write_bytes(b"x")
         words = ("clear", "--name", self.name, "--ram-dir", ram, "--disk-dir", disk)
         done = self.command(*words)
-        self.assertEqual(done.stdout.decode(), "".join(f"removed {path}, what was learned of data sets\n" for path in learned), done.stderr)
+        self.assertEqual(
+            done.stdout.decode(),
+            "".join(f"removed {path}, what was learned of data sets\n" for path in learned),
+            done.stderr)
         self.assertFalse(any(path.exists() for path in learned))
         self.assertIn(b"nothing to clear", self.command(*words).stdout)
         learned[0].mkdir()
         (learned[0] / "mine").write_bytes(b"x")
         done = self.command(*words)
-        self.assertEqual((done.returncode, done.stderr.decode()), (1, f"cubeshim: cannot remove {learned[0]}: Directory not empty\n"))
+        self.assertEqual((done.returncode, done.stderr.decode()),
+                         (1, f"cubeshim: cannot remove {learned[0]}: Directory not empty\n"))
         self.assertTrue((learned[0] / "mine").exists())
 
 
 class Disk(Case):
     """What a job has left on a disk, under a name of its own."""
-
     def setUp(self):
         super().setUp()
         self.disk = self.data.parent / "disk"
@@ -359,7 +426,8 @@ class Disk(Case):
     def run_job(self, then=":"):
         """Reads the file, and ends when it is on its way to the disk."""
         wait = f'exec 3<"{self.file}"; until compgen -G "{self.cache}/segment-*" >/dev/null; do :; done; {then}'
-        done = self.run_program("bash", "-c", wait, options=["--disk-dir", self.disk, "--disk", "64M"])
+        done = self.run_program("bash", "-c", wait,
+                                options=["--disk-dir", self.disk, "--disk", "64M"])
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
@@ -392,8 +460,10 @@ class Disk(Case):
         # In a directory for regions of its own, the job's region is not looked at.
         other = self.data.parent / "ram"
         other.mkdir()
-        words = " ".join(f"'{word}'" for word in (COMMAND, "clear", *self.options, "--ram-dir", other))
-        said = self.run_job(f"{words} 2>&1; echo $?; {words} --force; echo $?").decode().splitlines()
+        words = " ".join(
+            f"'{word}'" for word in (COMMAND, "clear", *self.options, "--ram-dir", other))
+        said = self.run_job(
+            f"{words} 2>&1; echo $?; {words} --force; echo $?").decode().splitlines()
         self.assertIn(f"{self.cache} is used by a job", said[0])
         self.assertEqual((said[1], said[-1]), ("1", "0"), said)
         self.assertFalse(self.cache.exists())
@@ -425,10 +495,12 @@ class Disk(Case):
         segment.write_bytes(content[:-1])
         before = sorted(path.name for path in self.cache.iterdir())
         status, found = self.doctor()
-        self.assertEqual((status, [health for health, _ in found]), (0, ["ok", "ok", "warn"]), found)
+        self.assertEqual((status, [health for health, _ in found]), (0, ["ok", "ok", "warn"]),
+                         found)
         self.assertIn("0 of 1 segments whole", found[1][1])
         self.assertIn(segment.name, found[2][1])
-        self.assertEqual((segment.read_bytes(), sorted(path.name for path in self.cache.iterdir())), (content[:-1], before))
+        self.assertEqual((segment.read_bytes(), sorted(path.name for path in self.cache.iterdir())),
+                         (content[:-1], before))
 
     def test_doctor_says_what_cannot_be_used(self):
         self.cache.mkdir(mode=0o700)
@@ -440,7 +512,9 @@ class Disk(Case):
         self.assertIn("is refused", self.doctor()[1][1][1])
         self.options[1] = self.disk / "none"
         status, found = self.doctor()
-        self.assertEqual((status, found), (0, [("warn", f"CUBESHIM_DISK_DIR={self.disk}/none: No such file or directory")]))
+        self.assertEqual(
+            (status, found),
+            (0, [("warn", f"CUBESHIM_DISK_DIR={self.disk}/none: No such file or directory")]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""`cubeshim doctor` and the servers of CUBESHIM_CLUSTER: real ones with each wrong flag, fake ones of other versions, one that hangs."""
+"""`cubeshim doctor` and the servers of CUBESHIM_CLUSTER: real ones with each wrong flag, fake ones
+of other versions, one that hangs."""
 import json
 import os
 import shutil
@@ -25,7 +26,6 @@ def answers(port):
 
 class Fake:
     """A server that knows these answers; to all else it says ERROR."""
-
     def __init__(self, answers: dict[bytes, bytes]):
         self.answers, self.listener = answers, socket.create_server(("127.0.0.1", 0))
         self.name = "127.0.0.1:%d" % self.listener.getsockname()[1]
@@ -52,14 +52,22 @@ class Fake:
 class DoctorOfTheCluster(Case):
     def doctor(self, servers, *words, host=None, **options):
         """Status, and of each finding about the cluster: health, text, advice."""
-        command = [COMMAND, "doctor", "--json", "--name", self.name, "-p", self.data, "--ram", "32M", "--cluster",
-                   "memcached://" + ",".join(servers), "--cluster-name", self.name, *words]
+        command = [
+            COMMAND, "doctor", "--json", "--name", self.name, "-p", self.data, "--ram", "32M",
+            "--cluster", "memcached://" + ",".join(servers), "--cluster-name", self.name, *words
+        ]
         if host:
-            command = ["unshare", "--uts", "sh", "-c", 'hostname "$1"; shift; exec "$@"', "sh", host, *command]
+            command = [
+                "unshare", "--uts", "sh", "-c", 'hostname "$1"; shift; exec "$@"', "sh", host,
+                *command
+            ]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
-        done = subprocess.run(list(map(str, command)), capture_output=True, env=clean, timeout=60, **options)
+        done = subprocess.run(list(map(str, command)), capture_output=True, env=clean, timeout=60,
+                              **options)
         findings = [(f["health"], f["what"], f["advice"]) for f in json.loads(done.stdout)]
-        return done.returncode, [f for f in findings if any(word in f[1] for word in ("server", "node", "LOGIN"))]
+        return done.returncode, [
+            f for f in findings if any(word in f[1] for word in ("server", "node", "LOGIN"))
+        ]
 
     def only(self, findings, text):
         """The one that says this; all others are well."""
@@ -76,18 +84,32 @@ class DoctorOfTheCluster(Case):
         status, findings = self.doctor([s.name for s in servers])
         self.assertEqual((status, [f[0] for f in findings]), (0, ["ok"] * 3), findings)
         for server, finding in zip(servers, findings):
-            self.assertRegex(finding[1], rf"^server {server.name}: memcached 1\.\S+, round trip \d+ us, 0 bytes of 64\.0 MiB used, 81\d\d of 8192 connections left$")
-        self.assertIn(f"this node shares {self.data}; cubeshim doctor has not run on others today", findings[2][1])
+            self.assertRegex(
+                finding[1],
+                rf"^server {server.name}: memcached 1\.\S+, round trip \d+ us, 0 bytes of 64\.0 MiB used, 81\d\d of 8192 connections left$"
+            )
+        self.assertIn(f"this node shares {self.data}; cubeshim doctor has not run on others today",
+                      findings[2][1])
 
     def test_each_wrong_flag_is_named(self):
-        plain = ["memcached", "-m", "64", "-l", "127.0.0.1", *(["-u", "root"] if os.geteuid() == 0 else [])]
-        for options, text, advice in ((["-I", "17m", "-o", "slab_chunk_max=16384"], "drops old records when it is full", "start it with -M"),
-                                      (["-M", "-o", "slab_chunk_max=16384"], "takes items up to 1.0 MiB; larger files are not shared, and CUBESHIM_MAX_FILE is 16.0 MiB",
-                                       "start it with -I 17m"),
-                                      (["-M", "-I", "17m"], "has slab_chunk_max 524288", "start it with -o slab_chunk_max=16384"),
-                                      (["-M", "-I", "17m", "-o", "slab_chunk_max=16384", "-c", "40"], " of 40 connections left", "start it with -c 8192")):
+        plain = [
+            "memcached", "-m", "64", "-l", "127.0.0.1",
+            *(["-u", "root"] if os.geteuid() == 0 else [])
+        ]
+        for options, text, advice in (([
+                "-I", "17m", "-o", "slab_chunk_max=16384"
+        ], "drops old records when it is full", "start it with -M"), ([
+                "-M", "-o", "slab_chunk_max=16384"
+        ], "takes items up to 1.0 MiB; larger files are not shared, and CUBESHIM_MAX_FILE is 16.0 MiB",
+                                                                      "start it with -I 17m"),
+                                      (["-M", "-I", "17m"], "has slab_chunk_max 524288",
+                                       "start it with -o slab_chunk_max=16384"), ([
+                                           "-M", "-I", "17m", "-o", "slab_chunk_max=16384", "-c",
+                                           "40"
+                                       ], " of 40 connections left", "start it with -c 8192")):
             port = free_port()
-            child = subprocess.Popen([*plain, "-p", str(port), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            child = subprocess.Popen([*plain, "-p", str(port), *options], stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL)
             self.addCleanup(child.wait)
             self.addCleanup(child.kill)
             name = f"127.0.0.1:{port}"
@@ -98,34 +120,48 @@ class DoctorOfTheCluster(Case):
                 self.assertEqual(len(bad), 1, findings)
                 self.assertIn(f"server {name}", bad[0][1])
                 self.assertIn(text, bad[0][1])
-                self.assertEqual((status, bad[0][0], bad[0][2].startswith(advice)), (0, "warn", True), findings)
+                self.assertEqual((status, bad[0][0], bad[0][2].startswith(advice)),
+                                 (0, "warn", True), findings)
 
     def test_a_full_server(self):
         server = self.server(*GOOD)
         for i in range(200):
-            if not server.ask(b"ms fill%d 1000000\r\n%s\r\n" % (i, bytes(1000000))).startswith(b"HD"):
+            if not server.ask(b"ms fill%d 1000000\r\n%s\r\n" %
+                              (i, bytes(1000000))).startswith(b"HD"):
                 break
         status, findings = self.doctor([server.name])
         full = [f for f in findings if "is full" in f[1]]
-        self.assertEqual((status, full[0][0], full[0][2]), (0, "warn", "start it with a larger -m, or add a server"), findings)
+        self.assertEqual((status, full[0][0], full[0][2]),
+                         (0, "warn", "start it with a larger -m, or add a server"), findings)
 
     def test_other_versions(self):
         stats = b"STAT max_connections 8192\r\nSTAT curr_connections 2\r\nSTAT limit_maxbytes 1000\r\nSTAT bytes 0\r\nEND\r\n"
-        old = self.enterContext(Fake({b"version": b"VERSION 1.6.17\r\n", b"mn": b"MN\r\n", b"stats": stats,
-                                      b"stats settings": b"STAT evictions off\r\nEND\r\n"}))
+        old = self.enterContext(
+            Fake({
+                b"version": b"VERSION 1.6.17\r\n", b"mn": b"MN\r\n", b"stats": stats,
+                b"stats settings": b"STAT evictions off\r\nEND\r\n"
+            }))
         status, findings = self.doctor([old.name])
         self.assertEqual(status, 1)
-        self.assertIn(("fail", f"server {old.name}: memcached 1.6.17 is too old", "memcached 1.6.18 or later is needed"), findings)
+        self.assertIn(("fail", f"server {old.name}: memcached 1.6.17 is too old",
+                       "memcached 1.6.18 or later is needed"), findings)
         older = self.enterContext(Fake({b"version": b"VERSION 1.5.22\x1b[31m\r\n"}))
         status, findings = self.doctor([older.name])
-        self.assertEqual((status, findings), (1, [("fail", f"server {older.name}: memcached 1.5.22?[31m has no meta protocol", "memcached 1.6.18 or later is needed")]))
+        self.assertEqual(
+            (status, findings),
+            (1, [("fail", f"server {older.name}: memcached 1.5.22?[31m has no meta protocol",
+                  "memcached 1.6.18 or later is needed")]))
         other = self.enterContext(Fake({}))
         status, findings = self.doctor([other.name])
-        self.assertEqual((status, self.only(findings, f"server {other.name}: ERROR")[0]), (1, "fail"))
+        self.assertEqual((status, self.only(findings, f"server {other.name}: ERROR")[0]),
+                         (1, "fail"))
 
     def test_servers_that_hang_or_are_not_there_hold_up_nobody(self):
         # One after the other they would take 90 s, and no look may take a minute.
-        hanging = ["127.0.0.1:%d" % self.enterContext(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(60)]
+        hanging = [
+            "127.0.0.1:%d" % self.enterContext(socket.create_server(
+                ("127.0.0.1", 0))).getsockname()[1] for _ in range(60)
+        ]
         good = self.server(*GOOD)
         gone = f"127.0.0.1:{free_port()}"
         status, findings = self.doctor([*hanging, gone, "no-such-host:1", good.name])
@@ -134,7 +170,8 @@ class DoctorOfTheCluster(Case):
             self.assertIn(("fail", f"server {server}: no answer"), [f[:2] for f in findings])
         self.assertIn(f"server {gone}: Connection refused", [f[1] for f in findings])
         self.assertEqual(len([f for f in findings if "no-such-host" in f[1] and f[0] == "fail"]), 1)
-        self.assertEqual(len([f for f in findings if f[1].startswith(f"server {good.name}: memcached")]), 1)
+        self.assertEqual(
+            len([f for f in findings if f[1].startswith(f"server {good.name}: memcached")]), 1)
 
     def test_a_login(self):
         users, right, wrong = (self.data.parent / name for name in ("users", "right", "wrong"))
@@ -142,13 +179,15 @@ class DoctorOfTheCluster(Case):
         right.write_text("cube:secret\n")
         wrong.write_text("cube:other\n")
         server = self.server(*GOOD, "-Y", str(users))
-        for words, text in (([], "wants a login"), (["--cluster-login-file", wrong], "wants another login")):
+        for words, text in (([], "wants a login"), (["--cluster-login-file",
+                                                     wrong], "wants another login")):
             status, findings = self.doctor([server.name], *words)
             self.assertEqual((status, self.only(findings, text)[0]), (1, "fail"))
         status, findings = self.doctor([server.name], "--cluster-login-file", right)
         self.assertEqual((status, {f[0] for f in findings}), (0, {"ok"}), findings)
         status, findings = self.doctor([server.name], "--cluster-login-file", "/no/such")
-        self.assertEqual((status, self.only(findings, "CUBESHIM_CLUSTER_LOGIN_FILE=")[0]), (1, "fail"))
+        self.assertEqual((status, self.only(findings, "CUBESHIM_CLUSTER_LOGIN_FILE=")[0]),
+                         (1, "fail"))
 
     @unittest.skipIf(os.geteuid() != 0, "another host's name takes root")
     def test_nodes_compare_their_ids(self):
@@ -159,30 +198,40 @@ class DoctorOfTheCluster(Case):
         # Another path of the same data has another id, unless it is given the same.
         other = self.data.parent / "other"
         shutil.copytree(self.data, other)
-        status, findings = self.doctor(servers, "--prefix", other, "--cluster-origin", f"{self.data}=ID:{other}=ID2", host="node-c")
+        status, findings = self.doctor(servers, "--prefix", other, "--cluster-origin",
+                                       f"{self.data}=ID:{other}=ID2", host="node-c")
         found = [f for f in findings if f[1].startswith("node node-a")]
         self.assertEqual([f[0] for f in found], ["warn"], findings)
-        self.assertIn(f"node node-a shares {self.data}, and this node {self.data} as ID, {other} as ID2: neither finds", found[0][1])
+        self.assertIn(
+            f"node node-a shares {self.data}, and this node {self.data} as ID, {other} as ID2: neither finds",
+            found[0][1])
         self.assertIn("CUBESHIM_CLUSTER_ORIGIN=PREFIX=ID", found[0][2])
         # Lists that differ.
         status, findings = self.doctor(servers[:1], host="node-d")
-        self.assertEqual([f[0] for f in findings if "has other servers: " + ",".join(sorted(servers)) in f[1]], ["warn"] * 3, findings)
+        self.assertEqual(
+            [f[0] for f in findings if "has other servers: " + ",".join(sorted(servers)) in f[1]],
+            ["warn"] * 3, findings)
         # A node that has come to agree is no trouble any more.
         self.doctor(servers, host="node-c")
         status, findings = self.doctor(servers, host="node-b")
-        self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a, node-c", ""), findings)
+        self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a, node-c", ""),
+                      findings)
 
     @unittest.skipIf(os.geteuid() != 0, "another host's name takes root")
     def test_what_others_have_written_there_is_no_trouble(self):
         server = self.server(*GOOD)
         for text in (b"", b"[1,2", b"[1,{}]", b'[{"node":1,"servers":"","roots":{},"time":1}]',
-                     json.dumps([{"node": "\x1b[2J", "servers": "x", "roots": {}, "time": int(time.time())}]).encode(),
-                     b"x" * (2 << 20)):
+                     json.dumps([{
+                         "node": "\x1b[2J", "servers": "x", "roots": {}, "time": int(time.time())
+                     }]).encode(), b"x" * (2 << 20)):
             server.put(f"cs2:{self.name}:doctor", text)
             status, findings = self.doctor([server.name])
             self.assertEqual((status, {f[0] for f in findings}), (0, {"ok"}), (text, findings))
         # Many nodes at once: each finds its place.
-        threads = [threading.Thread(target=self.doctor, args=([server.name],), kwargs={"host": f"node-{i}"}) for i in range(5)]
+        threads = [
+            threading.Thread(target=self.doctor, args=([server.name],),
+                             kwargs={"host": f"node-{i}"}) for i in range(5)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,4 +1,5 @@
-"""`cubeshim exporter`: its figures are those of the caches, and nothing that lies in their directory harms it."""
+"""`cubeshim exporter`: its figures are those of the caches, and nothing that lies in their
+directory harms it."""
 import json
 import os
 import random
@@ -23,21 +24,30 @@ NO_LABEL = ()
 
 class Figures(ExporterCase):
     def test_they_are_those_of_the_report_whichever_way_they_are_told(self):
-        job = self.start_job(f"cat {self.file} {self.file} /nothing/there {self.data}/none 2>/dev/null | wc -c; read line")
+        job = self.start_job(
+            f"cat {self.file} {self.file} /nothing/there {self.data}/none 2>/dev/null | wc -c; read line"
+        )
         self.go_on(job)
         self.assertEqual(job.stdout.readline(), b"%d\n" % (2 * len(CONTENT)))
         exporter = Exporter(self)
         scraped = exporter.scrape()
-        stats = json.loads(self.command("stats", "--json", "--name", self.name, "--ram-dir", self.ram_dir).stdout)
+        stats = json.loads(
+            self.command("stats", "--json", "--name", self.name, "--ram-dir", self.ram_dir).stdout)
         report, cache = stats["jobs"][0]["report"], f"cache={self.name}"
-        wanted = {("cubeshim_hits_total", "tier=ram"): report["hits"]["ram"], ("cubeshim_misses_total",): report["misses"],
-                  ("cubeshim_bypassed_total", "reason=error"): report["bypassed"]["error"], ("cubeshim_processes",): stats["processes"],
-                  ("cubeshim_served_bytes_total",): report["bytes_served"], ("cubeshim_origin_bytes_total",): report["origin"]["bytes"],
-                  ("cubeshim_tier_capacity_bytes", "tier=ram"): report["ram"]["capacity"], ("cubeshim_jobs",): 1, ("cubeshim_cache_up",): 1,
-                  ("cubeshim_tier_entries", "tier=ram"): report["ram"]["entries"], ("cubeshim_miss_open_seconds_count",): report["misses"]}
+        wanted = {("cubeshim_hits_total", "tier=ram"): report["hits"]["ram"],
+                  ("cubeshim_misses_total",): report["misses"],
+                  ("cubeshim_bypassed_total", "reason=error"): report["bypassed"]["error"],
+                  ("cubeshim_processes",): stats["processes"],
+                  ("cubeshim_served_bytes_total",): report["bytes_served"],
+                  ("cubeshim_origin_bytes_total",): report["origin"]["bytes"],
+                  ("cubeshim_tier_capacity_bytes", "tier=ram"): report["ram"]["capacity"],
+                  ("cubeshim_jobs",): 1, ("cubeshim_cache_up",): 1,
+                  ("cubeshim_tier_entries", "tier=ram"): report["ram"]["entries"],
+                  ("cubeshim_miss_open_seconds_count",): report["misses"]}
         for (name, *labels), value in wanted.items():
             self.assertEqual(scraped[name][tuple(sorted([cache, *labels]))], value, name)
-        self.assertGreater(report["hits"]["ram"] * report["misses"] * report["bypassed"]["error"], 0)
+        self.assertGreater(report["hits"]["ram"] * report["misses"] * report["bypassed"]["error"],
+                           0)
         # No disk and no cluster: nothing is told of them.
         self.assertEqual([*scraped["cubeshim_hits_total"]], [tuple(sorted([cache, "tier=ram"]))])
         done, written = self.textfile()
@@ -45,7 +55,10 @@ class Figures(ExporterCase):
         own = {"cubeshim_exporter_collect_seconds"}
         for name in {*scraped} | {*written}:
             if name not in own and not name.startswith("exposer_") and not name.endswith("_bucket"):
-                self.assertEqual(*({key: f"{value:.12g}" for key, value in of[name].items()} for of in (scraped, written)), name)
+                self.assertEqual(
+                    *({key: f"{value:.12g}"
+                       for key, value in of[name].items()}
+                      for of in (scraped, written)), name)
         # The bounds have one digit more in the one than in the other.
         buckets = "cubeshim_miss_open_seconds_bucket"
         self.assertEqual([*scraped[buckets].values()], [*written[buckets].values()])
@@ -57,15 +70,22 @@ class Figures(ExporterCase):
         counts = [value for value in written["cubeshim_miss_open_seconds_bucket"].values()]
         self.assertEqual(counts, sorted(counts))
         self.assertEqual(counts[-1], written["cubeshim_miss_open_seconds_count"][key])
-        bounds = [float(label[3:]) for labels in written["cubeshim_miss_open_seconds_bucket"] for label in labels if label.startswith("le=")]
+        bounds = [
+            float(label[3:])
+            for labels in written["cubeshim_miss_open_seconds_bucket"]
+            for label in labels
+            if label.startswith("le=")
+        ]
         reached = next(bound for bound, count in zip(bounds, counts) if count == counts[-1])
         self.assertLess(written["cubeshim_miss_open_seconds_sum"][key] / counts[-1], reached)
         self.assertGreater(written["cubeshim_miss_open_seconds_sum"][key], 0)
 
     def test_counters_never_fall_while_processes_end(self):
-        """Their counts move from their own rows to those of their jobs, and are in neither for a moment."""
+        """Their counts move from their own rows to those of their jobs, and are in neither for a
+        moment."""
         names = " ".join([str(self.file)] * 20)
-        job = self.start_job(f"for i in {{1..80}}; do cat {names} > /dev/null; done; echo done; read line")
+        job = self.start_job(
+            f"for i in {{1..80}}; do cat {names} > /dev/null; done; echo done; read line")
         exporter = Exporter(self)
         self.go_on(job)
         ended = threading.Event()
@@ -87,11 +107,13 @@ class Figures(ExporterCase):
         job.stdin.close()
         job.wait()
         left = exporter.scrape()
-        self.assertEqual([name for name in left if not name.startswith(("exposer_", "cubeshim_exporter_"))], [])
+        self.assertEqual(
+            [name for name in left if not name.startswith(("exposer_", "cubeshim_exporter_"))], [])
         # One made anew begins at nothing, and says when.
         self.start_job()
         second = exporter.scrape()
-        self.assertLess(first["cubeshim_cache_start_time_seconds"][key], second["cubeshim_cache_start_time_seconds"][key])
+        self.assertLess(first["cubeshim_cache_start_time_seconds"][key],
+                        second["cubeshim_cache_start_time_seconds"][key])
         self.assertEqual(second["cubeshim_misses_total"][key], 1)
         self.assertEqual(exporter.errors.read_text(), "")
 
@@ -103,22 +125,29 @@ class Figures(ExporterCase):
         os.kill(job.pid, signal.SIGKILL)
         job.wait()
         # Its lock goes with its memory, which somebody who looks at it in /proc keeps for a moment.
-        now = until(lambda: (now := exporter.scrape())["cubeshim_processes"][key] == 0 and now, "the process is gone")
-        self.assertEqual([now[name][key] for name in ("cubeshim_jobs", "cubeshim_misses_total")], [0, 1])
+        now = until(lambda: (now := exporter.scrape())["cubeshim_processes"][key] == 0 and now,
+                    "the process is gone")
+        self.assertEqual([now[name][key] for name in ("cubeshim_jobs", "cubeshim_misses_total")],
+                         [0, 1])
 
     def test_names(self):
         for name in ("one", "two", "three"):
             self.kept_region(name)
-        exporter = Exporter(self, "--name", "one", "--name", "two", "--name", "one", "--name", "later")
-        self.assertEqual(exporter.scrape()["cubeshim_cache_up"], {("cache=one",): 1, ("cache=two",): 1, ("cache=later",): 0})
-        self.assertEqual(exporter.errors.read_text(), f"cubeshim: there is no cache named later in {self.ram_dir} yet: "
-                         "its metrics come when a job makes it\n")
+        exporter = Exporter(self, "--name", "one", "--name", "two", "--name", "one", "--name",
+                            "later")
+        self.assertEqual(exporter.scrape()["cubeshim_cache_up"],
+                         {("cache=one",): 1, ("cache=two",): 1, ("cache=later",): 0})
+        self.assertEqual(
+            exporter.errors.read_text(),
+            f"cubeshim: there is no cache named later in {self.ram_dir} yet: "
+            "its metrics come when a job makes it\n")
         self.kept_region("later")
         self.assertEqual(exporter.scrape()["cubeshim_cache_up"][("cache=later",)], 1)
         done, written = self.textfile(env={"CUBESHIM_NAME": "three"})
         self.assertEqual(written["cubeshim_cache_up"], {("cache=three",): 1})
         done, written = self.textfile("--name", "nobody")
-        self.assertEqual((done.returncode, done.stderr.decode()), (1, f"cubeshim: there is no cache named nobody in {self.ram_dir}\n"))
+        self.assertEqual((done.returncode, done.stderr.decode()),
+                         (1, f"cubeshim: there is no cache named nobody in {self.ram_dir}\n"))
 
     def test_signals_end_it(self):
         exporters = {number: Exporter(self) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -134,7 +163,8 @@ class Textfile(ExporterCase):
     def test_it_is_whole_at_any_time_and_goes_with_the_exporter(self):
         self.kept_region()
         file = self.data / "cubeshim.prom"
-        child = self.start("exporter", "--textfile", file, "--every", "1", "--ram-dir", self.ram_dir)
+        child = self.start("exporter", "--textfile", file, "--every", "1", "--ram-dir",
+                           self.ram_dir)
         until(file.exists, "no file")
         seen = set()
 
@@ -152,10 +182,13 @@ class Textfile(ExporterCase):
 
     def test_what_cannot_be_written(self):
         (self.data / "d.prom").mkdir()
-        for file, why in ((self.data / "no/x.prom", "No such file or directory"), (self.data / "d.prom", "Is a directory"),
-                          (self.file / "x.prom", "Not a directory"), ("/proc/x.prom", "No such file or directory")):
+        for file, why in ((self.data / "no/x.prom",
+                           "No such file or directory"), (self.data / "d.prom", "Is a directory"),
+                          (self.file / "x.prom", "Not a directory"), ("/proc/x.prom",
+                                                                      "No such file or directory")):
             done = self.command("exporter", "--textfile", file, "--ram-dir", self.ram_dir)
-            self.assertEqual((done.returncode, done.stderr.decode()), (1, f"cubeshim: cannot write {file}: {why}\n"))
+            self.assertEqual((done.returncode, done.stderr.decode()),
+                             (1, f"cubeshim: cannot write {file}: {why}\n"))
         self.assertEqual(sorted(path.name for path in self.data.iterdir()), ["d.prom", "f"])
 
     def test_no_link_in_the_place_of_its_own_file_is_followed(self):
@@ -172,34 +205,48 @@ class Refused(ExporterCase):
     def test_wrong_words(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            rows = [(["--listen", "localhost:9437"], 2, "--listen 'localhost:9437': it takes an address and a port, such as 127.0.0.1:9437 or [::1]:9437"),
-                    (["--listen", "127.0.0.1"], 2, "--listen '127.0.0.1': it takes"), (["--listen", "127.0.0.1:70000"], 2, "--listen '127.0.0.1:70000': it takes"),
-                    (["--listen", "127.0.0.1:1x"], 2, "--listen '127.0.0.1:1x': it takes"), (["--listen", "::1:9437"], 2, "--listen '::1:9437': it takes"),
-                    (["--listen", f"127.0.0.1:{port}"], 1, f"cannot listen on 127.0.0.1:{port}: Address already in use"),
-                    (["--listen", "192.0.2.1:9437"], 1, "cannot listen on 192.0.2.1:9437: Cannot assign requested address"),
+            rows = [(
+                ["--listen", "localhost:9437"], 2,
+                "--listen 'localhost:9437': it takes an address and a port, such as 127.0.0.1:9437 or [::1]:9437"
+            ), (["--listen", "127.0.0.1"], 2, "--listen '127.0.0.1': it takes"),
+                    (["--listen", "127.0.0.1:70000"], 2, "--listen '127.0.0.1:70000': it takes"),
+                    (["--listen", "127.0.0.1:1x"], 2, "--listen '127.0.0.1:1x': it takes"),
+                    (["--listen", "::1:9437"], 2, "--listen '::1:9437': it takes"),
+                    (["--listen", f"127.0.0.1:{port}"], 1,
+                     f"cannot listen on 127.0.0.1:{port}: Address already in use"),
+                    (["--listen", "192.0.2.1:9437"], 1,
+                     "cannot listen on 192.0.2.1:9437: Cannot assign requested address"),
                     (["--name", "a/b"], 2, '--name "a/b" is not usable: it takes 1 to 64 letters'),
                     (["--ram-dir", "shm"], 2, '--ram-dir "shm" is not usable: it takes'),
-                    (["--ram-dir", "/no/such"], 1, "cannot read the directory of the caches, /no/such: No such file or directory"),
-                    (["--once"], 2, "--once and --every are for --textfile"), (["--every", "0", "--textfile", "x.prom"], 2, '--every "0" is not usable'),
-                    (["--textfile", "x.prom", "--once", "--every", "3"], 2, "--once and --every are two ways: give one"),
-                    (["--textfile", "x.prom", "--listen", "127.0.0.1:0"], 2, "--listen and --textfile are two ways: give one"),
-                    (["--textfile", "x"], 2, "--textfile x: node_exporter reads files alone whose names end in .prom"),
-                    (["--textfile", "-", "--every", "1"], 2, "--textfile -: standard output is for --once")]
+                    (["--ram-dir", "/no/such"], 1,
+                     "cannot read the directory of the caches, /no/such: No such file or directory"
+                    ), (["--once"], 2, "--once and --every are for --textfile"),
+                    (["--every", "0", "--textfile", "x.prom"], 2, '--every "0" is not usable'),
+                    (["--textfile", "x.prom", "--once", "--every",
+                      "3"], 2, "--once and --every are two ways: give one"),
+                    (["--textfile", "x.prom", "--listen",
+                      "127.0.0.1:0"], 2, "--listen and --textfile are two ways: give one"),
+                    (["--textfile", "x"], 2,
+                     "--textfile x: node_exporter reads files alone whose names end in .prom"),
+                    (["--textfile", "-", "--every",
+                      "1"], 2, "--textfile -: standard output is for --once")]
             for words, status, text in rows:
                 with self.subTest(words=words):
                     done = self.command("exporter", *words)
-                    self.assertTrue(done.stderr.decode().startswith("cubeshim: " + text), done.stderr)
+                    self.assertTrue(done.stderr.decode().startswith("cubeshim: " + text),
+                                    done.stderr)
                     self.assertEqual((done.returncode, done.stderr.count(b"\n")), (status, 1))
-
 
     def test_ipv6_works_or_is_refused_in_one_line(self):
         """Debian's civetweb is built without."""
-        child = self.start("exporter", "--listen", "[::1]:0", "--ram-dir", self.ram_dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = self.start("exporter", "--listen", "[::1]:0", "--ram-dir", self.ram_dir,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if url := child.stdout.readline().decode().strip():
             with urllib.request.urlopen(url, timeout=60) as answer:
                 self.assertIn(b"cubeshim_exporter_build_info", answer.read())
             return
-        self.assertRegex(child.stderr.read().decode(), r"\Acubeshim: cannot listen on \[::1\]:0: [^\n]+\n\Z")
+        self.assertRegex(child.stderr.read().decode(),
+                         r"\Acubeshim: cannot listen on \[::1\]:0: [^\n]+\n\Z")
         self.assertEqual(child.wait(60), 1)
 
 
@@ -234,18 +281,22 @@ class Hostile(ExporterCase):
         os.link(self.copy_of(region, "twice"), self.ram_dir / "other")
         (self.ram_dir / "cubeshim-4711-others").write_text("of another user")
         self.region_of("a b").write_text("no name of a cache")
-        wrong = {"version", "short", "cut", "open", "sizes", "empty", "folder", "fifo", "link", "twice"}
+        wrong = {
+            "version", "short", "cut", "open", "sizes", "empty", "folder", "fifo", "link", "twice"
+        }
         if os.geteuid() == 0:
             os.chown(self.copy_of(region, "foreign"), 4711, 4711)
             wrong.add("foreign")
         exporter = Exporter(self)
         for _ in range(3):
-            self.assertEqual(exporter.scrape()["cubeshim_cache_up"], {(f"cache={name}",): 0 for name in wrong} | {("cache=sound",): 1})
+            self.assertEqual(exporter.scrape()["cubeshim_cache_up"],
+                             {(f"cache={name}",): 0 for name in wrong} | {("cache=sound",): 1})
         # Each is told of once.
         lines = exporter.errors.read_text().splitlines()
         self.assertEqual(sorted(lines), sorted({*lines}))
         self.assertEqual(len(lines), len(wrong), lines)
-        self.assertIn(f"cubeshim: {self.region_of('version')} is of layout version 255, ", exporter.errors.read_text())
+        self.assertIn(f"cubeshim: {self.region_of('version')} is of layout version 255, ",
+                      exporter.errors.read_text())
 
     def test_a_region_that_is_cut_short_while_it_is_read(self):
         region = self.kept_region("sound")
@@ -285,9 +336,14 @@ class Hostile(ExporterCase):
         scraped = exporter.scrape()
         # The rows of `chunks` have one name.
         of_cache = [labels[0] for labels in scraped["cubeshim_cluster_server_up"]]
-        self.assertEqual([of_cache.count(f"cache={name}") for name in ("servers", "chunks")], [64, 1])
-        self.assertTrue(all(label.isprintable() for labels in scraped["cubeshim_cluster_server_up"] for label in labels))
-        self.assertEqual(scraped["cubeshim_cache_up"], {(f"cache={name}",): 1 for name in ("sound", "servers", "jobs", "chunks")})
+        self.assertEqual([of_cache.count(f"cache={name}") for name in ("servers", "chunks")],
+                         [64, 1])
+        self.assertTrue(
+            all(label.isprintable()
+                for labels in scraped["cubeshim_cluster_server_up"]
+                for label in labels))
+        self.assertEqual(scraped["cubeshim_cache_up"],
+                         {(f"cache={name}",): 1 for name in ("sound", "servers", "jobs", "chunks")})
         self.assertEqual(exporter.errors.read_text(), "")
 
     def test_a_hundred_regions(self):
@@ -298,11 +354,13 @@ class Hostile(ExporterCase):
         self.assertEqual(len(exporter.scrape()["cubeshim_misses_total"]), 101)
         for i in range(99):
             self.region_of(f"r{i}").unlink()
-        self.assertEqual(exporter.scrape()["cubeshim_misses_total"], {("cache=r99",): 1, ("cache=sound",): 1})
+        self.assertEqual(exporter.scrape()["cubeshim_misses_total"], {("cache=r99",): 1,
+                                                                      ("cache=sound",): 1})
         # No mapping and no number of a region that has gone is held.
         process = Path(f"/proc/{exporter.child.pid}")
         self.assertNotIn(str(self.ram_dir), (process / "maps").read_text())
-        self.assertEqual([fd for fd in (process / "fd").iterdir() if str(self.ram_dir) in os.readlink(fd)], [])
+        self.assertEqual(
+            [fd for fd in (process / "fd").iterdir() if str(self.ram_dir) in os.readlink(fd)], [])
 
     def test_clients_that_say_nothing_keep_nobody_out(self):
         exporter = Exporter(self)

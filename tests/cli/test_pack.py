@@ -27,11 +27,14 @@ def picture(root):
     """All that a pack is to keep, by path."""
     root, rows, inodes = os.fsencode(root), {}, {}
     for directory, directories, files in os.walk(root):
-        for name in [b"."] + files + [d for d in directories if os.path.islink(os.path.join(directory, d))]:
+        for name in [b"."] + files + [
+                d for d in directories if os.path.islink(os.path.join(directory, d))
+        ]:
             path = os.path.join(directory, name) if name != b"." else directory
             s = os.lstat(path)
             key = os.path.relpath(path, root)
-            content = os.readlink(path) if stat.S_ISLNK(s.st_mode) else digest(path) if stat.S_ISREG(s.st_mode) else None
+            content = os.readlink(path) if stat.S_ISLNK(
+                s.st_mode) else digest(path) if stat.S_ISREG(s.st_mode) else None
             names = inodes.setdefault((s.st_dev, s.st_ino), set())
             names.add(key)
             rows[key] = (s.st_mode, s.st_uid, s.st_gid, s.st_mtime_ns, content, names)
@@ -60,7 +63,8 @@ class Pack(Case):
             (folder / f"{i}.jpg").write_bytes(os.urandom(i * 40))
         odd = self.data / "odd"
         odd.mkdir()
-        for name in (b"new\nline", b"\xff\xfe\x80", b"-dash", b" ", b"...", "\u00fc\u6f22".encode(), b"n" * 255, b"*?$'\""):
+        for name in (b"new\nline", b"\xff\xfe\x80", b"-dash", b" ", b"...", "\u00fc\u6f22".encode(),
+                     b"n" * 255, b"*?$'\""):
             Path(os.fsdecode(os.path.join(os.fsencode(odd), name))).write_bytes(name)
         (self.data / "empty file").touch()
         (self.data / "empty/dir").mkdir(parents=True)
@@ -114,8 +118,11 @@ class RoundTrip(Pack):
         self.extract()
         self.assertEqual(picture(self.out), picture(self.data))
         self.assertLess((self.out / "large").stat().st_blocks * 512, 1 << 20)
-        with subprocess.Popen([COMMAND, "cat", self.pack, "large"], stdout=subprocess.PIPE) as child:
-            self.assertEqual(hashlib.file_digest(child.stdout, "sha256").hexdigest(), digest(self.data / "large"))
+        with subprocess.Popen([COMMAND, "cat", self.pack, "large"],
+                              stdout=subprocess.PIPE) as child:
+            self.assertEqual(
+                hashlib.file_digest(child.stdout, "sha256").hexdigest(),
+                digest(self.data / "large"))
 
     def test_the_same_tree_gives_the_same_bytes(self):
         self.fill()
@@ -128,10 +135,13 @@ class RoundTrip(Pack):
     def test_a_list_packs_what_it_names(self):
         self.fill()
         listed = self.work / "list"
-        listed.write_text(f"# some\nclass 0/5.jpg\n- {self.data}/class 1/16.jpg\n{self.data}/class 1\nnone\n")
+        listed.write_text(
+            f"# some\nclass 0/5.jpg\n- {self.data}/class 1/16.jpg\n{self.data}/class 1\nnone\n")
         summary = self.make("--list", listed, status=1)
         self.assertEqual(summary["files"], 1 + 39)
-        self.assertEqual({row["reason"]: row["files"] for row in summary["reasons"] if not row["wanted"]}, {"missing": 1})
+        self.assertEqual(
+            {row["reason"]: row["files"] for row in summary["reasons"] if not row["wanted"]},
+            {"missing": 1})
         names = self.command("ls", "-R", self.pack).stdout.decode().splitlines()
         self.assertIn("class 0/5.jpg", names)
         self.assertNotIn("class 1/16.jpg", names)
@@ -146,17 +156,22 @@ class RoundTrip(Pack):
         done = self.command("pack", "-q", "--json", given, self.pack, "--list", listed)
         summary = json.loads(done.stdout)
         self.assertEqual((done.returncode, summary["files"]), (1, 2))
-        self.assertEqual([(row["reason"], row["files"]) for row in summary["reasons"]], [(f"outside {given}", 1)])
+        self.assertEqual([(row["reason"], row["files"]) for row in summary["reasons"]],
+                         [(f"outside {given}", 1)])
 
     def test_parts_can_be_extracted(self):
         self.fill()
         self.make()
         self.extract("class 0/5.jpg", "./empty/")
-        self.assertEqual({os.path.relpath(p, self.out) for p in self.out.rglob("*")}, {"class 0", "class 0/5.jpg", "empty", "empty/dir"})
-        self.assert_one_line(self.command("extract", self.pack, self.out, "class 9"), "class 9 is not in the pack")
+        self.assertEqual({os.path.relpath(p, self.out) for p in self.out.rglob("*")},
+                         {"class 0", "class 0/5.jpg", "empty", "empty/dir"})
+        self.assert_one_line(self.command("extract", self.pack, self.out, "class 9"),
+                             "class 9 is not in the pack")
         done = self.extract("class 0/5.jpg", status=1)
         self.assertIn(b"class 0/5.jpg: File exists", done.stderr)
-        self.assertEqual(self.command("extract", "-q", "--force", self.pack, self.out, "class 0/5.jpg").returncode, 0)
+        self.assertEqual(
+            self.command("extract", "-q", "--force", self.pack, self.out,
+                         "class 0/5.jpg").returncode, 0)
 
 
 class Looking(Pack):
@@ -164,21 +179,26 @@ class Looking(Pack):
         self.fill()
         self.make()
         run = lambda *words: self.command(*words).stdout
-        self.assertEqual(os.fsdecode(run("ls", self.pack)).splitlines(), sorted(os.listdir(self.data)))
+        self.assertEqual(
+            os.fsdecode(run("ls", self.pack)).splitlines(), sorted(os.listdir(self.data)))
         self.assertEqual(run("ls", self.pack, "empty"), b"dir\n")
         self.assertEqual(run("ls", self.pack, "class 0/5.jpg"), b"class 0/5.jpg\n")
         rows = run("ls", "-l", self.pack).decode().splitlines()
-        self.assertTrue(any(row.startswith("l") and row.endswith(" link -> odd/-dash") for row in rows))
-        self.assertTrue(any(row.startswith("drwxr-x--T") and row.endswith(" class 3") for row in rows))
-        self.assertEqual(run("cat", self.pack, "class 0/5.jpg", "odd/..."), (self.data / "class 0/5.jpg").read_bytes() + b"...")
-        for path, text in (("none", "none is not in the pack"), ("empty", "empty is a directory"), ("link", "link is a link"),
-                           ("../data", "data is not in the pack")):
+        self.assertTrue(
+            any(row.startswith("l") and row.endswith(" link -> odd/-dash") for row in rows))
+        self.assertTrue(
+            any(row.startswith("drwxr-x--T") and row.endswith(" class 3") for row in rows))
+        self.assertEqual(run("cat", self.pack, "class 0/5.jpg", "odd/..."),
+                         (self.data / "class 0/5.jpg").read_bytes() + b"...")
+        for path, text in (("none", "none is not in the pack"), ("empty", "empty is a directory"),
+                           ("link", "link is a link"), ("../data", "data is not in the pack")):
             self.assert_one_line(self.command("cat", self.pack, path), text)
 
     def test_verify_against_a_directory_names_what_differs(self):
         self.fill()
         self.make()
-        for name, content in (("class 0/5.jpg", b"x" * 200), ("class 0/10.jpg", b"short"), ("odd/...", b"..?")):
+        for name, content in (("class 0/5.jpg", b"x" * 200), ("class 0/10.jpg", b"short"),
+                              ("odd/...", b"..?")):
             s = (self.data / name).stat()
             (self.data / name).write_bytes(content)
             os.utime(self.data / name, ns=(s.st_atime_ns, s.st_mtime_ns))
@@ -189,8 +209,10 @@ class Looking(Pack):
         done = self.command("verify", "-q", self.pack, "--against", self.data)
         self.assertEqual(done.returncode, 1)
         text = done.stdout.decode()
-        for line in ("class 0/5.jpg: has other bytes", "class 0/10.jpg: has 5 bytes in the directory, and 400 here",
-                     "odd/...: has other bytes", "new: not in the pack", "class 0/0.jpg: the directory does not have it",
+        for line in ("class 0/5.jpg: has other bytes",
+                     "class 0/10.jpg: has 5 bytes in the directory, and 400 here",
+                     "odd/...: has other bytes", "new: not in the pack",
+                     "class 0/0.jpg: the directory does not have it",
                      "link: leads to somewhere else", "6 problems"):
             self.assertIn(line, text)
 
@@ -223,7 +245,8 @@ class Looking(Pack):
         whole = self.pack.read_bytes()
         at = whole.index(b"A" * 5000)
         self.pack.write_bytes(whole[:at] + b"x" + whole[at + 1:])
-        self.assertEqual(self.command("extract", "-q", "--force", self.pack, self.out).returncode, 1)
+        self.assertEqual(
+            self.command("extract", "-q", "--force", self.pack, self.out).returncode, 1)
         self.assertEqual((self.out / "a").read_bytes(), b"mine")
         self.assertEqual((self.out / "c").read_bytes(), b"B" * 5000)
         self.assertTrue((self.out / "c").samefile(self.out / "b"))
@@ -241,11 +264,13 @@ class Looking(Pack):
     def test_output_that_cannot_be_written_is_told(self):
         (self.data / "a").write_bytes(b"A")
         self.make()
-        for words, text in ((["ls"], "cannot write to standard output"), (["verify", "-q"], "cannot write to standard output"),
+        for words, text in ((["ls"], "cannot write to standard output"),
+                            (["verify", "-q"], "cannot write to standard output"),
                             (["cat"], "a cannot be given out: No space left on device")):
             with open("/dev/full", "wb") as full:
                 more = ["a"] if words[0] == "cat" else []
-                done = subprocess.run([COMMAND, *words, self.pack, *more], stdout=full, stderr=subprocess.PIPE)
+                done = subprocess.run([COMMAND, *words, self.pack, *more], stdout=full,
+                                      stderr=subprocess.PIPE)
             self.assert_one_line(done, text)
 
     def test_garbage_is_no_pack(self):
@@ -253,13 +278,15 @@ class Looking(Pack):
         for words in (["ls"], ["cat"], ["extract"], ["verify"]):
             more = {"cat": ["x"], "extract": [self.out]}.get(words[0], [])
             self.assert_one_line(self.command(*words, self.pack, *more), f"{self.pack} is no pack")
-        self.assert_one_line(self.command("pack", self.data, self.pack), "is there already and is no whole pack")
+        self.assert_one_line(self.command("pack", self.data, self.pack),
+                             "is there already and is no whole pack")
         self.assert_one_line(self.command("ls", self.work / "none"), "No such file")
         self.assert_one_line(self.command("ls"), "FILE is required", status=2)
         self.assert_one_line(self.command("pack", self.data, ""), "is no name of a file")
         self.pack.unlink()
         self.make()
-        self.assert_one_line(self.command("verify", self.pack, "--against", self.work / "none"), "none: No such file")
+        self.assert_one_line(self.command("verify", self.pack, "--against", self.work / "none"),
+                             "none: No such file")
 
 
 class Hostile(Pack):
@@ -286,8 +313,9 @@ class Hostile(Pack):
         self.assertEqual((self.out / "a/f").read_bytes(), b"evil")
 
     def test_names_that_lead_out_are_damage(self):
-        # As long as "..", so that the names can be exchanged; then every hash is as a forger would have it: no record is
-        # accepted with such a path (tests/pack, format_test), so a mere exchange must be refused, too.
+        # As long as "..", so that the names can be exchanged; then every hash is as a forger would
+        # have it: no record is accepted with such a path (tests/pack, format_test), so a mere
+        # exchange must be refused, too.
         (self.data / "AA").mkdir()
         (self.data / "AA/f").write_bytes(b"evil")
         self.make()
@@ -304,19 +332,23 @@ class Trouble(Pack):
             s.bind(str(self.data / "socket"))
         summary = self.make(status=1)
         self.assertEqual((summary["files"], summary["skipped"]), (1, 2))
-        self.assertEqual([(r["reason"], r["files"], r["first"]) for r in summary["reasons"]], [("no regular files", 2, "fifo")])
+        self.assertEqual([(r["reason"], r["files"], r["first"]) for r in summary["reasons"]],
+                         [("no regular files", 2, "fifo")])
         done = self.command("pack", self.data, self.pack)
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"skipped: 2 no regular files, the first is fifo\n", done.stdout)
 
     def test_a_pack_in_its_own_tree_is_refused(self):
         (self.data / "f").write_bytes(b"1")
-        self.assert_one_line(self.command("pack", self.data, self.data / "set.cube"), "cannot lie in the directory that is packed")
+        self.assert_one_line(self.command("pack", self.data, self.data / "set.cube"),
+                             "cannot lie in the directory that is packed")
         self.assertEqual(os.listdir(self.data), ["f"])
 
     def test_missing_directories_are_told(self):
-        self.assert_one_line(self.command("pack", self.work / "none", self.pack), "No such file or directory")
-        self.assert_one_line(self.command("pack", self.data, self.work / "none/set.cube"), "No such file or directory")
+        self.assert_one_line(self.command("pack", self.work / "none", self.pack),
+                             "No such file or directory")
+        self.assert_one_line(self.command("pack", self.data, self.work / "none/set.cube"),
+                             "No such file or directory")
 
     def test_killed_and_run_again_it_comes_to_the_same_bytes(self):
         for i in range(3000):
@@ -328,11 +360,14 @@ class Trouble(Pack):
         self.pack.unlink()
         partial = Path(f"{self.pack}.partial")
         for size in (1 << 20, 5 << 20, 9 << 20):
-            # The kernel kills it in the middle of the write that goes beyond: no race with how fast it is.
+            # The kernel kills it in the middle of the write that goes beyond: no race with how fast
+            # it is.
             def limit(size=size):
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-            child = subprocess.Popen([COMMAND, "pack", "-q", self.data, self.pack, "--jobs", "2"], preexec_fn=limit)
+
+            child = subprocess.Popen([COMMAND, "pack", "-q", self.data, self.pack, "--jobs", "2"],
+                                     preexec_fn=limit)
             self.assertEqual(child.wait(timeout=60), -signal.SIGXFSZ)
             self.assertEqual(size_of(partial), size)
         done = json.loads(self.command("pack", "-q", "--json", self.data, self.pack).stdout)
@@ -343,7 +378,8 @@ class Trouble(Pack):
     def test_interrupted_it_says_how_to_go_on(self):
         for i in range(5000):
             (self.data / f"{i}").write_bytes(bytes(2000))
-        child = self.start("pack", "-q", self.data, self.pack, "--jobs", "1", stderr=subprocess.PIPE)
+        child = self.start("pack", "-q", self.data, self.pack, "--jobs", "1",
+                           stderr=subprocess.PIPE)
         partial = Path(f"{self.pack}.partial")
         while child.poll() is None and not partial.exists():
             pass
@@ -354,7 +390,8 @@ class Trouble(Pack):
         self.assertEqual(child.returncode, 128 + signal.SIGINT)
         self.assertIn(f"the same command goes on with {partial}".encode(), errors)
         self.make()
-        self.assertEqual(self.command("verify", "-q", self.pack, "--against", self.data).returncode, 0)
+        self.assertEqual(
+            self.command("verify", "-q", self.pack, "--against", self.data).returncode, 0)
 
     @unittest.skipUnless(IS_ROOT, "needs a mount")
     def test_a_full_disk_is_told_and_what_is_there_is_gone_on_with(self):
@@ -365,7 +402,8 @@ class Trouble(Pack):
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", small], check=True)
         self.addCleanup(lambda: subprocess.run(["umount", "-l", small], check=True))
         self.pack = small / "set.cube"
-        self.assert_one_line(self.command("pack", "-q", self.data, self.pack), "set.cube.partial: No space left on device")
+        self.assert_one_line(self.command("pack", "-q", self.data, self.pack),
+                             "set.cube.partial: No space left on device")
         self.assertFalse(self.pack.exists())
         subprocess.run(["mount", "-o", "remount,size=60m", small], check=True)
         summary = self.make("--verify")

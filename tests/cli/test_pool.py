@@ -1,4 +1,5 @@
-"""`cubeshim pool`: the real memcached, started, asked and ended, and what keeps it from starting."""
+"""`cubeshim pool`: the real memcached, started, asked and ended, and what keeps it from
+starting."""
 import os
 import re
 import shutil
@@ -22,7 +23,8 @@ def talk(port, text, address="127.0.0.1"):
     with socket.create_connection((address, port), timeout=60) as one:
         one.sendall(text)
         found = b""
-        while not found.endswith((b"END\r\n", b"STORED\r\n", b"EN\r\n", b"HD\r\n")) and not found.startswith(b"SERVER_ERROR"):
+        while not found.endswith((b"END\r\n", b"STORED\r\n", b"EN\r\n",
+                                  b"HD\r\n")) and not found.startswith(b"SERVER_ERROR"):
             some = one.recv(1 << 20)
             if not some:
                 break
@@ -41,7 +43,8 @@ class Pool(Case):
         return self.command("pool", *words, "--name", self.name, **more)
 
     def start(self, *words, memory="64M", **more):
-        return self.pool("start", *(["--memory", memory] if memory else []), "--port", self.port, *words, **more)
+        return self.pool("start", *(["--memory", memory] if memory else []), "--port", self.port,
+                         *words, **more)
 
     def refused(self, done, text, status=1):
         self.assertEqual(done.returncode, status, done.stderr)
@@ -67,23 +70,35 @@ class Real(Pool):
         done = self.start()
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         lines = done.stdout.decode().splitlines()
-        self.assertRegex(lines[0], "/memcached " + re.escape(FLAGS.format("N", "127.0.0.1", self.port)).replace("N", r"\d+"))
+        self.assertRegex(
+            lines[0], "/memcached " +
+            re.escape(FLAGS.format("N", "127.0.0.1", self.port)).replace("N", r"\d+"))
         self.assertEqual(lines[2], f"CUBESHIM_CLUSTER=memcached://127.0.0.1:{self.port}")
         self.assertEqual(lines[3], "only this node reaches it: --listen ADDRESS is for others")
-        # It runs in a session of its own, keeps what it has when it is full, and takes records of 17 MB.
+        # It runs in a session of its own, keeps what it has when it is full, and takes records of
+        # 17 MB.
         self.assertEqual(os.getsid(self.pid()), self.pid())
         settings = talk(self.port, b"stats settings\r\n").decode()
-        for row in ("evictions off", "item_size_max 17825792", "slab_chunk_max 16384", "num_threads 4", f"tcpport {self.port}", "inter 127.0.0.1"):
+        for row in ("evictions off", "item_size_max 17825792", "slab_chunk_max 16384",
+                    "num_threads 4", f"tcpport {self.port}", "inter 127.0.0.1"):
             self.assertIn(f"STAT {row}\r\n", settings)
         value = bytes(16 << 20)
-        self.assertEqual(talk(self.port, b"ms key %d ME\r\n%s\r\n" % (len(value), value)), b"HD\r\n")
-        self.assertTrue(talk(self.port, b"get key\r\n") == b"VALUE key 0 %d\r\n%s\r\nEND\r\n" % (len(value), value))
+        self.assertEqual(talk(self.port, b"ms key %d ME\r\n%s\r\n" % (len(value), value)),
+                         b"HD\r\n")
+        self.assertTrue(
+            talk(self.port, b"get key\r\n") == b"VALUE key 0 %d\r\n%s\r\nEND\r\n" %
+            (len(value), value))
         shown = self.pool("status").stdout.decode()
-        self.assertRegex(shown, rf"^pool {self.name}: memcached 1\.\S+ \(process {self.pid()}\) at 127\.0\.0\.1:{self.port}\n"
-                                r"memory 16\.0 MiB of 64\.0 MiB, 1 items; 1 of 1 gets were hits; \d+ connections\n$")
+        self.assertRegex(
+            shown,
+            rf"^pool {self.name}: memcached 1\.\S+ \(process {self.pid()}\) at 127\.0\.0\.1:{self.port}\n"
+            r"memory 16\.0 MiB of 64\.0 MiB, 1 items; 1 of 1 gets were hits; \d+ connections\n$")
         pid = self.pid()
-        self.refused(self.pool("start", "--memory", "64M", "--port", free_port()), rf"pool {self.name} runs already at 127\.0\.0\.1:{self.port} \(process {pid}\): ")
-        self.assertEqual(self.pool("stop").stdout.decode(), f"pool {self.name} has ended (process {pid})\n")
+        self.refused(
+            self.pool("start", "--memory", "64M", "--port", free_port()),
+            rf"pool {self.name} runs already at 127\.0\.0\.1:{self.port} \(process {pid}\): ")
+        self.assertEqual(
+            self.pool("stop").stdout.decode(), f"pool {self.name} has ended (process {pid})\n")
         self.assertFalse(self.state.exists() or os.path.exists(f"/proc/{pid}/exe"))
         self.refused(self.pool("status"), f"no pool {self.name} runs here: cubeshim pool start")
         self.refused(self.pool("stop"), f"no pool {self.name} runs here")
@@ -102,7 +117,10 @@ class Real(Pool):
         self.assertEqual(self.start().returncode, 0)
         os.kill(self.pid(), 19)
         self.addCleanup(lambda pid=self.pid(): os.path.exists(f"/proc/{pid}") and os.kill(pid, 18))
-        self.refused(self.pool("status"), rf"pool {self.name}: memcached \(process {self.pid()}\) does not answer at .* within 5 s")
+        self.refused(
+            self.pool("status"),
+            rf"pool {self.name}: memcached \(process {self.pid()}\) does not answer at .* within 5 s"
+        )
         # A stopped process takes SIGKILL alone.
         self.assertEqual(self.pool("stop").returncode, 0)
 
@@ -115,14 +133,20 @@ class Real(Pool):
 
     def test_a_memcached_of_somebody_else_there(self):
         self.assertEqual(self.start().returncode, 0)
-        self.refused(self.command("pool", "start", "--memory", "64M", "--port", self.port, "--name", "other"), "memcached has ended at once: ")
+        self.refused(
+            self.command("pool", "start", "--memory", "64M", "--port", self.port, "--name",
+                         "other"), "memcached has ended at once: ")
         self.assertEqual(self.pool("status").returncode, 0)
 
     def test_addresses(self):
-        for address, where in (("::1", f"[::1]:{self.port}"), ("0.0.0.0", f"{socket.gethostname()}:{self.port}"), ("127.0.0.2", f"127.0.0.2:{self.port}")):
+        for address, where in (("::1", f"[::1]:{self.port}"),
+                               ("0.0.0.0", f"{socket.gethostname()}:{self.port}"),
+                               ("127.0.0.2", f"127.0.0.2:{self.port}")):
             done = self.start("--listen", address)
-            self.assertIn(f"CUBESHIM_CLUSTER=memcached://{where}\n", done.stdout.decode(), done.stderr)
-            self.assertEqual("keep it in a private network" in done.stdout.decode(), address == "0.0.0.0")
+            self.assertIn(f"CUBESHIM_CLUSTER=memcached://{where}\n", done.stdout.decode(),
+                          done.stderr)
+            self.assertEqual("keep it in a private network" in done.stdout.decode(),
+                             address == "0.0.0.0")
             self.assertEqual(self.pool("status").returncode, 0)
             self.assertEqual(self.pool("stop").returncode, 0)
         self.refused(self.start("--listen", "192.0.2.77"), "memcached has ended at once: ")
@@ -133,7 +157,8 @@ class Real(Pool):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         file = self.data / f"cubeshim-pool-{self.name}"
         self.assertIn(f" -o ext_path={file}:512M,ext_wbuf_size=32\n", done.stdout.decode())
-        self.assertRegex(self.pool("status").stdout.decode(), rf"\nNVMe {file}: 0 bytes of 512\.0 MiB used\n$")
+        self.assertRegex(
+            self.pool("status").stdout.decode(), rf"\nNVMe {file}: 0 bytes of 512\.0 MiB used\n$")
         self.assertEqual(self.pool("stop").returncode, 0)
         self.assertFalse(file.exists())
 
@@ -143,30 +168,39 @@ class Real(Pool):
         self.assertEqual(self.start(*words).returncode, 0)
         file = self.data / f"cubeshim-pool-{self.name}"
         inode = file.stat().st_ino
-        # As of another user or container: its state is elsewhere, the name and the directory are the same.
+        # As of another user or container: its state is elsewhere, the name and the directory are
+        # the same.
         in_use = f"{file} is in use by another memcached: --name or --nvme"
         with tempfile.TemporaryDirectory(dir="/dev/shm") as states:
-            self.refused(self.pool("start", "--memory", "64M", "--port", free_port(), "--ram-dir", states, *words), in_use)
-            self.assertEqual(file.stat().st_ino, inode, "the failed start leaves the file of the other")
+            self.refused(
+                self.pool("start", "--memory", "64M", "--port", free_port(), "--ram-dir", states,
+                          *words), in_use)
+            self.assertEqual(file.stat().st_ino, inode,
+                             "the failed start leaves the file of the other")
             # The lock is memcached's, however it ends.
             os.kill(self.pid(), 9)
             end = time.monotonic() + 60
             while self.pool("status").returncode == 0:
                 self.assertLess(time.monotonic(), end)
-            second = self.pool("start", "--memory", "64M", "--port", self.port, "--ram-dir", states, *words)
+            second = self.pool("start", "--memory", "64M", "--port", self.port, "--ram-dir", states,
+                               *words)
             self.addCleanup(self.pool, "stop", "--ram-dir", states)
             self.assertEqual((second.returncode, second.stderr), (0, b""))
-            self.refused(self.pool("start", "--memory", "64M", "--port", free_port(), *words), in_use)
+            self.refused(self.pool("start", "--memory", "64M", "--port", free_port(), *words),
+                         in_use)
             self.assertEqual(self.pool("stop", "--ram-dir", states).returncode, 0)
         self.assertFalse(file.exists())
 
     def test_a_file_that_others_may_have_open_is_not_taken(self):
-        file, words = self.data / f"cubeshim-pool-{self.name}", ("--nvme", self.data, "--nvme-size", "512M")
+        file, words = self.data / f"cubeshim-pool-{self.name}", ("--nvme", self.data, "--nvme-size",
+                                                                 "512M")
         file.write_bytes(b"kept")
         file.chmod(0o600)
+
         def refused():
             self.refused(self.start(*words), f"{file}: others may read or change it; remove it")
             self.assertEqual(file.read_bytes(), b"kept")
+
         file.chmod(0o640)
         refused()
         file.chmod(0o600)
@@ -182,24 +216,35 @@ class Real(Pool):
         os.chmod(self.data.parent, 0o755)
         file = self.data / f"cubeshim-pool-{self.name}"
         for _ in range(2):
-            starts = [subprocess.Popen([COMMAND, "pool", "start", "--memory", "64M", "--port", str(free_port()), "--name", self.name, "--nvme", self.data,
-                                        "--nvme-size", "512M"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
+            starts = [
+                subprocess.Popen([
+                    COMMAND, "pool", "start", "--memory", "64M", "--port",
+                    str(free_port()), "--name", self.name, "--nvme", self.data, "--nvme-size",
+                    "512M"
+                ], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)
+            ]
             said = [start.communicate()[1] for start in starts]
             self.assertEqual(sorted(start.returncode for start in starts), [0, 1], said)
             self.assertEqual(len(b"".join(said).splitlines()), 1, said)
             opened = [fd.resolve() for fd in Path(f"/proc/{self.pid()}/fd").iterdir()]
-            self.assertEqual(opened.count(file), 2, "the one that is locked is the one that memcached has opened")
+            self.assertEqual(opened.count(file), 2,
+                             "the one that is locked is the one that memcached has opened")
             self.assertEqual(self.pool("stop").returncode, 0)
 
 
 class Refused(Pool):
     def test_wrong_words(self):
-        rows = [({"memory": None}, [], "--memory is missing"), ({"memory": "much"}, [], "--memory 'much': it takes a size"),
-                ({"memory": "63M"}, [], r"--memory 63M: at least 64\.0 MiB"), ({"memory": "900T"}, [], "--memory 900T: .* are free on this node"),
-                ({}, ["--listen", "all"], "--listen 'all': it takes an address"), ({}, ["--nvme-size", "1G"], "--nvme-size is for --nvme"),
-                ({}, ["--nvme", "/no/such"], "--nvme /no/such: No such file or directory"), ({}, ["--nvme", self.file], "--nvme .*: not a directory"),
+        rows = [({"memory": None}, [], "--memory is missing"),
+                ({"memory": "much"}, [], "--memory 'much': it takes a size"),
+                ({"memory": "63M"}, [], r"--memory 63M: at least 64\.0 MiB"),
+                ({"memory": "900T"}, [], "--memory 900T: .* are free on this node"),
+                ({}, ["--listen", "all"], "--listen 'all': it takes an address"),
+                ({}, ["--nvme-size", "1G"], "--nvme-size is for --nvme"),
+                ({}, ["--nvme", "/no/such"], "--nvme /no/such: No such file or directory"),
+                ({}, ["--nvme", self.file], "--nvme .*: not a directory"),
                 ({}, ["--nvme", self.data, "--nvme-size", "1M"], r"--nvme: 1\.0 MiB is too little"),
-                ({}, ["--nvme", self.data, "--nvme-size", "900T"], "--nvme .*: 900.* are wanted and .* are free"),
+                ({}, ["--nvme", self.data, "--nvme-size",
+                      "900T"], "--nvme .*: 900.* are wanted and .* are free"),
                 ({}, ["--nvme", self.data, "--nvme-size", "x"], "--nvme-size 'x': it takes a size")]
         for more, words, text in rows:
             with self.subTest(text):
@@ -207,17 +252,24 @@ class Refused(Pool):
         self.assertEqual(self.pool("begin").returncode, 2)
         self.assertEqual(self.start("--port", "70000").returncode, 2)
         for action in ("status", "stop"):
-            self.refused(self.pool(action, "--memory", "64M"), "--memory, --nvme, --nvme-size and --listen are for: cubeshim pool start", 2)
+            self.refused(self.pool(action, "--memory", "64M"),
+                         "--memory, --nvme, --nvme-size and --listen are for: cubeshim pool start",
+                         2)
 
     def test_versions(self):
         for version in ("memcached 1.6.17", "memcached 1.5.22", "something else", ""):
-            self.refused(self.start(env=self.fake(version)), f".*bin/memcached is {version or 'no memcached'}, but 1.6.18 or later is needed")
+            self.refused(
+                self.start(env=self.fake(version)),
+                f".*bin/memcached is {version or 'no memcached'}, but 1.6.18 or later is needed")
         # One that is new enough is run: this one ends at once.
-        for version in ("memcached 1.6.18", "memcached 1.6.21_1", "memcached 1.10.0", "memcached 2.0"):
-            self.refused(self.start(env=self.fake(version)), "memcached has ended at once: it does not say why")
+        for version in ("memcached 1.6.18", "memcached 1.6.21_1", "memcached 1.10.0",
+                        "memcached 2.0"):
+            self.refused(self.start(env=self.fake(version)),
+                         "memcached has ended at once: it does not say why")
 
     def test_no_memcached(self):
-        self.refused(self.start(env={"PATH": str(self.data)}), "memcached is not installed: apt install memcached")
+        self.refused(self.start(env={"PATH": str(self.data)}),
+                     "memcached is not installed: apt install memcached")
 
     def test_a_state_of_another_process(self):
         """A pid that was given anew is nobody of ours, and is left alone."""

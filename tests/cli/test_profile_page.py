@@ -1,4 +1,5 @@
-"""profile.html, as a browser shows it: what was found, by which function, and names of programs as text alone."""
+"""profile.html, as a browser shows it: what was found, by which function, and names of programs as
+text alone."""
 import os
 import re
 import shutil
@@ -20,8 +21,9 @@ RAW = "\n".join([
     f"site\t1\topen\t/mnt/data/{HOSTILE}.jpg\t-\t1\t40,0,500000000,40,500000000,0,0,0\t{LATENCY}\t{OPENS}",
     f"site\t2\tread\t/mnt/data/a.jpg\t-\t1\t{COUNTS}\t{LATENCY}\t-",
     f"site\t3\tlist\t/mnt/data\t-\t1\t10,0,4000000,10,4000000,0,0,5\t{LISTS}\t-",
-    *(f"bin\t{level}\t{5_000_000_000 >> (24 + 2 * level)}\t8000000000\t840" for level in range(7)), "dropped\t0,0,0,0,0",
-    "cost\t100,100,40000,50,50,100000,20,5000000,1000000", "end", ""])
+    *(f"bin\t{level}\t{5_000_000_000 >> (24 + 2 * level)}\t8000000000\t840" for level in range(7)),
+    "dropped\t0,0,0,0,0", "cost\t100,100,40000,50,50,100000,20,5000000,1000000", "end", ""
+])
 
 
 class Page(HTMLParser):
@@ -63,9 +65,12 @@ class ProfilePage(Case):
         self.assertIn(str(out / "profile.html"), done.stdout.decode())
         browser = shutil.which("chromium")
         self.assertIsNotNone(browser, "`make deps` installs chromium")
-        shown = subprocess.run([browser, "--headless", "--disable-gpu", "--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else []),
-                     f"--user-data-dir={self.data / 'browser'}", "--dump-dom", (out / "profile.html").as_uri()],
-                    env={**os.environ, "HOME": str(self.data)}, capture_output=True, timeout=120)
+        shown = subprocess.run([
+            browser, "--headless", "--disable-gpu", "--disable-dev-shm-usage",
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),
+            f"--user-data-dir={self.data / 'browser'}", "--dump-dom",
+            (out / "profile.html").as_uri()
+        ], env={**os.environ, "HOME": str(self.data)}, capture_output=True, timeout=120)
         self.assertEqual(shown.returncode, 0, shown.stderr)
         return Page(shown.stdout.decode())
 
@@ -75,11 +80,13 @@ class ProfilePage(Case):
         texts = page.texts
         self.assertIn("1 process, 10.0 s by the clock", texts["summary"])
         # 1,600 calls of 420 ns, 50 stacks of 2,040 ns, and 6 ms.
-        self.assertIn("the profiler took 6.8 ms, 0.1 % of it: 672 us in calls, 102 us for 50 native stacks, 6.0 ms at the start and the end",
-                      texts["summary"])
+        self.assertIn(
+            "the profiler took 6.8 ms, 0.1 % of it: 672 us in calls, 102 us for 50 native stacks, 6.0 ms at the start and the end",
+            texts["summary"])
         self.assertIn("850calls", texts["tiles"])
         self.assertEqual((page.counts["details"], page.counts["pattern"]), (1, 2))
-        self.assertLess(texts["patterns"].index("less than 1 %"), texts["patterns"].index("tree listed again"))
+        self.assertLess(texts["patterns"].index("less than 1 %"),
+                        texts["patterns"].index("tree listed again"))
         self.assertIn("seek storm", texts["patterns"])
         self.assertIn("40 of 40 files, 20 reads and 9 seeks each", texts["patterns"])
         self.assertIn(f"load_{HOSTILE} (job/train.py:12)", texts["patterns"])

@@ -13,7 +13,6 @@ VOID = {"br", "meta"}
 
 class Tags(HTMLParser):
     """Whether each tag is closed, and what text stands between them."""
-
     def __init__(self):
         super().__init__()
         self.open, self.text = [], ""
@@ -34,11 +33,14 @@ class Report(Case):
         super().setUp()
         self.work = self.data.parent
         path = self.work / "job.json"
-        done = self.run_program("cat", self.file, self.file, options=["--stats", path, "--stats-format", "json"])
+        done = self.run_program("cat", self.file, self.file,
+                                options=["--stats", path, "--stats-format", "json"])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.real = json.loads(path.read_text())
         # No figure of chance.
-        self.real["latency_us"] = {"hit": {"p50": 1.0, "p99": 2.0}, "miss": {"p50": 1000.0, "p99": 3000.0}}
+        self.real["latency_us"] = {
+            "hit": {"p50": 1.0, "p99": 2.0}, "miss": {"p50": 1000.0, "p99": 3000.0}
+        }
         self.real["origin"] = dict.fromkeys(self.real["origin"], 1)
         self.real["time_ns"] = dict.fromkeys(self.real["time_ns"], 0)
 
@@ -71,12 +73,20 @@ class Report(Case):
         self.assertRegex(text, r"\nwaited for the origin +\S.*\n$")
 
     def test_two_jobs_stand_beside_each_other(self):
-        base = {"milliseconds": 20000, "opens": 3000, "hits.ram": 2000, "misses": 1000, "time_ns.misses": 2_000_000_000,
-                "time_ns.hits": 4_000_000, "origin.bytes": 50 << 20, "bytes_served": 150 << 20}
+        base = {
+            "milliseconds": 20000, "opens": 3000, "hits.ram": 2000, "misses": 1000,
+            "time_ns.misses": 2_000_000_000, "time_ns.hits": 4_000_000, "origin.bytes": 50 << 20,
+            "bytes_served": 150 << 20
+        }
         a = self.made("a.json", base)
-        b = self.made("b.json", base | {"milliseconds": 10000, "hits.ram": 2990, "misses": 10, "time_ns.misses": 20_000_000, "origin.opens": 4,
-                                        "origin.bytes": 5 << 20, "latency_us.miss.p99": 1500.0, "latency_us.miss.p50": 1100.0, "bypassed.write": 9})
-        self.assertEqual(self.table(a, b), f"""A: {a}
+        b = self.made(
+            "b.json", base | {
+                "milliseconds": 10000, "hits.ram": 2990, "misses": 10, "time_ns.misses": 20_000_000,
+                "origin.opens": 4, "origin.bytes": 5 << 20, "latency_us.miss.p99": 1500.0,
+                "latency_us.miss.p50": 1100.0, "bypassed.write": 9
+            })
+        self.assertEqual(
+            self.table(a, b), f"""A: {a}
 B: {b}
                                       A            B
 time of the job                  20.0 s       10.0 s x0.50
@@ -94,7 +104,8 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
 """)
 
     def test_of_many_jobs_in_a_file_the_last_counts(self):
-        path = self.made("many.json", {"milliseconds": 9000, "opens": 100}, {"milliseconds": 1000, "opens": 10}, {"milliseconds": 2000, "opens": 70})
+        path = self.made("many.json", {"milliseconds": 9000, "opens": 100},
+                         {"milliseconds": 1000, "opens": 10}, {"milliseconds": 2000, "opens": 70})
         text = self.table(path)
         self.assertIn("many.json (the last of 2 jobs in it)\n", text)
         self.assertRegex(text, r"\nfile opens +70\n")
@@ -103,26 +114,35 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         good = self.made("good.json", {})
         whole = good.read_text()
         for name, text, says in (
-                ("cut.json", whole[:200], ", line 1: a JSON object without its end: was it cut off?"),
-                ("cut-later.json", whole * 2 + whole[:-9], ", line 3: a JSON object without its end: was it cut off?"),
-                ("other.json", '{"a": 1}\n', ", line 1: no report of a job: it has no field opens"),
-                ("list.json", "[1]\n", ", line 1: no report of a job: CUBESHIM_STATS and CUBESHIM_STATS_FORMAT=json write one"),
-                ("bytes", "\0\x01\n", ", line 1: no report of a job: CUBESHIM_STATS and CUBESHIM_STATS_FORMAT=json write one"),
-                ("old.json", re.sub(r'"milliseconds": \d+, ', "", whole), ", line 1: a report of another version: it has no field milliseconds"),
-                ("text", "cubeshim: served: 1 file open\n", ", line 1: a report as text: CUBESHIM_STATS_FORMAT=json writes one that can be compared"),
-                ("huge", re.sub(r'"misses": \d+', '"misses": 1e308', whole),
-                 ", line 1: no report of a job: it has a figure that is negative or too large"),
-                ("negative", re.sub(r'"misses": \d+', '"misses": -1', whole),
-                 ", line 1: no report of a job: it has a figure that is negative or too large"),
-                ("deep", '{"a":' * 100000 + "1" + "}" * 100000, ", line 1: no report of a job: it has no field opens"),
-                ("empty", "", ": is empty"), ("lines", "\n\n", ": is empty"),
-                ("none", None, ": No such file or directory"), ("", None, ": is a directory")):
+            ("cut.json", whole[:200], ", line 1: a JSON object without its end: was it cut off?"),
+            ("cut-later.json", whole * 2 + whole[:-9],
+             ", line 3: a JSON object without its end: was it cut off?"),
+            ("other.json", '{"a": 1}\n', ", line 1: no report of a job: it has no field opens"),
+            ("list.json", "[1]\n",
+             ", line 1: no report of a job: CUBESHIM_STATS and CUBESHIM_STATS_FORMAT=json write one"
+            ),
+            ("bytes", "\0\x01\n",
+             ", line 1: no report of a job: CUBESHIM_STATS and CUBESHIM_STATS_FORMAT=json write one"
+            ), ("old.json", re.sub(r'"milliseconds": \d+, ', "", whole),
+                ", line 1: a report of another version: it has no field milliseconds"),
+            ("text", "cubeshim: served: 1 file open\n",
+             ", line 1: a report as text: CUBESHIM_STATS_FORMAT=json writes one that can be compared"
+            ), ("huge", re.sub(r'"misses": \d+', '"misses": 1e308', whole),
+                ", line 1: no report of a job: it has a figure that is negative or too large"),
+            ("negative", re.sub(r'"misses": \d+', '"misses": -1', whole),
+             ", line 1: no report of a job: it has a figure that is negative or too large"),
+            ("deep", '{"a":' * 100000 + "1" + "}" * 100000,
+             ", line 1: no report of a job: it has no field opens"), ("empty", "", ": is empty"),
+            ("lines", "\n\n", ": is empty"), ("none", None,
+                                              ": No such file or directory"), ("", None,
+                                                                               ": is a directory")):
             with self.subTest(name):
                 path = self.work / name
                 if text is not None:
                     path.write_text(text)
                 done = self.command("report", good, path)
-                self.assertEqual((done.returncode, done.stdout, done.stderr.decode()), (1, b"", f"cubeshim: {path}{says}\n"))
+                self.assertEqual((done.returncode, done.stdout, done.stderr.decode()),
+                                 (1, b"", f"cubeshim: {path}{says}\n"))
         done = self.command("report", good, "/dev/null")
         self.assertEqual(done.stderr, b"cubeshim: /dev/null: is not a regular file\n")
         self.assertEqual(self.command("report").returncode, 2)
@@ -139,20 +159,36 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         tags.feed(html)
         self.assertEqual(tags.open, [])
         self.assertNotRegex(html, r"(src|href)=|@import|url\(")
-        return html, tags.text, [xml.dom.minidom.parseString(svg) for svg in re.findall(r"<svg viewBox=\"0 0 760.*?</svg>", html, re.S)]
+        return html, tags.text, [
+            xml.dom.minidom.parseString(svg)
+            for svg in re.findall(r"<svg viewBox=\"0 0 760.*?</svg>", html, re.S)
+        ]
 
     def test_the_page_draws_the_course(self):
-        a = self.made("<b>&.json", *({"milliseconds": 1000 * n, "opens": 100 * n, "hits.ram": 100 * n - 100, "misses": 100, "origin.opens": 100}
-                                    for n in range(1, 5)))
+        a = self.made(
+            "<b>&.json",
+            *({
+                "milliseconds": 1000 * n, "opens": 100 * n, "hits.ram": 100 * n - 100,
+                "misses": 100, "origin.opens": 100
+            } for n in range(1, 5)))
         # Nothing was opened in its second second, and two reports are of one moment.
-        b = self.made("b.json", *({"milliseconds": ms, "opens": n, "hits.ram": n, "misses": 0} for ms, n in ((1000, 10), (2000, 10), (3000, 50), (3000, 50))))
+        b = self.made(
+            "b.json",
+            *({"milliseconds": ms, "opens": n, "hits.ram": n, "misses": 0}
+              for ms, n in ((1000, 10), (2000, 10), (3000, 50), (3000, 50))))
         _, text, charts = self.page(a, b)
         self.assertIn("<b>&.json", text)
-        self.assertEqual(re.findall(r"Hit ratio|Files opened a second|Operations at the origin a second", text),
-                         ["Hit ratio", "Files opened a second", "Operations at the origin a second"])
-        lines = [[[tuple(map(float, point.split())) for point in re.findall(r"[\d.]+ [\d.]+", path.getAttribute("d"))] for path in
-                  chart.getElementsByTagName("path")] for chart in charts]
-        self.assertEqual([[len(line) for line in chart] for chart in lines], [[4, 2], [4, 3], [4, 3]])
+        self.assertEqual(
+            re.findall(r"Hit ratio|Files opened a second|Operations at the origin a second", text),
+            ["Hit ratio", "Files opened a second", "Operations at the origin a second"])
+        lines = [[[
+            tuple(map(float, point.split()))
+            for point in re.findall(r"[\d.]+ [\d.]+", path.getAttribute("d"))
+        ]
+                  for path in chart.getElementsByTagName("path")]
+                 for chart in charts]
+        self.assertEqual([[len(line) for line in chart] for chart in lines],
+                         [[4, 2], [4, 3], [4, 3]])
         (ratio, gap), (opens, _), (origin, _) = lines
         bottom, top = 190, 10
         # No hit in the first second, and hits alone from then on.
@@ -178,10 +214,12 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
 
     def test_a_page_that_cannot_be_written_is_told(self):
         a = self.made("a.json", {})
-        for target, why in ((self.work / "none/page", "No such file or directory"), (self.work, "Is a directory"),
-                            ("/dev/full", "No space left on device")):
+        for target, why in ((self.work / "none/page", "No such file or directory"),
+                            (self.work, "Is a directory"), ("/dev/full",
+                                                            "No space left on device")):
             done = self.command("report", "--html", target, a)
-            self.assertEqual((done.returncode, done.stderr.decode()), (1, f"cubeshim: cannot write {target}: {why}\n"))
+            self.assertEqual((done.returncode, done.stderr.decode()),
+                             (1, f"cubeshim: cannot write {target}: {why}\n"))
 
 
 if __name__ == "__main__":

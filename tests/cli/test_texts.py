@@ -1,4 +1,5 @@
-"""What the command says of itself to shells and to man: each shell is asked as a user asks it, by the Tab key."""
+"""What the command says of itself to shells and to man: each shell is asked as a user asks it, by
+the Tab key."""
 import gzip
 import os
 import pty
@@ -21,24 +22,27 @@ def shell_words(folder, shell, script):
     """How to start the shell with our script in it, and the environment that it needs."""
     if shell == "bash":
         rc = folder / "bashrc"
-        rc.write_text(f"PS1='{PROMPT}'\nbind 'set bell-style none' 'set enable-bracketed-paste off'\n"
-                      f"source {script}\ncubeshim() {{ {PRINTS} }}\n")
+        rc.write_text(
+            f"PS1='{PROMPT}'\nbind 'set bell-style none' 'set enable-bracketed-paste off'\n"
+            f"source {script}\ncubeshim() {{ {PRINTS} }}\n")
         return ["bash", "--noprofile", "--rcfile", rc, "-i"], {}
     if shell == "zsh":
         functions = folder / "functions"
         functions.mkdir(exist_ok=True)
         (functions / "_cubeshim").write_text(script.read_text())
-        (folder / ".zshrc").write_text(f"PS1='{PROMPT}'\nunsetopt zle_bracketed_paste\nfpath=({functions} $fpath)\n"
-                                       f"autoload -Uz compinit && compinit -u -d {folder}/dump\ncubeshim() {{ {PRINTS} }}\n")
+        (folder / ".zshrc").write_text(
+            f"PS1='{PROMPT}'\nunsetopt zle_bracketed_paste\nfpath=({functions} $fpath)\n"
+            f"autoload -Uz compinit && compinit -u -d {folder}/dump\ncubeshim() {{ {PRINTS} }}\n")
         return ["zsh", "-d", "-i"], {"ZDOTDIR": str(folder)}
-    begin = (f"function fish_prompt; printf '{PROMPT}'; end; function cubeshim; printf '<%s>' $argv; printf 'end%s\\n' ed; end; "
-             f"source {script}")
-    return ["fish", "--private", "--init-command", begin, "-i"], {"XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
+    begin = (
+        f"function fish_prompt; printf '{PROMPT}'; end; function cubeshim; printf '<%s>' $argv; printf 'end%s\\n' ed; end; "
+        f"source {script}")
+    return ["fish", "--private", "--init-command", begin,
+            "-i"], {"XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
 
 
 class Terminal:
     """A shell on a terminal of its own."""
-
     def __init__(self, words, env):
         self.child, self.master = pty.fork()  # with a controlling terminal, which shells ask for
         if self.child == 0:
@@ -82,21 +86,23 @@ class Completion(Case):
             terminal.read_until(PROMPT)
             terminal.type(f"cubeshim {line}\t\r")
             # zsh takes the slash of a directory away again where the line ends.
-            results.append([word.rstrip("/") for word in re.findall("<([^>]*)>", terminal.read_until("(<[^>]*>)+ended")[0])])
+            results.append([
+                word.rstrip("/") for word in re.findall("<([^>]*)>",
+                                                        terminal.read_until("(<[^>]*>)+ended")[0])
+            ])
         return results
 
     def check_shell(self, shell):
         (self.data / "directory").mkdir()
         file, directory = f"{self.data}/f", f"{self.data}/directory"
         cases = {
-            "docto": ["doctor"],
-            "--vers": ["--version"],
-            "run --mo": ["run", "--mode"],
-            "run --mode re": ["run", "--mode", "real"],
-            "stats --watc": ["stats", "--watch"],
+            "docto": ["doctor"], "--vers": ["--version"], "run --mo": ["run", "--mode"],
+            "run --mode re": ["run", "--mode", "real"], "stats --watc": ["stats", "--watch"],
             "doctor --log de": ["doctor", "--log", "debug"],
             "doctor -p " + directory[:-4]: ["doctor", "-p", directory],
-            f"run --prefix {self.data} --name x cat {file[:-1]}f": ["run", "--prefix", str(self.data), "--name", "x", "cat", file],
+            f"run --prefix {self.data} --name x cat {file[:-1]}f": [
+                "run", "--prefix", str(self.data), "--name", "x", "cat", file
+            ],
         }
         got = self.completed(shell, *cases)
         self.assertEqual(dict(zip(cases, got)), cases)
@@ -113,24 +119,29 @@ class Completion(Case):
     def ask_bash(self, *words):
         """All that bash would offer for the last of these words."""
         line = " ".join(f"'{w}'" for w in ("cubeshim", *words))
-        done = subprocess.run(["bash", "--norc", "-c", f"source {self.script('bash')}; COMP_WORDS=({line}); "
-                               f"COMP_CWORD={len(words)}; _cubeshim; printf '%s\\n' \"${{COMPREPLY[@]}}\""],
-                              capture_output=True, text=True, timeout=60)
+        done = subprocess.run([
+            "bash", "--norc", "-c", f"source {self.script('bash')}; COMP_WORDS=({line}); "
+            f"COMP_CWORD={len(words)}; _cubeshim; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        ], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stderr, "")
         return done.stdout.split()
 
     def test_all_that_the_help_names_is_offered(self):
-        commands = re.findall(r"^  (\w+)  ", self.command("--help").stdout.decode().split("Subcommands:")[1], re.M)
+        commands = re.findall(r"^  (\w+)  ",
+                              self.command("--help").stdout.decode().split("Subcommands:")[1], re.M)
         self.assertIn("run", commands)
         self.assertEqual(self.ask_bash(""), commands)
         for command in commands:
-            options = re.findall(r"^  (?:-\w,)?(--[\w-]+)", self.command(command, "--help").stdout.decode(), re.M)
+            options = re.findall(r"^  (?:-\w,)?(--[\w-]+)",
+                                 self.command(command, "--help").stdout.decode(), re.M)
             self.assertIn("--help", options)
             self.assertEqual(set(self.ask_bash(command, "--")), set(options), command)
             for shell in ("zsh", "fish"):
                 text = self.script(shell).read_text()
                 for option in options:
-                    self.assertRegex(text, rf"{option}\b" if shell == "zsh" else rf"subcommand_from {command}'.* -l {option[2:]} ")
+                    self.assertRegex(
+                        text, rf"{option}\b"
+                        if shell == "zsh" else rf"subcommand_from {command}'.* -l {option[2:]} ")
 
     def test_an_equals_sign_and_a_colon_are_words_of_their_own_to_bash(self):
         self.assertEqual(self.ask_bash("run", "--mode", "=", "v"), ["virtual"])
@@ -160,23 +171,28 @@ class Manual(Case):
 
     def formatted(self):
         env = dict(os.environ, MANWIDTH="200", LC_ALL="C.UTF-8")
-        done = subprocess.run(["man", "--warnings", "-l", self.page], capture_output=True, text=True, env=env, timeout=60)
+        done = subprocess.run(["man", "--warnings", "-l", self.page], capture_output=True,
+                              text=True, env=env, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return re.sub(".\b", "", done.stdout)
 
     def test_the_formatters_find_nothing_wrong(self):
         self.formatted()
-        checked = subprocess.run(["mandoc", "-T", "lint", self.page], capture_output=True, text=True, timeout=60)
+        checked = subprocess.run(["mandoc", "-T", "lint", self.page], capture_output=True,
+                                 text=True, timeout=60)
         self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
 
     def test_every_command_and_every_option_is_described(self):
         text = self.formatted()
-        commands = re.findall(r"^  (\w+)  ", self.command("--help").stdout.decode().split("Subcommands:")[1], re.M)
+        commands = re.findall(r"^  (\w+)  ",
+                              self.command("--help").stdout.decode().split("Subcommands:")[1], re.M)
         for command in commands:
             self.assertRegex(text, rf"(?m)^   cubeshim {command}\b")
-            for option in re.findall(r"^  (?:-\w,)?(--[\w-]+)", self.command(command, "--help").stdout.decode(), re.M):
+            for option in re.findall(r"^  (?:-\w,)?(--[\w-]+)",
+                                     self.command(command, "--help").stdout.decode(), re.M):
                 self.assertRegex(text, rf"(?m)^       (-\w, )?{option}\b")
-        for title in ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "SETTINGS", "EXIT STATUS", "FILES", "EXAMPLES"):
+        for title in ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "SETTINGS", "EXIT STATUS",
+                      "FILES", "EXAMPLES"):
             self.assertRegex(text, rf"(?m)^{title}$")
 
     def test_what_is_hidden_stays_hidden(self):
@@ -188,13 +204,15 @@ class Installed(Case):
     def test_the_texts_lie_where_shells_and_man_look(self):
         build = Path(COMMAND).parent
         made = build / "shim/cli/made"
-        self.assertEqual(gzip.decompress((made / "cubeshim.1.gz").read_bytes()), self.command("man").stdout)
-        for name, words in (("cubeshim", ["completion", "bash"]), ("_cubeshim", ["completion", "zsh"]),
+        self.assertEqual(gzip.decompress((made / "cubeshim.1.gz").read_bytes()),
+                         self.command("man").stdout)
+        for name, words in (("cubeshim", ["completion",
+                                          "bash"]), ("_cubeshim", ["completion", "zsh"]),
                             ("cubeshim.fish", ["completion", "fish"])):
             self.assertEqual((made / name).read_bytes(), self.command(*words).stdout)
         script = (build / "shim/cli/cmake_install.cmake").read_text()
-        for place in ("share/man/man1", "share/bash-completion/completions", "share/zsh/site-functions",
-                      "share/fish/vendor_completions.d"):
+        for place in ("share/man/man1", "share/bash-completion/completions",
+                      "share/zsh/site-functions", "share/fish/vendor_completions.d"):
             self.assertIn(place, script)
 
 

@@ -9,12 +9,18 @@ import unittest
 
 from cli_case import CONTENT, Case
 
-
-LARGE_ZEROS = {f"{name}_per_s": 0 for name in ("hits", "misses", "bytes_read", "bytes_mapped", "kernel_bytes", "origin_bytes",
-                                                "ahead_bytes", "used_bytes")}
-NAMES_ZEROS = {f"{name}_per_s": 0 for name in ("listings", "stats", "absent", "read", "checks", "gathered")}
-ZEROS = {"opens_per_s": 0, "hit_rate": 0, "misses_per_s": 0, "bytes_served_per_s": 0, "origin_bytes_per_s": 0, "prefetched_per_s": 0,
-         "latency_us": {"hit_p99": 0, "miss_p99": 0}, "large": LARGE_ZEROS, "names": NAMES_ZEROS}
+LARGE_ZEROS = {
+    f"{name}_per_s": 0 for name in ("hits", "misses", "bytes_read", "bytes_mapped", "kernel_bytes",
+                                    "origin_bytes", "ahead_bytes", "used_bytes")
+}
+METADATA_ZEROS = {
+    f"{name}_per_s": 0 for name in ("listings", "stats", "negative", "read", "revalidations", "gathered")
+}
+ZEROS = {
+    "opens_per_s": 0, "hit_rate": 0, "misses_per_s": 0, "bytes_served_per_s": 0,
+    "origin_bytes_per_s": 0, "prefetched_per_s": 0, "latency_us": {"hit_p99": 0, "miss_p99": 0},
+    "large": LARGE_ZEROS, "metadata": METADATA_ZEROS
+}
 UNITS = {"K": 1 << 10, "M": 1 << 20, "k": 1000, "us": 1, "ms": 1000, "%": 1}
 
 
@@ -26,15 +32,18 @@ def number_of(text):
 
 class Top(Case):
     def top(self, *words):
-        child = self.start("top", "--name", self.name, "--interval", "1", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = self.start("top", "--name", self.name, "--interval", "1", *words,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return child
 
     def start_job(self):
         """A job that reads its file a hundred times when it is told to, and is then still there."""
         files = f"{self.file} " * 100
-        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off", "bash", "-c",
-                         f"exec 3<{self.file}; echo ready; read line; cat {files} | wc -c; echo done; read line",
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = self.start(
+            "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off", "bash",
+            "-c",
+            f"exec 3<{self.file}; echo ready; read line; cat {files} | wc -c; echo done; read line",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
@@ -44,10 +53,13 @@ class Top(Case):
         top = self.top("--json")
         first = json.loads(top.stdout.readline())
         self.assertEqual(first["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        self.assertEqual([*first], ["region", "seconds", "processes", "used", "large", "entries", "servers", "jobs"])
+        self.assertEqual(
+            [*first],
+            ["region", "seconds", "processes", "used", "large", "entries", "servers", "jobs"])
         job.stdin.write(b"go\n")
         job.stdin.flush()
-        self.assertEqual(job.stdout.readline() + job.stdout.readline(), b"%d\ndone\n" % (100 * len(CONTENT)))
+        self.assertEqual(job.stdout.readline() + job.stdout.readline(),
+                         b"%d\ndone\n" % (100 * len(CONTENT)))
         opens, bytes_served, seconds, hit_rates = 0, 0, 0, set()
         while round(opens) < 100:
             line = json.loads(top.stdout.readline())
@@ -57,30 +69,38 @@ class Top(Case):
             bytes_served += line["jobs"][0]["bytes_served_per_s"] * line["seconds"]
             if line["jobs"][0]["opens_per_s"] != 0:
                 hit_rates.add(line["jobs"][0]["hit_rate"])
-        self.assertEqual((round(opens), round(bytes_served), hit_rates), (100, 100 * len(CONTENT), {1.0}))
+        self.assertEqual((round(opens), round(bytes_served), hit_rates),
+                         (100, 100 * len(CONTENT), {1.0}))
         # And no more than that.
         for _ in range(3):
             seconds += json.loads(top.stdout.readline())["seconds"]
         self.assertLess(seconds, time.monotonic() - began)
-        self.assertEqual(json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        self.assertEqual((line["entries"], line["region"], line["processes"]), (1, str(self.region), 1))
+        self.assertEqual(
+            json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
+        self.assertEqual((line["entries"], line["region"], line["processes"]),
+                         (1, str(self.region), 1))
 
     def start_mixed_job(self):
-        """When it is told to, it reads 20 new files, and 60 times one of them and one that is cached."""
+        """When it is told to, it reads 20 new files, and 60 times one of them and one that is
+        cached."""
         for i in range(20):
             (self.data / f"new{i}").write_bytes(CONTENT)
         new, again = f"{self.data}/new*", f"{self.data}/new0 {self.file} " * 30
-        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off", "--prefetch", "0", "bash", "-c",
-                         f"exec 3<{self.file}; echo ready; read line; cat {new} {again} | wc -c; echo done; read line",
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = self.start(
+            "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off",
+            "--prefetch", "0", "bash", "-c",
+            f"exec 3<{self.file}; echo ready; read line; cat {new} {again} | wc -c; echo done; read line",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
-    # On a busy machine a hit may be interrupted and take longer than any miss, or a look come late, but not each time.
+    # On a busy machine a hit may be interrupted and take longer than any miss, or a look come late,
+    # but not each time.
     TRIES = 5
 
     def test_every_column_has_its_own_figure(self):
-        """In the object and in the table, whatever the looks make of the job's one moment of work."""
+        """In the object and in the table, whatever the looks make of the job's one moment of
+        work."""
         for attempt in range(self.TRIES):
             worst, cells = self.figures_of_mixed_job()
             wanted = (80, 60, 20, 80 * len(CONTENT), 20 * len(CONTENT), 0)
@@ -91,33 +111,42 @@ class Top(Case):
         self.fail(f"after {self.TRIES} jobs: {worst}, {cells}, not {wanted}")
 
     def figures_of_mixed_job(self):
-        """The longest times of the object, and the cells of the table: sums of what the looks have shown, of times the longest."""
+        """The longest times of the object, and the cells of the table: sums of what the looks have
+        shown, of times the longest."""
         job = self.start_mixed_job()
         top, table = self.top("--json"), self.top()
         began = json.loads(top.stdout.readline()), [table.stdout.readline() for _ in range(3)]
-        self.assertEqual((len(began[0]["jobs"]), began[1][2].split()[1:]), (1, b"0 0.0% 0 0 0 0 0us 0us".split()))
+        self.assertEqual((len(began[0]["jobs"]), began[1][2].split()[1:]),
+                         (1, b"0 0.0% 0 0 0 0 0us 0us".split()))
         job.stdin.write(b"go\n")
         job.stdin.flush()
-        self.assertEqual(job.stdout.readline() + job.stdout.readline(), b"%d\ndone\n" % (80 * len(CONTENT)))
+        self.assertEqual(job.stdout.readline() + job.stdout.readline(),
+                         b"%d\ndone\n" % (80 * len(CONTENT)))
         sums, rates, worst = {}, 0, {"hit_p99": 0, "miss_p99": 0}
         while round(sums.get("opens_per_s", 0)) < 80:
             line = json.loads(top.stdout.readline())
             row = line["jobs"][0]
-            for name in ZEROS.keys() - {"hit_rate", "latency_us", "large", "names"}:
+            for name in ZEROS.keys() - {"hit_rate", "latency_us", "large", "metadata"}:
                 sums[name] = sums.get(name, 0) + row[name] * line["seconds"]
             rates += row["hit_rate"] * row["opens_per_s"] * line["seconds"]
             worst = {name: max(worst[name], row["latency_us"][name]) for name in worst}
-        self.assertEqual({name: round(value) for name, value in sums.items()},
-                         {"opens_per_s": 80, "misses_per_s": 20, "bytes_served_per_s": 80 * len(CONTENT), "origin_bytes_per_s": 20 * len(CONTENT),
-                          "prefetched_per_s": 0})
+        self.assertEqual({name: round(value) for name, value in sums.items()}, {
+            "opens_per_s": 80, "misses_per_s": 20, "bytes_served_per_s": 80 * len(CONTENT),
+            "origin_bytes_per_s": 20 * len(CONTENT), "prefetched_per_s": 0
+        })
         self.assertEqual(round(rates), 60)
-        self.assertEqual(json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        # The table tells of a second, which its looks are but for some milliseconds. All is shown when nothing more comes.
+        self.assertEqual(
+            json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
+        # The table tells of a second, which its looks are but for some milliseconds. All is shown
+        # when nothing more comes.
         cells, shown = [0.0] * 8, None
         while cells[0] == 0 or shown != b"0 0.0% 0 0 0 0 0us 0us".split():
             shown = [table.stdout.readline() for _ in range(3)][2].split()[1:]
             row = [number_of(cell.decode()) for cell in shown]
-            cells = [max(a, b) if i in (6, 7) else a + (b * row[0] / 100 if i == 1 else b) for i, (a, b) in enumerate(zip(cells, row))]
+            cells = [
+                max(a, b) if i in (6, 7) else a + (b * row[0] / 100 if i == 1 else b)
+                for i, (a, b) in enumerate(zip(cells, row))
+            ]
         for child in (top, table):
             child.kill()
         job.communicate(b"end\n", timeout=60)
@@ -140,9 +169,11 @@ class Top(Case):
         os.truncate(large, 3 << 20)
         os.utime(large, (1e9, 1e9))
         read = f"dd if={large} of=/dev/null bs=1M status=none; "
-        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "64M", "--max-file", "1M", "--block", "1M", "--prefetch", "0",
-                         "--stats", "off", "bash", "-c", f"exec 3<{self.file}; echo ready; read line; {read * 2}echo done; read line",
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = self.start(
+            "run", "-p", self.data, "--name", self.name, "--ram", "64M", "--max-file", "1M",
+            "--block", "1M", "--prefetch", "0", "--stats", "off", "bash", "-c",
+            f"exec 3<{self.file}; echo ready; read line; {read * 2}echo done; read line",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
@@ -159,21 +190,28 @@ class Top(Case):
             line = json.loads(top.stdout.readline())
             for name in sums:
                 sums[name] += line["jobs"][0]["large"][name] * line["seconds"]
-        self.assertEqual({name: round(value) for name, value in sums.items() if value},
-                         {"hits_per_s": 3, "misses_per_s": 3, "bytes_read_per_s": 6 << 20, "origin_bytes_per_s": 3 << 20})
+        self.assertEqual({name: round(value) for name, value in sums.items() if value}, {
+            "hits_per_s": 3, "misses_per_s": 3, "bytes_read_per_s": 6 << 20,
+            "origin_bytes_per_s": 3 << 20
+        })
         self.assertEqual((line["large"], line["entries"]), (3 << 20, 1))
         self.assertGreater(line["used"], 3 << 20)
         text = table.stdout.readline()
         while b"LARGE" not in text:
             text = table.stdout.readline()
-        self.assertEqual(text.decode(), "   LARGE   hits/s misses/s   read/s mapped/s kernel/s origin/s ahead/s  used/s\n")
+        self.assertEqual(
+            text.decode(),
+            "   LARGE   hits/s misses/s   read/s mapped/s kernel/s origin/s ahead/s  used/s\n")
         self.assertEqual(table.stdout.readline().split()[0], b"%d" % job.pid)
-        self.assertRegex(table.stdout.readline().decode(), r"3\.[01] MiB of \d+\.\d MiB used, 3\.0 MiB by large files; 1 files, 1 processes\n")
+        self.assertRegex(
+            table.stdout.readline().decode(),
+            r"3\.[01] MiB of \d+\.\d MiB used, 3\.0 MiB by large files; 1 files, 1 processes\n")
         job.communicate(b"end\n", timeout=60)
         while "has ended" not in (last := table.stdout.readline().decode()):
             self.assertNotEqual(last, "")
             self.assertLessEqual(len(last), 81)
-        self.assertRegex(last, rf"^job {job.pid} has ended: .* from the origin, 6.0M of large files\n$")
+        self.assertRegex(last,
+                         rf"^job {job.pid} has ended: .* from the origin, 6.0M of large files\n$")
 
     def test_names_have_figures_of_their_own(self):
         for i in range(8):
@@ -183,25 +221,29 @@ class Top(Case):
         script = ("import os, sys\nfile = open(sys.argv[1] + '/f')\nprint(flush=True)\ninput()\n"
                   "for _ in range(5): list(os.walk(sys.argv[1]))\n"
                   "os.path.exists(sys.argv[1] + '/none')\nprint(flush=True)\ninput()\n")
-        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--names-ttl", "job", "--stats", "off", sys.executable, "-c",
-                         script, self.data, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--metadata-ttl",
+                         "job", "--stats", "off", sys.executable, "-c", script, self.data,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         job.stdout.readline()
         top, table = self.top("--json"), self.top()
-        self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["names"], NAMES_ZEROS)
+        self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["metadata"], METADATA_ZEROS)
         self.assertNotIn(b"NAMES", b"".join(table.stdout.readline() for _ in range(3)))
         job.stdin.write(b"go\n")
         job.stdin.flush()
         job.stdout.readline()
-        sums = dict.fromkeys(NAMES_ZEROS, 0)
-        while round(sums["absent_per_s"]) < 1:
+        sums = dict.fromkeys(METADATA_ZEROS, 0)
+        while round(sums["negative_per_s"]) < 1:
             line = json.loads(top.stdout.readline())
             for name in sums:
-                sums[name] += line["jobs"][0]["names"][name] * line["seconds"]
-        self.assertEqual((round(sums["listings_per_s"]), round(sums["absent_per_s"]), round(sums["read_per_s"])), (36, 1, 9))
+                sums[name] += line["jobs"][0]["metadata"][name] * line["seconds"]
+        self.assertEqual(
+            (round(sums["listings_per_s"]), round(sums["negative_per_s"]), round(sums["read_per_s"])),
+            (36, 1, 9))
         text = table.stdout.readline()
         while b"NAMES" not in text:
             text = table.stdout.readline()
-        self.assertEqual(text.decode(), "   NAMES  lists/s  stats/s absent/s   read/s checks/s  ahead/s\n")
+        self.assertEqual(text.decode(),
+                         "   NAMES  lists/s  stats/s    neg/s   read/s  reval/s  ahead/s\n")
         self.assertEqual(table.stdout.readline().split()[0], b"%d" % job.pid)
 
     def test_a_trouble_is_told_once(self):
@@ -209,8 +251,10 @@ class Top(Case):
         directory.mkdir()
         (directory / f"cubeshim-{os.geteuid()}-broken").write_bytes(b"x" * 5000)
         for words in ([], ["--json"]):
-            done = self.command("top", "--ram-dir", directory, "--count", "3", "--interval", "1", *words)
-            self.assertEqual((done.stderr.count(b"\n"), done.stdout.count(b"\n")), (1, 3 if words else 1))
+            done = self.command("top", "--ram-dir", directory, "--count", "3", "--interval", "1",
+                                *words)
+            self.assertEqual((done.stderr.count(b"\n"), done.stdout.count(b"\n")),
+                             (1, 3 if words else 1))
 
     def test_the_table_fits_80_columns(self):
         job = self.start_job()
@@ -218,7 +262,9 @@ class Top(Case):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         lines = done.stdout.decode().splitlines()
         self.assertEqual((len(lines), lines[2].split()[0]), (3, str(job.pid)))
-        self.assertEqual(lines[1], "     PID  opens/s   hits misses/s served/s origin/s ahead/s hit p99 miss p99")
+        self.assertEqual(
+            lines[1],
+            "     PID  opens/s   hits misses/s served/s origin/s ahead/s hit p99 miss p99")
         self.assertEqual(lines[2].split()[1:], "0 0.0% 0 0 0 0 0us 0us".split())
         self.assertLessEqual(max(map(len, lines)), 80)
 
@@ -227,7 +273,8 @@ class Top(Case):
         self.region = self.region.with_name(f"cubeshim-{os.geteuid()}-{self.name}")
         self.addCleanup(lambda: self.region.unlink(missing_ok=True))
         self.start_job()
-        lines = self.command("top", "--name", self.name, "--count", "1").stdout.decode().splitlines()
+        lines = self.command("top", "--name", self.name, "--count",
+                             "1").stdout.decode().splitlines()
         self.assertEqual((len(lines[0]), "...: " in lines[0]), (80, True), lines[0])
 
     def test_the_last_figures_of_a_job_are_told_when_it_has_ended(self):
@@ -239,8 +286,11 @@ class Top(Case):
         while "has ended" not in line:
             line = top.stdout.readline().decode()
         # The first open was a miss, before top began.
-        self.assertRegex(line, rf"^job {job.pid} has ended: 101 opens, 99.0% hits, 1 misses, 50.0K from the origin\n$")
-        self.assertEqual(top.stdout.readline().decode(), f"waiting for a job (the cache named {self.name} in /dev/shm)\n")
+        self.assertRegex(
+            line,
+            rf"^job {job.pid} has ended: 101 opens, 99.0% hits, 1 misses, 50.0K from the origin\n$")
+        self.assertEqual(top.stdout.readline().decode(),
+                         f"waiting for a job (the cache named {self.name} in /dev/shm)\n")
         self.assertIsNone(top.poll())
         # And goes on with the next.
         job = self.start_job()
@@ -255,10 +305,13 @@ class Top(Case):
         job.communicate(b"go\nend\n", timeout=60)
         ended = []
         while not ended:
-            ended = [row["pid"] for row in json.loads(top.stdout.readline())["jobs"] if row["ended"]]
+            ended = [
+                row["pid"] for row in json.loads(top.stdout.readline())["jobs"] if row["ended"]
+            ]
         self.assertEqual(ended, [job.pid])
         for _ in range(2):
-            self.assertEqual([row["pid"] for row in json.loads(top.stdout.readline())["jobs"]], [staying.pid])
+            self.assertEqual([row["pid"] for row in json.loads(top.stdout.readline())["jobs"]],
+                             [staying.pid])
 
     def test_json_has_the_last_figures_too(self):
         job = self.start_job()
@@ -291,12 +344,13 @@ class Top(Case):
         self.assertIn(f"job {job.pid} has ended: 101 opens", screen)
 
     def top_on(self, terminal):
-        return self.start("top", "--name", self.name, "--interval", "1", env={"TERM": "xterm"}, stdin=subprocess.DEVNULL, stdout=terminal,
-                          stderr=subprocess.DEVNULL)
+        return self.start("top", "--name", self.name, "--interval", "1", env={"TERM": "xterm"},
+                          stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.DEVNULL)
 
     def test_it_waits_for_a_job(self):
         top = self.top()
-        self.assertEqual(top.stdout.readline().decode(), f"waiting for a job (the cache named {self.name} in /dev/shm)\n")
+        self.assertEqual(top.stdout.readline().decode(),
+                         f"waiting for a job (the cache named {self.name} in /dev/shm)\n")
         job = self.start_job()
         self.assertIn(self.name[:20].encode(), top.stdout.readline())
         self.assertIn(b"opens/s", top.stdout.readline())
@@ -309,22 +363,30 @@ class Top(Case):
         self.addCleanup(lambda: subprocess.run(["umount", "-l", directory], check=True))
         jobs = []
         for name in ("one", "two"):
-            job = self.start("run", "-p", self.data, "--name", name, "--ram", "32M", "--ram-dir", directory, "--stats", "off", "bash", "-c",
-                             f"exec 3<{self.file}; echo ready; read line", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            job = self.start("run", "-p", self.data, "--name", name, "--ram", "32M", "--ram-dir",
+                             directory, "--stats", "off", "bash", "-c",
+                             f"exec 3<{self.file}; echo ready; read line", stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)
             self.assertEqual(job.stdout.readline(), b"ready\n")
             jobs.append(job)
         (directory / f"cubeshim-{os.geteuid()}-broken").write_bytes(b"x" * 5000)
         done = self.command("top", "--ram-dir", directory, "--count", "1")
         lines = done.stdout.decode().splitlines()
-        self.assertEqual([line.split(":")[0] for line in lines if "used by" in line], ["one", "two"])
+        self.assertEqual([line.split(":")[0] for line in lines if "used by" in line],
+                         ["one", "two"])
         self.assertEqual([line.split()[0] for line in lines[2::3]], [str(job.pid) for job in jobs])
-        self.assertEqual((done.returncode, done.stderr.count(b"\n"), b"cubeshim-%d-broken" % os.geteuid() in done.stderr), (0, 1, True))
-        only = self.command("top", "--ram-dir", directory, "--count", "1", "--json", env={"CUBESHIM_NAME": "two"})
-        self.assertEqual(json.loads(only.stdout)["region"], f"{directory}/cubeshim-{os.geteuid()}-two")
+        self.assertEqual(
+            (done.returncode, done.stderr.count(b"\n"), b"cubeshim-%d-broken" % os.geteuid()
+             in done.stderr), (0, 1, True))
+        only = self.command("top", "--ram-dir", directory, "--count", "1", "--json",
+                            env={"CUBESHIM_NAME": "two"})
+        self.assertEqual(
+            json.loads(only.stdout)["region"], f"{directory}/cubeshim-{os.geteuid()}-two")
 
     def test_no_cache_is_told(self):
         done = self.command("top", "--name", self.name, "--count", "1")
-        self.assertEqual((done.returncode, done.stdout.decode()), (1, f"waiting for a job (the cache named {self.name} in /dev/shm)\n"))
+        self.assertEqual((done.returncode, done.stdout.decode()),
+                         (1, f"waiting for a job (the cache named {self.name} in /dev/shm)\n"))
 
 
 if __name__ == "__main__":

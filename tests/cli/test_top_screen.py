@@ -19,7 +19,6 @@ DOWN, LEFT, ESCAPE = "\x1b[B", "\x1b[D", "\x1b"
 
 class Terminal:
     """A terminal of this size, and what stands on it."""
-
     def __init__(self, columns, rows):
         self.master, self.slave = pty.openpty()
         self.resize(columns, rows)
@@ -41,7 +40,8 @@ class Terminal:
     def until(self, pattern, is_full=True, patience=30):
         deadline = time.monotonic() + patience
         # The last row is drawn last.
-        while not (found := re.search(pattern, self.text(), re.M)) or (is_full and not self.screen.display[-1].strip()):
+        while not (found := re.search(pattern, self.text(),
+                                      re.M)) or (is_full and not self.screen.display[-1].strip()):
             ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
             if not ready:
                 raise AssertionError(f"{pattern!r} did not come:\n{self.text()}")
@@ -53,16 +53,21 @@ class Terminal:
 
     def selected(self):
         """The lines in reverse, at their first character that is no space."""
-        return [line for row, line in enumerate(self.screen.display)
-                if any(self.screen.buffer[row][column].reverse for column, c in enumerate(line) if c != " ")]
+        return [
+            line for row, line in enumerate(self.screen.display)
+            if any(self.screen.buffer[row][column].reverse for column, c in enumerate(line)
+                   if c != " ")
+        ]
 
 
 class Screen(Case):
     def job(self, opens=0, name=None):
         """A job that has opened its file so often."""
         loop = f"for ((i = 0; i < {opens}; ++i)); do exec 4<{self.file}; done; " if opens else ""
-        job = self.start("run", "-p", self.data, "--name", name or self.name, "--ram", "32M", "--prefetch", "0", "--stats", "off", "bash", "-c",
-                         f"exec 3<{self.file}; {loop}echo $$; read line", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = self.start("run", "-p", self.data, "--name", name or self.name, "--ram", "32M",
+                         "--prefetch", "0", "--stats", "off", "bash", "-c",
+                         f"exec 3<{self.file}; {loop}echo $$; read line", stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE)
         # The job is that of `cubeshim run`, and its one process with a cache is the program.
         job.program = int(job.stdout.readline())
         return job
@@ -71,12 +76,15 @@ class Screen(Case):
         terminal = Terminal(columns, rows)
         self.addCleanup(lambda: terminal.master and terminal.close())
         before = termios.tcgetattr(terminal.slave)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")} | {"TERM": term}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")
+                      } | {"TERM": term}
         for variable in ("LINES", "COLUMNS"):
             environment.pop(variable, None)
-        terminal.child = subprocess.Popen([os.environ["CUBESHIM_COMMAND"], "top", "--name", self.name, "--interval", "1"], env=environment,
-                                          stdin=terminal.slave, stdout=terminal.slave, stderr=subprocess.DEVNULL, start_new_session=True,
-                                          preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controls else None)
+        terminal.child = subprocess.Popen(
+            [os.environ["CUBESHIM_COMMAND"], "top", "--name", self.name, "--interval", "1"],
+            env=environment, stdin=terminal.slave, stdout=terminal.slave, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controls else None)
         self.addCleanup(terminal.child.wait)
         self.addCleanup(terminal.child.kill)
         terminal.settings = lambda: (before, termios.tcgetattr(terminal.slave))
@@ -89,8 +97,11 @@ class Screen(Case):
         lines = top.text().split("\n")
         self.assertEqual(lines[0], "cubeshim top: 1 cache, 1 job; every 1 s")
         self.assertRegex(lines[1], rf"^{self.name[:20]}.*used by 1 files, 1 processes$")
-        self.assertEqual(lines[2], "     PID  opens/s   hits misses/s served/s origin/s ahead/s hit p99 miss p99")
-        self.assertEqual(top.selected(), [line.ljust(80) for line in lines if line.startswith(f"{job.pid:>8}")])
+        self.assertEqual(
+            lines[2],
+            "     PID  opens/s   hits misses/s served/s origin/s ahead/s hit p99 miss p99")
+        self.assertEqual(top.selected(),
+                         [line.ljust(80) for line in lines if line.startswith(f"{job.pid:>8}")])
         self.assertEqual(lines[23], "q end  Enter look into  Tab columns  ? help  s sort: opens/s")
         top.press("s")
         top.until(r"s sort: hits$")
@@ -186,7 +197,8 @@ class Screen(Case):
 
     def test_jobs_are_sorted(self):
         idle = self.job()
-        busy = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--prefetch", "0", "--stats", "off", "bash", "-c",
+        busy = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--prefetch",
+                          "0", "--stats", "off", "bash", "-c",
                           f"while :; do exec 3<{self.file}; done")
         top = self.top()
         top.until(rf"miss p99\n +{busy.pid} .*\n +{idle.pid} ")

@@ -1,4 +1,5 @@
-"""`cubeshim warmup` on a mount that counts what reaches it, and that stops where a test wants it to."""
+"""`cubeshim warmup` on a mount that counts what reaches it, and that stops where a test wants it
+to."""
 import json
 import os
 import pty
@@ -26,7 +27,9 @@ class Warmup(Case):
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(name.encode() + CONTENT[:3000])
         zero = [f"--{what}-us=0" for what in ("lookup", "open", "read", "getattr")]
-        subprocess.run([LAGFS, *zero, "--attr-timeout=0", "--entry-timeout=0", self.source, self.mount], check=True)
+        subprocess.run(
+            [LAGFS, *zero, "--attr-timeout=0", "--entry-timeout=0", self.source, self.mount],
+            check=True)
         self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
         self.addCleanup(lambda: self.script("clear"))
 
@@ -42,21 +45,28 @@ class Warmup(Case):
         return sum(counted[operation]["data_files"] for operation in operations)
 
     def words(self, *words, keep=True, ram="32M"):
-        return ["warmup", "--name", self.name, "--ram", ram, *(["--ram-keep", "1"] if keep else []), *map(str, words)]
+        return [
+            "warmup", "--name", self.name, "--ram", ram, *(["--ram-keep", "1"] if keep else []),
+            *map(str, words)
+        ]
 
     def warmup(self, *words, **options):
         """Status, summary and what was said beside it."""
         done = self.command(*self.words("--json", *words, **options))
-        return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr.decode()
+        return done.returncode, json.loads(
+            done.stdout) if done.stdout else None, done.stderr.decode()
 
     def reasons(self, summary):
         return {row["reason"]: row["files"] for row in summary["reasons"]}
 
     def start_job(self, *options):
         """A job that uses the cache until it is told to read all files."""
-        job = self.start("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--stats-format", "json", *options, "bash", "-c",
-                         f'exec 3<{self.mount}/a/0; echo ready; read line; if [[ $line == read ]]; then cat {self.mount}/*/* '
-                         f'{self.mount}/b/c/* 2>/dev/null; fi', stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        job = self.start(
+            "run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--stats-format", "json",
+            *options, "bash", "-c",
+            f'exec 3<{self.mount}/a/0; echo ready; read line; if [[ $line == read ]]; then cat {self.mount}/*/* '
+            f'{self.mount}/b/c/* 2>/dev/null; fi', stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE)
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
@@ -66,11 +76,14 @@ class Load(Warmup):
         status, summary, _ = self.warmup(self.mount / "a", self.mount / "b")
         self.assertEqual((status, summary["fetched"], summary["skipped"]), (0, 60, 0))
         self.assertEqual(summary["ram"]["entries"], 60)
-        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram-keep", "1", "--stats-format", "json", "cat",
+        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram-keep", "1",
+                            "--stats-format", "json", "cat",
                             *(self.mount / name for name in self.names))
-        self.assertEqual(done.stdout, b"".join((self.source / name).read_bytes() for name in self.names))
+        self.assertEqual(done.stdout, b"".join(
+            (self.source / name).read_bytes() for name in self.names))
         report = json.loads(done.stderr)
-        self.assertEqual((report["hits"]["ram"], report["misses"], report["origin"]["reads"]), (60, 0, 0))
+        self.assertEqual((report["hits"]["ram"], report["misses"], report["origin"]["reads"]),
+                         (60, 0, 0))
 
     def test_a_running_job_is_joined_and_its_settings_are_taken_over(self):
         (self.source / "large").write_bytes(bytes(100_000))
@@ -78,10 +91,12 @@ class Load(Warmup):
         # Neither a prefix nor a limit is given here, and nothing is to be kept.
         status, summary, _ = self.warmup(self.mount, "/etc/hostname", keep=False)
         self.assertEqual((status, summary["fetched"], summary["cached"]), (1, 59, 1))
-        self.assertEqual(self.reasons(summary), {"outside CUBESHIM_PREFIXES": 1, "larger than CUBESHIM_MAX_FILE": 1})
+        self.assertEqual(self.reasons(summary),
+                         {"outside CUBESHIM_PREFIXES": 1, "larger than CUBESHIM_MAX_FILE": 1})
         _, errors = job.communicate(b"read\n", timeout=60)
         report = json.loads(errors)
-        self.assertEqual((report["misses"], report["hits"]["ram"], report["prefetch"]["fetched"]), (1, 60, 59))
+        self.assertEqual((report["misses"], report["hits"]["ram"], report["prefetch"]["fetched"]),
+                         (1, 60, 59))
         self.assertFalse(self.region.exists())
 
     def test_no_job_and_nothing_to_keep_is_said_and_makes_nothing(self):
@@ -100,7 +115,8 @@ class Load(Warmup):
     def test_a_cache_that_goes_with_its_job_is_told(self):
         job = self.start_job()
         self.script("hold open 30")
-        child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE)
         self.wait_until_held()
         job.communicate(b"end\n", timeout=60)
         self.script("go")
@@ -111,7 +127,8 @@ class Load(Warmup):
     def test_a_job_that_keeps_its_cache_is_taken_at_its_word(self):
         job = self.start_job("--ram-keep", "1")
         self.script("hold open 30")
-        child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE)
         self.wait_until_held()
         job.communicate(b"end\n", timeout=60)
         self.script("go")
@@ -129,11 +146,18 @@ class Load(Warmup):
     def test_each_reason_to_leave_a_file_out_is_counted(self):
         (self.source / "large").write_bytes(bytes(100_000))
         os.mkfifo(self.source / "fifo")
-        paths = [self.mount / "a", self.mount / "large", self.mount / "fifo", self.mount / "absent", "/etc/hostname"]
-        status, summary, _ = self.warmup("-p", self.mount, "--max-file", "50K", "--block", "0", *paths)
+        paths = [
+            self.mount / "a", self.mount / "large", self.mount / "fifo", self.mount / "absent",
+            "/etc/hostname"
+        ]
+        status, summary, _ = self.warmup("-p", self.mount, "--max-file", "50K", "--block", "0",
+                                         *paths)
         self.assertEqual((status, summary["fetched"], summary["skipped"]), (1, 20, 4))
-        self.assertEqual(self.reasons(summary), {"missing": 1, "no regular files": 1, "outside CUBESHIM_PREFIXES": 1,
-                                                 "larger than CUBESHIM_MAX_FILE": 1})
+        self.assertEqual(
+            self.reasons(summary), {
+                "missing": 1, "no regular files": 1, "outside CUBESHIM_PREFIXES": 1,
+                "larger than CUBESHIM_MAX_FILE": 1
+            })
         first = {row["reason"]: row["first"] for row in summary["reasons"]}
         self.assertEqual(first["missing"], f"{self.mount}/absent")
         self.script("fail open EACCES")
@@ -145,7 +169,8 @@ class Load(Warmup):
         for i in range(12):
             (self.source / f"block{i}").write_bytes(bytes(1 << 20))
         status, summary, _ = self.warmup(*(self.mount / f"block{i}" for i in range(12)), ram="10M")
-        self.assertEqual((status, self.reasons(summary)), (1, {"without room in the cache": 12 - summary["fetched"]}))
+        self.assertEqual((status, self.reasons(summary)),
+                         (1, {"without room in the cache": 12 - summary["fetched"]}))
         self.assertGreater(summary["fetched"], 2)
 
     def test_an_interrupt_ends_it_with_a_summary_and_it_can_be_taken_up_again(self):
@@ -153,27 +178,27 @@ class Load(Warmup):
             with self.subTest(number):
                 self.command("clear", "--name", self.name)
                 self.script("hold open 10")
-                child = self.start(*self.words("--json", "--prefetch-depth", "4", self.mount), stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
+                child = self.start(*self.words("--json", "--prefetch-depth", "4", self.mount),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 self.wait_until_held()
                 child.send_signal(number)
                 output, errors = child.communicate(timeout=60)
                 self.script("clear")
                 summary = json.loads(output)
-                self.assertEqual((child.returncode, summary["interrupted"], errors), (status, True, b""))
+                self.assertEqual((child.returncode, summary["interrupted"], errors),
+                                 (status, True, b""))
                 self.assertLess(summary["fetched"], 60)
                 again = self.warmup(self.mount)
                 self.assertEqual((again[0], again[1]["fetched"] + again[1]["cached"]), (0, 60))
                 self.assertGreaterEqual(again[1]["cached"], summary["fetched"])
 
     def test_wrong_use_is_one_line(self):
-        for words, text in (
-            ([], "nothing to load"),
-            (["--filelist", "/no/such"], "/no/such"),
-            (["--check", "--dry-run", "x"], "--dry-run"),
-            (["--max-file", "12Q", "x"], '--max-file "12Q" is not usable'),
-            (["--evict", "--background", "x"], "--evict"),
-        ):
+        for words, text in (([], "nothing to load"), (["--filelist", "/no/such"], "/no/such"),
+                            (["--check", "--dry-run",
+                              "x"], "--dry-run"), (["--max-file", "12Q",
+                                                    "x"], '--max-file "12Q" is not usable'),
+                            (["--evict", "--background", "x"], "--evict"),
+                           ):
             status, summary, errors = self.warmup(*words)
             self.assertEqual((status, summary, errors.count("\n")), (2, None, 1), errors)
             self.assertIn(text, errors)
@@ -186,8 +211,10 @@ class Lists(Warmup):
         return self.warmup("--filelist", self.mount / "list", *words, **options)
 
     def test_lines_may_be_files_directories_comments_and_exclusions(self):
-        status, summary, _ = self.load_list(f"# a comment\na/1\n{self.mount}/a/2\n- b/c\nb\n".encode())
-        self.assertEqual((status, summary["fetched"], self.reasons(summary)), (0, 22, {"excluded": 1}))
+        status, summary, _ = self.load_list(
+            f"# a comment\na/1\n{self.mount}/a/2\n- b/c\nb\n".encode())
+        self.assertEqual((status, summary["fetched"], self.reasons(summary)),
+                         (0, 22, {"excluded": 1}))
 
     def test_names_may_be_separated_by_zeros(self):
         (self.source / "a/with\nnewline").write_bytes(b"x")
@@ -201,9 +228,10 @@ class Lists(Warmup):
 
     def test_standard_input_is_a_list_of_paths_below_the_working_directory(self):
         names = "".join(f"{name}\0" for name in self.names).encode()
-        done = subprocess.run([COMMAND, *self.words("--json", "--filelist", "-")], input=names, cwd=self.mount, capture_output=True,
-                              timeout=60)
-        self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 60), done.stderr)
+        done = subprocess.run([COMMAND, *self.words("--json", "--filelist", "-")], input=names,
+                              cwd=self.mount, capture_output=True, timeout=60)
+        self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 60),
+                         done.stderr)
 
     def test_paths_are_those_that_the_job_uses_where_a_link_leads_there(self):
         link = self.data.parent / "link"
@@ -211,21 +239,26 @@ class Lists(Warmup):
         for prefix in (link, self.mount):
             self.command("clear", "--name", self.name)
             # A shell that has come here by the link says so.
-            done = subprocess.run([COMMAND, *self.words("--json", "-p", prefix, "a")], cwd=link, capture_output=True, timeout=60,
+            done = subprocess.run([COMMAND, *self.words("--json", "-p", prefix, "a")], cwd=link,
+                                  capture_output=True, timeout=60,
                                   env=os.environ | {"PWD": str(link)})
-            self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 20), done.stderr)
+            self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 20),
+                             done.stderr)
             self.assertEqual(self.warmup("--check", prefix / "a")[1]["cached"], 20)
 
 
 class Looks(Warmup):
     def test_a_check_counts_what_is_there_and_reads_nothing(self):
         status, summary, _ = self.warmup("--check", self.mount, keep=False)
-        self.assertEqual((status, summary["cached"], summary["absent"], self.region.exists()), (1, 0, 60, False))
+        self.assertEqual((status, summary["cached"], summary["absent"], self.region.exists()),
+                         (1, 0, 60, False))
         self.warmup(self.mount / "a", self.mount / "b/c")
         before = self.asked_of_files("open", "read")
         status, summary, _ = self.warmup("--check", self.mount, keep=False)
         self.assertEqual((status, summary["cached"], summary["absent"]), (1, 40, 20))
-        size = sum((self.source / name).stat().st_size for name in self.names if not name.startswith("b/") or "c" in name)
+        size = sum((self.source / name).stat().st_size
+                   for name in self.names
+                   if not name.startswith("b/") or "c" in name)
         self.assertEqual(summary["cached_bytes"], size)
         status, summary, _ = self.warmup("--check", self.mount / "a", keep=False)
         self.assertEqual((status, summary["cached"], summary["absent"]), (0, 20, 0))
@@ -241,7 +274,8 @@ class Looks(Warmup):
     def test_a_dry_run_says_what_would_be_done_and_does_not(self):
         (self.source / "list").write_text("a\nb/0\nabsent\nlist\n")
         before = self.asked_of_files("read")
-        status, summary, _ = self.warmup("--dry-run", "--filelist", self.source / "list", "-p", self.mount)
+        status, summary, _ = self.warmup("--dry-run", "--filelist", self.source / "list", "-p",
+                                         self.mount)
         self.assertEqual(self.asked_of_files("read"), before)
         self.assertEqual((status, summary["absent"], summary["cached"]), (1, 22, 0))
         self.assertEqual(self.reasons(summary), {"missing": 1})
@@ -279,13 +313,17 @@ class Evicts(Warmup):
         self.warmup(self.mount)
         before = self.asked_of_files("read")
         status, summary, _ = self.warmup("--evict", self.mount / "a", self.mount / "b/3")
-        self.assertEqual((status, summary["evicted"], summary["absent"], summary["what"]), (0, 21, 0, "evict"))
+        self.assertEqual((status, summary["evicted"], summary["absent"], summary["what"]),
+                         (0, 21, 0, "evict"))
         self.assertEqual(self.asked_of_files("read"), before)
         self.assertEqual(self.warmup("--evict", self.mount / "a")[1]["evicted"], 0)
         # It frees nothing, and says so where it has forgotten something.
         self.assertEqual(summary["freed_bytes"], 0)
         used = summary["ram"]["used"]
-        told = [self.command(*self.words("--evict", self.mount / "b/4")).stdout.decode() for _ in range(2)]
+        told = [
+            self.command(*self.words("--evict", self.mount / "b/4")).stdout.decode()
+            for _ in range(2)
+        ]
         self.assertEqual(["no memory is free by it" in text for text in told], [True, False], told)
         self.assertEqual(self.warmup("--check", self.mount)[1]["ram"]["used"], used)
         self.warmup(self.mount / "b/4")
@@ -300,11 +338,13 @@ class Evicts(Warmup):
         self.assertEqual((status, summary["evicted"]), (0, 1))
         _, errors = job.communicate(b"read\n", timeout=60)
         report = json.loads(errors)
-        self.assertEqual(report["misses"] + report["prefetch"]["fetched"] - report["prefetch"]["duplicate"], 61)
+        self.assertEqual(
+            report["misses"] + report["prefetch"]["fetched"] - report["prefetch"]["duplicate"], 61)
 
     def test_no_cache_is_nothing_to_evict(self):
         status, summary, _ = self.warmup("--evict", self.mount, keep=False)
-        self.assertEqual((status, summary["evicted"], summary["absent"], self.region.exists()), (0, 0, 60, False))
+        self.assertEqual((status, summary["evicted"], summary["absent"], self.region.exists()),
+                         (0, 0, 60, False))
 
 
 class Background(Warmup):
@@ -312,7 +352,8 @@ class Background(Warmup):
         self.script("hold open 30")
         log = self.data.parent / "log"
         with open(log, "wb") as out:
-            command = self.start(*self.words("--json", "--background", self.mount), stdout=out, stderr=subprocess.PIPE)
+            command = self.start(*self.words("--json", "--background", self.mount), stdout=out,
+                                 stderr=subprocess.PIPE)
         line = command.stderr.readline().decode()
         self.assertEqual(command.wait(60), 0)
         pid = int(line.split("process ")[1].split()[0])
@@ -327,27 +368,37 @@ class Background(Warmup):
         self.assertEqual(self.warmup("--check", self.mount)[0], 0)
 
     def test_wrong_use_is_told_as_ever(self):
-        for words, keep, status, text in ((["--filelist", "/no/such"], True, 2, "/no/such"), ([self.mount], False, 3, "no job is running"),
-                                          (["--max-file", "12Q", "x"], True, 2, '--max-file "12Q"')):
+        for words, keep, status, text in ((["--filelist", "/no/such"], True, 2, "/no/such"),
+                                          ([self.mount], False, 3, "no job is running"),
+                                          (["--max-file", "12Q",
+                                            "x"], True, 2, '--max-file "12Q"')):
             done = self.command(*self.words("--background", *words, keep=keep))
-            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (status, b"", 1), done.stderr)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")),
+                             (status, b"", 1), done.stderr)
             self.assertIn(text, done.stderr.decode())
 
 
 class Shows(Warmup):
     def test_lines_where_there_is_no_terminal(self):
         self.script("hold open 20 1000")
-        child = self.start(*self.words("--interval", "1", "--prefetch-depth", "1", self.mount), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = self.start(*self.words("--interval", "1", "--prefetch-depth", "1", self.mount),
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         line = child.stderr.readline().decode()
         self.script("clear")
         output, _ = child.communicate(timeout=60)
-        self.assertRegex(line, r"^cubeshim: \d+ of 60 files, [\d.]+ (KiB|bytes), .*/s, \d+ files/s(, \d+:\d\d left)?\n$")
-        self.assertRegex(output.decode(), r"^60 files: 60 fetched \(.* KiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
+        self.assertRegex(
+            line,
+            r"^cubeshim: \d+ of 60 files, [\d.]+ (KiB|bytes), .*/s, \d+ files/s(, \d+:\d\d left)?\n$"
+        )
+        self.assertRegex(
+            output.decode(),
+            r"^60 files: 60 fetched \(.* KiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
 
     def test_a_bar_on_a_terminal(self):
         self.script("hold open 20 1000")
         master, slave = pty.openpty()
-        child = self.start(*self.words("--prefetch-depth", "1", self.mount), stdout=subprocess.PIPE, stderr=slave)
+        child = self.start(*self.words("--prefetch-depth", "1", self.mount), stdout=subprocess.PIPE,
+                           stderr=slave)
         os.close(slave)
         got = ""
         while " of 60 files" not in got:
@@ -368,7 +419,8 @@ class Shows(Warmup):
     def test_nothing_where_it_shall_be_quiet(self):
         self.script("hold open 20 1000")
         master, slave = pty.openpty()
-        child = self.start(*self.words("-q", "--prefetch-depth", "1", self.mount), stdout=subprocess.PIPE, stderr=slave)
+        child = self.start(*self.words("-q", "--prefetch-depth", "1", self.mount),
+                           stdout=subprocess.PIPE, stderr=slave)
         self.wait_until_held()
         self.script("clear")
         child.communicate(timeout=60)
@@ -397,32 +449,42 @@ class Large(Warmup):
         self.assertEqual((status, summary["fetched"], summary["skipped"], errors), (0, 63, 0, ""))
         self.assertGreater(summary["fetched_bytes"], 3 * self.SIZE)
         before = self.asked_of_files("read")
-        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram-keep", "1", "--max-file", "1M", "--block", "1M",
-                            "--stats-format", "json", "cat", *(self.mount / f"a/large{i}" for i in range(3)))
-        self.assertEqual(done.stdout, b"".join((self.source / f"a/large{i}").read_bytes() for i in range(3)))
+        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram-keep", "1",
+                            "--max-file", "1M", "--block", "1M", "--stats-format", "json", "cat",
+                            *(self.mount / f"a/large{i}" for i in range(3)))
+        self.assertEqual(done.stdout, b"".join(
+            (self.source / f"a/large{i}").read_bytes() for i in range(3)))
         report = json.loads(done.stderr)
-        self.assertEqual((report["blocks"]["files"], report["blocks"]["misses"], self.asked_of_files("read")), (3, 0, before))
+        self.assertEqual(
+            (report["blocks"]["files"], report["blocks"]["misses"], self.asked_of_files("read")),
+            (3, 0, before))
         again = self.warmup(self.mount, ram="64M")
         self.assertEqual((again[0], again[1]["fetched"], again[1]["cached"]), (0, 0, 63))
 
     def test_how_much_of_them_is_there_and_forgetting_it(self):
         path, part = f"{self.mount}/a/large0", f"{self.mount}/a/large0@1M+2M"
-        for words, status, cached, cached_bytes, absent_bytes in (
-            (["--dry-run", path], 0, 0, 0, self.SIZE),
-            ([part], 0, None, None, None),
-            (["--check", part], 0, 1, 2 << 20, 0),
-            (["--check", path], 1, 0, 2 << 20, self.SIZE - (2 << 20)),
-            ([path], 0, None, None, None),
-            (["--check", path], 0, 1, self.SIZE, 0),
-        ):
+        for words, status, cached, cached_bytes, absent_bytes in (([
+                "--dry-run", path
+        ], 0, 0, 0, self.SIZE), ([part], 0, None, None,
+                                 None), (["--check", part], 0, 1, 2 << 20,
+                                         0), (["--check", path], 1, 0, 2 << 20,
+                                              self.SIZE - (2 << 20)), ([path], 0, None, None, None),
+                                                                  (["--check",
+                                                                    path], 0, 1, self.SIZE, 0),
+                                                                 ):
             with self.subTest(words):
                 found = self.warmup(*words)
                 self.assertEqual(found[0], status, found)
                 if cached is not None:
-                    counts = {key: found[1][key] for key in ("cached", "cached_bytes", "absent_bytes")}
-                    self.assertEqual(counts, {"cached": cached, "cached_bytes": cached_bytes, "absent_bytes": absent_bytes})
+                    counts = {
+                        key: found[1][key] for key in ("cached", "cached_bytes", "absent_bytes")
+                    }
+                    self.assertEqual(counts, {
+                        "cached": cached, "cached_bytes": cached_bytes, "absent_bytes": absent_bytes
+                    })
         found = self.warmup("--evict", path)
-        self.assertEqual((found[0], found[1]["evicted"], found[1]["evicted_bytes"]), (0, 1, self.SIZE))
+        self.assertEqual((found[0], found[1]["evicted"], found[1]["evicted_bytes"]),
+                         (0, 1, self.SIZE))
         self.assertEqual(self.warmup("--check", path)[0], 1)
         before = self.asked_of_files("read")
         self.assertEqual(self.warmup(path)[1]["fetched"], 1)
@@ -433,11 +495,15 @@ class Large(Warmup):
         os.utime(self.source / "b/large", (1e9, 1e9))
         status, summary, _ = self.warmup(self.mount / "b/large", ram="24M")
         row, = summary["reasons"]
-        self.assertEqual((status, row["reason"], row["files"], row["bytes"]), (1, "without room in the cache", 1, 30_000_000))
+        self.assertEqual((status, row["reason"], row["files"], row["bytes"]),
+                         (1, "without room in the cache", 1, 30_000_000))
         self.assertEqual(row["missing_bytes"], 30_000_000 - summary["fetched_bytes"])
         self.assertGreater(summary["fetched_bytes"], 8_000_000)
         done = self.command(*self.words(self.mount / "b/large", ram="24M"))
-        self.assertRegex(done.stdout.decode(), r"skipped: 1 without room in the cache \([\d.]+ MiB of 28.6 MiB missing\), the first is ")
+        self.assertRegex(
+            done.stdout.decode(),
+            r"skipped: 1 without room in the cache \([\d.]+ MiB of 28.6 MiB missing\), the first is "
+        )
 
     def test_the_settings_of_a_running_job_are_taken_over(self):
         self.start_job("--max-file", "1M", "--block", "1M")
@@ -447,8 +513,9 @@ class Large(Warmup):
     def test_progress_in_bytes(self):
         master, slave = pty.openpty()
         self.script("hold read 10")
-        child = self.start(*self.words("--prefetch-depth", "1", *(self.mount / f"a/large{i}" for i in range(3))),
-                           stdout=subprocess.PIPE, stderr=slave)
+        child = self.start(
+            *self.words("--prefetch-depth", "1", *(self.mount / f"a/large{i}" for i in range(3))),
+            stdout=subprocess.PIPE, stderr=slave)
         os.close(slave)
         got = ""
         while not re.search("\r0 of 3 files, [^\r]* of at least [^\r]*/s", got):
@@ -457,18 +524,24 @@ class Large(Warmup):
         self.script("clear")
         output, _ = child.communicate(timeout=60)
         os.close(master)
-        self.assertRegex(got, r"\r0 of 3 files, [\d.]+ (bytes|[KM]iB) of at least 4\.8 MiB, [^ ]+ [^ ]+/s, 0 files/s")
-        self.assertRegex(output.decode(), r"^3 files: 3 fetched \(14.3 MiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
+        self.assertRegex(
+            got,
+            r"\r0 of 3 files, [\d.]+ (bytes|[KM]iB) of at least 4\.8 MiB, [^ ]+ [^ ]+/s, 0 files/s")
+        self.assertRegex(
+            output.decode(),
+            r"^3 files: 3 fetched \(14.3 MiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
 
     def test_an_interrupt_ends_it_and_what_has_come_stays(self):
         self.script("hold read 3 1000")
-        child = self.start(*self.words("--json", self.mount / "a/large0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = self.start(*self.words("--json", self.mount / "a/large0"), stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE)
         self.wait_until_held()
         child.send_signal(signal.SIGINT)
         output, errors = child.communicate(timeout=60)
         self.script("clear")
         summary = json.loads(output)
-        self.assertEqual((child.returncode, summary["interrupted"], summary["fetched"], errors), (130, True, 0, b""))
+        self.assertEqual((child.returncode, summary["interrupted"], summary["fetched"], errors),
+                         (130, True, 0, b""))
         self.assertEqual(self.warmup(self.mount / "a/large0")[1]["fetched"], 1)
 
     def test_blocks_of_0_leave_them_out_as_ever(self):
@@ -478,7 +551,6 @@ class Large(Warmup):
 
 class Packed(Warmup):
     """The data lies in a pack alone; what is named is not there for the kernel."""
-
     def setUp(self):
         super().setUp()
         self.pack, self.prefix = self.data.parent / "set.cube", self.data.parent / "packed"
@@ -491,35 +563,42 @@ class Packed(Warmup):
         return super().command(*words, env=packs | (env or {}), **options)
 
     def read_all(self):
-        done = self.command("run", "--name", self.name, "--ram-keep", "1", "--stats-format", "json", "cat",
-                            *(self.prefix / name for name in self.names))
-        self.assertEqual(done.stdout, b"".join((self.source / name).read_bytes() for name in self.names))
+        done = self.command("run", "--name", self.name, "--ram-keep", "1", "--stats-format", "json",
+                            "cat", *(self.prefix / name for name in self.names))
+        self.assertEqual(done.stdout, b"".join(
+            (self.source / name).read_bytes() for name in self.names))
         return json.loads(done.stderr)
 
     def test_its_directories_and_links_are_loaded(self):
         status, summary, errors = self.warmup(self.prefix)
         self.assertEqual((status, summary["fetched"], summary["skipped"], errors), (0, 61, 0, ""))
         report = self.read_all()
-        self.assertEqual((report["hits"]["ram"], report["misses"], report["origin"]["reads"]), (60, 0, 0))
+        self.assertEqual((report["hits"]["ram"], report["misses"], report["origin"]["reads"]),
+                         (60, 0, 0))
 
     def test_how_much_of_it_is_there(self):
         for status, cached, absent in (1, 0, 60), (0, 60, 0):
-            found = self.warmup("--check", self.prefix / "a", self.prefix / "b/c", *(self.prefix / f"b/{i}" for i in range(20)))
-            self.assertEqual((found[0], found[1]["cached"], found[1]["absent"]), (status, cached, absent), found)
+            found = self.warmup("--check", self.prefix / "a", self.prefix / "b/c",
+                                *(self.prefix / f"b/{i}" for i in range(20)))
+            self.assertEqual((found[0], found[1]["cached"], found[1]["absent"]),
+                             (status, cached, absent), found)
             self.assertEqual(self.warmup(self.prefix)[0], 0)
 
     def test_a_list_and_what_is_not_there(self):
         names = self.data.parent / "list"
         names.write_text("".join(f"{self.prefix}/{name}\n" for name in [*self.names, "no/such"]))
         status, summary, _ = self.warmup("--filelist", names)
-        self.assertEqual((status, summary["fetched"], self.reasons(summary)), (1, 60, {"missing": 1}))
+        self.assertEqual((status, summary["fetched"], self.reasons(summary)),
+                         (1, 60, {"missing": 1}))
 
     def test_a_running_job_has_told_where_its_pack_lies(self):
         packs, self.packs = self.packs, f"{self.prefix}=set.cube"
         environment = {"CUBESHIM_PACKS": self.packs, "PATH": os.environ["PATH"]}
-        job = subprocess.Popen([COMMAND, "run", "--name", self.name, "--ram", "32M", "--stats-format", "json", "bash", "-c",
-                                f"exec 3<{self.prefix}/a/0; echo ready; read line; cat {self.prefix}/*/*[0-9]"], env=environment,
-                               cwd=self.pack.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        job = subprocess.Popen([
+            COMMAND, "run", "--name", self.name, "--ram", "32M", "--stats-format", "json", "bash",
+            "-c", f"exec 3<{self.prefix}/a/0; echo ready; read line; cat {self.prefix}/*/*[0-9]"
+        ], env=environment, cwd=self.pack.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
         self.addCleanup(job.wait)
         self.addCleanup(job.kill)
         self.assertEqual(job.stdout.readline(), b"ready\n")
@@ -536,7 +615,9 @@ class Packed(Warmup):
         self.pack.write_bytes(b"x" * 9999)
         status, summary, errors = self.warmup(self.prefix)
         self.assertEqual((status, summary), (2, None))
-        self.assertRegex(errors, r"^cubeshim: CUBESHIM_PACKS: .*set.cube is no pack.*; it takes PREFIX=FILE[^\n]*\n$")
+        self.assertRegex(
+            errors,
+            r"^cubeshim: CUBESHIM_PACKS: .*set.cube is no pack.*; it takes PREFIX=FILE[^\n]*\n$")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""`cubeshim warmup --to-cluster`: nodes that fill the servers together. The mount counts what reaches it, and stops where a test wants it to."""
+"""`cubeshim warmup --to-cluster`: nodes that fill the servers together. The mount counts what
+reaches it, and stops where a test wants it to."""
 import json
 import os
 import shutil
@@ -39,7 +40,10 @@ class ToCluster(Case):
 
     def mount_it(self, latency_us=0):
         delays = [f"--{what}-us={latency_us}" for what in ("lookup", "open", "read", "getattr")]
-        subprocess.run([LAGFS, *delays, "--direct", "--attr-timeout=0", "--entry-timeout=0", self.source, self.mount], check=True)
+        subprocess.run([
+            LAGFS, *delays, "--direct", "--attr-timeout=0", "--entry-timeout=0", self.source,
+            self.mount
+        ], check=True)
         self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
         self.addCleanup(lambda: self.script("clear"))
 
@@ -51,14 +55,18 @@ class ToCluster(Case):
         self.assertTrue((self.mount / ".lagfs/held").read_text())
 
     def origin(self, operation):
-        return json.loads((self.mount / ".lagfs/counters.json").read_text())[operation]["data_files"]
+        return json.loads(
+            (self.mount / ".lagfs/counters.json").read_text())[operation]["data_files"]
 
     def pool(self, count=2, *options, **more):
         self.servers = [self.enterContext(Memcached(*options, **more)) for _ in range(count)]
         self.text = "memcached://" + ",".join(server.name for server in self.servers)
 
     def words(self, *words):
-        return ["warmup", "--to-cluster", "--json", "-p", self.mount, "--name", self.name, "--cluster", self.text, "--cluster-name", self.name, *words]
+        return [
+            "warmup", "--to-cluster", "--json", "-p", self.mount, "--name", self.name, "--cluster",
+            self.text, "--cluster-name", self.name, *words
+        ]
 
     def node(self, *words):
         return self.start(*self.words(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -83,9 +91,12 @@ class ToCluster(Case):
         self.mount_it(latency_us=300)
         nodes = [self.node(self.mount) for _ in range(3)]
         summaries = [self.end(node) for node in nodes]
-        self.assertEqual([s["there"] + s["shared"] + s["by_others"] for s in summaries], [FILES] * 3)
-        self.assertEqual((sum(s["shared"] for s in summaries), sum(s["read"] for s in summaries), self.in_pool()), (FILES, FILES, FILES))
-        self.assertEqual(sum(s["shared_bytes"] for s in summaries), sum(path.stat().st_size for path in self.source.glob("*/*")))
+        self.assertEqual([s["there"] + s["shared"] + s["by_others"] for s in summaries],
+                         [FILES] * 3)
+        self.assertEqual((sum(s["shared"] for s in summaries), sum(
+            s["read"] for s in summaries), self.in_pool()), (FILES, FILES, FILES))
+        self.assertEqual(sum(s["shared_bytes"] for s in summaries),
+                         sum(path.stat().st_size for path in self.source.glob("*/*")))
         self.assertEqual(self.origin("open"), FILES)
         # No cache of this node takes part.
         self.assertFalse(self.region.exists())
@@ -104,7 +115,8 @@ class ToCluster(Case):
         self.script("clear")
         first, second = self.end(first), self.end(second)
         self.assertEqual((first["shared"], first["there"] + first["by_others"]), (1, FILES - 1))
-        self.assertEqual((second["shared"], second["by_others"], second["skipped"]), (FILES - 1, 1, 0))
+        self.assertEqual((second["shared"], second["by_others"], second["skipped"]),
+                         (FILES - 1, 1, 0))
         self.assertEqual((self.origin("open"), self.in_pool()), (FILES, FILES))
 
     def test_a_job_is_served_what_was_filled(self):
@@ -114,11 +126,15 @@ class ToCluster(Case):
         opened = self.origin("open")
         paths = [self.mount / name for name in self.names]
         report = self.data.parent / "report"
-        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--cluster", self.text, "--cluster-name", self.name,
-                            "--cluster-deadline", "10s", "--prefetch", "0", "--names", "0", "--stats", report, "--stats-format", "json", "cat", *paths)
-        self.assertEqual(done.stdout, b"".join((self.source / name).read_bytes() for name in self.names))
+        done = self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M",
+                            "--cluster", self.text, "--cluster-name", self.name,
+                            "--cluster-deadline", "10s", "--prefetch", "0", "--metadata", "0",
+                            "--stats", report, "--stats-format", "json", "cat", *paths)
+        self.assertEqual(done.stdout, b"".join(
+            (self.source / name).read_bytes() for name in self.names))
         counted = json.loads(report.read_text())
-        self.assertEqual((counted["hits"]["cluster"], counted["misses"], self.origin("open")), (FILES, 0, opened))
+        self.assertEqual((counted["hits"]["cluster"], counted["misses"], self.origin("open")),
+                         (FILES, 0, opened))
 
     def test_what_is_left_out_is_told(self):
         self.pool(1)
@@ -130,21 +146,28 @@ class ToCluster(Case):
         (self.source / "inner").chmod(0o750)
         self.mount_it()
         listed = self.data.parent / "list"
-        listed.write_text("".join(f"{self.mount}/{name}\n" for name in ("large", "young", "restricted", "inner/f", "none", "d0", "/else/where")))
+        listed.write_text("".join(
+            f"{self.mount}/{name}\n" for name in ("large", "young", "restricted", "inner/f", "none",
+                                                  "d0", "/else/where")))
         summary = self.fill("--filelist", listed, "--max-file", "60000", status=1)
         folder = len([name for name in self.names if name.startswith("d0/")])
         self.assertEqual((summary["shared"], self.in_pool()), (folder, folder))
-        self.assertEqual(self.reasons(summary), {"larger than CUBESHIM_MAX_FILE": 1, "changed less than 2 s before it was read": 1, "missing": 2,
-                                                 "not for everybody to read (CUBESHIM_CLUSTER_TRUST)": 2})
+        self.assertEqual(
+            self.reasons(summary), {
+                "larger than CUBESHIM_MAX_FILE": 1, "changed less than 2 s before it was read": 1,
+                "missing": 2, "not for everybody to read (CUBESHIM_CLUSTER_TRUST)": 2
+            })
         # None of them keeps a lease for which others would wait.
         self.assertEqual(len(self.servers[0].keys()), folder)
-        trusted = self.fill("--filelist", listed, "--max-file", "60000", "--cluster-trust", "1", status=1)
+        trusted = self.fill("--filelist", listed, "--max-file", "60000", "--cluster-trust", "1",
+                            status=1)
         self.assertEqual((trusted["shared"], trusted["there"]), (2, folder))
 
     def test_a_full_server(self):
         self.pool(1)
         size = 40_000
-        while self.servers[0].ask(b"ms fill%d %d\r\n%s\r\n" % (self.servers[0].items(), size, bytes(size))).startswith(b"HD"):
+        while self.servers[0].ask(b"ms fill%d %d\r\n%s\r\n" %
+                                  (self.servers[0].items(), size, bytes(size))).startswith(b"HD"):
             pass
         for i in range(100):
             self.write(f"big/{i}", bytes(size))
@@ -159,13 +182,15 @@ class ToCluster(Case):
         self.mount_it()
         there = self.fill(self.mount / "d0")["shared"]
         server, size, count = self.servers[0], 40_000, 2000
-        while server.ask(b"ms fill%d %d\r\n%s\r\n" % (server.items(), size, bytes(size))).startswith(b"HD"):
+        while server.ask(b"ms fill%d %d\r\n%s\r\n" %
+                         (server.items(), size, bytes(size))).startswith(b"HD"):
             pass
         longest = len(server.keys()[0])
         while True:
             begun = server.items()
             keys = [b"%d" % number for number in range(begun, begun + count)]
-            server.ask(b"".join(b"ms %s 0\r\n\r\n" % key.ljust(longest, b".") for key in keys), lambda text: text.count(b"\r\n") == count)
+            server.ask(b"".join(b"ms %s 0\r\n\r\n" % key.ljust(longest, b".") for key in keys),
+                       lambda text: text.count(b"\r\n") == count)
             if server.items() == begun:
                 break
         summary = self.fill(self.mount / "d0", self.mount / "d1", status=1)
@@ -203,7 +228,9 @@ class ToCluster(Case):
         self.script("clear")
         self.assertEqual(self.end(node, 128 + signal.SIGINT)["interrupted"], True)
         summary = self.end(other)
-        self.assertEqual((summary["there"] + summary["shared"] + summary["by_others"], self.in_pool()), (FILES, FILES))
+        self.assertEqual(
+            (summary["there"] + summary["shared"] + summary["by_others"], self.in_pool()),
+            (FILES, FILES))
 
     def test_a_node_that_dies_is_followed_by_another(self):
         self.pool(1)
@@ -237,13 +264,16 @@ class ToCluster(Case):
     def test_wrong_words(self):
         self.pool(1)
         self.mount_it()
-        for words, text in ((["--cluster-fill", "0", self.mount], "--to-cluster: CUBESHIM_CLUSTER_FILL=0 lets this node only read"),
-                            ([], "nothing to load"), (["--check", self.mount], "--to-cluster"), (["--names-only", self.mount], "--to-cluster")):
+        for words, text in ((["--cluster-fill", "0", self.mount],
+                             "--to-cluster: CUBESHIM_CLUSTER_FILL=0 lets this node only read"),
+                            ([], "nothing to load"), (["--check", self.mount], "--to-cluster"),
+                            (["--metadata-only", self.mount], "--to-cluster")):
             done = self.command(*self.words(*words))
             self.assertEqual(done.returncode, 2, done)
             self.assertIn(text, done.stderr.decode())
         for words, text in ((["-p", self.mount], "--to-cluster: CUBESHIM_CLUSTER names no servers"),
-                            (["--cluster", self.text], "--to-cluster: CUBESHIM_PREFIXES is not set")):
+                            (["--cluster",
+                              self.text], "--to-cluster: CUBESHIM_PREFIXES is not set")):
             done = self.command("warmup", "--to-cluster", *words, self.mount)
             self.assertEqual(done.returncode, 2, done)
             self.assertIn(text, done.stderr.decode())
@@ -253,8 +283,10 @@ class ToCluster(Case):
         self.mount_it()
         words = [word for word in self.words(self.mount) if word != "--json"]
         done = self.command(*words)
-        self.assertRegex(done.stdout.decode(), rf"^{FILES} files: 0 there already, {FILES} shared \(\S+ MiB\), 0 shared by other nodes, 0 skipped; \S+ s, .*/s\n"
-                                               rf"{FILES} read at the origin \(\S+ MiB\)\n$")
+        self.assertRegex(
+            done.stdout.decode(),
+            rf"^{FILES} files: 0 there already, {FILES} shared \(\S+ MiB\), 0 shared by other nodes, 0 skipped; \S+ s, .*/s\n"
+            rf"{FILES} read at the origin \(\S+ MiB\)\n$")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ namespace {
 namespace sys = base::sys;
 
 long put(int fd, const Order& order, off_t at) {
-  const std::string bytes = pattern(static_cast<std::uint64_t>(order.number), static_cast<std::size_t>(order.size));
+  const std::string bytes =
+      pattern(static_cast<std::uint64_t>(order.number), static_cast<std::size_t>(order.size));
   return fd < 0 ? -1 : pwrite(fd, bytes.data(), bytes.size(), at);
 }
 
@@ -72,7 +73,9 @@ long obey(const Order& order, std::vector<int>& held) {
     case Change::replace: return replace(order);
     case Change::unlink: return unlink(order.path);
     case Change::create: return change_content(order, O_WRONLY | O_CREAT | O_EXCL, false);
-    case Change::hold: held.push_back(open(order.path, O_RDWR | O_CLOEXEC)); return held.back() < 0 ? -1 : 0;
+    case Change::hold:
+      held.push_back(open(order.path, O_RDWR | O_CLOEXEC));
+      return held.back() < 0 ? -1 : 0;
     case Change::release:
       for (const int fd : held) {
         if (fd >= 0) close(fd);
@@ -101,7 +104,9 @@ Answer Actor::ask(Order order, const std::string& path) {
   Answer answer{-1, ESRCH};
   if (socket_ < 0 || path.size() + 8 > sizeof order.path) return answer;
   std::memcpy(order.path, path.c_str(), path.size() + 1);
-  if (!transfer(socket_, &order, sizeof order, true) || !transfer(socket_, &answer, sizeof answer, false)) answer.error = EPIPE;
+  if (!transfer(socket_, &order, sizeof order, true) ||
+      !transfer(socket_, &answer, sizeof answer, false))
+    answer.error = EPIPE;
   return answer;
 }
 

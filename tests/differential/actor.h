@@ -1,5 +1,6 @@
-// Another process that changes files when it is asked to, and has done so when it answers: no sequence depends on timing.
-// Two of them stand beside a player: the peer, with the library loaded as the player has it, and the outsider without.
+// Another process that changes files when it is asked to, and has done so when it answers: no
+// sequence depends on timing. Two of them stand beside a player: the peer, with the library loaded
+// as the player has it, and the outsider without.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@ namespace cube::differ {
 // Numbers that the harness uses itself; sequences stay below, the library's own numbers above.
 inline constexpr int k_first_own_fd = 500;
 inline constexpr int k_fd_limit = 1024;  // RLIMIT_NOFILE of the players
-inline constexpr int k_command_fd = 500, k_answer_fd = 501, k_log_fd = 502, k_peer_fd = 503, k_outsider_fd = 504, k_pipe_fd = 510;
+inline constexpr int k_command_fd = 500, k_answer_fd = 501, k_log_fd = 502, k_peer_fd = 503,
+                     k_outsider_fd = 504, k_pipe_fd = 510;
 
 enum class Change : std::int32_t {
   write,  // n bytes of pattern at an offset

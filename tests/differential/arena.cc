@@ -40,7 +40,8 @@ bool find_difference(std::string_view plain, std::string_view subject, Differenc
   if (plain == subject && subject.find("model: wrong") == std::string_view::npos) return false;
   std::size_t at = 0, other = 0;
   const auto line = [](std::string_view text, std::size_t from) {
-    return from >= text.size() ? std::string_view("(nothing more)") : text.substr(from, text.find('\n', from) - from);
+    return from >= text.size() ? std::string_view("(nothing more)")
+                               : text.substr(from, text.find('\n', from) - from);
   };
   while (true) {
     const std::string_view a = line(plain, at), b = line(subject, other);
@@ -50,35 +51,83 @@ bool find_difference(std::string_view plain, std::string_view subject, Differenc
       other += b.size() + 1;
       continue;
     }
-    difference = {std::string(a), std::string(b), std::string(plain.substr(0, std::min(at, plain.size())))};
+    difference = {std::string(a), std::string(b),
+                  std::string(plain.substr(0, std::min(at, plain.size())))};
     return true;
   }
 }
 
 }  // namespace
 
-std::string_view name_of(Pass pass) { return pass == Pass::cold ? "cold" : pass == Pass::warm ? "warm" : "kept"; }
+std::string_view name_of(Pass pass) {
+  return pass == Pass::cold ? "cold" : pass == Pass::warm ? "warm" : "kept";
+}
 
 Arena::Arena(const std::string& base, const std::vector<std::string>& names) : base_(base) {
-  for (const char* const part : {"/plain", "/cover", "/other"}) std::filesystem::create_directories(base + part);
-  plain_ = std::make_unique<Subject>(Settings{.name = "plain", .mode = "", .cache = "", .base = base, .block = ""});
+  for (const char* const part : {"/plain", "/cover", "/other"})
+    std::filesystem::create_directories(base + part);
+  plain_ = std::make_unique<Subject>(
+      Settings{.name = "plain", .mode = "", .cache = "", .base = base, .block = ""});
   pack_ = base + "/set.cube";
   std::vector<Settings> all = {
       {.name = "virtual", .mode = "virtual", .cache = "", .base = base, .block = ""},
       {.name = "real", .mode = "real", .cache = "", .base = base, .block = ""},
-      {.name = "virtual-open", .mode = "virtual", .consistency = "open", .cache = "", .base = base, .block = ""},
-      {.name = "virtual-ttl", .mode = "virtual", .consistency = "ttl:0", .cache = "", .base = base, .block = ""},
-      {.name = "real-open", .mode = "real", .consistency = "open", .cache = "", .base = base, .block = ""},
+      {.name = "virtual-open",
+       .mode = "virtual",
+       .consistency = "open",
+       .cache = "",
+       .base = base,
+       .block = ""},
+      {.name = "virtual-ttl",
+       .mode = "virtual",
+       .consistency = "ttl:0",
+       .cache = "",
+       .base = base,
+       .block = ""},
+      {.name = "real-open",
+       .mode = "real",
+       .consistency = "open",
+       .cache = "",
+       .base = base,
+       .block = ""},
       {.name = "virtual-blocks", .mode = "virtual", .cache = "", .base = base, .block = "4K"},
-      {.name = "virtual-pack", .mode = "virtual", .cache = "", .base = base, .block = "", .pack = pack_},
+      {.name = "virtual-pack",
+       .mode = "virtual",
+       .cache = "",
+       .base = base,
+       .block = "",
+       .pack = pack_},
       {.name = "real-pack", .mode = "real", .cache = "", .base = base, .block = "", .pack = pack_}};
   // The last one has a third of a tree in memory, and the rest on the disk.
   if (has_large_files())
-    all = {{.name = "large-4k", .mode = "virtual", .cache = "", .base = base, .block = "4K", .ram = "2G"},
-           {.name = "large-64k", .mode = "virtual", .cache = "", .base = base, .block = "64K", .ram = "2G"},
-           {.name = "large-1m", .mode = "virtual", .cache = "", .base = base, .block = "1M", .ram = "2G"},
-           {.name = "large-disk", .mode = "virtual", .cache = "", .base = base, .block = "1M", .ram = "64M", .has_disk = true}};
-  const auto is_left_out = [&](const Settings& s) { return !names.empty() && std::ranges::find(names, s.name) == names.end(); };
+    all = {{.name = "large-4k",
+            .mode = "virtual",
+            .cache = "",
+            .base = base,
+            .block = "4K",
+            .ram = "2G"},
+           {.name = "large-64k",
+            .mode = "virtual",
+            .cache = "",
+            .base = base,
+            .block = "64K",
+            .ram = "2G"},
+           {.name = "large-1m",
+            .mode = "virtual",
+            .cache = "",
+            .base = base,
+            .block = "1M",
+            .ram = "2G"},
+           {.name = "large-disk",
+            .mode = "virtual",
+            .cache = "",
+            .base = base,
+            .block = "1M",
+            .ram = "64M",
+            .has_disk = true}};
+  const auto is_left_out = [&](const Settings& s) {
+    return !names.empty() && std::ranges::find(names, s.name) == names.end();
+  };
   std::erase_if(all, is_left_out);
   const auto has_pack = [](const Settings& s) { return !s.pack.empty(); };
   if (std::ranges::any_of(all, has_pack) && !make_pack()) std::erase_if(all, has_pack);
@@ -110,12 +159,14 @@ void Arena::restart(Contender& contender) {
 Kind Arena::kind_of(std::uint64_t seed) const {
   const auto count = std::ranges::count_if(contenders_, &Contender::has_pack);
   if (count == 0) return kind_without_packs(seed);
-  return static_cast<std::size_t>(count) == contenders_.size() ? kind_of_pack(seed) : differ::kind_of(seed);
+  return static_cast<std::size_t>(count) == contenders_.size() ? kind_of_pack(seed)
+                                                               : differ::kind_of(seed);
 }
 
 Tree Arena::packed_tree(unsigned number, Kind kind) const {
   // Every second tree can be entered.
-  const std::string name = "/t" + std::to_string(1'000'000 + 2 * number + (kind == Kind::entered ? 1 : 0)) + "/r";
+  const std::string name =
+      "/t" + std::to_string(1'000'000 + 2 * number + (kind == Kind::entered ? 1 : 0)) + "/r";
   const std::string root = packed_prefix(base_) + name;
   return {root, {}, pack_source(base_) + name, kind == Kind::entered ? root : base_};
 }
@@ -126,17 +177,20 @@ bool is_fuse(const std::string& path) {
   return statfs(path.c_str(), &fs) == 0 && fs.f_type == k_fuse_magic;
 }
 
-// One pack for all runs, since nothing in it changes: a worker finds its trees there, each of which it uses once. A plain run
-// changes nothing either, and has the first of each kind for all time.
+// One pack for all runs, since nothing in it changes: a worker finds its trees there, each of which
+// it uses once. A plain run changes nothing either, and has the first of each kind for all time.
 bool Arena::make_pack() {
-  for (const std::string& part : {pack_source(base_), packed_prefix(base_)}) std::filesystem::create_directories(part);
+  for (const std::string& part : {pack_source(base_), packed_prefix(base_)})
+    std::filesystem::create_directories(part);
   if (!Subject::can_mount(base_)) {
     std::printf("differ: nothing is compared with packs: that takes root, and a mount\n");
     return false;
   }
   // FUSE files can be watched by epoll, have no time of birth, and root may execute any.
   if (is_fuse(base_)) {
-    std::printf("differ: nothing is compared with packs: they answer as local file systems do, and FUSE otherwise\n");
+    std::printf(
+        "differ: nothing is compared with packs: they answer as local file systems do, and FUSE "
+        "otherwise\n");
     return false;
   }
   for (unsigned number = 0; number < k_packed_trees; ++number) {
@@ -147,8 +201,8 @@ bool Arena::make_pack() {
   if (child == 0) {
     dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
     const char* const command = getenv("DIFFER_COMMAND");
-    execl(command != nullptr ? command : CUBESHIM_COMMAND, "cubeshim", "pack", "-q", pack_source(base_).c_str(), pack_.c_str(),
-          nullptr);
+    execl(command != nullptr ? command : CUBESHIM_COMMAND, "cubeshim", "pack", "-q",
+          pack_source(base_).c_str(), pack_.c_str(), nullptr);
     _exit(127);
   }
   int status = 0;
@@ -156,14 +210,15 @@ bool Arena::make_pack() {
     std::fprintf(stderr, "differ: no pack could be made\n");
     std::exit(2);
   }
-  plain_mounted_ = std::make_unique<Subject>(
-      Settings{.name = "plain-mounted", .mode = "", .cache = "", .base = base_, .block = "", .pack = pack_});
+  plain_mounted_ = std::make_unique<Subject>(Settings{
+      .name = "plain-mounted", .mode = "", .cache = "", .base = base_, .block = "", .pack = pack_});
   return true;
 }
 
 Tree Arena::fresh_tree(const Subject& subject, Kind kind, unsigned number) {
   // Names of one length: that of a path can be seen.
-  const std::string name = "/t" + std::to_string(1'000'000 + trees_++), outside = base_ + "/other" + name + "/r";
+  const std::string name = "/t" + std::to_string(1'000'000 + trees_++),
+                    outside = base_ + "/other" + name + "/r";
   if (is_of_pack(kind)) {
     Tree tree = packed_tree(number, kind);
     tree.outside = outside;
@@ -179,7 +234,8 @@ void Arena::send(Contender& contender, const Run& run, Tree& tree) {
   const unsigned played = contender.subject->played();
   unsigned& packed_trees = contender.packed_trees[run.kind == Kind::entered ? 1 : 0];
   // A file in blocks takes a place of 2 MiB in the region.
-  const unsigned usual = contender.subject->settings().block.empty() ? k_runs_of_worker : k_runs_of_worker / 4;
+  const unsigned usual =
+      contender.subject->settings().block.empty() ? k_runs_of_worker : k_runs_of_worker / 4;
   const unsigned most = has_large_files() ? k_runs_of_worker_if_large : usual;
   if (played == 0 || played >= most || packed_trees >= k_packed_trees) restart(contender);
   tree = fresh_tree(*contender.subject, run.kind, packed_trees);
@@ -209,7 +265,9 @@ std::vector<Arena::Finding> Arena::play(const Sequence& sequence, Kind kind, boo
   for (const Pass pass : {Pass::cold, is_kept_turn ? Pass::kept : Pass::warm}) {
     const Run run{pass, sequence, kind};
     // One that is alone takes part in all.
-    const auto takes_part = [&](const Contender& c) { return c.plays(kind) || contenders_.size() == 1; };
+    const auto takes_part = [&](const Contender& c) {
+      return c.plays(kind) || contenders_.size() == 1;
+    };
     for (std::size_t i = 0; i < contenders_.size(); ++i) {
       if (takes_part(contenders_[i])) send(contenders_[i], run, trees[i]);
     }
@@ -225,7 +283,8 @@ std::vector<Arena::Finding> Arena::play(const Sequence& sequence, Kind kind, boo
   return findings;
 }
 
-bool Arena::differs(std::size_t number, const std::vector<Run>& runs, bool fresh, Difference& difference) {
+bool Arena::differs(std::size_t number, const std::vector<Run>& runs, bool fresh,
+                    Difference& difference) {
   Contender& contender = contenders_[number];
   if (fresh || runs.size() > 1) restart(contender);
   std::string log;
@@ -240,7 +299,8 @@ bool Arena::differs(std::size_t number, const std::vector<Run>& runs, bool fresh
 
 bool Arena::is_deterministic(const Run& run, Difference& difference) {
   const std::string first = play_plain(run);
-  return !find_difference(first, play_plain(run), difference) && !find_difference(first, play_plain(run), difference);
+  return !find_difference(first, play_plain(run), difference) &&
+         !find_difference(first, play_plain(run), difference);
 }
 
 }  // namespace cube::differ

@@ -1,5 +1,5 @@
-// The plain worker and the subjects beside it, and what it takes to play one sequence in all of them and compare.
-// Thread safety: none.
+// The plain worker and the subjects beside it, and what it takes to play one sequence in all of
+// them and compare. Thread safety: none.
 #pragma once
 
 #include <array>
@@ -12,7 +12,8 @@
 
 namespace cube::differ {
 
-// How a subject meets a tree: nobody has read it; this process has; another job has, and its records were kept.
+// How a subject meets a tree: nobody has read it; this process has; another job has, and its
+// records were kept.
 enum class Pass { cold, warm, kept };
 std::string_view name_of(Pass pass);
 
@@ -58,7 +59,8 @@ class Arena {
   // The sequences that the subjects that are here can play.
   Kind kind_of(std::uint64_t seed) const;
   // Plays the runs in a fresh worker, or in the one that is there. Does the last differ?
-  bool differs(std::size_t contender, const std::vector<Run>& runs, bool fresh, Difference& difference);
+  bool differs(std::size_t contender, const std::vector<Run>& runs, bool fresh,
+               Difference& difference);
   // Two plain runs that differ tell of an operation that is not deterministic.
   bool is_deterministic(const Run& run, Difference& difference);
   std::size_t runs() const { return runs_; }

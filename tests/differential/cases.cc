@@ -9,7 +9,9 @@ namespace cube::differ {
 
 namespace {
 
-const char* suffix(Kind kind) { return kind == Kind::packed ? " packed" : kind == Kind::entered ? " entered" : ""; }
+const char* suffix(Kind kind) {
+  return kind == Kind::packed ? " packed" : kind == Kind::entered ? " entered" : "";
+}
 
 std::optional<Run> parse_run(std::string_view line) {
   for (const Pass pass : {Pass::cold, Pass::warm, Pass::kept}) {
@@ -24,7 +26,8 @@ std::optional<Run> parse_run(std::string_view line) {
 void name_outsider(Case& c) {
   for (Run& run : c.runs) {
     const auto is_outsiders = [](const Op& op) { return op_kinds()[op.kind].group == 'A'; };
-    if (run.kind == Kind::usual && std::ranges::any_of(run.sequence, is_outsiders)) run.kind = Kind::outsider;
+    if (run.kind == Kind::usual && std::ranges::any_of(run.sequence, is_outsiders))
+      run.kind = Kind::outsider;
   }
 }
 
@@ -32,7 +35,9 @@ void name_outsider(Case& c) {
 
 std::string to_text(const Case& c) {
   std::string text = "case " + c.name + "\n";
-  for (const Run& run : c.runs) text += "run " + std::string(name_of(run.pass)) + suffix(run.kind) + "\n" + to_text(run.sequence);
+  for (const Run& run : c.runs)
+    text +=
+        "run " + std::string(name_of(run.pass)) + suffix(run.kind) + "\n" + to_text(run.sequence);
   return text + "end\n";
 }
 

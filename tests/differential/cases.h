@@ -2,7 +2,8 @@
 //
 //   case <name>
 //   run cold|warm|kept [packed|entered]
-//                          a sequence; where there are several, they are played one after another in one process
+//                          a sequence; where there are several, they are played one after another
+//                          in one process
 //   <operation> <arguments>
 //   end
 #pragma once

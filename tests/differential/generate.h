@@ -7,7 +7,8 @@
 
 namespace cube::differ {
 
-// One seed of four makes a sequence for `outsider`, and of the others one of six makes one for a pack.
+// One seed of four makes a sequence for `outsider`, and of the others one of six makes one for a
+// pack.
 Kind kind_of(std::uint64_t seed);
 // The same where there are no packs, and where there is nothing else.
 Kind kind_without_packs(std::uint64_t seed);

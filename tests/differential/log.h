@@ -1,5 +1,5 @@
-// The lines that a run saw, in memory that the driver, the worker and its forked children share: it outlives a crash.
-// Thread safety: one writer at a time (the player's processes take turns).
+// The lines that a run saw, in memory that the driver, the worker and its forked children share: it
+// outlives a crash. Thread safety: one writer at a time (the player's processes take turns).
 #pragma once
 
 #include <sys/mman.h>
@@ -15,7 +15,8 @@ class Log {
   static constexpr std::size_t k_capacity = 4 << 20;
 
   explicit Log(int memfd)
-      : shared_(static_cast<Shared*>(mmap(nullptr, k_capacity, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0))) {}
+      : shared_(static_cast<Shared*>(
+            mmap(nullptr, k_capacity, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0))) {}
 
   void clear() { shared_->length = 0; }
   void line(std::string_view text) {

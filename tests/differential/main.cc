@@ -1,12 +1,16 @@
-// Plays random sequences of file operations natively and under the library, and demands that nobody can tell which is which.
+// Plays random sequences of file operations natively and under the library, and demands that nobody
+// can tell which is which.
 //
-//   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE] [--dir TMPFS] [--keep-going] [--large]
+//   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE] [--dir
+//   TMPFS] [--keep-going] [--large]
 //
-// With --large some files have 20 to 60 MB, and the subjects serve them in blocks of several sizes, one of them from a disk.
-// The subjects whose names end in -pack serve trees of a pack, and are compared with the same trees on a read-only mount, which
-// takes root. The others change trees on the disk.
+// With --large some files have 20 to 60 MB, and the subjects serve them in blocks of several sizes,
+// one of them from a disk. The subjects whose names end in -pack serve trees of a pack, and are
+// compared with the same trees on a read-only mount, which takes root. The others change trees on
+// the disk.
 //
-// A seed that differs is printed as the shortest case that still does, which can be pasted into regressions.txt.
+// A seed that differs is printed as the shortest case that still does, which can be pasted into
+// regressions.txt.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,7 +44,8 @@ struct Options {
   std::fprintf(stderr,
                "differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]...\n"
                "       [--cases FILE] [--dir TMPFS] [--keep-going] [--large]\n"
-               "SUBJECT: virtual, real, virtual-open, virtual-ttl, real-open, virtual-blocks, virtual-pack, real-pack\n"
+               "SUBJECT: virtual, real, virtual-open, virtual-ttl, real-open, virtual-blocks, "
+               "virtual-pack, real-pack\n"
                "or with --large: large-4k, large-64k, large-1m, large-disk\n");
   std::exit(2);
 }
@@ -82,7 +87,8 @@ Options parse(int argc, char** argv) {
     options.first = number(seed);
     has_first = true;
   }
-  if (!has_first) options.first = static_cast<std::uint64_t>(std::time(nullptr)) % 100'000'000 * 1000;
+  if (!has_first)
+    options.first = static_cast<std::uint64_t>(std::time(nullptr)) % 100'000'000 * 1000;
   // A seed that is named is meant alone.
   if (options.seconds == 0 && options.seeds == 0 && options.cases.empty()) options.seeds = 1;
   return options;
@@ -92,7 +98,8 @@ constexpr unsigned k_more_turns = 6;
 
 class Driver {
  public:
-  Driver(Options options, const std::string& base) : options_(std::move(options)), arena_(base, options_.subjects) {}
+  Driver(Options options, const std::string& base)
+      : options_(std::move(options)), arena_(base, options_.subjects) {}
 
   int run() {
     if (!options_.cases.empty()) play_cases();
@@ -119,7 +126,8 @@ class Driver {
         if (arena_.differs(i, c.runs, true, difference)) say(c.name, i, c, difference);
       }
     }
-    std::printf("differ: %zu cases of %s played, %u differ\n", cases.size(), options_.cases.c_str(), failures_);
+    std::printf("differ: %zu cases of %s played, %u differ\n", cases.size(), options_.cases.c_str(),
+                failures_);
   }
 
   // In turns of --seeds, of which there may be more; --seconds are one turn.
@@ -133,7 +141,8 @@ class Driver {
 
   void play_seeds(std::uint64_t first) {
     using Clock = std::chrono::steady_clock;
-    std::printf("differ: seeds from %llu (DIFFER_SEED or --seed set the first)\n", (unsigned long long)first);
+    std::printf("differ: seeds from %llu (DIFFER_SEED or --seed set the first)\n",
+                (unsigned long long)first);
     std::fflush(stdout);
     const auto end = Clock::now() + std::chrono::duration<double>(options_.seconds);
     for (std::uint64_t n = 0; options_.seeds != 0 ? n < options_.seeds : Clock::now() < end; ++n) {
@@ -155,11 +164,13 @@ class Driver {
     const std::size_t who = finding.contender;
     Difference difference = finding.difference;
     if (!arena_.is_deterministic(c.runs.back(), difference)) {
-      std::printf("differ: %s: two plain runs differ: an operation is not deterministic\n", name.c_str());
+      std::printf("differ: %s: two plain runs differ: an operation is not deterministic\n",
+                  name.c_str());
       return say(name, who, c, difference);
     }
     std::printf("differ: %s differs in %s, %s; looking for the shortest case\n", name.c_str(),
-                subject(who).settings().name.c_str(), std::string(name_of(c.runs.back().pass)).c_str());
+                subject(who).settings().name.c_str(),
+                std::string(name_of(c.runs.back().pass)).c_str());
     std::fflush(stdout);
     Difference found;
     // With threads and timers it may take some turns.
@@ -208,34 +219,43 @@ class Driver {
   void say(const std::string& name, std::size_t who, const Case& c, const Difference& difference) {
     ++failures_;
     std::printf("differ: FAILED: %s in %s\n%s%s  plain:   %s\n  library: %s\n\n", name.c_str(),
-                subject(who).settings().name.c_str(), to_text(c).c_str(), difference.before.c_str(), difference.plain.c_str(),
-                difference.subject.c_str());
+                subject(who).settings().name.c_str(), to_text(c).c_str(), difference.before.c_str(),
+                difference.plain.c_str(), difference.subject.c_str());
     std::fflush(stdout);
   }
 
   Subject& subject(std::size_t i) { return *arena_.contenders()[i].subject; }
 
   void summarise() {
-    std::printf("differ: %zu sequences of %zu operations, each in a plain run; %zu runs under the library; %u differ\n",
-                sequences_, operations_, arena_.runs(), failures_);
+    std::printf(
+        "differ: %zu sequences of %zu operations, each in a plain run; %zu runs under the library; "
+        "%u differ\n",
+        sequences_, operations_, arena_.runs(), failures_);
     arena_.stop();
     for (auto& contender : arena_.contenders()) {
       const Totals& totals = contender.subject->totals();
       if (totals.workers == 0) continue;
       const Settings& settings = contender.subject->settings();
-      std::printf("differ: %s: %lu hits, %lu misses, %lu made real, %lu found no room, %lu workers\n", settings.name.c_str(),
-                  totals.hits, totals.misses, totals.materialized, totals.full, totals.workers);
+      std::printf(
+          "differ: %s: %lu hits, %lu misses, %lu made real, %lu found no room, %lu workers\n",
+          settings.name.c_str(), totals.hits, totals.misses, totals.materialized, totals.full,
+          totals.workers);
       if (has_large_files())
-        std::printf("differ: %s: %lu reads in blocks from memory, %lu MiB from the disk\n", settings.name.c_str(),
-                    totals.block_reads, totals.block_disk >> 20);
-      const bool has_no_blocks = has_large_files() && (totals.block_reads == 0 || (settings.has_disk && totals.block_disk == 0));
+        std::printf("differ: %s: %lu reads in blocks from memory, %lu MiB from the disk\n",
+                    settings.name.c_str(), totals.block_reads, totals.block_disk >> 20);
+      const bool has_no_blocks =
+          has_large_files() &&
+          (totals.block_reads == 0 || (settings.has_disk && totals.block_disk == 0));
       if (has_no_blocks) {
-        std::printf("differ: FAILED: %s\n", totals.block_reads == 0 ? "no read was from memory" : "none was from the disk");
+        std::printf("differ: FAILED: %s\n",
+                    totals.block_reads == 0 ? "no read was from memory" : "none was from the disk");
         ++failures_;
       }
-      // Without hits nothing was compared but the kernel with itself. With a disk files pass, and some find no room.
+      // Without hits nothing was compared but the kernel with itself. With a disk files pass, and
+      // some find no room.
       if (totals.hits != 0 && (totals.full == 0 || settings.has_disk)) continue;
-      std::printf("differ: FAILED: %s\n", totals.hits == 0 ? "no open was a hit" : "the region was too small for the runs");
+      std::printf("differ: FAILED: %s\n",
+                  totals.hits == 0 ? "no open was a hit" : "the region was too small for the runs");
       ++failures_;
     }
   }

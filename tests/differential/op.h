@@ -1,4 +1,5 @@
-// A sequence of file operations as data: what the generator makes, the player runs, and a case in text holds.
+// A sequence of file operations as data: what the generator makes, the player runs, and a case in
+// text holds.
 #pragma once
 
 #include <array>
@@ -22,9 +23,10 @@ using Sequence = std::vector<Op>;
 
 // Which trees a sequence is for, and so which subjects play it.
 //   usual     the subject may change the tree
-//   outsider  so may a process without the library, which only subjects that look at each open promise to see
-//   packed    the tree lies in a pack; the prefix is an empty directory, and paths start above it
-//   entered   the tree lies in a pack; the prefix has its directories, too, and paths start in the tree
+//   outsider  so may a process without the library, which only subjects that look at each open
+//   promise to see packed    the tree lies in a pack; the prefix is an empty directory, and paths
+//   start above it entered   the tree lies in a pack; the prefix has its directories, too, and
+//   paths start in the tree
 enum class Kind { usual, outsider, packed, entered };
 inline bool is_of_pack(Kind kind) { return kind == Kind::packed || kind == Kind::entered; }
 
@@ -36,7 +38,8 @@ struct OpKind {
   void (*play)(Player&, const Arguments&);
 };
 const std::vector<OpKind>& op_kinds();
-// `outside` is known only where its sequences run: changes by a process without the shim (see generate.h).
+// `outside` is known only where its sequences run: changes by a process without the shim (see
+// generate.h).
 std::size_t kind_named(std::string_view name);
 
 std::string to_text(const Op& op);

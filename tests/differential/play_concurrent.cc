@@ -15,7 +15,8 @@
 namespace cube::differ {
 namespace {
 
-// Timers' handlers run in this thread only: in another they would take numbers that the sequence sees.
+// Timers' handlers run in this thread only: in another they would take numbers that the sequence
+// sees.
 void run_both(const std::function<void()>& first, const std::function<void()>& second) {
   const BlockAlarm block;
   std::thread one(first), two(second);
@@ -33,7 +34,8 @@ struct Sum {
   }
 };
 std::string text(const Sum& a, const Sum& b) {
-  return fmt::format("{:016x}, {} bytes, {} failed", a.hash + b.hash, a.bytes + b.bytes, a.failed + b.failed);
+  return fmt::format("{:016x}, {} bytes, {} failed", a.hash + b.hash, a.bytes + b.bytes,
+                     a.failed + b.failed);
 }
 
 void read_places(int fd, Sum& sum) {
@@ -49,13 +51,14 @@ void read_rest(int fd, Sum& sum) {
     if (n <= 0) break;
   }
 }
-// `turns`: how often in all it asks again where there is no number; others may give one back. On a busy machine a turn takes
-// long.
+// `turns`: how often in all it asks again where there is no number; others may give one back. On a
+// busy machine a turn takes long.
 void read_by_name(const char* path, Sum& sum, int turns) {
   unsigned char to[3000];
   for (int i = 0; i < 6; ++i) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    // `limit`: the other thread may have the last number, and gives it back; in mode real it takes two for a moment.
+    // `limit`: the other thread may have the last number, and gives it back; in mode real it takes
+    // two for a moment.
     for (; fd < 0 && errno == EMFILE && turns > 0; --turns) {
       sched_yield();
       fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -115,9 +118,10 @@ void on_alarm(int) {
   read_by_name(g_storm.path, sum, 0);
   ++g_storm.runs;
   g_storm.wrong +=
-      sum.failed != 0 && base::sys::failed(base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(g_storm.path), R_OK)) == 0;
-  // The number of the last one is not kept for the next open: that it may be in the way of a call that the handler has
-  // interrupted is known (SEMANTICS, Limits).
+      sum.failed != 0 && base::sys::failed(base::sys::raw(SYS_faccessat, AT_FDCWD,
+                                                          base::sys::arg(g_storm.path), R_OK)) == 0;
+  // The number of the last one is not kept for the next open: that it may be in the way of a call
+  // that the handler has interrupted is known (SEMANTICS, Limits).
   close(dup(STDIN_FILENO));
   start_timer(150);
   errno = before;
@@ -134,9 +138,14 @@ DIFFER_PLAY(threads) {
   switch (a[3] % 5) {
     case 0: run_both([&] { read_places(first, one); }, [&] { read_places(second, two); }); break;
     case 1: run_both([&] { read_rest(first, one); }, [&] { read_rest(first, two); }); break;
-    case 2: run_both([&] { read_by_name(path.c_str(), one, k_turns); }, [&] { read_by_name(path.c_str(), two, k_turns); }); break;
+    case 2:
+      run_both([&] { read_by_name(path.c_str(), one, k_turns); },
+               [&] { read_by_name(path.c_str(), two, k_turns); });
+      break;
     case 3: run_both([&] { dup_and_close(first, one); }, [&] { read_places(first, two); }); break;
-    default: run_both([&] { dup_and_close(first, one); }, [&] { dup_and_close(first, two); }); break;
+    default:
+      run_both([&] { dup_and_close(first, one); }, [&] { dup_and_close(first, two); });
+      break;
   }
   p.say("threads {} on {} and {}: {}", a[3] % 5, first, second, text(one, two));
 }
@@ -151,8 +160,8 @@ DIFFER_PLAY(signal) {
   p.say("raise = {}", p.call([] { return raise(SIGUSR1); }).text());
 }
 
-// From here on a timer's handler opens, reads and closes a file between any two instructions. It leaves nothing behind, so
-// what the sequence sees does not depend on when it runs.
+// From here on a timer's handler opens, reads and closes a file between any two instructions. It
+// leaves nothing behind, so what the sequence sees does not depend on when it runs.
 DIFFER_PLAY(storm) {
   const std::string path = p.path(a[0], 0);
   const bool starts = a[1] < 6;

@@ -32,8 +32,10 @@ bool may_list(Player& p, int fd) { return !p.is_child() || !p.is_packed_director
 
 DIFFER_PLAY(chdir) {
   const std::string path = a[1] % 3 == 0 ? p.tree().root : p.path(a[0], a[1]);
-  // The kernel enters the directories that it has (SEMANTICS, Packs); the links to them it does not have.
-  const bool has_one = a[1] % 3 == 0 || (Player::entry(a[0]).type == EntryType::directory && a[1] != 8 && a[1] != 12);
+  // The kernel enters the directories that it has (SEMANTICS, Packs); the links to them it does not
+  // have.
+  const bool has_one = a[1] % 3 == 0 || (Player::entry(a[0]).type == EntryType::directory &&
+                                         a[1] != 8 && a[1] != 12);
   if (p.tree().is_packed() && !has_one) return;
   p.say("chdir({}) = {}", p.show(path), p.call([&] { return chdir(path.c_str()); }).text());
 }
@@ -52,7 +54,8 @@ DIFFER_PLAY(opendir) {
   const std::string path = a[2] % 3 == 0 ? p.tree().root : p.path(a[1], a[2]);
   errno = 0;
   directory = opendir(path.c_str());
-  p.say("opendir({}) = {}", p.show(path), directory != nullptr ? std::to_string(dirfd(directory)) : error_name(errno));
+  p.say("opendir({}) = {}", p.show(path),
+        directory != nullptr ? std::to_string(dirfd(directory)) : error_name(errno));
 }
 DIFFER_PLAY(fdopendir) {
   DIR*& directory = p.directory(a[0]);
@@ -69,7 +72,8 @@ DIFFER_PLAY(readdir) {
   const bool is_whole = p.tree().is_packed() && a[1] >= 6;
   if (a[1] == 0 || is_whole) rewinddir(directory);
   const std::string text = list(p, directory, a[1] < 3 ? 2 : 1000);
-  p.say("readdir {}: {}", a[0], is_whole || !p.tree().is_packed() ? text : text.substr(0, text.find(' ')));
+  p.say("readdir {}: {}", a[0],
+        is_whole || !p.tree().is_packed() ? text : text.substr(0, text.find(' ')));
 }
 DIFFER_PLAY(closedir) {
   DIR*& directory = p.directory(a[0]);
@@ -88,7 +92,8 @@ DIFFER_PLAY(getdents) {
   if (!may_list(p, fd)) return;
   alignas(8) char names[8192];
   const Result r = p.call([&] { return getdents64(fd, names, sizeof names); });
-  // The length of the tree's own name does not differ between trees, nor do the lengths of the records.
+  // The length of the tree's own name does not differ between trees, nor do the lengths of the
+  // records.
   p.say("getdents64({}) = {}", fd, r.text());
 }
 

@@ -1,4 +1,5 @@
-// Numbers: close and dup in all their forms, other kinds of fds that come and go between the served ones.
+// Numbers: close and dup in all their forms, other kinds of fds that come and go between the served
+// ones.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -82,7 +83,10 @@ DIFFER_PLAY(dup2_number) {
   keep(p, a[2], r);
 }
 DIFFER_PLAY(dup3) {
-  const int fd = p.fd(a[0]), to = a[1] == 63 ? fd : number(a[1]), flags = a[2] < 4 ? O_CLOEXEC : a[2] == 7 ? 1 : 0;
+  const int fd = p.fd(a[0]), to = a[1] == 63 ? fd : number(a[1]),
+            flags = a[2] < 4    ? O_CLOEXEC
+                    : a[2] == 7 ? 1
+                                : 0;
   const Result r = p.call([&] { return dup3(fd, to, flags); });
   p.say("dup3({}, {}, {}) = {}", fd, to, flags, r.text());
   keep(p, a[3], r);
@@ -97,21 +101,27 @@ DIFFER_PLAY(raw_dup) {
   keep(p, a[3], r);
 }
 DIFFER_PLAY(fcntl_dup) {
-  const int fd = p.fd(a[0]), from = a[1] == 63 ? -1 : number(a[1]), command = a[2] % 2 == 0 ? F_DUPFD : F_DUPFD_CLOEXEC;
+  const int fd = p.fd(a[0]), from = a[1] == 63 ? -1 : number(a[1]),
+            command = a[2] % 2 == 0 ? F_DUPFD : F_DUPFD_CLOEXEC;
   const Result r = p.call([&] { return fcntl(fd, command, from); });
   p.say("fcntl({}, {}, {}) = {}", fd, command, from, r.text());
   keep(p, a[3], r);
 }
 DIFFER_PLAY(fcntl_fd) {
   const int fd = p.fd(a[0]);
-  if (a[1] >= 4) p.say("fcntl({}, SETFD, {}) = {}", fd, a[1] & 1, p.call([&] { return fcntl(fd, F_SETFD, a[1] & 1); }).text());
+  if (a[1] >= 4)
+    p.say("fcntl({}, SETFD, {}) = {}", fd, a[1] & 1,
+          p.call([&] { return fcntl(fd, F_SETFD, a[1] & 1); }).text());
   p.say("fcntl({}, GETFD) = {}", fd, p.call([&] { return fcntl(fd, F_GETFD); }).text());
 }
 DIFFER_PLAY(fcntl_flags) {
   const int fd = p.fd(a[0]);
   // O_NONBLOCK stays on what would block the run.
-  constexpr int flags[] = {O_APPEND | O_NONBLOCK, O_NONBLOCK, O_NONBLOCK | O_NOATIME, O_NONBLOCK | O_ASYNC};
-  if (a[1] >= 4) p.say("fcntl({}, SETFL) = {}", fd, p.call([&] { return fcntl(fd, F_SETFL, flags[a[1] % 4]); }).text());
+  constexpr int flags[] = {O_APPEND | O_NONBLOCK, O_NONBLOCK, O_NONBLOCK | O_NOATIME,
+                           O_NONBLOCK | O_ASYNC};
+  if (a[1] >= 4)
+    p.say("fcntl({}, SETFL) = {}", fd,
+          p.call([&] { return fcntl(fd, F_SETFL, flags[a[1] % 4]); }).text());
   const Result r = p.call([&] { return fcntl(fd, F_GETFL); });
   p.say("fcntl({}, GETFL) = {} 0{:o}", fd, r.failed() ? r.text() : "", p.show_flags(r.value));
 }
@@ -128,8 +138,8 @@ DIFFER_PLAY(make_fd) {
   keep(p, a[0], r);
 }
 
-// The numbers that are open, as a program finds them. Not while a handler closes files (SEMANTICS, Limits: a listing of
-// /proc/self/fd can show what it has just closed).
+// The numbers that are open, as a program finds them. Not while a handler closes files (SEMANTICS,
+// Limits: a listing of /proc/self/fd can show what it has just closed).
 DIFFER_PLAY(list_fds) {
   const BlockAlarm block;
   std::set<int> numbers;
@@ -154,7 +164,8 @@ DIFFER_PLAY(limit) {
   struct ::rlimit limit {};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = a[0] % 2 == 0 ? 8 + static_cast<unsigned>(a[0]) : k_fd_limit;
-  p.say("limit of fds: {}: {}", limit.rlim_cur, p.call([&] { return setrlimit(RLIMIT_NOFILE, &limit); }).text());
+  p.say("limit of fds: {}: {}", limit.rlim_cur,
+        p.call([&] { return setrlimit(RLIMIT_NOFILE, &limit); }).text());
 }
 
 }  // namespace cube::differ

@@ -46,7 +46,8 @@ DIFFER_PLAY(mmap) {
   errno = k_errno_kept;
   void* const at = mmap(nullptr, length, kind[0], kind[1], fd, offset);
   const Result r{at == MAP_FAILED ? -1 : 0, errno};
-  p.say("mmap({}, {}, {}, prot {} flags {:x}) = {}", fd, offset, length, kind[0], kind[1], r.text());
+  p.say("mmap({}, {}, {}, prot {} flags {:x}) = {}", fd, offset, length, kind[0], kind[1],
+        r.text());
   if (r.failed()) return;
   struct ::stat st {};
   fstat(fd, &st);
@@ -58,12 +59,14 @@ DIFFER_PLAY(map_read) {
   const Map& map = p.map(a[0]);
   std::size_t at = 0, n = 0;
   if (!part_of(map, a, at, n)) return;
-  // A change after the mapping was made is not promised to be seen in it (SEMANTICS, Limits: mappings).
+  // A change after the mapping was made is not promised to be seen in it (SEMANTICS, Limits:
+  // mappings).
   if (map.spoiled) return;
   std::uint64_t hash = 0;
   std::size_t page = 0;
   const int fault = guarded([&] {
-    for (page = at; page < at + n; page += k_page) hash = hash * 31 + hash_of(map.at + page, k_page);
+    for (page = at; page < at + n; page += k_page)
+      hash = hash * 31 + hash_of(map.at + page, k_page);
   });
   p.say("mapping {} [{}, +{}): signal {} at {} {:016x}", a[0], at, n, fault, page, hash);
 }
@@ -74,7 +77,8 @@ DIFFER_PLAY(map_write) {
   whole[2] = 1;
   std::size_t at = 0, n = 0;
   if (!part_of(map, whole, at, n) || map.spoiled) return;
-  // By a shared mapping the file itself changes, and with it the other mappings. No file of a pack does.
+  // By a shared mapping the file itself changes, and with it the other mappings. No file of a pack
+  // does.
   for (std::int64_t i = 0; i < 3 && !p.tree().is_packed(); ++i)
     p.map(i).spoiled = p.map(i).spoiled || (&p.map(i) != &map && p.map(i).inode == map.inode);
   const int fault = guarded([&] { map.at[at + 10] = static_cast<unsigned char>(a[1]); });
@@ -86,7 +90,8 @@ DIFFER_PLAY(munmap) {
   std::size_t at = 0, n = 0;
   if (!part_of(map, a, at, n)) return;
   if (a[1] % 2 == 0) at = 0, n = map.length;
-  p.say("munmap {} [{}, +{}) = {}", a[0], at, n, p.call([&] { return munmap(map.at + at, n); }).text());
+  p.say("munmap {} [{}, +{}) = {}", a[0], at, n,
+        p.call([&] { return munmap(map.at + at, n); }).text());
   if (n == map.length) {
     map = Map();
   } else {
@@ -97,7 +102,13 @@ DIFFER_PLAY(munmap) {
 
 DIFFER_PLAY(mprotect) {
   const Map& map = p.map(a[0]);
-  constexpr int protections[] = {PROT_READ, PROT_READ | PROT_WRITE, PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE, PROT_READ, 64,
+  constexpr int protections[] = {PROT_READ,
+                                 PROT_READ | PROT_WRITE,
+                                 PROT_NONE,
+                                 PROT_READ,
+                                 PROT_READ | PROT_WRITE,
+                                 PROT_READ,
+                                 64,
                                  PROT_READ};
   std::size_t at = 0, n = 0;
   if (!part_of(map, a, at, n)) return;
@@ -110,7 +121,8 @@ DIFFER_PLAY(mprotect) {
 DIFFER_PLAY(mremap) {
   Map& map = p.map(a[0]);
   if (map.at == nullptr) return;
-  const std::size_t length = std::clamp<std::size_t>(static_cast<std::size_t>(a[1]), 1, up(map.length));
+  const std::size_t length =
+      std::clamp<std::size_t>(static_cast<std::size_t>(a[1]), 1, up(map.length));
   errno = k_errno_kept;
   void* const at = mremap(map.at, map.length, length, a[2] % 2 == 0 ? 0 : MREMAP_MAYMOVE);
   const Result r{at == MAP_FAILED ? -1 : 0, errno};
@@ -125,7 +137,8 @@ DIFFER_PLAY(madvise) {
   if (map.at == nullptr) return;
   constexpr int advices[] = {MADV_WILLNEED, MADV_SEQUENTIAL, MADV_DONTNEED, MADV_RANDOM};
   const int advice = advices[a[1] % 4];
-  p.say("madvise {} {} = {}", a[0], advice, p.call([&] { return madvise(map.at, map.length, advice); }).text());
+  p.say("madvise {} {} = {}", a[0], advice,
+        p.call([&] { return madvise(map.at, map.length, advice); }).text());
 }
 
 }  // namespace cube::differ

@@ -1,5 +1,6 @@
-// Files checked against a model in memory, not only against the kernel: readers of some files, and one writer at a time
-// (this process or the peer). Each operation says whether what it saw is what the model holds.
+// Files checked against a model in memory, not only against the kernel: readers of some files, and
+// one writer at a time (this process or the peer). Each operation says whether what it saw is what
+// the model holds.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -30,7 +31,9 @@ struct Model {
 
   Bytes& file(std::int64_t n) { return files[static_cast<std::size_t>(n) % std::size(files)]; }
   Open& open(std::int64_t n) { return opens[static_cast<std::size_t>(n) % std::size(opens)]; }
-  std::string path(Player& p, std::int64_t n) { return p.path(k_files[static_cast<std::size_t>(n) % std::size(k_files)], 0); }
+  std::string path(Player& p, std::int64_t n) {
+    return p.path(k_files[static_cast<std::size_t>(n) % std::size(k_files)], 0);
+  }
 };
 
 // That of the sequence which is played: each has a tree of its own.
@@ -51,12 +54,17 @@ std::string_view part(const std::string& bytes, std::int64_t at, std::int64_t n)
   return std::string_view(bytes).substr(static_cast<std::size_t>(at), static_cast<std::size_t>(n));
 }
 
-void check(Player& p, const char* what, std::int64_t at, std::string_view expected, long got, const char* data) {
-  if (got == static_cast<long>(expected.size()) && std::memcmp(expected.data(), data, expected.size()) == 0)
+void check(Player& p, const char* what, std::int64_t at, std::string_view expected, long got,
+           const char* data) {
+  if (got == static_cast<long>(expected.size()) &&
+      std::memcmp(expected.data(), data, expected.size()) == 0)
     return p.say("{} at {}: {} bytes, right", what, at, got);
   std::size_t same = 0;
-  while (got > 0 && same < expected.size() && same < static_cast<std::size_t>(got) && data[same] == expected[same]) ++same;
-  p.say("{} at {}: {} bytes for {}, {} of them right: model: wrong", what, at, got, expected.size(), same);
+  while (got > 0 && same < expected.size() && same < static_cast<std::size_t>(got) &&
+         data[same] == expected[same])
+    ++same;
+  p.say("{} at {}: {} bytes for {}, {} of them right: model: wrong", what, at, got, expected.size(),
+        same);
 }
 
 void put(std::string& bytes, std::int64_t at, const std::string& data) {
@@ -71,7 +79,8 @@ DIFFER_PLAY(model_open) {
   Model& model = model_of(p);
   Open& open = model.open(a[0]);
   if (open.fd >= 0 && open.at.use_count() >= 1) close(open.fd);
-  open = {::open(model.path(p, a[1]).c_str(), O_RDONLY | O_CLOEXEC), model.file(a[1]), std::make_shared<std::int64_t>(0)};
+  open = {::open(model.path(p, a[1]).c_str(), O_RDONLY | O_CLOEXEC), model.file(a[1]),
+          std::make_shared<std::int64_t>(0)};
   p.say("model: {} is file {} as {}{}", a[0], a[1], open.fd, open.fd < 0 ? ": model: wrong" : "");
 }
 
@@ -121,18 +130,21 @@ DIFFER_PLAY(model_stat) {
   const Open& open = model_of(p).open(a[0]);
   if (open.fd < 0) return;
   struct ::stat st {};
-  const bool right = fstat(open.fd, &st) == 0 && st.st_size == static_cast<std::int64_t>(open.bytes->size());
+  const bool right =
+      fstat(open.fd, &st) == 0 && st.st_size == static_cast<std::int64_t>(open.bytes->size());
   p.say("model size {}: {}", st.st_size, right ? "right" : "model: wrong");
 }
 
-// Looked at once: what becomes of a mapping when its file changes is not promised (SEMANTICS, Limits).
+// Looked at once: what becomes of a mapping when its file changes is not promised (SEMANTICS,
+// Limits).
 DIFFER_PLAY(model_map) {
   const Open& open = model_of(p).open(a[0]);
   if (open.fd < 0 || open.bytes->empty()) return;
   const auto size = static_cast<std::int64_t>(open.bytes->size());
   const std::int64_t at = std::max<std::int64_t>(a[1], 0) % size / 4096 * 4096;
   const std::int64_t n = std::clamp<std::int64_t>(a[2], 1, size - at);
-  void* const map = mmap(nullptr, static_cast<std::size_t>(n), PROT_READ, a[3] % 2 == 0 ? MAP_PRIVATE : MAP_SHARED, open.fd, at);
+  void* const map = mmap(nullptr, static_cast<std::size_t>(n), PROT_READ,
+                         a[3] % 2 == 0 ? MAP_PRIVATE : MAP_SHARED, open.fd, at);
   if (map == MAP_FAILED) return p.say("model map at {}: {}: model: wrong", at, error_name(errno));
   check(p, "model map", at, part(*open.bytes, at, n), n, static_cast<const char*>(map));
   munmap(map, static_cast<std::size_t>(n));
@@ -155,7 +167,8 @@ DIFFER_PLAY(model_write) {
   Bytes& file = model.file(a[0]);
   const std::string path = model.path(p, a[0]);
   const std::int64_t at = std::max<std::int64_t>(a[2], 0);
-  const std::string data = pattern(static_cast<std::uint64_t>(a[3]), static_cast<std::size_t>(a[1]));
+  const std::string data =
+      pattern(static_cast<std::uint64_t>(a[3]), static_cast<std::size_t>(a[1]));
   Order order{.number = static_cast<std::int32_t>(a[3]), .offset = at, .size = a[1]};
   long done = -1;
   switch (a[4] % 8) {
@@ -193,7 +206,8 @@ DIFFER_PLAY(model_write) {
       break;
     }
   }
-  p.say("model write {} to file {}, {} at {} = {}{}", a[4] % 8, a[0], a[1], at, done, done < 0 ? ": model: wrong" : "");
+  p.say("model write {} to file {}, {} at {} = {}{}", a[4] % 8, a[0], a[1], at, done,
+        done < 0 ? ": model: wrong" : "");
 }
 
 }  // namespace cube::differ

@@ -34,7 +34,8 @@ DIFFER_PLAY(openat) {
   const int dir = p.fd(a[1]), flags = static_cast<int>(a[4]);
   std::string path = p.path(a[2], a[3]);
   // Relative to whatever directory the fd may be: sometimes without the first part.
-  if (a[3] % 2 == 0 && path.starts_with(p.tree().root + "/")) path = path.substr(path.rfind('/') + 1);
+  if (a[3] % 2 == 0 && path.starts_with(p.tree().root + "/"))
+    path = path.substr(path.rfind('/') + 1);
   if (may_truncate(flags) && dir < 0) return;
   if (!p.may_open(dir, path, flags)) return;
   if (may_truncate(flags)) {
@@ -56,10 +57,12 @@ DIFFER_PLAY(creat) {
 
 DIFFER_PLAY(open_fd_name) {
   int flags = static_cast<int>(a[2]) & ~(O_CREAT | O_EXCL | O_TRUNC);
-  // A copy in memory lies on no read-only mount, and a directory of a pack is an empty one under such a name (SEMANTICS, Packs).
+  // A copy in memory lies on no read-only mount, and a directory of a pack is an empty one under
+  // such a name (SEMANTICS, Packs).
   if (p.tree().is_packed()) flags &= ~(O_ACCMODE | O_DIRECT | O_NOATIME);
   if (p.is_packed_directory(p.fd(a[1]))) return;
-  const std::string path = (a[2] % 2 == 0 ? "/proc/self/fd/" : "/dev/fd/") + std::to_string(p.fd(a[1]));
+  const std::string path =
+      (a[2] % 2 == 0 ? "/proc/self/fd/" : "/dev/fd/") + std::to_string(p.fd(a[1]));
   const Result r = p.call([&] { return open(path.c_str(), flags | O_NONBLOCK); });
   p.say("open({}, 0{:o}) = {}", path, flags, r.text());
   keep(p, a[0], r);
@@ -67,7 +70,8 @@ DIFFER_PLAY(open_fd_name) {
 
 DIFFER_PLAY(open_directory) {
   const std::string path = p.path(a[1], a[2]);
-  const Result r = p.call([&] { return open(path.c_str(), O_RDONLY | (a[2] % 2 == 0 ? O_DIRECTORY : 0) | O_CLOEXEC); });
+  const Result r = p.call(
+      [&] { return open(path.c_str(), O_RDONLY | (a[2] % 2 == 0 ? O_DIRECTORY : 0) | O_CLOEXEC); });
   p.say("open directory {} = {}", p.show(path), r.text());
   keep(p, a[0], r);
 }
@@ -76,7 +80,8 @@ DIFFER_PLAY(raw_open) {
   const int flags = static_cast<int>(a[3]) & ~O_TRUNC;
   const std::string path = p.path(a[1], a[2]);
   if (!p.may_open(AT_FDCWD, path, flags)) return;
-  const Result r = p.call([&] { return syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, k_mode); });
+  const Result r =
+      p.call([&] { return syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, k_mode); });
   p.say("syscall openat({}, 0{:o}) = {}", p.show(path), flags, r.text());
   keep(p, a[0], r);
 }

@@ -22,7 +22,8 @@ namespace sys = base::sys;
 std::string status_text(pid_t child) {
   int status = 0;
   if (waitpid(child, &status, 0) != child) return "no child: " + error_name(errno);
-  return WIFEXITED(status) ? "exit " + std::to_string(WEXITSTATUS(status)) : "signal " + std::to_string(WTERMSIG(status));
+  return WIFEXITED(status) ? "exit " + std::to_string(WEXITSTATUS(status))
+                           : "signal " + std::to_string(WTERMSIG(status));
 }
 
 // The text that a started program wrote to the pipe at k_pipe_fd + 1.
@@ -31,7 +32,8 @@ class Output {
   Output() {
     int pair[2];
     if (sys::failed(sys::raw(SYS_pipe2, sys::arg(pair), O_CLOEXEC))) return;
-    there_ = !sys::failed(sys::dup3(pair[0], k_pipe_fd, O_CLOEXEC)) && !sys::failed(sys::dup3(pair[1], k_pipe_fd + 1, O_CLOEXEC));
+    there_ = !sys::failed(sys::dup3(pair[0], k_pipe_fd, O_CLOEXEC)) &&
+             !sys::failed(sys::dup3(pair[1], k_pipe_fd + 1, O_CLOEXEC));
     sys::close(pair[0]);
     sys::close(pair[1]);
   }
@@ -46,7 +48,8 @@ class Output {
     sys::close(k_pipe_fd + 1);
     std::string all;
     char part[512];
-    for (long n = 0; (n = sys::read(k_pipe_fd, part, sizeof part)) > 0;) all.append(part, static_cast<std::size_t>(n));
+    for (long n = 0; (n = sys::read(k_pipe_fd, part, sizeof part)) > 0;)
+      all.append(part, static_cast<std::size_t>(n));
     return all;
   }
 
@@ -88,8 +91,10 @@ DIFFER_PLAY(vfork_exec) {
   if (p.is_packed_directory(fd)) return;
   Output output;
   if (!output.is_there()) return;
-  const std::string length = std::to_string(a[1]), number = std::to_string(a[2] < 4 ? STDIN_FILENO : fd);
-  const char* const arguments[] = {"reader", k_reader_flag, number.c_str(), length.c_str(), nullptr};
+  const std::string length = std::to_string(a[1]),
+                    number = std::to_string(a[2] < 4 ? STDIN_FILENO : fd);
+  const char* const arguments[] = {"reader", k_reader_flag, number.c_str(), length.c_str(),
+                                   nullptr};
   // As subprocess.Popen does, in the parent's memory.
   const pid_t child = vfork();
   if (child == 0) {
@@ -113,15 +118,17 @@ DIFFER_PLAY(spawn) {
   // Its own opens are the kernel's (SEMANTICS, Packs).
   if (p.tree().is_packed() && (a[2] == 3 || a[2] == 4 || p.is_packed_directory(fd))) return;
   const std::string length = std::to_string(a[1]), number = std::to_string(inherits ? fd : 5);
-  const char* const arguments[] = {"reader", k_reader_flag, number.c_str(), length.c_str(), nullptr};
+  const char* const arguments[] = {"reader", k_reader_flag, number.c_str(), length.c_str(),
+                                   nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, k_pipe_fd + 1, STDOUT_FILENO);
   if (!inherits && a[2] < 3) posix_spawn_file_actions_adddup2(&actions, fd, 5);
-  if (!inherits && a[2] >= 3) posix_spawn_file_actions_addopen(&actions, 5, path.c_str(), O_RDONLY, 0);
+  if (!inherits && a[2] >= 3)
+    posix_spawn_file_actions_addopen(&actions, 5, path.c_str(), O_RDONLY, 0);
   pid_t child = -1;
-  const int error =
-      posix_spawn(&child, "/proc/self/exe", &actions, nullptr, const_cast<char* const*>(arguments), environment(a[2]));
+  const int error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr,
+                                const_cast<char* const*>(arguments), environment(a[2]));
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return p.say("spawn with {}: {}", fd, error_name(error));
   const std::string text = output.text();

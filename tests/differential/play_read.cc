@@ -11,11 +11,14 @@
 namespace cube::differ {
 namespace {
 
-std::size_t length(std::int64_t n) { return static_cast<std::size_t>(std::clamp<std::int64_t>(n, 0, 1 << 20)); }
+std::size_t length(std::int64_t n) {
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(n, 0, 1 << 20));
+}
 
 // A buffer cut into three parts, one of them empty, or with a null part of no bytes.
 struct Parts {
-  Parts(std::size_t first, std::size_t second, std::int64_t kind) : buffer(first + second), count(3) {
+  Parts(std::size_t first, std::size_t second, std::int64_t kind)
+      : buffer(first + second), count(3) {
     v[0] = {buffer.data(), first};
     v[1] = {kind % 2 == 0 ? buffer.data() + first : nullptr, 0};
     v[2] = {buffer.data() + first, second};
@@ -33,7 +36,8 @@ void raw_or_plain_read(Player& p, const Arguments& a, bool raw) {
   const std::size_t n = length(a[1]);
   Buffer to(n);
   p.rewind_packed_directory(fd);
-  const Result r = p.call([&] { return raw ? syscall(SYS_read, fd, to.data(), n) : read(fd, to.data(), n); });
+  const Result r =
+      p.call([&] { return raw ? syscall(SYS_read, fd, to.data(), n) : read(fd, to.data(), n); });
   p.say("{}read({}, {}) = {} {}", raw ? "syscall " : "", fd, n, r.text(), to.text(r.value));
 }
 
@@ -43,7 +47,8 @@ void raw_or_plain_lseek(Player& p, const Arguments& a, bool raw) {
   if (p.is_packed_directory(fd) && (a[1] != 0 || whence != SEEK_SET)) return;
   // A copy has no holes (SEMANTICS, Packs).
   if (p.tree().is_packed() && whence > SEEK_END) return;
-  const Result r = p.call([&] { return raw ? syscall(SYS_lseek, fd, a[1], whence) : lseek(fd, a[1], whence); });
+  const Result r =
+      p.call([&] { return raw ? syscall(SYS_lseek, fd, a[1], whence) : lseek(fd, a[1], whence); });
   p.say("{}lseek({}, {}, {}) = {}", raw ? "syscall " : "", fd, a[1], whence, r.text());
 }
 
@@ -66,13 +71,15 @@ DIFFER_PLAY(readv) {
   Parts to(length(a[1]), length(a[2]), a[3]);
   p.rewind_packed_directory(p.fd(a[0]));
   const Result r = p.call([&] { return readv(p.fd(a[0]), to.v, to.count); });
-  p.say("readv({}, {}+{} in {}) = {} {}", p.fd(a[0]), a[1], a[2], to.count, r.text(), to.buffer.text(r.value));
+  p.say("readv({}, {}+{} in {}) = {} {}", p.fd(a[0]), a[1], a[2], to.count, r.text(),
+        to.buffer.text(r.value));
 }
 
 DIFFER_PLAY(preadv) {
   Parts to(length(a[1]), length(a[2]), a[4]);
   const Result r = p.call([&] { return preadv(p.fd(a[0]), to.v, to.count, a[3]); });
-  p.say("preadv({}, {}+{} in {}, {}) = {} {}", p.fd(a[0]), a[1], a[2], to.count, a[3], r.text(), to.buffer.text(r.value));
+  p.say("preadv({}, {}+{} in {}, {}) = {} {}", p.fd(a[0]), a[1], a[2], to.count, a[3], r.text(),
+        to.buffer.text(r.value));
 }
 
 DIFFER_PLAY(preadv2) {
@@ -83,7 +90,8 @@ DIFFER_PLAY(preadv2) {
   const off_t at = a[3] % 3 == 0 ? -1 : a[3];
   p.rewind_packed_directory(p.fd(a[0]));
   const Result r = p.call([&] { return preadv2(p.fd(a[0]), to.v, to.count, at, flag); });
-  p.say("preadv2({}, {}+{}, {}, {}) = {} {}", p.fd(a[0]), a[1], a[2], at, flag, r.text(), to.buffer.text(r.value));
+  p.say("preadv2({}, {}+{}, {}, {}) = {} {}", p.fd(a[0]), a[1], a[2], at, flag, r.text(),
+        to.buffer.text(r.value));
 }
 
 DIFFER_PLAY(read_null) {
@@ -110,7 +118,8 @@ DIFFER_PLAY(read_all) {
     total += static_cast<std::size_t>(r.value);
     hash = hash * 31 + hash_of(to.data(), static_cast<std::size_t>(r.value));
   }
-  p.say("read({}, {}) to the end: {} calls, {} bytes, {:016x}, then {}", fd, n, calls, total, hash, r.text());
+  p.say("read({}, {}) to the end: {} calls, {} bytes, {:016x}, then {}", fd, n, calls, total, hash,
+        r.text());
 }
 
 DIFFER_PLAY(advise) {
@@ -120,7 +129,8 @@ DIFFER_PLAY(advise) {
     return a[1] == 7 ? static_cast<long>(readahead(fd, a[2], static_cast<std::size_t>(n)))
                      : static_cast<long>(posix_fadvise(fd, a[2], n, static_cast<int>(a[1])));
   });
-  p.say("{}({}, {}, {}, {}) = {}", a[1] == 7 ? "readahead" : "posix_fadvise", fd, a[2], n, a[1], r.text());
+  p.say("{}({}, {}, {}, {}) = {}", a[1] == 7 ? "readahead" : "posix_fadvise", fd, a[2], n, a[1],
+        r.text());
 }
 
 }  // namespace cube::differ

@@ -1,4 +1,5 @@
-// Calls on several fds, and those that ask the kernel to wait for, lock or hand on what it must know.
+// Calls on several fds, and those that ask the kernel to wait for, lock or hand on what it must
+// know.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -19,7 +20,9 @@ DIFFER_PLAY(sendfile) {
   off_t at = a[2];
   p.content_changed(to);
   const bool with_offset = a[4] % 2 == 0;
-  const Result r = p.call([&] { return sendfile(to, from, with_offset ? &at : nullptr, static_cast<std::size_t>(a[3])); });
+  const Result r = p.call([&] {
+    return sendfile(to, from, with_offset ? &at : nullptr, static_cast<std::size_t>(a[3]));
+  });
   p.say("sendfile({}, {}, {}, {}) = {}, {}", to, from, with_offset ? a[2] : -1, a[3], r.text(), at);
 }
 
@@ -28,10 +31,11 @@ DIFFER_PLAY(copy_file_range) {
   off64_t from_at = a[2], to_at = a[2] / 2;
   p.content_changed(to);
   const Result r = p.call([&] {
-    return copy_file_range(from, a[4] % 2 == 0 ? &from_at : nullptr, to, a[4] % 4 < 2 ? &to_at : nullptr,
-                           static_cast<std::size_t>(a[3]), 0);
+    return copy_file_range(from, a[4] % 2 == 0 ? &from_at : nullptr, to,
+                           a[4] % 4 < 2 ? &to_at : nullptr, static_cast<std::size_t>(a[3]), 0);
   });
-  p.say("copy_file_range({}, {}, {}, {}) {} = {}, {} {}", from, to, a[2], a[3], a[4], r.text(), from_at, to_at);
+  p.say("copy_file_range({}, {}, {}, {}) {} = {}, {} {}", from, to, a[2], a[3], a[4], r.text(),
+        from_at, to_at);
 }
 
 DIFFER_PLAY(splice) {
@@ -39,14 +43,16 @@ DIFFER_PLAY(splice) {
   off64_t at = a[3];
   p.content_changed(to);
   const Result r = p.call([&] {
-    return splice(from, a[4] % 2 == 0 ? &at : nullptr, to, nullptr, static_cast<std::size_t>(a[2]), SPLICE_F_NONBLOCK);
+    return splice(from, a[4] % 2 == 0 ? &at : nullptr, to, nullptr, static_cast<std::size_t>(a[2]),
+                  SPLICE_F_NONBLOCK);
   });
   p.say("splice({}, {}, {}, {}) = {}, {}", from, to, a[2], a[4] % 2, r.text(), at);
 }
 
 DIFFER_PLAY(tee) {
   const int from = p.fd(a[0]), to = p.fd(a[1]);
-  const Result r = p.call([&] { return tee(from, to, static_cast<std::size_t>(a[2]), SPLICE_F_NONBLOCK); });
+  const Result r =
+      p.call([&] { return tee(from, to, static_cast<std::size_t>(a[2]), SPLICE_F_NONBLOCK); });
   p.say("tee({}, {}, {}) = {}", from, to, a[2], r.text());
 }
 
@@ -58,7 +64,8 @@ DIFFER_PLAY(flock) {
   p.say("flock({}, {}) = {}", fd, operation, p.call([&] { return flock(fd, operation); }).text());
 }
 
-// Locks of open files, not of processes (SEMANTICS, Limits: "an fcntl lock on a file that is open twice").
+// Locks of open files, not of processes (SEMANTICS, Limits: "an fcntl lock on a file that is open
+// twice").
 DIFFER_PLAY(ofd_lock) {
   constexpr short types[] = {F_RDLCK, F_WRLCK, F_UNLCK, F_RDLCK};
   const int fd = p.fd(a[0]), command = a[1] < 6 ? F_OFD_SETLK : F_OFD_GETLK;
@@ -68,8 +75,8 @@ DIFFER_PLAY(ofd_lock) {
   lock.l_start = a[2];
   lock.l_len = a[3];
   const Result r = p.call([&] { return fcntl(fd, command, &lock); });
-  p.say("fcntl({}, {}, {} [{}, +{})) = {}, {} [{}, +{})", fd, command, types[a[1] % 4], a[2], a[3], r.text(), lock.l_type,
-        static_cast<long>(lock.l_start), static_cast<long>(lock.l_len));
+  p.say("fcntl({}, {}, {} [{}, +{})) = {}, {} [{}, +{})", fd, command, types[a[1] % 4], a[2], a[3],
+        r.text(), lock.l_type, static_cast<long>(lock.l_start), static_cast<long>(lock.l_len));
 }
 
 DIFFER_PLAY(poll) {
@@ -77,8 +84,10 @@ DIFFER_PLAY(poll) {
   if (a[2] % 3 == 0) {
     const ::timespec at_once{};
     ::pollfd both[2] = {{first, POLLIN | POLLOUT, 0}, {second, POLLIN, 0}};
-    const Result r = p.call([&] { return a[2] < 4 ? poll(both, 2, 0) : ppoll(both, 2, &at_once, nullptr); });
-    return p.say("poll({}, {}) = {}, {:x} {:x}", first, second, r.text(), both[0].revents, both[1].revents);
+    const Result r =
+        p.call([&] { return a[2] < 4 ? poll(both, 2, 0) : ppoll(both, 2, &at_once, nullptr); });
+    return p.say("poll({}, {}) = {}, {:x} {:x}", first, second, r.text(), both[0].revents,
+                 both[1].revents);
   }
   if (a[2] % 3 == 1) {
     if (first < 0 || second < 0) return;
@@ -88,25 +97,35 @@ DIFFER_PLAY(poll) {
     FD_SET(first, &readable);
     FD_SET(second, &writable);
     ::timeval at_once{};
-    const Result r = p.call([&] { return select(std::max(first, second) + 1, &readable, &writable, nullptr, &at_once); });
+    const Result r = p.call([&] {
+      return select(std::max(first, second) + 1, &readable, &writable, nullptr, &at_once);
+    });
     if (r.failed()) return p.say("select({}, {}) = {}", first, second, r.text());
-    return p.say("select({}, {}) = {}, {} {}", first, second, r.text(), FD_ISSET(first, &readable), FD_ISSET(second, &writable));
+    return p.say("select({}, {}) = {}, {} {}", first, second, r.text(), FD_ISSET(first, &readable),
+                 FD_ISSET(second, &writable));
   }
   const Result made = p.call([&] { return epoll_create1(EPOLL_CLOEXEC); });
   ::epoll_event event{EPOLLIN, {}}, ready{};
-  const Result added = p.call([&] { return epoll_ctl(static_cast<int>(made.value), EPOLL_CTL_ADD, first, &event); });
-  const Result waited = p.call([&] { return epoll_wait(static_cast<int>(made.value), &ready, 1, 0); });
-  p.say("epoll {} with {}: {}, {} {:x}", made.text(), first, added.text(), waited.text(), static_cast<unsigned>(ready.events));
+  const Result added =
+      p.call([&] { return epoll_ctl(static_cast<int>(made.value), EPOLL_CTL_ADD, first, &event); });
+  const Result waited =
+      p.call([&] { return epoll_wait(static_cast<int>(made.value), &ready, 1, 0); });
+  p.say("epoll {} with {}: {}, {} {:x}", made.text(), first, added.text(), waited.text(),
+        static_cast<unsigned>(ready.events));
   if (!made.failed()) close(static_cast<int>(made.value));
 }
 
-// The fd goes through a socket to this same process, which gets another number for the same open file.
+// The fd goes through a socket to this same process, which gets another number for the same open
+// file.
 DIFFER_PLAY(pass_fd) {
   const int fd = p.fd(a[0]);
   int pair[2];
   // A directory of a pack is an empty one to others (SEMANTICS, Packs).
   if (p.is_packed_directory(fd)) return;
-  if (p.call([&] { return socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair); }).failed()) return;
+  if (p.call([&] {
+         return socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair);
+       }).failed())
+    return;
   char byte = 'x';
   ::iovec part{&byte, 1};
   alignas(::cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -125,7 +144,8 @@ DIFFER_PLAY(pass_fd) {
   if (!sent.failed()) {
     message.msg_controllen = sizeof control;
     const Result received = p.call([&] { return recvmsg(pair[1], &message, 0); });
-    if (!received.failed() && message.msg_controllen != 0) std::memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
+    if (!received.failed() && message.msg_controllen != 0)
+      std::memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
   }
   p.say("pass {}: {}, got {}", fd, sent.text(), got);
   close(pair[0]);

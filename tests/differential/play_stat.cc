@@ -23,13 +23,16 @@ namespace {
 namespace sys = base::sys;
 
 bool is_same(const struct ::stat& a, const struct ::stat& b) {
-  return a.st_ino == b.st_ino && a.st_size == b.st_size && a.st_nlink == b.st_nlink && a.st_mode == b.st_mode &&
-         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec && a.st_ctim.tv_sec == b.st_ctim.tv_sec &&
+  return a.st_ino == b.st_ino && a.st_size == b.st_size && a.st_nlink == b.st_nlink &&
+         a.st_mode == b.st_mode && a.st_mtim.tv_sec == b.st_mtim.tv_sec &&
+         a.st_mtim.tv_nsec == b.st_mtim.tv_nsec && a.st_ctim.tv_sec == b.st_ctim.tv_sec &&
          a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
 }
 
-// The source of a path that lies in a pack. By a path that leads through no link to the root, which is not there.
-const char* compared_with_source(const Player& p, const struct ::stat& st, std::string path, int flags) {
+// The source of a path that lies in a pack. By a path that leads through no link to the root, which
+// is not there.
+const char* compared_with_source(const Player& p, const struct ::stat& st, std::string path,
+                                 int flags) {
   struct ::stat source {};
   if (!path.starts_with(p.tree().root)) return "";
   // A path in the pack names no copy.
@@ -40,44 +43,55 @@ const char* compared_with_source(const Player& p, const struct ::stat& st, std::
 }
 
 // Is it, time of change and all, what the kernel says of the path at this moment?
-const char* compared(const Player& p, const struct ::stat& st, int dir, const std::string& path, int flags) {
+const char* compared(const Player& p, const struct ::stat& st, int dir, const std::string& path,
+                     int flags) {
   struct ::stat kernel {};
   if (p.tree().is_packed()) return compared_with_source(p, st, path, flags);
-  if (sys::failed(sys::fstatat(dir, path.c_str(), &kernel, flags))) return "but the kernel has none";
-  return is_same(kernel, st) && kernel.st_dev == st.st_dev ? "as the kernel's" : "not as the kernel's";
+  if (sys::failed(sys::fstatat(dir, path.c_str(), &kernel, flags)))
+    return "but the kernel has none";
+  return is_same(kernel, st) && kernel.st_dev == st.st_dev ? "as the kernel's"
+                                                           : "not as the kernel's";
 }
 
-void say_stat(Player& p, const std::string& what, const Result& r, const struct ::stat& st, int dir, const std::string& path,
-              int flags) {
+void say_stat(Player& p, const std::string& what, const Result& r, const struct ::stat& st, int dir,
+              const std::string& path, int flags) {
   if (r.failed()) return p.say("{} = {}", what, r.text());
   p.say("{} = {} {} {}", what, r.text(), p.show(st), compared(p, st, dir, path, flags));
 }
 
-constexpr unsigned k_masks[] = {STATX_BASIC_STATS, STATX_BASIC_STATS | STATX_BTIME, STATX_SIZE, STATX_MTIME, 0,
-                                STATX_ALL,         STATX_TYPE | STATX_MODE,         STATX_INO,  STATX_MODE,  STATX_BTIME,
-                                STATX_NLINK,       STATX_MTIME | STATX_CTIME};
+constexpr unsigned k_masks[] = {
+    STATX_BASIC_STATS, STATX_BASIC_STATS | STATX_BTIME, STATX_SIZE, STATX_MTIME, 0,
+    STATX_ALL,         STATX_TYPE | STATX_MODE,         STATX_INO,  STATX_MODE,  STATX_BTIME,
+    STATX_NLINK,       STATX_MTIME | STATX_CTIME};
 
-// Only the fields that were asked for count: a kernel may say more (btrfs the birth), and may not have asked the server for it
-// (FUSE).
+// Only the fields that were asked for count: a kernel may say more (btrfs the birth), and may not
+// have asked the server for it (FUSE).
 std::string show(Player& p, unsigned asked, const struct ::statx& x) {
   const bool is_file = S_ISREG(x.stx_mode) || S_ISDIR(x.stx_mode) || S_ISLNK(x.stx_mode);
   struct ::stat root {};
   sys::fstatat(AT_FDCWD, p.tree().root.c_str(), &root, 0);
   // A pack's device is not the kernel's to tell.
-  const dev_t device = p.tree().is_packed() ? gnu_dev_makedev(x.stx_dev_major, x.stx_dev_minor) : root.st_dev;
+  const dev_t device =
+      p.tree().is_packed() ? gnu_dev_makedev(x.stx_dev_major, x.stx_dev_minor) : root.st_dev;
   const bool is_unlike = p.is_copy(x.stx_mode, device);
   const unsigned told = x.stx_mask & asked;
-  const std::string attributes = is_unlike ? "?" : fmt::format("{:x}/{:x}", x.stx_attributes, x.stx_attributes_mask);
+  const std::string attributes =
+      is_unlike ? "?" : fmt::format("{:x}/{:x}", x.stx_attributes, x.stx_attributes_mask);
   std::string text = fmt::format("mask {:x} attributes {} {}", told, attributes, x.stx_blksize);
   if ((told & (STATX_TYPE | STATX_MODE)) != 0) text += fmt::format(" mode {:o}", x.stx_mode);
-  if ((told & STATX_NLINK) != 0) text += is_unlike ? " links ?" : fmt::format(" links {}", x.stx_nlink);
-  if ((told & (STATX_UID | STATX_GID)) != 0) text += fmt::format(" owner {}:{}", x.stx_uid, x.stx_gid);
+  if ((told & STATX_NLINK) != 0)
+    text += is_unlike ? " links ?" : fmt::format(" links {}", x.stx_nlink);
+  if ((told & (STATX_UID | STATX_GID)) != 0)
+    text += fmt::format(" owner {}:{}", x.stx_uid, x.stx_gid);
   if ((told & STATX_SIZE) != 0) text += fmt::format(" size {}", x.stx_size);
-  if ((told & STATX_BLOCKS) != 0) text += " blocks " + (is_unlike ? "?" : p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size));
+  if ((told & STATX_BLOCKS) != 0)
+    text += " blocks " + (is_unlike ? "?" : p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size));
   if (is_file && (told & STATX_INO) != 0) text += " " + p.show_inode(x.stx_mode, device, x.stx_ino);
-  if (is_file && (told & STATX_MTIME) != 0) text += " " + p.show(timespec{x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec});
+  if (is_file && (told & STATX_MTIME) != 0)
+    text += " " + p.show(timespec{x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec});
   // The value differs from tree to tree.
-  if (is_file && (told & STATX_BTIME) != 0) text += x.stx_btime.tv_sec > k_newest_age ? " born" : " born long ago";
+  if (is_file && (told & STATX_BTIME) != 0)
+    text += x.stx_btime.tv_sec > k_newest_age ? " born" : " born long ago";
   return text;
 }
 
@@ -93,8 +107,10 @@ DIFFER_PLAY(fstat) {
 DIFFER_PLAY(raw_stat) {
   const int fd = p.fd(a[0]);
   struct ::stat st {};
-  const Result r =
-      p.call([&] { return a[1] % 2 == 0 ? syscall(SYS_fstat, fd, &st) : syscall(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH); });
+  const Result r = p.call([&] {
+    return a[1] % 2 == 0 ? syscall(SYS_fstat, fd, &st)
+                         : syscall(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH);
+  });
   p.say("syscall fstat({}, {}) = {} {}", fd, a[1] % 2, r.text(), r.failed() ? "" : p.show(st));
 }
 
@@ -113,7 +129,8 @@ DIFFER_PLAY(lstat) {
 }
 
 DIFFER_PLAY(fstatat) {
-  constexpr int flags[] = {0, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, 0x4, AT_EMPTY_PATH, 0};
+  constexpr int flags[] = {
+      0, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_EMPTY_PATH, AT_NO_AUTOMOUNT, 0x4, AT_EMPTY_PATH, 0};
   const int dir = a[3] == 7 ? AT_FDCWD : p.fd(a[0]), flag = flags[a[3] % 8];
   std::string path = p.path(a[1], a[2]);
   if ((flag & AT_EMPTY_PATH) != 0 && a[2] % 4 != 3) path.clear();
@@ -130,14 +147,17 @@ DIFFER_PLAY(statx) {
   const int flags = a[2] % 3 == 0 ? AT_SYMLINK_NOFOLLOW : 0;
   struct ::statx x {};
   const Result r = p.call([&] { return statx(AT_FDCWD, path.c_str(), flags, mask, &x); });
-  p.say("statx({}, {}, {:x}) = {} {}", p.show(path), flags, mask, r.text(), r.failed() ? "" : show(p, mask, x));
+  p.say("statx({}, {}, {:x}) = {} {}", p.show(path), flags, mask, r.text(),
+        r.failed() ? "" : show(p, mask, x));
 }
 
 DIFFER_PLAY(statx_fd) {
   const int fd = p.fd(a[0]);
   const unsigned mask = k_masks[static_cast<std::size_t>(a[1]) % std::size(k_masks)];
   struct ::statx x {};
-  const Result r = p.call([&] { return statx(fd, "", AT_EMPTY_PATH | (a[1] % 5 == 0 ? AT_STATX_FORCE_SYNC : 0), mask, &x); });
+  const Result r = p.call([&] {
+    return statx(fd, "", AT_EMPTY_PATH | (a[1] % 5 == 0 ? AT_STATX_FORCE_SYNC : 0), mask, &x);
+  });
   p.say("statx({}, {:x}) = {} {}", fd, mask, r.text(), r.failed() ? "" : show(p, mask, x));
 }
 
@@ -198,13 +218,15 @@ DIFFER_PLAY(fd_meta) {
       default: return isatty(fd) - 1;
     }
   });
-  if (!r.failed()) shown = a[1] % 8 == 2 ? static_cast<long>(fs.f_type) : static_cast<long>(vfs.f_namemax);
+  if (!r.failed())
+    shown = a[1] % 8 == 2 ? static_cast<long>(fs.f_type) : static_cast<long>(vfs.f_namemax);
   p.say("question {} of {} = {} {:x}", a[1] % 8, fd, r.text(), shown);
 }
 
 DIFFER_PLAY(ioctl) {
   const int fd = p.fd(a[0]);
-  constexpr unsigned long requests[] = {TCGETS, FIONREAD, FIOCLEX, FIONCLEX, FIGETBSZ, TIOCGWINSZ, FS_IOC_GETFLAGS, 0xabcd};
+  constexpr unsigned long requests[] = {TCGETS,   FIONREAD,   FIOCLEX,         FIONCLEX,
+                                        FIGETBSZ, TIOCGWINSZ, FS_IOC_GETFLAGS, 0xabcd};
   const unsigned long request = requests[a[1] % 8];
   alignas(8) char out[256] = {};
   // The flags of a copy, as a tmpfs has them.

@@ -25,7 +25,8 @@ FILE* open_stream(Player& p, const Arguments& a, const char* mode) {
   errno = 0;
   stream = fopen(path.c_str(), mode);
   const int error = errno;
-  p.say("fopen({}, {}) = {}{}", p.show(path), mode, stream != nullptr ? fileno(stream) : -1, failure(stream == nullptr, error));
+  p.say("fopen({}, {}) = {}{}", p.show(path), mode, stream != nullptr ? fileno(stream) : -1,
+        failure(stream == nullptr, error));
   return stream;
 }
 
@@ -38,7 +39,8 @@ DIFFER_PLAY(setvbuf) {
   if (stream == nullptr) return;
   constexpr int kinds[] = {_IONBF, _IOFBF, _IOLBF, _IOFBF};
   constexpr std::size_t sizes[] = {0, 100, 4096, 70000};
-  p.say("setvbuf({}, {}) = {}", kinds[a[3] % 4], sizes[a[3] % 4], setvbuf(stream, nullptr, kinds[a[3] % 4], sizes[a[3] % 4]));
+  p.say("setvbuf({}, {}) = {}", kinds[a[3] % 4], sizes[a[3] % 4],
+        setvbuf(stream, nullptr, kinds[a[3] % 4], sizes[a[3] % 4]));
 }
 
 DIFFER_PLAY(fdopen) {
@@ -49,7 +51,8 @@ DIFFER_PLAY(fdopen) {
   errno = 0;
   stream = fdopen(fd, mode);
   const int error = errno;
-  p.say("fdopen({}, {}) = {}{}", fd, mode, stream != nullptr ? fileno(stream) : -1, failure(stream == nullptr, error));
+  p.say("fdopen({}, {}) = {}{}", fd, mode, stream != nullptr ? fileno(stream) : -1,
+        failure(stream == nullptr, error));
 }
 
 DIFFER_PLAY(freopen) {
@@ -62,7 +65,8 @@ DIFFER_PLAY(freopen) {
   errno = 0;
   stream = freopen(path.c_str(), mode, stream);
   const int error = errno;
-  p.say("freopen({}, {}) = {}{}", p.show(path), mode, stream != nullptr ? fileno(stream) : -1, failure(stream == nullptr, error));
+  p.say("freopen({}, {}) = {}{}", p.show(path), mode, stream != nullptr ? fileno(stream) : -1,
+        failure(stream == nullptr, error));
 }
 
 DIFFER_PLAY(fclose) {
@@ -79,13 +83,14 @@ DIFFER_PLAY(fread) {
   FILE* const stream = p.stream(a[0]);
   if (stream == nullptr) return;
   const auto n = static_cast<std::size_t>(a[1]);
-  // A large read goes past the end that was seen once, a small one does not; where the border lies depends on the buffer
-  // (SEMANTICS, Limits: streams at the end of a file that grows).
+  // A large read goes past the end that was seen once, a small one does not; where the border lies
+  // depends on the buffer (SEMANTICS, Limits: streams at the end of a file that grows).
   if (feof(stream) != 0 && n >= 4096) return;
   Buffer to(n);
   const std::size_t got = fread(to.data(), 1, n, stream);
   // libc may use the program's buffer beyond what it has read; only what it has read counts.
-  p.say("fread {} {} = {} {:016x} eof {} error {}", a[0], n, got, hash_of(to.data(), got), feof(stream), ferror(stream));
+  p.say("fread {} {} = {} {:016x} eof {} error {}", a[0], n, got, hash_of(to.data(), got),
+        feof(stream), ferror(stream));
 }
 
 DIFFER_PLAY(fgets) {

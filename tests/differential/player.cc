@@ -51,12 +51,14 @@ std::string Buffer::text(long read) const {
     if (bytes_[at] == k_untouched || (at >= begin_ && at < begin_ + n)) continue;
     // A direct read of btrfs writes zeros to the rest of the buffer.
     const bool is_within = at >= begin_ && at < begin_ + size_;
-    if (bytes_[at] != 0 || !is_within) return fmt::format("touched at {}", static_cast<long>(at) - static_cast<long>(begin_));
+    if (bytes_[at] != 0 || !is_within)
+      return fmt::format("touched at {}", static_cast<long>(at) - static_cast<long>(begin_));
   }
   return n == 0 ? "" : fmt::format("{:016x}", hash_of(bytes_.data() + begin_, n));
 }
 
-Player::Player(Log& log, Actor& peer, Actor& outsider) : log_(log), peer_(peer), outsider_(outsider) {
+Player::Player(Log& log, Actor& peer, Actor& outsider)
+    : log_(log), peer_(peer), outsider_(outsider) {
   for (int& fd : fds_) fd = -1;
 }
 
@@ -69,10 +71,12 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
   reuses_inodes_ = reuses_inodes(tree);
   mapped_.clear();
   struct ::stat outside {};
-  if (!sys::failed(sys::fstatat(AT_FDCWD, tree.outside.c_str(), &outside, 0))) outside_ = outside.st_dev;
+  if (!sys::failed(sys::fstatat(AT_FDCWD, tree.outside.c_str(), &outside, 0)))
+    outside_ = outside.st_dev;
   for (const Entry& entry : entries()) {
     struct ::stat st {};
-    if (sys::failed(sys::fstatat(AT_FDCWD, tree.path_of(entry).c_str(), &st, AT_SYMLINK_NOFOLLOW))) continue;
+    if (sys::failed(sys::fstatat(AT_FDCWD, tree.path_of(entry).c_str(), &st, AT_SYMLINK_NOFOLLOW)))
+      continue;
     inodes_.try_emplace({device_of(st.st_dev), st.st_ino}, entry.name);
   }
   here_ = tree.is_entered() ? "" : tree.root.substr(tree.start.size() + 1) + "/";
@@ -90,7 +94,8 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
     if (flags < 0) continue;
     const long mode = show_flags(fcntl(fd, F_GETFL));
     // A position in a directory is a cookie of the file system's.
-    const off_t at = (mode & O_DIRECTORY) != 0 || is_packed_directory(fd) ? 0 : lseek(fd, 0, SEEK_CUR);
+    const off_t at =
+        (mode & O_DIRECTORY) != 0 || is_packed_directory(fd) ? 0 : lseek(fd, 0, SEEK_CUR);
     say("left {}: {} 0{:o} at {}", fd, flags, mode, at);
   }
   close_all();
@@ -102,8 +107,9 @@ void Player::play_one(const Op& op) {
   leave_orphans();
 }
 
-// A stream whose number was closed behind its back is not used again (SEMANTICS, Limits: such a stream). It gives nothing back
-// either: since glibc 2.43 fflush(NULL) of a later sequence would move the offset of that number's next file.
+// A stream whose number was closed behind its back is not used again (SEMANTICS, Limits: such a
+// stream). It gives nothing back either: since glibc 2.43 fflush(NULL) of a later sequence would
+// move the offset of that number's next file.
 void Player::leave_orphans() {
   for (FILE*& stream : streams_) {
     if (stream == nullptr || fcntl(fileno(stream), F_GETFD) >= 0) continue;
@@ -163,7 +169,8 @@ std::string Player::path(std::int64_t number, std::int64_t spelling) const {
   const std::int64_t kind = spelling % 14;
   if (!tree_->is_packed()) return path_spelled(entry, kind);
   // The kernel knows no way into a pack: neither by a link from outside, nor by one of /proc.
-  const bool leads_in = entry.type == EntryType::outside_link || entry.type == EntryType::outside_hard_link;
+  const bool leads_in =
+      entry.type == EntryType::outside_link || entry.type == EntryType::outside_hard_link;
   return path_spelled(leads_in ? Player::entry(0) : entry, kind == 10 || kind == 11 ? 0 : kind);
 }
 
@@ -183,7 +190,9 @@ std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
     case 9: return here_ + "../" + name;
     case 10: return tree_->outside + "/sd/" + name;
     case 11: return "/proc/self/cwd/" + name;
-    case 12: return name.starts_with("d/") ? tree_->root + "/ld" + name.substr(1) : here_ + "d/e/../../" + name;
+    case 12:
+      return name.starts_with("d/") ? tree_->root + "/ld" + name.substr(1)
+                                    : here_ + "d/e/../../" + name;
     case 13: return here_ + "../r/" + name;
     default: return absolute;
   }
@@ -192,22 +201,27 @@ std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
 std::string Player::path_inside(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
-  // The kernel tells some errors first: that a mount is read-only and another than that of the outside, that a name cannot be new
-  // or removed (one that ends in a slash or a dot), that a directory is missing.
+  // The kernel tells some errors first: that a mount is read-only and another than that of the
+  // outside, that a name cannot be new or removed (one that ends in a slash or a dot), that a
+  // directory is missing.
   if (tree_->is_packed()) {
-    const std::string chosen = path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);
+    const std::string chosen =
+        path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);
     const std::size_t slash = chosen.rfind('/');
-    const bool has_parent = may_change(slash == std::string::npos ? "." : chosen.substr(0, slash + 1));
+    const bool has_parent =
+        may_change(slash == std::string::npos ? "." : chosen.substr(0, slash + 1));
     return has_parent ? chosen : path(entry.is_outside() ? 0 : number, 0);
   }
-  return path(entry.type == EntryType::outside_hard_link ? 0 : number, kind == 10 || kind == 11 ? 0 : kind);
+  return path(entry.type == EntryType::outside_hard_link ? 0 : number,
+              kind == 10 || kind == 11 ? 0 : kind);
 }
 
 bool Player::may_open(int dir, const std::string& path, std::int64_t flags) const {
   if (!tree_->is_packed()) return true;
   // The kernel's own: ENOENT.
   if ((flags & (O_DIRECT | O_NOATIME)) != 0) return false;
-  const bool makes = (flags & O_CREAT) != 0, changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
+  const bool makes = (flags & O_CREAT) != 0,
+             changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
   if (!makes && !changes) return true;
   struct ::stat st {};
   errno = 0;
@@ -217,17 +231,20 @@ bool Player::may_open(int dir, const std::string& path, std::int64_t flags) cons
   if ((flags & (O_DIRECTORY | O_PATH)) != 0) return false;
   if (makes && (path.ends_with('/') || path.ends_with("/.") || path.ends_with("/lo"))) return false;
   // Whether it is there, or a link that leads nowhere.
-  if ((flags & O_EXCL) != 0 && makes && fstatat(dir, path.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  if ((flags & O_EXCL) != 0 && makes && fstatat(dir, path.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0)
+    return true;
   if (is_there) return changes || S_ISDIR(st.st_mode);
   if (!makes || errno != ENOENT) return false;
   // If a directory is missing, the kernel tells that.
   const std::size_t slash = path.rfind('/');
-  return fstatat(dir, slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &st, 0) == 0;
+  return fstatat(dir, slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &st,
+                 0) == 0;
 }
 
 bool Player::may_open(const std::string& path, const char* mode) const {
   const bool makes = *mode != 'r', changes = makes || mode[1] == '+';
-  return may_open(AT_FDCWD, path, (makes ? O_CREAT : 0) | (changes ? O_RDWR : 0) | (*mode == 'w' ? O_TRUNC : 0));
+  return may_open(AT_FDCWD, path,
+                  (makes ? O_CREAT : 0) | (changes ? O_RDWR : 0) | (*mode == 'w' ? O_TRUNC : 0));
 }
 
 bool Player::may_change(const std::string& path, bool follow) const {
@@ -238,7 +255,8 @@ bool Player::may_change(const std::string& path, bool follow) const {
 
 std::string Player::show(std::string path) const {
   const auto replace = [&](const std::string& what, const char* by) {
-    for (std::size_t at = path.find(what); at != std::string::npos; at = path.find(what, at)) path.replace(at, what.size(), by);
+    for (std::size_t at = path.find(what); at != std::string::npos; at = path.find(what, at))
+      path.replace(at, what.size(), by);
   };
   replace(tree_->root, "@");
   if (!here_.empty()) replace(here_.substr(0, here_.size() - 1), "@");
@@ -247,20 +265,25 @@ std::string Player::show(std::string path) const {
   return path;
 }
 
-// A pack's device is that of no disk; so that it can be told from the kernel's, it has a bit of its own.
+// A pack's device is that of no disk; so that it can be told from the kernel's, it has a bit of its
+// own.
 bool Player::is_copy(mode_t mode, dev_t device) const {
   static const bool has_pack = getenv("CUBESHIM_PACKS") != nullptr;
   // Outside lie no links, but that of a pack may be made on the same device.
-  return tree_->is_packed() && has_pack && !S_ISDIR(mode) && !is_of_pack(device) && (device != outside_ || S_ISLNK(mode));
+  return tree_->is_packed() && has_pack && !S_ISDIR(mode) && !is_of_pack(device) &&
+         (device != outside_ || S_ISLNK(mode));
 }
 
 bool Player::is_copy_at(int fd) const {
   struct ::stat st {};
-  if (!tree_->is_packed() || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || !is_copy(st.st_mode, st.st_dev)) return false;
+  if (!tree_->is_packed() || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
+      !is_copy(st.st_mode, st.st_dev))
+    return false;
   // Not one that the sequence has made itself.
   char name[64] = {};
   const std::string link = fmt::format("/proc/self/fd/{}", fd);
-  return sys::readlink(link.c_str(), name, sizeof name - 1) > 0 && std::string_view(name).starts_with("/memfd:cubeshim");
+  return sys::readlink(link.c_str(), name, sizeof name - 1) > 0 &&
+         std::string_view(name).starts_with("/memfd:cubeshim");
 }
 
 bool Player::is_packed_directory(int fd) const {
@@ -282,27 +305,33 @@ std::string Player::show_inode(mode_t mode, dev_t device, ino_t inode) {
 }
 
 std::string Player::show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const {
-  // A mapping of a file of a pack may be one of a copy, so there the one file with holes is known by its name.
+  // A mapping of a file of a pack may be one of a copy, so there the one file with holes is known
+  // by its name.
   const auto found = inodes_.find({0, inode});
-  const bool may_change = tree_->is_packed() ? found != inodes_.end() && found->second == "s64k" : mapped_.contains(inode);
+  const bool may_change = tree_->is_packed() ? found != inodes_.end() && found->second == "s64k"
+                                             : mapped_.contains(inode);
   return blocks * 512 < size || may_change ? "any" : std::to_string(blocks);
 }
 
 std::string Player::show(const timespec& time) {
-  return time.tv_sec < k_newest_age ? fmt::format("{}.{:09}", time.tv_sec - k_age, time.tv_nsec) : "now";
+  return time.tv_sec < k_newest_age ? fmt::format("{}.{:09}", time.tv_sec - k_age, time.tv_nsec)
+                                    : "now";
 }
 
-// Not compared: the access time, which stays as it was at the fetch (SEMANTICS, "the access time does not move"), and the
-// time of the last status change, which is always now.
+// Not compared: the access time, which stays as it was at the fetch (SEMANTICS, "the access time
+// does not move"), and the time of the last status change, which is always now.
 std::string Player::show(const struct ::stat& st) {
   const bool is_file = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode);
   const bool is_unlike = is_copy(st.st_mode, st.st_dev);
   const std::string links = is_unlike ? "?" : std::to_string(st.st_nlink);
-  const std::string blocks =
-      is_unlike ? "?" : show_blocks(st.st_ino, static_cast<std::uint64_t>(st.st_blocks), static_cast<std::uint64_t>(st.st_size));
+  const std::string blocks = is_unlike
+                                 ? "?"
+                                 : show_blocks(st.st_ino, static_cast<std::uint64_t>(st.st_blocks),
+                                               static_cast<std::uint64_t>(st.st_size));
   return fmt::format("[ {} {:o} links {} owner {}:{} size {} blocks {} x{} {}]",
-                     is_file ? show_inode(st.st_mode, st.st_dev, st.st_ino) : std::string("other"), st.st_mode, links, st.st_uid,
-                     st.st_gid, st.st_size, blocks, st.st_blksize, is_file ? show(st.st_mtim) : "");
+                     is_file ? show_inode(st.st_mode, st.st_dev, st.st_ino) : std::string("other"),
+                     st.st_mode, links, st.st_uid, st.st_gid, st.st_size, blocks, st.st_blksize,
+                     is_file ? show(st.st_mtim) : "");
 }
 
 void Player::spoil(const struct ::stat& st) {
@@ -315,7 +344,8 @@ void Player::content_changed(const char* path, bool follow) {
 }
 void Player::content_changed(int fd) {
   struct ::stat st {};
-  // A file that is open for reading only is not changed by it (and is something else to the kernel if it is served).
+  // A file that is open for reading only is not changed by it (and is something else to the kernel
+  // if it is served).
   const long flags = sys::fcntl(fd, F_GETFL);
   if (sys::failed(flags) || (flags & O_ACCMODE) == O_RDONLY) return;
   if (!sys::failed(sys::fstat(fd, &st))) spoil(st);

@@ -1,6 +1,7 @@
-// Plays a sequence in a tree and writes down what each operation saw. The same code runs on plain files and under the
-// library; what may differ from run to run (places, inode numbers, times of now) is written in terms of the tree.
-// Thread safety: none; threads and handlers that an operation starts have ended when it returns.
+// Plays a sequence in a tree and writes down what each operation saw. The same code runs on plain
+// files and under the library; what may differ from run to run (places, inode numbers, times of
+// now) is written in terms of the tree. Thread safety: none; threads and handlers that an operation
+// starts have ended when it returns.
 #pragma once
 
 #include <dirent.h>
@@ -34,16 +35,20 @@ struct Result {
 };
 inline constexpr int k_errno_kept = 4242;
 
-// A buffer for one read or write, which knows what a read has no business to touch. Reads of a file that was opened with O_DIRECT
-// look at its address, which must not be chance: a buffer of even size begins with a page, one of odd size 16 bytes behind.
+// A buffer for one read or write, which knows what a read has no business to touch. Reads of a file
+// that was opened with O_DIRECT look at its address, which must not be chance: a buffer of even
+// size begins with a page, one of odd size 16 bytes behind.
 class Buffer {
  public:
-  explicit Buffer(std::size_t size) : bytes_(k_page + 16 + size + k_guard, k_untouched), size_(size) {
+  explicit Buffer(std::size_t size)
+      : bytes_(k_page + 16 + size + k_guard, k_untouched), size_(size) {
     const std::size_t behind_page = reinterpret_cast<std::uintptr_t>(bytes_.data()) % k_page;
     begin_ = (k_page - behind_page) % k_page + (size % 2 != 0 ? 16 : 0);
   }
   // For one write.
-  explicit Buffer(std::string_view content) : Buffer(content.size()) { std::memcpy(data(), content.data(), content.size()); }
+  explicit Buffer(std::string_view content) : Buffer(content.size()) {
+    std::memcpy(data(), content.data(), content.size());
+  }
   unsigned char* data() { return bytes_.data() + begin_; }
   // The bytes that were read, and whether any other has changed.
   std::string text(long read) const;
@@ -69,18 +74,25 @@ class Player {
 
   // ---- the state that arguments choose from
   int& fd(std::int64_t slot) { return fds_[static_cast<std::size_t>(slot) % std::size(fds_)]; }
-  FILE*& stream(std::int64_t slot) { return streams_[static_cast<std::size_t>(slot) % std::size(streams_)]; }
+  FILE*& stream(std::int64_t slot) {
+    return streams_[static_cast<std::size_t>(slot) % std::size(streams_)];
+  }
   Map& map(std::int64_t slot) { return maps_[static_cast<std::size_t>(slot) % std::size(maps_)]; }
-  DIR*& directory(std::int64_t slot) { return directories_[static_cast<std::size_t>(slot) % std::size(directories_)]; }
-  static const Entry& entry(std::int64_t number) { return entries()[static_cast<std::size_t>(number) % entries().size()]; }
+  DIR*& directory(std::int64_t slot) {
+    return directories_[static_cast<std::size_t>(slot) % std::size(directories_)];
+  }
+  static const Entry& entry(std::int64_t number) {
+    return entries()[static_cast<std::size_t>(number) % entries().size()];
+  }
   std::string path(std::int64_t entry, std::int64_t spelling) const;
-  // The same for calls that remove or rename what the path names. Left out are spellings by a link from outside the prefix
-  // (SEMANTICS, Limits: "a name removed or renamed through a symbolic link from outside the prefix"), and the hard link from
-  // there (the same row).
+  // The same for calls that remove or rename what the path names. Left out are spellings by a link
+  // from outside the prefix (SEMANTICS, Limits: "a name removed or renamed through a symbolic link
+  // from outside the prefix"), and the hard link from there (the same row).
   std::string path_inside(std::int64_t entry, std::int64_t spelling) const;
   const Tree& tree() const { return *tree_; }
-  // False where a pack answers otherwise than a read-only mount, as SEMANTICS (Packs) says: a change of what the pack does not
-  // have is EROFS, and neither ENOENT nor ENOTDIR; so is an open with O_CREAT of what it has.
+  // False where a pack answers otherwise than a read-only mount, as SEMANTICS (Packs) says: a
+  // change of what the pack does not have is EROFS, and neither ENOENT nor ENOTDIR; so is an open
+  // with O_CREAT of what it has.
   bool may_open(int dir, const std::string& path, std::int64_t flags) const;
   bool may_open(const std::string& path, const char* mode) const;
   // Of a change by path, likewise: is it there, or of no pack? `follow`: is what a link leads to?
@@ -102,17 +114,22 @@ class Player {
   std::string show(std::string path) const;  // the tree's own place is left out
   std::string show(const struct ::stat& st);
   std::string show_inode(mode_t mode, dev_t device, ino_t inode);
-  // In a pack, what the kernel answers is a copy in memory, whose inode, links and blocks are its own (SEMANTICS, Packs). For
-  // these the library's line holds "?".
+  // In a pack, what the kernel answers is a copy in memory, whose inode, links and blocks are its
+  // own (SEMANTICS, Packs). For these the library's line holds "?".
   bool is_copy(mode_t mode, dev_t device) const;
   bool is_copy_at(int fd) const;
   bool is_packed_directory(int fd) const;
-  // Positions in a directory are the file system's own, and which error a read there has depends on them.
+  // Positions in a directory are the file system's own, and which error a read there has depends on
+  // them.
   void rewind_packed_directory(int fd) const;
-  // F_GETFL of a file that may have become a copy does not show whether links were refused at its opening.
-  long show_flags(long flags) const { return tree_->is_packed() ? flags & ~static_cast<long>(O_NOFOLLOW) : flags; }
-  // On a tmpfs a page of a hole is there once a mapping has been read, and a mapping of a served file is one of the cache:
-  // nothing is said of a file with holes, nor of one that was ever mapped, for it may have lost them since.
+  // F_GETFL of a file that may have become a copy does not show whether links were refused at its
+  // opening.
+  long show_flags(long flags) const {
+    return tree_->is_packed() ? flags & ~static_cast<long>(O_NOFOLLOW) : flags;
+  }
+  // On a tmpfs a page of a hole is there once a mapping has been read, and a mapping of a served
+  // file is one of the cache: nothing is said of a file with holes, nor of one that was ever
+  // mapped, for it may have lost them since.
   std::string show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const;
   void note_mapped(ino_t inode) { mapped_.insert(inode); }
   static std::string show(const timespec& time);
@@ -163,4 +180,5 @@ std::uint64_t hash_of(const void* data, std::size_t n);
 }  // namespace cube::differ
 
 // An operation: DIFFER_PLAY(read) { ... p ... a[0] ... }
-#define DIFFER_PLAY(name) void op_##name([[maybe_unused]] Player& p, [[maybe_unused]] const Arguments& a)
+#define DIFFER_PLAY(name) \
+  void op_##name([[maybe_unused]] Player& p, [[maybe_unused]] const Arguments& a)

@@ -20,8 +20,10 @@ int run_reader(int fd, unsigned long length) {
   const int known = fstat(fd, &st);
   const std::string text =
       fmt::format("read {} {} {:016x} at {} size {}", n, n < 0 ? error_name(error) : "",
-                  n > 0 ? hash_of(bytes.data(), static_cast<std::size_t>(n)) : 0, at, known == 0 ? st.st_size : -1);
-  return write(STDOUT_FILENO, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1;
+                  n > 0 ? hash_of(bytes.data(), static_cast<std::size_t>(n)) : 0, at,
+                  known == 0 ? st.st_size : -1);
+  return write(STDOUT_FILENO, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0
+                                                                                             : 1;
 }
 
 }  // namespace cube::differ

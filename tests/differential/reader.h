@@ -1,4 +1,5 @@
-// The program that an operation starts: it reads from an fd that it has inherited and says what it saw.
+// The program that an operation starts: it reads from an fd that it has inherited and says what it
+// saw.
 #pragma once
 
 namespace cube::differ {

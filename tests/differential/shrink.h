@@ -10,12 +10,15 @@
 namespace cube::differ {
 
 template <typename T>
-std::vector<T> shrink(std::vector<T> items, const std::function<bool(const std::vector<T>&)>& fails) {
+std::vector<T> shrink(std::vector<T> items,
+                      const std::function<bool(const std::vector<T>&)>& fails) {
   for (std::size_t part = std::max<std::size_t>(items.size() / 2, 1); part >= 1;) {
     bool is_shorter = false;
     for (std::size_t at = 0; at < items.size();) {
       std::vector<T> rest(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(at));
-      rest.insert(rest.end(), items.begin() + static_cast<std::ptrdiff_t>(std::min(at + part, items.size())), items.end());
+      rest.insert(rest.end(),
+                  items.begin() + static_cast<std::ptrdiff_t>(std::min(at + part, items.size())),
+                  items.end());
       if (fails(rest)) {
         items = std::move(rest);
         is_shorter = true;

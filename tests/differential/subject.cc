@@ -55,8 +55,10 @@ bool write_all(int fd, const std::string& bytes) {
 
 // For this process and its children only.
 bool mount_read_only(const std::string& from, const std::string& to) {
-  ::mount_attr read_only{.attr_set = MOUNT_ATTR_RDONLY, .attr_clr = 0, .propagation = 0, .userns_fd = 0};
-  return unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+  ::mount_attr read_only{
+      .attr_set = MOUNT_ATTR_RDONLY, .attr_clr = 0, .propagation = 0, .userns_fd = 0};
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          mount(from.c_str(), to.c_str(), nullptr, MS_BIND, nullptr) == 0 &&
          syscall(SYS_mount_setattr, AT_FDCWD, to.c_str(), 0, &read_only, sizeof read_only) == 0;
 }
@@ -93,7 +95,9 @@ void Subject::start() {
   int commands[2], answers[2], outsider[2];
   must(pipe2(commands, O_CLOEXEC) == 0 && pipe2(answers, O_CLOEXEC) == 0, "pipe");
   must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, outsider) == 0, "socketpair");
-  for (int* const fd : {&commands[0], &commands[1], &answers[0], &answers[1], &outsider[0], &outsider[1]}) *fd = high(*fd);
+  for (int* const fd :
+       {&commands[0], &commands[1], &answers[0], &answers[1], &outsider[0], &outsider[1]})
+    *fd = high(*fd);
   outsider_ = fork();
   if (outsider_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -113,13 +117,16 @@ void Subject::start() {
     place(open("/dev/null", O_RDONLY), STDIN_FILENO);
     close_range(3, k_first_own_fd - 1, 0);
     unsetenv("CUBESHIM_JOB");
-    if (is_plain() && !settings_.pack.empty() && !mount_read_only(pack_source(settings_.base), packed_prefix(settings_.base)))
+    if (is_plain() && !settings_.pack.empty() &&
+        !mount_read_only(pack_source(settings_.base), packed_prefix(settings_.base)))
       _exit(126);
     if (!is_plain()) {
       const char* const library = getenv("DIFFER_LIBRARY");
       setenv("LD_PRELOAD", library != nullptr ? library : CUBESHIM_LIBRARY, 1);
-      if (settings_.pack.empty()) setenv("CUBESHIM_PREFIXES", (settings_.base + "/cover").c_str(), 1);
-      if (!settings_.pack.empty()) setenv("CUBESHIM_PACKS", (packed_prefix(settings_.base) + "=" + settings_.pack).c_str(), 1);
+      if (settings_.pack.empty())
+        setenv("CUBESHIM_PREFIXES", (settings_.base + "/cover").c_str(), 1);
+      if (!settings_.pack.empty())
+        setenv("CUBESHIM_PACKS", (packed_prefix(settings_.base) + "=" + settings_.pack).c_str(), 1);
       setenv("CUBESHIM_MODE", settings_.mode.c_str(), 1);
       setenv("CUBESHIM_NAME", settings_.cache.c_str(), 1);
       setenv("CUBESHIM_CONSISTENCY", settings_.consistency.c_str(), 1);
@@ -151,7 +158,8 @@ void Subject::start() {
 void Subject::send(const Tree& tree, bool is_warm, const Sequence& sequence) {
   if (pid_ < 0) start();
   ++played_;
-  const std::string text = tree.root + "\n" + tree.outside + "\n" + tree.source + "\n" + tree.start + "\n" + to_text(sequence);
+  const std::string text = tree.root + "\n" + tree.outside + "\n" + tree.source + "\n" +
+                           tree.start + "\n" + to_text(sequence);
   const Task task{is_warm ? 1U : 0U, static_cast<std::uint32_t>(text.size())};
   write_all(commands_, std::string(reinterpret_cast<const char*>(&task), sizeof task) + text);
 }
@@ -177,7 +185,8 @@ std::string Subject::end(bool kill_it) {
   played_ = 0;
   add_report();
   // The next worker must not start with the remains of a crash.
-  if (!is_plain()) unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + settings_.cache).c_str());
+  if (!is_plain())
+    unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + settings_.cache).c_str());
   if (WIFSIGNALED(status)) return "the run ended by signal " + std::to_string(WTERMSIG(status));
   return "the run ended with status " + std::to_string(WEXITSTATUS(status));
 }

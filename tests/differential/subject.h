@@ -1,5 +1,5 @@
-// One worker process and what it was started with: plain, or with the library in one of its modes. Restarted when it has
-// crashed or hung, which is a result too, and before its region is full.
+// One worker process and what it was started with: plain, or with the library in one of its modes.
+// Restarted when it has crashed or hung, which is a result too, and before its region is full.
 // Thread safety: none.
 #pragma once
 
@@ -22,11 +22,13 @@ struct Settings {
   std::string consistency = "immutable";
   std::string cache;  // CUBESHIM_NAME
   std::string base;   // where trees and reports lie
-  // CUBESHIM_BLOCK, with which each file counts as large, unless some are; empty: files are served as a whole.
+  // CUBESHIM_BLOCK, with which each file counts as large, unless some are; empty: files are served
+  // as a whole.
   std::string block;
   std::string ram = {};   // CUBESHIM_RAM, instead of the usual
   bool has_disk = false;  // with CUBESHIM_DISK_DIR
-  std::string pack = {};  // it lies over `packed_prefix`; without the library what it was made of is mounted there, read-only
+  std::string pack = {};  // it lies over `packed_prefix`; without the library what it was made of
+                          // is mounted there, read-only
 };
 inline std::string packed_prefix(const std::string& base) { return base + "/boxed"; }
 inline std::string pack_source(const std::string& base) { return base + "/stock"; }
@@ -54,7 +56,8 @@ class Subject {
   // When no worker uses it any more.
   void clear_disk();
   const Totals& totals() const { return totals_; }
-  // May a worker mount the pack's source for itself and its children, and is it to see there what is in the pack?
+  // May a worker mount the pack's source for itself and its children, and is it to see there what
+  // is in the pack?
   static bool can_mount(const std::string& base);
 
  private:

@@ -22,13 +22,16 @@ constexpr std::int64_t k_hole = 32 << 10;
 
 void must(long result, const char* what, const std::string& path) {
   if (!sys::failed(result)) return;
-  std::fprintf(stderr, "differ: cannot %s %s: %s\n", what, path.c_str(), strerror(static_cast<int>(-result)));
+  std::fprintf(stderr, "differ: cannot %s %s: %s\n", what, path.c_str(),
+               strerror(static_cast<int>(-result)));
   std::abort();
 }
 
 void set_age(const std::string& path) {
   const timespec times[2] = {{k_age, 0}, {k_age, 123'456'789}};
-  must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(times), AT_SYMLINK_NOFOLLOW), "date", path);
+  must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(times),
+                AT_SYMLINK_NOFOLLOW),
+       "date", path);
 }
 
 const std::string& cached_content(const Entry& entry) {
@@ -42,7 +45,8 @@ void make_file(const std::string& path, const Entry& entry) {
   const long fd = sys::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   must(fd, "make", path);
   if (entry.type == EntryType::sparse) {
-    must(sys::pwrite(static_cast<int>(fd), cached_content(entry).data(), 4096, k_hole), "write", path);
+    must(sys::pwrite(static_cast<int>(fd), cached_content(entry).data(), 4096, k_hole), "write",
+         path);
     must(sys::ftruncate(static_cast<int>(fd), static_cast<std::int64_t>(entry.size)), "size", path);
   } else if (const std::string& content = cached_content(entry); !content.empty()) {
     must(sys::write(static_cast<int>(fd), content.data(), content.size()), "write", path);
@@ -74,12 +78,17 @@ void make_entry(const Tree& tree, const Entry& entry) {
     case EntryType::directory: make_directory(path); break;
     case EntryType::link:
     case EntryType::outside_link:
-      must(sys::raw(SYS_symlinkat, sys::arg(expand(tree, entry.target).c_str()), AT_FDCWD, sys::arg(path.c_str())), "link", path);
+      must(sys::raw(SYS_symlinkat, sys::arg(expand(tree, entry.target).c_str()), AT_FDCWD,
+                    sys::arg(path.c_str())),
+           "link", path);
       break;
     case EntryType::hard_link:
     case EntryType::outside_hard_link: {
-      const std::string of = (entry.target.starts_with('@') ? tree.source : tree.outside) + std::string(entry.target.substr(1));
-      must(sys::raw(SYS_linkat, AT_FDCWD, sys::arg(of.c_str()), AT_FDCWD, sys::arg(path.c_str()), 0), "hard link", path);
+      const std::string of = (entry.target.starts_with('@') ? tree.source : tree.outside) +
+                             std::string(entry.target.substr(1));
+      must(
+          sys::raw(SYS_linkat, AT_FDCWD, sys::arg(of.c_str()), AT_FDCWD, sys::arg(path.c_str()), 0),
+          "hard link", path);
       break;
     }
     case EntryType::missing: break;
@@ -130,8 +139,11 @@ void remove_directory(const std::string& path) {
 
 namespace {
 
-constexpr std::pair<std::string_view, std::size_t> k_large_sizes[] = {
-    {"p4097", (20 << 20) + 1}, {"q8192", 24 << 20}, {"b100k", 40'000'003}, {"x300k", 60 << 20}, {"s64k", (33 << 20) + 5}};
+constexpr std::pair<std::string_view, std::size_t> k_large_sizes[] = {{"p4097", (20 << 20) + 1},
+                                                                      {"q8192", 24 << 20},
+                                                                      {"b100k", 40'000'003},
+                                                                      {"x300k", 60 << 20},
+                                                                      {"s64k", (33 << 20) + 5}};
 
 std::vector<Entry> with_sizes(std::vector<Entry> all) {
   if (!has_large_files()) return all;
@@ -217,7 +229,8 @@ bool reuses_inodes(const Tree& tree) {
 }
 
 void make_tree(const Tree& tree) {
-  for (const std::string& directory : {parent_of(tree.root), tree.root, parent_of(tree.outside), tree.outside})
+  for (const std::string& directory :
+       {parent_of(tree.root), tree.root, parent_of(tree.outside), tree.outside})
     make_directory(directory);
   make_entries(tree, [](const Entry&) { return true; });
   hold_inodes(tree);
@@ -229,7 +242,8 @@ void make_source(const Tree& tree) {
   make_entries(tree, [](const Entry& entry) { return !entry.is_outside(); });
 }
 
-// Nothing there leads into the pack, which the kernel does not know, and nothing there is a file of the pack's source.
+// Nothing there leads into the pack, which the kernel does not know, and nothing there is a file of
+// the pack's source.
 void make_outside(const Tree& tree) {
   make_directory(parent_of(tree.outside));
   make_directory(tree.outside);
@@ -241,7 +255,8 @@ void make_directories(const Tree& tree) {
   make_directory(parent_of(tree.root));
   make_directory(tree.root);
   for (const Entry& entry : entries()) {
-    if (entry.type == EntryType::directory) make_directory(tree.root + "/" + std::string(entry.name));
+    if (entry.type == EntryType::directory)
+      make_directory(tree.root + "/" + std::string(entry.name));
   }
 }
 
@@ -270,7 +285,8 @@ std::string content_of(std::string_view name, std::size_t size) {
     return pattern(number, size);
   }
   std::string text;
-  for (unsigned line = 0; text.size() < size; ++line) text += std::to_string(line) + std::string(line * 7 % 90, 'x') + "\n";
+  for (unsigned line = 0; text.size() < size; ++line)
+    text += std::to_string(line) + std::string(line * 7 % 90, 'x') + "\n";
   text.resize(size);
   return text;
 }

@@ -1,5 +1,6 @@
-// The directory tree that every run starts from: the same names, bytes, links, modes and times each time, in a directory
-// under the prefix and one beside it. Made and removed by plain system calls, which a preloaded library does not see.
+// The directory tree that every run starts from: the same names, bytes, links, modes and times each
+// time, in a directory under the prefix and one beside it. Made and removed by plain system calls,
+// which a preloaded library does not see.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,23 @@
 
 namespace cube::differ {
 
-inline constexpr std::size_t k_max_file = 256 << 10;              // CUBESHIM_MAX_FILE of the runs
-inline constexpr std::int64_t k_age = 1'600'000'000;              // modification time of all that a tree holds at first
-inline constexpr std::int64_t k_newest_age = k_age + 50'000'000;  // what sequences set lies below this, now lies above
+inline constexpr std::size_t k_max_file = 256 << 10;  // CUBESHIM_MAX_FILE of the runs
+inline constexpr std::int64_t k_age =
+    1'600'000'000;  // modification time of all that a tree holds at first
+inline constexpr std::int64_t k_newest_age =
+    k_age + 50'000'000;  // what sequences set lies below this, now lies above
 
-enum class EntryType { file, sparse, directory, link, hard_link, missing, outside_file, outside_link, outside_hard_link };
+enum class EntryType {
+  file,
+  sparse,
+  directory,
+  link,
+  hard_link,
+  missing,
+  outside_file,
+  outside_link,
+  outside_hard_link
+};
 
 struct Entry {
   std::string_view name;  // below the tree's root, or below the one outside
@@ -33,15 +46,17 @@ bool has_large_files();
 // Both roots are called r and have a directory of their own, where ".." may go.
 struct Tree {
   std::string root, outside;
-  std::string source = root;  // where the kernel has what lies at the root: elsewhere, if that is a pack
-  std::string start = root;   // the working directory at first: the root, or a directory above it
+  std::string source =
+      root;  // where the kernel has what lies at the root: elsewhere, if that is a pack
+  std::string start = root;  // the working directory at first: the root, or a directory above it
   bool is_packed() const { return source != root; }
   bool is_entered() const { return start == root; }
   std::string path_of(const Entry& entry) const {
     return (entry.is_outside() ? outside : source) + "/" + std::string(entry.name);
   }
 };
-// Does a new file get the number of an inode that is gone? Chance says which, for others make files there, too.
+// Does a new file get the number of an inode that is gone? Chance says which, for others make files
+// there, too.
 bool reuses_inodes(const Tree& tree);
 // If inodes are reused, those of the tree are held until it is removed.
 void make_tree(const Tree& tree);

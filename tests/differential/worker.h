@@ -1,4 +1,5 @@
-// The process that plays sequences, one after another, as the driver's environment has made it: plain, or with the library.
+// The process that plays sequences, one after another, as the driver's environment has made it:
+// plain, or with the library.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-"""The venvs of the cases, made from PyPI by the pinned versions of venvs/NAME.txt, and used again while these stay the same."""
+"""The venvs of the cases, made from PyPI by the pinned versions of venvs/NAME.txt, and used again
+while these stay the same."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from plan import HERE
 
 DEFAULT_PYTHON = "python3.11"
 STAMP = "ecosystem.txt"
-VERSIONS = ("import importlib.metadata as m, json, platform, sys; "
-            "print(json.dumps([f'{n} {m.version(n)}' for n in sys.argv[1:]] or [f'Python {platform.python_version()}']))")
+VERSIONS = (
+    "import importlib.metadata as m, json, platform, sys; "
+    "print(json.dumps([f'{n} {m.version(n)}' for n in sys.argv[1:]] or [f'Python {platform.python_version()}']))"
+)
 
 
 class NotInstalled(Exception):
@@ -42,7 +45,10 @@ def ready_venv(name: str, venvs: Path) -> Path:
         return venv
     print(f"installing the venv {name}", flush=True)
     make = [python_for(wanted), "-m", "venv", "--clear", venv]
-    install = [python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", "-r", HERE / "venvs" / f"{name}.txt"]
+    install = [
+        python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", "-r",
+        HERE / "venvs" / f"{name}.txt"
+    ]
     # A Python without ensurepip can make the plain one.
     commands = [[*make, "--without-pip"]] if is_plain(wanted) else [make, install]
     for command in commands:
@@ -56,5 +62,6 @@ def ready_venv(name: str, venvs: Path) -> Path:
 
 
 def versions(venv: Path, packages: tuple[str, ...]) -> list[str]:
-    done = subprocess.run([python_of(venv), "-c", VERSIONS, *packages], capture_output=True, text=True, check=True)
+    done = subprocess.run([python_of(venv), "-c", VERSIONS, *packages], capture_output=True,
+                          text=True, check=True)
     return json.loads(done.stdout)

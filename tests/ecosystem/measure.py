@@ -1,4 +1,5 @@
-"""The runs of a case: natively on the slow mount, under the library on the slow mount, and natively on the local disk, in turn."""
+"""The runs of a case: natively on the slow mount, under the library on the slow mount, and natively
+on the local disk, in turn."""
 
 from __future__ import annotations
 
@@ -49,19 +50,29 @@ class Found:
 
     def equal(self) -> bool:
         """Each epoch of each run got the same bytes, and got some."""
-        seen = {(run.checksums[i], run.samples[i]) for runs in self.runs.values() for run in runs for i in range(EPOCHS)}
+        seen = {(run.checksums[i], run.samples[i])
+                for runs in self.runs.values()
+                for run in runs
+                for i in range(EPOCHS)}
         return len(seen) == 1 and next(iter(seen))[1] > 0
 
     def per_s(self, way: str, epoch: int) -> float:
         return statistics.median(run.per_s[epoch] for run in self.runs[way])
 
     def ratios(self, other: str) -> list[float]:
-        """The library's speed over another way's in the epochs after the first, each against its neighbour in time."""
-        return [shim.per_s[i] / run.per_s[i] for shim, run in zip(self.runs[SHIM], self.runs[other]) for i in range(1, EPOCHS)]
+        """The library's speed over another way's in the epochs after the first, each against its
+        neighbour in time."""
+        return [
+            shim.per_s[i] / run.per_s[i]
+            for shim, run in zip(self.runs[SHIM], self.runs[other])
+            for i in range(1, EPOCHS)
+        ]
 
     def cpu_ratio(self) -> float:
-        """The same of CPU seconds, the local disk's over the library's: it depends less on the machine's other work."""
-        return statistics.median(local.cpu[i] / max(shim.cpu[i], 0.01) for shim, local in zip(self.runs[SHIM], self.runs[LOCAL])
+        """The same of CPU seconds, the local disk's over the library's: it depends less on the
+        machine's other work."""
+        return statistics.median(local.cpu[i] / max(shim.cpu[i], 0.01)
+                                 for shim, local in zip(self.runs[SHIM], self.runs[LOCAL])
                                  for i in range(1, EPOCHS))
 
     def middle(self, way: str, what: str, epoch: int) -> int:
@@ -77,13 +88,20 @@ class Tools:
     nice: int
 
 
-def job_command(tools: Tools, case: Case, venv: Path, scratch: Path, words: list[str | Path], wrap: list[str | Path]) -> list[str | Path]:
+def job_command(tools: Tools, case: Case, venv: Path, scratch: Path, words: list[str | Path],
+                wrap: list[str | Path]) -> list[str | Path]:
     """TMPDIR and the caches of the frameworks lie on the local disk, and are fresh for each run."""
-    settings = {"PYTHONPATH": CASES, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": scratch, "HOME": scratch,
-                "HF_HOME": scratch / "hf", "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "RAY_USAGE_STATS_ENABLED": "0",
-                "TORCH_EXTENSIONS_DIR": tools.work / "extensions", "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore"}
-    return ["timeout", "--kill-after=10", SECONDS, "nice", "-n", tools.nice, "env", *(f"{k}={v}" for k, v in settings.items()),
-            *wrap, python_of(venv), *case.launch, CASES / "job.py", case.name, *words]
+    settings = {
+        "PYTHONPATH": CASES, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": scratch, "HOME": scratch,
+        "HF_HOME": scratch / "hf", "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "2",
+        "RAY_USAGE_STATS_ENABLED": "0", "TORCH_EXTENSIONS_DIR": tools.work / "extensions",
+        "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore"
+    }
+    return [
+        "timeout", "--kill-after=10", SECONDS, "nice", "-n", tools.nice, "env",
+        *(f"{k}={v}" for k, v in settings.items()), *wrap,
+        python_of(venv), *case.launch, CASES / "job.py", case.name, *words
+    ]
 
 
 def make_data(tools: Tools, case: Case, venv: Path, pictures: Path) -> Path:
@@ -98,8 +116,11 @@ def make_data(tools: Tools, case: Case, venv: Path, pictures: Path) -> Path:
     partial.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="make-", dir=tools.work) as scratch:
         plain = Case(case.data or case.name, case.title, case.venv, case.packages)
-        done = subprocess.run(list(map(str, job_command(tools, plain, venv, Path(scratch), ["make", pictures, partial], []))),
-                              env=child_environment(None), stdout=subprocess.DEVNULL)
+        done = subprocess.run(
+            list(
+                map(str,
+                    job_command(tools, plain, venv, Path(scratch), ["make", pictures, partial],
+                                []))), env=child_environment(None), stdout=subprocess.DEVNULL)
     if done.returncode:
         raise BenchError(f"{case.name}: the data could not be made (status {done.returncode})")
     age(partial)
@@ -116,23 +137,30 @@ def age(directory: Path) -> None:
 
 class Reading:
     """One process that reads, and the mount that it reads from."""
-
-    def __init__(self, tools: Tools, case: Case, venv: Path, data: Path, way: str, stack: ExitStack):
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=tools.work)))
+    def __init__(self, tools: Tools, case: Case, venv: Path, data: Path, way: str,
+                 stack: ExitStack):
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=tools.work)))
         self.found = Run()
         self._stats = scratch / "stats.json" if way == SHIM else None
-        self._mount = None if way == LOCAL else stack.enter_context(SlowMount(tools.lagfs, data, tools.work, LATENCY_US))
+        self._mount = None if way == LOCAL else stack.enter_context(
+            SlowMount(tools.lagfs, data, tools.work, LATENCY_US))
         at = self._mount.path if self._mount else data
-        wrap = [tools.command, "run", "--library", tools.library, "-p", at, "--name", f"ecosystem-{os.getpid()}",
-                "--stats", self._stats, "--stats-format", "json"] if self._stats else []
+        wrap = [
+            tools.command, "run", "--library", tools.library, "-p", at, "--name",
+            f"ecosystem-{os.getpid()}", "--stats", self._stats, "--stats-format", "json"
+        ] if self._stats else []
         if self._mount:
             self._mount.reset()
-        self._job = stack.enter_context(Contender(f"{case.name}, {way}", job_command(tools, case, venv, scratch, ["read", at], wrap)))
+        self._job = stack.enter_context(
+            Contender(f"{case.name}, {way}",
+                      job_command(tools, case, venv, scratch, ["read", at], wrap)))
         self._cpu, self._operations, self._bytes = 0.0, 0, 0
         self._job.wait_until_ready()
 
     def epoch(self) -> None:
-        """The first one counts operations and bytes from the start of the process, time from the first read."""
+        """The first one counts operations and bytes from the start of the process, time from the
+        first read."""
         before = tree_seconds(self._job.pid)
         line = self._job.run()
         self.found.cpu.append(tree_seconds(self._job.pid) - before)
@@ -153,12 +181,16 @@ class Reading:
         return self.found
 
 
-def measure(tools: Tools, case: Case, venv: Path, found: Found, pictures: Path, rounds: int) -> None:
-    """The three processes of a round live side by side and read an epoch in turn, so that each has the same neighbours in time."""
+def measure(tools: Tools, case: Case, venv: Path, found: Found, pictures: Path,
+            rounds: int) -> None:
+    """The three processes of a round live side by side and read an epoch in turn, so that each has
+    the same neighbours in time."""
     data = make_data(tools, case, venv, pictures)
     for number in range(rounds):
         with ExitStack() as stack:
-            readings = {way: Reading(tools, case, venv, data, way, stack) for way in in_turn(WAYS, number)}
+            readings = {
+                way: Reading(tools, case, venv, data, way, stack) for way in in_turn(WAYS, number)
+            }
             for epoch in range(EPOCHS):
                 for way in in_turn(WAYS, number + epoch):
                     readings[way].epoch()

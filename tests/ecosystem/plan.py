@@ -1,4 +1,5 @@
-"""The constants of a case. They are read from its text, because only its venv has what it imports."""
+"""The constants of a case. They are read from its text, because only its venv has what it
+imports."""
 
 from __future__ import annotations
 
@@ -18,15 +19,19 @@ class Case:
     title: str
     venv: str
     packages: tuple[str, ...]  # the row gives their versions
-    launch: tuple[str, ...] = ()  # arguments of Python in front of the job, such as a launcher of ranks
+    launch: tuple[str,
+                  ...] = ()  # arguments of Python in front of the job, such as a launcher of ranks
     data: str = ""  # the name of a case whose data this one reads
     makes: bool = False  # else it reads the pictures themselves
 
 
 def constants_of(tree: ast.Module) -> dict:
-    return {node.targets[0].id: ast.literal_eval(node.value) for node in tree.body
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-            and node.targets[0].id in ("TITLE", "VENV", "PACKAGES", "LAUNCH", "DATA")}
+    return {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id in ("TITLE", "VENV", "PACKAGES", "LAUNCH", "DATA")
+    }
 
 
 def case_of(file: Path) -> Case | None:
@@ -36,7 +41,8 @@ def case_of(file: Path) -> Case | None:
     if "TITLE" not in found:
         return None
     makes = any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body)
-    return Case(file.stem, found["TITLE"], found["VENV"], found["PACKAGES"], found.get("LAUNCH", ()), found.get("DATA", ""), makes)
+    return Case(file.stem, found["TITLE"], found["VENV"], found["PACKAGES"],
+                found.get("LAUNCH", ()), found.get("DATA", ""), makes)
 
 
 def all_cases() -> dict[str, Case]:
@@ -47,5 +53,6 @@ def all_cases() -> dict[str, Case]:
 def chosen(names: list[str]) -> list[Case]:
     cases = all_cases()
     if unknown := [name for name in names if name not in cases]:
-        raise BenchError(f"--only {unknown[0]}: there is no such case; known are: {' '.join(cases)}")
+        raise BenchError(
+            f"--only {unknown[0]}: there is no such case; known are: {' '.join(cases)}")
     return [case for case in cases.values() if not names or case.name in names]

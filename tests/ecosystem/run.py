@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Frameworks as users install them, each with its own way to read: bytes, operations at the origin, speed. The result is a page.
+"""Frameworks as users install them, each with its own way to read: bytes, operations at the origin,
+speed. The result is a page.
 
-    run.py --build BUILD [--library PATH] [--command PATH] [--only NAME ...] [--rounds N] [--venvs DIR] [--out FILE.md]
+    run.py --build BUILD [--library PATH] [--command PATH] [--only NAME ...] [--rounds N] [--venvs
+    DIR] [--out FILE.md]
 
-A case (cases/NAME.py) reads its data for three epochs: natively on a slow mount (lagfs, 300 us an operation), under `cubeshim run`
-on such a mount, and natively on the local disk. The three take turns. The venvs come from PyPI (some 10 GB), the data are made here.
-"""
+A case (cases/NAME.py) reads its data for three epochs: natively on a slow mount (lagfs, 300 us an
+operation), under `cubeshim run` on such a mount, and natively on the local disk. The three take
+turns. The venvs come from PyPI (some 10 GB), the data are made here. """
 
 from __future__ import annotations
 
@@ -29,39 +31,52 @@ from tables import MARK, faults, origin_table, speed_table, verdict  # noqa: E40
 from installed import NotInstalled, ready_venv, versions  # noqa: E402
 
 
-
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--build", type=Path, required=True, metavar="DIR", help="a build with lagfs")
-    parser.add_argument("--library", type=Path, metavar="PATH", help="another libcubeshim.so than that of the build")
-    parser.add_argument("--command", type=Path, metavar="PATH", help="another cubeshim than that of the build")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these cases (files of cases/, without .py)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each kind (default 3)")
-    parser.add_argument("--pictures", type=int, default=600, metavar="N", help="pictures of the data sets (default 600)")
-    parser.add_argument("--venvs", type=Path, metavar="DIR", help="for the venvs (default: BUILD/ecosystem/venvs)")
-    parser.add_argument("--work", type=Path, metavar="DIR", help="for data, on a local disk (default: BUILD/ecosystem)")
-    parser.add_argument("--add", action="store_true", help="the page has the rows of earlier runs in --work, too")
-    parser.add_argument("--nice", type=int, default=0, metavar="N", help="niceness of the jobs (default 0)")
+    parser.add_argument("--build", type=Path, required=True, metavar="DIR",
+                        help="a build with lagfs")
+    parser.add_argument("--library", type=Path, metavar="PATH",
+                        help="another libcubeshim.so than that of the build")
+    parser.add_argument("--command", type=Path, metavar="PATH",
+                        help="another cubeshim than that of the build")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME",
+                        help="these cases (files of cases/, without .py)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N",
+                        help="runs of each kind (default 3)")
+    parser.add_argument("--pictures", type=int, default=600, metavar="N",
+                        help="pictures of the data sets (default 600)")
+    parser.add_argument("--venvs", type=Path, metavar="DIR",
+                        help="for the venvs (default: BUILD/ecosystem/venvs)")
+    parser.add_argument("--work", type=Path, metavar="DIR",
+                        help="for data, on a local disk (default: BUILD/ecosystem)")
+    parser.add_argument("--add", action="store_true",
+                        help="the page has the rows of earlier runs in --work, too")
+    parser.add_argument("--nice", type=int, default=0, metavar="N",
+                        help="niceness of the jobs (default 0)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the page there")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds} is not accepted; give a number from 1")
     if options.pictures < 60 or options.pictures % 60:
-        parser.error(f"--pictures {options.pictures} is not accepted; give a multiple of 60, so that ranks get as many each")
+        parser.error(
+            f"--pictures {options.pictures} is not accepted; give a multiple of 60, so that ranks get as many each"
+        )
     return options
 
 
 def tools_of(options: argparse.Namespace, work: Path) -> Tools:
     build = options.build.resolve()
-    tools = Tools((options.library or build / "libcubeshim.so").resolve(), (options.command or build / "cubeshim").resolve(),
-                  build / "lagfs", work, options.nice)
+    tools = Tools((options.library or build / "libcubeshim.so").resolve(),
+                  (options.command
+                   or build / "cubeshim").resolve(), build / "lagfs", work, options.nice)
     for file in (tools.library, tools.command, tools.lagfs):
         if not file.exists():
             raise BenchError(f"{file} is missing: build it first, with -DCUBESHIM_LAGFS=ON")
     return tools
 
 
-def measured(tools: Tools, case: Case, options: argparse.Namespace, venvs: Path, pictures: Path) -> Found:
+def measured(tools: Tools, case: Case, options: argparse.Namespace, venvs: Path,
+             pictures: Path) -> Found:
     """A case that cannot be installed or breaks is a row of the table, too."""
     found = Found(case, list(case.packages))
     try:
@@ -92,8 +107,14 @@ def write(out: Path, text: str) -> None:
 
 
 def page(machine: Machine, rows: list[Found], others: float) -> str:
-    parts = [f"Machine: {machine.line()}; others took {others:.0%} of the cores.\nCommand: `{machine.command}`.", verdict(rows)]
-    parts += [f"## {table.title}\n\n{table.markdown()}" for table in (speed_table(rows), origin_table(rows))]
+    parts = [
+        f"Machine: {machine.line()}; others took {others:.0%} of the cores.\nCommand: `{machine.command}`.",
+        verdict(rows)
+    ]
+    parts += [
+        f"## {table.title}\n\n{table.markdown()}" for table in (speed_table(rows),
+                                                                origin_table(rows))
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -113,7 +134,9 @@ def run(options: argparse.Namespace, command: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as an exception, so that mounts and children are ended too
+    signal.signal(
+        signal.SIGTERM,
+        lambda *_: sys.exit(143))  # as an exception, so that mounts and children are ended too
     try:
         return run(parse_arguments(arguments), shlex.join(["tests/ecosystem/run.py", *arguments]))
     except (BenchError, OSError, subprocess.CalledProcessError) as error:

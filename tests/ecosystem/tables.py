@@ -18,9 +18,10 @@ def three(found: Found, way: str, what: str, unit: float = 1) -> str:
 
 
 def misses(found: Found) -> str:
-    """Of the last run under the library: the opens that fetched themselves, those not served, and all."""
+    """Of the last run under the library: the opens that fetched themselves, those not served, and
+    all."""
     report = found.runs[SHIM][-1].report
-    not_served = sum(report["bypassed"][reason] for reason in ("size", "full", "names", "busy"))
+    not_served = sum(report["bypassed"][reason] for reason in ("size", "full", "links", "busy"))
     return f"{report['misses']} + {not_served} of {report['opens']}"
 
 
@@ -41,26 +42,30 @@ def speed_row(found: Found) -> tuple[str, ...]:
         return (found.case.title, ", ".join(found.versions), *["-"] * 10, found.error)
     rates = [f"{found.per_s(way, epoch):.0f}" for epoch in (0, 1) for way in (NATIVE, SHIM, LOCAL)]
     ratios = found.ratios(LOCAL)
-    return (found.case.title, ", ".join(found.versions), "equal" if found.equal() else "DIFFER", *rates,
-            f"{median(found.ratios(NATIVE)):.2f}", f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})", f"{found.cpu_ratio():.2f}",
-            ", ".join(faults(found)) or "none")
+    return (found.case.title, ", ".join(found.versions), "equal" if found.equal() else "DIFFER",
+            *rates, f"{median(found.ratios(NATIVE)):.2f}",
+            f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
+            f"{found.cpu_ratio():.2f}", ", ".join(faults(found)) or "none")
 
 
 def origin_row(found: Found) -> tuple[str, ...]:
-    return (found.case.title, str(found.runs[SHIM][0].samples[0]), misses(found), three(found, NATIVE, "operations"),
-            three(found, SHIM, "operations"), three(found, NATIVE, "bytes", MB), three(found, SHIM, "bytes", MB))
+    return (found.case.title, str(found.runs[SHIM][0].samples[0]), misses(found),
+            three(found, NATIVE, "operations"), three(found, SHIM, "operations"),
+            three(found, NATIVE, "bytes", MB), three(found, SHIM, "bytes", MB))
 
 
 def speed_table(rows: list[Found]) -> Table:
     return Table("Samples a second", "",
-                 ("framework", "versions", "bytes", "epoch 1: native", "shim", "local", "epoch 2: native", "shim", "local",
-                  "epochs 2, 3: shim / native", "shim / local", "CPU time: local / shim", "rules broken"), [speed_row(found) for found in rows])
+                 ("framework", "versions", "bytes", "epoch 1: native", "shim", "local",
+                  "epoch 2: native", "shim", "local", "epochs 2, 3: shim / native", "shim / local",
+                  "CPU time: local / shim", "rules broken"), [speed_row(found) for found in rows])
 
 
 def origin_table(rows: list[Found]) -> Table:
-    return Table("At the origin", "",
-                 ("framework", "samples", "misses + not served of opens", "operations of epochs 1 / 2 / 3: native", "shim",
-                  "MB of epochs 1 / 2 / 3: native", "shim"), [origin_row(found) for found in rows if not found.error])
+    return Table("At the origin", "", ("framework", "samples", "misses + not served of opens",
+                                       "operations of epochs 1 / 2 / 3: native", "shim",
+                                       "MB of epochs 1 / 2 / 3: native", "shim"),
+                 [origin_row(found) for found in rows if not found.error])
 
 
 def verdict(rows: list[Found]) -> str:

@@ -1,4 +1,5 @@
-// The common part of the fuzz targets: a check that ends the process, so that libFuzzer keeps the input, and a directory.
+// The common part of the fuzz targets: a check that ends the process, so that libFuzzer keeps the
+// input, and a directory.
 #pragma once
 
 #include <fcntl.h>
@@ -27,10 +28,12 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
 
 namespace cube::fuzz {
 
-// On a tmpfs, for regions lie there. run.py gives one and takes it away; a target that is run by hand does so itself.
+// On a tmpfs, for regions lie there. run.py gives one and takes it away; a target that is run by
+// hand does so itself.
 inline const std::string& directory() {
   static const auto* const path = [] {
-    if (const char* const given = std::getenv("FUZZ_DIR"); given != nullptr) return new std::string(given);
+    if (const char* const given = std::getenv("FUZZ_DIR"); given != nullptr)
+      return new std::string(given);
     char name[] = "/dev/shm/cubeshim-fuzz-XXXXXX";
     auto* const made = new std::string(mkdtemp(name));
     std::atexit([] { std::filesystem::remove_all(directory()); });
@@ -40,7 +43,8 @@ inline const std::string& directory() {
 }
 
 inline void write_file(const std::string& path, std::string_view content) {
-  std::ofstream(path, std::ios::binary).write(content.data(), static_cast<std::streamsize>(content.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
 // One byte after the other of the input, zeros behind its end.
@@ -52,7 +56,8 @@ class Input {
   template <typename T>
   T number() {
     T value{};
-    for (std::size_t i = 0; i < sizeof value; ++i) value = static_cast<T>(value | static_cast<T>(T{byte()} << (8 * i)));
+    for (std::size_t i = 0; i < sizeof value; ++i)
+      value = static_cast<T>(value | static_cast<T>(T{byte()} << (8 * i)));
     return value;
   }
   std::string_view rest() { return text(left()); }

@@ -1,13 +1,14 @@
-// Any messages from any clients: nothing is believed, all is bounded, and what is handed on is what was announced, in order.
-// Input: for each step a byte that chooses the client and what happens, then, for a message, two bytes of length and its
-// bytes. Bit 7: the type and the numbers are made right, so that more than the first message gets through.
+// Any messages from any clients: nothing is believed, all is bounded, and what is handed on is what
+// was announced, in order. Input: for each step a byte that chooses the client and what happens,
+// then, for a message, two bytes of length and its bytes. Bit 7: the type and the numbers are made
+// right, so that more than the first message gets through.
 #include <algorithm>
 #include <climits>
 #include <cstring>
 #include <map>
 #include <vector>
 
-#include "prefetch/order/announced_orders.h"
+#include "prefetch/order/announced/announced_orders.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::prefetch {
@@ -66,10 +67,12 @@ struct Run {
     if (before.is_full) return;
     const char* const refused = orders.take(slot, bytes);
     FUZZ_CHECK(wrong == nullptr || refused != nullptr, "%s", wrong);
-    FUZZ_CHECK(refused != nullptr || before.said_hello || parsed.type == MessageType::hello, "no hello");
+    FUZZ_CHECK(refused != nullptr || before.said_hello || parsed.type == MessageType::hello,
+               "no hello");
     if (refused == nullptr) return;
     const auto after = orders.state(slot);
-    FUZZ_CHECK(after.has_paths == before.has_paths && after.news.sequence == before.news.sequence, "changed: %s", refused);
+    FUZZ_CHECK(after.has_paths == before.has_paths && after.news.sequence == before.news.sequence,
+               "changed: %s", refused);
     drop(slot);
   }
 
@@ -82,14 +85,18 @@ struct Run {
   void take() {
     PlannedFile file;
     if (!orders.next(file)) {
-      for (const auto& line : orders.take_refusals()) FUZZ_CHECK(line.size() < 1000, "%zu bytes", line.size());
+      for (const auto& line : orders.take_refusals())
+        FUZZ_CHECK(line.size() < 1000, "%zu bytes", line.size());
       return;
     }
-    FUZZ_CHECK(file.path.starts_with("/data/") || file.path == "/data" || (file.path + "/").starts_with("/more/a/"), "%s",
-               file.path.c_str());
-    FUZZ_CHECK(file.path.size() < PATH_MAX && file.path.find('\0') == std::string::npos, "a path of %zu bytes", file.path.size());
-    FUZZ_CHECK((file.path + "/").find("/../") == std::string::npos && file.path.find("//") == std::string::npos, "%s",
-               file.path.c_str());
+    FUZZ_CHECK(file.path.starts_with("/data/") || file.path == "/data" ||
+                   (file.path + "/").starts_with("/more/a/"),
+               "%s", file.path.c_str());
+    FUZZ_CHECK(file.path.size() < PATH_MAX && file.path.find('\0') == std::string::npos,
+               "a path of %zu bytes", file.path.size());
+    FUZZ_CHECK((file.path + "/").find("/../") == std::string::npos &&
+                   file.path.find("//") == std::string::npos,
+               "%s", file.path.c_str());
     FUZZ_CHECK(file.reader != 0, "reader 0");
     const auto at = given.emplace(file.reader, file.sequence).first;
     FUZZ_CHECK(at->second == file.sequence, "%llu", static_cast<unsigned long long>(file.sequence));
@@ -119,7 +126,8 @@ struct Run {
     PlannedFile file;
     while (orders.next(file)) {
     }
-    for (std::size_t slot = 0; slot < k_slots; ++slot) FUZZ_CHECK(!orders.state(slot).has_paths, "left over");
+    for (std::size_t slot = 0; slot < k_slots; ++slot)
+      FUZZ_CHECK(!orders.state(slot).has_paths, "left over");
   }
 };
 

@@ -1,5 +1,6 @@
-// Reads and seeks in any order and with any numbers, on a served file and on the kernel's own fd of the same file: every
-// result, every byte of the buffers and every offset must be the same. Input: the file, then one call after the other.
+// Reads and seeks in any order and with any numbers, on a served file and on the kernel's own fd of
+// the same file: every result, every byte of the buffers and every offset must be the same. Input:
+// the file, then one call after the other.
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
@@ -9,9 +10,9 @@
 #include <vector>
 
 #include "shim/calls/file_calls.h"
-#include "shim/calls/open_plan.h"
-#include "shim/calls/path_calls.h"
-#include "shim/materialize.h"
+#include "shim/calls/name/path_calls.h"
+#include "shim/calls/open/open_plan.h"
+#include "shim/fd/materialize.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::shim {
@@ -32,9 +33,11 @@ struct Memory {
 
 class Pair {
  public:
-  Pair(const std::string& path, Memory& memory) : memory_(memory), kernel_(static_cast<int>(sys::open(path.c_str(), O_RDONLY))) {
+  Pair(const std::string& path, Memory& memory)
+      : memory_(memory), kernel_(static_cast<int>(sys::open(path.c_str(), O_RDONLY))) {
     OpenPlan plan(AT_FDCWD, path.c_str(), O_RDONLY);
-    served_ = plan.is_answered() ? plan.result() : static_cast<int>(sys::open(path.c_str(), O_RDONLY));
+    served_ =
+        plan.is_answered() ? plan.result() : static_cast<int>(sys::open(path.c_str(), O_RDONLY));
     FUZZ_CHECK(served_ >= 0 && kernel_ >= 0, "%s", path.c_str());
   }
   Pair(const Pair&) = delete;
@@ -54,8 +57,10 @@ class Pair {
     what_ = what;
   }
   void expect(long kernel) {
-    FUZZ_CHECK(served_result_ == kernel, "%s: %ld, the kernel says %ld", what_, served_result_, kernel);
-    FUZZ_CHECK(std::memcmp(memory_.served, memory_.kernel, k_buffer) == 0, "%s: other bytes", what_);
+    FUZZ_CHECK(served_result_ == kernel, "%s: %ld, the kernel says %ld", what_, served_result_,
+               kernel);
+    FUZZ_CHECK(std::memcmp(memory_.served, memory_.kernel, k_buffer) == 0, "%s: other bytes",
+               what_);
   }
   void vector_call(fuzz::Input& input, bool positioned);
 
@@ -69,14 +74,16 @@ class Pair {
 std::size_t length_from(fuzz::Input& input) {
   const std::uint8_t how = input.byte();
   if (how < 200) return input.number<std::uint32_t>() % k_buffer;
-  constexpr std::size_t k_odd[] = {0, 0x7ffff000, 0x7ffff001, SSIZE_MAX, SIZE_MAX, SIZE_MAX - 4095, 1ULL << 47, 1ULL << 32};
+  constexpr std::size_t k_odd[] = {0,        0x7ffff000,      0x7ffff001, SSIZE_MAX,
+                                   SIZE_MAX, SIZE_MAX - 4095, 1ULL << 47, 1ULL << 32};
   return how < 240 ? k_odd[how % 8] : input.number<std::uint64_t>();
 }
 std::int64_t offset_from(fuzz::Input& input) {
   const std::uint8_t how = input.byte();
   if (how < 180) return input.number<std::uint32_t>() % k_buffer;
   if (how < 210) return -static_cast<std::int64_t>(input.number<std::uint32_t>() % k_buffer);
-  constexpr std::int64_t k_odd[] = {INT64_MAX, INT64_MIN, -1, 0xfffffff0000, 0xfffffff0001, INT64_MAX - 4096, 1LL << 32};
+  constexpr std::int64_t k_odd[] = {INT64_MAX,     INT64_MIN,        -1,       0xfffffff0000,
+                                    0xfffffff0001, INT64_MAX - 4096, 1LL << 32};
   return how < 240 ? k_odd[how % 7] : input.number<std::int64_t>();
 }
 
@@ -92,7 +99,8 @@ void Pair::vector_call(fuzz::Input& input, bool positioned) {
     served[i] = {kind >= 250 ? nullptr : memory_.served + at, n};
     kernel[i] = {kind >= 250 ? nullptr : memory_.kernel + at, n};
     // A part that would reach beyond the buffer may only be one that the file cannot fill.
-    if (n < k_buffer * 16 && at + n > k_buffer) served[i].iov_len = kernel[i].iov_len = k_buffer - at;
+    if (n < k_buffer * 16 && at + n > k_buffer)
+      served[i].iov_len = kernel[i].iov_len = k_buffer - at;
     const bool is_negative = static_cast<ssize_t>(n) < 0;
     if (n >= k_buffer * 16 && at != 0 && !is_negative) served[i].iov_len = kernel[i].iov_len = 0;
     if (kind < 250) used += n >= k_buffer * 16 ? k_buffer : served[i].iov_len;
@@ -100,7 +108,8 @@ void Pair::vector_call(fuzz::Input& input, bool positioned) {
   if (input.byte() == 255) count = -1;
   if (positioned) {
     const std::int64_t at = offset_from(input);
-    compare("preadv", file_calls::preadv(served_, served, count, at), SYS_preadv, sys::arg(served), count, at);
+    compare("preadv", file_calls::preadv(served_, served, count, at), SYS_preadv, sys::arg(served),
+            count, at);
     expect(sys::raw(SYS_preadv, kernel_, sys::arg(kernel), count, at));
   } else {
     compare("readv", file_calls::readv(served_, served, count), SYS_readv, sys::arg(served), count);
@@ -112,14 +121,15 @@ void Pair::step(fuzz::Input& input) {
   switch (input.byte() % 10) {
     case 0: {
       const std::size_t n = length_from(input);
-      compare("read", file_calls::read(served_, memory_.served, n), SYS_read, sys::arg(memory_.served), static_cast<long>(n));
+      compare("read", file_calls::read(served_, memory_.served, n), SYS_read,
+              sys::arg(memory_.served), static_cast<long>(n));
       return expect(sys::read(kernel_, memory_.kernel, n));
     }
     case 1: {
       const std::size_t n = length_from(input);
       const std::int64_t at = offset_from(input);
-      compare("pread", file_calls::pread(served_, memory_.served, n, at), SYS_pread64, sys::arg(memory_.served),
-              static_cast<long>(n), at);
+      compare("pread", file_calls::pread(served_, memory_.served, n, at), SYS_pread64,
+              sys::arg(memory_.served), static_cast<long>(n), at);
       return expect(sys::pread(kernel_, memory_.kernel, n, at));
     }
     case 2: return vector_call(input, false);
@@ -142,7 +152,8 @@ void Pair::step(fuzz::Input& input) {
     }
     case 7: {
       int served = -1, kernel = -1;
-      compare("FIONREAD", file_calls::ioctl(served_, FIONREAD, &served), SYS_ioctl, FIONREAD, sys::arg(&served));
+      compare("FIONREAD", file_calls::ioctl(served_, FIONREAD, &served), SYS_ioctl, FIONREAD,
+              sys::arg(&served));
       expect(sys::raw(SYS_ioctl, kernel_, FIONREAD, sys::arg(&kernel)));
       FUZZ_CHECK(served == kernel, "FIONREAD: %d, the kernel says %d", served, kernel);
       return;
@@ -183,7 +194,8 @@ int LLVMFuzzerInitialize(int*, char***) {
     paths->push_back(data + "/f" + std::to_string(size));
     cube::fuzz::write_file(paths->back(), content);
   }
-  auto* const config = new cube::base::Config(cube::base::parse_config([](const char*) { return nullptr; }).config);
+  auto* const config =
+      new cube::base::Config(cube::base::parse_config([](const char*) { return nullptr; }).config);
   config->prefixes = {data};
   config->ram_dir = directory();
   config->ram = {.is_percent = false, .value = 32 << 20};

@@ -1,6 +1,7 @@
-// A ClusterConnection against any bytes of a server, in any pieces: an answer goes to the question that is next, once; a value
-// has the bytes that the server has sent, in the room that was given; and a connection that has seen anything else is closed.
-// Input: steps, each a byte and what it takes. The server knows the tokens, so that it gets far.
+// A ClusterConnection against any bytes of a server, in any pieces: an answer goes to the question
+// that is next, once; a value has the bytes that the server has sent, in the room that was given;
+// and a connection that has seen anything else is closed. Input: steps, each a byte and what it
+// takes. The server knows the tokens, so that it gets far.
 #include "cache/tier/cluster/cluster_connection.h"
 
 #include <fcntl.h>
@@ -80,10 +81,10 @@ class Talk final : ClusterConnection::Listener {
     const std::size_t size = input_.byte();
     char text[96];
     const bool has_value = word >= 4;
-    const int n =
-        has_value
-            ? std::snprintf(text, sizeof text, "VA %zu c7 O%llx W\r\n", size, static_cast<unsigned long long>(question.token))
-            : std::snprintf(text, sizeof text, "%s O%llx\r\n", k_words[word], static_cast<unsigned long long>(question.token));
+    const int n = has_value ? std::snprintf(text, sizeof text, "VA %zu c7 O%llx W\r\n", size,
+                                            static_cast<unsigned long long>(question.token))
+                            : std::snprintf(text, sizeof text, "%s O%llx\r\n", k_words[word],
+                                            static_cast<unsigned long long>(question.token));
     std::string whole(text, static_cast<std::size_t>(n));
     if (has_value) whole += std::string(size, 'v') + "\r\n";
     const std::uint8_t edit = input_.byte();
@@ -100,8 +101,8 @@ class Talk final : ClusterConnection::Listener {
     const bool is_whole = connection_.pump({wanted.fd, wanted.events, POLLIN | POLLOUT}, *this, 2);
     FUZZ_CHECK(connection_.pending() <= 64);
     if (is_whole) {
-      FUZZ_CHECK(!connection_.is_ready() || connection_.pending() == questions_.size(), "%zu of %zu", connection_.pending(),
-                 questions_.size());
+      FUZZ_CHECK(!connection_.is_ready() || connection_.pending() == questions_.size(),
+                 "%zu of %zu", connection_.pending(), questions_.size());
     } else {
       FUZZ_CHECK(connection_.complaint().size() <= 128);
       connection_.close();
@@ -118,8 +119,10 @@ class Talk final : ClusterConnection::Listener {
   }
   bool answered(ClusterConnection::Tag tag, const MetaAnswer& answer) override {
     FUZZ_CHECK(!questions_.empty() && questions_.front().tag == tag);
-    const bool is_sure = answer.kind == MetaAnswer::Kind::value || answer.kind == MetaAnswer::Kind::done;
-    FUZZ_CHECK(!is_sure || (answer.has_token && answer.token == questions_.front().token), "of another question");
+    const bool is_sure =
+        answer.kind == MetaAnswer::Kind::value || answer.kind == MetaAnswer::Kind::done;
+    FUZZ_CHECK(!is_sure || (answer.has_token && answer.token == questions_.front().token),
+               "of another question");
     FUZZ_CHECK(answer.kind != MetaAnswer::Kind::value || room_.size() == answer.size + 2);
     if (answer.kind == MetaAnswer::Kind::figure) return tag % 2 == 0;
     questions_.pop_front();

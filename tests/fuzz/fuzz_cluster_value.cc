@@ -1,13 +1,14 @@
-// A value that nodes have written, and that somebody has changed: without its hashes it is refused, and with hashes made anew it
-// is taken only if it is in the form that nodes write, with all that it names inside its bytes. Input: the size of the file and
-// its path, changes (place and byte), and whether the hashes are made anew.
+// A value that nodes have written, and that somebody has changed: without its hashes it is refused,
+// and with hashes made anew it is taken only if it is in the form that nodes write, with all that
+// it names inside its bytes. Input: the size of the file and its path, changes (place and byte),
+// and whether the hashes are made anew.
 #include <sys/stat.h>
 
 #include <cstring>
 #include <memory>
 
 #include "cache/base/hash.h"
-#include "cache/tier/cluster_record.h"
+#include "cache/tier/shared/cluster_record.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::cache {
@@ -17,25 +18,33 @@ constexpr std::size_t k_most_file = 600, k_most_path = 200, k_most_changes = 24;
 
 // As record.cc makes it, of a path that lies within the bytes.
 std::uint64_t header_hash_of(const Record& record) {
-  const std::uint64_t parts[] = {base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
-                                 base::hash_bytes(&record.stat, sizeof(Record) - offsetof(Record, stat)),
-                                 base::hash_bytes(record.path_text(), record.path_length)};
+  const std::uint64_t parts[] = {
+      base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
+      base::hash_bytes(&record.stat, sizeof(Record) - offsetof(Record, stat)),
+      base::hash_bytes(record.path_text(), record.path_length)};
   return base::hash_bytes(parts, sizeof parts);
 }
 
-bool is_within(std::uint64_t from, std::uint64_t bytes, std::uint64_t all) { return from <= all && bytes <= all - from; }
+bool is_within(std::uint64_t from, std::uint64_t bytes, std::uint64_t all) {
+  return from <= all && bytes <= all - from;
+}
 
 void make_hashes(Record& record, std::size_t size) {
-  if (is_within(record.data_offset, record.data_size, size)) record.data_hash = base::hash_bytes(record.data(), record.data_size);
-  if (is_within(sizeof(Record), record.path_length, size)) record.header_hash = header_hash_of(record);
+  if (is_within(record.data_offset, record.data_size, size))
+    record.data_hash = base::hash_bytes(record.data(), record.data_size);
+  if (is_within(sizeof(Record), record.path_length, size))
+    record.header_hash = header_hash_of(record);
 }
 
 void check_taken(const Record& record, std::string_view path, std::size_t size) {
   FUZZ_CHECK(record.path() == path && record.record_size == size);
-  FUZZ_CHECK(is_within(record.data_offset, record.data_size, size) && record.data_offset > sizeof(Record) + path.size());
-  FUZZ_CHECK(record.kind == RecordKind::file && record.data_size == record.stat.size && record.stat.is_regular());
+  FUZZ_CHECK(is_within(record.data_offset, record.data_size, size) &&
+             record.data_offset > sizeof(Record) + path.size());
+  FUZZ_CHECK(record.kind == RecordKind::file && record.data_size == record.stat.size &&
+             record.stat.is_regular());
   FUZZ_CHECK(base::hash_bytes(record.data(), record.data_size) == record.data_hash);
-  FUZZ_CHECK(!record.is_stale() && record.views == 0 && !record.is_prefetched() && !record.is_from_cluster());
+  FUZZ_CHECK(!record.is_stale() && record.views == 0 && !record.is_prefetched() &&
+             !record.is_from_cluster());
 }
 
 }  // namespace
@@ -60,11 +69,13 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::size_t whole = head->size + bytes.size() + head->padding;
   const std::uint8_t how = input.byte();
   const std::size_t cut = how % 4 == 3 ? input.number<std::uint16_t>() % (whole + 1) : whole;
-  const std::unique_ptr<std::byte, decltype(&std::free)> value(static_cast<std::byte*>(std::aligned_alloc(64, whole)), std::free);
+  const std::unique_ptr<std::byte, decltype(&std::free)> value(
+      static_cast<std::byte*>(std::aligned_alloc(64, whole)), std::free);
   std::memset(value.get(), 0, whole);
   std::memcpy(value.get(), head->bytes, head->size);
   std::memcpy(value.get() + head->size, bytes.data(), bytes.size());
-  const std::unique_ptr<std::byte, decltype(&std::free)> before(static_cast<std::byte*>(std::malloc(whole)), std::free);
+  const std::unique_ptr<std::byte, decltype(&std::free)> before(
+      static_cast<std::byte*>(std::malloc(whole)), std::free);
   std::memcpy(before.get(), value.get(), whole);
   for (std::size_t i = 0; i < k_most_changes && input.left() != 0; ++i) {
     const std::size_t at = input.number<std::uint16_t>() % whole;

@@ -1,12 +1,13 @@
-// Any text in any variable: no crash; a wrong value is the default and one line fit for a terminal; a right one says the
-// same again when it is written out and read back. Input: "NAME=VALUE" entries with a zero between them, an environment.
+// Any text in any variable: no crash; a wrong value is the default and one line fit for a terminal;
+// a right one says the same again when it is written out and read back. Input: "NAME=VALUE" entries
+// with a zero between them, an environment.
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <vector>
 
-#include "cache/base/config.h"
-#include "cache/base/process_id.h"
+#include "cache/base/process/process_id.h"
+#include "cache/base/settings/config.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::base {
@@ -38,12 +39,18 @@ std::string text_of(const ServerList& servers) {
   return text;
 }
 std::string text_of(const Duration& time) { return std::to_string(time.ms) + "ms"; }
-std::string text_of(Mode mode) { return mode == Mode::off ? "off" : mode == Mode::real_files ? "real" : "virtual"; }
+std::string text_of(Mode mode) {
+  return mode == Mode::off ? "off" : mode == Mode::real_files ? "real" : "virtual";
+}
 std::string text_of(const std::string& text) { return text; }
-std::string text_of(const RamSize& size) { return std::to_string(size.value) + (size.is_percent ? "%" : ""); }
-std::string text_of(const NamesTtl& ttl) {
-  using Kind = NamesTtl::Kind;
-  return ttl.kind == Kind::automatic ? "auto" : ttl.kind == Kind::job ? "job" : std::to_string(ttl.seconds);
+std::string text_of(const RamSize& size) {
+  return std::to_string(size.value) + (size.is_percent ? "%" : "");
+}
+std::string text_of(const MetadataTtl& ttl) {
+  using Kind = MetadataTtl::Kind;
+  return ttl.kind == Kind::automatic ? "auto"
+         : ttl.kind == Kind::job     ? "job"
+                                     : std::to_string(ttl.seconds);
 }
 std::string text_of(bool on) { return on ? "1" : "0"; }
 std::string text_of(std::uint64_t number) { return std::to_string(number); }
@@ -65,32 +72,40 @@ std::string text_of(LogLevel level) {
 
 Variables texts_of(const Config& config) {
   Variables texts;
-#define CUBE_CONFIG(type, field, variable, default_text, takes, help) texts[variable] = text_of(config.field);
-#include "cache/base/config.def"
+#define CUBE_CONFIG(type, field, variable, default_text, takes, help) \
+  texts[variable] = text_of(config.field);
+#include "cache/base/settings/config.def"
 #undef CUBE_CONFIG
   return texts;
 }
 
 void check_line(const std::string& line) {
   FUZZ_CHECK(line.size() < 1000, "%zu bytes", line.size());
-  FUZZ_CHECK(std::none_of(line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }),
+  FUZZ_CHECK(std::none_of(line.begin(), line.end(),
+                          [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }),
              "a control character");
 }
 
 void check_prefixes(const Config& config) {
   for (const auto& prefix : config.prefixes) {
     std::string again;
-    FUZZ_CHECK(normalize_prefix(prefix, again) && again == prefix && prefix != "/", "%s", prefix.c_str());
+    FUZZ_CHECK(normalize_prefix(prefix, again) && again == prefix && prefix != "/", "%s",
+               prefix.c_str());
     for (const auto& other : config.prefixes) {
-      FUZZ_CHECK(&other == &prefix || !(prefix + "/").starts_with(other + "/"), "%s in %s", prefix.c_str(), other.c_str());
+      FUZZ_CHECK(&other == &prefix || !(prefix + "/").starts_with(other + "/"), "%s in %s",
+                 prefix.c_str(), other.c_str());
     }
   }
 }
 
 // No text can lead the region's file or the report out of the directory that was named.
 void check_names(const Config& config) {
-  FUZZ_CHECK(!config.name.empty() && config.name.size() <= 64 && config.name.find('/') == std::string::npos, "name");
-  FUZZ_CHECK(config.ram_dir.starts_with('/') && (config.ram_dir + "/").find("/../") == std::string::npos, "ram_dir");
+  FUZZ_CHECK(!config.name.empty() && config.name.size() <= 64 &&
+                 config.name.find('/') == std::string::npos,
+             "name");
+  FUZZ_CHECK(
+      config.ram_dir.starts_with('/') && (config.ram_dir + "/").find("/../") == std::string::npos,
+      "ram_dir");
   FUZZ_CHECK(!config.stats.empty(), "stats");
 }
 
@@ -121,20 +136,23 @@ void run(std::string_view text) {
   std::size_t wrong = 0;
   for (const auto& row : config_rows()) {
     const auto given = variables.find(row.variable);
-    const bool is_wrong = std::any_of(parsed.errors.begin(), parsed.errors.end(), [&](const std::string& line) {
-      return line.starts_with(std::string(row.variable) + "=\"");
-    });
+    const bool is_wrong =
+        std::any_of(parsed.errors.begin(), parsed.errors.end(), [&](const std::string& line) {
+          return line.starts_with(std::string(row.variable) + "=\"");
+        });
     // The prefix of a pack is served as if it had been named among the prefixes.
     const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.origins.empty();
     // A job of a launcher has a name without ours.
     const bool has_launcher = row.variable == "CUBESHIM_CLUSTER_JOB" && !is_wrong;
     const bool is_default =
-        has_packs || has_launcher || texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
+        has_packs || has_launcher ||
+        texts.at(std::string(row.variable)) == defaults->at(std::string(row.variable));
     wrong += is_wrong ? 1 : 0;
     FUZZ_CHECK(!is_wrong || (is_default && given != variables.end()), "%s", row.variable.data());
     FUZZ_CHECK(is_default || given != variables.end(), "%s", row.variable.data());
   }
-  FUZZ_CHECK(wrong == parsed.errors.size(), "%zu lines for %zu wrong values", parsed.errors.size(), wrong);
+  FUZZ_CHECK(wrong == parsed.errors.size(), "%zu lines for %zu wrong values", parsed.errors.size(),
+             wrong);
   check_prefixes(parsed.config);
   check_names(parsed.config);
   const ParsedConfig again = parse(texts);
@@ -145,7 +163,8 @@ void run(std::string_view text) {
   for (const auto& entry : entries) environment.push_back(entry.c_str());
   environment.push_back(nullptr);
   for (const auto& line : unknown_variables(environment.data())) check_line(line);
-  for (const auto& entry : entries) check_process_id(entry.substr(std::min(entry.find('=') + 1, entry.size())));
+  for (const auto& entry : entries)
+    check_process_id(entry.substr(std::min(entry.find('=') + 1, entry.size())));
 }
 
 }  // namespace

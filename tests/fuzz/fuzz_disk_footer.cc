@@ -1,5 +1,6 @@
-// Hostile bytes as a segment file of the disk tier: what its footer and the walk accept lies inside the file, and a walk accepts
-// only records whose hashes fit. Input: first byte how, then the bytes of the file behind a sound header page.
+// Hostile bytes as a segment file of the disk tier: what its footer and the walk accept lies inside
+// the file, and a walk accepts only records whose hashes fit. Input: first byte how, then the bytes
+// of the file behind a sound header page.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -43,8 +44,10 @@ void mend_trailer(std::vector<std::byte>& file) {
 void check_rows(const SegmentContents& contents) {
   FUZZ_CHECK(contents.data_end <= contents.file_bytes, "end of data");
   for (const DiskFooterRow& row : contents.rows) {
-    const std::uint64_t begin = std::uint64_t{row.offset} * 64, bytes = std::uint64_t{row.size} * 64;
-    FUZZ_CHECK(begin >= k_page && bytes >= sizeof(Record) && begin + bytes <= contents.data_end, "a row outside");
+    const std::uint64_t begin = std::uint64_t{row.offset} * 64,
+                        bytes = std::uint64_t{row.size} * 64;
+    FUZZ_CHECK(begin >= k_page && bytes >= sizeof(Record) && begin + bytes <= contents.data_end,
+               "a row outside");
   }
 }
 
@@ -57,7 +60,9 @@ void run(fuzz::Input input) {
   file.insert(file.end(), bytes, bytes + text.size());
   if ((how & 2) != 0) mend_trailer(file);
   const base::UniqueFd fd(static_cast<int>(base::sys::memfd_create("fuzz", 0)));
-  FUZZ_CHECK(base::sys::pwrite(fd.get(), file.data(), file.size(), 0) == static_cast<long>(file.size()), "memfd");
+  FUZZ_CHECK(
+      base::sys::pwrite(fd.get(), file.data(), file.size(), 0) == static_cast<long>(file.size()),
+      "memfd");
   if (const auto footer = read_footer(fd.get(), k_number)) check_rows(*footer);
   const auto walk = walk_records(fd.get(), k_number);
   if (!walk) return;
@@ -74,7 +79,8 @@ void run(fuzz::Input input) {
   const auto sealed = write_footer(fd.get(), k_number, walk->data_end, walk->rows, false);
   FUZZ_CHECK(sealed.has_value(), "seal");
   const auto again = read_footer(fd.get(), k_number);
-  FUZZ_CHECK(again && again->rows.size() == walk->rows.size() && again->data_end == walk->data_end, "sealed and read again");
+  FUZZ_CHECK(again && again->rows.size() == walk->rows.size() && again->data_end == walk->data_end,
+             "sealed and read again");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Any list of paths: nothing outside the prefix, nothing lost. The entries that the reader gives, put together again, are the
-// list; each of them is given, walked, refused for a reason, or no entry. Input: the list.
+// Any list of paths: nothing outside the prefix, nothing lost. The entries that the reader gives,
+// put together again, are the list; each of them is given, walked, refused for a reason, or no
+// entry. Input: the list.
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -41,16 +42,19 @@ void check_entries(const std::string& list, std::string_view text) {
     const auto got = reader->next(entry);
     FUZZ_CHECK(got != ListEntries::Got::error, "errno %d", reader->error());
     if (got == ListEntries::Got::end) break;
-    FUZZ_CHECK(reader->line() == ++line, "line %llu", static_cast<unsigned long long>(reader->line()));
+    FUZZ_CHECK(reader->line() == ++line, "line %llu",
+               static_cast<unsigned long long>(reader->line()));
     const std::size_t end = std::min(text.find(separator), text.size());
     std::string_view expected = text.substr(0, end);
     // "\r\n" ends a line, too; one at the end of the file without "\n" does not.
-    if (separator == '\n' && end < text.size() && expected.ends_with('\r')) expected.remove_suffix(1);
+    if (separator == '\n' && end < text.size() && expected.ends_with('\r'))
+      expected.remove_suffix(1);
     if (got == ListEntries::Got::too_long) {
-      FUZZ_CHECK(expected.size() > PATH_MAX + 2 && expected.starts_with(entry.substr(0, PATH_MAX)), "line %zu", entry.size());
+      FUZZ_CHECK(expected.size() > PATH_MAX + 2 && expected.starts_with(entry.substr(0, PATH_MAX)),
+                 "line %zu", entry.size());
     } else {
-      FUZZ_CHECK(entry == expected, "line %llu: %zu bytes for %zu", static_cast<unsigned long long>(line), entry.size(),
-                 expected.size());
+      FUZZ_CHECK(entry == expected, "line %llu: %zu bytes for %zu",
+                 static_cast<unsigned long long>(line), entry.size(), expected.size());
     }
     text.remove_prefix(std::min(end + 1, text.size()));
   }
@@ -83,10 +87,13 @@ void check_paths(const std::string& list, std::string_view text, bool look_at_ea
   while ((next = paths->next(entry)) == PathList::Next::entry) {
     const std::string path = entry.path;
     FUZZ_CHECK(base::is_at_or_below(path, prefix()) && path.size() < PATH_MAX, "%s", path.c_str());
-    FUZZ_CHECK((path + "/").find("/../") == std::string::npos && path.find("//") == std::string::npos, "%s", path.c_str());
+    FUZZ_CHECK(
+        (path + "/").find("/../") == std::string::npos && path.find("//") == std::string::npos,
+        "%s", path.c_str());
     FUZZ_CHECK(entry.sequence == given++, "%llu", static_cast<unsigned long long>(entry.sequence));
     struct ::stat st {};
-    FUZZ_CHECK(!look_at_each || (stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode)), "%s is no file", path.c_str());
+    FUZZ_CHECK(!look_at_each || (stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode)),
+               "%s is no file", path.c_str());
     FUZZ_CHECK(given <= 4 * text.size() + 1, "without end");
   }
   FUZZ_CHECK(next == PathList::Next::end, "errno %d", paths->error());
@@ -98,8 +105,8 @@ void check_paths(const std::string& list, std::string_view text, bool look_at_ea
   }
   // A line for a directory gives more, or fewer where it is there but empty of files.
   const bool may_walk = look_at_each || text.find('/') != std::string_view::npos;
-  FUZZ_CHECK(may_walk || accounted >= count_entries(text), "%llu of %zu", static_cast<unsigned long long>(accounted),
-             count_entries(text));
+  FUZZ_CHECK(may_walk || accounted >= count_entries(text), "%llu of %zu",
+             static_cast<unsigned long long>(accounted), count_entries(text));
 }
 
 }  // namespace

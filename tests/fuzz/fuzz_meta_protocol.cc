@@ -1,11 +1,12 @@
-// Any bytes of a server: lines are found and understood, or not, without a byte read beyond them; and any bytes as the value of a
-// record: what is taken for one is whole. The same for an answer of a name server. Input: all of these.
+// Any bytes of a server: lines are found and understood, or not, without a byte read beyond them;
+// and any bytes as the value of a record: what is taken for one is whole. The same for an answer of
+// a name server. Input: all of these.
 #include <cstring>
 #include <vector>
 
 #include "cache/tier/cluster/dns_message.h"
 #include "cache/tier/cluster/meta_protocol.h"
-#include "cache/tier/cluster_record.h"
+#include "cache/tier/shared/cluster_record.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::cache {
@@ -15,11 +16,13 @@ void check_lines(std::string_view text) {
   while (const std::size_t bytes = meta_line_bytes(text)) {
     FUZZ_CHECK(bytes >= 2 && bytes <= text.size(), "%zu of %zu bytes", bytes, text.size());
     // In memory of its own, where the sanitizer sees a read beyond its end.
-    const std::vector<char> line(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes - 2));
+    const std::vector<char> line(text.begin(),
+                                 text.begin() + static_cast<std::ptrdiff_t>(bytes - 2));
     const MetaAnswer answer = parse_meta_answer({line.data(), line.size()});
     const bool has_value = answer.kind == MetaAnswer::Kind::value;
     FUZZ_CHECK(!has_value || answer.has_size, "a value of no size");
-    FUZZ_CHECK(answer.kind != MetaAnswer::Kind::figure || answer.name.size() + answer.text.size() < line.size(),
+    FUZZ_CHECK(answer.kind != MetaAnswer::Kind::figure ||
+                   answer.name.size() + answer.text.size() < line.size(),
                "a figure beyond its line");
     text.remove_prefix(bytes);
   }
@@ -30,22 +33,26 @@ void check_value(std::string_view text) {
   const std::size_t n = std::min(text.size(), sizeof room);
   std::memcpy(room, text.data(), n);
   const Record* const record = check_cluster_value({room, n}, RecordKind::file, "f");
-  FUZZ_CHECK(record == nullptr || (record->data_offset + record->data_size <= n && record->path() == "f"),
-             "a record beyond its bytes");
+  FUZZ_CHECK(
+      record == nullptr || (record->data_offset + record->data_size <= n && record->path() == "f"),
+      "a record beyond its bytes");
 }
 
-// Behind the right question, for else nothing is looked at. The first two bytes say how many answers there are.
+// Behind the right question, for else nothing is looked at. The first two bytes say how many
+// answers there are.
 void check_name_answer(std::string_view text) {
   std::byte question[k_most_dns_bytes];
   const std::size_t asked = write_dns_question("cache-0.cache", DnsType::v4, 7, question);
   question[2] = std::byte{0x81};
   std::vector<std::byte> answer(question, question + asked);
-  for (std::size_t i = 0; i < 2 && i < text.size(); ++i) answer[6 + i] = static_cast<std::byte>(text[i]);
-  for (const char c : text.substr(std::min<std::size_t>(text.size(), 2))) answer.push_back(static_cast<std::byte>(c));
+  for (std::size_t i = 0; i < 2 && i < text.size(); ++i)
+    answer[6 + i] = static_cast<std::byte>(text[i]);
+  for (const char c : text.substr(std::min<std::size_t>(text.size(), 2)))
+    answer.push_back(static_cast<std::byte>(c));
   answer.shrink_to_fit();
   const DnsAnswer found = parse_dns_answer(answer, "cache-0.cache", DnsType::v4, 7);
-  FUZZ_CHECK(found.kind != DnsAnswer::Kind::address || found.address.family() == AF_INET, "an address of family %d",
-             found.address.family());
+  FUZZ_CHECK(found.kind != DnsAnswer::Kind::address || found.address.family() == AF_INET,
+             "an address of family %d", found.address.family());
 }
 
 }  // namespace

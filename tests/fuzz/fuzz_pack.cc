@@ -1,5 +1,6 @@
-// Hostile bytes as a pack: what is opened gives errors or the bytes that were packed, and nothing beyond it is looked at.
-// Input: first byte how; then patches of a whole pack (place, length, bytes), with or without hashes that fit, or a pack's bytes.
+// Hostile bytes as a pack: what is opened gives errors or the bytes that were packed, and nothing
+// beyond it is looked at. Input: first byte how; then patches of a whole pack (place, length,
+// bytes), with or without hashes that fit, or a pack's bytes.
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -7,7 +8,7 @@
 #include <iterator>
 #include <map>
 
-#include "cache/pack/pack_builder.h"
+#include "cache/pack/make/pack_builder.h"
 #include "cache/pack/pack_neighbours.h"
 #include "cache/pack/pack_reader.h"
 #include "tests/fuzz/fuzz.h"
@@ -18,14 +19,17 @@ namespace {
 
 constexpr int k_files = 40;
 std::string name_of_file(int i) { return "d" + std::to_string(i % 3) + "/f" + std::to_string(i); }
-std::string content_of_file(int i) { return std::string(static_cast<std::size_t>(i) * 13, static_cast<char>('a' + i % 26)); }
+std::string content_of_file(int i) {
+  return std::string(static_cast<std::size_t>(i) * 13, static_cast<char>('a' + i % 26));
+}
 
 const std::string& whole_pack() {
   static const auto* const bytes = [] {
     const std::string root = fuzz::directory() + "/tree", file = fuzz::directory() + "/whole.cube";
     mkdir(root.c_str(), 0700);
     for (int d = 0; d < 3; ++d) mkdir((root + "/d" + std::to_string(d)).c_str(), 0700);
-    for (int i = 0; i < k_files; ++i) fuzz::write_file(root + "/" + name_of_file(i), content_of_file(i));
+    for (int i = 0; i < k_files; ++i)
+      fuzz::write_file(root + "/" + name_of_file(i), content_of_file(i));
     FUZZ_CHECK(symlink("d0/f0", (root + "/link").c_str()) == 0, "link");
     PackBuild build;
     build.root = root;
@@ -63,12 +67,15 @@ void look_around(const std::string& file) {
   const auto check = [&](std::string_view path, const PackMount::Content& content) {
     const auto at = expected.find(path);
     const std::string_view data(reinterpret_cast<const char*>(content.data), content.stat.size);
-    FUZZ_CHECK(at == expected.end() || data == at->second, "other bytes: %s", std::string(path).c_str());
+    FUZZ_CHECK(at == expected.end() || data == at->second, "other bytes: %s",
+               std::string(path).c_str());
   };
   base::Scratch scratch;
   for (const auto& [path, data] : expected) {
     PackMount::Content content, neighbour;
-    if (mount->read(path, 1 << 20, scratch, content, PackMount::Reach::window) && content.data != nullptr) check(path, content);
+    if (mount->read(path, 1 << 20, scratch, content, PackMount::Reach::window) &&
+        content.data != nullptr)
+      check(path, content);
     PackNeighbours neighbours(*mount, content);
     std::string_view name;
     while (neighbours.next(name, neighbour)) check(name, neighbour);
@@ -96,7 +103,8 @@ void look_at(const std::string& bytes) {
     const auto record = pack->read_record(*slot, path, to);
     if (record && record->kind == RecordKind::file)
       FUZZ_CHECK(
-          std::string_view(reinterpret_cast<char*>(to) + (record->data_offset - record->offset), record->data_size) == expected,
+          std::string_view(reinterpret_cast<char*>(to) + (record->data_offset - record->offset),
+                           record->data_size) == expected,
           "other bytes in the record");
   }
   pack->find("");

@@ -1,15 +1,16 @@
-// Any path, from any directory, against a real tree of links, odd names and a prefix that is like another directory's name.
-// A path that the filter covers with key K must lead the kernel to the file of K. A path that the filter passes by must not be
-// covered. A path to a file below a prefix that holds no link must be covered, however it is spelled. Input: a letter for the
-// working directory, one for the directory fd, one for the care, then the path; '@' is the tree.
+// Any path, from any directory, against a real tree of links, odd names and a prefix that is like
+// another directory's name. A path that the filter covers with key K must lead the kernel to the
+// file of K. A path that the filter passes by must not be covered. A path to a file below a prefix
+// that holds no link must be covered, however it is spelled. Input: a letter for the working
+// directory, one for the directory fd, one for the care, then the path; '@' is the tree.
 #include <sys/statfs.h>
 
 #include <climits>
 #include <vector>
 
-#include "shim/fd_path.h"
-#include "shim/fd_table.h"
-#include "shim/path_filter.h"
+#include "shim/fd/fd_table.h"
+#include "shim/path/fd_path.h"
+#include "shim/path/path_filter.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::shim {
@@ -44,13 +45,15 @@ void make_tree(Tree& tree) {
                       root + "/data/\xff\xfe"};
   for (const auto& path : tree.directories) fs::create_directories(path);
   for (const auto& path : tree.directories) {
-    for (const char* const name : {"a", "..a", "a..", ".h", "\x80 \n", "%n"}) fuzz::write_file(path + "/" + name, path + name);
+    for (const char* const name : {"a", "..a", "a..", ".h", "\x80 \n", "%n"})
+      fuzz::write_file(path + "/" + name, path + name);
     fuzz::write_file(path + "/" + longest.substr(1), "long");
   }
   const std::pair<const char*, const char*> links[] = {
-      {"data/to_dir", "dir"},         {"data/to_file", "a"},  {"data/to_out", "../out"},      {"data/up", ".."},
-      {"data/loop", "loop"},          {"data/self", "."},     {"out/into", "../data/dir"},    {"out/up", "../data"},
-      {"data/dir/deep/top", "../.."}, {"data/absolute", "/"}, {"data2/in", "../second/in/a"}, {"prefix", "data"},
+      {"data/to_dir", "dir"},      {"data/to_file", "a"},          {"data/to_out", "../out"},
+      {"data/up", ".."},           {"data/loop", "loop"},          {"data/self", "."},
+      {"out/into", "../data/dir"}, {"out/up", "../data"},          {"data/dir/deep/top", "../.."},
+      {"data/absolute", "/"},      {"data2/in", "../second/in/a"}, {"prefix", "data"},
       {"data/missing", "nowhere"},
   };
   for (const auto& [name, target] : links) fs::create_symlink(target, root + "/" + name);
@@ -71,7 +74,8 @@ std::string name_of(int fd) {
   char link[64], target[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   const long n = sys::readlink(link, target, sizeof target);
-  return n > 0 && target[0] == '/' ? std::string(target, static_cast<std::size_t>(n)) : std::string();
+  return n > 0 && target[0] == '/' ? std::string(target, static_cast<std::size_t>(n))
+                                   : std::string();
 }
 
 std::string directory_of(int dir) {
@@ -114,24 +118,31 @@ void check_covered(int dir, const std::string& path, const CoveredPath& covered)
     const long path_error = sys::fstatat(dir, path.c_str(), &by_path, follow);
     const long key_error = sys::fstatat(AT_FDCWD, key.c_str(), &by_key, follow);
     if (sys::failed(key_error)) continue;
-    FUZZ_CHECK(!sys::failed(path_error), "%s: error %ld, but %s is there", path.c_str(), -path_error, key.c_str());
-    FUZZ_CHECK(by_path.st_dev == by_key.st_dev && by_path.st_ino == by_key.st_ino, "%s is not %s", path.c_str(), key.c_str());
+    FUZZ_CHECK(!sys::failed(path_error), "%s: error %ld, but %s is there", path.c_str(),
+               -path_error, key.c_str());
+    FUZZ_CHECK(by_path.st_dev == by_key.st_dev && by_path.st_ino == by_key.st_ino, "%s is not %s",
+               path.c_str(), key.c_str());
   }
 }
 
 // The file below a prefix that this path leads to without a link on its way; empty: it is none.
 std::string plain_file(int dir, const std::string& path) {
-  const base::UniqueFd fd(static_cast<int>(sys::openat(dir, path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)));
+  const base::UniqueFd fd(
+      static_cast<int>(sys::openat(dir, path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)));
   struct ::stat st {};
   if (!fd || sys::failed(sys::fstat(fd.get(), &st)) || !S_ISREG(st.st_mode)) return {};
   const std::string base = path.starts_with('/') ? "" : directory_of(dir) + "/";
   const std::string found = name_of(fd.get());
-  return found == folded(base + path) && is_below_prefix(found) && found.size() < PATH_MAX - 2 ? found : "";
+  return found == folded(base + path) && is_below_prefix(found) && found.size() < PATH_MAX - 2
+             ? found
+             : "";
 }
 
 void run(fuzz::Input input) {
   const Tree& tree = *g_tree;
-  const auto pick = [](unsigned char letter, std::size_t n) { return static_cast<std::size_t>(letter - 'a') % n; };
+  const auto pick = [](unsigned char letter, std::size_t n) {
+    return static_cast<std::size_t>(letter - 'a') % n;
+  };
   const std::string& cwd = tree.directories[pick(input.byte(), tree.directories.size())];
   const unsigned char dir_letter = input.byte();
   const int dir = dir_letter == '.' ? AT_FDCWD : tree.fds[pick(dir_letter, tree.fds.size())];
@@ -165,10 +176,12 @@ void run(fuzz::Input input) {
   }
   const std::string plain = plain_file(dir, path);
   if (!plain.empty() && path.size() < PATH_MAX && !stale) {
-    FUZZ_CHECK(is_covered && covered->key() == plain, "%s is not covered as %s", path.c_str(), plain.c_str());
+    FUZZ_CHECK(is_covered && covered->key() == plain, "%s is not covered as %s", path.c_str(),
+               plain.c_str());
   }
   std::string_view prefix;
-  if (path_filter::is_prefix_or_above(dir, path.c_str(), prefix)) FUZZ_CHECK(!prefix.empty(), "no prefix");
+  if (path_filter::is_prefix_or_above(dir, path.c_str(), prefix))
+    FUZZ_CHECK(!prefix.empty(), "no prefix");
   path_filter::may_lead_under_prefix(dir, path.c_str());
 }
 

@@ -1,5 +1,6 @@
-// Hostile bytes as a record: the checks never look beyond the bytes that are there, accept nothing whose checksums do not
-// fit, and accept everything that write_record made. Input: first byte how, then the bytes of a record, or what to write.
+// Hostile bytes as a record: the checks never look beyond the bytes that are there, accept nothing
+// whose checksums do not fit, and accept everything that write_record made. Input: first byte how,
+// then the bytes of a record, or what to write.
 #include <cstring>
 #include <memory>
 
@@ -33,10 +34,14 @@ std::uint64_t expected_header_hash(const std::byte* record, std::uint32_t path_l
 
 void check_accepted(const Bytes& bytes) {
   const Record& record = bytes.record();
-  FUZZ_CHECK(record.record_size <= bytes.size && 256ULL + record.path_length + 1 <= record.data_offset, "sizes");
+  FUZZ_CHECK(
+      record.record_size <= bytes.size && 256ULL + record.path_length + 1 <= record.data_offset,
+      "sizes");
   FUZZ_CHECK(record.data_offset + record.data_size <= record.record_size, "data");
-  FUZZ_CHECK(record.header_hash == expected_header_hash(bytes.data, record.path_length), "header hash");
-  const bool fits = base::hash_bytes(bytes.data + record.data_offset, record.data_size) == record.data_hash;
+  FUZZ_CHECK(record.header_hash == expected_header_hash(bytes.data, record.path_length),
+             "header hash");
+  const bool fits =
+      base::hash_bytes(bytes.data + record.data_offset, record.data_size) == record.data_hash;
   FUZZ_CHECK(data_is_sound(record) == fits, "data hash");
 }
 
@@ -64,7 +69,8 @@ void try_bytes(std::string_view text, bool mend) {
 
 bool is_mark_or_padding(const Record& record, std::size_t at) {
   if (at >= offsetof(Record, stale) && at < offsetof(Record, data_hash)) return true;
-  return (at >= sizeof(Record) + record.path_length && at < record.data_offset) || at >= record.data_offset + record.data_size;
+  return (at >= sizeof(Record) + record.path_length && at < record.data_offset) ||
+         at >= record.data_offset + record.data_size;
 }
 
 void round_trip(fuzz::Input input) {
@@ -79,12 +85,15 @@ void round_trip(fuzz::Input input) {
 
   const RecordPlan plan = plan_record(fill, path.size(), data.size(), shape);
   FUZZ_CHECK(plan.start >= fill && plan.start % 64 == 0 && plan.end % 64 == 0, "plan");
-  FUZZ_CHECK(plan.data >= plan.start + sizeof(Record) + path.size() + 1 && plan.end >= plan.data + data.size(), "plan");
+  FUZZ_CHECK(plan.data >= plan.start + sizeof(Record) + path.size() + 1 &&
+                 plan.end >= plan.data + data.size(),
+             "plan");
   FUZZ_CHECK(!plan.mappable || (plan.data % k_page == 0 && plan.end % k_page == 0), "plan");
   Bytes segment(plan.end);
   std::memset(segment.data, 0xa5, segment.size);
   if (!data.empty()) std::memcpy(segment.data + plan.data, data.data(), data.size());
-  RecordContent content{.path = path, .stat = {}, .physical = true, .fetched_ns = fill, .verified_ns = flip};
+  RecordContent content{
+      .path = path, .stat = {}, .physical = true, .fetched_ns = fill, .verified_ns = flip};
   content.stat.size = data.size();
   content.stat.inode = flip;
   write_record(segment.data, plan, content);
@@ -93,10 +102,13 @@ void round_trip(fuzz::Input input) {
   Bytes alone(room);
   std::memcpy(alone.data, segment.data + plan.start, room);
   const Record& record = alone.record();
-  FUZZ_CHECK(header_is_sound(record, room) && data_is_sound(record), "what was written is not accepted");
+  FUZZ_CHECK(header_is_sound(record, room) && data_is_sound(record),
+             "what was written is not accepted");
   FUZZ_CHECK(!header_is_sound(record, room - 1), "it does not fit");
   FUZZ_CHECK(record.path() == path && record.path_text()[path.size()] == '\0', "path");
-  FUZZ_CHECK(record.data_size == data.size() && std::memcmp(record.data(), data.data(), data.size()) == 0, "data");
+  FUZZ_CHECK(
+      record.data_size == data.size() && std::memcmp(record.data(), data.data(), data.size()) == 0,
+      "data");
   FUZZ_CHECK(record.stat.inode == flip && record.is_stale(), "fields");
   // One bit elsewhere than in a mark or in padding is noticed.
   const std::size_t at = flip / 8 % room;

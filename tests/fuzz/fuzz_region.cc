@@ -1,6 +1,7 @@
-// A region file with wrong bytes in its tables and records: attach refuses it or works with it, and nothing that it says
-// leads beyond the mapping. Two sound regions are the start: one that was kept, one whose process was killed at work.
-// Input: which region, a count, as many changes (what, row, where in the row, how wide, value), then what to do with it.
+// A region file with wrong bytes in its tables and records: attach refuses it or works with it, and
+// nothing that it says leads beyond the mapping. Two sound regions are the start: one that was
+// kept, one whose process was killed at work. Input: which region, a count, as many changes (what,
+// row, where in the row, how wide, value), then what to do with it.
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -12,7 +13,8 @@
 
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
-#include "cache/region/process_slots.h"
+#include "cache/region/life/process_reaper.h"
+#include "cache/region/life/process_slots.h"
 #include "cache/report/classic_report.h"
 #include "cache/report/json_report.h"
 #include "cache/report/text_report.h"
@@ -23,7 +25,8 @@ namespace {
 
 constexpr std::uint64_t k_bytes = 8 << 20;
 constexpr int k_files = 4;
-constexpr std::size_t k_sizes[k_files] = {0, 700, 40'000, 3'000'000};  // the last takes a run of two segments
+constexpr std::size_t k_sizes[k_files] = {0, 700, 40'000,
+                                          3'000'000};  // the last takes a run of two segments
 
 struct Fixture {
   base::Config config;
@@ -47,13 +50,15 @@ FileCache* attach(const base::Config& config, bool create) {
 
 OpenRequest request_for(const std::string& path) { return {.key = path, .path = path.c_str()}; }
 
-// A process that fills the region; it lets go of it, or is killed with a fetch, a pin and a writer under way.
+// A process that fills the region; it lets go of it, or is killed with a fetch, a pin and a writer
+// under way.
 void fill_region(const Fixture& f, bool killed) {
   const pid_t child = fork();
   if (child == 0) {
     FileCache* const cache = attach(f.config, true);
     FUZZ_CHECK(cache != nullptr, "no region");
-    for (const auto& path : f.files) FUZZ_CHECK(cache->open(request_for(path)).pin, "%s", path.c_str());
+    for (const auto& path : f.files)
+      FUZZ_CHECK(cache->open(request_for(path)).pin, "%s", path.c_str());
     if (killed) {
       const auto held = cache->open(request_for(f.files[1]));
       cache->changes().writing_begins(f.files[2], *stat_path(AT_FDCWD, f.files[2].c_str(), 0));
@@ -63,7 +68,8 @@ void fill_region(const Fixture& f, bool killed) {
     _exit(0);
   }
   int status = 0;
-  FUZZ_CHECK(waitpid(child, &status, 0) == child && status == (killed ? SIGKILL : 0), "status %x", status);
+  FUZZ_CHECK(waitpid(child, &status, 0) == child && status == (killed ? SIGKILL : 0), "status %x",
+             status);
 }
 
 // A new file at the path: the one before may have lost its name.
@@ -80,7 +86,8 @@ void place_file(Fixture& f, std::size_t bytes) {
 
 std::vector<std::byte> read_region(const std::string& path) {
   std::vector<std::byte> bytes(std::filesystem::file_size(path));
-  std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::ifstream(path, std::ios::binary)
+      .read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   return bytes;
 }
 
@@ -104,7 +111,8 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
   }
 }
 
-// Rows that hold something are few in some tables: "the n-th living one" instead of a number that never hits.
+// Rows that hold something are few in some tables: "the n-th living one" instead of a number that
+// never hits.
 std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, std::uint16_t row) {
   if (what % 13 < 9 || what % 13 == 12) return row % table.rows;
   const bool is_index = what % 13 == 9;
@@ -113,11 +121,13 @@ std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, s
   for (std::uint64_t i = 0; i < table.rows; ++i) {
     std::uint64_t word = 0;
     std::memcpy(&word, f.file + table.at + i * stride, sizeof word);
-    if (is_index ? word != 0 : static_cast<std::uint32_t>(word) == Record::k_magic) living.push_back(i);
+    if (is_index ? word != 0 : static_cast<std::uint32_t>(word) == Record::k_magic)
+      living.push_back(i);
   }
   if (living.empty()) return row % table.rows;
   // A record's four lines of header, and the path behind it.
-  return is_index ? living[row % living.size()] : (living[row % living.size()] + row / 256 % 5) % table.rows;
+  return is_index ? living[row % living.size()]
+                  : (living[row % living.size()] + row / 256 % 5) % table.rows;
 }
 
 void change(const Fixture& f, fuzz::Input& input) {
@@ -136,15 +146,19 @@ void change(const Fixture& f, fuzz::Input& input) {
 
 void check_record(const Region& region, const Record& record) {
   const auto* const begin = region.segment(0);
-  const auto* const end = begin + std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count;
+  const auto* const end =
+      begin + std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count;
   const auto* const at = reinterpret_cast<const std::byte*>(&record);
   const auto room = static_cast<std::uint64_t>(end - at);
   FUZZ_CHECK(at >= begin && at < end && room >= sizeof(Record), "the record");
   FUZZ_CHECK(record.path_length < room - sizeof(Record), "its path");
-  FUZZ_CHECK(record.data_offset <= room && record.data_size <= room - record.data_offset, "its data");
+  FUZZ_CHECK(record.data_offset <= room && record.data_size <= room - record.data_offset,
+             "its data");
   // A reader of them gets no fault.
-  volatile std::uint64_t sum = base::hash_bytes(record.path_text(), record.path_length + std::size_t{1});
-  for (std::uint64_t i = 0; i < record.data_size; i += k_page) sum = sum + static_cast<std::uint64_t>(record.data()[i]);
+  volatile std::uint64_t sum =
+      base::hash_bytes(record.path_text(), record.path_length + std::size_t{1});
+  for (std::uint64_t i = 0; i < record.data_size; i += k_page)
+    sum = sum + static_cast<std::uint64_t>(record.data()[i]);
 }
 
 void act(const Fixture& f, FileCache& cache, fuzz::Input& input) {
@@ -177,14 +191,17 @@ void act(const Fixture& f, FileCache& cache, fuzz::Input& input) {
       const JobTotals totals = collect(cache.region(), cache.region().own_job());
       FUZZ_CHECK(report_as_json(totals).view().size() <= sizeof(ReportText{}.bytes), "report");
       FUZZ_CHECK(report_as_text(totals).view().size() <= sizeof(ReportText{}.bytes), "report");
-      FUZZ_CHECK(report_as_classic(totals, input.byte(), input.byte()).view().size() <= sizeof(ReportText{}.bytes), "report");
+      FUZZ_CHECK(report_as_classic(totals, input.byte(), input.byte()).view().size() <=
+                     sizeof(ReportText{}.bytes),
+                 "report");
       break;
     }
     default: reap_dead_processes(cache.region(), cache.region().own_slot()); break;
   }
 }
 
-// All of it only where it must be: what is changed lies in the tables and at the front of the segments.
+// All of it only where it must be: what is changed lies in the tables and at the front of the
+// segments.
 void restore(Fixture& f, const std::vector<std::byte>& sound) {
   static const std::vector<std::byte>* last = nullptr;
   if (access(f.path.c_str(), F_OK) != 0) {
@@ -241,7 +258,8 @@ int LLVMFuzzerInitialize(int*, char***) {
     unlink(f.path.c_str());
   }
   f.layout = layout_for(k_bytes);
-  FUZZ_CHECK(f.sound[0].size() == f.layout.file_bytes && f.sound[1].size() == f.layout.file_bytes, "no region to begin with");
+  FUZZ_CHECK(f.sound[0].size() == f.layout.file_bytes && f.sound[1].size() == f.layout.file_bytes,
+             "no region to begin with");
   return 0;
 }
 

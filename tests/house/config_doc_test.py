@@ -1,4 +1,5 @@
-"""The tables of doc/CONFIG.md say what cache/base/config.def and cache/base/stats.def say. `--write` makes it so."""
+"""The tables of doc/CONFIG.md say what cache/base/settings/config.def and
+cache/base/settings/stats.def say. `--write` makes it so."""
 
 import re
 import sys
@@ -23,20 +24,24 @@ def table(heading: str, rows: list[list[str]]) -> str:
 def settings(definition: str) -> str:
     rows = [strings(row) for row in SETTING.findall(definition)]
     is_whole = len(rows) == len(re.findall(r"^CUBE_CONFIG\(", definition, re.M))
-    assert rows and is_whole and all(len(row) == 4 for row in rows), "config.def does not read as expected"
+    assert rows and is_whole and all(
+        len(row) == 4 for row in rows), "config.def does not read as expected"
     return table("variable, default, takes, meaning",
-                 [[f"`{name}`", f"`{default}`" if default else "none", takes, text] for name, default, takes, text in rows])
+                 [[f"`{name}`", f"`{default}`" if default else "none", takes, text]
+                  for name, default, takes, text in rows])
 
 
 def figures(definition: str, tier_kinds: str) -> str:
     tiers = TIER.findall(tier_kinds)
     tier_of_hits = {hits: tier for tier, hits in tiers}
     found = FIGURE.findall(definition)
-    assert tiers and len(found) == len(re.findall(r"^CUBE_", definition, re.M)), "stats.def does not read as expected"
+    assert tiers and len(found) == len(re.findall(r"^CUBE_", definition,
+                                                  re.M)), "stats.def does not read as expected"
     rows, of_tiers = [], []
     for kind, row in found:
         name, text = re.match(r"\w+", row).group(), strings(row)
-        unit = "opens" if kind == "BYPASSED" else re.search(r'(\w+),\s*"', row if kind == "TIER_FIGURE" else row.split('",', 1)[1]).group(1)
+        unit = "opens" if kind == "BYPASSED" else re.search(
+            r'(\w+),\s*"', row if kind == "TIER_FIGURE" else row.split('",', 1)[1]).group(1)
         if kind == "TIER_FIGURE":
             of_tiers.append((name, unit, text[-1]))
             continue
@@ -49,13 +54,17 @@ def figures(definition: str, tier_kinds: str) -> str:
 
 def of_each(tiers: list, fields: list) -> list[list[str]]:
     """The rows of a block of fields that each tier has."""
-    return [[f"`{tier}.{name}`", unit, f"with a {tier}: {text}"] for tier, _ in tiers for name, unit, text in fields]
+    return [[f"`{tier}.{name}`", unit, f"with a {tier}: {text}"]
+            for tier, _ in tiers
+            for name, unit, text in fields]
 
 
 def main(root: Path, write: bool) -> int:
-    base, document = root / "cache/base", root / "doc/CONFIG.md"
-    wanted = {"config.def": settings((base / "config.def").read_text()),
-              "stats.def": figures((base / "stats.def").read_text(), (base / "tier_kinds.h").read_text())}
+    base, document = root / "cache/base/settings", root / "doc/CONFIG.md"
+    wanted = {
+        "config.def": settings((base / "config.def").read_text()), "stats.def": figures(
+            (base / "stats.def").read_text(), (base / "tier_kinds.h").read_text())
+    }
     status = 0
     for source, lines in wanted.items():
         begin, end = f"<!-- from {source}: begin -->\n", f"<!-- from {source}: end -->\n"
@@ -64,7 +73,9 @@ def main(root: Path, write: bool) -> int:
         if write:
             document.write_text(before + begin + lines + end + after)
         elif current != lines:
-            print(f"doc/CONFIG.md is not what {source} says: run tests/house/config_doc_test.py ROOT --write")
+            print(
+                f"doc/CONFIG.md is not what {source} says: run tests/house/config_doc_test.py ROOT --write"
+            )
             status = 1
     return status
 

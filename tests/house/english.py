@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Finds sentences of comments and documents that begin with What, Who, Where, Of, Those and the like: riddles to a reader who meets
-them first. A question may begin with them. Finds paragraphs of more than 80 words in README.md, CHANGELOG.md and doc/, too. A
-list item is a paragraph; tables, code blocks and headings are none.
+"""Finds sentences of comments and documents that begin with What, Who, Where, Of, Those and the
+like: riddles to a reader who meets them first. A question may begin with them. Finds paragraphs of
+more than 80 words in README.md, CHANGELOG.md and doc/, too. A list item is a paragraph; tables,
+code blocks and headings are none.
 
-    english.py [--list] [--most PERCENT] [PATH ...]    PATH: files or folders below the root, as cache/pack; default: all
+    english.py [--list] [--most PERCENT] [PATH ...]    PATH: files or folders below the root, as
+    cache/pack; default: all
 
-Exit status: 0; 1 where more than PERCENT (default 0.5) of the sentences are such, or a paragraph is too long."""
+Exit status: 0; 1 where more than PERCENT (default 0.5) of the sentences are such, or a paragraph is
+too long."""
 import argparse
 import os
 import re
@@ -14,7 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RIDDLE = re.compile(r"(What|Whatever|Who|Whoever|Whose|Whom|Where|Wherever|Of|Those)\b")
-COMMENT = {".cc": r"\s*//+ ?(.*)", ".h": r"\s*//+ ?(.*)", ".def": r"\s*//+ ?(.*)", ".py": r"\s*# ?(.*)", ".txt": r"\s*# ?(.*)", ".sh": r"\s*# ?(.*)"}
+COMMENT = {
+    ".cc": r"\s*//+ ?(.*)", ".h": r"\s*//+ ?(.*)", ".def": r"\s*//+ ?(.*)", ".py": r"\s*# ?(.*)",
+    ".txt": r"\s*# ?(.*)", ".sh": r"\s*# ?(.*)"
+}
 TRAILING = re.compile(r"[;{}),].*?\s//+ ?(.*)")
 ITEM = re.compile(r"([-*+]|\d+[.)]) ")
 MOST_WORDS = 80
@@ -60,7 +66,8 @@ def paragraphs(path):
     for number, line in enumerate([*lines, ""], 1):
         match = comment.fullmatch(line)
         found = match[1] if match else None
-        if found is None and comment.pattern.startswith(r"\s*//") and (trailing := TRAILING.search(line)):
+        if found is None and comment.pattern.startswith(r"\s*//") and (trailing :=
+                                                                       TRAILING.search(line)):
             yield number, trailing[1]
         if found:
             first = first if text else number
@@ -71,7 +78,8 @@ def paragraphs(path):
 
 
 def is_for_readers(name):
-    return name.suffix == ".md" and (Path("doc") in name.parents or name in (Path("README.md"), Path("CHANGELOG.md")))
+    return name.suffix == ".md" and (Path("doc") in name.parents
+                                     or name in (Path("README.md"), Path("CHANGELOG.md")))
 
 
 def self_check():
@@ -83,13 +91,16 @@ def self_check():
         return [line for line, text in document_paragraphs(lines) if len(text.split()) > MOST_WORDS]
 
     assert long("# Title", "", more) == [3] and long(*halves, "word") == [1]
-    assert long("- " + more) == [1] and long("- a", "  - b", "    " + more) == [2] and long("- a", "", "    " + more) == [3]
+    assert long("- " + more) == [1] and long("- a", "  - b", "    " + more) == [2] and long(
+        "- a", "", "    " + more) == [3]
     assert long("| " + more + " |", "```", more, "```", "# " + more, "", "    " + more) == []
     assert long(most, "", most, "- " + most, "1. " + most, "| a |", most) == []
 
 
 def sentences(text):
-    return [s for s in re.split(r"(?<=[.!?:])\s+(?=[\"'*`(]*[A-Z])", text) if re.search(r"[a-z]{2}", s)]
+    return [
+        s for s in re.split(r"(?<=[.!?:])\s+(?=[\"'*`(]*[A-Z])", text) if re.search(r"[a-z]{2}", s)
+    ]
 
 
 def main():
@@ -100,7 +111,8 @@ def main():
     parser.add_argument("paths", nargs="*")
     options = parser.parse_args()
     wanted = [Path(p) for p in options.paths] or [Path(".")]
-    names = sorted(n for n in sources() if any(w == Path(".") or w == n or w in n.parents for w in wanted))
+    names = sorted(
+        n for n in sources() if any(w == Path(".") or w == n or w in n.parents for w in wanted))
     count, riddles, long = 0, [], []
     for name in names:
         path = ROOT / name
@@ -109,7 +121,9 @@ def main():
         for line, text in paragraphs(path):
             words = len(text.split())
             if words > MOST_WORDS and is_for_readers(name):
-                long.append(f"{name}:{line}: a paragraph of {words} words, at most {MOST_WORDS}: {text[:60]}...")
+                long.append(
+                    f"{name}:{line}: a paragraph of {words} words, at most {MOST_WORDS}: {text[:60]}..."
+                )
             for sentence in sentences(text):
                 count += 1
                 if RIDDLE.match(sentence.lstrip("\"'*`(")) and not sentence.endswith("?"):
@@ -119,7 +133,9 @@ def main():
     if long:
         print("\n".join(long))
     share = 100 * len(riddles) / max(count, 1)
-    print(f"{len(riddles)} of {count} sentences begin as a riddle: {share:.2f} %; at most {options.most} %")
+    print(
+        f"{len(riddles)} of {count} sentences begin as a riddle: {share:.2f} %; at most {options.most} %"
+    )
     return 1 if share > options.most or long else 0
 
 

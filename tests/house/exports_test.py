@@ -1,4 +1,5 @@
-"""Each call of shim/hooks.def is defined in a file of shim/exports that the heading above its row names: [open.cc] open, by path.
+"""Each call of shim/hooks.def is defined in a file of shim/libc that the heading above its row
+names: [open.cc] open, by path.
 
     exports_test.py ROOT      exit status 1 and a line for each call that is elsewhere
 """
@@ -28,7 +29,8 @@ def defines(source: str, call: str) -> bool:
     by_name = rf"\bexport_{call}\([^;{{]*\)\s*\{{"
     by_macro = rf"^CUBE_\w+\((?:[^()]*, )?{call}\b"
     # A macro that makes NAME and fNAME.
-    as_twin = rf"^CUBE_\w+\({call[1:]}\b" if call.startswith("f") and "export_f##" in source else by_macro
+    as_twin = rf"^CUBE_\w+\({call[1:]}\b" if call.startswith(
+        "f") and "export_f##" in source else by_macro
     return any(re.search(way, source, re.M) is not None for way in (by_name, by_macro, as_twin))
 
 
@@ -39,7 +41,8 @@ def problems(hooks: str, sources: dict[str, str]) -> list[str]:
             found.append(f"{call}: no heading names its file")
         elif not any(defines(sources.get(name, ""), call) for name in files):
             there = [name for name, source in sources.items() if defines(source, call)]
-            found.append(f"{call}: not in {' or '.join(files)}, but in {' '.join(there) or 'no file'}")
+            found.append(
+                f"{call}: not in {' or '.join(files)}, but in {' '.join(there) or 'no file'}")
     return found
 
 
@@ -48,13 +51,16 @@ def self_check() -> None:
     hooks = "// [a.cc, b.cc] x\nCUBE_HOOK(int, one, (int fd))\nCUBE_RAW_HOOK(int, two, (int fd))\nCUBE_FD_CALL(int, made, (int fd), (fd))\n"
     right = {"a.cc": "int export_one(int fd) {\n", "b.cc": "CUBE_MAKES(int, two, fd)\n"}
     assert problems(hooks, right) == []
-    assert problems(hooks, {**right, "b.cc": "", "c.cc": right["b.cc"]}) == ["two: not in a.cc or b.cc, but in c.cc"]
+    assert problems(hooks, {**right, "b.cc": "", "c.cc": right["b.cc"]}) == [
+        "two: not in a.cc or b.cc, but in c.cc"
+    ]
     assert problems("CUBE_HOOK(int, one, ())", right) == ["one: no heading names its file"]
 
 
 if __name__ == "__main__":
     self_check()
     root = Path(sys.argv[1]) / "shim"
-    found = problems((root / "hooks.def").read_text(), {path.name: path.read_text() for path in (root / "exports").glob("*.cc")})
+    found = problems((root / "hooks.def").read_text(),
+                     {path.name: path.read_text() for path in (root / "libc").rglob("*.cc")})
     print("\n".join(found) if found else "exports: each call is in the file that hooks.def names")
     sys.exit(bool(found))

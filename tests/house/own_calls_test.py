@@ -1,4 +1,5 @@
-"""What the library itself calls is never one of the names that it puts in front of libc's: its own hooks would answer.
+"""What the library itself calls is never one of the names that it puts in front of libc's: its own
+hooks would answer.
 
     own_calls_test.py HOOKS.DEF ARCHIVE ...     exit status 1 and a line for each such call
 """
@@ -13,7 +14,9 @@ UNDEFINED = re.compile(r"^\s+U (\w+)", re.M)
 
 
 def calls(archive: str) -> set[str]:
-    return set(UNDEFINED.findall(subprocess.run(["nm", archive], check=True, capture_output=True, text=True).stdout))
+    return set(
+        UNDEFINED.findall(
+            subprocess.run(["nm", archive], check=True, capture_output=True, text=True).stdout))
 
 
 def main(hooks_def: str, *archives: str) -> int:
@@ -22,8 +25,12 @@ def main(hooks_def: str, *archives: str) -> int:
     # Both lists must be able to show something.
     assert {"open", "read", "mmap"} <= hooks, "the rows of hooks.def are not understood"
     assert all(found.values()), "an archive that calls nothing"
-    bad = [f"{archive}: calls {name}, which is a hook" for archive in archives for name in sorted(found[archive] & hooks)]
-    print("\n".join(bad) or f"{len(hooks)} hooks, {len(set().union(*found.values()))} calls, none of them a hook")
+    bad = [
+        f"{archive}: calls {name}, which is a hook" for archive in archives
+        for name in sorted(found[archive] & hooks)
+    ]
+    print("\n".join(bad)
+          or f"{len(hooks)} hooks, {len(set().union(*found.values()))} calls, none of them a hook")
     return 1 if bad else 0
 
 

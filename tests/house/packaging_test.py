@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT, LIBRARY = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
 sys.path.insert(0, str(ROOT / "packaging"))
 sys.dont_write_bytecode = True
-symbols, targets, wheels = (importlib.import_module(name) for name in ("symbols", "targets", "wheels"))
+symbols, targets, wheels = (
+    importlib.import_module(name) for name in ("symbols", "targets", "wheels"))
 
 
 class Symbols(unittest.TestCase):
@@ -23,7 +24,8 @@ class Symbols(unittest.TestCase):
 
     def test_and_not_a_much_older_one(self):
         """The compiler's own library asks for symbols of its time."""
-        with self.assertRaisesRegex(SystemExit, r"libcubeshim.so: does not run with glibc 2\.3: .*GLIBC_2\.\d+"):
+        with self.assertRaisesRegex(
+                SystemExit, r"libcubeshim.so: does not run with glibc 2\.3: .*GLIBC_2\.\d+"):
             symbols.check(LIBRARY, "2.3")
 
     def test_versions_are_numbers(self):
@@ -38,13 +40,15 @@ class Wheel(unittest.TestCase):
         self.assertEqual(re.findall(r"\]\((?!http)[^)]*\)", page), [])
 
     def test_tags_name_the_oldest_glibc(self):
-        self.assertEqual(targets.TARGETS["x86_64"].wheel, "manylinux_2_17_x86_64.manylinux2014_x86_64")
+        self.assertEqual(targets.TARGETS["x86_64"].wheel,
+                         "manylinux_2_17_x86_64.manylinux2014_x86_64")
 
 
 class Components(unittest.TestCase):
     def test_each_header_only_dependency_has_a_licence(self):
         sbom, sysroot = importlib.import_module("sbom"), importlib.import_module("sysroot")
-        self.assertEqual(set(sbom.LICENCES), {*sysroot.HEADER_PACKAGES, *sysroot.SOURCE_PACKAGES.values()})
+        self.assertEqual(set(sbom.LICENCES),
+                         {*sysroot.HEADER_PACKAGES, *sysroot.SOURCE_PACKAGES.values()})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What each program of a job would pay at its start and its end for the library, though it may open nothing under a prefix.
+"""What each program of a job would pay at its start and its end for the library, though it may open
+nothing under a prefix.
 
     start_cost_test.py LIBRARY OBJECT...     exit status 1 and a line for each such cost
 
@@ -10,9 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-# The loader maps each library that is needed: 60 us. libc and the loader are in every program; the others hold symbols of old versions of
-# glibc, or are the program's own.
-LIBRARIES = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libgcc_s.so.1"}
+# The loader maps each library that is needed: 60 us. libc and the loader are in every program; the
+# others hold symbols of old versions of glibc, or are the program's own.
+LIBRARIES = {
+    "libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libpthread.so.0", "libdl.so.2",
+    "librt.so.1", "libgcc_s.so.1"
+}
 # Each writes to a page of the library's own data, or makes the loader read one of its table.
 MOST_RELOCATIONS = 1600
 # Parts of the C++ library that nothing here needs, with many relocations each.
@@ -30,8 +34,10 @@ def needless_libraries(dynamic: str) -> list[str]:
 
 
 def late_destructors(name: str, symbols: str) -> list[str]:
-    """A static object with a destructor: it runs at the end of each program, touches all of the object, and comes before the last calls."""
-    return [f"{name}: an object in static memory has a destructor"] if re.search(r"\bU (__cxa_atexit|atexit)\b", symbols) else []
+    """A static object with a destructor: it runs at the end of each program, touches all of the
+    object, and comes before the last calls."""
+    return [f"{name}: an object in static memory has a destructor"] if re.search(
+        r"\bU (__cxa_atexit|atexit)\b", symbols) else []
 
 
 def heavy_parts(symbols: str) -> list[str]:
@@ -57,8 +63,11 @@ def self_check() -> None:
     row = " 0x0000000000000001 (NEEDED)             Shared library: [{}]\n"
     assert needless_libraries(row.format("libc.so.6")) == []
     assert needless_libraries(row.format("libm.so.6")) == ["the loader also maps libm.so.6"]
-    assert late_destructors("a.o", "                 U abort\n                 U __cxa_atexit\n") != []
-    assert heavy_parts("00 t std::locale::classic()\n00 t f(fmt::v9::detail::locale_ref)\n") == ["the library holds std::locale::"]
+    assert late_destructors("a.o",
+                            "                 U abort\n                 U __cxa_atexit\n") != []
+    assert heavy_parts("00 t std::locale::classic()\n00 t f(fmt::v9::detail::locale_ref)\n") == [
+        "the library holds std::locale::"
+    ]
     assert late_destructors("a.o", "0000000000000000 T my_atexit\n") == []
 
 

@@ -1,40 +1,60 @@
-"""Threads with an fd table of their own run the code of cache/ and prefetch/. So these call nothing of libc, or of the runtimes, that a
-library hooks for more than to look on: whatever it opened there would have numbers that mean other files to the program.
+"""Threads with an fd table of their own run the code of cache/ and prefetch/. So these call nothing
+of libc, or of the runtimes, that a library hooks for more than to look on: whatever it opened there
+would have numbers that mean other files to the program.
 
-    thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither list
+    thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither
+    list
 """
 
 import re
 import subprocess
 import sys
 
-# Pure functions of memory and text, our own operator new (shim/own_heap.cc), and what the compiler and the runtime of C++ bring, for
-# which shim/own_exceptions.cc has the rest.
+# Pure functions of memory and text, our own operator new (shim/process/own_heap.cc), and what the
+# compiler and the runtime of C++ bring, for which shim/process/own_exceptions.cc has the rest.
 PURE = {
-    "memchr", "memcmp", "memcpy", "memmove", "memset", "strcmp", "strlen", "strnlen", "strerrordesc_np", "__popcountdi2", "__errno_location",
-    "__cxa_begin_catch", "__cxa_end_catch", "__cxa_rethrow", "__cxa_throw", "__cxa_allocate_exception", "__cxa_free_exception",
-    "__cxa_pure_virtual", "__cxa_throw_bad_array_new_length", "__gxx_personality_v0", "_Unwind_Resume", "_GLOBAL_OFFSET_TABLE_",
-    "__libc_single_threaded", "__stack_chk_fail", "__tsan_init", "__lsan_do_leak_check", "__cxa_guard_acquire", "__cxa_guard_release",
+    "memchr", "memcmp", "memcpy", "memmove", "memset", "strcmp", "strlen", "strnlen",
+    "strerrordesc_np", "__popcountdi2", "__errno_location", "__cxa_begin_catch", "__cxa_end_catch",
+    "__cxa_rethrow", "__cxa_throw", "__cxa_allocate_exception", "__cxa_free_exception",
+    "__cxa_pure_virtual", "__cxa_throw_bad_array_new_length", "__gxx_personality_v0",
+    "_Unwind_Resume", "_GLOBAL_OFFSET_TABLE_", "__libc_single_threaded", "__stack_chk_fail",
+    "__tsan_init", "__lsan_do_leak_check", "__cxa_guard_acquire", "__cxa_guard_release",
     "__cxa_guard_abort", "__dso_handle",
 }
-# Called in threads of the program, and in keepers, which have the program's fd table (prefetch/threads/background_thread.cc).
+# Called in threads of the program, and in keepers, which have the program's fd table
+# (prefetch/threads/background_thread.cc).
 BY_OTHERS = {
-    "pthread_create": "by a keeper", "pthread_attr_init": "by a keeper", "pthread_attr_destroy": "by a keeper",
-    "pthread_attr_setdetachstate": "by a keeper", "pthread_attr_setstacksize": "by a keeper",
-    "getenv": "by the thread that attaches", "getauxval": "by a constructor", "environ": "as the settings are read",
-    "dlopen": "by a constructor", "dlsym": "by a constructor", "dlclose": "by a constructor",
-    "pthread_mutex_init": "by who makes the region", "pthread_mutex_destroy": "by who lets go of the disk",
-    "pthread_mutexattr_init": "by who makes the region", "pthread_mutexattr_destroy": "by who makes the region",
-    "pthread_mutexattr_setpshared": "by who makes the region", "pthread_mutexattr_setrobust": "by who makes the region",
+    "pthread_create": "by a keeper",
+    "pthread_attr_init": "by a keeper",
+    "pthread_attr_destroy": "by a keeper",
+    "pthread_attr_setdetachstate": "by a keeper",
+    "pthread_attr_setstacksize": "by a keeper",
+    "getenv": "by the thread that attaches",
+    "getauxval": "by a constructor",
+    "environ": "as the settings are read",
+    "dlopen": "by a constructor",
+    "dlsym": "by a constructor",
+    "dlclose": "by a constructor",
+    "pthread_mutex_init": "by who makes the region",
+    "pthread_mutex_destroy": "by who lets go of the disk",
+    "pthread_mutexattr_init": "by who makes the region",
+    "pthread_mutexattr_destroy": "by who makes the region",
+    "pthread_mutexattr_setpshared": "by who makes the region",
+    "pthread_mutexattr_setrobust": "by who makes the region",
     "pthread_mutexattr_settype": "by who makes the region",
     # The addresses alone: libc's own are called (cache/base/libc_functions.h).
-    "pthread_mutex_lock": "an address", "pthread_mutex_unlock": "an address", "pthread_mutex_timedlock": "an address",
-    "pthread_mutex_clocklock": "an address", "pthread_mutex_consistent": "an address", "inet_pton": "an address",
+    "pthread_mutex_lock": "an address",
+    "pthread_mutex_unlock": "an address",
+    "pthread_mutex_timedlock": "an address",
+    "pthread_mutex_clocklock": "an address",
+    "pthread_mutex_consistent": "an address",
+    "inet_pton": "an address",
     "strerror_r": "before glibc 2.32",
 }
 OURS = re.compile(r"^(_ZN?K?4cube|_ZTV?|io_uring_|__io_uring_|cube_|XXH)")
 # libstdc++ (static), operator new and delete among it.
-RUNTIME = re.compile(r"^_Z(?:N?K?S|St|n[wa]|d[la]|T[ISV]|GV|N9__gnu_cxx|N10__cxxabiv1|N3fmt|NK3fmt|TIN)")
+RUNTIME = re.compile(
+    r"^_Z(?:N?K?S|St|n[wa]|d[la]|T[ISV]|GV|N9__gnu_cxx|N10__cxxabiv1|N3fmt|NK3fmt|TIN)")
 ROW = re.compile(r"^\s*(?:[0-9a-f]+)?\s+[Uw] (\S+)", re.M)
 
 
@@ -46,8 +66,11 @@ def undefined(archive: str) -> set[str]:
 def main(*archives: str) -> int:
     found = {archive: undefined(archive) for archive in archives}
     assert all("memcpy" in names for names in found.values()), "the output of nm is not understood"
-    bad = [f"{archive}: calls {name}" for archive, names in found.items() for name in sorted(names)
-           if name not in PURE and name not in BY_OTHERS and not OURS.match(name) and not RUNTIME.match(name)]
+    bad = [
+        f"{archive}: calls {name}" for archive, names in found.items() for name in sorted(names)
+        if name not in PURE and name not in BY_OTHERS and not OURS.match(name)
+        and not RUNTIME.match(name)
+    ]
     print("\n".join(bad) or f"{len(set().union(*found.values()))} names, none of them of the host")
     return 1 if bad else 0
 

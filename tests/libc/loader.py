@@ -1,4 +1,5 @@
-"""A job like a data loader's for the Python of a system under test: worker processes decode images over two epochs.
+"""A job like a data loader's for the Python of a system under test: worker processes decode images
+over two epochs.
     loader.py DIRECTORY [--make COUNT]     # --make: writes the images instead"""
 
 import hashlib
@@ -14,7 +15,8 @@ from PIL import Image
 def make(directory: Path, count: int) -> None:
     pixels = numpy.random.default_rng(1)
     for i in range(count):
-        Image.fromarray(pixels.integers(0, 255, (40, 60, 3), dtype="uint8")).save(directory / f"{i:04}.png")
+        Image.fromarray(pixels.integers(0, 255, (40, 60, 3),
+                                        dtype="uint8")).save(directory / f"{i:04}.png")
 
 
 def look(path: Path) -> str:

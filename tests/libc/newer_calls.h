@@ -1,4 +1,5 @@
-// Included before all else in the tests: calls that the libc of this build lacks, and that its headers do not declare.
+// Included before all else in the tests: calls that the libc of this build lacks, and that its
+// headers do not declare.
 #pragma once
 
 #include <fcntl.h>
@@ -8,12 +9,14 @@
 
 #if !__GLIBC_PREREQ(2, 27)
 extern "C" int memfd_create(const char* name, unsigned flags) noexcept;
-extern "C" ssize_t copy_file_range(int from, off_t* from_at, int to, off_t* to_at, size_t n, unsigned flags);
+extern "C" ssize_t copy_file_range(int from, off_t* from_at, int to, off_t* to_at, size_t n,
+                                   unsigned flags);
 extern "C" int mlock2(const void* at, size_t n, unsigned flags) noexcept;
 #endif
 #if !__GLIBC_PREREQ(2, 28)
 #include <linux/stat.h>
-extern "C" int statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) noexcept;
+extern "C" int statx(int dir, const char* path, int flags, unsigned mask,
+                     struct ::statx* x) noexcept;
 #endif
 #if !__GLIBC_PREREQ(2, 34)
 extern "C" int close_range(unsigned first, unsigned last, int flags) noexcept;

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-
 CPUS = {62: "x86_64", 183: "aarch64"}  # by e_machine
 
 
@@ -37,7 +36,9 @@ class Libc:
     @contextmanager
     def entered(self, files: list[Path]) -> Iterator[None]:
         with ExitStack() as stack:
-            self.work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cubeshim-libc-", dir=self.temporary())))
+            self.work = Path(
+                stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="cubeshim-libc-", dir=self.temporary())))
             self.work.chmod(0o755)
             for file in files:
                 shutil.copy(file, self.work)
@@ -57,9 +58,11 @@ class Libc:
     def program(self, name: str) -> str:
         return self.inside(self.work / name)
 
-    def run(self, words: list[str], settings: dict[str, str], timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, env={**os.environ, **self.settings, **settings}, capture_output=True, text=True, errors="replace", timeout=timeout,
-                              stdin=subprocess.DEVNULL)
+    def run(self, words: list[str], settings: dict[str, str],
+            timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, env={**os.environ, **self.settings,
+                                          **settings}, capture_output=True, text=True,
+                              errors="replace", timeout=timeout, stdin=subprocess.DEVNULL)
 
     def wrapped(self, name: str) -> Path:
         """A program that runs from outside like any other."""
@@ -72,7 +75,8 @@ class Libc:
 
 
 class Installed(Libc):
-    """A folder that glibc was installed to. Programs started by the tests (sh, cat) keep the machine's own libc."""
+    """A folder that glibc was installed to. Programs started by the tests (sh, cat) keep the
+    machine's own libc."""
 
     MARK = "lib/ld-linux-x86-64.so.2"
 
@@ -81,12 +85,15 @@ class Installed(Libc):
             with file.open("rb") as opened:
                 is_program = opened.read(4) == b"\x7fELF" and not file.name.endswith(".so")
             if is_program:
-                subprocess.run(["patchelf", "--set-interpreter", self.folder / self.MARK, "--force-rpath", "--set-rpath", self.folder / "lib", file],
-                               check=True)
+                subprocess.run([
+                    "patchelf", "--set-interpreter", self.folder / self.MARK, "--force-rpath",
+                    "--set-rpath", self.folder / "lib", file
+                ], check=True)
 
 
 class System(Libc):
-    """The root of a system. One of another architecture runs by qemu-user, which the kernel starts (binfmt_misc)."""
+    """The root of a system. One of another architecture runs by qemu-user, which the kernel starts
+    (binfmt_misc)."""
 
     MARK = "bin/sh"
 
@@ -95,7 +102,8 @@ class System(Libc):
 
     def prepare(self, stack: ExitStack) -> None:
         # The root is a mount of its own, so that the tests can make a mount namespace in it.
-        places = [(self.folder, self.folder), *((Path("/", name), self.folder / name) for name in ("dev", "dev/shm", "proc"))]
+        places = [(self.folder, self.folder),
+                  *((Path("/", name), self.folder / name) for name in ("dev", "dev/shm", "proc"))]
         for source, target in places:
             subprocess.run(["mount", "--bind", source, target], check=True)
             stack.callback(subprocess.run, ["umount", "-l", target], check=True)
@@ -103,9 +111,14 @@ class System(Libc):
     def inside(self, path: Path) -> str:
         return f"/{path.relative_to(self.folder)}"
 
-    def run(self, words: list[str], settings: dict[str, str], timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    def run(self, words: list[str], settings: dict[str, str],
+            timeout: float = 600) -> subprocess.CompletedProcess[str]:
         # The library is for the program, not for chroot itself.
-        return super().run(["chroot", str(self.folder), "env", *(f"{name}={value}" for name, value in settings.items()), *words], {}, timeout)
+        return super().run([
+            "chroot",
+            str(self.folder), "env", *(f"{name}={value}" for name, value in settings.items()),
+            *words
+        ], {}, timeout)
 
     def wrapped(self, name: str) -> Path:
         script = self.work / f"{name}.sh"

@@ -1,11 +1,14 @@
 #!/usr/bin/python3
-"""Compares programs natively and under a released library with libcs of other ages, by hand and before a release.
+"""Compares programs natively and under a released library with libcs of other ages, by hand and
+before a release.
 
-    run.py --release build-dist --libc 2.17=/opt/glibc-2.17 --libc bullseye=/srv/bullseye --node node-v16/bin/node
+    run.py --release build-dist --libc 2.17=/opt/glibc-2.17 --libc bullseye=/srv/bullseye --node
+    node-v16/bin/node
 
-A libc is a folder that glibc was installed to (`lib/ld-linux-x86-64.so.2`; the programs get that loader by patchelf), or the root of a system
-(`bin/sh`; the programs run in a chroot, and its own Python, too). The programs are built by the compiler of the release for the libc's
-architecture; aarch64 needs qemu-user with binfmt_misc. Needs root."""
+A libc is a folder that glibc was installed to (`lib/ld-linux-x86-64.so.2`; the programs get that
+loader by patchelf), or the root of a system (`bin/sh`; the programs run in a chroot, and its own
+Python, too). The programs are built by the compiler of the release for the libc's architecture;
+aarch64 needs qemu-user with binfmt_misc. Needs root."""
 
 import argparse
 import json
@@ -43,10 +46,16 @@ def programs(options: argparse.Namespace) -> tuple[str, ...]:
 
 def build(options: argparse.Namespace, libc: Libc) -> None:
     release, where, cpu = options.release, built(options, libc), libc.cpu()
-    subprocess.run(["cmake", "-S", HERE, "-B", where, "-G", "Ninja", "-Wno-dev", f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/toolchain.cmake'}",
-                    f"-DCUBESHIM_DIST_TOOLS={release / f'tools-{cpu}'}", f"-DCUBESHIM_DIST_SYSROOT={release / f'sysroot-{cpu}'}",
-                    f"-DCUBESHIM_DIST_CPU={cpu}", f"-DCUBESHIM_DIST_BUILD={release / f'build-{cpu}'}"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", where, "-j", str(options.jobs), "--target", *programs(options)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([
+        "cmake", "-S", HERE, "-B", where, "-G", "Ninja", "-Wno-dev",
+        f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/toolchain.cmake'}",
+        f"-DCUBESHIM_DIST_TOOLS={release / f'tools-{cpu}'}",
+        f"-DCUBESHIM_DIST_SYSROOT={release / f'sysroot-{cpu}'}", f"-DCUBESHIM_DIST_CPU={cpu}",
+        f"-DCUBESHIM_DIST_BUILD={release / f'build-{cpu}'}"
+    ], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["cmake", "--build", where, "-j",
+         str(options.jobs), "--target", *programs(options)], check=True, stdout=subprocess.DEVNULL)
 
 
 class Failed(Exception):
@@ -58,7 +67,8 @@ class Skipped(Exception):
 
 
 def equal_with_hits(libc: Libc, words: list[str], prefix: Path) -> str:
-    """The same program natively and under the library: status, output and errors are equal, and files were served."""
+    """The same program natively and under the library: status, output and errors are equal, and
+    files were served."""
     def run(settings: dict[str, str]) -> tuple[int, str, str]:
         done = libc.run(words, settings)
         return done.returncode, done.stdout, done.stderr
@@ -68,8 +78,11 @@ def equal_with_hits(libc: Libc, words: list[str], prefix: Path) -> str:
     native = run({})
     if native[0] != 0:
         raise Failed(f"natively: exit status {native[0]}: {native[2][-500:]}")
-    under = run({"LD_PRELOAD": libc.inside(libc.work / LIBRARY), "CUBESHIM_PREFIXES": libc.inside(prefix), "CUBESHIM_NAME": f"libc-{os.getpid()}",
-                 "CUBESHIM_RAM": "64M", "CUBESHIM_STATS": libc.inside(report), "CUBESHIM_STATS_FORMAT": "json"})
+    under = run({
+        "LD_PRELOAD": libc.inside(libc.work / LIBRARY), "CUBESHIM_PREFIXES": libc.inside(prefix),
+        "CUBESHIM_NAME": f"libc-{os.getpid()}", "CUBESHIM_RAM": "64M",
+        "CUBESHIM_STATS": libc.inside(report), "CUBESHIM_STATS_FORMAT": "json"
+    })
     if under != native:
         raise Failed(f"natively:\n{native}\nunder the library:\n{under}")
     reports = report.read_text().splitlines() if report.exists() else []
@@ -93,15 +106,21 @@ def check_unwind(libc: Libc, data: Path, _: argparse.Namespace) -> str:
 
 
 def check_parity(libc: Libc, data: Path, options: argparse.Namespace) -> str:
-    # Each test is a process of its own, natively, too: a clone with CLONE_VM changes what glibc before 2.25 thinks of its own thread.
+    # Each test is a process of its own, natively, too: a clone with CLONE_VM changes what glibc
+    # before 2.25 thinks of its own thread.
     binary = libc.wrapped("parity_tests")
-    environment = {**os.environ, **libc.settings, "PARITY_TMP": libc.inside(data), "PARITY_LIBRARY": libc.inside(libc.work / LIBRARY)}
+    environment = {
+        **os.environ, **libc.settings, "PARITY_TMP": libc.inside(data),
+        "PARITY_LIBRARY": libc.inside(libc.work / LIBRARY)
+    }
     tests = run_parity.list_of(binary, options.filter)
     said, failures = [], []
     for mode in run_parity.MODES:
         total = run_parity.Count()
         with ThreadPoolExecutor(options.jobs) as pool:
-            for count, text in pool.map(lambda test: run_parity.run(binary, mode, environment, test), tests):  # noqa: B023
+            for count, text in pool.map(
+                    lambda test: run_parity.run(binary, mode, environment, test),
+                    tests):  # noqa: B023
                 total += count
                 if count.failed:
                     failures.append(text)
@@ -118,10 +137,13 @@ def check_differ(libc: Libc, _: Path, options: argparse.Namespace) -> str:
     # Packs are read-only mounts, in a mount namespace.
     for subject in ("virtual", "real", "virtual-open", "virtual-pack"):
         words += ["--mode", subject]
-    done = libc.run(words, {"DIFFER_LIBRARY": libc.inside(libc.work / LIBRARY), "DIFFER_COMMAND": libc.program(COMMAND)}, timeout=3600)
+    done = libc.run(words, {
+        "DIFFER_LIBRARY": libc.inside(libc.work / LIBRARY), "DIFFER_COMMAND": libc.program(COMMAND)
+    }, timeout=3600)
     if done.returncode != 0:
         raise Failed(done.stdout[-6000:] + done.stderr[-2000:])
-    return next(line for line in done.stdout.splitlines() if " differ" in line).removeprefix("differ: ")
+    return next(
+        line for line in done.stdout.splitlines() if " differ" in line).removeprefix("differ: ")
 
 
 def check_unit(libc: Libc, _: Path, options: argparse.Namespace) -> str:
@@ -130,8 +152,9 @@ def check_unit(libc: Libc, _: Path, options: argparse.Namespace) -> str:
 
     def run(test: str) -> tuple[str, str]:
         try:
-            done = subprocess.run([binary, f"--gtest_filter={test}"], env={**os.environ, **libc.settings}, capture_output=True, text=True,
-                                  errors="replace", timeout=60, stdin=subprocess.DEVNULL)
+            done = subprocess.run([binary, f"--gtest_filter={test}"],
+                                  env={**os.environ, **libc.settings}, capture_output=True,
+                                  text=True, errors="replace", timeout=60, stdin=subprocess.DEVNULL)
         except subprocess.TimeoutExpired:
             return "hang", f"{test} hangs"
         if done.returncode != 0:
@@ -163,7 +186,10 @@ def check_node(libc: Libc, data: Path, options: argparse.Namespace) -> str:
         raise Skipped("no --node")
     for i in range(100):
         (data / f"{i:03}").write_bytes(os.urandom(20000 + i))
-    return equal_with_hits(libc, [libc.program("node"), libc.program("loader.js"), libc.inside(data)], data)
+    return equal_with_hits(
+        libc,
+        [libc.program("node"), libc.program("loader.js"),
+         libc.inside(data)], data)
 
 
 @contextmanager
@@ -179,7 +205,10 @@ def data_folder(libc: Libc, lagfs: Path | None) -> Iterator[Path]:
         source.mkdir()
         mounted.mkdir()
         delays = [f"--{name}-us=200" for name in ("lookup", "open", "read", "getattr")]
-        subprocess.run([lagfs, *delays, "-o", "default_permissions", "--attr-timeout=0", "--entry-timeout=0", source, mounted], check=True)
+        subprocess.run([
+            lagfs, *delays, "-o", "default_permissions", "--attr-timeout=0", "--entry-timeout=0",
+            source, mounted
+        ], check=True)
         stack.callback(subprocess.run, ["umount", "-l", mounted], check=True)
         yield mounted
 
@@ -187,7 +216,8 @@ def data_folder(libc: Libc, lagfs: Path | None) -> Iterator[Path]:
 def check_all(libc: Libc, options: argparse.Namespace) -> bool:
     is_well = True
     made = options.release / f"build-{libc.cpu()}"
-    files = [built(options, libc) / name for name in programs(options)] + [HERE / "loader.py", HERE / "loader.js"]
+    files = [built(options, libc) / name for name in programs(options)
+            ] + [HERE / "loader.py", HERE / "loader.js"]
     files += [options.library or made / LIBRARY, options.command or made / COMMAND]
     files += [options.node] if options.node else []
     with libc.entered(files):
@@ -212,20 +242,28 @@ def libc_of(text: str) -> Libc:
     for kind in (Installed, System):
         if folder and kind.is_at(path):
             return kind(name, path)
-    raise argparse.ArgumentTypeError(f"{text!r} must be NAME=FOLDER, and FOLDER must have {Installed.MARK} or {System.MARK}")
+    raise argparse.ArgumentTypeError(
+        f"{text!r} must be NAME=FOLDER, and FOLDER must have {Installed.MARK} or {System.MARK}")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--release", type=Path, default=ROOT / "build-dist", help="where `make dist` has built")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--release", type=Path, default=ROOT / "build-dist",
+                        help="where `make dist` has built")
     parser.add_argument("--library", type=Path, help="default: of the release")
     parser.add_argument("--command", type=Path, help="default: of the release")
-    parser.add_argument("--build", type=Path, help="where to build the programs; default: RELEASE/libc-tests")
-    parser.add_argument("--libc", type=libc_of, action="append", required=True, metavar="NAME=FOLDER")
-    parser.add_argument("--checks", nargs="+", choices=CHECKS + ON_DEMAND, default=CHECKS, help="`unit` is made by name alone")
+    parser.add_argument("--build", type=Path,
+                        help="where to build the programs; default: RELEASE/libc-tests")
+    parser.add_argument("--libc", type=libc_of, action="append", required=True,
+                        metavar="NAME=FOLDER")
+    parser.add_argument("--checks", nargs="+", choices=CHECKS + ON_DEMAND, default=CHECKS,
+                        help="`unit` is made by name alone")
     parser.add_argument("--seeds", type=int, default=300, help="sequences of `differ`")
-    parser.add_argument("--filter", default="*", help="of the parity and unit tests, as --gtest_filter")
-    parser.add_argument("--lagfs", type=Path, help="a slow mount's program, for `single`, `unwind`, `python` and `node`")
+    parser.add_argument("--filter", default="*",
+                        help="of the parity and unit tests, as --gtest_filter")
+    parser.add_argument("--lagfs", type=Path,
+                        help="a slow mount's program, for `single`, `unwind`, `python` and `node`")
     parser.add_argument("--node", type=Path, help="a node that runs with each of these libcs")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
@@ -237,7 +275,8 @@ def main() -> int:
             parser.error(f"there is no file {file}")
     for libc in {libc.cpu(): libc for libc in options.libc}.values():
         if not (options.release / f"build-{libc.cpu()}" / LIBRARY).is_file():
-            parser.error(f"there is no library for {libc.cpu()} in {options.release}: `make dist` builds it")
+            parser.error(
+                f"there is no library for {libc.cpu()} in {options.release}: `make dist` builds it")
         build(options, libc)
     return 0 if all([check_all(libc, options) for libc in options.libc]) else 1
 

@@ -1,5 +1,5 @@
-// Unwinds through frames of the library: exceptions of callbacks, cancellation of a thread in a call, the end of a thread. Prints
-// the same natively and under the library.
+// Unwinds through frames of the library: exceptions of callbacks, cancellation of a thread in a
+// call, the end of a thread. Prints the same natively and under the library.
 //   unwind DIRECTORY
 #include <dirent.h>
 #include <fcntl.h>
@@ -85,11 +85,16 @@ int main(int argc, char** argv) {
   expect_throw("scandir", [&] {
     dirent** names = nullptr;
     scandir(
-        directory.c_str(), &names, [](const dirent*) -> int { throw std::runtime_error("by the filter"); }, nullptr);
+        directory.c_str(), &names,
+        [](const dirent*) -> int { throw std::runtime_error("by the filter"); }, nullptr);
   });
   expect_throw("ftw", [&] {
     ftw(
-        directory.c_str(), [](const char*, const struct stat*, int) -> int { throw std::runtime_error("by the visitor"); }, 4);
+        directory.c_str(),
+        [](const char*, const struct stat*, int) -> int {
+          throw std::runtime_error("by the visitor");
+        },
+        4);
   });
   expect_throw("the program", [] { throw std::runtime_error("by nobody else"); });
 

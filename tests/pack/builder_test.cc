@@ -82,18 +82,20 @@ TEST_F(PackBuilderTest, WhatIsNoFileIsToldAndItsDirectoryIsNotComplete) {
 TEST_F(PackBuilderTest, OnlyWhatAListNamesAndTheDirectoriesAbove) {
   tree.fill();
   TreePaths paths;
-  for (const char* const path : {"sizes/1000", "many/d1/f1", "many/d1/none", "odd/link", "odd/link/below", "empty"})
+  for (const char* const path :
+       {"sizes/1000", "many/d1/f1", "many/d1/none", "odd/link", "odd/link/below", "empty"})
     paths.add(path);
   paths.sort();
   auto build = tree.build();
   build.list = &paths;
   ASSERT_EQ(tree.make(build), "");
-  EXPECT_EQ(tree.skipped, (std::vector<std::string>{"many/d1/none: missing", "odd/link/below: below a link or a file"}));
+  EXPECT_EQ(tree.skipped, (std::vector<std::string>{"many/d1/none: missing",
+                                                    "odd/link/below: below a link or a file"}));
   const auto pack = tree.open();
   EXPECT_EQ(pack->header().files, 2U);
   EXPECT_EQ(pack->header().links, 1U);
-  for (const char* const path :
-       {"", "sizes", "sizes/1000", "many", "many/d1", "many/d1/f1", "odd", "odd/link", "empty", "empty/nested"})
+  for (const char* const path : {"", "sizes", "sizes/1000", "many", "many/d1", "many/d1/f1", "odd",
+                                 "odd/link", "empty", "empty/nested"})
     EXPECT_TRUE(pack->find(path)) << path;
   EXPECT_EQ(pack->header().entries, 10U);
   int error = 0;
@@ -121,14 +123,16 @@ TEST_F(PackBuilderTest, ALargeFileThatGrowsWhileItIsReadIsLeftOut) {
   FileStat stat{};
   stat.mode = S_IFREG | 0644;
   stat.size = 5'000'000;
-  for (const std::size_t given : {std::size_t{4'999'999}, std::size_t{5'000'001}, std::size_t{9'000'000}}) {
+  for (const std::size_t given :
+       {std::size_t{4'999'999}, std::size_t{5'000'001}, std::size_t{9'000'000}}) {
     std::size_t left = given;
-    const auto added = (*writer)->add_streamed({.path = "f", .stat = stat}, stat.size, [&](std::byte* to, std::size_t n) {
-      n = std::min(n, left);
-      left -= n;
-      std::memset(to, 7, n);
-      return base::Result<std::size_t>(n);
-    });
+    const auto added = (*writer)->add_streamed({.path = "f", .stat = stat}, stat.size,
+                                               [&](std::byte* to, std::size_t n) {
+                                                 n = std::min(n, left);
+                                                 left -= n;
+                                                 std::memset(to, 7, n);
+                                                 return base::Result<std::size_t>(n);
+                                               });
     ASSERT_FALSE(added);
     EXPECT_EQ(added.error().value, ESTALE);
     EXPECT_TRUE((*writer)->has_failed_in_source());
@@ -136,7 +140,8 @@ TEST_F(PackBuilderTest, ALargeFileThatGrowsWhileItIsReadIsLeftOut) {
   FileStat root{};
   root.mode = S_IFDIR | 0755;
   const PackListing none{};
-  ASSERT_TRUE((*writer)->add({.path = "", .kind = RecordKind::directory, .stat = root}, std::as_bytes(std::span(&none, 1))));
+  ASSERT_TRUE((*writer)->add({.path = "", .kind = RecordKind::directory, .stat = root},
+                             std::as_bytes(std::span(&none, 1))));
   ASSERT_TRUE((*writer)->finish());
   const auto pack = tree.open();
   ASSERT_NE(pack, nullptr);
@@ -170,7 +175,8 @@ TEST_F(PackBuilderTest, ALinkThatCannotBeOneIsDamage) {
     FileStat stat{};
     stat.mode = S_IFLNK | 0777;
     const std::string target(size, 't');
-    ASSERT_TRUE((*writer)->add({.path = "l", .kind = RecordKind::link, .stat = stat}, std::as_bytes(std::span(target))));
+    ASSERT_TRUE((*writer)->add({.path = "l", .kind = RecordKind::link, .stat = stat},
+                               std::as_bytes(std::span(target))));
     ASSERT_TRUE((*writer)->finish());
     EXPECT_EQ(tree.open()->find("l").error().value, EBADMSG) << size;
   }

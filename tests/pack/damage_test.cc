@@ -1,4 +1,5 @@
-// Packs that are not as they were written: never a crash, never other bytes, and a sentence that says what is wrong.
+// Packs that are not as they were written: never a crash, never other bytes, and a sentence that
+// says what is wrong.
 #include <cstring>
 #include <random>
 
@@ -18,7 +19,8 @@ struct PackDamage : testing::Test {
   void SetUp() override {
     // Small, so that most of it is something.
     for (unsigned i = 0; i < 90; ++i)
-      tree.write("d" + std::to_string(i % 3) + "/f" + std::to_string(i), tests::content_of(i * 9, i));
+      tree.write("d" + std::to_string(i % 3) + "/f" + std::to_string(i),
+                 tests::content_of(i * 9, i));
     tree.write("page", tests::content_of(33'000, 1));
     std::filesystem::create_symlink("d0/f0", tree.root + "/link");
     ASSERT_EQ(tree.make(), "");
@@ -124,7 +126,9 @@ TEST_F(PackDamage, AForgedIndexIsCheckedWhereItIsUsed) {
     std::string bytes = whole;
     for (int k = 0; k < 8; ++k) {
       const std::size_t at = header.index_begin + random() % (header.index_bytes / 8) * 8;
-      const std::uint64_t value = i % 3 == 0 ? random() : i % 3 == 1 ? random() % whole.size() / 64 * 64 : ~0ULL - random() % 300;
+      const std::uint64_t value = i % 3 == 0   ? random()
+                                  : i % 3 == 1 ? random() % whole.size() / 64 * 64
+                                               : ~0ULL - random() % 300;
       std::memcpy(bytes.data() + at, &value, sizeof value);
     }
     ASSERT_TRUE(tests::TempDir::write_file(bad, bytes));
@@ -135,7 +139,8 @@ TEST_F(PackDamage, AForgedIndexIsCheckedWhereItIsUsed) {
 
 TEST_F(PackDamage, AForgedHeaderIsRefused) {
   std::mt19937_64 random(4);
-  for (std::size_t at = offsetof(PackHeader, table_bits); at < offsetof(PackHeader, index_hash); at += 4) {
+  for (std::size_t at = offsetof(PackHeader, table_bits); at < offsetof(PackHeader, index_hash);
+       at += 4) {
     // The links and files may well be told wrongly as long as their sum is right.
     for (const std::uint32_t value : {0U, 1U, 64U, ~0U, static_cast<std::uint32_t>(random())}) {
       std::string bytes = whole;
@@ -146,10 +151,12 @@ TEST_F(PackDamage, AForgedHeaderIsRefused) {
       std::size_t answers = 0;
       look_at_all(answers);
       ASSERT_FALSE(HasFatalFailure()) << at << " " << value;
-      const bool is_a_place = at == offsetof(PackHeader, records_end) || at == offsetof(PackHeader, data_bytes) ||
+      const bool is_a_place = at == offsetof(PackHeader, records_end) ||
+                              at == offsetof(PackHeader, data_bytes) ||
                               at == offsetof(PackHeader, data_bytes) + 4;
       if (is_a_place) continue;
-      EXPECT_NE(why_not(bytes).find("header is not as it was written"), std::string::npos) << at << " " << value;
+      EXPECT_NE(why_not(bytes).find("header is not as it was written"), std::string::npos)
+          << at << " " << value;
     }
   }
 }
@@ -179,11 +186,14 @@ TEST_F(PackDamage, PathsThatLeadOutOfThePackAreDamageHoweverSoundTheirRecord) {
 
 TEST_F(PackDamage, WhatIsWrongIsSaid) {
   EXPECT_NE(why_not("").find("is no pack"), std::string::npos);
-  EXPECT_NE(why_not(std::string(10'000, 'x')).find("is no pack: it does not begin as one"), std::string::npos);
-  EXPECT_NE(why_not(whole.substr(0, whole.size() - 1)).find("bytes and should have"), std::string::npos);
+  EXPECT_NE(why_not(std::string(10'000, 'x')).find("is no pack: it does not begin as one"),
+            std::string::npos);
+  EXPECT_NE(why_not(whole.substr(0, whole.size() - 1)).find("bytes and should have"),
+            std::string::npos);
   std::string other = whole;
   other[offsetof(PackHeader, version)] = 2;
-  EXPECT_NE(why_not(other).find("is a pack of version 2; this cubeshim reads version 1"), std::string::npos);
+  EXPECT_NE(why_not(other).find("is a pack of version 2; this cubeshim reads version 1"),
+            std::string::npos);
   std::string why;
   EXPECT_EQ(PackReader::open(tree.root, why), nullptr);
   EXPECT_NE(why.find("no regular file"), std::string::npos);

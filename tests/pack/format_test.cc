@@ -4,8 +4,8 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 
-#include "cache/pack/tree_names.h"
-#include "cache/pack/tree_paths.h"
+#include "cache/pack/make/tree_names.h"
+#include "cache/pack/make/tree_paths.h"
 
 namespace cube::cache {
 namespace {
@@ -13,7 +13,8 @@ namespace {
 TEST(PackFormat, PathsThatLeadOutOfAPackAreNone) {
   for (const char* const good : {"", "a", "a/b", "..a", "a..", ".a", "a/...", " ", "a/\n"})
     EXPECT_TRUE(is_pack_path(good)) << good;
-  for (const char* const bad : {"/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/../b", "./a", "a/."})
+  for (const char* const bad :
+       {"/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a/../b", "./a", "a/."})
     EXPECT_FALSE(is_pack_path(bad)) << bad;
   EXPECT_FALSE(is_pack_path(std::string_view("a\0b", 3)));
   EXPECT_FALSE(is_pack_path(std::string(NAME_MAX + 1, 'a')));
@@ -28,7 +29,8 @@ TEST(PackFormat, NoRecordThatFitsIntoASegmentLiesInTwo) {
     for (const std::uint64_t size : {0ULL, 1000ULL, 40'000ULL, 3'000'000ULL}) {
       const RecordPlan plan = plan_pack_record(fill, 30, size);
       ASSERT_GE(plan.start, fill);
-      ASSERT_EQ(plan.start / k_pack_segment, (plan.end - 1) / k_pack_segment) << fill << " " << size;
+      ASSERT_EQ(plan.start / k_pack_segment, (plan.end - 1) / k_pack_segment)
+          << fill << " " << size;
     }
     const RecordPlan large = plan_pack_record(fill, 30, 2 * k_pack_segment);
     ASSERT_LT(large.start % k_pack_segment, k_page) << "a large one begins with its segment";

@@ -13,7 +13,8 @@ struct PackMountTest : testing::Test {
   std::unique_ptr<PackMount> mount;
 
   void link(const std::string& target, const std::string& name) {
-    std::filesystem::create_directories(std::filesystem::path(tree.root + "/" + name).parent_path());
+    std::filesystem::create_directories(
+        std::filesystem::path(tree.root + "/" + name).parent_path());
     std::filesystem::create_symlink(target, tree.root + "/" + name);
   }
   void mount_it(const std::string& prefix = "/pack") {
@@ -87,7 +88,8 @@ TEST_F(PackMountTest, ErrorsAreThoseOfAFileSystem) {
         EXPECT_EQ(find(name), ENOTDIR) << name;
         EXPECT_EQ(read(name), ENOTDIR) << name;
       }
-      for (const std::string& name : {std::string("d/none"), std::string("none/x/y"), "d/" + longest, "none/" + longer}) {
+      for (const std::string& name :
+           {std::string("d/none"), std::string("none/x/y"), "d/" + longest, "none/" + longer}) {
         EXPECT_EQ(find(name), ENOENT) << name;
         EXPECT_EQ(read(name), ENOENT) << name;
       }
@@ -129,7 +131,8 @@ struct RewrittenPack : PackMountTest {
   }
   void put(const std::string& bytes, std::size_t at) const {
     const int fd = ::open(tree.pack.c_str(), O_WRONLY | O_CLOEXEC);
-    ASSERT_EQ(pwrite(fd, bytes.data() + at, bytes.size() - at, static_cast<off_t>(at)), static_cast<ssize_t>(bytes.size() - at));
+    ASSERT_EQ(pwrite(fd, bytes.data() + at, bytes.size() - at, static_cast<off_t>(at)),
+              static_cast<ssize_t>(bytes.size() - at));
     ::close(fd);
   }
   void set_time(std::int64_t seconds) const {

@@ -32,9 +32,13 @@ struct OriginsTest : testing::Test {
   }
   std::string in(const std::string& name) const { return tree.root + "/" + name; }
   base::Result<void> open(const std::string& path, OpenedPlace& place) {
-    return origins->of(path).open({.key = path, .path = path.c_str(), .flags = O_RDONLY, .most = k_most, .stats = &stats}, place);
+    return origins->of(path).open(
+        {.key = path, .path = path.c_str(), .flags = O_RDONLY, .most = k_most, .stats = &stats},
+        place);
   }
-  std::uint64_t count(Counter counter) const { return stats.counters[static_cast<std::size_t>(counter)].load(); }
+  std::uint64_t count(Counter counter) const {
+    return stats.counters[static_cast<std::size_t>(counter)].load();
+  }
   static std::string bytes_of(Opened& opened) {
     std::string bytes(opened.file().stat.size, '\0');
     return opened.read_whole(reinterpret_cast<std::byte*>(bytes.data())) ? bytes : "not read";
@@ -76,7 +80,8 @@ TEST_F(OriginsTest, GiveTheBytesOfAFileAndAFdOfIt) {
   EXPECT_EQ(bytes_of(*copy), "in the pack");
 
   const std::string path = in("f");
-  ASSERT_TRUE(mount_origin().open({.key = path, .path = path.c_str(), .flags = O_RDONLY, .stats = &stats}, place));
+  ASSERT_TRUE(mount_origin().open(
+      {.key = path, .path = path.c_str(), .flags = O_RDONLY, .stats = &stats}, place));
   EXPECT_EQ(place.opened()->file().origin, k_mounts);
   EXPECT_EQ(bytes_of(*place.opened()), "on the mount");
   EXPECT_EQ(count(Counter::origin_opens), 1U);
@@ -98,14 +103,16 @@ TEST_F(OriginsTest, SayWhatIsNoFileAndWhatIsNotThere) {
   EXPECT_FALSE(origins->of(in("none")).traits().knows_all_names) << "the kernel may have it";
   ASSERT_TRUE(open(in("large"), place));
   std::string room(4 * k_most, '\0');
-  EXPECT_EQ(place.opened()->read_whole(reinterpret_cast<std::byte*>(room.data())).error().value, EFBIG);
+  EXPECT_EQ(place.opened()->read_whole(reinterpret_cast<std::byte*>(room.data())).error().value,
+            EFBIG);
   const auto copy = place.opened()->hand_over(O_RDONLY);
   ASSERT_TRUE(copy);
   EXPECT_EQ(bytes_of(*copy), tree.files["large"]);
 }
 
 TEST_F(OriginsTest, APackGivesFilesThatLieTogetherByOneRequest) {
-  for (int i = 0; i < 40; ++i) tree.write("d/f" + std::to_string(100 + i), tests::content_of(100 + i * 1500, i));
+  for (int i = 0; i < 40; ++i)
+    tree.write("d/f" + std::to_string(100 + i), tests::content_of(100 + i * 1500, i));
   tree.write("e/last", "behind them");
   pack_it();
   const Origin& pack = origins->of(tree.root);
@@ -116,8 +123,13 @@ TEST_F(OriginsTest, APackGivesFilesThatLieTogetherByOneRequest) {
   ASSERT_EQ(first.origin, pack.id());
   const OriginSpan together{first.origin, first.begin, last.end() - first.begin};
   OpenedPlace place;
-  ASSERT_TRUE(pack.open(
-      {.key = paths[0], .path = paths[0].c_str(), .most = k_most, .together = together, .place = first, .stats = &stats}, place));
+  ASSERT_TRUE(pack.open({.key = paths[0],
+                         .path = paths[0].c_str(),
+                         .most = k_most,
+                         .together = together,
+                         .place = first,
+                         .stats = &stats},
+                        place));
   EXPECT_EQ(bytes_of(*place.opened()), tree.files["d/f100"]);
   OriginSpan before = first;
   for (int i = 1; i < 40; ++i) {
@@ -133,10 +145,12 @@ TEST_F(OriginsTest, APackGivesFilesThatLieTogetherByOneRequest) {
   EXPECT_EQ(count(Counter::origin_reads), 1U);
   EXPECT_EQ(count(Counter::origin_bytes), together.bytes);
 
-  EXPECT_FALSE(place.opened()->move_to(in("e/last"), pack.place_of(in("e/last")))) << "it was not read with them";
+  EXPECT_FALSE(place.opened()->move_to(in("e/last"), pack.place_of(in("e/last"))))
+      << "it was not read with them";
   EXPECT_FALSE(place.opened()->move_to(paths[3], pack.place_of(paths[4]))) << "another lies there";
   EXPECT_NE(place.opened()->read_whole(nullptr).error().value, 0);
-  EXPECT_FALSE(place.opened()->move_to(paths[3], {first.origin, first.begin + 64, 256})) << "no record begins there";
+  EXPECT_FALSE(place.opened()->move_to(paths[3], {first.origin, first.begin + 64, 256}))
+      << "no record begins there";
   EXPECT_TRUE(place.opened()->move_to(paths[3], pack.place_of(paths[3])));
   EXPECT_TRUE(pack.place_of(in("none")).is_empty());
   EXPECT_TRUE(mount_origin().place_of(paths[0]).is_empty());
@@ -155,7 +169,8 @@ TEST_F(OriginsTest, ADamagedFileAmongThoseReadTogetherIsNotGiven) {
   ASSERT_EQ(futimens(fd, times), 0);
   close(fd);
   const Origin& pack = origins->of(tree.root);
-  const OriginSpan first = pack.place_of(in("d/f0")), second = pack.place_of(in("d/f1")), third = pack.place_of(in("d/f2"));
+  const OriginSpan first = pack.place_of(in("d/f0")), second = pack.place_of(in("d/f1")),
+                   third = pack.place_of(in("d/f2"));
   const std::string path = in("d/f0");
   OpenedPlace place;
   ASSERT_TRUE(pack.open({.key = path,

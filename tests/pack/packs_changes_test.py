@@ -1,5 +1,6 @@
-"""CUBESHIM_PACKS: what lies in a pack cannot be changed, by whatever call, and the questions about its names that have an answer of
-their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF the list of calls."""
+"""CUBESHIM_PACKS: what lies in a pack cannot be changed, by whatever call, and the questions about
+its names that have an answer of their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's,
+HOOKS_DEF the list of calls."""
 import os
 import platform
 import re
@@ -9,33 +10,61 @@ import tempfile
 import unittest
 from pathlib import Path
 
-COMMAND, LIBRARY, HOOKS = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"], os.environ["HOOKS_DEF"]
+COMMAND, LIBRARY, HOOKS = os.environ["CUBESHIM_COMMAND"], os.environ[
+    "CUBESHIM_LIBRARY"], os.environ["HOOKS_DEF"]
 
-# The arguments of each call that changes a name, or what lies behind it: F a file of the pack, D its directory, N a new name
-# there, O a file outside, d a directory fd of the pack, f the name relative to it, n a new one.
+# The arguments of each call that changes a name, or what lies behind it: F a file of the pack, D
+# its directory, N a new name there, O a file outside, d a directory fd of the pack, f the name
+# relative to it, n a new one.
 CHANGES = {
-    "truncate": "F, 0", "truncate64": "F, 0", "rename": "F, N", "renameat": "d, f, d, n", "renameat2": "d, f, d, n, 0", "unlink": "F",
-    "unlinkat": "d, f, 0", "remove": "F", "link": "F, N", "linkat": "d, f, d, n, 0", "utime": "F, None", "utimes": "F, None",
-    "lutimes": "F, None", "futimesat": "d, f, None", "utimensat": "d, f, None, 0", "chmod": "F, 0o600", "lchmod": "F, 0o600",
-    "fchmodat": "d, f, 0o600, 0", "chown": "F, -1, -1", "lchown": "F, -1, -1", "fchownat": "d, f, -1, -1, 0", "setxattr": "F, b'user.a', b'b', 1, 0",
-    "lsetxattr": "F, b'user.a', b'b', 1, 0", "removexattr": "F, b'user.a'", "lremovexattr": "F, b'user.a'", "mkdir": "N, 0o700", "mkdirat": "d, n, 0o700",
-    "rmdir": "D", "symlink": "b'x', N", "symlinkat": "b'x', d, n", "mknod": "N, 0o10600, 0", "mknodat": "d, n, 0o10600, 0",
-    "__xmknod": "0, N, 0o10600, zero", "__xmknodat": "0, d, n, 0o10600, zero", "mkfifo": "N, 0o600", "mkfifoat": "d, n, 0o600", "mkdtemp": "T",
-    "bind": "u.fileno(), A(N), len(A(N))", "mkstemp": "T", "mkstemp64": "T", "mkostemp": "T, 0", "mkostemp64": "T, 0", "mkstemps": "T, 0", "mkstemps64": "T, 0", "mkostemps": "T, 0, 0", "mkostemps64": "T, 0, 0",
+    "truncate": "F, 0", "truncate64": "F, 0", "rename": "F, N", "renameat": "d, f, d, n",
+    "renameat2": "d, f, d, n, 0", "unlink": "F", "unlinkat": "d, f, 0", "remove": "F",
+    "link": "F, N", "linkat": "d, f, d, n, 0", "utime": "F, None", "utimes": "F, None",
+    "lutimes": "F, None", "futimesat": "d, f, None", "utimensat": "d, f, None, 0",
+    "chmod": "F, 0o600", "lchmod": "F, 0o600", "fchmodat": "d, f, 0o600, 0", "chown": "F, -1, -1",
+    "lchown": "F, -1, -1", "fchownat": "d, f, -1, -1, 0", "setxattr": "F, b'user.a', b'b', 1, 0",
+    "lsetxattr": "F, b'user.a', b'b', 1, 0", "removexattr": "F, b'user.a'",
+    "lremovexattr": "F, b'user.a'", "mkdir": "N, 0o700", "mkdirat": "d, n, 0o700", "rmdir": "D",
+    "symlink": "b'x', N", "symlinkat": "b'x', d, n", "mknod": "N, 0o10600, 0",
+    "mknodat": "d, n, 0o10600, 0", "__xmknod": "0, N, 0o10600, zero",
+    "__xmknodat": "0, d, n, 0o10600, zero", "mkfifo": "N, 0o600", "mkfifoat": "d, n, 0o600",
+    "mkdtemp": "T", "bind": "u.fileno(), A(N), len(A(N))", "mkstemp": "T", "mkstemp64": "T",
+    "mkostemp": "T, 0", "mkostemp64": "T, 0", "mkstemps": "T, 0", "mkstemps64": "T, 0",
+    "mkostemps": "T, 0, 0", "mkostemps64": "T, 0, 0",
 }
 # The rows of hooks.def that do not stand under "names that change" or "temporary files".
-BY_FD = {"fchmod": "d, 0o700", "fchown": "d, -1, -1", "futimens": "d, None", "futimes": "d, None", "fsetxattr": "d, b'user.a', b'b', 1, 0",
-         "fremovexattr": "d, b'user.a'", "creat": "N, 0o600", "creat64": "F, 0o600", "open": "F, os.O_RDWR", "openat": "d, n, os.O_CREAT | os.O_WRONLY, 0o600"}
+BY_FD = {
+    "fchmod": "d, 0o700", "fchown": "d, -1, -1", "futimens": "d, None", "futimes": "d, None",
+    "fsetxattr": "d, b'user.a', b'b', 1, 0", "fremovexattr": "d, b'user.a'", "creat": "N, 0o600",
+    "creat64": "F, 0o600", "open": "F, os.O_RDWR", "openat": "d, n, os.O_CREAT | os.O_WRONLY, 0o600"
+}
 # The same of a file that is served.
-BY_FILE = {name: "h" + BY_FD[name][1:] for name in ("fchmod", "fchown", "futimens", "futimes", "fsetxattr", "fremovexattr")}
-OUTSIDE = {"rename": "O, N", "link": "O, N", "renameat2": "AT, O, d, n, 0", "linkat": "AT, O, d, n, 0"}
-THERE = {"mkdir": "D, 0o700", "mkdirat": "d, b'.', 0o700", "symlink": "b'x', F", "symlinkat": "b'x', d, f", "mkfifo": "F, 0o600", "mknodat": "d, f, 0o10600, 0",
-         "link": "F, F", "linkat": "d, f, d, f, 0", "open": "F, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600", "openat": "d, f, os.O_CREAT | os.O_EXCL, 0o600"}
+BY_FILE = {
+    name: "h" + BY_FD[name][1:]
+    for name in ("fchmod", "fchown", "futimens", "futimes", "fsetxattr", "fremovexattr")
+}
+OUTSIDE = {
+    "rename": "O, N", "link": "O, N", "renameat2": "AT, O, d, n, 0", "linkat": "AT, O, d, n, 0"
+}
+THERE = {
+    "mkdir": "D, 0o700", "mkdirat": "d, b'.', 0o700", "symlink": "b'x', F",
+    "symlinkat": "b'x', d, f", "mkfifo": "F, 0o600", "mknodat": "d, f, 0o10600, 0", "link": "F, F",
+    "linkat": "d, f, d, f, 0", "open": "F, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600",
+    "openat": "d, f, os.O_CREAT | os.O_EXCL, 0o600"
+}
 # By their numbers. S and s are places for what is found.
-SYSCALLS = {"stat": "4, F, S", "lstat": "6, F, S", "access": "21, F, 4", "readlink": "89, L, s, 99", "mkdir": "83, N, 0o700", "rmdir": "84, D",
-            "symlink": "88, b'x', N", "mknod": "133, N, 0o10600, 0", "fstat of a directory": "5, d, S", "lseek of a directory": "8, d, 0, 0"}
-SYSCALLS_AT = {"newfstatat": (262, 79, "d, f, S, 0"), "statx": (332, 291, "d, f, 0, 0x7ff, S"), "faccessat": (269, 48, "d, f, 4"), "faccessat2": (439, 439, "d, f, 4, 0"),
-               "readlinkat": (267, 78, "AT, L, s, 99"), "mkdirat": (258, 34, "d, n, 0o700"), "mknodat": (259, 33, "d, n, 0o10600, 0"), "symlinkat": (266, 36, "b'x', d, n")}
+SYSCALLS = {
+    "stat": "4, F, S", "lstat": "6, F, S", "access": "21, F, 4", "readlink": "89, L, s, 99",
+    "mkdir": "83, N, 0o700", "rmdir": "84, D", "symlink": "88, b'x', N",
+    "mknod": "133, N, 0o10600, 0", "fstat of a directory": "5, d, S",
+    "lseek of a directory": "8, d, 0, 0"
+}
+SYSCALLS_AT = {
+    "newfstatat": (262, 79, "d, f, S, 0"), "statx": (332, 291, "d, f, 0, 0x7ff, S"),
+    "faccessat": (269, 48, "d, f, 4"), "faccessat2": (439, 439, "d, f, 4, 0"),
+    "readlinkat": (267, 78, "AT, L, s, 99"), "mkdirat": (258, 34, "d, n, 0o700"),
+    "mknodat": (259, 33, "d, n, 0o10600, 0"), "symlinkat": (266, 36, "b'x', d, n")
+}
 
 
 class Changes(unittest.TestCase):
@@ -47,19 +76,27 @@ class Changes(unittest.TestCase):
         (self.data / "a/b").mkdir(parents=True)
         (self.data / "a/x").write_text("hello")
         os.symlink("a/b", self.data / "to b")
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
+                       stdout=subprocess.DEVNULL)
 
     def run_python(self, code, expected_stderr=""):
-        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-changes-{os.getpid()}", "CUBESHIM_RAM": "64M",
-                       "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS": "off"}
+        environment = {
+            "PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY,
+            "CUBESHIM_NAME": f"packs-changes-{os.getpid()}", "CUBESHIM_RAM": "64M",
+            "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS": "off"
+        }
         text = f"import ctypes, errno, os, socket\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\nC = ctypes.CDLL(None, use_errno=True)\n" + code
-        done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, cwd=self.work)
+        done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True,
+                              text=True, timeout=120, cwd=self.work)
         self.assertEqual((done.returncode, done.stderr), (0, expected_stderr))
 
     def test_every_call_of_the_table_is_there(self):
         text = Path(HOOKS).read_text()
-        sections = "\n".join(text.split(heading + "\n")[1].split("\n\n")[0] for heading in ("names that change", "temporary files"))
-        self.assertEqual(sorted(re.findall(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),", sections, re.M)), sorted(CHANGES))
+        sections = "\n".join(
+            text.split(heading + "\n")[1].split("\n\n")[0]
+            for heading in ("names that change", "temporary files"))
+        self.assertEqual(sorted(re.findall(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),", sections, re.M)),
+                         sorted(CHANGES))
 
     def check_errors(self, table, error):
         self.run_python(f"""
@@ -90,7 +127,10 @@ assert sorted(os.listdir(P + "/a")) == ["b", "x"] and open(P + "/a/x").read() ==
 
     def test_calls_by_their_numbers(self):
         is_x86 = platform.machine() == "x86_64"
-        table = {name: f"{x86 if is_x86 else other}, {arguments}" for name, (x86, other, arguments) in SYSCALLS_AT.items()} | (SYSCALLS if is_x86 else {})
+        table = {
+            name: f"{x86 if is_x86 else other}, {arguments}"
+            for name, (x86, other, arguments) in SYSCALLS_AT.items()
+        } | (SYSCALLS if is_x86 else {})
         # Also where the kernel has such a directory, in which it would make something.
         for _ in range(2):
             self.run_python(f"""
@@ -142,7 +182,8 @@ for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", "
 
     def test_a_directory_of_a_pack_cannot_be_the_working_directory(self):
         line = f"cubeshim: warn: {self.prefix}/a: a directory that the kernel does not have cannot be the working directory\n"
-        self.run_python("""
+        self.run_python(
+            """
 for call, argument, error in ((os.chdir, P + "/a", errno.ENOENT), (os.chdir, P + "/a/b", errno.ENOENT), (os.fchdir, os.open(P + "/a", os.O_RDONLY), errno.ENOENT), (os.chdir, P + "/none", errno.ENOENT)):
     try: call(argument)
     except OSError as e: assert e.errno == error

@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: the directories of a pack, as programs list them. The same tree once as it is and once packed: the same answers.
-CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: the directories of a pack, as programs list them. The same tree once as it is and
+once packed: the same answers. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import os
 import subprocess
 import sys
@@ -10,7 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from bench.harness.mount import SlowMount  # noqa: E402
 
-COMMAND, LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_COMMAND", "CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
+COMMAND, LIBRARY, LAGFS = (
+    os.environ[name] for name in ("CUBESHIM_COMMAND", "CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
 
 # Libc's functions for it, by ctypes: the structures are those of a 64-bit Linux.
 LIBC = """
@@ -39,7 +40,6 @@ print(sum(len(os.listdir(one.path)) for one in os.scandir(os.environ["P"]) if on
 @unittest.skipUnless(LAGFS and os.access("/dev/fuse", os.W_OK), "lagfs or /dev/fuse is missing")
 class ReadsOfAWalk(unittest.TestCase):
     """A pack of many classes on a mount that counts its READs."""
-
     @classmethod
     def setUpClass(cls):
         cls.work = Path(os.path.realpath(cls.enterClassContext(tempfile.TemporaryDirectory())))
@@ -48,14 +48,19 @@ class ReadsOfAWalk(unittest.TestCase):
             one = cls.work / "tree" / f"class_{number:04}"
             one.mkdir(parents=True)
             (one / "image.jpg").touch()
-        subprocess.run([COMMAND, "pack", "-q", cls.work / "tree", cls.work / "source/set.cube"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", cls.work / "tree", cls.work / "source/set.cube"],
+                       check=True, stdout=subprocess.DEVNULL)
 
     def reads(self, direct):
         prefix = self.work / "packed"
         with SlowMount(Path(LAGFS), self.work / "source", self.work, 0, direct) as mount:
-            env = {"PATH": os.environ["PATH"], "P": str(prefix), "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-walk-{os.getpid()}",
-                   "CUBESHIM_RAM": "64M", "CUBESHIM_PACKS": f"{prefix}={mount.path}/set.cube", "CUBESHIM_STATS": "off"}
-            done = subprocess.run(["/usr/bin/python3", "-c", WALK], env=env, check=True, capture_output=True, timeout=120)
+            env = {
+                "PATH": os.environ["PATH"], "P": str(prefix), "LD_PRELOAD": LIBRARY,
+                "CUBESHIM_NAME": f"packs-walk-{os.getpid()}", "CUBESHIM_RAM": "64M",
+                "CUBESHIM_PACKS": f"{prefix}={mount.path}/set.cube", "CUBESHIM_STATS": "off"
+            }
+            done = subprocess.run(["/usr/bin/python3", "-c", WALK], env=env, check=True,
+                                  capture_output=True, timeout=120)
             self.assertEqual((int(done.stdout), done.stderr), (CLASSES, b""))
             return mount.counters()["read"]["count"]
 
@@ -85,15 +90,24 @@ class Listings(unittest.TestCase):
         os.symlink("001.jpg", cls.data / "a/link")
         os.symlink("nowhere", cls.data / "b/broken")
         cls.prefix.parent.mkdir()
-        subprocess.run([COMMAND, "pack", "-q", cls.data, cls.pack], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", cls.data, cls.pack], check=True,
+                       stdout=subprocess.DEVNULL)
 
     def run_at(self, command, root, is_packed, **settings):
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.work), "LC_ALL": "C", "P": str(root), "O": str(self.data)}
+        environment = {
+            "PATH": os.environ["PATH"], "HOME": str(self.work), "LC_ALL": "C", "P": str(root),
+            "O": str(self.data)
+        }
         if is_packed:
-            environment |= {"LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-listing-{os.getpid()}", "CUBESHIM_RAM": "64M",
-                            "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS": "off", **settings}
-        done = subprocess.run(command, env=environment, cwd=root.parent, capture_output=True, timeout=120)
-        return done.returncode, sorted(done.stdout.splitlines()), done.stderr.replace(bytes(root), b"P")
+            environment |= {
+                "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-listing-{os.getpid()}",
+                "CUBESHIM_RAM": "64M", "CUBESHIM_PACKS": f"{self.prefix}={self.pack}",
+                "CUBESHIM_STATS": "off", **settings
+            }
+        done = subprocess.run(command, env=environment, cwd=root.parent, capture_output=True,
+                              timeout=120)
+        return done.returncode, sorted(done.stdout.splitlines()), done.stderr.replace(
+            bytes(root), b"P")
 
     def check_same(self, *command):
         plain = self.run_at(command, self.data, False)
@@ -102,11 +116,15 @@ class Listings(unittest.TestCase):
         self.assertEqual(self.run_at(command, self.prefix, True), plain)
 
     def check_same_python(self, code):
-        self.check_same(sys.executable, "-c", "import glob, os, pathlib, stat\nP = os.environ['P']\n" + code)
+        self.check_same(sys.executable, "-c",
+                        "import glob, os, pathlib, stat\nP = os.environ['P']\n" + code)
 
     def check_packed(self, code, **settings):
-        self.assertEqual(self.run_at([sys.executable, "-c", "P, O = (__import__('os').environ[n] for n in 'PO')\n" + LIBC + code], self.prefix, True, **settings),
-                         (0, [], b""))
+        self.assertEqual(
+            self.run_at([
+                sys.executable, "-c",
+                "P, O = (__import__('os').environ[n] for n in 'PO')\n" + LIBC + code
+            ], self.prefix, True, **settings), (0, [], b""))
 
     def test_an_exception_of_the_filter_passes_through_scandir(self):
         self.check_same(os.environ["PRELOAD_HELPER"], "throw", "set/a")
@@ -150,9 +168,12 @@ print(error(os.fstat, fd), error(os.listdir, P + "/none"))
 
     def test_tar_and_cp_copy_all_of_it(self):
         self.check_same("sh", "-c", "tar -cf - set | tar -tvf - --full-time")
-        for command in (f"cp -r $P {self.work}/copy", f"cp -a $P {self.work}/copy", f"mkdir {self.work}/copy && tar -cf - -C $P . | tar -xf - -C {self.work}/copy"):
+        for command in (
+                f"cp -r $P {self.work}/copy", f"cp -a $P {self.work}/copy",
+                f"mkdir {self.work}/copy && tar -cf - -C $P . | tar -xf - -C {self.work}/copy"):
             self.assertEqual(self.run_at(["sh", "-c", command], self.prefix, True), (0, [], b""))
-            subprocess.run(["diff", "-r", "--no-dereference", self.data, self.work / "copy"], check=True)
+            subprocess.run(["diff", "-r", "--no-dereference", self.data, self.work / "copy"],
+                           check=True)
             subprocess.run(["rm", "-r", self.work / "copy"], check=True)
 
     def test_shells_expand_patterns(self):

@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: one read of a pack brings the files that lie beside the one that is opened. CUBESHIM_COMMAND and
-CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: one read of a pack brings the files that lie beside the one that is opened.
+CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import json
 import os
 import random
@@ -31,25 +31,33 @@ class Neighbours(unittest.TestCase):
         self.make_pack()
 
     def make_pack(self):
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
+                       stdout=subprocess.DEVNULL)
 
     def check(self, code, **settings):
-        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"neighbours-{os.getpid()}", "CUBESHIM_RAM": "128M",
-                       "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
-                       "CUBESHIM_STATS": str(self.work / "stats"), **settings}
+        environment = {
+            "PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY,
+            "CUBESHIM_NAME": f"neighbours-{os.getpid()}", "CUBESHIM_RAM": "128M",
+            "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
+            "CUBESHIM_STATS": str(self.work / "stats"), **settings
+        }
         text = f"import errno, os, random, sys, threading\nP, D, COUNT = {str(self.prefix)!r}, {str(self.data)!r}, {COUNT}\n{READ}\n{code}"
         (self.work / "stats").unlink(missing_ok=True)
-        done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, cwd=self.work)
+        done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True,
+                              text=True, timeout=120, cwd=self.work)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         report = json.loads((self.work / "stats").read_text())
-        self.assertEqual(report["opens"], report["hits"]["ram"] + report["misses"] + sum(report["bypassed"].values()), report)
+        self.assertEqual(
+            report["opens"],
+            report["hits"]["ram"] + report["misses"] + sum(report["bypassed"].values()), report)
         return report
 
     def test_one_read_brings_many_files(self):
         report = self.check("read_all(1)")
         self.assertEqual(report["origin"]["reads"], report["misses"])
         self.assertLess(report["misses"], COUNT // 2)
-        self.assertEqual(report["prefetch"]["early"], COUNT - report["misses"], "each file is opened once")
+        self.assertEqual(report["prefetch"]["early"], COUNT - report["misses"],
+                         "each file is opened once")
         self.assertEqual(report["ram"]["entries"], COUNT)
         self.assertLess(report["origin"]["bytes"], 2 * self.pack.stat().st_size)
 
@@ -58,12 +66,14 @@ class Neighbours(unittest.TestCase):
             (self.data / f"c/f{i}").write_bytes(b"%d" % i)
         self.pack.unlink()
         self.make_pack()
-        report = self.check('open(f"{P}/c/f0").close(); os.close(os.open(f"{P}/c", os.O_RDONLY)); read_all(1)')
+        report = self.check(
+            'open(f"{P}/c/f0").close(); os.close(os.open(f"{P}/c", os.O_RDONLY)); read_all(1)')
         self.assertEqual(report["misses"], 1)
         self.assertEqual(report["origin"]["reads"], 2)
 
     def test_a_pack_that_was_replaced_is_not_in_the_way_of_the_new_one(self):
-        self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"neighbours-{os.getpid()}"], stdout=subprocess.DEVNULL)
+        self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"neighbours-{os.getpid()}"],
+                        stdout=subprocess.DEVNULL)
         first = self.check("read_all(1)", CUBESHIM_RAM_KEEP="1")
         (self.work / "stats").unlink()
         for i in range(COUNT):
@@ -76,7 +86,9 @@ class Neighbours(unittest.TestCase):
 
     def test_nothing_is_fetched_ahead_where_that_is_off(self):
         report = self.check("read_all(1)", CUBESHIM_PREFETCH="0")
-        self.assertEqual((report["origin"]["reads"], report["misses"], report["prefetch"]["fetched"]), (COUNT, COUNT, 0))
+        self.assertEqual(
+            (report["origin"]["reads"], report["misses"], report["prefetch"]["fetched"]),
+            (COUNT, COUNT, 0))
 
     def test_nor_where_not_all_of_it_fits(self):
         report = self.check("read_all(1)", CUBESHIM_RAM="8M")
@@ -117,7 +129,8 @@ assert all(os.waitpid(child, 0)[1] == 0 for child in children)
         self.pack.unlink()
         self.make_pack()
         packs = f"{self.prefix}={self.pack}:{self.prefix}/inner={pack}"
-        report = self.check("""
+        report = self.check(
+            """
 read_all(1)
 for i in range(50): assert open(f"{P}/inner/f{i}", "rb").read() == b"the inner one's %d" % i
 """, CUBESHIM_PACKS=packs)
@@ -126,8 +139,11 @@ for i in range(50): assert open(f"{P}/inner/f{i}", "rb").read() == b"the inner o
     def test_a_kept_cache_asks_the_pack_nothing(self):
         for consistency in ("immutable", "open"):
             self.check("read_all(1)", CUBESHIM_RAM_KEEP="1", CUBESHIM_CONSISTENCY=consistency)
-            report = self.check("read_all(2)", CUBESHIM_RAM_KEEP="1", CUBESHIM_CONSISTENCY=consistency)
-            self.assertEqual((report["hits"]["ram"], report["origin"]["reads"], report["origin"]["stats"]), (COUNT, 0, 0))
+            report = self.check("read_all(2)", CUBESHIM_RAM_KEEP="1",
+                                CUBESHIM_CONSISTENCY=consistency)
+            self.assertEqual(
+                (report["hits"]["ram"], report["origin"]["reads"], report["origin"]["stats"]),
+                (COUNT, 0, 0))
             Path(f"/dev/shm/cubeshim-{os.geteuid()}-neighbours-{os.getpid()}").unlink()
 
     def test_a_damaged_file_is_an_error_and_its_neighbours_are_right(self):
@@ -138,7 +154,8 @@ for i in range(50): assert open(f"{P}/inner/f{i}", "rb").read() == b"the inner o
         at = whole.index(b"these bytes will be others")
         self.pack.write_bytes(whole[:at] + b"T" + whole[at + 1:])
         (self.data / "c/f7").unlink()
-        report = self.check("""
+        report = self.check(
+            """
 names = [i for i in range(COUNT) if i != 7]; random.Random(3).shuffle(names)
 for i in names: assert open(f"{P}/c/f{i}", "rb").read() == open(f"{D}/c/f{i}", "rb").read(), i
 try: open(f"{P}/c/f7", "rb")

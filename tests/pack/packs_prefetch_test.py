@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: what lies in a pack is prefetched like any other file: by a list, a directory that was listed, an announcement.
-CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: what lies in a pack is prefetched like any other file: by a list, a directory
+that was listed, an announcement. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import json
 import os
 import random
@@ -25,22 +25,30 @@ class Prefetching(unittest.TestCase):
         for i in range(COUNT):
             (self.data / f"a/{i:03}").write_bytes(random.Random(i).randbytes(4 * i * i))
         (self.data / "trigger").write_text("go")
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
-        self.environment = {"PATH": os.environ["PATH"], "CUBESHIM_NAME": f"packs-prefetch-{os.getpid()}", "CUBESHIM_RAM": "128M",
-                            "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json", "CUBESHIM_STATS": str(self.work / "stats")}
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
+                       stdout=subprocess.DEVNULL)
+        self.environment = {
+            "PATH": os.environ["PATH"], "CUBESHIM_NAME": f"packs-prefetch-{os.getpid()}",
+            "CUBESHIM_RAM": "128M", "CUBESHIM_PACKS": f"{self.prefix}={self.pack}",
+            "CUBESHIM_STATS_FORMAT": "json", "CUBESHIM_STATS": str(self.work / "stats")
+        }
 
     def fetched(self):
-        done = subprocess.run([COMMAND, "stats", "--json"], env=self.environment, capture_output=True, text=True)
-        return sum(job["report"]["prefetch"]["fetched"] for job in json.loads(done.stdout)["jobs"]) if done.returncode == 0 else 0
+        done = subprocess.run([COMMAND, "stats", "--json"], env=self.environment,
+                              capture_output=True, text=True)
+        return sum(job["report"]["prefetch"]["fetched"]
+                   for job in json.loads(done.stdout)["jobs"]) if done.returncode == 0 else 0
 
     def run_gated(self, before, files, after, **settings):
         """`before`, then until so many files are prefetched, then `after`. The report."""
         (self.work / "stats").unlink(missing_ok=True)
         code = f"import os, sys\nP, O = {str(self.prefix)!r}, {str(self.data)!r}\n{before}\nsys.stdin.readline()\n{after}"
         environment = {**self.environment, "LD_PRELOAD": LIBRARY, **settings}
-        with subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        with subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as job:
             until = time.monotonic() + 60
-            while (fetched := self.fetched()) < files and time.monotonic() < until and job.poll() is None:
+            while (fetched :=
+                   self.fetched()) < files and time.monotonic() < until and job.poll() is None:
                 time.sleep(0.02)
             errors = job.communicate("\n", timeout=60)[1]
         self.assertEqual((job.returncode, errors), (0, ""))
@@ -49,14 +57,18 @@ class Prefetching(unittest.TestCase):
 
     def check_early(self, lines, **settings):
         self.list.write_text("\n".join(lines) + "\n")
-        report = self.run_gated("open(P + '/trigger').close()", COUNT, READ_ALL, CUBESHIM_PREFETCH_LIST=str(self.list), **settings)
-        self.assertEqual((report["prefetch"]["fetched"], report["prefetch"]["early"], report["misses"]), (COUNT, COUNT, 1), report)
+        report = self.run_gated("open(P + '/trigger').close()", COUNT, READ_ALL,
+                                CUBESHIM_PREFETCH_LIST=str(self.list), **settings)
+        self.assertEqual(
+            (report["prefetch"]["fetched"], report["prefetch"]["early"], report["misses"]),
+            (COUNT, COUNT, 1), report)
         self.assertEqual((report["origin"]["opens"], report["origin"]["stats"]), (0, 0))
 
     def test_what_a_list_names(self):
         for engine in ("auto", "uring", "threads"):
             with self.subTest(engine=engine):
-                self.check_early([f"{self.prefix}/a/{i:03}" for i in range(COUNT)], CUBESHIM_IO_ENGINE=engine)
+                self.check_early([f"{self.prefix}/a/{i:03}" for i in range(COUNT)],
+                                 CUBESHIM_IO_ENGINE=engine)
 
     def test_a_directory_of_a_list_and_relative_paths(self):
         self.check_early([str(self.prefix / "a")])
@@ -66,9 +78,12 @@ class Prefetching(unittest.TestCase):
     def test_through_links(self):
         os.symlink("a", self.data / "to a")
         self.pack.unlink()
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
+                       stdout=subprocess.DEVNULL)
         self.list.write_text("".join(f"{self.prefix}/to a/{i:03}\n" for i in range(COUNT)))
-        report = self.run_gated("open(P + '/trigger').close()", COUNT, READ_ALL.replace("{P}/a", "{P}/to a"), CUBESHIM_PREFETCH_LIST=str(self.list))
+        report = self.run_gated("open(P + '/trigger').close()", COUNT,
+                                READ_ALL.replace("{P}/a", "{P}/to a"),
+                                CUBESHIM_PREFETCH_LIST=str(self.list))
         self.assertEqual((report["prefetch"]["early"], report["misses"]), (COUNT, 1), report)
 
     def test_a_directory_that_the_program_has_listed(self):
@@ -82,17 +97,24 @@ class Prefetching(unittest.TestCase):
     def test_what_is_not_there_and_what_is_damaged(self):
         whole = self.pack.read_bytes()
         at = whole.index(random.Random(150).randbytes(4 * 150 * 150))
-        self.pack.write_bytes(whole[:at] + b"!" + whole[at + 1:] if whole[at:at + 1] != b"!" else whole)
-        self.list.write_text("".join(f"{self.prefix}/a/{name}\n" for name in ["none", *(f"{i:03}" for i in range(COUNT))]))
+        self.pack.write_bytes(whole[:at] + b"!" + whole[at + 1:] if whole[at:at +
+                                                                          1] != b"!" else whole)
+        self.list.write_text("".join(
+            f"{self.prefix}/a/{name}\n" for name in ["none", *(f"{i:03}" for i in range(COUNT))]))
         after = "for i in range(200):\n  try: open(f'{P}/a/{i:03}', 'rb').close()\n  except OSError as e: assert i == 150 and e.errno == 5, i\n  else: assert i != 150\n"
-        environment = {**self.environment, "LD_PRELOAD": LIBRARY, "CUBESHIM_PREFETCH_LIST": str(self.list)}
+        environment = {
+            **self.environment, "LD_PRELOAD": LIBRARY, "CUBESHIM_PREFETCH_LIST": str(self.list)
+        }
         code = f"import sys\nP = {str(self.prefix)!r}\nopen(P + '/trigger').close()\nsys.stdin.readline()\n{after}"
-        with subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        with subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as job:
             until = time.monotonic() + 60
             while self.fetched() < COUNT - 1 and time.monotonic() < until and job.poll() is None:
                 time.sleep(0.02)
             errors = job.communicate("\n", timeout=60)[1]
-        self.assertEqual((job.returncode, errors.count("cubeshim: warn: a pack of CUBESHIM_PACKS is damaged")), (0, 1), errors)
+        self.assertEqual(
+            (job.returncode, errors.count("cubeshim: warn: a pack of CUBESHIM_PACKS is damaged")),
+            (0, 1), errors)
 
 
 if __name__ == "__main__":

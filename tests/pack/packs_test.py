@@ -1,4 +1,5 @@
-"""CUBESHIM_PACKS: programs under the shim, whose files lie in a pack. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: programs under the shim, whose files lie in a pack. CUBESHIM_COMMAND and
+CUBESHIM_LIBRARY name the build's."""
 import json
 import os
 import subprocess
@@ -27,14 +28,19 @@ class Packs(unittest.TestCase):
         os.symlink("../../outside", self.data / "b/out")
         os.symlink("loop", self.data / "loop")
         os.chmod(self.data / "a/x", 0o640)
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
+                       stdout=subprocess.DEVNULL)
 
     def run_python(self, code, packs=None, **settings):
-        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": f"packs-{os.getpid()}", "CUBESHIM_RAM": "64M",
-                       "CUBESHIM_PACKS": packs or f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
-                       "CUBESHIM_STATS": str(self.work / "stats"), **settings}
+        environment = {
+            "PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY,
+            "CUBESHIM_NAME": f"packs-{os.getpid()}", "CUBESHIM_RAM": "64M", "CUBESHIM_PACKS": packs
+            or f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
+            "CUBESHIM_STATS": str(self.work / "stats"), **settings
+        }
         text = f"import errno, os, sys\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\n" + code
-        return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, cwd=self.work)
+        return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True,
+                              text=True, timeout=120, cwd=self.work)
 
     def check(self, code, **settings):
         done = self.run_python(code, **settings)
@@ -42,13 +48,16 @@ class Packs(unittest.TestCase):
         return json.loads((self.work / "stats").read_text())
 
     def test_files_have_their_bytes_where_no_directory_is(self):
-        stats = self.check("""
+        stats = self.check(
+            """
 for name in ("a/x", "a/empty", "b/large", "b/huge", "b/link", "b/to a/x"):
     for _ in range(2):
         with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
 """, CUBESHIM_PREFETCH="0")
         self.assertEqual((stats["misses"], stats["hits"]["ram"]), (6, 6))
-        self.assertEqual((stats["origin"]["reads"], stats["origin"]["opens"], stats["origin"]["stats"]), (6, 0, 0))
+        self.assertEqual(
+            (stats["origin"]["reads"], stats["origin"]["opens"], stats["origin"]["stats"]),
+            (6, 0, 0))
 
     def test_stats_are_those_of_the_origin(self):
         self.check("""
@@ -87,7 +96,8 @@ for path, error in (("/none", errno.ENOENT), ("/a/none", errno.ENOENT), ("/b/out
 """)
 
     def test_files_that_are_not_for_the_cache_are_copies(self):
-        stats = self.check("""
+        stats = self.check(
+            """
 for name in ("a/x", "b/large", "b/huge"):
     with open(f"{P}/{name}", "rb") as file:
         assert file.read() == open(f"{D}/{name}", "rb").read(), name
@@ -148,7 +158,8 @@ assert os.dup2(d, d) == d and sorted(os.listdir(d)) == ["empty", "x"] and os.fst
 
     def test_at_the_limit_of_numbers(self):
         for mode in ("virtual", "real"):
-            self.check("""
+            self.check(
+                """
 import resource
 for name in ("a/x", "b/large"): os.close(os.open(f"{P}/{name}", os.O_RDONLY))
 io = os.open("/proc/self/io", os.O_RDONLY)
@@ -177,9 +188,11 @@ resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         (self.prefix / "a").mkdir()
         (self.prefix / "a/x").write_text("of the directory")
         self.check("assert open(P + '/a/x').read() == 'hello'", CUBESHIM_RAM_KEEP="1")
-        self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"packs-{os.getpid()}"], stdout=subprocess.DEVNULL)
+        self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"packs-{os.getpid()}"],
+                        stdout=subprocess.DEVNULL)
         # The first job is still there when the second looks, and the other way round.
-        done = self.run_python(f"""
+        done = self.run_python(
+            f"""
 import subprocess
 assert open(P + "/a/x").read() == "hello"
 environment = {{**os.environ, "CUBESHIM_PACKS": "", "CUBESHIM_PREFIXES": P, "CUBESHIM_JOB": ""}}
@@ -192,7 +205,8 @@ assert open(P + "/a/x").read() == "hello"
         (self.data / "a/a").mkdir()
         (self.data / "a/a/x").write_bytes(b"other")
         self.pack.unlink()
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
+                       stdout=subprocess.DEVNULL)
         self.check(f"""
 import subprocess
 assert open(P + "/a/a/x").read() == "other"
@@ -203,9 +217,11 @@ assert subprocess.run(["cat", P + "/a/a/x"], env=other, capture_output=True).std
     def test_packs_of_the_same_sizes_are_told_apart(self):
         (self.data / "a/x").write_bytes(b"jello")
         other = self.work / "other.cube"
-        subprocess.run([COMMAND, "pack", "-q", self.data, other], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", self.data, other], check=True,
+                       stdout=subprocess.DEVNULL)
         # The other job is there already when this one fetches.
-        done = self.run_python(f"""
+        done = self.run_python(
+            f"""
 import subprocess
 code = "import sys; open(sys.argv[1] + '/b/large', 'rb').close(); print(flush=True); sys.stdin.readline(); print(open(sys.argv[1] + '/a/x').read())"
 environment = {{**os.environ, "CUBESHIM_PACKS": P + "={other}", "CUBESHIM_JOB": ""}}
@@ -218,7 +234,8 @@ assert open(P + "/a/x").read() == "hello"
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_programs_of_the_shell_see_it(self):
-        done = self.run_python("""
+        done = self.run_python(
+            """
 import subprocess
 def shell(line): return subprocess.check_output(["sh", "-c", line], cwd="/", env={**os.environ, "P": P})
 assert shell("cat < $P/a/x") == b"hello" and shell("stat -c %s $P/a/x") == b"5\\n" and shell("test -d $P/a/ && ! test -e $P/a/x/") == b""
@@ -262,7 +279,8 @@ assert not [one for one in os.listdir("/dev/shm") if one.startswith(f"cubeshim-l
 """)
 
     def test_without_memory_for_a_cache_files_are_copies(self):
-        done = self.run_python("assert open(P + '/a/x').read() == 'hello'", CUBESHIM_RAM_DIR=str(self.work / "none"), CUBESHIM_STATS="off")
+        done = self.run_python("assert open(P + '/a/x').read() == 'hello'",
+                               CUBESHIM_RAM_DIR=str(self.work / "none"), CUBESHIM_STATS="off")
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_damaged_pack_gives_errors_and_never_other_bytes(self):
@@ -276,12 +294,16 @@ else: assert False
 assert open(P + "/b/large", "rb").read() == open(D + "/b/large", "rb").read()
 """)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stderr, "cubeshim: warn: a pack of CUBESHIM_PACKS is damaged: cubeshim verify says where\n")
+        self.assertEqual(
+            done.stderr,
+            "cubeshim: warn: a pack of CUBESHIM_PACKS is damaged: cubeshim verify says where\n")
 
     def test_wrong_settings_are_one_line(self):
         (self.work / "garbage").write_bytes(b"x" * 9999)
-        for packs, text in ((f"{self.prefix}={self.work}/none", "none: No such file or directory"), (f"{self.prefix}={self.work}/garbage", "garbage is no pack"),
-                            (f"mounted={self.pack}", "each PREFIX absolute"), (str(self.prefix), "it takes PREFIX=FILE")):
+        for packs, text in ((f"{self.prefix}={self.work}/none", "none: No such file or directory"),
+                            (f"{self.prefix}={self.work}/garbage", "garbage is no pack"),
+                            (f"mounted={self.pack}",
+                             "each PREFIX absolute"), (str(self.prefix), "it takes PREFIX=FILE")):
             done = self.run_python("", packs=packs, CUBESHIM_STRICT="1")
             self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
             self.assertIn(text, done.stderr)

@@ -49,7 +49,10 @@ TEST_F(PackReaderTest, OneReadGivesTheWholeRecord) {
     auto* const bytes = reinterpret_cast<std::byte*>(room.data());
     const auto entry = pack->read_record(*slot, path, bytes);
     ASSERT_TRUE(entry) << path;
-    EXPECT_EQ(std::string_view(reinterpret_cast<char*>(bytes + (entry->data_offset - entry->offset)), entry->data_size), content);
+    EXPECT_EQ(
+        std::string_view(reinterpret_cast<char*>(bytes + (entry->data_offset - entry->offset)),
+                         entry->data_size),
+        content);
     const auto other = pack->read_record(*slot, path + "x", bytes);
     ASSERT_FALSE(other);
     EXPECT_EQ(other.error().value, ENOENT);
@@ -57,7 +60,8 @@ TEST_F(PackReaderTest, OneReadGivesTheWholeRecord) {
 }
 
 TEST_F(PackReaderTest, OneReadGivesManyRecords) {
-  const std::uint64_t begin = pack->header().records_begin, all = pack->header().records_end - begin;
+  const std::uint64_t begin = pack->header().records_begin,
+                      all = pack->header().records_end - begin;
   std::vector<std::uint64_t> room(all / 8 + 1);
   auto* const bytes = reinterpret_cast<std::byte*>(room.data());
   const auto got = pack->read_span(begin, all + 4096, bytes);
@@ -76,7 +80,9 @@ TEST_F(PackReaderTest, OneReadGivesManyRecords) {
     std::byte* const at = bytes + (slot->offset - begin);
     const auto entry = PackReader::check_record(*slot, path, at, slot->bytes);
     ASSERT_TRUE(entry) << path;
-    EXPECT_EQ(std::string_view(reinterpret_cast<char*>(at + (entry->data_offset - slot->offset)), entry->data_size), content);
+    EXPECT_EQ(std::string_view(reinterpret_cast<char*>(at + (entry->data_offset - slot->offset)),
+                               entry->data_size),
+              content);
     EXPECT_EQ(error_of(*slot, path + "x", slot->bytes), ENOENT) << "it is another's";
     EXPECT_EQ(error_of(*slot, path, slot->bytes - 1), EBADMSG) << "not all of it is there";
     if (content.empty()) continue;
@@ -86,7 +92,8 @@ TEST_F(PackReaderTest, OneReadGivesManyRecords) {
 }
 
 TEST_F(PackReaderTest, WhatIsNotThereIsNotFound) {
-  for (const char* const path : {"b", "a/", "/a/x", "sizes/2", "a/x/y", "empty/nested/x", "odd/new"}) {
+  for (const char* const path :
+       {"b", "a/", "/a/x", "sizes/2", "a/x/y", "empty/nested/x", "odd/new"}) {
     const auto entry = pack->find(path);
     ASSERT_FALSE(entry) << path;
     EXPECT_EQ(entry.error().value, ENOENT) << path;
@@ -94,11 +101,11 @@ TEST_F(PackReaderTest, WhatIsNotThereIsNotFound) {
 }
 
 TEST_F(PackReaderTest, DirectoriesNameWhatLiesInThem) {
-  for (const auto& [path, expected] :
-       std::map<std::string, std::set<std::string>>{{"", {"a", "a.b", "broken", "empty", "many", "odd", "sizes"}},
-                                                    {"odd", {"new\nline", "\xff\xfe", " space", "-dash", "link"}},
-                                                    {"empty", {"nested"}},
-                                                    {"empty/nested", {}}}) {
+  for (const auto& [path, expected] : std::map<std::string, std::set<std::string>>{
+           {"", {"a", "a.b", "broken", "empty", "many", "odd", "sizes"}},
+           {"odd", {"new\nline", "\xff\xfe", " space", "-dash", "link"}},
+           {"empty", {"nested"}},
+           {"empty/nested", {}}}) {
     const auto entry = pack->find(path);
     ASSERT_TRUE(entry) << path;
     ASSERT_EQ(entry->kind, RecordKind::directory);
@@ -110,7 +117,9 @@ TEST_F(PackReaderTest, DirectoriesNameWhatLiesInThem) {
     PackName row{};
     while (listing.next(name, row)) {
       names.emplace(name);
-      const auto stat = stat_path(AT_FDCWD, (tree.root + "/" + path + "/" + std::string(name)).c_str(), AT_SYMLINK_NOFOLLOW);
+      const auto stat =
+          stat_path(AT_FDCWD, (tree.root + "/" + path + "/" + std::string(name)).c_str(),
+                    AT_SYMLINK_NOFOLLOW);
       ASSERT_TRUE(stat);
       EXPECT_EQ(row.inode, stat->inode) << name;
       EXPECT_EQ(row.type, IFTODT(stat->mode)) << name;
@@ -142,7 +151,8 @@ TEST_F(PackReaderTest, AScanGivesEveryEntryInTheOrderOfThePack) {
   EXPECT_EQ(paths[0], "a/x");
   EXPECT_EQ(paths[1], "a.b");
   const std::vector<std::string> last(paths.end() - 6, paths.end());
-  EXPECT_EQ(last, (std::vector<std::string>{"a", "empty", "many", "odd", "sizes", ""})) << "after all that lies in them";
+  EXPECT_EQ(last, (std::vector<std::string>{"a", "empty", "many", "odd", "sizes", ""}))
+      << "after all that lies in them";
   const auto d0 = std::find(paths.begin(), paths.end(), "many/d0");
   ASSERT_GE(paths.end() - d0, 7);
   for (int i = 0; i < 7; ++i) EXPECT_EQ(d0[i], "many/d" + std::to_string(i));

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/pack/pack_builder.h"
+#include "cache/pack/make/pack_builder.h"
 #include "cache/pack/pack_reader.h"
 #include "tests/support/temp_dir.h"
 
@@ -20,7 +20,8 @@ namespace cube::tests {
 
 inline std::string content_of(std::size_t size, unsigned seed) {
   std::string text(size, '\0');
-  for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>((i * 131 + seed * 7919 + i / 251) & 0xff);
+  for (std::size_t i = 0; i < size; ++i)
+    text[i] = static_cast<char>((i * 131 + seed * 7919 + i / 251) & 0xff);
   return text;
 }
 
@@ -45,10 +46,13 @@ struct SampleTree {
   // Writes files of all sizes about which a layout may err.
   void fill() {
     unsigned seed = 0;
-    for (const std::size_t size : {0, 1, 63, 64, 65, 1000, 4096, 32767, 32768, 32769, 100'000, 524'288, 524'289, 1'000'000}) {
+    for (const std::size_t size : {0, 1, 63, 64, 65, 1000, 4096, 32767, 32768, 32769, 100'000,
+                                   524'288, 524'289, 1'000'000}) {
       write("sizes/" + std::to_string(size), content_of(size, ++seed));
     }
-    for (int i = 0; i < 300; ++i) write("many/d" + std::to_string(i % 7) + "/f" + std::to_string(i), content_of(200 + i, ++seed));
+    for (int i = 0; i < 300; ++i)
+      write("many/d" + std::to_string(i % 7) + "/f" + std::to_string(i),
+            content_of(200 + i, ++seed));
     write("odd/new\nline", "1");
     write("odd/\xff\xfe", "2");
     write("odd/ space", "3");
@@ -77,7 +81,9 @@ struct SampleTree {
     std::string why;
     const auto end = builder.run(why);
     if (resumed != nullptr) *resumed = builder.resumed();
-    return end == cache::PackBuilder::End::done ? "" : end == cache::PackBuilder::End::stopped ? "stopped" : why;
+    return end == cache::PackBuilder::End::done      ? ""
+           : end == cache::PackBuilder::End::stopped ? "stopped"
+                                                     : why;
   }
   std::string make() { return make(build()); }
   std::unique_ptr<cache::PackReader> open() {
@@ -89,7 +95,8 @@ struct SampleTree {
 };
 
 // "" and ok, or the bytes.
-inline std::string read_all(const cache::PackReader& pack, const cache::PackEntry& entry, int& error) {
+inline std::string read_all(const cache::PackReader& pack, const cache::PackEntry& entry,
+                            int& error) {
   std::string data(entry.data_size, '\0');
   const auto read = pack.read(entry, reinterpret_cast<std::byte*>(data.data()));
   error = read ? 0 : read.error().value;

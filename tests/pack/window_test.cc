@@ -16,7 +16,9 @@ using tests::SampleTree;
 constexpr std::uint64_t k_begin = 4096, k_end = (64 << 20) + 4096, k_us = 1000;
 constexpr std::uint64_t k_first = 256 << 10;
 
-PackSlot slot_at(std::uint64_t offset, std::uint64_t bytes = 4096) { return {.hash = 0, .offset = offset, .bytes = bytes}; }
+PackSlot slot_at(std::uint64_t offset, std::uint64_t bytes = 4096) {
+  return {.hash = 0, .offset = offset, .bytes = bytes};
+}
 
 struct PackWindowsTest : testing::Test {
   std::unique_ptr<PackWindows> windows = PackWindows::make(k_begin, k_end);
@@ -134,13 +136,15 @@ struct PackNeighboursTest : testing::Test {
   base::Result<void> read(const std::string& path) {
     return mount->read("/data/set/" + path, 16 << 20, scratch, content, PackMount::Reach::window);
   }
-  // The names of files that are not as expected: missing, other bytes, or there without being wanted.
+  // The names of files that are not as expected: missing, other bytes, or there without being
+  // wanted.
   std::string wrong(const std::map<std::string, std::string>& expected) {
     const auto found = neighbours();
     std::string names;
     for (const auto& [path, bytes] : expected) {
       const auto at = found.find(path);
-      if (at == found.end() || at->second != bytes) names += path + (at == found.end() ? " is missing\n" : " has other bytes\n");
+      if (at == found.end() || at->second != bytes)
+        names += path + (at == found.end() ? " is missing\n" : " has other bytes\n");
     }
     for (const auto& [path, bytes] : found) {
       if (!expected.contains(path)) names += path + " is not wanted\n";
@@ -154,7 +158,9 @@ struct PackNeighboursTest : testing::Test {
     PackMount::Content one;
     while (all.next(path, one)) {
       EXPECT_TRUE(one.physical && one.stat.device_minor == mount->device_minor()) << path;
-      const bool is_new = found.emplace(path, std::string(reinterpret_cast<const char*>(one.data), one.stat.size)).second;
+      const bool is_new =
+          found.emplace(path, std::string(reinterpret_cast<const char*>(one.data), one.stat.size))
+              .second;
       EXPECT_TRUE(is_new) << path;
     }
     return found;
@@ -184,7 +190,8 @@ struct PackNeighboursTest : testing::Test {
   }
   void fill_small() {
     for (int i = 0; i < 40; ++i)
-      tree.write("d" + std::to_string(i % 3) + "/f" + std::to_string(i), tests::content_of(100 * i, i + 1));
+      tree.write("d" + std::to_string(i % 3) + "/f" + std::to_string(i),
+                 tests::content_of(100 * i, i + 1));
     std::filesystem::create_symlink("f0", tree.root + "/d0/link");
   }
 };
@@ -200,7 +207,8 @@ TEST_F(PackNeighboursTest, AllFilesOfTheWindowHaveTheirBytes) {
   fill_small();
   make();
   ASSERT_TRUE(read("d0/f0") && read("d1/f1"));
-  EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(content.data), content.stat.size), tree.files["d1/f1"]);
+  EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(content.data), content.stat.size),
+            tree.files["d1/f1"]);
   EXPECT_EQ(wrong(all_but("d1/f1")), "") << "no link, no directory";
 }
 
@@ -214,7 +222,8 @@ TEST_F(PackNeighboursTest, ALinkLeadsToAWindow) {
 
 TEST_F(PackNeighboursTest, APackWithinAFileIsNotTakenForRecords) {
   SampleTree inner;
-  for (int i = 0; i < 60; ++i) inner.write("f" + std::to_string(i), tests::content_of(10'000, i + 77));
+  for (int i = 0; i < 60; ++i)
+    inner.write("f" + std::to_string(i), tests::content_of(10'000, i + 77));
   ASSERT_EQ(inner.make(), "");
   tree.write("before", "1");
   for (int i = 0; i < 60; ++i) tree.write("f" + std::to_string(i), "of the same name");
@@ -225,7 +234,8 @@ TEST_F(PackNeighboursTest, APackWithinAFileIsNotTakenForRecords) {
   ASSERT_NE(content.window, nullptr);
   const auto outer = mount->reader().find("inner.cube");
   ASSERT_TRUE(outer);
-  ASSERT_GT(content.span.begin, outer->offset) << "the file itself cannot be seen, records within it can";
+  ASSERT_GT(content.span.begin, outer->offset)
+      << "the file itself cannot be seen, records within it can";
   ASSERT_LT(content.span.begin + 50'000, outer->end());
   EXPECT_EQ(wrong({}), "");
 }
@@ -253,7 +263,8 @@ TEST_F(PackNeighboursTest, ADamagedFileIsAnErrorInAWindowToo) {
 }
 
 TEST_F(PackNeighboursTest, WhatIsCutOffByTheWindowIsLeftOut) {
-  for (int i = 0; i < 30; ++i) tree.write("f" + std::to_string(100 + i), tests::content_of(30'000, i + 1));
+  for (int i = 0; i < 30; ++i)
+    tree.write("f" + std::to_string(100 + i), tests::content_of(30'000, i + 1));
   make();
   ASSERT_TRUE(read("f100") && read("f115"));
   const auto found = neighbours();

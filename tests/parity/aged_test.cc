@@ -1,5 +1,6 @@
-// Directories that nobody has changed for long: their listings are kept in memory, and streams, stats and absent names are
-// answered from there (shim/calls/listed_directory.h). Other tests of names make their directories just before.
+// Directories that nobody has changed for long: their listings are kept in memory, and streams,
+// stats and absent names are answered from there (shim/calls/directory/listed_directory.h). Other
+// tests of names make their directories just before.
 #include <dirent.h>
 #include <glob.h>
 #include <spawn.h>
@@ -20,7 +21,8 @@ namespace sys = cube::base::sys;
 // By raw calls, so that the library sees what another node would have done.
 void age(cube::parity::Case& t, std::initializer_list<const char*> directories) {
   const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
-  for (const char* const name : directories) sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(t / name), sys::arg(times), 0);
+  for (const char* const name : directories)
+    sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(t / name), sys::arg(times), 0);
 }
 void make_old_tree(cube::parity::Case& t) {
   for (const char* name : {"d", "d/e", "d/empty"}) t.dir(name);
@@ -51,7 +53,8 @@ void list(cube::parity::Case& t, const char* name) {
 PARITY(Aged, StreamsAreReadTwice) {
   make_old_tree(t);
   for (int pass = 0; pass < 3; ++pass) {
-    for (const char* const name : {"d", "d/", "d/.", "d/e", "d/empty", "a.jpg", "d/b.jpg", "d/l", "none", "d/none/x"})
+    for (const char* const name :
+         {"d", "d/", "d/.", "d/e", "d/empty", "a.jpg", "d/b.jpg", "d/l", "none", "d/none/x"})
       list(t, name);
   }
 }
@@ -73,7 +76,8 @@ PARITY(Aged, StreamsGoBackAndForth) {
     seekdir(stream, places[i]);
     if (telldir(stream) != places[i]) t.line("another place");
     const dirent64* const entry = readdir64(stream);
-    if (entry == nullptr || names[i] != entry->d_name) t.line("another name at place " + std::to_string(i));
+    if (entry == nullptr || names[i] != entry->d_name)
+      t.line("another name at place " + std::to_string(i));
   }
   // In the midst the program asks for the number.
   seekdir(stream, places[2]);
@@ -85,7 +89,8 @@ PARITY(Aged, StreamsGoBackAndForth) {
   CALL(fstatat(fd, "none", &st, 0));
   for (std::size_t i = 2; i < names.size(); ++i) {
     const dirent* const entry = readdir(stream);
-    if (entry == nullptr || names[i] != entry->d_name) t.line("another name behind dirfd, " + std::to_string(i));
+    if (entry == nullptr || names[i] != entry->d_name)
+      t.line("another name behind dirfd, " + std::to_string(i));
   }
   t.line(readdir(stream) == nullptr ? "the end" : "more");
   rewinddir(stream);
@@ -108,13 +113,16 @@ PARITY(Aged, RewoundStreamsShowWhatIsThereNow) {
 
 namespace {
 
-// By a raw call, which the library does not see: a name that others have made may be absent for a second.
+// By a raw call, which the library does not see: a name that others have made may be absent for a
+// second.
 bool is_there(const char* path, struct stat& st) {
   return sys::raw(SYS_newfstatat, AT_FDCWD, sys::arg(path), sys::arg(&st), 0) == 0;
 }
 
-// In the midst of a stream over `from` the directory comes to be `to`, and the program asks for its number then.
-void move_under_stream(cube::parity::Case& t, const char* from, const char* to, const std::function<void()>& move) {
+// In the midst of a stream over `from` the directory comes to be `to`, and the program asks for its
+// number then.
+void move_under_stream(cube::parity::Case& t, const char* from, const char* to,
+                       const std::function<void()>& move) {
   age(t, {"", "d", "d/e", "d/empty"});
   list(t, from);
   DIR* const stream = STDIO(nullptr, opendir(t / from));
@@ -131,7 +139,8 @@ void move_under_stream(cube::parity::Case& t, const char* from, const char* to, 
   const int fd = dirfd(stream);
   CALL(is_there(t / to, there));
   CALL(fstat(fd, &here));
-  t.line(here.st_ino == there.st_ino && here.st_dev == there.st_dev ? "the same directory" : "another directory");
+  t.line(here.st_ino == there.st_ino && here.st_dev == there.st_dev ? "the same directory"
+                                                                    : "another directory");
   CALL(faccessat(fd, "b.jpg", F_OK, 0));
   CALL(close(CALL(openat(fd, "made", O_CREAT | O_WRONLY, 0600))));
   CALL(is_there((std::string(t / to) + "/made").c_str(), there));
@@ -151,7 +160,9 @@ PARITY(Aged, StreamsOverDirectoriesThatMove) {
   make_old_tree(t);
   t.dir("other");
   t.link("alias", "d");
-  const auto moves = [&](const char* from, const char* to) { return [&t, from, to] { CALL(rename(t / from, t / to)); }; };
+  const auto moves = [&](const char* from, const char* to) {
+    return [&t, from, to] { CALL(rename(t / from, t / to)); };
+  };
   move_under_stream(t, "d", "d2", moves("d", "d2"));
   move_under_stream(t, "d2/e", "d/e", moves("d2", "d"));
   move_under_stream(t, "alias/e", "other/f", moves("d/e", "other/f"));
@@ -160,12 +171,16 @@ PARITY(Aged, StreamsOverDirectoriesThatMove) {
     CALL(unlink(t / "alias"));
     CALL(symlink("other", t / "alias"));
   });
-  move_under_stream(t, "d", "other", [&] { CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE)); });
+  move_under_stream(t, "d", "other", [&] {
+    CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE));
+  });
   CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE));
   // By raw calls, which the library does not see, in a process that others are.
   const auto others = [&](const char* from, const char* to) {
     return [&t, from, to] {
-      t.in_child([&] { CALL(sys::raw(SYS_renameat, AT_FDCWD, sys::arg(t / from), AT_FDCWD, sys::arg(t / to)) == 0); });
+      t.in_child([&] {
+        CALL(sys::raw(SYS_renameat, AT_FDCWD, sys::arg(t / from), AT_FDCWD, sys::arg(t / to)) == 0);
+      });
     };
   };
   move_under_stream(t, "d", "d2", others("d", "d2"));
@@ -219,8 +234,9 @@ PARITY(Aged, StatsOfListedNames) {
   struct stat st {};
   struct statx x {};
   for (int pass = 0; pass < 6; ++pass) {
-    for (const char* const name : {"d", "d/e", "d/b.jpg", "d/c.png", "d/x.jpg", "d/l", "d/nowhere", "d/none", "d/none/x",
-                                   "d/b.jpg/x", "d/.none", "d/", "d/b.jpg/", "d/none/", "d//b.jpg", "d/./none", "d/e/../b.jpg"}) {
+    for (const char* const name : {"d", "d/e", "d/b.jpg", "d/c.png", "d/x.jpg", "d/l", "d/nowhere",
+                                   "d/none", "d/none/x", "d/b.jpg/x", "d/.none", "d/", "d/b.jpg/",
+                                   "d/none/", "d//b.jpg", "d/./none", "d/e/../b.jpg"}) {
       if (CALL(stat(t / name, &st)) == 0) t.stat(name, st, t / name);
       if (CALL(lstat(t / name, &st)) == 0) t.stat(name, st, t / name, false);
       CALL(statx(AT_FDCWD, t / name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &x));
@@ -330,7 +346,8 @@ PARITY(Aged, ChangesByOtherWaysAreSeenAtOnce) {
 
 namespace {
 
-// A socket with a name. `room`: bytes of the path that the kernel gets, of which the last may be no zero.
+// A socket with a name. `room`: bytes of the path that the kernel gets, of which the last may be no
+// zero.
 int bind_to(const char* path, bool by_number, std::size_t room = sizeof(sockaddr_un::sun_path)) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
@@ -357,7 +374,8 @@ PARITY(Aged, NamesThatAreMadeAreSeenAtOnce) {
       CALL(access((std::string(t / "d/") + name).c_str(), F_OK));
     }
     t.line(std::string(name) + " " + std::to_string(make()));
-    if (CALL(lstat(name, &st)) == 0) t.stat(name, st, (std::string(t / "d/") + name).c_str(), false);
+    if (CALL(lstat(name, &st)) == 0)
+      t.stat(name, st, (std::string(t / "d/") + name).c_str(), false);
     CALL(access((std::string(t / "d/") + name).c_str(), F_OK));
     list(t, "d");
   };
@@ -374,7 +392,8 @@ PARITY(Aged, NamesThatAreMadeAreSeenAtOnce) {
   see("soft", [] { return symlink("hard", "soft"); });
   see("unnamed", [&] {
     const int fd = open(t / "d/e", O_TMPFILE | O_WRONLY, 0600);
-    const int result = linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(fd)).c_str(), AT_FDCWD, "unnamed", AT_SYMLINK_FOLLOW);
+    const int result = linkat(AT_FDCWD, ("/proc/self/fd/" + std::to_string(fd)).c_str(), AT_FDCWD,
+                              "unnamed", AT_SYMLINK_FOLLOW);
     close(fd);
     return result;
   });
@@ -438,18 +457,19 @@ void show_link(cube::parity::Case& t, const char* name) {
 
 PARITY(Aged, LinksLeadToWhereTheyDid) {
   make_old_tree(t);
-  const std::pair<const char*, const char*> links[] = {{"d/up", "../a.jpg"},
-                                                       {"d/e/far", "../../d/c.png"},
-                                                       {"d/dots", ".././d//b.jpg"},
-                                                       {"d/e/dir", ".."},
-                                                       {"d/chain", "up"},
-                                                       {"d/loop", "loop"},
-                                                       {"d/turn", "e/../x.jpg"},
-                                                       {"d/through", "e/dir/x.jpg"},
-                                                       {"d/slash", "e/"},
-                                                       {"d/file_slash", "b.jpg/"},
-                                                       {"d/above", "../../../../../../../../../../../etc"},
-                                                       {"d/e/dir2", "../e"}};
+  const std::pair<const char*, const char*> links[] = {
+      {"d/up", "../a.jpg"},
+      {"d/e/far", "../../d/c.png"},
+      {"d/dots", ".././d//b.jpg"},
+      {"d/e/dir", ".."},
+      {"d/chain", "up"},
+      {"d/loop", "loop"},
+      {"d/turn", "e/../x.jpg"},
+      {"d/through", "e/dir/x.jpg"},
+      {"d/slash", "e/"},
+      {"d/file_slash", "b.jpg/"},
+      {"d/above", "../../../../../../../../../../../etc"},
+      {"d/e/dir2", "../e"}};
   for (const auto& [name, target] : links) t.link(name, target);
   t.link("d/whole", t / "d/e/y.jpg");
   t.link("d/outside", "/etc/hostname");
@@ -457,10 +477,12 @@ PARITY(Aged, LinksLeadToWhereTheyDid) {
   char target[PATH_MAX];
   struct stat st {};
   for (int pass = 0; pass < k_many_looks; ++pass) {
-    for (const char* const name : {"d/up",      "d/e/far",   "d/dots",        "d/e/dir", "d/chain",      "d/loop",    "d/turn",
-                                   "d/through", "d/slash",   "d/file_slash",  "d/above", "d/e/dir2/far", "d/whole",   "d/outside",
-                                   "d/l",       "d/nowhere", "d/b.jpg",       "d/none",  "d/none/x",     "d/b.jpg/x", "d",
-                                   "d/e/",      "d/up/",     "d/e/dir/e/far", "."}) {
+    for (const char* const name :
+         {"d/up",      "d/e/far",      "d/dots",    "d/e/dir",       "d/chain",
+          "d/loop",    "d/turn",       "d/through", "d/slash",       "d/file_slash",
+          "d/above",   "d/e/dir2/far", "d/whole",   "d/outside",     "d/l",
+          "d/nowhere", "d/b.jpg",      "d/none",    "d/none/x",      "d/b.jpg/x",
+          "d",         "d/e/",         "d/up/",     "d/e/dir/e/far", "."}) {
       show_link(t, name);
       if (CALL(stat(t / name, &st)) == 0) t.stat(name, st, t / name);
       CALL(lstat(t / name, &st));
@@ -542,15 +564,17 @@ void show_list(cube::parity::Case& t, int n, dirent**& entries) {
 PARITY(Aged, ListsOfNames) {
   make_old_tree(t);
   for (int pass = 0; pass < 3; ++pass) {
-    for (const char* const name : {"d", "d/", "d/e", "d/empty", "d/e/..", "a.jpg", "d/l", "none", "d/none/x", ""}) {
-      for (const auto wanted : {static_cast<int (*)(const dirent*)>(nullptr), &wants_none, &is_picture}) {
+    for (const char* const name :
+         {"d", "d/", "d/e", "d/empty", "d/e/..", "a.jpg", "d/l", "none", "d/none/x", ""}) {
+      for (const auto wanted :
+           {static_cast<int (*)(const dirent*)>(nullptr), &wants_none, &is_picture}) {
         dirent** entries = nullptr;
         errno = ERANGE;
         int n = scandir(t / name, &entries, wanted, alphasort);
         t.line(std::string(name) + " " + std::to_string(n) + " " + strerror(errno));
         show_list(t, n, entries);
-        n = CALL(scandir64(t / name, reinterpret_cast<dirent64***>(&entries), reinterpret_cast<int (*)(const dirent64*)>(wanted),
-                           versionsort64));
+        n = CALL(scandir64(t / name, reinterpret_cast<dirent64***>(&entries),
+                           reinterpret_cast<int (*)(const dirent64*)>(wanted), versionsort64));
         show_list(t, n, entries);
       }
     }
@@ -567,7 +591,8 @@ PARITY(Aged, ListsOfNames) {
     }
     free(entries);
     const int directory = CALL(open(t / "d", O_RDONLY | O_DIRECTORY));
-    for (const char* const name : {".", "e", "e/", "../d", "b.jpg", "none", "", "/proc/self/task/none"}) {
+    for (const char* const name :
+         {".", "e", "e/", "../d", "b.jpg", "none", "", "/proc/self/task/none"}) {
       const int count = CALL(scandirat(directory, name, &entries, nullptr, alphasort));
       show_list(t, count, entries);
     }
@@ -582,8 +607,10 @@ PARITY(Aged, ListsOfNames) {
       const int count = CALL(scandir(".", &entries, nullptr, alphasort));
       show_list(t, count, entries);
     }
-    for (const char* const pattern : {"*", "e/*", "*/y*", "[", "l", "nowhere", "\\l", "n*", "e/../*.png", "{b,c}.*"}) {
-      for (const int flags : {0, GLOB_MARK | GLOB_BRACE, GLOB_ONLYDIR | GLOB_NOSORT, GLOB_NOCHECK, GLOB_ERR | GLOB_PERIOD}) {
+    for (const char* const pattern :
+         {"*", "e/*", "*/y*", "[", "l", "nowhere", "\\l", "n*", "e/../*.png", "{b,c}.*"}) {
+      for (const int flags : {0, GLOB_MARK | GLOB_BRACE, GLOB_ONLYDIR | GLOB_NOSORT, GLOB_NOCHECK,
+                              GLOB_ERR | GLOB_PERIOD}) {
         glob_t found{};
         CALL(glob(pattern, flags, nullptr, &found));
         std::vector<std::string> all(found.gl_pathv, found.gl_pathv + found.gl_pathc);

@@ -26,15 +26,19 @@ void wait_for(cube::parity::Case& t, aiocb& block) {
   CALL(aio_return(&block));
 }
 
-// A ring with one submission at a time, without liburing, which would call the kernel past every library.
+// A ring with one submission at a time, without liburing, which would call the kernel past every
+// library.
 class Ring {
  public:
   explicit Ring(cube::parity::Case& t) {
     fd_ = CALL(static_cast<int>(syscall(SYS_io_uring_setup, 8, &parameters_)));
     if (fd_ < 0) return;
-    submissions_ = map(parameters_.sq_off.array + parameters_.sq_entries * sizeof(unsigned), IORING_OFF_SQ_RING);
-    completions_ = map(parameters_.cq_off.cqes + parameters_.cq_entries * sizeof(io_uring_cqe), IORING_OFF_CQ_RING);
-    entries_ = reinterpret_cast<io_uring_sqe*>(map(parameters_.sq_entries * sizeof(io_uring_sqe), IORING_OFF_SQES));
+    submissions_ = map(parameters_.sq_off.array + parameters_.sq_entries * sizeof(unsigned),
+                       IORING_OFF_SQ_RING);
+    completions_ = map(parameters_.cq_off.cqes + parameters_.cq_entries * sizeof(io_uring_cqe),
+                       IORING_OFF_CQ_RING);
+    entries_ = reinterpret_cast<io_uring_sqe*>(
+        map(parameters_.sq_entries * sizeof(io_uring_sqe), IORING_OFF_SQES));
   }
   int fd() const { return fd_; }
   // Its result.
@@ -44,7 +48,8 @@ class Ring {
     entries_[index] = entry;
     at(submissions_, parameters_.sq_off.array + index * 4).store(index);
     at(submissions_, parameters_.sq_off.tail).store(tail + 1);
-    CALL(syscall(SYS_io_uring_enter, fd_, 1L, 1L, static_cast<long>(IORING_ENTER_GETEVENTS), nullptr, 0L));
+    CALL(syscall(SYS_io_uring_enter, fd_, 1L, 1L, static_cast<long>(IORING_ENTER_GETEVENTS),
+                 nullptr, 0L));
     const unsigned head = at(completions_, parameters_.cq_off.head).load();
     if (head == at(completions_, parameters_.cq_off.tail).load()) return -999;
     const unsigned slot = head & at(completions_, parameters_.cq_off.ring_mask).load();
@@ -56,7 +61,8 @@ class Ring {
 
  private:
   char* map(std::size_t n, long offset) {
-    return static_cast<char*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_, offset));
+    return static_cast<char*>(
+        mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_, offset));
   }
   static std::atomic_ref<unsigned> at(char* base, unsigned offset) {
     return std::atomic_ref<unsigned>(*reinterpret_cast<unsigned*>(base + offset));
@@ -68,7 +74,8 @@ class Ring {
   io_uring_sqe* entries_ = nullptr;
 };
 
-io_uring_sqe entry_of(unsigned char operation, int fd, const void* address, unsigned n, std::uint64_t offset) {
+io_uring_sqe entry_of(unsigned char operation, int fd, const void* address, unsigned n,
+                      std::uint64_t offset) {
   io_uring_sqe entry{};
   entry.opcode = operation;
   entry.fd = fd;
@@ -113,7 +120,8 @@ PARITY(Async, AioInAllItsForms) {
     CALL(aio_fsync(12345, &data));
   }
   {
-    aiocb one = block_of(fresh(), got, 10, 100), two = block_of(fresh(), got + 10, 10, 200), none = block_of(-1, got, 1, 0);
+    aiocb one = block_of(fresh(), got, 10, 100), two = block_of(fresh(), got + 10, 10, 200),
+          none = block_of(-1, got, 1, 0);
     aiocb* list[4] = {&one, nullptr, &two, &none};
     CALL(lio_listio(LIO_WAIT, list, 4, nullptr));
     for (aiocb* block : {&one, &two, &none}) wait_for(t, *block);
@@ -195,13 +203,15 @@ PARITY(Async, IoUring) {
   done("write", entry_of(IORING_OP_WRITE, fd, got, 5, 0));
   struct statx x {};
   fd = CALL(open(path, O_RDONLY));
-  io_uring_sqe question = entry_of(IORING_OP_STATX, fd, "", STATX_SIZE, reinterpret_cast<std::uint64_t>(&x));
+  io_uring_sqe question =
+      entry_of(IORING_OP_STATX, fd, "", STATX_SIZE, reinterpret_cast<std::uint64_t>(&x));
   question.statx_flags = AT_EMPTY_PATH;
   done("statx", question);
   t.line("size " + std::to_string(x.stx_size));
   // Registered before it is read: by its place, the number may be closed.
   fd = CALL(open(path, O_RDONLY));
-  CALL(syscall(SYS_io_uring_register, ring.fd(), static_cast<long>(IORING_REGISTER_FILES), &fd, 1L));
+  CALL(
+      syscall(SYS_io_uring_register, ring.fd(), static_cast<long>(IORING_REGISTER_FILES), &fd, 1L));
   CALL(close(fd));
   io_uring_sqe fixed = entry_of(IORING_OP_READ, 0, got, 10, 40);
   fixed.flags = IOSQE_FIXED_FILE;

@@ -1,5 +1,5 @@
-// The calls that take a directory fd: a served file stands there for itself (AT_EMPTY_PATH, a null path) or is no directory.
-// And openat2 with its resolve flags, through syscall().
+// The calls that take a directory fd: a served file stands there for itself (AT_EMPTY_PATH, a null
+// path) or is no directory. And openat2 with its resolve flags, through syscall().
 #include <dirent.h>
 #include <linux/openat2.h>
 #include <sys/mount.h>
@@ -37,7 +37,8 @@ PARITY(At, EmptyPathMeansTheFdItself) {
   CALL(faccessat(fresh(), "", R_OK, 0));
   CALL(faccessat(fresh(), "", R_OK, AT_EMPTY_PATH));
   CALL(faccessat(fresh(), "", X_OK, AT_EMPTY_PATH));
-  CALL(syscall(SYS_faccessat2, fresh(), "", static_cast<long>(R_OK), static_cast<long>(AT_EMPTY_PATH)));
+  CALL(syscall(SYS_faccessat2, fresh(), "", static_cast<long>(R_OK),
+               static_cast<long>(AT_EMPTY_PATH)));
   CALL(syscall(452 /* fchmodat2 */, fresh(), "", 0640L, static_cast<long>(AT_EMPTY_PATH)));
   CALL(stat(path, &st));
   t.stat("moded", st, path);
@@ -45,8 +46,8 @@ PARITY(At, EmptyPathMeansTheFdItself) {
   CALL(unlinkat(fresh(), "", 0));
   CALL(renameat(fresh(), "", AT_FDCWD, t / "renamed"));
   CALL(openat(fresh(), "", O_RDONLY));
-  const int tree =
-      CALL(static_cast<int>(syscall(SYS_open_tree, fresh(), "", static_cast<long>(AT_EMPTY_PATH | OPEN_TREE_CLOEXEC), 0L)));
+  const int tree = CALL(static_cast<int>(syscall(
+      SYS_open_tree, fresh(), "", static_cast<long>(AT_EMPTY_PATH | OPEN_TREE_CLOEXEC), 0L)));
   CALL(fstat(tree, &st));
   t.stat("open_tree", st, path);
 }
@@ -65,7 +66,8 @@ static void look_below(cube::parity::Case& t, const char* path, Fresh fresh) {
   CALL(statx(fresh(), "b", 0, STATX_SIZE, &x));
   CALL(faccessat(fresh(), "b", F_OK, 0));
   CALL(readlinkat(fresh(), "b", got, sizeof got));
-  CALL(cube::parity::function<ssize_t(int, const char*, char*, size_t, size_t)>("__readlinkat_chk")(fresh(), "b", got, 64, 64));
+  CALL(cube::parity::function<ssize_t(int, const char*, char*, size_t, size_t)>("__readlinkat_chk")(
+      fresh(), "b", got, 64, 64));
   CALL(unlinkat(fresh(), "b", 0));
   CALL(mkdirat(fresh(), "b", 0755));
   CALL(mknodat(fresh(), "b", S_IFIFO | 0644, 0));
@@ -223,8 +225,9 @@ PARITY(At, Openat2ByNumber) {
   };
   for (const char* name : {"a", "l", "up", "absolute", "e/../a", "../top", "/", "."}) {
     for (const std::uint64_t resolve :
-         {0UL, std::uint64_t{RESOLVE_BENEATH}, std::uint64_t{RESOLVE_IN_ROOT}, std::uint64_t{RESOLVE_NO_SYMLINKS},
-          std::uint64_t{RESOLVE_NO_MAGICLINKS}, std::uint64_t{RESOLVE_NO_XDEV}, std::uint64_t{RESOLVE_CACHED}}) {
+         {0UL, std::uint64_t{RESOLVE_BENEATH}, std::uint64_t{RESOLVE_IN_ROOT},
+          std::uint64_t{RESOLVE_NO_SYMLINKS}, std::uint64_t{RESOLVE_NO_MAGICLINKS},
+          std::uint64_t{RESOLVE_NO_XDEV}, std::uint64_t{RESOLVE_CACHED}}) {
       // Whether a name is in the kernel's own cache is its own affair.
       if (resolve == RESOLVE_CACHED && open2(dir, name, O_RDONLY, 0) < 0) continue;
       t.line(std::string(name) + " " + std::to_string(resolve));
@@ -250,7 +253,8 @@ PARITY(At, Openat2ByNumber) {
   look(CALL(open(t / "d/new", O_RDONLY)));
 }
 
-// The kernel writes of an open directory the place at which it was opened; that may be another's by now.
+// The kernel writes of an open directory the place at which it was opened; that may be another's by
+// now.
 PARITY(At, ARemovedDirectoryIsNotTheOneOfThatName) {
   t.dir("d (deleted)");
   t.file("d (deleted)/a", 100);
@@ -285,7 +289,9 @@ PARITY(At, ADirectoryThatAMountCoversIsNotWhatIsMounted) {
   CALL(close(CALL(openat(dir, "a", O_RDONLY))));
   char before[PATH_MAX];
   // Wants a privilege.
-  if (getcwd(before, sizeof before) == nullptr || mount(t / "above", t / "below", nullptr, MS_BIND, nullptr) != 0) return;
+  if (getcwd(before, sizeof before) == nullptr ||
+      mount(t / "above", t / "below", nullptr, MS_BIND, nullptr) != 0)
+    return;
   char got[16] = {};
   const int by_path = CALL(open(t / "below/a", O_RDONLY));
   CALL(read(by_path, got, 16));

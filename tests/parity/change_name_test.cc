@@ -1,4 +1,5 @@
-// Names that come, go or become another file's: who has the old file open keeps it, and who opens the name gets the new.
+// Names that come, go or become another file's: who has the old file open keeps it, and who opens
+// the name gets the new.
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -253,10 +254,12 @@ PARITY(Change, LockedReplaceByLink) {
 
 namespace {
 
-// Two pages, of which nobody may read the second. The first ends in a path's first bytes, without its end.
+// Two pages, of which nobody may read the second. The first ends in a path's first bytes, without
+// its end.
 const char* path_without_end() {
   constexpr std::size_t k_page = 4096;
-  auto* const pages = static_cast<char*>(mmap(nullptr, 2 * k_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const pages = static_cast<char*>(
+      mmap(nullptr, 2 * k_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   EXPECT_NE(pages, MAP_FAILED);
   EXPECT_EQ(mprotect(pages + k_page, k_page, PROT_NONE), 0);
   pages[k_page - 2] = '/';

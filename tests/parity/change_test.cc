@@ -1,5 +1,6 @@
-// Files whose bytes, modes or times change while they are open or cached: what was opened before sees what a kernel fd would
-// see, and what is opened after sees the new. Names: change_name_test.cc.
+// Files whose bytes, modes or times change while they are open or cached: what was opened before
+// sees what a kernel fd would see, and what is opened after sees the new. Names:
+// change_name_test.cc.
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <utime.h>
@@ -61,7 +62,8 @@ PARITY(Change, EveryWayToWrite) {
   CALL(fclose(stream));
   show_path(t, path);
   fd = CALL(open(path, O_RDWR));
-  char* const map = CALL(static_cast<char*>(mmap(nullptr, 30, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)));
+  char* const map =
+      CALL(static_cast<char*>(mmap(nullptr, 30, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)));
   CALL(close(fd));
   map[0] = 'M';
   show(t, "mapped write", reader);
@@ -103,7 +105,8 @@ PARITY(Change, WriteThroughASymlinkOrHardLink) {
 
 PARITY(Change, WriteThroughAnUncoveredName) {
   // A link outside the prefix to a file inside.
-  const std::string outside = "/tmp/cubeshim-parity-out-" + std::to_string(getpid()) + t.root().substr(t.root().rfind('/') + 1);
+  const std::string outside = "/tmp/cubeshim-parity-out-" + std::to_string(getpid()) +
+                              t.root().substr(t.root().rfind('/') + 1);
   t.text("a", "original");
   show_path(t, t / "a");
   const int reader = CALL(open(t / "a", O_RDONLY));

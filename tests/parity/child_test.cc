@@ -1,4 +1,5 @@
-// Every way to make a child: fork in its forms, vfork, clone, daemon, forkpty, spawn. An fd that it inherits shares the offset.
+// Every way to make a child: fork in its forms, vfork, clone, daemon, forkpty, spawn. An fd that it
+// inherits shares the offset.
 #include <linux/sched.h>
 #include <pty.h>
 #include <sched.h>
@@ -28,7 +29,8 @@ struct Seen {
   int error;
 };
 Seen* shared_memory() {
-  void* const at = mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const at =
+      mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   return static_cast<Seen*>(at);
 }
 // Reads on at the shared offset, and opens the file for itself.
@@ -44,8 +46,9 @@ void look(Seen& seen, int fd, const char* path) {
 void tell(cube::parity::Case& t, const char* label, Seen& seen, int fd) {
   t.line(label);
   t.bytes("child read", seen.bytes, 8);
-  t.line("n " + std::to_string(seen.n) + " at " + std::to_string(seen.at) + " opened " + std::to_string(seen.opened) + " own " +
-         std::to_string(seen.own) + " error " + std::to_string(seen.error));
+  t.line("n " + std::to_string(seen.n) + " at " + std::to_string(seen.at) + " opened " +
+         std::to_string(seen.opened) + " own " + std::to_string(seen.own) + " error " +
+         std::to_string(seen.error));
   char got[8] = {};
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(read(fd, got, 8));
@@ -90,7 +93,8 @@ PARITY(Child, EveryForm) {
   }
   const int fd = CALL(open(path, O_RDONLY));
   CALL(lseek(fd, 200, SEEK_SET));
-  const pid_t child = static_cast<pid_t>(syscall(SYS_clone, static_cast<long>(SIGCHLD), 0L, 0L, 0L, 0L));
+  const pid_t child =
+      static_cast<pid_t>(syscall(SYS_clone, static_cast<long>(SIGCHLD), 0L, 0L, 0L, 0L));
   if (child == 0) {
     look(*seen, fd, path);
     _exit(6);
@@ -160,7 +164,8 @@ PARITY(Child, CloneWithEveryShareOfThings) {
     tell(t, "clone", *seen, fd);
     CALL(close(fd));
   };
-  for (const int flags : {SIGCHLD, SIGCHLD | CLONE_FS, SIGCHLD | CLONE_VM | CLONE_VFORK, 0}) look_with(flags);
+  for (const int flags : {SIGCHLD, SIGCHLD | CLONE_FS, SIGCHLD | CLONE_VM | CLONE_VFORK, 0})
+    look_with(flags);
   // One table of fds for two memories: from then on the process reads without the cache.
   t.in_child([&] { look_with(SIGCHLD | CLONE_FILES); });
   CALL(clone(nullptr, top, SIGCHLD, nullptr));
@@ -180,11 +185,15 @@ PARITY(Child, CloneWithOneTableOfFdsByNumber) {
     const long child = make_child();
     char got[8] = {};
     if (child == 0) {
-      int seen = read(ask[0], &number, sizeof number) == sizeof number && read(number, got, 8) == 8 ? 1 : 0;
+      int seen = read(ask[0], &number, sizeof number) == sizeof number && read(number, got, 8) == 8
+                     ? 1
+                     : 0;
       close(number);
       seen += open(t / "b", O_RDONLY) == number ? 2 : 0;
       if (write(answer[1], got, 8) != 8) _exit(0);
-      seen += read(ask[0], &number, sizeof number) == sizeof number && read(number, got, 8) == 8 ? 4 : 0;
+      seen += read(ask[0], &number, sizeof number) == sizeof number && read(number, got, 8) == 8
+                  ? 4
+                  : 0;
       _exit(seen);
     }
     number = CALL(open(t / "a", O_RDONLY));
@@ -198,7 +207,11 @@ PARITY(Child, CloneWithOneTableOfFdsByNumber) {
     t.line("status " + std::to_string(wait_status(static_cast<pid_t>(child))));
     CALL(lseek(number, 0, SEEK_CUR));
   };
-  t.in_child([&] { exchange([] { return syscall(SYS_clone, static_cast<long>(SIGCHLD | CLONE_FILES), 0L, 0L, 0L, 0L); }); });
+  t.in_child([&] {
+    exchange([] {
+      return syscall(SYS_clone, static_cast<long>(SIGCHLD | CLONE_FILES), 0L, 0L, 0L, 0L);
+    });
+  });
   t.in_child([&] {
     exchange([] {
       clone_args arguments{};
@@ -238,7 +251,8 @@ PARITY(Child, CloneOfAThreadWithATableOfItsOwn) {
     static ForThread what;
     what.path = t / "b";
     what.fd = CALL(open(t / "a", O_RDONLY));
-    CALL(clone(cloned_thread, stack + sizeof stack, CLONE_VM | CLONE_SIGHAND | CLONE_THREAD, &what) > 0);
+    CALL(clone(cloned_thread, stack + sizeof stack, CLONE_VM | CLONE_SIGHAND | CLONE_THREAD,
+               &what) > 0);
     while (what.step != 1) sched_yield();
     t.bytes("of the thread", what.got, 8);
     char got[8] = {};
@@ -302,16 +316,21 @@ PARITY(Child, SpawnWithEveryAction) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    // Closed and opened again, dup'ed over itself to lose close-on-exec, opened anew at a number that is taken.
+    // Closed and opened again, dup'ed over itself to lose close-on-exec, opened anew at a number
+    // that is taken.
     posix_spawn_file_actions_addclose(&actions, fd);
     posix_spawn_file_actions_adddup2(&actions, other, other);
     posix_spawn_file_actions_addopen(&actions, fd, path, O_RDONLY, 0);
-    posix_spawn_file_actions_addfchdir_np(&actions, CALL(open(t / "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
-    const std::string script = "cat <&" + std::to_string(fd) + "; echo -; cat <&" + std::to_string(other) + "; cat ../a | wc -c";
+    posix_spawn_file_actions_addfchdir_np(&actions,
+                                          CALL(open(t / "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+    const std::string script = "cat <&" + std::to_string(fd) + "; echo -; cat <&" +
+                               std::to_string(other) + "; cat ../a | wc -c";
     const char* const arguments[] = {"sh", "-c", script.c_str(), nullptr};
     pid_t child = -1;
-    CALL(by_search ? posix_spawnp(&child, "sh", &actions, nullptr, const_cast<char**>(arguments), environ)
-                   : posix_spawn(&child, "/bin/sh", &actions, nullptr, const_cast<char**>(arguments), environ));
+    CALL(by_search
+             ? posix_spawnp(&child, "sh", &actions, nullptr, const_cast<char**>(arguments), environ)
+             : posix_spawn(&child, "/bin/sh", &actions, nullptr, const_cast<char**>(arguments),
+                           environ));
     t.line("status " + std::to_string(wait_status(child)));
     posix_spawn_file_actions_destroy(&actions);
     char got[200] = {};
@@ -322,7 +341,8 @@ PARITY(Child, SpawnWithEveryAction) {
   }
   pid_t child = 0;
   const char* const arguments[] = {"x", nullptr};
-  CALL(posix_spawnp(&child, "no-such-program", nullptr, nullptr, const_cast<char**>(arguments), environ));
+  CALL(posix_spawnp(&child, "no-such-program", nullptr, nullptr, const_cast<char**>(arguments),
+                    environ));
   CALL(posix_spawn(&child, path, nullptr, nullptr, const_cast<char**>(arguments), environ));
 }
 

@@ -1,4 +1,5 @@
-// Every command of fcntl and every ioctl that a regular file knows or refuses, each as the first call on a served file.
+// Every command of fcntl and every ioctl that a regular file knows or refuses, each as the first
+// call on a served file.
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/kcmp.h>
@@ -24,8 +25,8 @@ void then_read(cube::parity::Case& t, int fd) {
 
 PARITY(Command, FcntlThatAsks) {
   const char* const path = t.file("a", 300);
-  for (const int command : {F_GETFD, F_GETFL, F_GETOWN, F_GETSIG, F_GETLEASE, F_GETPIPE_SZ, F_GET_SEALS,
-                            1028 /* F_CREATED_QUERY */, INT_MAX, -1, INT_MIN}) {
+  for (const int command : {F_GETFD, F_GETFL, F_GETOWN, F_GETSIG, F_GETLEASE, F_GETPIPE_SZ,
+                            F_GET_SEALS, 1028 /* F_CREATED_QUERY */, INT_MAX, -1, INT_MIN}) {
     const int fd = CALL(open(path, O_RDONLY));
     t.line("command " + std::to_string(command));
     CALL(fcntl(fd, command, 0));
@@ -83,7 +84,8 @@ PARITY(Command, FcntlThatSets) {
   try_one("F_SET_RW_HINT", F_SET_RW_HINT, reinterpret_cast<long>(&hint));
   hint = 77;
   try_one("F_SET_RW_HINT wrong", F_SET_RW_HINT, reinterpret_cast<long>(&hint));
-  // With a lease on it a file that is opened for writing tells the holder; the lease itself is the kernel's.
+  // With a lease on it a file that is opened for writing tells the holder; the lease itself is the
+  // kernel's.
   const int fd = CALL(open(path, O_RDONLY));
   CALL(fcntl(fd, F_SETLEASE, F_RDLCK));
   CALL(fcntl(fd, F_GETLEASE));
@@ -97,7 +99,8 @@ PARITY(Command, WhetherTwoNumbersAreOneFile) {
   constexpr int k_query = 1027;  // F_DUPFD_QUERY
   const auto fresh = [&] { return CALL(open(path, O_RDONLY)); };
   const auto compare = [&](int one, int two) {
-    return static_cast<int>(syscall(SYS_kcmp, getpid(), getpid(), static_cast<long>(KCMP_FILE), one, two));
+    return static_cast<int>(
+        syscall(SYS_kcmp, getpid(), getpid(), static_cast<long>(KCMP_FILE), one, two));
   };
   const int a = fresh(), b = fresh(), copy = CALL(dup(a));
   t.line(compare(a, copy) == 0 ? "one file" : "two files");
@@ -157,7 +160,8 @@ PARITY(Command, CopiesByReference) {
   CALL(ioctl(out, FICLONERANGE, &range));
   CALL(ioctl(from, FICLONE, fresh()));
   CALL(ioctl(fresh(), FICLONE, out));
-  alignas(file_dedupe_range) char room[sizeof(file_dedupe_range) + sizeof(file_dedupe_range_info)] = {};
+  alignas(
+      file_dedupe_range) char room[sizeof(file_dedupe_range) + sizeof(file_dedupe_range_info)] = {};
   auto* const same = reinterpret_cast<file_dedupe_range*>(room);
   same->src_length = 4096;
   same->dest_count = 1;

@@ -1,5 +1,5 @@
-// exec in all its forms: inherited fds are real and at the shared offset, close-on-exec ones are gone, files of the covered
-// tree are run by path and by fd.
+// exec in all its forms: inherited fds are real and at the shared offset, close-on-exec ones are
+// gone, files of the covered tree are run by path and by fd.
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -26,22 +26,26 @@ std::string output_of(cube::parity::Case& t, const std::function<void()>& exec) 
   close(out[0]);
   int status = -1;
   waitpid(child, &status, 0);
-  for (std::size_t at; (at = got.find(t.root())) != std::string::npos;) got.replace(at, t.root().size(), "<tree>");
+  for (std::size_t at; (at = got.find(t.root())) != std::string::npos;)
+    got.replace(at, t.root().size(), "<tree>");
   return got + " status " + std::to_string(status);
 }
 
 }  // namespace
 
 PARITY(Exec, EveryFormHandsTheOffsetOn) {
-  const int fd = CALL(open(t.text("a", "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"), O_RDONLY));
+  const int fd =
+      CALL(open(t.text("a", "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"), O_RDONLY));
   const int gone = CALL(open(t / "a", O_RDONLY | O_CLOEXEC));
   char got[4];
   CALL(read(fd, got, 4));
-  const std::string script =
-      "read x <&" + std::to_string(fd) + "; echo $x $V; cat <&" + std::to_string(gone) + " 2>/dev/null || echo gone; cat <&9";
+  const std::string script = "read x <&" + std::to_string(fd) + "; echo $x $V; cat <&" +
+                             std::to_string(gone) + " 2>/dev/null || echo gone; cat <&9";
   const char* const command = script.c_str();
-  char* arguments[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>(command), nullptr};
-  char* environment[] = {const_cast<char*>("V=set"), const_cast<char*>("PATH=/bin:/usr/bin"), nullptr};
+  char* arguments[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>(command),
+                       nullptr};
+  char* environment[] = {const_cast<char*>("V=set"), const_cast<char*>("PATH=/bin:/usr/bin"),
+                         nullptr};
   for (int which = 0; which < 9; ++which) {
     t.line(std::to_string(which) + ": " + output_of(t, [&] {
              // Served by the process that is about to become another.
@@ -54,7 +58,9 @@ PARITY(Exec, EveryFormHandsTheOffsetOn) {
                case 3: execvpe("sh", arguments, environment); break;
                case 4: execl("/bin/sh", "sh", "-c", command, static_cast<char*>(nullptr)); break;
                case 5: execlp("sh", "sh", "-c", command, static_cast<char*>(nullptr)); break;
-               case 6: execle("/bin/sh", "sh", "-c", command, static_cast<char*>(nullptr), environment); break;
+               case 6:
+                 execle("/bin/sh", "sh", "-c", command, static_cast<char*>(nullptr), environment);
+                 break;
                case 7: fexecve(open("/bin/sh", O_RDONLY), arguments, environment); break;
                case 8: execveat(AT_FDCWD, "/bin/sh", arguments, environment, 0); break;
              }
@@ -76,7 +82,8 @@ PARITY(Exec, CloseOnExecIsWhatItWasSetTo) {
   const int back = CALL(fcntl(fds[0], F_DUPFD, 30));
   CALL(fcntl(back, F_GETFD));
   t.line(output_of(t, [&] {
-    execl("/bin/sh", "sh", "-c", "for n in 3 4 5 6 7 8 9 20 30; do [ -e /proc/self/fd/$n ] && printf '%s ' $n; done; true",
+    execl("/bin/sh", "sh", "-c",
+          "for n in 3 4 5 6 7 8 9 20 30; do [ -e /proc/self/fd/$n ] && printf '%s ' $n; done; true",
           static_cast<char*>(nullptr));
   }));
   for (int fd = 3; fd < 10; ++fd) CALL(fcntl(fd, F_GETFD));
@@ -154,11 +161,14 @@ PARITY(Exec, ExitInItsForms) {
 PARITY(Exec, OpenedByTheProgramThatRuns) {
   const char* const path = t.file("a", 4000);
   CALL(close(CALL(open(path, O_RDONLY))));
-  t.line(
-      output_of(t, [&] { execl("/bin/sh", "sh", "-c", (std::string("cksum ") + path).c_str(), static_cast<char*>(nullptr)); }));
+  t.line(output_of(t, [&] {
+    execl("/bin/sh", "sh", "-c", (std::string("cksum ") + path).c_str(),
+          static_cast<char*>(nullptr));
+  }));
   t.line(output_of(t, [&] {
     // An environment without us: the plain program reads the plain file.
     char* environment[] = {const_cast<char*>("PATH=/bin:/usr/bin"), nullptr};
-    execle("/bin/sh", "sh", "-c", (std::string("cksum ") + path).c_str(), static_cast<char*>(nullptr), environment);
+    execle("/bin/sh", "sh", "-c", (std::string("cksum ") + path).c_str(),
+           static_cast<char*>(nullptr), environment);
   }));
 }

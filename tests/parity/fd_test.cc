@@ -1,4 +1,5 @@
-// fd numbers and what they share: the lowest free number, dup in every form, close in every form, flags.
+// fd numbers and what they share: the lowest free number, dup in every form, close in every form,
+// flags.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
@@ -30,7 +31,8 @@ PARITY(Fd, NumbersAreTheLowestFreeInEveryOrder) {
   for (int step = 0; step < 400; ++step) {
     const unsigned what = random() % 12;
     if (what < 4 || open_fds.empty()) {
-      open_fds.push_back(CALL(open(names[random() % 3], O_RDONLY | (random() % 2 ? O_CLOEXEC : 0))));
+      open_fds.push_back(
+          CALL(open(names[random() % 3], O_RDONLY | (random() % 2 ? O_CLOEXEC : 0))));
     } else if (what < 5) {
       open_fds.push_back(CALL(open("/dev/null", O_RDONLY)));
     } else if (what < 6) {
@@ -260,7 +262,8 @@ constexpr int k_large_file = 0100000;
 #endif
 
 PARITY(Fd, FlagsOfTheFd) {
-  for (const int flags : {0, O_CLOEXEC, O_NONBLOCK, O_APPEND, O_NOFOLLOW, O_SYNC, k_large_file, O_NOCTTY}) {
+  for (const int flags :
+       {0, O_CLOEXEC, O_NONBLOCK, O_APPEND, O_NOFOLLOW, O_SYNC, k_large_file, O_NOCTTY}) {
     t.line("flags " + std::to_string(flags));
     const int fd = CALL(open(t.file("f" + std::to_string(flags)), O_RDONLY | flags));
     t.expect_served(fd);
@@ -356,8 +359,10 @@ PARITY(Fd, ClosefromClosesTheRest) {
     open(path, O_RDONLY);
     closefrom(kept + 1);
     char got[8];
-    const bool reads = read(kept, got, 8) == 8 && cube::parity::content_of("a", 100).starts_with(std::string(got, 8));
-    const bool closed = fcntl(kept + 1, F_GETFD) < 0 && errno == EBADF && read(kept + 2, got, 1) < 0 && errno == EBADF;
+    const bool reads = read(kept, got, 8) == 8 &&
+                       cube::parity::content_of("a", 100).starts_with(std::string(got, 8));
+    const bool closed = fcntl(kept + 1, F_GETFD) < 0 && errno == EBADF &&
+                        read(kept + 2, got, 1) < 0 && errno == EBADF;
     const bool lowest = open(path, O_RDONLY) == kept + 1 && read(kept + 1, got, 8) == 8;
     _exit((reads ? 1 : 0) | (closed ? 2 : 0) | (lowest ? 4 : 0));
   });

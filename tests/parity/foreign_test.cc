@@ -1,5 +1,5 @@
-// Changes that no open of a path by this process tells of: what a spawned child opens on its way, what is opened by its handle,
-// fds that come from elsewhere, and the rights of directories.
+// Changes that no open of a path by this process tells of: what a spawned child opens on its way,
+// what is opened by its handle, fds that come from elsewhere, and the rights of directories.
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -35,7 +35,8 @@ int spawn_echo(cube::parity::Case& t, posix_spawn_file_actions_t& actions, bool 
   const char* const environment[] = {"PATH=/usr/bin:/bin", nullptr};
   pid_t child = 0;
   auto* const spawn = by_path ? posix_spawnp : posix_spawn;
-  CALL(spawn(&child, "/bin/sh", &actions, nullptr, const_cast<char* const*>(arguments), const_cast<char* const*>(environment)));
+  CALL(spawn(&child, "/bin/sh", &actions, nullptr, const_cast<char* const*>(arguments),
+             const_cast<char* const*>(environment)));
   int status = -1;
   waitpid(child, &status, 0);
   posix_spawn_file_actions_destroy(&actions);
@@ -87,7 +88,8 @@ PARITY(Foreign, WhatASpawnThatFailsHasTruncatedIsSeen) {
   posix_spawn_file_actions_addopen(&actions, 1, t / "a", O_WRONLY | O_TRUNC, 0);
   const char* const arguments[] = {"none", nullptr};
   pid_t child = 0;
-  const int error = CALL(posix_spawn(&child, t / "none", &actions, nullptr, const_cast<char* const*>(arguments), environ));
+  const int error = CALL(posix_spawn(&child, t / "none", &actions, nullptr,
+                                     const_cast<char* const*>(arguments), environ));
   // Before glibc 2.24 the child alone knows, and nobody waits for it.
   if (error == 0) waitpid(child, nullptr, 0);
   posix_spawn_file_actions_destroy(&actions);
@@ -106,8 +108,9 @@ PARITY(Foreign, WhatIsOpenedByItsHandleForWritingIsSeen) {
     int id = 0;
     // Not every file system has handles, and they want a privilege.
     if (name_to_handle_at(AT_FDCWD, t / name, handle, &id, 0) == 0) {
-      const int fd = by_number ? static_cast<int>(syscall(SYS_open_by_handle_at, mount, handle, O_WRONLY))
-                               : open_by_handle_at(mount, handle, O_WRONLY);
+      const int fd = by_number
+                         ? static_cast<int>(syscall(SYS_open_by_handle_at, mount, handle, O_WRONLY))
+                         : open_by_handle_at(mount, handle, O_WRONLY);
       if (fd >= 0) {
         CALL(write(fd, "CHANGED", 7));
         CALL(close(fd));
@@ -163,8 +166,8 @@ PARITY(Foreign, WhatIsWrittenByAReceivedFdIsSeen) {
   }
 }
 
-// A directory is taken away behind the library's back: what is cached below it can still be opened, unless its rights were
-// changed, for then only the kernel knows who may.
+// A directory is taken away behind the library's back: what is cached below it can still be opened,
+// unless its rights were changed, for then only the kernel knows who may.
 PARITY(Foreign, TheRightsOfADirectoryDecideOnAllBelow) {
   const auto change = [&](int i, const char* path, int fd) -> int {
     switch (i) {
@@ -177,7 +180,10 @@ PARITY(Foreign, TheRightsOfADirectoryDecideOnAllBelow) {
 #else
       case 4: return static_cast<int>(syscall(SYS_fchmodat, AT_FDCWD, path, 0700));
 #endif
-      case 5: return static_cast<int>(syscall(452 /* fchmodat2 */, AT_FDCWD, path, 0700L, 0L)) == 0 ? 0 : chmod(path, 0700);
+      case 5:
+        return static_cast<int>(syscall(452 /* fchmodat2 */, AT_FDCWD, path, 0700L, 0L)) == 0
+                   ? 0
+                   : chmod(path, 0700);
       default: return -1;
     }
   };

@@ -1,4 +1,5 @@
-// Calls after which the process may read other files than before: each is heeded at once, and what is open stays open.
+// Calls after which the process may read other files than before: each is heeded at once, and what
+// is open stays open.
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>
@@ -16,7 +17,8 @@ namespace {
 constexpr uid_t k_nobody = 65534;
 constexpr gid_t k_staff = 4321;
 
-// Files that only one user, or only one group, may read; opened before the change, then again after it.
+// Files that only one user, or only one group, may read; opened before the change, then again after
+// it.
 void with(cube::parity::Case& t, const char* what, const std::function<void()>& change) {
   t.line(what);
   t.in_child([&] {
@@ -86,7 +88,8 @@ PARITY(Identity, EveryCallThatSetsIds) {
     CALL(seteuid(k_nobody));
   });
   with(t, "by number", [&] {
-    CALL(syscall(SYS_setresuid, static_cast<long>(k_nobody), static_cast<long>(k_nobody), static_cast<long>(k_nobody)));
+    CALL(syscall(SYS_setresuid, static_cast<long>(k_nobody), static_cast<long>(k_nobody),
+                 static_cast<long>(k_nobody)));
   });
 }
 

@@ -82,7 +82,8 @@ PARITY(Ioctl, ServedFilesInTheArgument) {
   CALL(ioctl(to, FICLONERANGE, nullptr));
   CALL(close(ranged));
   const int same = CALL(open(t / "from", O_RDONLY));
-  alignas(file_dedupe_range) char room[sizeof(file_dedupe_range) + sizeof(file_dedupe_range_info)] = {};
+  alignas(
+      file_dedupe_range) char room[sizeof(file_dedupe_range) + sizeof(file_dedupe_range_info)] = {};
   auto* const dedupe = reinterpret_cast<file_dedupe_range*>(room);
   dedupe->src_length = 4096;
   dedupe->dest_count = 1;

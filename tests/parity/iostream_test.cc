@@ -51,7 +51,8 @@ PARITY(Iostream, WholeFileByItsBuffer) {
     if (size != 0) all << in.rdbuf();
     t.bytes("rdbuf", all.str().data(), all.str().size());
     std::ifstream again(t / ("f" + std::to_string(size)), std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(again)), std::istreambuf_iterator<char>());
+    const std::string text((std::istreambuf_iterator<char>(again)),
+                           std::istreambuf_iterator<char>());
     t.bytes("iterator", text.data(), text.size());
     std::ifstream atEnd(t / ("f" + std::to_string(size)), std::ios::binary | std::ios::ate);
     t.line(std::to_string(atEnd.tellg()));

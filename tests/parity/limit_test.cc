@@ -95,7 +95,9 @@ PARITY(Limit, LoweredBelowTheNumberThatWasClosedLast) {
       CALL(open(path, O_RDONLY));
       EXPECT_EQ(errno, EMFILE);
     };
-    check("setrlimit", [](rlim_t n) { return setrlimit(RLIMIT_NOFILE, std::make_unique<rlimit>(rlimit{n, 4096}).get()); });
+    check("setrlimit", [](rlim_t n) {
+      return setrlimit(RLIMIT_NOFILE, std::make_unique<rlimit>(rlimit{n, 4096}).get());
+    });
     check("setrlimit64", [](rlim_t n) {
       return setrlimit64(RLIMIT_NOFILE, std::make_unique<rlimit64>(rlimit64{n, 4096}).get());
     });
@@ -103,14 +105,17 @@ PARITY(Limit, LoweredBelowTheNumberThatWasClosedLast) {
       return prlimit(0, RLIMIT_NOFILE, std::make_unique<rlimit>(rlimit{n, 4096}).get(), nullptr);
     });
     check("prlimit64", [](rlim_t n) {
-      return prlimit64(getpid(), RLIMIT_NOFILE, std::make_unique<rlimit64>(rlimit64{n, 4096}).get(), nullptr);
+      return prlimit64(getpid(), RLIMIT_NOFILE, std::make_unique<rlimit64>(rlimit64{n, 4096}).get(),
+                       nullptr);
     });
     check("system call", [](rlim_t n) {
-      return static_cast<int>(
-          syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, std::make_unique<rlimit64>(rlimit64{n, 4096}).get(), nullptr));
+      return static_cast<int>(syscall(SYS_prlimit64, 0, RLIMIT_NOFILE,
+                                      std::make_unique<rlimit64>(rlimit64{n, 4096}).get(),
+                                      nullptr));
     });
     check("older system call", [](rlim_t n) {
-      return static_cast<int>(syscall(SYS_setrlimit, RLIMIT_NOFILE, std::make_unique<rlimit>(rlimit{n, 4096}).get()));
+      return static_cast<int>(
+          syscall(SYS_setrlimit, RLIMIT_NOFILE, std::make_unique<rlimit>(rlimit{n, 4096}).get()));
     });
   });
 }
@@ -155,7 +160,8 @@ PARITY(Limit, ListOfFdsAndWhatTheyAre) {
   while (const dirent* entry = readdir(list)) {
     char target[4096] = {};
     // By a directory fd: the name says nothing of fds.
-    if (readlinkat(dirfd(list), entry->d_name, target, sizeof target - 1) > 0 && atoi(entry->d_name) > 2)
+    if (readlinkat(dirfd(list), entry->d_name, target, sizeof target - 1) > 0 &&
+        atoi(entry->d_name) > 2)
       names.push_back(std::string(entry->d_name) + " " + target);
   }
   std::sort(names.begin(), names.end());
@@ -177,7 +183,8 @@ PARITY(Limit, ListOfFdsAndWhatTheyAre) {
   CALL(read(CALL(open(std::to_string(one_more).c_str(), O_RDONLY)), got, 8));
   t.bytes("got", got, 8);
   CALL(chdir("/"));
-  const std::string own = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(CALL(open(t / "a", O_RDONLY)));
+  const std::string own =
+      "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(CALL(open(t / "a", O_RDONLY)));
   CALL(read(CALL(open(own.c_str(), O_RDONLY)), got, 8));
   t.bytes("got", got, 8);
 }
@@ -198,10 +205,12 @@ PARITY(Limit, ANumberBelowProcWhereNoFdIsLeft) {
 
 PARITY(Limit, NamesAndPaths) {
   t.file("a");
-  const std::string name(NAME_MAX, 'n'), longer(NAME_MAX + 1, 'n'), path = t.root() + std::string(PATH_MAX, '/') + "a";
+  const std::string name(NAME_MAX, 'n'), longer(NAME_MAX + 1, 'n'),
+      path = t.root() + std::string(PATH_MAX, '/') + "a";
   struct stat st {};
   char got[16];
-  for (const std::string& one : {t.root() + "/" + name, t.root() + "/" + longer, path, t.root() + "/" + name + "/" + longer}) {
+  for (const std::string& one : {t.root() + "/" + name, t.root() + "/" + longer, path,
+                                 t.root() + "/" + name + "/" + longer}) {
     t.line("of " + std::to_string(one.size() - t.root().size()));
     CALL(open(one.c_str(), O_RDONLY));
     CALL(stat(one.c_str(), &st));
@@ -226,7 +235,8 @@ PARITY(Limit, ChainsOfLinks) {
   t.file("a");
   t.link("l0", "a");
   for (int i = 1; i < 45; ++i) t.link("l" + std::to_string(i), "l" + std::to_string(i - 1));
-  // The kernel counts the links of a walk that it begins anew, because a directory changed meanwhile, twice: ELOOP by chance.
+  // The kernel counts the links of a walk that it begins anew, because a directory changed
+  // meanwhile, twice: ELOOP by chance.
   const auto settled = [](auto&& call) {
     int result = call();
     for (int again = 0; again < 20 && result < 0 && errno == ELOOP; ++again) result = call();

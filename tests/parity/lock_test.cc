@@ -49,8 +49,9 @@ PARITY(Lock, RecordLocks) {
     struct flock wanted {};
     wanted.l_type = F_WRLCK;
     CALL(fcntl(writer, F_GETLK, &wanted));
-    t.line("type " + std::to_string(wanted.l_type) + " start " + std::to_string(wanted.l_start) + " len " +
-           std::to_string(wanted.l_len) + (wanted.l_pid == getppid() ? " parent" : " other"));
+    t.line("type " + std::to_string(wanted.l_type) + " start " + std::to_string(wanted.l_start) +
+           " len " + std::to_string(wanted.l_len) +
+           (wanted.l_pid == getppid() ? " parent" : " other"));
     wanted.l_type = F_WRLCK;
     CALL(fcntl(writer, F_SETLK, &wanted));
   });
@@ -152,9 +153,11 @@ PARITY(Lock, LocksOutliveWhatMakesTheFileTheKernels) {
     struct flock lock {};
     lock.l_type = F_RDLCK;
     lock.l_len = 10;
-    CALL(which == 1 ? static_cast<int>(syscall(SYS_fcntl, static_cast<long>(fd), static_cast<long>(F_SETLK), &lock))
+    CALL(which == 1 ? static_cast<int>(syscall(SYS_fcntl, static_cast<long>(fd),
+                                               static_cast<long>(F_SETLK), &lock))
                     : fcntl(fd, F_SETLK, &lock));
-    if (which == 2) CALL(static_cast<int>(syscall(SYS_flock, static_cast<long>(fd), static_cast<long>(LOCK_SH))));
+    if (which == 2)
+      CALL(static_cast<int>(syscall(SYS_flock, static_cast<long>(fd), static_cast<long>(LOCK_SH))));
     CALL(fsync(copy));
     t.in_child([&] {
       const int writer = CALL(open(path, O_RDWR));

@@ -1,6 +1,7 @@
-// Runs itself once more, as the program under test: with the library preloaded (PARITY_MODE=virtual or real), in
-// directories of its own, under a cache name of its own. The outer process then checks what only it can: that the report
-// of the job shows the hits that were proven, and that the region is gone.
+// Runs itself once more, as the program under test: with the library preloaded (PARITY_MODE=virtual
+// or real), in directories of its own, under a cache name of its own. The outer process then checks
+// what only it can: that the report of the job shows the hits that were proven, and that the region
+// is gone.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -52,15 +53,19 @@ bool passes_through_ring(const std::string& directory) {
   // Other files each time, for one that has passed by is not fetched again at once.
   for (int i = 0; std::chrono::steady_clock::now() < until; ++i) {
     const std::string number = std::to_string(i);
-    if (is_copied(directory + "/small" + number, 100) && is_copied(directory + "/large" + number, 40000)) return true;
+    if (is_copied(directory + "/small" + number, 100) &&
+        is_copied(directory + "/large" + number, 40000))
+      return true;
     std::this_thread::yield();
   }
   return false;
 }
 
-// Fills the memory that keeps what it has: what the tests open then passes through the ring. False: it does not.
+// Fills the memory that keeps what it has: what the tests open then passes through the ring. False:
+// it does not.
 bool fill_memory(const std::string& directory) {
-  constexpr std::pair<int, std::size_t> k_files[] = {{14, 1000 << 10}, {6, 60 << 10}, {8, 8 << 10}, {8, 2 << 10}};
+  constexpr std::pair<int, std::size_t> k_files[] = {
+      {14, 1000 << 10}, {6, 60 << 10}, {8, 8 << 10}, {8, 2 << 10}};
   int number = 0;
   for (const auto& [count, size] : k_files) {
     for (int i = 0; i < count; ++i) {
@@ -80,11 +85,13 @@ int run_tests(int argc, char** argv) {
   if (const char* const mode = getenv("PARITY_MODE"); mode != nullptr) all.mode = mode;
   if (const char* const base = getenv("PARITY_BASE"); base != nullptr) all.base = base;
   umask(022);
-  if (uses_ring() && is_preloaded() && !all.base.empty() && !fill_memory(all.base + "/cover")) return 1;
+  if (uses_ring() && is_preloaded() && !all.base.empty() && !fill_memory(all.base + "/cover"))
+    return 1;
   const int result = RUN_ALL_TESTS();
   if (!all.base.empty()) {
-    std::printf("parity: %zu of %zu cases equal (%s: %zu tests, %zu of them skipped, %zu hits proven)\n", all.equal, all.compared,
-                all.mode.c_str(), all.tests, all.skipped, all.warmed);
+    std::printf(
+        "parity: %zu of %zu cases equal (%s: %zu tests, %zu of them skipped, %zu hits proven)\n",
+        all.equal, all.compared, all.mode.c_str(), all.tests, all.skipped, all.warmed);
     std::fflush(stdout);
     std::ofstream(all.base + "/warmed") << all.warmed;
     std::ofstream(all.base + "/shared") << all.shared;
@@ -94,7 +101,8 @@ int run_tests(int argc, char** argv) {
 
 long number_after(const std::string& text, const std::string& key) {
   const std::size_t at = text.find("\"" + key + "\":");
-  return at == std::string::npos ? -1 : std::strtol(text.c_str() + at + key.size() + 3, nullptr, 10);
+  return at == std::string::npos ? -1
+                                 : std::strtol(text.c_str() + at + key.size() + 3, nullptr, 10);
 }
 
 std::string content(const std::string& path) {
@@ -104,7 +112,9 @@ std::string content(const std::string& path) {
   return all.str();
 }
 
-std::string region_of(const std::string& name) { return "/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + name; }
+std::string region_of(const std::string& name) {
+  return "/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + name;
+}
 
 // 0 where the report and the region are as they should be.
 int check_what_is_left(const std::string& base, const std::string& name) {
@@ -113,14 +123,16 @@ int check_what_is_left(const std::string& base, const std::string& name) {
   const long warmed = std::atol(content(base + "/warmed").c_str());
   const bool in_blocks = getenv("PARITY_LARGE") != nullptr;
   const long hits =
-      number_after(report, "ram") + (in_blocks ? number_after(report.substr(report.find("\"blocks\":")), "hits") : 0);
-  std::printf("parity: the job's report: %ld hits, %ld misses, %ld materialised\n", hits, number_after(report, "misses"),
-              number_after(report, "materialized"));
+      number_after(report, "ram") +
+      (in_blocks ? number_after(report.substr(report.find("\"blocks\":")), "hits") : 0);
+  std::printf("parity: the job's report: %ld hits, %ld misses, %ld materialised\n", hits,
+              number_after(report, "misses"), number_after(report, "materialized"));
   if (has_other_node())
     std::printf("parity: %ld of %s files came from the cluster\n", number_after(report, "cluster"),
                 content(base + "/shared").c_str());
   if (hits < warmed) {
-    std::printf("parity: FAILED: %ld hits were proven, the report has %ld: %s\n", warmed, hits, report.c_str());
+    std::printf("parity: FAILED: %ld hits were proven, the report has %ld: %s\n", warmed, hits,
+                report.c_str());
     wrong = 1;
   }
   if (has_other_node()) unlink(region_of(name + "-other").c_str());
@@ -156,7 +168,8 @@ int run_under_test(char** argv) {
   const std::string mode = mode_text != nullptr ? mode_text : "kernel";
   const char* const where = getenv("PARITY_TMP");
   std::string base = std::string(where != nullptr ? where : "/tmp") + "/cubeshim-parity-XXXXXX";
-  if (mkdtemp(base.data()) == nullptr || chmod(base.c_str(), 0755) != 0) return std::perror("mkdtemp"), 1;
+  if (mkdtemp(base.data()) == nullptr || chmod(base.c_str(), 0755) != 0)
+    return std::perror("mkdtemp"), 1;
   std::filesystem::create_directory(base + "/plain");
   std::filesystem::create_directory(base + "/cover");
   std::filesystem::create_directory(base + "/disk");
@@ -196,8 +209,10 @@ int run_under_test(char** argv) {
 
 int main(int argc, char** argv) {
   bool lists = false;
-  for (int i = 1; i < argc; ++i) lists = lists || std::string_view(argv[i]).starts_with("--gtest_list_tests");
-  if (const char* const other = getenv("PARITY_OTHER"); other != nullptr) return cube::parity::run_other_node(other);
+  for (int i = 1; i < argc; ++i)
+    lists = lists || std::string_view(argv[i]).starts_with("--gtest_list_tests");
+  if (const char* const other = getenv("PARITY_OTHER"); other != nullptr)
+    return cube::parity::run_other_node(other);
   if (lists || getenv("PARITY_BASE") != nullptr) return cube::parity::run_tests(argc, argv);
   return cube::parity::run_under_test(argv);
 }

@@ -1,4 +1,5 @@
-// Every call that makes an fd: it gets the lowest number, and what was served under that number before is forgotten.
+// Every call that makes an fd: it gets the lowest number, and what was served under that number
+// before is forgotten.
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <pty.h>
@@ -66,14 +67,19 @@ PARITY(Maker, FdsOfTheKernelsOwn) {
   made(t, "posix_openpt", [] { return posix_openpt(O_RDWR | O_NOCTTY); });
   made(t, "shm_open", [] { return shm_open("/cubeshim-parity", O_RDWR | O_CREAT, 0600); });
   CALL(shm_unlink("/cubeshim-parity"));
-  made(t, "mq_open", [] { return mq_open("/cubeshim-parity", O_RDWR | O_CREAT | O_NONBLOCK, 0600, nullptr); });
+  made(t, "mq_open",
+       [] { return mq_open("/cubeshim-parity", O_RDWR | O_CREAT | O_NONBLOCK, 0600, nullptr); });
   CALL(mq_unlink("/cubeshim-parity"));
   made(t, "syscall eventfd2", [] { return static_cast<int>(syscall(SYS_eventfd2, 3, 0)); });
-  made(t, "syscall timerfd_create", [] { return static_cast<int>(syscall(SYS_timerfd_create, CLOCK_MONOTONIC, 0)); });
+  made(t, "syscall timerfd_create",
+       [] { return static_cast<int>(syscall(SYS_timerfd_create, CLOCK_MONOTONIC, 0)); });
   made(t, "syscall inotify_init1", [] { return static_cast<int>(syscall(SYS_inotify_init1, 0)); });
-  made(t, "syscall socket", [] { return static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0)); });
-  made(t, "syscall signalfd4", [&] { return static_cast<int>(syscall(SYS_signalfd4, -1, &signals, 8, 0)); });
-  made(t, "syscall memfd_create", [] { return static_cast<int>(syscall(SYS_memfd_create, "x", 0)); });
+  made(t, "syscall socket",
+       [] { return static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_STREAM, 0)); });
+  made(t, "syscall signalfd4",
+       [&] { return static_cast<int>(syscall(SYS_signalfd4, -1, &signals, 8, 0)); });
+  made(t, "syscall memfd_create",
+       [] { return static_cast<int>(syscall(SYS_memfd_create, "x", 0)); });
 }
 
 PARITY(Maker, FailuresLeaveTheNumberFree) {
@@ -153,7 +159,8 @@ PARITY(Maker, TerminalsAndTemporaryFiles) {
   pattern = t / "three-XXXXXX.x";
   t.note("mkstemps64", cube::parity::function<FlagsMaker>("mkstemps64")(pattern.data(), 2));
   pattern = t / "four-XXXXXX.xy";
-  t.note("mkostemps64", cube::parity::function<SuffixMaker>("mkostemps64")(pattern.data(), 3, O_APPEND));
+  t.note("mkostemps64",
+         cube::parity::function<SuffixMaker>("mkostemps64")(pattern.data(), 3, O_APPEND));
   pattern = t / "wrong";
   CALL(mkstemp(pattern.data()));
 }
@@ -170,8 +177,9 @@ PARITY(Maker, HandlesOfFiles) {
   if (CALL(name_to_handle_at(AT_FDCWD, path, &by_path.handle, &mount, 0)) == 0) {
     CALL(name_to_handle_at(fd, "", &by_fd.handle, &fd_mount, AT_EMPTY_PATH));
     t.line(mount == fd_mount ? "same mount" : "other mount");
-    const bool same = by_path.handle.handle_bytes == by_fd.handle.handle_bytes &&
-                      std::memcmp(by_path.handle.f_handle, by_fd.handle.f_handle, by_fd.handle.handle_bytes) == 0;
+    const bool same =
+        by_path.handle.handle_bytes == by_fd.handle.handle_bytes &&
+        std::memcmp(by_path.handle.f_handle, by_fd.handle.f_handle, by_fd.handle.handle_bytes) == 0;
     t.line(same ? "same handle" : "other handle");
     // The served file stands for its mount.
     const int other = CALL(open(path, O_RDONLY));
@@ -215,7 +223,8 @@ PARITY(Maker, WatchesOnServedFiles) {
   const int inotify = CALL(inotify_init1(IN_NONBLOCK));
   CALL(inotify_add_watch(inotify, path, IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF));
   CALL(inotify_add_watch(fd, path, IN_MODIFY));
-  CALL(inotify_add_watch(inotify, ("/proc/self/fd/" + std::to_string(fd)).c_str(), IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF));
+  CALL(inotify_add_watch(inotify, ("/proc/self/fd/" + std::to_string(fd)).c_str(),
+                         IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF));
   const auto events = [&] {
     alignas(inotify_event) char buffer[4096];
     const ssize_t n = CALL(read(inotify, buffer, sizeof buffer));

@@ -1,5 +1,6 @@
-// A mapping of a served file is a mapping of a file: advice, protection, sync and forks mean for it what they mean for the
-// kernel's. An anonymous copy with the same bytes would differ in nearly each of these lines.
+// A mapping of a served file is a mapping of a file: advice, protection, sync and forks mean for it
+// what they mean for the kernel's. An anonymous copy with the same bytes would differ in nearly
+// each of these lines.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -17,10 +18,11 @@ constexpr std::size_t k_page = 4096;
 constexpr std::size_t k_sizes[] = {100, 9000, 70000};
 std::size_t pages(std::size_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-constexpr int k_advice[] = {MADV_NORMAL,      MADV_RANDOM,   MADV_SEQUENTIAL,    MADV_WILLNEED,       MADV_DONTNEED,
-                            MADV_FREE,        MADV_REMOVE,   MADV_DONTFORK,      MADV_WIPEONFORK,     MADV_KEEPONFORK,
-                            MADV_COLD,        MADV_PAGEOUT,  MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_MERGEABLE,
-                            MADV_UNMERGEABLE, MADV_DONTDUMP, MADV_HUGEPAGE,      MADV_NOHUGEPAGE,     MADV_DONTNEED_LOCKED};
+constexpr int k_advice[] = {
+    MADV_NORMAL,      MADV_RANDOM,   MADV_SEQUENTIAL,    MADV_WILLNEED,       MADV_DONTNEED,
+    MADV_FREE,        MADV_REMOVE,   MADV_DONTFORK,      MADV_WIPEONFORK,     MADV_KEEPONFORK,
+    MADV_COLD,        MADV_PAGEOUT,  MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_MERGEABLE,
+    MADV_UNMERGEABLE, MADV_DONTDUMP, MADV_HUGEPAGE,      MADV_NOHUGEPAGE,     MADV_DONTNEED_LOCKED};
 
 struct Kind {
   const char* name;
@@ -49,14 +51,16 @@ void look(cube::parity::Case& t, const char* label, const char* at, std::size_t 
   if (fault != 0) t.line(std::string(label) + ": signal " + std::to_string(fault));
 }
 
-// The result of a forked child's look there: the signal, 1000 if the bytes are the file's, 1001 if they are others.
+// The result of a forked child's look there: the signal, 1000 if the bytes are the file's, 1001 if
+// they are others.
 void look_in_child(cube::parity::Case& t, const char* at, std::size_t size, char first) {
   std::string wanted = cube::parity::content_of(name_of(size), size);
   wanted[0] = first;
   const pid_t child = fork();
   if (child == 0) {
     int found = 1001;
-    const int fault = guarded([&] { found = std::memcmp(at, wanted.data(), size) == 0 ? 1000 : 1001; });
+    const int fault =
+        guarded([&] { found = std::memcmp(at, wanted.data(), size) == 0 ? 1000 : 1001; });
     _exit(fault != 0 ? fault : found - 900);
   }
   int status = -1;
@@ -92,8 +96,8 @@ PARITY(MapAdvice, ByEachCall) {
       char* const at = mapped(t, size, kind);
       if (at == MAP_FAILED) return;
       if ((kind.protection & PROT_WRITE) != 0) at[0] = 'W';
-      for (const int advice :
-           {POSIX_MADV_NORMAL, POSIX_MADV_RANDOM, POSIX_MADV_SEQUENTIAL, POSIX_MADV_WILLNEED, POSIX_MADV_DONTNEED}) {
+      for (const int advice : {POSIX_MADV_NORMAL, POSIX_MADV_RANDOM, POSIX_MADV_SEQUENTIAL,
+                               POSIX_MADV_WILLNEED, POSIX_MADV_DONTNEED}) {
         CALL(posix_madvise(at, size, advice));
         look(t, "posix_madvise", at, size);
       }
@@ -101,7 +105,8 @@ PARITY(MapAdvice, ByEachCall) {
         at, pages(size)
       };
       for (const int advice : {MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_DONTNEED, MADV_FREE}) {
-        // The kernel takes more advice for its caller's own process from version to version: the yardstick is of the same kernel.
+        // The kernel takes more advice for its caller's own process from version to version: the
+        // yardstick is of the same kernel.
         CALL(syscall(SYS_process_madvise, pidfd, &part, 1UL, static_cast<long>(advice), 0UL));
         look(t, "process_madvise", at, size);
       }
@@ -145,7 +150,8 @@ PARITY(MapAdvice, ProtectionOfASharedMapping) {
     EXPECT_EQ(errno, EACCES);
     CALL(mprotect(at, size, PROT_WRITE));
     EXPECT_EQ(errno, EACCES);
-    t.line("a write: signal " + std::to_string(guarded([&] { *static_cast<volatile char*>(at) = 'x'; })));
+    t.line("a write: signal " +
+           std::to_string(guarded([&] { *static_cast<volatile char*>(at) = 'x'; })));
     CALL(mprotect(at, size, PROT_NONE));
     look(t, "hidden", at, size);
     CALL(mprotect(at, size, PROT_READ));
@@ -160,7 +166,8 @@ PARITY(MapAdvice, SyncLockAndResidence) {
     for (const Kind& kind : k_kinds) {
       char* const at = mapped(t, size, kind);
       if (at == MAP_FAILED) return;
-      for (const int flags : {MS_SYNC, MS_ASYNC, MS_INVALIDATE, MS_SYNC | MS_INVALIDATE, MS_SYNC | MS_ASYNC, 99}) {
+      for (const int flags :
+           {MS_SYNC, MS_ASYNC, MS_INVALIDATE, MS_SYNC | MS_INVALIDATE, MS_SYNC | MS_ASYNC, 99}) {
         CALL(msync(at, size, flags));
       }
       CALL(mlock(at, size));
@@ -183,7 +190,8 @@ PARITY(MapAdvice, SyncLockAndResidence) {
 }
 
 PARITY(MapAdvice, AllIsLocked) {
-  for (const int flags : {0, MCL_ONFAULT, MCL_CURRENT | 64, MCL_CURRENT, MCL_CURRENT | MCL_FUTURE, MCL_CURRENT | MCL_ONFAULT}) {
+  for (const int flags : {0, MCL_ONFAULT, MCL_CURRENT | 64, MCL_CURRENT, MCL_CURRENT | MCL_FUTURE,
+                          MCL_CURRENT | MCL_ONFAULT}) {
     t.in_child([&] {
       char* const at = mapped(t, k_sizes[0], k_kinds[0]);
       CALL(mlockall(flags));
@@ -202,7 +210,9 @@ PARITY(MapAdvice, ChildrenOfEachForkSeeTheFile) {
       if (at == MAP_FAILED) return;
       const std::string wanted = cube::parity::content_of(name_of(size), size);
       for (const int how : {0, 1, 2}) {
-        const auto child = how == 0 ? fork() : how == 1 ? _Fork() : static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+        const auto child = how == 0   ? fork()
+                           : how == 1 ? _Fork()
+                                      : static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
         if (child == 0) {
           const bool gone = madvise(at, size, MADV_DONTNEED) == 0;
           _exit((gone ? 2 : 0) + (std::memcmp(at, wanted.data(), size) == 0 ? 1 : 0));

@@ -1,4 +1,5 @@
-// The ends of mappings: the bytes behind a file's last page, from whatever offset it was mapped, and mremap's effect on them.
+// The ends of mappings: the bytes behind a file's last page, from whatever offset it was mapped,
+// and mremap's effect on them.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -24,7 +25,8 @@ void look(cube::parity::Case& t, const char* label, const char* at, std::size_t 
   }
 }
 
-char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t length, off_t offset = 0) {
+char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t length,
+             off_t offset = 0) {
   const std::string name = "f" + std::to_string(size);
   if (access(t / name, F_OK) != 0) {
     t.file(name, size);
@@ -38,7 +40,9 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
 }
 
 // Room for a mapping that nothing else is in the way of.
-char* room_of(std::size_t size) { return static_cast<char*>(mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)); }
+char* room_of(std::size_t size) {
+  return static_cast<char*>(mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
 
 }  // namespace
 
@@ -47,9 +51,12 @@ PARITY(MapSize, BehindTheLastPageIsABusError) {
     for (const off_t offset : {0L, 4096L, 8192L, 36864L}) {
       if (offset >= static_cast<off_t>(size)) continue;
       const std::size_t rest = pages(size - offset);
-      // To the end; one page more, which is within the file's length, but behind its end; as long as the file; and more.
-      for (const std::size_t length : {size - offset, rest, rest + 1, rest + k_page, size, pages(size) + k_page}) {
-        t.line(std::to_string(size) + " from " + std::to_string(offset) + " of " + std::to_string(length));
+      // To the end; one page more, which is within the file's length, but behind its end; as long
+      // as the file; and more.
+      for (const std::size_t length :
+           {size - offset, rest, rest + 1, rest + k_page, size, pages(size) + k_page}) {
+        t.line(std::to_string(size) + " from " + std::to_string(offset) + " of " +
+               std::to_string(length));
         char* const at = mapped(t, size, MAP_SHARED, length, offset);
         if (at == MAP_FAILED) continue;
         look(t, "page", at, length);
@@ -101,7 +108,8 @@ PARITY(MapSize, GrownAfterItHasMoved) {
     for (const std::size_t size : {9000UL, 40000UL}) {
       char* const room = room_of(1 << 20);
       char* at = mapped(t, size, flags, size);
-      at = CALL(static_cast<char*>(mremap(at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, room + k_page)));
+      at = CALL(
+          static_cast<char*>(mremap(at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, room + k_page)));
       EXPECT_EQ(at, room + k_page);
       at = CALL(static_cast<char*>(mremap(at, size, pages(size) + 3 * k_page, MREMAP_MAYMOVE)));
       look(t, "moved and grown", at, pages(size) + 3 * k_page);
@@ -116,12 +124,14 @@ PARITY(MapSize, APartMovesAndGrows) {
     const std::size_t size = 40000, all = pages(size);
     char* const room = room_of(1 << 20);
     char* const at = mapped(t, size, flags, size);
-    char* part = CALL(static_cast<char*>(mremap(at + 3 * k_page, k_page, k_page, MREMAP_MAYMOVE | MREMAP_FIXED, room)));
+    char* part = CALL(static_cast<char*>(
+        mremap(at + 3 * k_page, k_page, k_page, MREMAP_MAYMOVE | MREMAP_FIXED, room)));
     look(t, "moved part", part, k_page);
     part = CALL(static_cast<char*>(mremap(part, k_page, all, MREMAP_MAYMOVE)));
     look(t, "grown part", part, all);
     look(t, "what is left", at, 3 * k_page);
-    char* const last = CALL(static_cast<char*>(mremap(at + all - k_page, k_page, 4 * k_page, MREMAP_MAYMOVE)));
+    char* const last =
+        CALL(static_cast<char*>(mremap(at + all - k_page, k_page, 4 * k_page, MREMAP_MAYMOVE)));
     look(t, "last page, grown", last, 4 * k_page);
     CALL(munmap(last, 4 * k_page));
     CALL(munmap(part, all));
@@ -152,7 +162,8 @@ PARITY(MapSize, AChildGrowsWhatItInherits) {
     for (const std::size_t size : {9000UL, 40000UL}) {
       char* const at = mapped(t, size, flags, size);
       t.in_child([&] {
-        char* const to = CALL(static_cast<char*>(mremap(at, size, pages(size) + 2 * k_page, MREMAP_MAYMOVE)));
+        char* const to =
+            CALL(static_cast<char*>(mremap(at, size, pages(size) + 2 * k_page, MREMAP_MAYMOVE)));
         look(t, "grown", to, pages(size) + 2 * k_page);
       });
       look(t, "the parent's", at, size);
@@ -162,14 +173,16 @@ PARITY(MapSize, AChildGrowsWhatItInherits) {
 }
 
 PARITY(MapSize, WhatReplacesAPartIsNotOurs) {
-  // Memory of the program in the middle of a mapping grows beyond the file's end and keeps what it holds.
+  // Memory of the program in the middle of a mapping grows beyond the file's end and keeps what it
+  // holds.
   const std::size_t size = 40000;
   char* const room = room_of(1 << 20);
   const int fd = CALL(open(t.file("a", size), O_RDONLY));
-  char* const at = CALL(static_cast<char*>(mmap(room, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0)));
+  char* const at =
+      CALL(static_cast<char*>(mmap(room, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0)));
   CALL(close(fd));
-  char* own = CALL(
-      static_cast<char*>(mmap(at + 2 * k_page, k_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0)));
+  char* own = CALL(static_cast<char*>(mmap(at + 2 * k_page, k_page, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0)));
   std::memset(own, 'M', k_page);
   own = CALL(static_cast<char*>(mremap(own, k_page, 64 * k_page, MREMAP_MAYMOVE)));
   look(t, "memory", own, 64 * k_page);
@@ -197,13 +210,15 @@ PARITY(MapSize, AFailedChangeChangesNothing) {
 }
 
 PARITY(MapSize, CopiesTakeAPartOfTheMemoryAndGiveItBack) {
-  // 45 files are more than a sixteenth of the memory that the variant "ring" has. The kernel maps the rest itself.
+  // 45 files are more than a sixteenth of the memory that the variant "ring" has. The kernel maps
+  // the rest itself.
   constexpr std::size_t k_files = 45, k_size = 40000;
   for (std::size_t i = 0; i < k_files; ++i) t.file("f" + std::to_string(i), k_size);
   const auto copies = [] {
     std::ifstream maps("/proc/self/maps");
     std::size_t count = 0;
-    for (std::string line; std::getline(maps, line);) count += line.find("/memfd:cubeshim") != std::string::npos ? 1 : 0;
+    for (std::string line; std::getline(maps, line);)
+      count += line.find("/memfd:cubeshim") != std::string::npos ? 1 : 0;
     return count;
   };
   for (int round = 0; round < 2; ++round) {
@@ -232,9 +247,11 @@ PARITY(MapSize, ByNumber) {
   const std::size_t size = 9000;
   const int fd = CALL(open(t.file("a", size), O_RDONLY));
   t.file("behind a", 40000);
-  const auto call = [&](long number, auto... arguments) { return reinterpret_cast<char*>(syscall(number, arguments...)); };
-  char* at =
-      CALL(call(SYS_mmap, nullptr, size, static_cast<long>(PROT_READ), static_cast<long>(MAP_SHARED), static_cast<long>(fd), 0L));
+  const auto call = [&](long number, auto... arguments) {
+    return reinterpret_cast<char*>(syscall(number, arguments...));
+  };
+  char* at = CALL(call(SYS_mmap, nullptr, size, static_cast<long>(PROT_READ),
+                       static_cast<long>(MAP_SHARED), static_cast<long>(fd), 0L));
   CALL(close(fd));
   at = CALL(call(SYS_mremap, at, size, size + 3 * k_page, static_cast<long>(MREMAP_MAYMOVE), 0L));
   look(t, "grown", at, size + 3 * k_page);

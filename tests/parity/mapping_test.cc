@@ -1,4 +1,5 @@
-// Mappings in parts and over each other: mprotect, mremap, munmap, MAP_FIXED, advice, and what a child sees of them.
+// Mappings in parts and over each other: mprotect, mremap, munmap, MAP_FIXED, advice, and what a
+// child sees of them.
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -11,7 +12,8 @@ namespace {
 constexpr std::size_t k_page = 4096;
 std::size_t pages(std::size_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-char* mapped(cube::parity::Case& t, const char* name, std::size_t size, int protection, int flags, off_t at = 0) {
+char* mapped(cube::parity::Case& t, const char* name, std::size_t size, int protection, int flags,
+             off_t at = 0) {
   if (access(t / name, F_OK) != 0) t.file(name, size);
   const int fd = CALL(open(t / name, O_RDONLY));
   char* const map = CALL(static_cast<char*>(mmap(nullptr, size - at, protection, flags, fd, at)));
@@ -40,12 +42,14 @@ PARITY(Mapping, EverySymbol) {
   using Map = void*(void*, size_t, int, int, int, off_t);
   for (const char* name : {"mmap", "mmap64"}) {
     errno = cube::parity::k_errno_kept;
-    void* const at = t.note(name, cube::parity::function<Map>(name)(nullptr, 70000, PROT_READ, MAP_PRIVATE, fd, 4096));
+    void* const at = t.note(
+        name, cube::parity::function<Map>(name)(nullptr, 70000, PROT_READ, MAP_PRIVATE, fd, 4096));
     t.bytes(name, at, 65904);
     CALL(munmap(at, 70000));
   }
-  void* const raw = CALL(reinterpret_cast<void*>(syscall(SYS_mmap, nullptr, 70000UL, static_cast<long>(PROT_READ),
-                                                         static_cast<long>(MAP_PRIVATE), static_cast<long>(fd), 0L)));
+  void* const raw = CALL(
+      reinterpret_cast<void*>(syscall(SYS_mmap, nullptr, 70000UL, static_cast<long>(PROT_READ),
+                                      static_cast<long>(MAP_PRIVATE), static_cast<long>(fd), 0L)));
   t.bytes("by number", raw, 70000);
   CALL(munmap(raw, 70000));
 }
@@ -83,8 +87,10 @@ PARITY(Mapping, MovedCutAndJoined) {
     for (const std::size_t size : {9000UL, 70000UL}) {
       const std::string name = "f" + std::to_string(size);
       char* map = mapped(t, name.c_str(), size, PROT_READ, flags);
-      char* const room = static_cast<char*>(mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-      map = CALL(static_cast<char*>(mremap(map, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, room + 8192)));
+      char* const room =
+          static_cast<char*>(mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      map = CALL(
+          static_cast<char*>(mremap(map, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, room + 8192)));
       EXPECT_EQ(map, room + 8192);
       t.bytes("moved", map, pages(size));
       map = CALL(static_cast<char*>(mremap(map, size, k_page, 0)));
@@ -121,7 +127,8 @@ PARITY(Mapping, OldAddressStaysWithDontUnmap) {
   const std::size_t size = 70000;
   char* const map = mapped(t, "a", size, PROT_READ | PROT_WRITE, MAP_PRIVATE);
   map[0] = 'M';
-  char* const moved = CALL(static_cast<char*>(mremap(map, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr)));
+  char* const moved =
+      CALL(static_cast<char*>(mremap(map, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr)));
   if (moved != MAP_FAILED) {
     t.bytes("moved", moved, pages(size));
     t.bytes("old place", map, pages(size));
@@ -143,7 +150,8 @@ PARITY(Mapping, OverOneAnother) {
     touch(t, map + k_page, false);
     t.bytes("the rest", map + 2 * k_page, pages(size) - 2 * k_page);
     const int writer = CALL(open(t / other, O_RDWR));
-    char* const shared = CALL(static_cast<char*>(mmap(map, k_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, writer, 0)));
+    char* const shared = CALL(static_cast<char*>(
+        mmap(map, k_page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, writer, 0)));
     CALL(close(writer));
     shared[3] = 'S';
     char got[8] = {};
@@ -167,22 +175,26 @@ PARITY(Mapping, FlagsOfEveryKind) {
   for (const std::size_t size : {9000UL, 70000UL}) {
     const std::string name = "f" + std::to_string(size);
     t.file(name, size);
-    for (const int flags : {k_low, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_GROWSDOWN, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE,
-                            MAP_POPULATE, MAP_STACK, MAP_HUGETLB, MAP_SYNC, 0x8000000}) {
+    for (const int flags :
+         {k_low, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_GROWSDOWN, MAP_LOCKED, MAP_NONBLOCK,
+          MAP_NORESERVE, MAP_POPULATE, MAP_STACK, MAP_HUGETLB, MAP_SYNC, 0x8000000}) {
       for (const int kind : {MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE}) {
         t.line("flags " + std::to_string(flags | kind));
         const int fd = CALL(open(t / name, O_RDONLY));
-        char* const map = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, kind | flags, fd, 0)));
+        char* const map =
+            CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, kind | flags, fd, 0)));
         if (map != MAP_FAILED) {
           t.bytes("mapped", map, pages(size));
-          if (flags == k_low) t.line(reinterpret_cast<std::uintptr_t>(map) < (1ULL << 32) ? "low" : "high");
+          if (flags == k_low)
+            t.line(reinterpret_cast<std::uintptr_t>(map) < (1ULL << 32) ? "low" : "high");
           CALL(munmap(map, size));
         }
         CALL(close(fd));
       }
     }
-    for (const int protection : {PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC, PROT_READ | PROT_WRITE, PROT_READ | PROT_EXEC,
-                                 PROT_READ | PROT_WRITE | PROT_EXEC, 0x40}) {
+    for (const int protection :
+         {PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC, PROT_READ | PROT_WRITE,
+          PROT_READ | PROT_EXEC, PROT_READ | PROT_WRITE | PROT_EXEC, 0x40}) {
       for (const int kind : {MAP_PRIVATE, MAP_SHARED}) {
         t.line("protection " + std::to_string(protection));
         char* const map = mapped(t, name.c_str(), size, protection, kind);
@@ -201,13 +213,15 @@ PARITY(Mapping, AdviceOfEveryKind) {
       const std::string name = "f" + std::to_string(size);
       char* const map = mapped(t, name.c_str(), size, PROT_READ, kind);
       for (const int advice :
-           {MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED, MADV_DONTNEED, MADV_REMOVE, MADV_FREE, MADV_DONTDUMP, MADV_DODUMP, MADV_COLD,
-            MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_MERGEABLE, 999}) {
+           {MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED, MADV_DONTNEED, MADV_REMOVE, MADV_FREE,
+            MADV_DONTDUMP, MADV_DODUMP, MADV_COLD, MADV_PAGEOUT, MADV_POPULATE_READ,
+            MADV_POPULATE_WRITE, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_MERGEABLE, 999}) {
         t.line("advice " + std::to_string(advice));
         CALL(madvise(map, size, advice));
         t.bytes("after", map, pages(size));
       }
-      for (const int flags : {MS_SYNC, MS_ASYNC, MS_INVALIDATE, MS_SYNC | MS_ASYNC, 99}) CALL(msync(map, size, flags));
+      for (const int flags : {MS_SYNC, MS_ASYNC, MS_INVALIDATE, MS_SYNC | MS_ASYNC, 99})
+        CALL(msync(map, size, flags));
       CALL(msync(map + 1, size, MS_SYNC));
       CALL(mlock(map, size));
       CALL(mlock2(map, size, MLOCK_ONFAULT));
@@ -226,7 +240,8 @@ PARITY(Mapping, OutliveEverything) {
   // Not the fd, not the name, not the cache's copy: what is mapped is there.
   std::vector<char*> maps;
   for (int i = 0; i < 30; ++i)
-    maps.push_back(mapped(t, ("f" + std::to_string(i)).c_str(), 3000 + i * 3000, PROT_READ, MAP_SHARED));
+    maps.push_back(
+        mapped(t, ("f" + std::to_string(i)).c_str(), 3000 + i * 3000, PROT_READ, MAP_SHARED));
   for (int i = 0; i < 30; i += 3) CALL(unlink(t / ("f" + std::to_string(i))));
   t.in_child([&] {
     for (int i = 0; i < 30; ++i) t.bytes("in a child", maps[i], 3000 + i * 3000);

@@ -1,5 +1,5 @@
-// Mappings of served files: where the record lies (32 KiB and more), or laid out anew (less). Sizes around both. In the variant
-// "ring" of run_parity.py they are copies.
+// Mappings of served files: where the record lies (32 KiB and more), or laid out anew (less). Sizes
+// around both. In the variant "ring" of run_parity.py they are copies.
 #include "tests/support/parity_case.h"
 
 namespace {
@@ -18,7 +18,8 @@ std::size_t pages(std::size_t n) { return (n + 4095) / 4096 * 4096; }
 
 PARITY(Map, ReadsTheBytesAndZerosBehind) {
   for (const std::size_t size : k_sizes) {
-    for (const int flags : {MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_PRIVATE | MAP_POPULATE}) {
+    for (const int flags :
+         {MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_PRIVATE | MAP_POPULATE}) {
       const int fd = open_sized(t, size);
       char* const at = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, flags, fd, 0)));
       t.expect_served(fd);
@@ -32,10 +33,12 @@ PARITY(Map, ReadsTheBytesAndZerosBehind) {
 PARITY(Map, PrivateWritesStayPrivate) {
   for (const std::size_t size : k_sizes) {
     const int fd = open_sized(t, size);
-    char* const at = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0)));
+    char* const at =
+        CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0)));
     std::memset(at, 'W', pages(size));
     t.bytes("written", at, pages(size));
-    char* const other = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0)));
+    char* const other =
+        CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0)));
     t.bytes("other", other, pages(size));
     std::string got(size, 0);
     CALL(pread(fd, got.data(), size, 0));
@@ -79,12 +82,16 @@ PARITY(Map, SharedAndWritableIsRefused) {
 PARITY(Map, OffsetsAndLengths) {
   for (const std::size_t size : {100UL, 10000UL, 40000UL, 200001UL}) {
     const int fd = open_sized(t, size);
-    for (const off_t offset : {0L, 4096L, 8192L, 36864L, 196608L, 204800L, 1L << 40, 1L, 4095L, -4096L}) {
+    for (const off_t offset :
+         {0L, 4096L, 8192L, 36864L, 196608L, 204800L, 1L << 40, 1L, 4095L, -4096L}) {
       for (const std::size_t length : {1UL, 4096UL, 4097UL, 8192UL, 0UL}) {
         t.line(std::to_string(offset) + " " + std::to_string(length));
-        char* const at = CALL(static_cast<char*>(mmap(nullptr, length, PROT_READ, MAP_PRIVATE, fd, offset)));
+        char* const at =
+            CALL(static_cast<char*>(mmap(nullptr, length, PROT_READ, MAP_PRIVATE, fd, offset)));
         if (at == MAP_FAILED) continue;
-        const std::size_t there = offset < static_cast<off_t>(pages(size)) ? std::min(pages(size) - offset, pages(length)) : 0;
+        const std::size_t there = offset < static_cast<off_t>(pages(size))
+                                      ? std::min(pages(size) - offset, pages(length))
+                                      : 0;
         t.bytes("mapped", at, there);
         CALL(munmap(at, length));
       }
@@ -99,7 +106,8 @@ PARITY(Map, BeyondTheEndIsABusError) {
   for (const std::size_t size : {100UL, 40000UL}) {
     t.in_child([&] {
       const int fd = open_sized(t, size);
-      char* const at = CALL(static_cast<char*>(mmap(nullptr, 1 << 20, PROT_READ, MAP_SHARED, fd, 0)));
+      char* const at =
+          CALL(static_cast<char*>(mmap(nullptr, 1 << 20, PROT_READ, MAP_SHARED, fd, 0)));
       t.bytes("mapped", at, pages(size));
       struct sigaction action {};
       action.sa_handler = [](int signal) { _exit(signal); };
@@ -122,7 +130,8 @@ PARITY(Map, OddFlagsAndFds) {
   CALL(mmap(nullptr, size, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0));
   CALL(mmap(nullptr, size, PROT_NONE, MAP_PRIVATE, fd, 0));
   CALL(mmap(nullptr, size, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0));
-  char* const zeros = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, fd, 0)));
+  char* const zeros =
+      CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, fd, 0)));
   t.bytes("anonymous", zeros, 4096);
   CALL(close(fd));
   CALL(mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0));
@@ -143,17 +152,21 @@ PARITY(Map, EmptyFile) {
 
 PARITY(Map, AtAFixedPlace) {
   for (const std::size_t size : {5000UL, 40000UL}) {
-    char* const room = static_cast<char*>(mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    char* const room =
+        static_cast<char*>(mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     const int fd = open_sized(t, size);
-    char* at = CALL(static_cast<char*>(mmap(room + 8192, size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0)));
+    char* at = CALL(
+        static_cast<char*>(mmap(room + 8192, size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0)));
     EXPECT_EQ(at, room + 8192);
     t.bytes("fixed", at, pages(size));
-    at = CALL(static_cast<char*>(mmap(room + 8192, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 4096)));
+    at = CALL(
+        static_cast<char*>(mmap(room + 8192, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 4096)));
     t.bytes("over itself", at, 4096);
     CALL(mmap(room + 8192, size, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE, fd, 0));
     EXPECT_EQ(errno, EEXIST);
     CALL(mmap(room + 1, size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0));
-    at = CALL(static_cast<char*>(mmap(room + 8192, size, PROT_READ, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0)));
+    at = CALL(static_cast<char*>(
+        mmap(room + 8192, size, PROT_READ, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0)));
     t.bytes("anonymous over it", at, pages(size));
     CALL(munmap(room, 1 << 20));
     CALL(close(fd));
@@ -196,7 +209,8 @@ PARITY(Map, AdviceAndSync) {
     CALL(msync(at, size, MS_SYNC));
     CALL(msync(at, size, MS_ASYNC));
     CALL(msync(at, size, MS_INVALIDATE));
-    for (const int advice : {MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED}) {
+    for (const int advice :
+         {MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED}) {
       CALL(madvise(at, size, advice));
       t.bytes("after advice", at, pages(size));
     }
@@ -207,7 +221,8 @@ PARITY(Map, AdviceAndSync) {
     CALL(close(fd));
     CALL(munmap(at, size));
     const int again = CALL(open(t / ("f" + std::to_string(size)), O_RDONLY));
-    char* const secret = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, again, 0)));
+    char* const secret = CALL(
+        static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, again, 0)));
     secret[10] = 'Z';
     CALL(madvise(secret, size, MADV_DONTNEED));
     // The private writes are gone, and the file is seen again.
@@ -219,8 +234,10 @@ PARITY(Map, AdviceAndSync) {
 PARITY(Map, SurvivesCloseUnlinkAndFork) {
   for (const std::size_t size : {5000UL, 40000UL}) {
     const int fd = open_sized(t, size);
-    char* const shared = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0)));
-    char* const secret = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0)));
+    char* const shared =
+        CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0)));
+    char* const secret =
+        CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0)));
     secret[0] = 'S';
     CALL(close(fd));
     CALL(unlink(t / ("f" + std::to_string(size))));
@@ -240,12 +257,14 @@ PARITY(Map, SharedMappingSeesLaterWrites) {
   // The kernel's page cache is one; a mapping made before a write through another fd sees it.
   for (const std::size_t size : {5000UL, 40000UL}) {
     const int fd = open_sized(t, size);
-    const char* const before = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0)));
+    const char* const before =
+        CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0)));
     t.bytes("before", before, 16);
     const int writer = CALL(open(t / ("f" + std::to_string(size)), O_WRONLY));
     CALL(pwrite(writer, "changed!", 8, 0));
     CALL(close(writer));
-    const char* const after = CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0)));
+    const char* const after =
+        CALL(static_cast<char*>(mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0)));
     t.bytes("mapped after", after, 16);
     CALL(close(fd));
   }

@@ -26,7 +26,8 @@ PARITY(Mount, HidesWhatWasThereAndGivesItBack) {
   t.line(content_at(path));
   t.line(content_at(path));
   char text[8];
-  t.bytes("opened before the mount", text, static_cast<std::size_t>(CALL(read(before, text, sizeof text))));
+  t.bytes("opened before the mount", text,
+          static_cast<std::size_t>(CALL(read(before, text, sizeof text))));
   struct stat st {};
   CALL(fstat(before, &st));
   t.line("links " + std::to_string(st.st_nlink));

@@ -31,8 +31,8 @@ PARITY(Name, ReadlinkOfAnFd) {
     EXPECT_EQ(errno, ENOENT);
   }
   const int fd = CALL(open(t.file("chk"), O_RDONLY));
-  ssize_t n = function<ssize_t(const char*, char*, size_t, size_t)>("__readlink_chk")(of_fd("/proc/self/fd/%d", fd).c_str(), got,
-                                                                                      4000, 4096);
+  ssize_t n = function<ssize_t(const char*, char*, size_t, size_t)>("__readlink_chk")(
+      of_fd("/proc/self/fd/%d", fd).c_str(), got, 4000, 4096);
   got[n > 0 ? n : 0] = 0;
   t.path("__readlink_chk", got);
   n = readlinkat(AT_FDCWD, of_fd("/proc/self/fd/%d", fd).c_str(), got, 4000);
@@ -60,16 +60,18 @@ PARITY(Name, RealpathInItsForms) {
   made = canonicalize_file_name(of_fd("/dev/fd/%d", CALL(open(t / "a", O_RDONLY))).c_str());
   t.path("canonicalize_file_name", made);
   free(made);
-  t.path("__realpath_chk", function<char*(const char*, char*, size_t)>("__realpath_chk")(
-                               of_fd("/proc/self/fd/%d", CALL(open(t / "a", O_RDONLY))).c_str(), got, sizeof got));
+  t.path("__realpath_chk",
+         function<char*(const char*, char*, size_t)>("__realpath_chk")(
+             of_fd("/proc/self/fd/%d", CALL(open(t / "a", O_RDONLY))).c_str(), got, sizeof got));
   CALL(realpath(t / "none", nullptr));
   CALL(realpath(nullptr, nullptr));
   CALL(realpath("", nullptr));
 }
 
 PARITY(Name, OpenThroughAnFdsName) {
-  for (const char* format : {"/proc/self/fd/%d", "/dev/fd/%d", "/proc/self/task/../fd/%d", "/proc/self//fd/%d",
-                             "//proc/self//fd/%d", "/proc/./self/fd//%d", "/dev//fd/./%d", "/proc/self/fd/../fd/%d"}) {
+  for (const char* format :
+       {"/proc/self/fd/%d", "/dev/fd/%d", "/proc/self/task/../fd/%d", "/proc/self//fd/%d",
+        "//proc/self//fd/%d", "/proc/./self/fd//%d", "/dev//fd/./%d", "/proc/self/fd/../fd/%d"}) {
     t.line(format);
     const std::string name = "f" + std::to_string(std::strlen(format));
     const int fd = CALL(open(t.file(name, 300), O_RDONLY));
@@ -153,7 +155,8 @@ PARITY(Directory, StreamsAndLists) {
   t.dir("d/sub");
   DIR* const stream = STDIO(nullptr, opendir(t / "d"));
   std::vector<std::string> names;
-  while (const dirent* entry = readdir(stream)) names.push_back(std::string(entry->d_name) + std::to_string(entry->d_type));
+  while (const dirent* entry = readdir(stream))
+    names.push_back(std::string(entry->d_name) + std::to_string(entry->d_type));
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) t.line(name);
   const int fd = CALL(openat(dirfd(stream), "x", O_RDONLY));

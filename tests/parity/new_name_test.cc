@@ -16,9 +16,11 @@ PARITY(NewName, OfEveryKind) {
   CALL(mknodat(dir, "node at", S_IFREG | 0644, 0));
   dev_t none = 0;
   errno = cube::parity::k_errno_kept;
-  t.note("__xmknod", function<int(int, const char*, mode_t, dev_t*)>("__xmknod")(0, t / "x", S_IFIFO | 0644, &none));
+  t.note("__xmknod", function<int(int, const char*, mode_t, dev_t*)>("__xmknod")(
+                         0, t / "x", S_IFIFO | 0644, &none));
   errno = cube::parity::k_errno_kept;
-  t.note("__xmknodat", function<int(int, int, const char*, mode_t, dev_t*)>("__xmknodat")(0, dir, "x at", S_IFIFO | 0644, &none));
+  t.note("__xmknodat", function<int(int, int, const char*, mode_t, dev_t*)>("__xmknodat")(
+                           0, dir, "x at", S_IFIFO | 0644, &none));
   CALL(mkdirat(dir, "folder", 0755));
   CALL(symlinkat("a", dir, "link"));
   for (const char* name : {"fifo", "fifo at", "node", "node at", "x", "x at", "folder", "link"}) {

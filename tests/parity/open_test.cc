@@ -1,4 +1,5 @@
-// open and its kin: which flags are served, which errors come, and what happens to names that are not plain files.
+// open and its kin: which flags are served, which errors come, and what happens to names that are
+// not plain files.
 #include <climits>
 
 #include "tests/support/parity_case.h"
@@ -118,8 +119,8 @@ PARITY(Open, PathOfTheGreatestLengthIsRead) {
 }
 
 PARITY(Open, NamesOfOddBytesAreRead) {
-  for (const char* name : {"line\nbreak", "\xff\xfe not utf-8", "sp ace", "tab\t", "...", "..a", "a..", ".hidden", "back\\slash",
-                           "\"quoted\"", "%p", "~", "-"}) {
+  for (const char* name : {"line\nbreak", "\xff\xfe not utf-8", "sp ace", "tab\t", "...", "..a",
+                           "a..", ".hidden", "back\\slash", "\"quoted\"", "%p", "~", "-"}) {
     const int fd = CALL(open(t.file(name, 20), O_RDONLY));
     t.expect_served(fd);
     char got[20] = {};
@@ -222,8 +223,9 @@ PARITY(Open, FifoAndOthersAreTheKernels) {
 }
 
 PARITY(Open, SizesAroundTheLimits) {
-  for (const std::size_t size : {0UL, 1UL, 63UL, 64UL, 4095UL, 4096UL, 4097UL, 32767UL, 32768UL, 65536UL, (1UL << 20) + 1,
-                                 cube::parity::k_max_file, cube::parity::k_max_file + 1}) {
+  for (const std::size_t size :
+       {0UL, 1UL, 63UL, 64UL, 4095UL, 4096UL, 4097UL, 32767UL, 32768UL, 65536UL, (1UL << 20) + 1,
+        cube::parity::k_max_file, cube::parity::k_max_file + 1}) {
     const std::string name = "s" + std::to_string(size);
     const int fd = CALL(open(t.file(name, size), O_RDONLY));
     if (size <= cube::parity::k_max_file) {

@@ -70,7 +70,8 @@ void start_other_node(const std::string& base, const std::string& name) {
   for (const std::string& path : {questions(base), answers(base)}) {
     if (mkfifo(path.c_str(), 0600) != 0) std::perror("mkfifo"), std::abort();
   }
-  setenv("CUBESHIM_CLUSTER", (std::string("memcached://127.0.0.1:") + getenv("PARITY_POOL")).c_str(), 1);
+  setenv("CUBESHIM_CLUSTER",
+         (std::string("memcached://127.0.0.1:") + getenv("PARITY_POOL")).c_str(), 1);
   setenv("CUBESHIM_CLUSTER_NAME", name.c_str(), 1);
   // A busy machine costs no hits.
   setenv("CUBESHIM_CLUSTER_DEADLINE", "2s", 1);
@@ -89,7 +90,8 @@ int run_other_node(const std::string& base) {
     const int in = open(questions(base).c_str(), O_RDONLY | O_CLOEXEC);
     std::string path;
     char bytes[4096];
-    for (ssize_t n = 0; (n = read(in, bytes, sizeof bytes)) > 0;) path.append(bytes, static_cast<std::size_t>(n));
+    for (ssize_t n = 0; (n = read(in, bytes, sizeof bytes)) > 0;)
+      path.append(bytes, static_cast<std::size_t>(n));
     close(in);
     const char answer = read_and_share(path) ? 'y' : 'n';
     const int out = open(answers(base).c_str(), O_WRONLY | O_CLOEXEC);

@@ -1,5 +1,5 @@
-// Files that somebody else changes, without the library. With CUBESHIM_CONSISTENCY=open the next open sees it, as the kernel's
-// would; otherwise nothing is promised, and nothing is tested.
+// Files that somebody else changes, without the library. With CUBESHIM_CONSISTENCY=open the next
+// open sees it, as the kernel's would; otherwise nothing is promised, and nothing is tested.
 #include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 
@@ -59,7 +59,8 @@ PARITY(Outside, ChangesAreSeenByTheNextOpen) {
   sys::raw(SYS_unlinkat, AT_FDCWD, sys::arg(t / "l"), 0);
   sys::raw(SYS_symlinkat, sys::arg("e"), AT_FDCWD, sys::arg(t / "l"));
   show(t, "by another link", t / "l/f");
-  sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(t / "d"), AT_FDCWD, sys::arg(t / "e"), RENAME_EXCHANGE);
+  sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(t / "d"), AT_FDCWD, sys::arg(t / "e"),
+           RENAME_EXCHANGE);
   show(t, "directories exchanged", t / "d/f");
   show(t, "directories exchanged", t / "e/f");
 }

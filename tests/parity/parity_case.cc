@@ -28,20 +28,25 @@ std::string error_name(int error) {
 
 void must(long result, const char* what, const std::string& path) {
   if (!sys::failed(result)) return;
-  std::fprintf(stderr, "parity: cannot %s %s: %s\n", what, path.c_str(), error_name(static_cast<int>(-result)).c_str());
+  std::fprintf(stderr, "parity: cannot %s %s: %s\n", what, path.c_str(),
+               error_name(static_cast<int>(-result)).c_str());
   std::abort();
 }
 
 void set_age(const std::string& path) {
   const timespec times[2] = {{k_modified_seconds, 0}, {k_modified_seconds, k_modified_nanoseconds}};
-  must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(times), AT_SYMLINK_NOFOLLOW), "date", path);
+  must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(times),
+                AT_SYMLINK_NOFOLLOW),
+       "date", path);
 }
 
-void put(const std::string& path, std::string_view content, std::size_t size, std::size_t at, unsigned mode) {
+void put(const std::string& path, std::string_view content, std::size_t size, std::size_t at,
+         unsigned mode) {
   long fd = sys::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   must(fd, "make", path);
   for (std::size_t done = 0; done < content.size();) {
-    const long n = sys::pwrite(static_cast<int>(fd), content.data() + done, content.size() - done, at + done);
+    const long n =
+        sys::pwrite(static_cast<int>(fd), content.data() + done, content.size() - done, at + done);
     must(n, "write", path);
     done += static_cast<std::size_t>(n);
   }
@@ -53,9 +58,12 @@ void put(const std::string& path, std::string_view content, std::size_t size, st
 
 std::string stat_text(const struct ::stat& s) {
   char text[300];
-  std::snprintf(text, sizeof text, "mode=%o nlink=%lu uid=%u gid=%u rdev=%lu size=%ld blksize=%ld blocks=%ld mtime=%ld.%09ld",
-                s.st_mode, static_cast<unsigned long>(s.st_nlink), s.st_uid, s.st_gid, static_cast<unsigned long>(s.st_rdev),
-                s.st_size, s.st_blksize, s.st_blocks, s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
+  std::snprintf(
+      text, sizeof text,
+      "mode=%o nlink=%lu uid=%u gid=%u rdev=%lu size=%ld blksize=%ld blocks=%ld mtime=%ld.%09ld",
+      s.st_mode, static_cast<unsigned long>(s.st_nlink), s.st_uid, s.st_gid,
+      static_cast<unsigned long>(s.st_rdev), s.st_size, s.st_blksize, s.st_blocks, s.st_mtim.tv_sec,
+      s.st_mtim.tv_nsec);
   return text;
 }
 
@@ -91,7 +99,8 @@ const char* Case::dir(std::string_view name) {
 }
 const char* Case::link(std::string_view name, std::string_view target) {
   const char* const path = *this / name;
-  must(sys::raw(SYS_symlinkat, sys::arg(std::string(target).c_str()), AT_FDCWD, sys::arg(path)), "symlink", path);
+  must(sys::raw(SYS_symlinkat, sys::arg(std::string(target).c_str()), AT_FDCWD, sys::arg(path)),
+       "symlink", path);
   set_age(path);
   return path;
 }
@@ -115,7 +124,8 @@ void Case::warm_made(const char* path, std::size_t size) {
 
 void Case::warm(const std::string& path) {
   // Cold, the program gets it from another node.
-  if (pass_ == Pass::cold && is_preloaded() && has_other_node()) totals().shared += share_by_other_node(totals().base, path);
+  if (pass_ == Pass::cold && is_preloaded() && has_other_node())
+    totals().shared += share_by_other_node(totals().base, path);
   if (pass_ != Pass::warm) return;
   const int first = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_GE(first, 0) << path;
@@ -138,11 +148,15 @@ void Case::warm(const std::string& path) {
   }
   // A hit does not touch the origin: it works while the tree is not there.
   const std::string away = root_ + "~";
-  must(sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(root_.c_str()), AT_FDCWD, sys::arg(away.c_str()), 0), "move", root_);
+  must(sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(root_.c_str()), AT_FDCWD, sys::arg(away.c_str()),
+                0),
+       "move", root_);
   const int hit = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const int error = errno;
   if (hit >= 0) ::close(hit);
-  must(sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(away.c_str()), AT_FDCWD, sys::arg(root_.c_str()), 0), "move back", away);
+  must(sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(away.c_str()), AT_FDCWD, sys::arg(root_.c_str()),
+                0),
+       "move back", away);
   EXPECT_GE(hit, 0) << "not a hit: " << path << ": " << error_name(error);
 }
 
@@ -160,7 +174,8 @@ void Case::bytes(const char* label, const void* data, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) hash = (hash ^ p[i]) * 1099511628211ULL;
   char text[100];
   int length = std::snprintf(text, sizeof text, ": %zu bytes, hash %016lx:", n, hash);
-  for (std::size_t i = 0; i < n && i < 12; ++i) length += std::snprintf(text + length, sizeof text - length, " %02x", p[i]);
+  for (std::size_t i = 0; i < n && i < 12; ++i)
+    length += std::snprintf(text + length, sizeof text - length, " %02x", p[i]);
   line(std::string(label) + text);
 }
 
@@ -174,10 +189,12 @@ void Case::stat(const char* label, const struct ::stat& st, const char* of, bool
     same = "kernel: " + stat_text(kernel);
   } else if (kernel.st_ino != st.st_ino || kernel.st_dev != st.st_dev) {
     same = "another inode or device";
-  } else if (kernel.st_ctim.tv_sec != st.st_ctim.tv_sec || kernel.st_ctim.tv_nsec != st.st_ctim.tv_nsec) {
+  } else if (kernel.st_ctim.tv_sec != st.st_ctim.tv_sec ||
+             kernel.st_ctim.tv_nsec != st.st_ctim.tv_nsec) {
     same = "another ctime";
   }
-  // A directory's size, and times that the test itself sets off, differ from tree to tree; the kernel's word is enough.
+  // A directory's size, and times that the test itself sets off, differ from tree to tree; the
+  // kernel's word is enough.
   struct ::stat shown = st;
   if (S_ISDIR(st.st_mode)) shown.st_size = shown.st_blocks = 0;
   if (st.st_mtim.tv_sec != k_modified_seconds) shown.st_mtim = {};
@@ -185,7 +202,8 @@ void Case::stat(const char* label, const struct ::stat& st, const char* of, bool
 }
 
 void Case::end_note(std::string text, bool failed, int error) {
-  if (failed || error != k_errno_kept) text += " " + (error == k_errno_kept ? std::string("errno kept") : error_name(error));
+  if (failed || error != k_errno_kept)
+    text += " " + (error == k_errno_kept ? std::string("errno kept") : error_name(error));
   line(std::move(text));
 }
 
@@ -195,14 +213,17 @@ void Case::expect_served(int fd) const {
   if (!is_covered()) return;
   const std::string target = raw_fd_target(fd);
   if (is_virtual()) {
-    // The first open of a large file has the origin's number (shim/calls/origin_reads.h), as has each of one that is served in
-    // blocks.
+    // The first open of a large file has the origin's number (shim/calls/origin_reads.h), as has
+    // each of one that is served in blocks.
     struct ::stat st {};
     const long large = serves_in_blocks() ? 2 : 1 << 20;
-    const bool is_large = !sys::failed(sys::fstat(fd, &st)) && S_ISREG(st.st_mode) && st.st_size >= large;
-    EXPECT_TRUE(target.starts_with("/proc/") || is_large) << "fd " << fd << " is not a placeholder but " << target;
+    const bool is_large =
+        !sys::failed(sys::fstat(fd, &st)) && S_ISREG(st.st_mode) && st.st_size >= large;
+    EXPECT_TRUE(target.starts_with("/proc/") || is_large)
+        << "fd " << fd << " is not a placeholder but " << target;
   } else {
-    EXPECT_TRUE(target.starts_with("/memfd:cubeshim")) << "fd " << fd << " is not a copy but " << target;
+    EXPECT_TRUE(target.starts_with("/memfd:cubeshim"))
+        << "fd " << fd << " is not a copy but " << target;
   }
 }
 void Case::expect_kernel(int fd) const {
@@ -238,7 +259,8 @@ int Case::in_child(const std::function<void()>& body) {
   sys::close(writer);
   std::string got;
   char buffer[4096];
-  for (long n = 0; (n = sys::read(reader, buffer, sizeof buffer)) > 0;) got.append(buffer, static_cast<std::size_t>(n));
+  for (long n = 0; (n = sys::read(reader, buffer, sizeof buffer)) > 0;)
+    got.append(buffer, static_cast<std::size_t>(n));
   sys::close(reader);
   int status = -1;
   waitpid(child, &status, 0);
@@ -256,7 +278,8 @@ std::string raw_fd_target(int fd) {
   char link[64], target[4096];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   const long n = sys::readlink(link, target, sizeof target);
-  return sys::failed(n) ? "(" + error_name(static_cast<int>(-n)) + ")" : std::string(target, static_cast<std::size_t>(n));
+  return sys::failed(n) ? "(" + error_name(static_cast<int>(-n)) + ")"
+                        : std::string(target, static_cast<std::size_t>(n));
 }
 
 bool is_preloaded() { return totals().mode != "kernel"; }
@@ -298,12 +321,14 @@ constexpr int k_watched_fds = 1200;
 constexpr int k_most_shown = 8;  // differences of one pass
 
 void close_what_is_left(Case& t, const std::vector<bool>& before) {
-  // A number that the shim has put by for its next open is free to the program; a call that makes fds says so.
+  // A number that the shim has put by for its next open is free to the program; a call that makes
+  // fds says so.
   ::dup(-1);
   std::string open;
   for (int fd = 0; fd < k_watched_fds; ++fd) {
     if (before[fd] || sys::failed(sys::fcntl(fd, F_GETFD))) continue;
-    // The shim's own fd of the region, out of the way (mappings.cc); Map.AfterItsOwnFdIsGone takes it from it.
+    // The shim's own fd of the region, out of the way (mappings.cc); Map.AfterItsOwnFdIsGone takes
+    // it from it.
     if (fd >= 800 && raw_fd_target(fd).starts_with("/dev/shm/cubeshim-")) continue;
     open += " " + std::to_string(fd);
     ::close(fd);
@@ -329,8 +354,10 @@ void run_parity(void (*body)(Case&)) {
   for (int i = 0; i < 3; ++i) {
     const auto pass = static_cast<Pass>(i);
     char root[600];
-    std::snprintf(root, sizeof root, "%s/%s/%c%04d", totals().base.c_str(), i == 0 ? "plain" : "cover", "pcw"[i], ordinal);
-    // By libc: a listing of the directory above may have been kept since the pass before, if that took some seconds.
+    std::snprintf(root, sizeof root, "%s/%s/%c%04d", totals().base.c_str(),
+                  i == 0 ? "plain" : "cover", "pcw"[i], ordinal);
+    // By libc: a listing of the directory above may have been kept since the pass before, if that
+    // took some seconds.
     must(::mkdir(root, 0755) == 0 ? 0 : -errno, "mkdir", root);
     const std::vector<bool> before = open_now();
     Case t(pass, root);
@@ -346,7 +373,8 @@ void run_parity(void (*body)(Case&)) {
     if (chdir("/") != 0) ADD_FAILURE();
     logs[i] = std::move(t.log());
     if (getenv("PARITY_LOG") != nullptr) {
-      for (std::size_t n = 0; n < logs[i].size(); ++n) std::printf("%s %zu: %s\n", names[i], n + 1, logs[i][n].c_str());
+      for (std::size_t n = 0; n < logs[i].size(); ++n)
+        std::printf("%s %zu: %s\n", names[i], n + 1, logs[i][n].c_str());
     }
   }
   for (int i = 1; i < 3; ++i) {
@@ -359,10 +387,12 @@ void run_parity(void (*body)(Case&)) {
       if (kernel == covered) {
         ++totals().equal;
       } else if (++shown <= k_most_shown) {
-        ADD_FAILURE() << "line " << n + 1 << "\n  kernel: " << kernel << "\n  " << names[i] << ":   " << covered;
+        ADD_FAILURE() << "line " << n + 1 << "\n  kernel: " << kernel << "\n  " << names[i]
+                      << ":   " << covered;
       }
     }
-    if (shown > k_most_shown) std::printf("... and %d more lines differ (%s)\n", shown - k_most_shown, names[i]);
+    if (shown > k_most_shown)
+      std::printf("... and %d more lines differ (%s)\n", shown - k_most_shown, names[i]);
   }
 }
 

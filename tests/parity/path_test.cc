@@ -1,4 +1,5 @@
-// The ways to spell a path: dots, slashes, links before "..", relative to the working directory or to a directory fd.
+// The ways to spell a path: dots, slashes, links before "..", relative to the working directory or
+// to a directory fd.
 #include <dirent.h>
 
 #include "tests/support/parity_case.h"
@@ -55,7 +56,8 @@ PARITY(Path, DotsAndSlashesMeanTheSameFile) {
     const int fd = CALL(open(t / name, O_RDONLY));
     read_one(t, name, fd, false);
   }
-  for (const char* name : {"d/..", "d/.", "d/", "to_e/..", "a/../a", "none/../a", "a/./", "d/b/..", "d/b/../b"}) {
+  for (const char* name :
+       {"d/..", "d/.", "d/", "to_e/..", "a/../a", "none/../a", "a/./", "d/b/..", "d/b/../b"}) {
     const int fd = CALL(open(t / name, O_RDONLY));
     t.line(name);
     if (fd >= 0) CALL(close(fd));
@@ -64,7 +66,8 @@ PARITY(Path, DotsAndSlashesMeanTheSameFile) {
 
 PARITY(Path, StatOfOddSpellings) {
   make_tree(t);
-  for (const char* name : {"./a", "//a", "d/../a", "to_e/../b", "d/.", "d/..", "a/", "a/.", "to_e", "to_e/", "d/up", "d/up/"}) {
+  for (const char* name : {"./a", "//a", "d/../a", "to_e/../b", "d/.", "d/..", "a/", "a/.", "to_e",
+                           "to_e/", "d/up", "d/up/"}) {
     struct stat st {};
     t.line(name);
     if (CALL(stat(t / name, &st)) == 0) t.stat("stat", st, t / name);
@@ -81,7 +84,8 @@ PARITY(Path, RelativeToTheWorkingDirectory) {
     read_one(t, name, fd);
   }
   CALL(chdir("d"));
-  for (const char* name : {"b", "../a", "e/c", "up/a", "../d/b", "./../a", "e/../b", "e/../../a", "to_other/../a"}) {
+  for (const char* name :
+       {"b", "../a", "e/c", "up/a", "../d/b", "./../a", "e/../b", "e/../../a", "to_other/../a"}) {
     const int fd = CALL(open(name, O_RDONLY));
     read_one(t, name, fd);
   }

@@ -24,7 +24,8 @@ std::string run(const char* command, int fd) {
   posix_spawn_file_actions_adddup2(&actions, out[1], 1);
   const char* const arguments[] = {"/bin/sh", "-c", command, nullptr};
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/bin/sh", &actions, nullptr, const_cast<char**>(arguments), environ);
+  const int error =
+      posix_spawn(&pid, "/bin/sh", &actions, nullptr, const_cast<char**>(arguments), environ);
   posix_spawn_file_actions_destroy(&actions);
   close(out[1]);
   std::string got;
@@ -55,7 +56,8 @@ PARITY(Process, ClosedNumbersAreClosedForAChild) {
   posix_spawn_file_actions_adddup2(&actions, fd, 0);
   const char* const arguments[] = {"/bin/true", nullptr};
   pid_t pid = 0;
-  const int error = CALL(posix_spawn(&pid, "/bin/true", &actions, nullptr, const_cast<char**>(arguments), environ));
+  const int error = CALL(
+      posix_spawn(&pid, "/bin/true", &actions, nullptr, const_cast<char**>(arguments), environ));
   // Before glibc 2.24 a child that failed ends by itself.
   if (error == 0) {
     EXPECT_EQ(waitpid(pid, &status, 0), pid);

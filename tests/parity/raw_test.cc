@@ -65,7 +65,8 @@ PARITY(Raw, CloseRangeWithUnshareThroughSyscall) {
     const int fd = CALL(open(t.file("a", 100), O_RDONLY));
     const int other = CALL(open(t.file("b", 200), O_RDONLY));
     std::thread([&] {
-      CALL(syscall(SYS_close_range, static_cast<long>(fd), static_cast<long>(other), static_cast<long>(CLOSE_RANGE_UNSHARE)));
+      CALL(syscall(SYS_close_range, static_cast<long>(fd), static_cast<long>(other),
+                   static_cast<long>(CLOSE_RANGE_UNSHARE)));
       peek(CALL(open(t / "c", O_RDONLY)));
       peek(other);
     }).join();
@@ -107,7 +108,8 @@ PARITY(Raw, FdsThroughSyscall) {
   const int served = CALL(open(t / "a", O_RDONLY));
   CALL(syscall(SYS_close, static_cast<long>(served)));
   open_how how{};
-  const int second = CALL(static_cast<int>(syscall(SYS_openat2, AT_FDCWD, t / "a", &how, sizeof how)));
+  const int second =
+      CALL(static_cast<int>(syscall(SYS_openat2, AT_FDCWD, t / "a", &how, sizeof how)));
   CALL(read(second, got, 5));
   CALL(syscall(SYS_fcntl, second, static_cast<long>(F_DUPFD), 50L));
   CALL(read(50, got, 5));
@@ -144,7 +146,8 @@ PARITY(Raw, NewCallsConcernTheirOwnFdsAlone) {
 }
 
 PARITY(Raw, PagesOfAServedFileAreInMemory) {
-  if (cube::parity::serves_in_blocks()) GTEST_SKIP() << "a file that is served in blocks has no placeholder";
+  if (cube::parity::serves_in_blocks())
+    GTEST_SKIP() << "a file that is served in blocks has no placeholder";
   constexpr long k_cachestat = 451;
   struct Range {
     std::uint64_t at, length;
@@ -190,7 +193,9 @@ PARITY(Raw, ChangesByNumberAreSeen) {
       case 1: CALL(syscall(SYS_fchown, static_cast<long>(fd), 1L, 1L)); break;
       case 2: CALL(syscall(SYS_utimensat, static_cast<long>(fd), nullptr, times, 0L)); break;
       case 3: CALL(syscall(452L, static_cast<long>(AT_FDCWD), path, 0640L, 0L)); break;
-      case 4: CALL(syscall(452L, static_cast<long>(fd), "", 0604L, static_cast<long>(AT_EMPTY_PATH))); break;
+      case 4:
+        CALL(syscall(452L, static_cast<long>(fd), "", 0604L, static_cast<long>(AT_EMPTY_PATH)));
+        break;
 #if defined(SYS_utimes)
       case 5: CALL(syscall(SYS_utimes, path, old)); break;
 #endif
@@ -206,7 +211,8 @@ PARITY(Raw, WritesThroughSyscallAreSeen) {
   const char* const path = t.text("a", "0123456789");
   char got[20] = {};
   CALL(close(CALL(open(path, O_RDONLY))));
-  const int writer = CALL(static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, static_cast<long>(O_WRONLY | O_TRUNC))));
+  const int writer = CALL(
+      static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, static_cast<long>(O_WRONLY | O_TRUNC))));
   CALL(syscall(SYS_write, writer, "abc", 3L));
   CALL(close(writer));
   int fd = CALL(open(path, O_RDONLY));
@@ -242,7 +248,8 @@ PARITY(Raw, WorkingDirectoryThroughSyscall) {
 }
 
 PARITY(Raw, PlaceholderNeverReads) {
-  if (cube::parity::serves_in_blocks()) GTEST_SKIP() << "a file that is served in blocks has no placeholder";
+  if (cube::parity::serves_in_blocks())
+    GTEST_SKIP() << "a file that is served in blocks has no placeholder";
   // Past the shim altogether: an error, never wrong bytes and never an end of file.
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   if (t.is_covered() && cube::parity::is_virtual()) {

@@ -1,4 +1,5 @@
-// read and its kin on a served file: counts, offsets, vectors, and the errors that come before any byte.
+// read and its kin on a served file: counts, offsets, vectors, and the errors that come before any
+// byte.
 #include <sys/uio.h>
 
 #include <climits>
@@ -43,12 +44,14 @@ PARITY(Read, EverySymbolGivesTheSame) {
   errno = cube::parity::k_errno_kept;
   look("read", function<ssize_t(int, void*, size_t)>("read")(fd, got, 7));
   look("__read", function<ssize_t(int, void*, size_t)>("__read")(fd, got, 7));
-  look("__read_chk", function<ssize_t(int, void*, size_t, size_t)>("__read_chk")(fd, got, 7, sizeof got));
+  look("__read_chk",
+       function<ssize_t(int, void*, size_t, size_t)>("__read_chk")(fd, got, 7, sizeof got));
   for (const char* name : {"pread", "pread64", "__pread64"}) {
     look(name, function<ssize_t(int, void*, size_t, off_t)>(name)(fd, got, 11, 4991));
   }
   for (const char* name : {"__pread_chk", "__pread64_chk"}) {
-    look(name, function<ssize_t(int, void*, size_t, off_t, size_t)>(name)(fd, got, 11, 4990, sizeof got));
+    look(name,
+         function<ssize_t(int, void*, size_t, off_t, size_t)>(name)(fd, got, 11, 4990, sizeof got));
   }
   iovec parts[3] = {{got, 3}, {got + 3, 0}, {got + 3, 20}};
   look("readv", function<ssize_t(int, const iovec*, int)>("readv")(fd, parts, 3));

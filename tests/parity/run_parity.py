@@ -3,9 +3,10 @@
     run_parity.py --build build                      # all variants, and the sum
     run_parity.py --build build tmpfs lagfs          # some of them
 
-Under the library each test has a process of its own: a file that one test has left open for writing must not be on the
-mind of the next. Without it (kernel: the yardstick against itself) one process makes them all.
-Exit status 77: none of the variants can run here (not root, no /dev/fuse ...); the reason is told."""
+Under the library each test has a process of its own: a file that one test has left open for writing
+must not be on the mind of the next. Without it (kernel: the yardstick against itself) one process
+makes them all. Exit status 77: none of the variants can run here (not root, no /dev/fuse ...); the
+reason is told."""
 
 import argparse
 import os
@@ -23,7 +24,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "preload"))
 from cluster_servers import Memcached  # noqa: E402
 
-EQUAL = re.compile(r"^parity: (\d+) of (\d+) cases equal \(\w+: (\d+) tests, (\d+) of them skipped, (\d+) hits proven\)$", re.M)
+EQUAL = re.compile(
+    r"^parity: (\d+) of (\d+) cases equal \(\w+: (\d+) tests, (\d+) of them skipped, (\d+) hits proven\)$",
+    re.M)
 FROM_CLUSTER = re.compile(r"^parity: (\d+) of (\d+) files came from the cluster$", re.M)
 PROGRESS = re.compile(r"\[(=+|-+| RUN      |       OK )\]|$")
 REASON = re.compile(r"^(\S+\.cc:\d+: Skipped\n.*)$", re.M)
@@ -77,13 +80,21 @@ def place(kind: str, build: Path):
             folder.mkdir()
         target = folders["mounted"]
         if kind == "tmpfs":
-            yield mount(stack, ["mount", "-t", "tmpfs", "-o", "size=512m", "cubeshim-parity", str(target)], target)
+            yield mount(stack,
+                        ["mount", "-t", "tmpfs", "-o", "size=512m", "cubeshim-parity",
+                         str(target)], target)
         elif kind == "overlayfs":
             options = f"lowerdir={folders['source']},upperdir={folders['upper']},workdir={folders['work']}"
-            yield mount(stack, ["mount", "-t", "overlay", "-o", options, "cubeshim-parity", str(target)], target)
+            yield mount(stack,
+                        ["mount", "-t", "overlay", "-o", options, "cubeshim-parity",
+                         str(target)], target)
         else:
-            delays = [f"--{name}-us=0" for name in ("lookup", "open", "read", "getattr", "readdir", "other")]
-            # With the kernel's own checks of modes: the file system runs as root, and would let everybody in.
+            delays = [
+                f"--{name}-us=0" for name in ("lookup", "open", "read", "getattr", "readdir",
+                                              "other")
+            ]
+            # With the kernel's own checks of modes: the file system runs as root, and would let
+            # everybody in.
             options = ["-o", "default_permissions", "--attr-timeout=0", "--entry-timeout=0"]
             lagfs = [str(build / "lagfs"), *delays, *options, str(folders["source"]), str(target)]
             yield mount(stack, lagfs, target)
@@ -99,13 +110,17 @@ VARIANTS = {
     "open": ("disk", ("virtual",), {"CUBESHIM_CONSISTENCY": "open"}),
     "ttl": ("disk", ("virtual",), {"CUBESHIM_CONSISTENCY": "ttl:600"}),
     # Every file counts as large, and is served in blocks.
-    "large": ("disk", ("virtual",), {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "4K", "PARITY_LARGE": "1"}),
-    "large_64k": ("disk", ("virtual",), {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "64K", "PARITY_LARGE": "1"}),
-    "large_1m": ("disk", ("virtual",), {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "1M", "PARITY_LARGE": "1"}),
+    "large": ("disk", ("virtual",),
+              {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "4K", "PARITY_LARGE": "1"}),
+    "large_64k": ("disk", ("virtual",),
+                  {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "64K", "PARITY_LARGE": "1"}),
+    "large_1m": ("disk", ("virtual",),
+                 {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "1M", "PARITY_LARGE": "1"}),
     # Files whose place in memory is used anew one day: mappings of them are made in another way.
     "ring": ("disk", ("virtual",), {"PARITY_RING": "1"}),
     # Each call is recorded.
-    "profile": ("disk", ("virtual",), {"CUBESHIM_PROFILE": "/dev/null", "CUBESHIM_PROFILE_ALL": "1"}),
+    "profile": ("disk", ("virtual",),
+                {"CUBESHIM_PROFILE": "/dev/null", "CUBESHIM_PROFILE_ALL": "1"}),
     # Another node has read and shared each file before its first open.
     "cluster": ("disk", ("virtual",), {"PARITY_POOL": "wanted"}),
 }
@@ -129,11 +144,13 @@ def run(binary: Path, mode: str, environment: dict[str, str], test: str) -> tupl
     """What one process counted, and what it said if it failed or skipped."""
     command = [str(binary), f"--gtest_filter={test}"]
     try:
-        done = subprocess.run(command, env={**environment, "PARITY_MODE": mode}, capture_output=True, text=True, errors="replace",
-                              timeout=300, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, env={**environment, "PARITY_MODE": mode},
+                              capture_output=True, text=True, errors="replace", timeout=300,
+                              stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired as late:
         # The last line that tells of a test names the one that hung.
-        return Count(tests=1, failed=1), f"{mode} {test}: not done after {late.timeout} s\n" + (late.stdout or b"").decode(errors="replace")[-2000:]
+        return Count(tests=1, failed=1), f"{mode} {test}: not done after {late.timeout} s\n" + (
+            late.stdout or b"").decode(errors="replace")[-2000:]
     found = EQUAL.search(done.stdout)
     count = Count(*map(int, found.groups())) if found else Count(tests=1)
     if cluster := FROM_CLUSTER.search(done.stdout):
@@ -147,7 +164,8 @@ def run(binary: Path, mode: str, environment: dict[str, str], test: str) -> tupl
 
 
 def list_of(binary: Path, pattern: str) -> list[str]:
-    listing = subprocess.run([str(binary), "--gtest_list_tests", f"--gtest_filter={pattern}"], check=True, capture_output=True, text=True)
+    listing = subprocess.run([str(binary), "--gtest_list_tests", f"--gtest_filter={pattern}"],
+                             check=True, capture_output=True, text=True)
     names, suite = [], ""
     for line in listing.stdout.splitlines():
         if line.startswith("  "):
@@ -162,7 +180,8 @@ def run_variant(name: str, arguments: argparse.Namespace) -> Count:
     modes = [mode for mode in modes if mode in arguments.modes]
     binary = arguments.build / "tests/parity/parity_tests"
     total = Count()
-    with place(kind, arguments.build) as where, servers(settings) as settings, ThreadPoolExecutor(arguments.jobs) as pool:
+    with place(kind, arguments.build) as where, servers(settings) as settings, ThreadPoolExecutor(
+            arguments.jobs) as pool:
         environment = {**os.environ, **settings, "PARITY_TMP": str(where)}
         for mode in modes:
             wanted = FILTERS.get(name, "*") if arguments.filter == "*" else arguments.filter
@@ -180,11 +199,14 @@ def run_variant(name: str, arguments: argparse.Namespace) -> Count:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("variants", nargs="*", choices=[[], *VARIANTS], metavar="VARIANT", help=", ".join(VARIANTS))
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variants", nargs="*", choices=[[], *VARIANTS], metavar="VARIANT",
+                        help=", ".join(VARIANTS))
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, metavar="MODE", help=", ".join(MODES))
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, metavar="MODE",
+                        help=", ".join(MODES))
     parser.add_argument("--filter", default="*", help="as --gtest_filter")
     arguments = parser.parse_args()
     arguments.build = arguments.build.resolve()

@@ -109,7 +109,8 @@ PARITY(Seek, DataAndHoleOfNegativeOffsets) {
 
 PARITY(Seek, DataAndHoleOfASparseFile) {
   const int fd = CALL(open(t.sparse("a", 1 << 20, 512 << 10), O_RDONLY));
-  for (const off_t at : {0L, 1L, 4096L, 512L << 10, (512L << 10) + 1, (516L << 10), (1L << 20) - 1, 1L << 20, -1L}) {
+  for (const off_t at :
+       {0L, 1L, 4096L, 512L << 10, (512L << 10) + 1, (516L << 10), (1L << 20) - 1, 1L << 20, -1L}) {
     CALL(lseek(fd, at, SEEK_DATA));
     CALL(lseek(fd, at, SEEK_HOLE));
   }

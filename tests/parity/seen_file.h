@@ -14,8 +14,8 @@ inline void show(Case& t, const char* label, int fd) {
   CALL(pread(fd, got, sizeof got, 0));
   t.bytes(label, got, sizeof got);
   CALL(fstat(fd, &st));
-  t.line(std::string(label) + " size " + std::to_string(st.st_size) + " links " + std::to_string(st.st_nlink) + " mode " +
-         std::to_string(st.st_mode));
+  t.line(std::string(label) + " size " + std::to_string(st.st_size) + " links " +
+         std::to_string(st.st_nlink) + " mode " + std::to_string(st.st_mode));
   CALL(lseek(fd, 0, SEEK_CUR));
 }
 // Shows the file of that name, opened anew.

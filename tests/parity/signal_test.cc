@@ -1,4 +1,5 @@
-// Signal handlers on the same served files as what they interrupt: whoever reads gets bytes or a plain error, and each byte once.
+// Signal handlers on the same served files as what they interrupt: whoever reads gets bytes or a
+// plain error, and each byte once.
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -29,8 +30,8 @@ void open_and_read(int) {
   char got[4] = {};
   struct stat st {};
   const int fd = open(g_path, O_RDONLY);
-  const bool right = fd >= 0 && read(fd, got, 4) == 4 && got[0] == g_first && lseek(fd, 0, SEEK_CUR) == 4 &&
-                     fstat(fd, &st) == 0 && st.st_size == 50000;
+  const bool right = fd >= 0 && read(fd, got, 4) == 4 && got[0] == g_first &&
+                     lseek(fd, 0, SEEK_CUR) == 4 && fstat(fd, &st) == 0 && st.st_size == 50000;
   const int copy = dup(fd);
   const bool shares = copy >= 0 && lseek(copy, 0, SEEK_CUR) == 4;
   if (!right || !shares || close(copy) != 0 || close(fd) != 0) g_wrong.fetch_add(1);
@@ -61,21 +62,25 @@ PARITY(Signal, HandlerReadsDuringReads) {
     }
   });
   int wrong = 0;
-  // As many as it takes for the handler to have run often, in the middle of everything that a loader does.
+  // As many as it takes for the handler to have run often, in the middle of everything that a
+  // loader does.
   for (int round = 0; round < 100 || g_handled < 100; ++round) {
     const int fd = open(g_path, O_RDONLY);
     std::string got(50000, '\0');
     std::size_t n = 0;
     for (ssize_t more; n < got.size() && (more = read(fd, got.data() + n, 7000)) > 0;) n += more;
     void* const at = mmap(nullptr, 50000, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (fd < 0 || got != wanted || at == MAP_FAILED || std::memcmp(at, wanted.data(), 50000) != 0) ++wrong;
+    if (fd < 0 || got != wanted || at == MAP_FAILED || std::memcmp(at, wanted.data(), 50000) != 0)
+      ++wrong;
     munmap(at, 50000);
     const int other = fcntl(fd, F_DUPFD_CLOEXEC, 30);
     if (other < 30 || close(other) != 0) ++wrong;
     if (round % 25 == 7 && fsync(fd) != 0) ++wrong;
     if (close(fd) != 0) ++wrong;
     FILE* const stream = fopen(g_path, "r");
-    if (stream == nullptr || fread(got.data(), 1, 50000, stream) != 50000 || got != wanted || fclose(stream) != 0) ++wrong;
+    if (stream == nullptr || fread(got.data(), 1, 50000, stream) != 50000 || got != wanted ||
+        fclose(stream) != 0)
+      ++wrong;
   }
   stop = true;
   sender.join();
@@ -101,7 +106,8 @@ void take_number(std::uint8_t (&seen)[k_numbers], bool& more) {
 
 PARITY(Signal, HandlerAndWhatItInterruptsGetNoByteTwice) {
   std::string content(k_numbers * sizeof(std::uint32_t), '\0');
-  for (std::uint32_t i = 0; i < k_numbers; ++i) std::memcpy(content.data() + i * sizeof i, &i, sizeof i);
+  for (std::uint32_t i = 0; i < k_numbers; ++i)
+    std::memcpy(content.data() + i * sizeof i, &i, sizeof i);
   g_numbers = CALL(open(t.text("numbers", content), O_RDONLY));
   g_handled = 0;
   struct sigaction action {
@@ -121,10 +127,12 @@ PARITY(Signal, HandlerAndWhatItInterruptsGetNoByteTwice) {
   timer_create(CLOCK_MONOTONIC, &event, &timer);
   const itimerspec often{{0, 40'000}, {0, 40'000}};
   timer_settime(timer, 0, &often, nullptr);
-  // A handler comes between any two instructions of a read, so it takes many to meet those that must not be parted.
+  // A handler comes between any two instructions of a read, so it takes many to meet those that
+  // must not be parted.
   int wrong = 0;
   while (g_handled < 1500) {
-    // A handler would read numbers before the offset is set back: on a slow mount one handler follows the other.
+    // A handler would read numbers before the offset is set back: on a slow mount one handler
+    // follows the other.
     sigset_t signals, others;
     sigemptyset(&signals);
     sigaddset(&signals, SIGUSR1);
@@ -176,7 +184,8 @@ PARITY(Signal, HandlerThatLeavesByALongJump) {
 
 namespace {
 
-// A process whose reads of one byte are stopped by its parent: 1 where reader and handler did not get one byte each, in order.
+// A process whose reads of one byte are stopped by its parent: 1 where reader and handler did not
+// get one byte each, in order.
 int read_beside_handler(const char* path) {
   static int fd = -1;
   static volatile char by_handler = 0;
@@ -199,7 +208,9 @@ int read_beside_handler(const char* path) {
     raise(SIGSTOP);
     if (read(fd, &byte, 1) != 1) return 1;
     raise(SIGSTOP);
-    const bool in_turn = handled == 0 ? byte == '1' : (byte == '1' && by_handler == '2') || (byte == '2' && by_handler == '1');
+    const bool in_turn =
+        handled == 0 ? byte == '1'
+                     : (byte == '1' && by_handler == '2') || (byte == '2' && by_handler == '1');
     if (!in_turn || read(fd, &next, 1) != 1 || next != (handled == 0 ? '2' : '3')) return 1;
   }
 }

@@ -12,21 +12,28 @@ namespace sys = cube::base::sys;
 
 namespace {
 
-constexpr int k_versions[] = {0, 1, 7};  // of the structure; the CPU decides which of them libc knows
+constexpr int k_versions[] = {0, 1,
+                              7};  // of the structure; the CPU decides which of them libc knows
 struct stat* const k_wild = reinterpret_cast<struct stat*>(0xdead000000000000ULL);
 
 // Every byte of a statx but atime, against the kernel's own answer to the same question.
-void compare_statx(cube::parity::Case& t, const char* label, struct statx got, const char* path, int flags, unsigned mask) {
+void compare_statx(cube::parity::Case& t, const char* label, struct statx got, const char* path,
+                   int flags, unsigned mask) {
   struct statx kernel {};
   sys::statx(AT_FDCWD, path, flags & ~AT_EMPTY_PATH, mask, &kernel);
   got.stx_atime = kernel.stx_atime = {};
   got.stx_mask &= ~0U;
-  t.line(std::string(label) + (std::memcmp(&got, &kernel, sizeof got) == 0 ? ": as the kernel's" : ": not the kernel's"));
+  t.line(std::string(label) + (std::memcmp(&got, &kernel, sizeof got) == 0 ? ": as the kernel's"
+                                                                           : ": not the kernel's"));
   char text[200];
-  std::snprintf(text, sizeof text, "mask=%x kernel=%x mode=%o size=%llu nlink=%u mnt=%d btime=%d dio=%u/%u attributes=%llx",
-                got.stx_mask, kernel.stx_mask, got.stx_mode, got.stx_size, got.stx_nlink, got.stx_mnt_id == kernel.stx_mnt_id,
-                got.stx_btime.tv_sec == kernel.stx_btime.tv_sec && got.stx_btime.tv_nsec == kernel.stx_btime.tv_nsec,
-                got.stx_dio_mem_align, got.stx_dio_offset_align, got.stx_attributes);
+  std::snprintf(
+      text, sizeof text,
+      "mask=%x kernel=%x mode=%o size=%llu nlink=%u mnt=%d btime=%d dio=%u/%u attributes=%llx",
+      got.stx_mask, kernel.stx_mask, got.stx_mode, got.stx_size, got.stx_nlink,
+      got.stx_mnt_id == kernel.stx_mnt_id,
+      got.stx_btime.tv_sec == kernel.stx_btime.tv_sec &&
+          got.stx_btime.tv_nsec == kernel.stx_btime.tv_nsec,
+      got.stx_dio_mem_align, got.stx_dio_offset_align, got.stx_attributes);
   t.line(text);
 }
 
@@ -60,7 +67,8 @@ PARITY(Stat, EverySymbolByPath) {
     for (const int version : k_versions) {
       struct stat st {};
       errno = cube::parity::k_errno_kept;
-      const int result = function<int(int, int, const char*, struct stat*, int)>(name)(version, AT_FDCWD, path, &st, 0);
+      const int result = function<int(int, int, const char*, struct stat*, int)>(name)(
+          version, AT_FDCWD, path, &st, 0);
       if (t.note(name, result) == 0) t.stat(name, st, path);
     }
   }
@@ -79,7 +87,8 @@ PARITY(Stat, EverySymbolByFd) {
     for (const int version : k_versions) {
       struct stat st {};
       errno = cube::parity::k_errno_kept;
-      if (t.note(name, function<int(int, int, struct stat*)>(name)(version, fd, &st)) == 0) t.stat(name, st, path);
+      if (t.note(name, function<int(int, int, struct stat*)>(name)(version, fd, &st)) == 0)
+        t.stat(name, st, path);
     }
   }
   struct stat st {};
@@ -131,7 +140,8 @@ PARITY(Stat, BadFdsAndPointers) {
 PARITY(Stat, UnknownFlagsAndNullPathsOfAnFd) {
   // One open for each: after the first such call it is the kernel's file.
   t.file("a", 5000);
-  for (const int flags : {0x40000000, AT_SYMLINK_FOLLOW, AT_STATX_SYNC_TYPE, AT_STATX_SYNC_TYPE | 0x40000000}) {
+  for (const int flags :
+       {0x40000000, AT_SYMLINK_FOLLOW, AT_STATX_SYNC_TYPE, AT_STATX_SYNC_TYPE | 0x40000000}) {
     const int fd = CALL(open(t / "a", O_RDONLY));
     struct statx x {};
     CALL(statx(fd, "", AT_EMPTY_PATH | flags, STATX_BASIC_STATS, &x));
@@ -149,7 +159,8 @@ PARITY(Stat, UnknownFlagsAndNullPathsOfAnFd) {
   CALL(close(other));
   const int last = CALL(open(t / "a", O_RDONLY));
   x = {};
-  CALL(function<int(int, const char*, int, unsigned, struct statx*)>("statx")(last, nullptr, AT_EMPTY_PATH, STATX_SIZE, &x));
+  CALL(function<int(int, const char*, int, unsigned, struct statx*)>("statx")(
+      last, nullptr, AT_EMPTY_PATH, STATX_SIZE, &x));
   t.line(std::to_string(x.stx_size));
   CALL(close(last));
 }
@@ -166,7 +177,8 @@ PARITY(Stat, KindsOfFiles) {
   t.link("dangling", "nowhere");
   t.fifo("p");
   t.sparse("sparse", 1 << 20, 4096);
-  for (const char* name : {"empty", "ro", "none", "suid", "exec", "d", "to_d", "to_ro", "dangling", "p", "sparse", "missing"}) {
+  for (const char* name : {"empty", "ro", "none", "suid", "exec", "d", "to_d", "to_ro", "dangling",
+                           "p", "sparse", "missing"}) {
     t.line(name);
     struct stat st {};
     if (std::string_view(name) != "p") {
@@ -179,7 +191,8 @@ PARITY(Stat, KindsOfFiles) {
     }
     if (CALL(stat(t / name, &st)) == 0) t.stat("stat", st, t / name);
     if (CALL(lstat(t / name, &st)) == 0) t.stat("lstat", st, t / name, false);
-    if (CALL(fstatat(AT_FDCWD, t / name, &st, AT_SYMLINK_NOFOLLOW)) == 0) t.stat("fstatat", st, t / name, false);
+    if (CALL(fstatat(AT_FDCWD, t / name, &st, AT_SYMLINK_NOFOLLOW)) == 0)
+      t.stat("fstatat", st, t / name, false);
     for (const int mode : {F_OK, R_OK, W_OK, X_OK, R_OK | W_OK | X_OK, 8}) {
       CALL(access(t / name, mode));
       CALL(eaccess(t / name, mode));
@@ -211,9 +224,11 @@ PARITY(Stat, HardLinksShareTheInode) {
 PARITY(Stat, StatxMasksByFd) {
   const char* const path = t.file("a", 5000);
   const int fd = CALL(open(path, O_RDONLY));
-  for (const unsigned mask : {0U, unsigned{STATX_SIZE}, unsigned{STATX_BASIC_STATS}, unsigned{STATX_BTIME}, unsigned{STATX_ALL},
-                              unsigned{STATX_MNT_ID}, STATX_ALL | STATX_MNT_ID, 0x2000U /* DIOALIGN */,
-                              0x4000U /* MNT_ID_UNIQUE */, 0xfffU | 0x2000U, 0x10000U /* WRITE_ATOMIC */, 0x8000U /* SUBVOL */}) {
+  for (const unsigned mask :
+       {0U, unsigned{STATX_SIZE}, unsigned{STATX_BASIC_STATS}, unsigned{STATX_BTIME},
+        unsigned{STATX_ALL}, unsigned{STATX_MNT_ID}, STATX_ALL | STATX_MNT_ID,
+        0x2000U /* DIOALIGN */, 0x4000U /* MNT_ID_UNIQUE */, 0xfffU | 0x2000U,
+        0x10000U /* WRITE_ATOMIC */, 0x8000U /* SUBVOL */}) {
     struct statx x {};
     char label[40];
     std::snprintf(label, sizeof label, "mask %x", mask);
@@ -233,8 +248,10 @@ PARITY(Stat, StatxMasksByPath) {
   const char* const path = t.file("a", 5000);
   t.link("l", "a");
   CALL(close(CALL(open(path, O_RDONLY))));
-  for (const unsigned mask : {0U, unsigned{STATX_SIZE}, unsigned{STATX_BASIC_STATS}, unsigned{STATX_ALL}, 0x2000U, 0x3fffU}) {
-    for (const int flags : {0, AT_SYMLINK_NOFOLLOW, AT_STATX_FORCE_SYNC, AT_STATX_DONT_SYNC, AT_NO_AUTOMOUNT}) {
+  for (const unsigned mask : {0U, unsigned{STATX_SIZE}, unsigned{STATX_BASIC_STATS},
+                              unsigned{STATX_ALL}, 0x2000U, 0x3fffU}) {
+    for (const int flags :
+         {0, AT_SYMLINK_NOFOLLOW, AT_STATX_FORCE_SYNC, AT_STATX_DONT_SYNC, AT_NO_AUTOMOUNT}) {
       struct statx x {};
       CALL(statx(AT_FDCWD, path, flags, mask, &x));
       compare_statx(t, "file", x, path, flags, mask);

@@ -13,7 +13,8 @@ void read_all(cube::parity::Case& t, FILE* stream) {
   char got[20000];
   const size_t n = STDIO(0UL, fread(got, 1, sizeof got, stream));
   t.bytes("fread", got, n);
-  t.line(std::string("eof ") + (feof(stream) ? "1" : "0") + " error " + (ferror(stream) ? "1" : "0"));
+  t.line(std::string("eof ") + (feof(stream) ? "1" : "0") + " error " +
+         (ferror(stream) ? "1" : "0"));
 }
 
 }  // namespace
@@ -31,8 +32,9 @@ PARITY(Stdio, EverySymbolOpensTheSame) {
 
 PARITY(Stdio, ModesOpenOrAreRefused) {
   int n = 0;
-  for (const char* mode : {"r",  "rb", "re", "rbe", "rm", "rt", "r+", "rb+",         "r+b", "w",   "wb", "we",  "a",  "a+",
-                           "w+", "x",  "wx", "rx",  "",   "z",  "br", "r,ccs=UTF-8", "rec", "r e", "rw", "r+e", "rc", "rmb+"}) {
+  for (const char* mode : {"r",  "rb",          "re",  "rbe", "rm", "rt",  "r+", "rb+", "r+b", "w",
+                           "wb", "we",          "a",   "a+",  "w+", "x",   "wx", "rx",  "",    "z",
+                           "br", "r,ccs=UTF-8", "rec", "r e", "rw", "r+e", "rc", "rmb+"}) {
     t.line(mode);
     const char* const path = t.text("f" + std::to_string(n++), k_poem);
     FILE* const stream = STDIO(nullptr, fopen(path, mode));
@@ -305,7 +307,8 @@ PARITY(Stdio, UnlockedAndWideForms) {
 
 PARITY(Stdio, ManyStreamsAtOnce) {
   FILE* streams[40];
-  for (int i = 0; i < 40; ++i) streams[i] = STDIO(nullptr, fopen(t.file("f" + std::to_string(i), 50 + i), "r"));
+  for (int i = 0; i < 40; ++i)
+    streams[i] = STDIO(nullptr, fopen(t.file("f" + std::to_string(i), 50 + i), "r"));
   for (int round = 0; round < 3; ++round) {
     for (FILE* stream : streams) CALL(fgetc(stream));
   }

@@ -1,4 +1,5 @@
-// More of stdio: buffers, orientation, streams on fds with every mode, positions, and streams that are none of ours.
+// More of stdio: buffers, orientation, streams on fds with every mode, positions, and streams that
+// are none of ours.
 #include <locale.h>
 #include <stdio_ext.h>
 #include <wchar.h>
@@ -17,7 +18,8 @@ const char* k_text = "alpha beta\n\ngamma;delta;epsilon\n1 0x1f 077 -5 3.25e2\ne
 
 PARITY(Stream, FdsOpenedWithEveryMode) {
   const char* const path = t.text("a", k_text);
-  for (const char* mode : {"r", "rb", "re", "r+", "w", "w+", "a", "a+", "rx", "rm", "rc", "r,ccs=UTF-8", "", "q", "br", "er"}) {
+  for (const char* mode : {"r", "rb", "re", "r+", "w", "w+", "a", "a+", "rx", "rm", "rc",
+                           "r,ccs=UTF-8", "", "q", "br", "er"}) {
     t.line(mode);
     const int fd = CALL(open(path, O_RDONLY));
     FILE* const stream = STDIO(nullptr, fdopen(fd, mode));
@@ -40,7 +42,8 @@ PARITY(Stream, FdsOpenedWithEveryMode) {
 
 PARITY(Stream, ModesWithFlags) {
   const char* const path = t.text("a", k_text);
-  for (const char* mode : {"re", "rm", "x", "rx", "r+", "r+e", "ae", "a", "r,ccs=UTF-8", "r,ccs=UTF-16", "r,ccs=none-such"}) {
+  for (const char* mode : {"re", "rm", "x", "rx", "r+", "r+e", "ae", "a", "r,ccs=UTF-8",
+                           "r,ccs=UTF-16", "r,ccs=none-such"}) {
     t.line(mode);
     FILE* const stream = STDIO(nullptr, fopen(path, mode));
     if (stream == nullptr) continue;
@@ -66,8 +69,8 @@ PARITY(Stream, ScansAndDelimiters) {
   int a = 0, b = 0, c = 0, d = 0;
   float f = 0;
   CALL(fscanf(stream, "%d %i %i %d %f", &a, &b, &c, &d, &f));
-  t.line(std::to_string(a) + " " + std::to_string(b) + " " + std::to_string(c) + " " + std::to_string(d) + " " +
-         std::to_string(f));
+  t.line(std::to_string(a) + " " + std::to_string(b) + " " + std::to_string(c) + " " +
+         std::to_string(d) + " " + std::to_string(f));
   CALL(fscanf(stream, "%d", &a));
   CALL(fgetc(stream));
   CALL(getdelim(&line, &room, 'z', stream));
@@ -176,7 +179,8 @@ PARITY(Stream, ThoseThatAreNoFiles) {
   FILE* const stream = STDIO(nullptr, fmemopen(memory, sizeof memory, "r+"));
   CALL(fileno(stream));
   CALL(fgetc(stream));
-  CALL(fseek(stream, 9, SEEK_SET));  // not from the end, of which glibc before 2.22 has another idea
+  CALL(
+      fseek(stream, 9, SEEK_SET));  // not from the end, of which glibc before 2.22 has another idea
   CALL(fputs("more", stream));
   CALL(fclose(stream));
   char* text = nullptr;
@@ -237,7 +241,8 @@ PARITY(Stream, AllClosedAtOnce) {
 
 PARITY(Stream, WideTextByItsMode) {
   setlocale(LC_CTYPE, "C.UTF-8");
-  FILE* const stream = STDIO(nullptr, fopen(t.text("a", "gr\xc3\xbc\xc3\x9f\x65 an alle\nzweite Zeile\n"), "r,ccs=UTF-8"));
+  FILE* const stream = STDIO(
+      nullptr, fopen(t.text("a", "gr\xc3\xbc\xc3\x9f\x65 an alle\nzweite Zeile\n"), "r,ccs=UTF-8"));
   wchar_t line[40] = {};
   CALL(fwide(stream, 0));
   CALL(fgetws(line, 40, stream) != nullptr);

@@ -24,7 +24,8 @@ const char* what_cancels(const std::function<void()>& call) {
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
     return nullptr;
   };
-  if (pthread_create(&thread, nullptr, body, const_cast<std::function<void()>*>(&call)) != 0) return "no thread";
+  if (pthread_create(&thread, nullptr, body, const_cast<std::function<void()>*>(&call)) != 0)
+    return "no thread";
   void* result = nullptr;
   pthread_join(thread, &result);
   return result == PTHREAD_CANCELED ? "cancelled" : "goes on";
@@ -86,9 +87,11 @@ PARITY(Thread, CloseWhileOthersRead) {
           continue;
         }
         const ssize_t n = pread(fd, got, sizeof got, 1000);
-        // Closed a moment ago, or another file by now, which has the same bytes. In mode real a number that is being opened is
-        // a copy that is not whole yet: who reads what it has closed may find the end there.
-        const bool not_whole = n == 0 && cube::parity::is_preloaded() && !cube::parity::is_virtual();
+        // Closed a moment ago, or another file by now, which has the same bytes. In mode real a
+        // number that is being opened is a copy that is not whole yet: who reads what it has closed
+        // may find the end there.
+        const bool not_whole =
+            n == 0 && cube::parity::is_preloaded() && !cube::parity::is_virtual();
         if (n < 0 && errno == EBADF) {
           ++errors;
         } else if (!not_whole && (n != 100 || std::memcmp(got, wanted.data() + 1000, 100) != 0)) {
@@ -145,7 +148,8 @@ PARITY(Thread, SharedOffsetGivesEachByteOnce) {
 }
 
 PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
-  // While two threads read on, a third makes it a kernel file: the bytes that are read meanwhile count.
+  // While two threads read on, a third makes it a kernel file: the bytes that are read meanwhile
+  // count.
   const std::size_t size = 30000;
   const char* const path = t.file("a", size);
   int wrong = 0;
@@ -182,7 +186,8 @@ PARITY(Thread, NumbersAreNeverGivenTwice) {
         const int fd = i == 3 ? memfd_create("x", 0) : open(path.c_str(), O_RDONLY);
         char got[8] = {};
         if (i == 3) pwrite(fd, "22222222", 8, 0);
-        if (fd < 0 || pread(fd, got, 8, 0) != 8 || got[0] != expected || got[7] != expected) ++wrong;
+        if (fd < 0 || pread(fd, got, 8, 0) != 8 || got[0] != expected || got[7] != expected)
+          ++wrong;
         if (close(fd) != 0) ++wrong;
       }
     });

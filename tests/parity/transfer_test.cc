@@ -64,7 +64,8 @@ PARITY(Transfer, CopyFileRangeOffsets) {
   CALL(copy_file_range(same, &a, same, &b, 1000, 0));
   CALL(copy_file_range(fresh(), nullptr, -1, nullptr, 10, 0));
   CALL(copy_file_range(fresh(), nullptr, CALL(open(t.root().c_str(), O_RDONLY)), nullptr, 10, 0));
-  CALL(copy_file_range(fresh(), nullptr, CALL(open(t / "out", O_WRONLY | O_APPEND)), nullptr, 10, 0));
+  CALL(copy_file_range(fresh(), nullptr, CALL(open(t / "out", O_WRONLY | O_APPEND)), nullptr, 10,
+                       0));
   CALL(copy_file_range(fresh(), nullptr, to, nullptr, SIZE_MAX, 0));
   int pipe_fds[2];
   CALL(pipe(pipe_fds));
@@ -120,7 +121,8 @@ PARITY(Transfer, VectorsAtTheirLimits) {
   const char* const path = t.file("a", 3000);
   static iovec many[IOV_MAX + 1];
   static char room[IOV_MAX + 1];
-  for (int i = 0; i <= IOV_MAX; ++i) many[i] = {room + i, static_cast<std::size_t>(i % 3 == 1 ? 0 : 1)};
+  for (int i = 0; i <= IOV_MAX; ++i)
+    many[i] = {room + i, static_cast<std::size_t>(i % 3 == 1 ? 0 : 1)};
   const int fd = CALL(open(path, O_RDONLY));
   CALL(readv(fd, many, IOV_MAX));
   t.bytes("got", room, sizeof room);
@@ -158,8 +160,8 @@ PARITY(Transfer, FlagsOfVectorReads) {
   const char* const path = t.file("a", 3000);
   char got[16] = {};
   iovec part{got, 16};
-  for (const int flags : {RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_APPEND, 0x20 /* RWF_NOAPPEND */, 0x40 /* RWF_ATOMIC */,
-                          0x80 /* RWF_DONTCACHE */, 0x100, INT_MIN}) {
+  for (const int flags : {RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_APPEND, 0x20 /* RWF_NOAPPEND */,
+                          0x40 /* RWF_ATOMIC */, 0x80 /* RWF_DONTCACHE */, 0x100, INT_MIN}) {
     t.line("flags " + std::to_string(flags));
     const int fd = CALL(open(path, O_RDONLY));
     CALL(lseek(fd, 100, SEEK_SET));
@@ -199,7 +201,8 @@ PARITY(Transfer, SizesOfAFileOpenForReading) {
   CALL(readahead(fresh(), -1, 100));
   CALL(readahead(CALL(open(path, O_WRONLY)), 0, 100));
   for (const int advice : {0, 5, 6, 7, -1, INT_MAX}) CALL(posix_fadvise(fresh(), 0, 0, advice));
-  for (const off_t at : {-1L, LONG_MIN, LONG_MAX}) CALL(posix_fadvise64(fresh(), at, 10, POSIX_FADV_WILLNEED));
+  for (const off_t at : {-1L, LONG_MIN, LONG_MAX})
+    CALL(posix_fadvise64(fresh(), at, 10, POSIX_FADV_WILLNEED));
   CALL(posix_fadvise(fresh(), 0, LONG_MIN, POSIX_FADV_NORMAL));
   CALL(posix_fadvise(fresh(), 0, -1, 99));
   CALL(truncate(path, -1));

@@ -1,4 +1,5 @@
-// Walks over the covered tree, which libc makes by itself: fts, ftw, nftw, glob, scandir, directory streams.
+// Walks over the covered tree, which libc makes by itself: fts, ftw, nftw, glob, scandir, directory
+// streams.
 #include <dirent.h>
 #include <fts.h>
 #include <ftw.h>
@@ -27,7 +28,8 @@ int visit(const char* path, const struct stat* st, int type) {
   return 0;
 }
 int visit_more(const char* path, const struct stat* st, int type, FTW* where) {
-  return visit((std::string(path) + " base " + std::to_string(where->base - static_cast<int>(std::strlen(path))) + " level " +
+  return visit((std::string(path) + " base " +
+                std::to_string(where->base - static_cast<int>(std::strlen(path))) + " level " +
                 std::to_string(where->level))
                    .c_str(),
                st, type);
@@ -69,14 +71,15 @@ PARITY(Tree, FtsWalks) {
     FTS* const walk = STDIO(nullptr, fts_open(roots, options, nullptr));
     while (const FTSENT* entry = fts_read(walk)) {
       const bool is_file = entry->fts_info == FTS_F;
-      visited.push_back(std::string(entry->fts_path) + " info " + std::to_string(entry->fts_info) + " level " +
-                        std::to_string(entry->fts_level) + " size " +
+      visited.push_back(std::string(entry->fts_path) + " info " + std::to_string(entry->fts_info) +
+                        " level " + std::to_string(entry->fts_level) + " size " +
                         (is_file ? std::to_string(entry->fts_statp->st_size) : "-"));
       if (is_file) {
         // As tools do in the middle of a walk.
         const int fd = open(entry->fts_accpath, O_RDONLY);
         char byte = 0;
-        visited.push_back(std::string(entry->fts_path) + " read " + std::to_string(read(fd, &byte, 1)) + std::to_string(byte));
+        visited.push_back(std::string(entry->fts_path) + " read " +
+                          std::to_string(read(fd, &byte, 1)) + std::to_string(byte));
         close(fd);
       }
     }
@@ -91,7 +94,8 @@ PARITY(Tree, FtsWalks) {
 
 PARITY(Tree, Globs) {
   make_tree(t);
-  for (const char* pattern : {"*.jpg", "*/*.jpg", "[ab].*", "d/**", "none*", "nowhere", "l", "{a,c}.*", "to_d/*"}) {
+  for (const char* pattern :
+       {"*.jpg", "*/*.jpg", "[ab].*", "d/**", "none*", "nowhere", "l", "{a,c}.*", "to_d/*"}) {
     glob_t found{};
     t.line(pattern);
     CALL(glob(t / pattern, GLOB_BRACE, nullptr, &found));
@@ -119,7 +123,8 @@ PARITY(Tree, StreamsGoBackAndForth) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     seekdir(stream, places[i]);
     const dirent* const entry = readdir(stream);
-    if (entry == nullptr || names[i] != entry->d_name) t.line("another name at place " + std::to_string(i));
+    if (entry == nullptr || names[i] != entry->d_name)
+      t.line("another name at place " + std::to_string(i));
   }
   rewinddir(stream);
   const dirent64* const first = readdir64(stream);
@@ -153,8 +158,10 @@ PARITY(Tree, Scans) {
   show_list(list, n);
   n = CALL(scandirat(dir, "d", &list, pick, alphasort));
   show_list(list, n);
-  using Scan64 = int(const char*, dirent***, int (*)(const dirent*), int (*)(const dirent**, const dirent**));
-  using ScanAt64 = int(int, const char*, dirent***, int (*)(const dirent*), int (*)(const dirent**, const dirent**));
+  using Scan64 =
+      int(const char*, dirent***, int (*)(const dirent*), int (*)(const dirent**, const dirent**));
+  using ScanAt64 = int(int, const char*, dirent***, int (*)(const dirent*),
+                       int (*)(const dirent**, const dirent**));
   errno = cube::parity::k_errno_kept;
   n = t.note("scandir64", function<Scan64>("scandir64")(t.root().c_str(), &list, pick, alphasort));
   show_list(list, n);

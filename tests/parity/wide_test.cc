@@ -1,4 +1,5 @@
-// Wide characters on streams: each call by each of its names as the first on a stream of its own, and streams of both kinds.
+// Wide characters on streams: each call by each of its names as the first on a stream of its own,
+// and streams of both kinds.
 #include <locale.h>
 #include <wchar.h>
 
@@ -40,14 +41,23 @@ int scan_by_list(const char* name, FILE* stream, const wchar_t* format, ...) {
 PARITY(Wide, CharactersByEveryName) {
   setlocale(LC_CTYPE, "C.UTF-8");
   for (const char* name : {"fgetwc", "getwc", "fgetwc_unlocked", "getwc_unlocked"}) {
-    on_a_stream(t, name, [&](const char* n, FILE* stream) { CALL(function<wint_t(FILE*)>(n)(stream)); });
+    on_a_stream(t, name,
+                [&](const char* n, FILE* stream) { CALL(function<wint_t(FILE*)>(n)(stream)); });
   }
-  on_a_stream(t, "ungetwc", [&](const char* n, FILE* stream) { CALL(function<wint_t(wint_t, FILE*)>(n)(L'y', stream)); });
+  on_a_stream(t, "ungetwc", [&](const char* n, FILE* stream) {
+    CALL(function<wint_t(wint_t, FILE*)>(n)(L'y', stream));
+  });
   for (const char* name : {"fputwc", "putwc"}) {
-    on_a_stream(t, name, [&](const char* n, FILE* stream) { CALL(function<wint_t(wchar_t, FILE*)>(n)(L'y', stream)); });
+    on_a_stream(t, name, [&](const char* n, FILE* stream) {
+      CALL(function<wint_t(wchar_t, FILE*)>(n)(L'y', stream));
+    });
   }
-  on_a_stream(t, "fputws", [&](const char* n, FILE* stream) { CALL(function<int(const wchar_t*, FILE*)>(n)(L"yes", stream)); });
-  on_a_stream(t, "fwide", [&](const char* n, FILE* stream) { CALL(function<int(FILE*, int)>(n)(stream, 1) > 0); });
+  on_a_stream(t, "fputws", [&](const char* n, FILE* stream) {
+    CALL(function<int(const wchar_t*, FILE*)>(n)(L"yes", stream));
+  });
+  on_a_stream(t, "fwide", [&](const char* n, FILE* stream) {
+    CALL(function<int(FILE*, int)>(n)(stream, 1) > 0);
+  });
   setlocale(LC_CTYPE, "C");
 }
 
@@ -62,7 +72,8 @@ PARITY(Wide, LinesByEveryName) {
   }
   for (const char* name : {"__fgetws_chk", "__fgetws_unlocked_chk"}) {
     on_a_stream(t, name, [&](const char* n, FILE* stream) {
-      CALL(function<wchar_t*(wchar_t*, std::size_t, int, FILE*)>(n)(line, 40, 40, stream) != nullptr);
+      CALL(function<wchar_t*(wchar_t*, std::size_t, int, FILE*)>(n)(line, 40, 40, stream) !=
+           nullptr);
       t.bytes("line", line, sizeof line);
     });
   }

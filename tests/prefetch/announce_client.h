@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
-#include "prefetch/order/announce_message.h"
+#include "prefetch/order/announced/announce_message.h"
 
 namespace cube::prefetch::testing {
 
@@ -29,7 +29,8 @@ inline std::string begin(std::uint64_t epoch, std::string_view base = {}) {
   message.epoch = epoch;
   return bytes_of(message, base);
 }
-inline std::string paths(std::uint64_t epoch, std::uint64_t first, const std::vector<std::string>& names) {
+inline std::string paths(std::uint64_t epoch, std::uint64_t first,
+                         const std::vector<std::string>& names) {
   PathsMessage message;
   message.count = static_cast<std::uint32_t>(names.size());
   message.epoch = epoch;
@@ -61,10 +62,12 @@ class AnnounceClient {
   void close() { fd_.reset(); }
   // Waits until there is room; false: the server has gone.
   bool say(std::string_view message) const {
-    return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(message.size());
+    return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(message.size());
   }
   bool try_to_say(std::string_view message) const {
-    return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(message.size());
+    return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           static_cast<ssize_t>(message.size());
   }
   // The next answer; empty when the server has closed.
   std::string hear() const {

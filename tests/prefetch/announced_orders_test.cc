@@ -1,5 +1,6 @@
-// The announcements of clients, as they are taken: order, epochs, fairness, bounds, and messages that nobody should send.
-#include "prefetch/order/announced_orders.h"
+// The announcements of clients, as they are taken: order, epochs, fairness, bounds, and messages
+// that nobody should send.
+#include "prefetch/order/announced/announced_orders.h"
 
 #include <cstring>
 #include <map>
@@ -38,7 +39,8 @@ struct Orders : ::testing::Test {
 
 TEST_F(Orders, PathsComeInTheirOrder) {
   open(5, "/data/train");
-  say(5, {paths(0, 0, {"a/1.jpg", "/data//x/./2.jpg", "../3.jpg"}), paths(0, 3, {"/more/4"}), end(0)});
+  say(5,
+      {paths(0, 0, {"a/1.jpg", "/data//x/./2.jpg", "../3.jpg"}), paths(0, 3, {"/more/4"}), end(0)});
   const Names expected{"/data/train/a/1.jpg", "/data/x/2.jpg", "/data/3.jpg", "/more/4"};
   PlannedFile file;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -161,14 +163,16 @@ TEST_F(Orders, WhatIsOutsideIsToldOnce) {
   say(0, {paths(0, 0, {"/elsewhere/a", "/datax/b", "relative", "/data/../etc/c", "/data/good"})});
   EXPECT_EQ(take(), Names{"/data/good"});
   EXPECT_EQ(orders.take_refusals(),
-            (Names{"announced by the job: 3 entries are outside CUBESHIM_PREFIXES, the first is /elsewhere/a",
+            (Names{"announced by the job: 3 entries are outside CUBESHIM_PREFIXES, the first is "
+                   "/elsewhere/a",
                    "announced by the job: 1 entry is not understood, the first is relative"}));
   say(0, {paths(0, 5, {"/elsewhere/d", "/data/" + std::string(5000, 'x'), "/data/good"})});
   EXPECT_EQ(take(), Names{"/data/good"});
   EXPECT_EQ(taken(0), 8U);
   const Names told = orders.take_refusals();
   ASSERT_EQ(told.size(), 1U);
-  EXPECT_TRUE(told[0].starts_with("announced by the job: 1 entry is longer than a path can be")) << told[0];
+  EXPECT_TRUE(told[0].starts_with("announced by the job: 1 entry is longer than a path can be"))
+      << told[0];
 }
 
 TEST_F(Orders, AClientIsBounded) {
@@ -251,7 +255,10 @@ TEST_F(Orders, WhatShouldNotBeSaidIsRefused) {
       {"paths before an epoch", {hello()}, paths(0, 0, {"a"}), "no open epoch"},
       {"paths of another epoch", open, paths(5, 0, {"a"}), "no open epoch"},
       {"paths after the end", {hello(), begin(4), end(4)}, paths(4, 0, {"a"}), "no open epoch"},
-      {"numbers that go back", {hello(), begin(4), paths(4, 3, {"a"})}, paths(4, 3, {"a"}), "sequence numbers"},
+      {"numbers that go back",
+       {hello(), begin(4), paths(4, 3, {"a"})},
+       paths(4, 3, {"a"}),
+       "sequence numbers"},
       {"no path", open, paths(4, 0, {}), "cut off"},
       {"an empty path", open, paths(4, 0, {"a", "", "b"}), "empty"},
       {"an empty first path", open, paths(4, 0, {"", "b"}), "empty"},
@@ -270,7 +277,8 @@ TEST_F(Orders, WhatShouldNotBeSaidIsRefused) {
     ASSERT_TRUE(orders.add(0));
     say(0, hostile.before);
     const char* const why = orders.take(0, hostile.message);
-    EXPECT_NE(std::string(why == nullptr ? "" : why).find(hostile.why), std::string::npos) << (why == nullptr ? "taken" : why);
+    EXPECT_NE(std::string(why == nullptr ? "" : why).find(hostile.why), std::string::npos)
+        << (why == nullptr ? "taken" : why);
     orders.remove(0);
     EXPECT_EQ(take(), Names{});
   }

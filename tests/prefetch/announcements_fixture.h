@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "prefetch/order/announcements.h"
+#include "prefetch/order/announced/announcements.h"
 #include "prefetch/threads/event_count.h"
 #include "tests/prefetch/announce_client.h"
 #include "tests/support/temp_dir.h"
@@ -43,7 +43,8 @@ struct Announced : ::testing::Test {
     EXPECT_TRUE(made.say(hello(rank)));
     return made;
   }
-  // The server looks at those whom it knows before it lets another in: what was said before is heard, who went is known.
+  // The server looks at those whom it knows before it lets another in: what was said before is
+  // heard, who went is known.
   void barrier() const { client(); }
   // The next file, waited for.
   PlannedFile take() {

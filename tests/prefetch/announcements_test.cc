@@ -1,5 +1,6 @@
-// The socket on which jobs announce what they will read: what goes through it, and who may come, stay and go.
-#include "prefetch/order/announcements.h"
+// The socket on which jobs announce what they will read: what goes through it, and who may come,
+// stay and go.
+#include "prefetch/order/announced/announcements.h"
 
 #include <grp.h>
 #include <sys/wait.h>
@@ -7,7 +8,7 @@
 #include <csignal>
 #include <thread>
 
-#include "prefetch/order/announcement_server.h"
+#include "prefetch/order/announced/announcement_server.h"
 #include "prefetch/threads/background_thread.h"
 #include "tests/prefetch/announcements_fixture.h"
 
@@ -37,7 +38,8 @@ TEST_F(Announced, TheServerSaysWhoItIs) {
   EXPECT_EQ(welcome.pid, static_cast<std::uint32_t>(getpid()));
 }
 
-// As after a stop of the process between the start of the thread and its first step, during which another process took the lead.
+// As after a stop of the process between the start of the thread and its first step, during which
+// another process took the lead.
 TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToWhoHasIt) {
   AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
   options.leads = [](void*) { return false; };
@@ -112,7 +114,8 @@ TEST_F(Announced, OneWhoLeavesAFullSocketBehindIsDropped) {
   ASSERT_TRUE(one.say(begin(0, "/data")));
   std::size_t said = 0;
   pollfd waits{one.fd(), POLLOUT, 0};
-  while (poll(&waits, 1, 1000) == 1 && one.try_to_say(paths(0, said, numbered(std::string(60, 'x'), said, said + 500))))
+  while (poll(&waits, 1, 1000) == 1 &&
+         one.try_to_say(paths(0, said, numbered(std::string(60, 'x'), said, said + 500))))
     said += 500;
   one.close();
   barrier();
@@ -147,7 +150,8 @@ TEST_F(Announced, WhatShouldNotBeSaidEndsTheConnectionAndNoOther) {
   EXPECT_FALSE(has_more());
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 8) << log;
-  EXPECT_NE(log.find("cubeshim: warn: a client of announcements was dropped (rank 0): a message is of no known type\n"),
+  EXPECT_NE(log.find("cubeshim: warn: a client of announcements was dropped (rank 0): a message is "
+                     "of no known type\n"),
             std::string::npos)
       << log;
   EXPECT_NE(log.find("a message is too long\n"), std::string::npos) << log;
@@ -197,7 +201,8 @@ TEST_F(Announced, ListeningCanBeEndedByAnotherThreadAndTwice) {
   source.reset();
 }
 
-// The thread that listens is woken by the socket's name. It waited for ever if that was gone already.
+// The thread that listens is woken by the socket's name. It waited for ever if that was gone
+// already.
 TEST_F(Announced, AThreadWhoseSocketWasRemovedEndsToo) {
   const AnnounceClient silent = client();
   ASSERT_EQ(unlink(socket.c_str()), 0);
@@ -242,19 +247,22 @@ TEST_F(Announced, ASocketThatADeadProcessLeftIsReplaced) {
 }
 
 TEST_F(Announced, WhatElseHasTheNameStays) {
-  const std::string file = dir.write("file.sock", "x"), link = dir / "link.sock", folder = dir / "folder.sock";
+  const std::string file = dir.write("file.sock", "x"), link = dir / "link.sock",
+                    folder = dir / "folder.sock";
   ASSERT_EQ(symlink(socket.c_str(), link.c_str()), 0);
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
   for (const auto& path : {file, link, folder}) {
     EXPECT_EQ(start_at(path), nullptr);
-    EXPECT_EQ(why, "announcements are not taken at " + path + ": something that is no socket has its name");
+    EXPECT_EQ(why, "announcements are not taken at " + path +
+                       ": something that is no socket has its name");
     EXPECT_EQ(access(path.c_str(), F_OK), 0);
   }
   const std::string nowhere = dir / "no/such.sock", tall = dir / std::string(120, 'x');
   EXPECT_EQ(start_at(nowhere), nullptr);
   EXPECT_EQ(why, "announcements are not taken at " + nowhere + ": No such file or directory");
   EXPECT_EQ(start_at(tall), nullptr);
-  EXPECT_EQ(why, "announcements are not taken at " + tall + ": the name is too long for a socket: it may have 107 bytes");
+  EXPECT_EQ(why, "announcements are not taken at " + tall +
+                     ": the name is too long for a socket: it may have 107 bytes");
 }
 
 TEST_F(Announced, AnotherUsersSocketStays) {
@@ -264,7 +272,8 @@ TEST_F(Announced, AnotherUsersSocketStays) {
   ASSERT_NE(squatter, nullptr);
   ASSERT_EQ(chown(path.c_str(), 65'534, 65'534), 0);
   EXPECT_EQ(start_at(path), nullptr);
-  EXPECT_EQ(why, "announcements are not taken at " + path + ": a socket of another user (uid 65534) has its name");
+  EXPECT_EQ(why, "announcements are not taken at " + path +
+                     ": a socket of another user (uid 65534) has its name");
   EXPECT_TRUE(AnnounceClient(path).is_connected());
 }
 

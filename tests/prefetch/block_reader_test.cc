@@ -1,5 +1,5 @@
 // The threads that read large files ahead.
-#include "prefetch/block_reader.h"
+#include "prefetch/work/block_reader.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,20 +21,26 @@ namespace {
 
 // A thread that still had them would hold a lock of the program's after its close.
 TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
-  if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer has a thread of its own, with the program's files";
+  if (tests::k_tsan)
+    GTEST_SKIP() << "ThreadSanitizer has a thread of its own, with the program's files";
   for (int i = 0; i < 20; ++i) {
     tests::TestCache cache{16 * tests::k_mib};
     const base::UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
-    BlockReader* const reader = BlockReader::start(*cache.cache, [](const cache::LargeFile&) { return -1; });
+    BlockReader* const reader =
+        BlockReader::start(*cache.cache, [](const cache::LargeFile&) { return -1; });
     ASSERT_NE(reader, nullptr);
     int others = 0, with_it = 0;
     DIR* const tasks = opendir("/proc/self/task");
     while (const dirent* const entry = readdir(tasks)) {
       const std::string task = entry->d_name;
       // A keeper has the program's table itself (background_thread.cc), in which a close closes.
-      if (task[0] == '.' || syscall(SYS_kcmp, getpid(), std::stoi(task), KCMP_FILES, 0, 0) == 0) continue;
+      if (task[0] == '.' || syscall(SYS_kcmp, getpid(), std::stoi(task), KCMP_FILES, 0, 0) == 0)
+        continue;
       ++others;
-      with_it += access(("/proc/self/task/" + task + "/fd/" + std::to_string(file.get())).c_str(), F_OK) == 0 ? 1 : 0;
+      with_it += access(("/proc/self/task/" + task + "/fd/" + std::to_string(file.get())).c_str(),
+                        F_OK) == 0
+                     ? 1
+                     : 0;
     }
     closedir(tasks);
     reader->stop(5000);
@@ -58,12 +64,15 @@ TEST(BlockReader, BringsThePagesOfARangeAndNoMore) {
   number = fd.get();
   cache::LargeFile* const file = cache->large().begin(path, number);
   ASSERT_NE(file, nullptr);
-  BlockReader* const reader = BlockReader::start(*cache.cache, [](const cache::LargeFile&) { return number; });
+  BlockReader* const reader =
+      BlockReader::start(*cache.cache, [](const cache::LargeFile&) { return number; });
   ASSERT_NE(reader, nullptr);
   const cache::LargeFile::Range wanted{k_block - k_page, 2 * k_block + k_page}, all{0, 4 * k_block};
-  ASSERT_TRUE(reader->submit(*file, number, file->numbers(), wanted));
-  const std::uint64_t until = base::monotonic_ns() + 60'000'000'000, bytes = wanted.end - wanted.begin;
-  while (cache->large().present_bytes(*file, wanted) < bytes && base::monotonic_ns() < until) sched_yield();
+  ASSERT_TRUE(reader->submit(*file, number, file->fd_epoch(), wanted));
+  const std::uint64_t until = base::monotonic_ns() + 60'000'000'000,
+                      bytes = wanted.end - wanted.begin;
+  while (cache->large().present_bytes(*file, wanted) < bytes && base::monotonic_ns() < until)
+    sched_yield();
   reader->stop(5000);
   tests::never_freed(reader);
   EXPECT_EQ(cache->large().present_bytes(*file, wanted), bytes);

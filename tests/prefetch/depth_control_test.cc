@@ -1,4 +1,4 @@
-#include "prefetch/depth_control.h"
+#include "prefetch/pace/depth_control.h"
 
 #include <gtest/gtest.h>
 

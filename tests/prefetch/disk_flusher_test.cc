@@ -1,5 +1,5 @@
 // Who writes to the disk when the process that did is killed.
-#include "prefetch/disk_flusher.h"
+#include "prefetch/work/disk_flusher.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "cache/base/clock.h"
-#include "cache/base/signal_frame.h"
-#include "cache/region/robust_lock.h"
+#include "cache/base/process/signal_frame.h"
+#include "cache/region/life/robust_lock.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
 #include "tests/support/survivor.h"

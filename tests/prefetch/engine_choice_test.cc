@@ -13,12 +13,14 @@
 namespace cube::prefetch::testing {
 namespace {
 
-// The decision of a trial if the ring is so much faster, and each batch is off by up to a share of its time.
+// The decision of a trial if the ring is so much faster, and each batch is off by up to a share of
+// its time.
 Side decide(double ring, double noise, std::mt19937& random) {
   std::uniform_real_distribution<double> off(1 - noise, 1 + noise);
   EngineTrial trial;
   while (!trial.is_decided()) {
-    trial.batch_took(static_cast<std::uint64_t>(1e6 * off(random) / (trial.side() == Side::uring ? ring : 1.0)));
+    trial.batch_took(
+        static_cast<std::uint64_t>(1e6 * off(random) / (trial.side() == Side::uring ? ring : 1.0)));
   }
   return trial.side();
 }
@@ -42,7 +44,8 @@ TEST(EngineTrial, TheFasterOneWinsWhateverDrifts) {
     EngineTrial trial;
     double drift = 1;
     while (!trial.is_decided()) {
-      trial.batch_took(static_cast<std::uint64_t>(1e6 * drift / (trial.side() == Side::uring ? ring : 1.0)));
+      trial.batch_took(
+          static_cast<std::uint64_t>(1e6 * drift / (trial.side() == Side::uring ? ring : 1.0)));
       drift *= 1.1;
     }
     EXPECT_EQ(trial.side(), ring > 1 ? Side::uring : Side::threads) << ring;
@@ -51,7 +54,8 @@ TEST(EngineTrial, TheFasterOneWinsWhateverDrifts) {
 }
 
 TEST(EngineTrial, TheRatioIsTheGeometricMean) {
-  // Batches of the ring in counted pairs, each against 1 ms of the threads; the first pair warms up.
+  // Batches of the ring in counted pairs, each against 1 ms of the threads; the first pair warms
+  // up.
   const auto ratio = [](const std::vector<std::uint64_t>& ring_ns) {
     EngineTrial trial;
     std::size_t pair = 0;
@@ -119,7 +123,8 @@ std::uint64_t g_now = 0;
 // Ends what it was given when the test says so; each takes the same time of the test's clock.
 class FakeEngine : public IoEngine {
  public:
-  FakeEngine(const char* name, FetchClient& client, std::uint64_t cost) : name_(name), client_(client), cost_(cost) {}
+  FakeEngine(const char* name, FetchClient& client, std::uint64_t cost)
+      : name_(name), client_(client), cost_(cost) {}
   const char* name() const override { return name_; }
   void submit(Fetch& fetch) override {
     if (is_stopped_) return client_.ended(fetch, {});
@@ -208,7 +213,8 @@ TEST_F(AutoChoice, TakesTheFasterOneForTheRest) {
     FakeEngine& other = ring_is_faster ? *threads : *uring;
     EXPECT_EQ(best.taken + other.taken, 2000U);
     // A pair that warms up, and then two lost or eight won.
-    EXPECT_EQ(other.taken, (ring_is_faster ? 9U : 3U) * 64) << "the batches of the trial and no more";
+    EXPECT_EQ(other.taken, (ring_is_faster ? 9U : 3U) * 64)
+        << "the batches of the trial and no more";
     EXPECT_STREQ(engine->name_for(0), ring_is_faster ? "uring" : "threads");
     EXPECT_STREQ(engine->name_for(1), "auto") << "not known yet";
     expect_each_ended_once();
@@ -305,7 +311,8 @@ TEST_F(AutoChoice, StopEndsWhatIsHeldBack) {
 TEST(EngineChoice, EveryChoiceFetches) {
   const tests::TempDir dir;
   const std::string path = dir.write("f", "abc");
-  for (const EngineChoice choice : {EngineChoice::automatic, EngineChoice::uring, EngineChoice::threads}) {
+  for (const EngineChoice choice :
+       {EngineChoice::automatic, EngineChoice::uring, EngineChoice::threads}) {
     std::vector<std::unique_ptr<Order>> orders;
     Client client;
     std::string why;
@@ -313,7 +320,8 @@ TEST(EngineChoice, EveryChoiceFetches) {
     options.stack = 1 << 20;
     const auto engine = make_engine(choice, options, client, why);
     ASSERT_NE(engine, nullptr) << why;
-    for (int i = 0; i < 600; ++i) engine->submit(*orders.emplace_back(std::make_unique<Order>(path)));
+    for (int i = 0; i < 600; ++i)
+      engine->submit(*orders.emplace_back(std::make_unique<Order>(path)));
     engine->drain();
     for (const auto& one : orders) {
       EXPECT_EQ(one->times_ended, 1);

@@ -1,4 +1,5 @@
-// Beginning and end of the engines, and that the host does not feel them: its descriptors, signals and children.
+// Beginning and end of the engines, and that the host does not feel them: its descriptors, signals
+// and children.
 #include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -120,7 +121,8 @@ TEST_P(EngineLife, AHostThatClosesAllItsDescriptorsChangesNothing) {
                 ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
               }
               engine->drain();
-              for (const auto& one : orders) CHILD_CHECK(one->result.ending == Ending::whole && one->content() == content);
+              for (const auto& one : orders)
+                CHILD_CHECK(one->result.ending == Ending::whole && one->content() == content);
               return 0;
             }),
             0);
@@ -150,10 +152,12 @@ TEST_P(EngineLife, ThreadsTakeNoSignalsOfTheHost) {
   std::uint64_t blocked = 0;
   client.when_asked = [&](Order&) { blocked = own_blocked_signals(); };
   fetch(dir.write("f", "abc"));
-  for (const int signal : {SIGTERM, SIGINT, SIGCHLD, SIGALRM, SIGUSR1, SIGPROF, SIGSEGV, SIGRTMAX}) {
+  for (const int signal :
+       {SIGTERM, SIGINT, SIGCHLD, SIGALRM, SIGUSR1, SIGPROF, SIGSEGV, SIGRTMAX}) {
     EXPECT_TRUE(blocked >> (signal - 1) & 1) << signal;
   }
-  // libc's own, by which setuid() reaches every thread: if one blocked it, setuid would never return.
+  // libc's own, by which setuid() reaches every thread: if one blocked it, setuid would never
+  // return.
   EXPECT_FALSE(blocked >> 32 & 1);
 }
 
@@ -170,7 +174,8 @@ TEST_P(EngineLife, WithoutDescriptorsAFetchFailsAndTheNextIsTried) {
               setrlimit(RLIMIT_NOFILE, &none);
               engine->submit(order(path));
               engine->drain();
-              CHILD_CHECK(orders.back()->result.ending == Ending::failed && orders.back()->result.error == EMFILE);
+              CHILD_CHECK(orders.back()->result.ending == Ending::failed &&
+                          orders.back()->result.error == EMFILE);
               setrlimit(RLIMIT_NOFILE, &before);
               engine->submit(order(path));
               engine->drain();
@@ -198,9 +203,11 @@ TEST(ThreadEngine, IdleThreadsEnd) {
   const auto keeper_only = count();
   std::vector<std::unique_ptr<Order>> orders;
   for (int round = 0; round < 3; ++round) {
-    for (int i = 0; i < 50; ++i) engine->submit(*orders.emplace_back(std::make_unique<Order>(path)));
+    for (int i = 0; i < 50; ++i)
+      engine->submit(*orders.emplace_back(std::make_unique<Order>(path)));
     engine->drain();
-    while (count() > keeper_only) std::this_thread::yield();  // the test's time limit is the only one
+    while (count() > keeper_only)
+      std::this_thread::yield();  // the test's time limit is the only one
   }
   for (const auto& one : orders) EXPECT_EQ(one->result.ending, Ending::whole);
 }

@@ -1,4 +1,5 @@
-// Engines on an origin that hangs: stopping is quick, nothing is called afterwards, and what is lost is said.
+// Engines on an origin that hangs: stopping is quick, nothing is called afterwards, and what is
+// lost is said.
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -22,7 +23,8 @@ class SlowEngines : public BothEngines {
     close(fd);
     for (int i = 0; i < 40; ++i) lagfs::testing::write_file(mount.source(name(i)), content);
     auto arguments = lagfs::testing::fast({"--direct"});
-    arguments.insert(arguments.end(), {"--attr-timeout=0", std::string("--entry-timeout=") + (keeps_names() ? "1000" : "0")});
+    arguments.insert(arguments.end(), {"--attr-timeout=0", std::string("--entry-timeout=") +
+                                                               (keeps_names() ? "1000" : "0")});
     mount.start(arguments);
   }
   virtual bool keeps_names() const { return false; }
@@ -66,7 +68,8 @@ TEST_P(SlowEngines, AReadThatHangsIsAbandonedAndItsRoomSaidToBeLost) {
   EXPECT_EQ(lost + cancelled, 1U);
   EXPECT_TRUE(lost == 1 || GetParam() == Kind::uring);
   say("go");
-  // The thread comes back now, and must be silent; the next mount operations show that the daemon is done with it.
+  // The thread comes back now, and must be silent; the next mount operations show that the daemon
+  // is done with it.
   EXPECT_TRUE(lagfs::testing::read_file(mount.at(name(9))) == content);
   for (const auto& one : orders) EXPECT_EQ(one->times_ended, 1);
 }
@@ -109,7 +112,8 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
     });
     engine->stop(0);
     // A thread that hangs ends with the process; a ring would not.
-    CHILD_CHECK(GetParam() == Kind::threads || has_answered || one.result.ending == Ending::cancelled);
+    CHILD_CHECK(GetParam() == Kind::threads || has_answered ||
+                one.result.ending == Ending::cancelled);
     origin.join();
     CHILD_CHECK(one.times_ended == 1);
     return 0;
@@ -136,7 +140,8 @@ class SlowEnginesKnownNames : public SlowEngines {
   bool keeps_names() const override { return true; }
 };
 
-// The kernel looks for the name without asking the origin then, and may wait where nobody expects it to.
+// The kernel looks for the name without asking the origin then, and may wait where nobody expects
+// it to.
 TEST_P(SlowEnginesKnownNames, AnOpenThatHangsDoesNotHoldUpTheOthers) {
   START_ENGINE({.depth = 2});
   for (int i = 0; i < 40; ++i) EXPECT_EQ(fetch(mount.at(name(i))).result.ending, Ending::whole);
@@ -147,10 +152,12 @@ TEST_P(SlowEnginesKnownNames, AnOpenThatHangsDoesNotHoldUpTheOthers) {
     say("go");
     engine->drain();
   }
-  for (const auto& one : orders) EXPECT_TRUE(one->result.ending == Ending::whole && one->content() == content);
+  for (const auto& one : orders)
+    EXPECT_TRUE(one->result.ending == Ending::whole && one->content() == content);
 }
 
-// More than a ring has workers unless it is asked for them; with threads that are started, and with those that rest.
+// More than a ring has workers unless it is asked for them; with threads that are started, and with
+// those that rest.
 TEST_P(SlowEngines, AsManyWaitForTheOriginAsTheDepthSaysAndNoMore) {
   constexpr unsigned k_depth = 30;
   START_ENGINE({.depth = k_depth, .idle_ms = 3'600'000});
@@ -211,15 +218,19 @@ TEST_P(SlowEngines, AskTheOriginForNoMoreThanNeeded) {
   mount.reset();
   for (int i = 0; i < 10; ++i) EXPECT_EQ(fetch(mount.at(name(i))).result.ending, Ending::whole);
   const auto counters = mount.counters();
-  const auto count = [&](const char* operation) { return counters.contains(operation) ? counters.at(operation) : 0; };
+  const auto count = [&](const char* operation) {
+    return counters.contains(operation) ? counters.at(operation) : 0;
+  };
   EXPECT_EQ(count("open"), 10U);
-  // With --direct a read is a request for each part that it asks for; the file is one, the byte beyond it the other.
+  // With --direct a read is a request for each part that it asks for; the file is one, the byte
+  // beyond it the other.
   EXPECT_LE(count("read"), 20U);
   EXPECT_EQ(count("release"), 10U);
 }
 
 INSTANTIATE_TEST_SUITE_P(, SlowEngines, ::testing::Values(Kind::threads, Kind::uring), name_of);
-INSTANTIATE_TEST_SUITE_P(, SlowEnginesKnownNames, ::testing::Values(Kind::threads, Kind::uring), name_of);
+INSTANTIATE_TEST_SUITE_P(, SlowEnginesKnownNames, ::testing::Values(Kind::threads, Kind::uring),
+                         name_of);
 
 }  // namespace
 }  // namespace cube::prefetch::testing

@@ -22,7 +22,8 @@ struct Engines : BothEngines {
 
   static std::string bytes(std::size_t size, unsigned seed) {
     std::string text(size, '\0');
-    for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>((i * 2654435761U + seed) >> 11);
+    for (std::size_t i = 0; i < size; ++i)
+      text[i] = static_cast<char>((i * 2654435761U + seed) >> 11);
     return text;
   }
 
@@ -86,7 +87,8 @@ TEST_P(Engines, BringThousandsOfFilesAtEveryDepth) {
 TEST_P(Engines, KeepNoMoreInFlightThanTheDepth) {
   START_ENGINE({.depth = 3});
   const std::string path = dir.write("f", bytes(5000, 1));
-  // From the question for room to the end. The list of open fds is no measure: it is not read at one instant.
+  // From the question for room to the end. The list of open fds is no measure: it is not read at
+  // one instant.
   std::atomic<std::size_t> in_flight{0}, most{0};
   client.when_asked = [&](Order&) {
     const std::size_t n = ++in_flight;
@@ -115,7 +117,8 @@ TEST_P(Engines, WaitForNoOpenButForTheRead) {
   ASSERT_EQ(at_open.size(), 1U);
   ASSERT_EQ(at_end.size(), 1U);
   EXPECT_TRUE(at_open[0] & O_NONBLOCK) << "a FIFO would hold the fetch";
-  // Kernels before 5.13 give up at once where a ring would have to wait for such a file. A plain read does not mind.
+  // Kernels before 5.13 give up at once where a ring would have to wait for such a file. A plain
+  // read does not mind.
   EXPECT_TRUE(GetParam() == Kind::threads || (at_end[0] & O_NONBLOCK) == 0);
 }
 
@@ -206,9 +209,11 @@ TEST_P(Engines, SeeAFileThatChangesUnderThem) {
     return one.result.ending;
   };
   EXPECT_EQ(after([] {}), Ending::whole);
-  EXPECT_EQ(after([&] { tests::TempDir::write_file(path, content + "x"); }), Ending::changed) << "grown";
+  EXPECT_EQ(after([&] { tests::TempDir::write_file(path, content + "x"); }), Ending::changed)
+      << "grown";
   for (const off_t size : {9'999, 4'096, 0}) {
-    EXPECT_EQ(after([&] { EXPECT_EQ(truncate(path.c_str(), size), 0); }), Ending::changed) << "truncated to " << size;
+    EXPECT_EQ(after([&] { EXPECT_EQ(truncate(path.c_str(), size), 0); }), Ending::changed)
+        << "truncated to " << size;
   }
   const auto touch = [&] {
     const timespec then[2] = {{1000, 0}, {1000, 0}};
@@ -220,7 +225,8 @@ TEST_P(Engines, SeeAFileThatChangesUnderThem) {
   EXPECT_EQ(orders.back()->result.stats, 2);
   const auto write_and_put_time_back = [&] {
     const auto before = *cache::stat_path(AT_FDCWD, path.c_str(), 0);
-    const timespec times[2] = {{0, UTIME_OMIT}, {before.modified.seconds, before.modified.nanoseconds}};
+    const timespec times[2] = {{0, UTIME_OMIT},
+                               {before.modified.seconds, before.modified.nanoseconds}};
     // The ctime moves with the kernel's tick.
     while (cache::stat_path(AT_FDCWD, path.c_str(), 0)->changed == before.changed) {
       tests::TempDir::write_file(path, bytes(10'000, 2));
@@ -252,7 +258,8 @@ TEST_P(Engines, TakeSubmissionsFromSeveralThreads) {
   engine->drain();
   for (const auto& own : of) {
     for (const auto& one : own)
-      EXPECT_TRUE(one->times_ended == 1 && one->result.ending == Ending::whole && one->content() == content);
+      EXPECT_TRUE(one->times_ended == 1 && one->result.ending == Ending::whole &&
+                  one->content() == content);
   }
 }
 

@@ -25,7 +25,8 @@ struct EngineTogether : ::testing::Test {
     origins = cache::Origins::open({{.prefix = tree.root, .file = mount.at("set.cube")}}, errors);
     ASSERT_TRUE(errors.empty()) << errors.front();
     std::string why;
-    engine = make(Kind::threads, client, {.depth = 1, .origins = origins.get(), .max_file = 1 << 20}, why);
+    engine = make(Kind::threads, client,
+                  {.depth = 1, .origins = origins.get(), .max_file = 1 << 20}, why);
     ASSERT_NE(engine, nullptr) << why;
   }
   void TearDown() override {

@@ -41,7 +41,8 @@ TEST_F(FirstStat, AsksNothingBesidesTheLookUpOfANewName) {
   const auto file = MountFile::open(mount_.at("f").c_str(), O_RDONLY, nullptr);
   ASSERT_TRUE(file);
   EXPECT_EQ(file->stat().size, 3U);
-  EXPECT_EQ(mount_.json_number("lookup", "data_files") + mount_.json_number("getattr", "data_files"), 1U);
+  EXPECT_EQ(
+      mount_.json_number("lookup", "data_files") + mount_.json_number("getattr", "data_files"), 1U);
 }
 
 }  // namespace

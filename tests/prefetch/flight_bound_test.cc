@@ -1,5 +1,6 @@
-// The bound on a simulated origin, which serves so many requests at the same time and lets the others wait.
-#include "prefetch/flight_bound.h"
+// The bound on a simulated origin, which serves so many requests at the same time and lets the
+// others wait.
+#include "prefetch/pace/flight_bound.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,9 @@ struct FlightBoundTest : ::testing::Test {
   double service_ms = 2;
   unsigned servers = 4;
 
-  double latency_ms(unsigned in_flight) const { return service_ms * std::max(1.0, static_cast<double>(in_flight) / servers); }
+  double latency_ms(unsigned in_flight) const {
+    return service_ms * std::max(1.0, static_cast<double>(in_flight) / servers);
+  }
   // Ticks of 10 ms, with as many in flight as may be.
   void run(int ticks, bool demand_waits) {
     for (; ticks > 0; --ticks) {
@@ -24,7 +27,8 @@ struct FlightBoundTest : ::testing::Test {
       const unsigned in_flight = bound.bound();
       const double each = latency_ms(in_flight);
       const auto ended = static_cast<std::uint64_t>(std::max(1.0, in_flight * 10 / each));
-      bound.fetches_took(static_cast<std::uint64_t>(static_cast<double>(ended) * each * k_ms), ended);
+      bound.fetches_took(static_cast<std::uint64_t>(static_cast<double>(ended) * each * k_ms),
+                         ended);
       bound.tick(now, in_flight, demand_waits);
     }
   }
@@ -107,7 +111,8 @@ TEST_F(FlightBoundTest, DoesNotBindWhatItCannotMeasure) {
   EXPECT_EQ(bound.bound(), 64U);
 }
 
-// Large files that take minutes, or fetches that hang: they are in flight for longer than the program waits.
+// Large files that take minutes, or fetches that hang: they are in flight for longer than the
+// program waits.
 TEST_F(FlightBoundTest, DoesNotBindForFetchesThatDoNotEnd) {
   for (int i = 0; i < 30; ++i) {
     now += 10 * k_ms;

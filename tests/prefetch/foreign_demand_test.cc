@@ -1,4 +1,4 @@
-#include "prefetch/foreign_demand.h"
+#include "prefetch/pace/foreign_demand.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What a leader leaves to the next one of a list that does not fit, whenever it ends.
-#include "prefetch/lead.h"
+#include "prefetch/work/lead.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -43,7 +43,9 @@ struct LeadTest : ::testing::Test {
     lead->end(10'000);
     lead.reset();
   }
-  bool is_there(std::size_t i) { return static_cast<bool>(cache.find(tests::request_for(files.paths[i]))); }
+  bool is_there(std::size_t i) {
+    return static_cast<bool>(cache.find(tests::request_for(files.paths[i])));
+  }
   void note_fetched() {
     while (fetched < files.paths.size() && is_there(fetched)) ++fetched;
   }
@@ -57,7 +59,8 @@ struct LeadTest : ::testing::Test {
   // Until the ring is full, nothing is under way, and files of the list wait for room in it.
   void fill() {
     const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
-    while (base::monotonic_ns() < until && (cache.ahead().ring_room() >= 2 * SmallCache::k_bytes || listed() != fetched)) {
+    while (base::monotonic_ns() < until &&
+           (cache.ahead().ring_room() >= 2 * SmallCache::k_bytes || listed() != fetched)) {
       lead->turn();
       note_fetched();
       ASSERT_LE(listed(), fetched) << "the next leader would leave one out";
@@ -82,7 +85,8 @@ TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileThatThereWasNoRoomFor) {
   const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
   // Programs read what is there, and make room.
   SmallCache::Counts counts;
-  for (std::size_t i = 0; !is_there(fetched) && base::monotonic_ns() < until; i = (i + 1) % files.paths.size()) {
+  for (std::size_t i = 0; !is_there(fetched) && base::monotonic_ns() < until;
+       i = (i + 1) % files.paths.size()) {
     if (is_there(i)) files.open(cache, files.paths[i], counts);
     lead->turn();
   }

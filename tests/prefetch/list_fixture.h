@@ -24,7 +24,8 @@ struct Lists : ::testing::Test {
 
   std::string in(const std::string& name) const { return prefix + "/" + name; }
   void make(const std::string& name) const {
-    for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
+    for (std::size_t slash = name.find('/'); slash != std::string::npos;
+         slash = name.find('/', slash + 1)) {
       mkdir(in(name.substr(0, slash)).c_str(), 0700);
     }
     ASSERT_TRUE(tests::TempDir::write_file(in(name), "x")) << name;

@@ -1,4 +1,5 @@
-// A list as an order: once, again where it does not all stay, and from where a former leader has come.
+// A list as an order: once, again where it does not all stay, and from where a former leader has
+// come.
 #include "prefetch/order/list_source.h"
 
 #include <gtest/gtest.h>

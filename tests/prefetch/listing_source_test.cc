@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "prefetch/plan.h"
+#include "prefetch/work/plan.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
@@ -59,14 +59,17 @@ struct ListingSourceTest : ::testing::Test {
     const std::string directory = dir / name;
     mkdir(directory.c_str(), 0755);
     // In no order, for some file systems list them as they were made.
-    for (int i = 0; i < files; ++i) dir.write(name + "/f" + std::to_string(1000 + i * 37 % files), "x");
+    for (int i = 0; i < files; ++i)
+      dir.write(name + "/f" + std::to_string(1000 + i * 37 % files), "x");
     listings.note_listed(directory);
     return directory;
   }
   // As programs do, but for the bytes.
-  void read(const std::string& directory, int files, std::uint64_t bytes = k_size, bool early = false) {
+  void read(const std::string& directory, int files, std::uint64_t bytes = k_size,
+            bool early = false) {
     bool asks = false;
-    for (int i = 0; i < files; ++i) asks = listings.note_read(directory + "/" + std::to_string(i), bytes, early);
+    for (int i = 0; i < files; ++i)
+      asks = listings.note_read(directory + "/" + std::to_string(i), bytes, early);
     if (asks) {
       EXPECT_TRUE(listings.post(directory));
     }
@@ -74,7 +77,8 @@ struct ListingSourceTest : ::testing::Test {
   // The paths that the leader plans now.
   std::vector<PlannedFile> plan() {
     std::vector<PlannedFile> planned;
-    for (PlannedFile file; source.next(file) == PathSource::Next::file; file = {}) planned.push_back(file);
+    for (PlannedFile file; source.next(file) == PathSource::Next::file; file = {})
+      planned.push_back(file);
     return planned;
   }
   static void fetch(const std::vector<PlannedFile>& planned, std::uint64_t bytes = k_size) {
@@ -167,7 +171,8 @@ TEST_F(ListingSourceTest, EachDirectoryHasItsOwnBound) {
 TEST_F(ListingSourceTest, GoesOnInDirectoriesThatWereClosed) {
   constexpr int k_directories = 20, k_files = 40;
   std::vector<std::string> directories;
-  for (int d = 0; d < k_directories; ++d) directories.push_back(make("d" + std::to_string(d), k_files));
+  for (int d = 0; d < k_directories; ++d)
+    directories.push_back(make("d" + std::to_string(d), k_files));
   source.keep_names(0);
   std::set<std::string> given;
   std::size_t times = 0;
@@ -245,7 +250,8 @@ TEST_F(ListingSourceTest, GivesFilesByNameToWhoReadsThemByName) {
   const auto planned = plan();
   ASSERT_GE(planned.size(), 20U);
   EXPECT_EQ(planned[12].path, a + "/f1012");
-  EXPECT_TRUE(std::is_sorted(planned.begin(), planned.end(), [](const auto& x, const auto& y) { return x.path < y.path; }));
+  EXPECT_TRUE(std::is_sorted(planned.begin(), planned.end(),
+                             [](const auto& x, const auto& y) { return x.path < y.path; }));
 }
 
 TEST_F(ListingSourceTest, GivesFilesAsListedToWhoReadsThemSo) {
@@ -256,8 +262,10 @@ TEST_F(ListingSourceTest, GivesFilesAsListedToWhoReadsThemSo) {
   while (walk.is_walking()) {
     if (walk.next().kind == DirWalk::FoundEntry::file) listed.push_back(walk.path());
   }
-  ASSERT_FALSE(std::is_sorted(listed.begin(), listed.end())) << "the file system sorts, and nothing can be seen";
-  for (int i = 0; i < 12; ++i) ASSERT_TRUE(cache->open(tests::request_for(listed[static_cast<std::size_t>(i)])).pin);
+  ASSERT_FALSE(std::is_sorted(listed.begin(), listed.end()))
+      << "the file system sorts, and nothing can be seen";
+  for (int i = 0; i < 12; ++i)
+    ASSERT_TRUE(cache->open(tests::request_for(listed[static_cast<std::size_t>(i)])).pin);
   read(a, 12);
   const auto planned = plan();
   ASSERT_GE(planned.size(), 20U);

@@ -30,16 +30,20 @@ TEST(NamedRange, GoodOnes) {
 }
 
 TEST(NamedRange, WhatCannotBeOneIsWrong) {
-  for (const char* const text : {"/a@+", "/a@5+", "/a@+5", "/a@5+0", "/a@-1+5", "/a@1.5+2", "/a@1+2+3", "/a@16777216T+1",
-                                 "/a@1+2-3", "/a@18446744073709551615+1", "/a@1Q+1"}) {
+  for (const char* const text :
+       {"/a@+", "/a@5+", "/a@+5", "/a@5+0", "/a@-1+5", "/a@1.5+2", "/a@1+2+3", "/a@16777216T+1",
+        "/a@1+2-3", "/a@18446744073709551615+1", "/a@1Q+1"}) {
     const Kind kind = named_range(text).kind;
     // A letter that is no unit makes it a name.
-    EXPECT_EQ(kind, std::string_view(text).find('Q') == std::string_view::npos ? Kind::wrong : Kind::none) << text;
+    EXPECT_EQ(kind,
+              std::string_view(text).find('Q') == std::string_view::npos ? Kind::wrong : Kind::none)
+        << text;
   }
 }
 
 TEST(NamedRange, AllElseIsAName) {
-  for (const char* const text : {"", "/a", "@1+2", "/@1+2", "/a@1", "/a@", "/a@1+2/b", "/a@1+x", "user@host+1", "/a+1@2"})
+  for (const char* const text :
+       {"", "/a", "@1+2", "/@1+2", "/a@1", "/a@", "/a@1+2/b", "/a@1+x", "user@host+1", "/a+1@2"})
     EXPECT_EQ(named_range(text).kind, Kind::none) << text;
 }
 

@@ -16,7 +16,8 @@ TEST_F(Lists, GiveTheFilesInTheirOrder) {
   make("b");
   make("a");
   make("sub/c");
-  EXPECT_EQ(read(in("b") + "\n" + in("a") + "\n" + in("sub/c") + "\n" + in("b")), (Names{"b", "a", "sub/c", "b"}));
+  EXPECT_EQ(read(in("b") + "\n" + in("a") + "\n" + in("sub/c") + "\n" + in("b")),
+            (Names{"b", "a", "sub/c", "b"}));
   EXPECT_EQ(refused(), 0U);
   EXPECT_EQ(last, PathList::Next::end);
   EXPECT_TRUE(rest().empty()) << "the end stays the end";
@@ -61,7 +62,8 @@ TEST_F(Lists, OfNulSeparatedNamesTakeThemAsTheyStand) {
 
 TEST_F(Lists, NormaliseWhatTheyGive) {
   make("a/b");
-  EXPECT_EQ(read(prefix + "//a/./b\n" + prefix + "/a/x/../b\n" + prefix + "/../data/a/b\n"), (Names{"a/b", "a/b", "a/b"}));
+  EXPECT_EQ(read(prefix + "//a/./b\n" + prefix + "/a/x/../b\n" + prefix + "/../data/a/b\n"),
+            (Names{"a/b", "a/b", "a/b"}));
   EXPECT_EQ(read("/../../.." + in("a/b")), (Names{"a/b"}));
 }
 
@@ -69,8 +71,9 @@ TEST_F(Lists, CountWhatIsRefusedByReason) {
   make("a");
   make("unreadable/x");
   ASSERT_EQ(mkfifo(in("fifo").c_str(), 0600), 0);
-  const std::string text = "/etc/passwd\n" + prefix + "x/a\n" + in("none") + "\n" + in("a/b") + "\n" + in("fifo") + "\n" +
-                           in(std::string(5000, 'n')) + "\n-\n- \n" + in("a") + "\n" + in(std::string(300, 'n')) + "\n";
+  const std::string text = "/etc/passwd\n" + prefix + "x/a\n" + in("none") + "\n" + in("a/b") +
+                           "\n" + in("fifo") + "\n" + in(std::string(5000, 'n')) + "\n-\n- \n" +
+                           in("a") + "\n" + in(std::string(300, 'n')) + "\n";
   EXPECT_EQ(read(text), (Names{"a"}));
   EXPECT_EQ(refused(Refusal::outside), 2U);
   EXPECT_EQ(refused(Refusal::missing), 2U);
@@ -129,7 +132,8 @@ TEST_F(Lists, LookForRelativePathsBesideTheListAndThenInThePrefixes) {
       EXPECT_EQ(found, (Names{"there", other + "/elsewhere", "lists/both"}));
       EXPECT_EQ(refused(Refusal::missing), 1U);
     } else {
-      EXPECT_EQ(found, (Names{"there", "elsewhere", "both", "none"})) << "one stat for all: the place of the first";
+      EXPECT_EQ(found, (Names{"there", "elsewhere", "both", "none"}))
+          << "one stat for all: the place of the first";
     }
     EXPECT_EQ(refused(Refusal::outside), 1U);
   }
@@ -137,10 +141,12 @@ TEST_F(Lists, LookForRelativePathsBesideTheListAndThenInThePrefixes) {
 
 TEST_F(Lists, LeaveOutWhatAMinusSays) {
   for (const char* name : {"a/1", "a/2", "b/1", "ab/1"}) make(name);
-  EXPECT_EQ(sorted(read(in("a/1") + "\n- " + in("a") + "\n" + prefix + "\n" + in("a/2") + "\n" + in("ab/1") + "\n")),
+  EXPECT_EQ(sorted(read(in("a/1") + "\n- " + in("a") + "\n" + prefix + "\n" + in("a/2") + "\n" +
+                        in("ab/1") + "\n")),
             (Names{"a/1", "ab/1", "ab/1", "b/1"}))
       << "from that line on, the directory and all below, and no neighbour";
-  EXPECT_EQ(refused(Refusal::excluded), 2U) << "the directory at the walk, and the file that was listed";
+  EXPECT_EQ(refused(Refusal::excluded), 2U)
+      << "the directory at the walk, and the file that was listed";
   EXPECT_EQ(sorted(read("-" + in("a/1") + "\n-\tb//./\n" + prefix)), (Names{"a/2", "ab/1"}));
   EXPECT_EQ(read("- /etc\n"), (Names{}));
   EXPECT_EQ(refused(Refusal::outside), 1U);
@@ -168,7 +174,8 @@ TEST_F(Lists, LinesAcrossBlocksAreWhole) {
   Names names;
   look_at_each = false;
   for (std::size_t i = 0; i < 3000; ++i) {
-    names.push_back(std::to_string(i) + std::string(i * 7 % 250, 'y') + "/" + std::string(i * 13 % 200 + 1, 'z'));
+    names.push_back(std::to_string(i) + std::string(i * 7 % 250, 'y') + "/" +
+                    std::string(i * 13 % 200 + 1, 'z'));
     text += in(names.back()) + (i % 3 == 0 ? "\r\n" : "\n");
     if (i % 100 == 0) text += std::string(5000 + i * 40, 'q') + "\n";
   }
@@ -190,7 +197,8 @@ TEST_F(Lists, AListThatShrinksEndsAndOneThatGrowsIsNotFollowed) {
   EXPECT_LT(got, 49'000U);
   ::testing::internal::CaptureStderr();
   reader->log();
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("was changed while it was being read"), std::string::npos);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("was changed while it was being read"),
+            std::string::npos);
 
   write(text);
   ASSERT_TRUE(open());
@@ -232,7 +240,8 @@ TEST_F(Lists, KeepTheirDescriptorOutOfTheWay) {
 
 TEST_F(Lists, GarbageIsCountedAndDoesNoHarm) {
   std::mt19937 random(7);
-  const std::string_view pieces[] = {"/", "..", ".", "-", "#", "\n", "\r", " ", "\xff", "data", "x"};
+  const std::string_view pieces[] = {"/",  "..", ".",    "-",    "#", "\n",
+                                     "\r", " ",  "\xff", "data", "x"};
   for (int round = 0; round < 60; ++round) {
     std::string text;
     const int kind = round % 3;
@@ -251,7 +260,8 @@ TEST_F(Lists, GarbageIsCountedAndDoesNoHarm) {
       const std::string whole = path.starts_with('/') ? path : in(path);
       ASSERT_TRUE(base::is_at_or_below(whole, prefix)) << whole;
       ASSERT_EQ(whole.find("//"), std::string::npos);
-      ASSERT_FALSE((whole + "/").find("/../") != std::string::npos || (whole + "/").find("/./") != std::string::npos);
+      ASSERT_FALSE((whole + "/").find("/../") != std::string::npos ||
+                   (whole + "/").find("/./") != std::string::npos);
     }
     ASSERT_EQ(last, PathList::Next::end);
   }

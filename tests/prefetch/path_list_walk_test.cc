@@ -32,7 +32,8 @@ TEST_F(Walks, FinishADirectoryBeforeTheNext) {
   ASSERT_EQ(found.size(), 160U);
   for (std::size_t i = 0; i < found.size(); i += 20) {
     for (std::size_t k = 1; k < 20; ++k) {
-      EXPECT_EQ(found[i + k].substr(0, found[i + k].find('/')), found[i].substr(0, found[i].find('/')));
+      EXPECT_EQ(found[i + k].substr(0, found[i + k].find('/')),
+                found[i].substr(0, found[i].find('/')));
     }
   }
 }
@@ -46,9 +47,11 @@ TEST_F(Walks, DoNotFollowLinksIntoDirectories) {
   EXPECT_EQ(sorted(read(in("a"))), (Names{"a/file", "a/link"}));
   EXPECT_EQ(refused(Refusal::not_a_file), 1U);
   EXPECT_EQ(refused(Refusal::missing), 1U);
-  EXPECT_EQ(sorted(read(in("root") + "/")), (Names{"root/file", "root/link"})) << "a link that is listed itself is followed";
+  EXPECT_EQ(sorted(read(in("root") + "/")), (Names{"root/file", "root/link"}))
+      << "a link that is listed itself is followed";
   look_at_each = false;
-  EXPECT_EQ(sorted(read(in("a") + "/")), (Names{"a/dangling", "a/file", "a/link", "a/loop"})) << "for others to find out";
+  EXPECT_EQ(sorted(read(in("a") + "/")), (Names{"a/dangling", "a/file", "a/link", "a/loop"}))
+      << "for others to find out";
 }
 
 TEST_F(Walks, CountWhatIsNotAFile) {
@@ -121,7 +124,9 @@ TEST_F(Walks, ADirectoryWithManyEntriesTakesNoMemory) {
   make("one");
   const int directory = ::open(prefix.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   for (int i = 0; i < k_files; ++i) {
-    ASSERT_EQ(linkat(directory, "one", directory, ("a-name-of-some-length-" + std::to_string(i)).c_str(), 0), 0);
+    ASSERT_EQ(linkat(directory, "one", directory,
+                     ("a-name-of-some-length-" + std::to_string(i)).c_str(), 0),
+              0);
   }
   close(directory);
   write(prefix);

@@ -1,5 +1,5 @@
-// A fetch that has not ended is known by its place in the order, because fetches end in any order and the next leader goes on
-// from there.
+// A fetch that has not ended is known by its place in the order, because fetches end in any order
+// and the next leader goes on from there.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "prefetch/prefetcher.h"
+#include "prefetch/work/prefetcher.h"
 #include "tests/bench/lagfs/mount.h"
 #include "tests/support/small_cache.h"
 
@@ -20,7 +20,8 @@ class PrefetcherOrder : public ::testing::Test {
     const int fd = ::open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (fd < 0) GTEST_SKIP() << "/dev/fuse: " << strerror(errno);
     close(fd);
-    for (std::uint64_t i = 0; i < 8; ++i) lagfs::testing::write_file(mount.source(name(i)), "content");
+    for (std::uint64_t i = 0; i < 8; ++i)
+      lagfs::testing::write_file(mount.source(name(i)), "content");
     mount.start(lagfs::testing::fast({"--direct"}));
     Prefetcher::Options options;
     options.engine = base::EngineKind::threads;
@@ -61,7 +62,8 @@ class PrefetcherOrder : public ::testing::Test {
   std::unique_ptr<Prefetcher> prefetcher;
 };
 
-// Once a bug: it was counted how many had ended, and the next leader left out what a slow origin still held up.
+// Once a bug: it was counted how many had ended, and the next leader left out what a slow origin
+// still held up.
 TEST_F(PrefetcherOrder, TheFirstThatHasNotEndedIsNotTheOneAfterThoseThatHave) {
   EXPECT_FALSE(prefetcher->first_unended(3));
   say("hold read 1");
@@ -83,8 +85,8 @@ TEST_F(PrefetcherOrder, NoMoreAreInFlightThanTheDepth) {
   EXPECT_EQ(prefetcher->in_flight(), 4U);
 }
 
-// The thread that leads stops it too, when the process ends. Once a bug: the process did not wait for it, and its ring held the
-// mount busy.
+// The thread that leads stops it too, when the process ends. Once a bug: the process did not wait
+// for it, and its ring held the mount busy.
 TEST_F(PrefetcherOrder, WhoStopsItSecondWaitsForTheFirst) {
   say("hold read 1");
   offer(0);

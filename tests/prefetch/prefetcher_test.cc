@@ -1,5 +1,6 @@
-// Offered files end up in the cache, or come back with the reason; a full ring is waited for in silence.
-#include "prefetch/prefetcher.h"
+// Offered files end up in the cache, or come back with the reason; a full ring is waited for in
+// silence.
+#include "prefetch/work/prefetcher.h"
 
 #include <gtest/gtest.h>
 
@@ -40,11 +41,13 @@ struct PrefetcherTest : ::testing::Test {
   }
   void offer(const std::string& path) {
     PlannedFile file = planned(path);
-    for (auto seen = prefetcher->progress().now(); !prefetcher->offer(file); seen = prefetcher->progress().now())
+    for (auto seen = prefetcher->progress().now(); !prefetcher->offer(file);
+         seen = prefetcher->progress().now())
       prefetcher->progress().wait(seen, 10'000'000);
   }
   void wait_until_idle() {
-    for (auto seen = prefetcher->progress().now(); !prefetcher->is_idle(); seen = prefetcher->progress().now())
+    for (auto seen = prefetcher->progress().now(); !prefetcher->is_idle();
+         seen = prefetcher->progress().now())
       prefetcher->progress().wait(seen, 10'000'000);
   }
   void wait_until_nothing_is_under_way() {
@@ -109,7 +112,8 @@ TEST_F(PrefetcherTest, AJobsOwnFetchesAreToldFromWhatWasFetchedAheadForIt) {
 
 TEST_F(PrefetcherTest, WhatIsNotFetchedComesBackWithTheReason) {
   make(false);
-  const std::string directory = files.dir / "directory", pipe = files.dir / "pipe", large = files.dir / "large";
+  const std::string directory = files.dir / "directory", pipe = files.dir / "pipe",
+                    large = files.dir / "large";
   mkdir(directory.c_str(), 0700);
   mkfifo(pipe.c_str(), 0600);
   ASSERT_TRUE(tests::TempDir::write_file(large, "x"));
@@ -149,7 +153,8 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
   std::uint32_t opened = 0;
   std::size_t offered = 0;
   for (const auto& path : files.paths) {
-    // Until this one is there: as far ahead as there is room. It may have come back and all room be taken by later ones.
+    // Until this one is there: as far ahead as there is room. It may have come back and all room be
+    // taken by later ones.
     for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
       PlannedFile file = planned(offered < files.paths.size() ? files.paths[offered] : path);
       if (offered < files.paths.size() && prefetcher->offer(file)) ++offered;
@@ -190,7 +195,8 @@ TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
       if (offered < paths.size() && prefetcher->offer(file)) ++offered;
       prefetcher->pump();
       // One that has made room for others does not come again.
-      const bool may_come = prefetcher->in_flight() != 0 || (offered < paths.size() && !prefetcher->is_blocked());
+      const bool may_come =
+          prefetcher->in_flight() != 0 || (offered < paths.size() && !prefetcher->is_blocked());
       blocked = may_come ? 0 : blocked + 1;
       std::this_thread::yield();
     }
@@ -220,7 +226,8 @@ TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
   EXPECT_LE(count(Counter::origin_opens), before + 8);
 }
 
-// The resident pool has 64 KiB and more left in its last segment, so that it does not count as full, but each file is larger.
+// The resident pool has 64 KiB and more left in its last segment, so that it does not count as
+// full, but each file is larger.
 TEST_F(PrefetcherTest, APoolThatIsFullForTheseFilesIsFull) {
   for (auto& path : files.paths) ASSERT_EQ(truncate(path.c_str(), 300'000), 0);
   make(true);
@@ -356,7 +363,8 @@ TEST_F(PrefetcherTest, ProgramsAndPrefetchesAtOnceSeeRightBytes) {
   for (int p = 0; p < 3; ++p) {
     programs.emplace_back([&] {
       SmallCache::Counts counts;
-      for (int i = next++; i < 2100; i = next++) files.open(cache, files.paths[static_cast<std::size_t>(i) % 700], counts);
+      for (int i = next++; i < 2100; i = next++)
+        files.open(cache, files.paths[static_cast<std::size_t>(i) % 700], counts);
       wrong += counts.wrong;
     });
   }

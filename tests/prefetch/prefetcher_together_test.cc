@@ -1,10 +1,11 @@
-// Files that are offered in the order of a pack are read by few requests; in any other order each is read alone.
+// Files that are offered in the order of a pack are read by few requests; in any other order each
+// is read alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "cache/origin/origins.h"
-#include "prefetch/prefetcher.h"
+#include "prefetch/work/prefetcher.h"
 #include "tests/pack/sample_tree.h"
 #include "tests/support/test_region.h"
 
@@ -22,7 +23,8 @@ struct PrefetcherTogether : ::testing::Test {
   std::unique_ptr<Prefetcher> prefetcher;
 
   void SetUp() override {
-    for (int i = 0; i < k_files; ++i) tree.write("d" + std::to_string(i / 200) + "/f" + std::to_string(1000 + i), content(i));
+    for (int i = 0; i < k_files; ++i)
+      tree.write("d" + std::to_string(i / 200) + "/f" + std::to_string(1000 + i), content(i));
     ASSERT_EQ(tree.make(), "");
     for (const auto& [name, bytes] : tree.files) paths.push_back(tree.root + "/" + name);
     std::vector<std::string> errors;
@@ -33,7 +35,9 @@ struct PrefetcherTogether : ::testing::Test {
     prefetcher = Prefetcher::make(*cache.cache, {.depth = 8, .prefixes = {tree.root}}, why);
     ASSERT_NE(prefetcher, nullptr) << why;
   }
-  static std::string content(int i) { return tests::content_of(3000 + i % 7 * 500, static_cast<unsigned>(i)); }
+  static std::string content(int i) {
+    return tests::content_of(3000 + i % 7 * 500, static_cast<unsigned>(i));
+  }
   void fetch(const std::vector<std::string>& all) {
     std::uint64_t sequence = 0;
     for (const std::string& path : all) {
@@ -41,10 +45,12 @@ struct PrefetcherTogether : ::testing::Test {
       file.path = path;
       file.reader = 3;
       file.sequence = sequence++;
-      for (auto seen = prefetcher->progress().now(); !prefetcher->offer(file); seen = prefetcher->progress().now())
+      for (auto seen = prefetcher->progress().now(); !prefetcher->offer(file);
+           seen = prefetcher->progress().now())
         prefetcher->progress().wait(seen, 10'000'000);
     }
-    for (auto seen = prefetcher->progress().now(); !prefetcher->is_idle(); seen = prefetcher->progress().now())
+    for (auto seen = prefetcher->progress().now(); !prefetcher->is_idle();
+         seen = prefetcher->progress().now())
       prefetcher->progress().wait(seen, 10'000'000);
   }
   void expect_all() {

@@ -1,5 +1,5 @@
 // Whether the ring has room for one more fetch, after one that found none.
-#include "prefetch/ring_credit.h"
+#include "prefetch/pace/ring_credit.h"
 
 #include <gtest/gtest.h>
 

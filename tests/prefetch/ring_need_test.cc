@@ -1,4 +1,4 @@
-#include "prefetch/ring_need.h"
+#include "prefetch/pace/ring_need.h"
 
 #include <gtest/gtest.h>
 

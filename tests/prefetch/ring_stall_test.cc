@@ -1,4 +1,4 @@
-#include "prefetch/ring_stall.h"
+#include "prefetch/pace/ring_stall.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,14 @@ namespace {
 TEST(RingStall, IsTheTimeInWhichNobodyReadsFromItWhileProgramsFetch) {
   RingStall stall;
   EXPECT_EQ(stall.tick(100, true, false, 7), 0U);
-  EXPECT_EQ(stall.tick(300, true, false, 7), 0U) << "programs fetch nothing: they may not read at all";
+  EXPECT_EQ(stall.tick(300, true, false, 7), 0U)
+      << "programs fetch nothing: they may not read at all";
   EXPECT_EQ(stall.tick(400, true, false, 8), 300U);
   EXPECT_EQ(stall.tick(500, true, false, 8), 400U);
 }
 
-// Once a bug: a loaded machine took longer for a segment than the leader waited, and what was given up had to be fetched again.
+// Once a bug: a loaded machine took longer for a segment than the leader waited, and what was given
+// up had to be fetched again.
 TEST(RingStall, BeginsAnewWithEachFileThatIsReadFromIt) {
   RingStall stall;
   stall.tick(100, true, false, 7);

@@ -1,5 +1,5 @@
 // The unread records of the ring, their readers, and the segments that will not be read any more.
-#include "prefetch/ring_watch.h"
+#include "prefetch/pace/ring_watch.h"
 
 #include <gtest/gtest.h>
 
@@ -92,7 +92,8 @@ TEST_F(RingWatchTest, WhatWasUsedAnewBetweenTwoLooksIsSettledToo) {
   EXPECT_EQ(look(), 1U);
 }
 
-// What was read of the small files that the segment held before tells nothing of the large ones that it holds now.
+// What was read of the small files that the segment held before tells nothing of the large ones
+// that it holds now.
 TEST_F(RingWatchTest, SegmentThatIsUsedAnewIsNotGivenUpForItsFormerFiles) {
   // Those of the other segments are of a reader who has not come to them.
   while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
@@ -214,7 +215,8 @@ TEST(LateRingWatch, WhatAFormerLeaderLeftInASegmentThatHasJoinedIsGivenUp) {
   tier.release_lease();
   ring.make(8 * k_mib);
   // Only the first one can join.
-  for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) region->segment_row(segment).is_mapped.store(1);
+  for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment)
+    region->segment_row(segment).is_mapped.store(1);
   ASSERT_TRUE(tests::put_in_ring(tier, "/ahead", data));
   ASSERT_TRUE(ring.owns(0));
   tier.release_ring_lease();

@@ -1,5 +1,6 @@
-// Leaders that come and go, some by kill -9, while others read through a ring that is much smaller than the data.
-#include "prefetch/sidecar.h"
+// Leaders that come and go, some by kill -9, while others read through a ring that is much smaller
+// than the data.
+#include "prefetch/work/sidecar.h"
 
 #include <gtest/gtest.h>
 #include <linux/futex.h>
@@ -9,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "cache/region/robust_lock.h"
+#include "cache/region/life/robust_lock.h"
 #include "prefetch/threads/background_thread.h"
 #include "tests/support/child.h"
 #include "tests/support/effort.h"
@@ -34,8 +35,8 @@ struct SidecarTest : ::testing::Test {
   SmallCache::Counts counts;
 
   SidecarTest() {
-    // With the ring: on a busy machine the readers would fill the whole region before a leader makes it, and it would have no
-    // segment.
+    // With the ring: on a busy machine the readers would fill the whole region before a leader
+    // makes it, and it would have no segment.
     files.list_all(/*depth=*/16);
     cache.ahead().want();
   }
@@ -58,8 +59,9 @@ struct SidecarTest : ::testing::Test {
       sum += cache.region().job_row(i).finished.counters[place].load();
     return sum;
   }
-  // Reads what is there, in the list's order, round after round, until so many more are fetched; the test's own time is its
-  // limit. A reader who did not wait for the sidecar would leave it next to nothing to do.
+  // Reads what is there, in the list's order, round after round, until so many more are fetched;
+  // the test's own time is its limit. A reader who did not wait for the sidecar would leave it next
+  // to nothing to do.
   void read_until_fetched(std::uint64_t more) {
     const std::uint64_t goal = fetched() + more;
     for (; fetched() < goal; ++next_) {
@@ -109,7 +111,8 @@ TEST_F(SidecarTest, StopsWhateverItDoes) {
     tests::never_freed(sidecar);
     timespec pause{0, static_cast<long>(random() % 8'000'000)};
     nanosleep(&pause, nullptr);  // the moment of the stop, not a wait for anything
-    for (int n = 0; n < 20; ++n) files.open(cache, files.paths[random() % files.paths.size()], counts);
+    for (int n = 0; n < 20; ++n)
+      files.open(cache, files.paths[random() % files.paths.size()], counts);
     sidecar->stop();
     EXPECT_TRUE(wait_for_background_threads(60'000));
   }
@@ -122,8 +125,8 @@ TEST_F(SidecarTest, StopsWhateverItDoes) {
 TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
   const int kills = tests::k_tsan || tests::k_asan ? 8 : tests::rounds(12, 25);
   std::minstd_rand random(4711);
-  std::atomic<bool>* const stop =
-      static_cast<std::atomic<bool>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::atomic<bool>* const stop = static_cast<std::atomic<bool>*>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   std::vector<Child> readers;
   for (int r = 0; r < 2; ++r) {
     readers.emplace_back([&, r] {
@@ -138,9 +141,11 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
         if (n % 4 > 1 && !own->find(tests::request_for(files.paths[n]))) continue;
         files.open(*own, files.paths[n], seen);
         if (i % 7 != 0) continue;
-        if (cache::Pin pin = own->find(tests::request_for(files.paths[n]))) kept.emplace_back(n, std::move(pin));
+        if (cache::Pin pin = own->find(tests::request_for(files.paths[n])))
+          kept.emplace_back(n, std::move(pin));
         if (kept.size() < 5) continue;
-        CHILD_CHECK(SmallCache::is_right(files.paths[kept.front().first], tests::bytes_of(*kept.front().second)));
+        CHILD_CHECK(SmallCache::is_right(files.paths[kept.front().first],
+                                         tests::bytes_of(*kept.front().second)));
         kept.erase(kept.begin());
       }
       CHILD_CHECK(seen.wrong == 0);
@@ -154,7 +159,8 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
     timespec pause{0, static_cast<long>(random() % 30'000'000)};
     nanosleep(&pause, nullptr);  // the moment of the kill, not a wait for anything
     one.kill();
-    for (int n = 0; n < 20; ++n) files.open(cache, files.paths[random() % files.paths.size()], counts);
+    for (int n = 0; n < 20; ++n)
+      files.open(cache, files.paths[random() % files.paths.size()], counts);
   }
   // The ring goes on with the next one: round after round.
   Child last = leader(ready);
@@ -173,7 +179,8 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
     survivor.check_record(path, tests::content_of(path, 0, SmallCache::k_bytes), after);
   }
   EXPECT_TRUE(after.is_clean());
-  // A process that is killed between two counters leaves the sum too high, by no more than was under way.
+  // A process that is killed between two counters leaves the sum too high, by no more than was
+  // under way.
   std::uint64_t records = 0, bytes = 0;
   for (std::uint32_t i = 0; i < cache.region().layout().segment_count; ++i) {
     records += cache.region().segment_row(i).records.load();
@@ -211,7 +218,8 @@ TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
   EXPECT_TRUE(wait_for_background_threads(60'000));
 }
 
-// unshare() and setns() want one thread: who waits for ours must not miss one that has just been started.
+// unshare() and setns() want one thread: who waits for ours must not miss one that has just been
+// started.
 TEST(BackgroundThread, AThreadOnItsWayIsWaitedFor) {
   static std::atomic<int> ended;
   for (int i = 0; i < 200; ++i) {
@@ -227,7 +235,8 @@ TEST(BackgroundThread, AThreadOnItsWayIsWaitedFor) {
 TEST(BackgroundThread, WhatNeedsNothingButAProcessorIsWaitedForLonger) {
   static std::atomic<bool> has_ended{false};
   const auto body = [](void*) {
-    for (const std::uint64_t until = base::monotonic_ns() + 200 * base::k_ns_per_ms; base::monotonic_ns() < until;) {
+    for (const std::uint64_t until = base::monotonic_ns() + 200 * base::k_ns_per_ms;
+         base::monotonic_ns() < until;) {
     }
     has_ended = true;
   };
@@ -237,12 +246,14 @@ TEST(BackgroundThread, WhatNeedsNothingButAProcessorIsWaitedForLonger) {
 }
 
 TEST(BackgroundThread, WhatDoesNotEndIsTold) {
-  // Never closed: that the thread is gone is the kernel's word, of which ThreadSanitizer does not know.
+  // Never closed: that the thread is gone is the kernel's word, of which ThreadSanitizer does not
+  // know.
   static Gate* const gate = new Gate;
   ASSERT_EQ(start_background_thread([](void*) { gate->take(); }, nullptr, 128 << 10), 0);
   const std::uint64_t began = base::monotonic_ns();
   EXPECT_FALSE(wait_for_background_threads(20));
-  EXPECT_LT(base::monotonic_ns() - began, 60'000 * base::k_ns_per_ms) << "it waits for something else than a processor";
+  EXPECT_LT(base::monotonic_ns() - began, 60'000 * base::k_ns_per_ms)
+      << "it waits for something else than a processor";
   gate->give();
   EXPECT_TRUE(wait_for_background_threads(60'000));
   EXPECT_EQ(tests::run_in_child([] {

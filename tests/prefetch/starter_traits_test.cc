@@ -75,7 +75,9 @@ Traits traits_of_ours(int lower_by) {
 
 // The kernel may refuse this process a real-time policy, or a niceness below 0.
 bool may_rise() {
-  return tests::run_in_child([] { return set_policy_here(SCHED_FIFO, 1) && setpriority(PRIO_PROCESS, 0, -5) == 0 ? 0 : 1; }) == 0;
+  return tests::run_in_child([] {
+           return set_policy_here(SCHED_FIFO, 1) && setpriority(PRIO_PROCESS, 0, -5) == 0 ? 0 : 1;
+         }) == 0;
 }
 
 TEST(StarterTraits, ThreadsOfOursHaveNoneOfAnotherThread) {
@@ -86,7 +88,8 @@ TEST(StarterTraits, ThreadsOfOursHaveNoneOfAnotherThread) {
                 Traits ours;
                 bool is_set = false;
                 std::thread([&] {
-                  is_set = set_policy_here(policy, 20) && setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -5) == 0 &&
+                  is_set = set_policy_here(policy, 20) &&
+                           setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -5) == 0 &&
                            pin_here() && prctl(PR_SET_TIMERSLACK, k_odd_slack_ns) == 0;
                   ours = traits_of_ours(0);
                 }).join();
@@ -104,7 +107,8 @@ TEST(StarterTraits, ThreadsOfOursHaveNoneOfAnotherThread) {
 TEST(StarterTraits, WhatTheMainThreadHasIsAWish) {
   if (!may_rise()) GTEST_SKIP() << "no CAP_SYS_NICE";
   EXPECT_EQ(tests::run_in_child([] {
-              CHILD_CHECK(setpriority(PRIO_PROCESS, 0, -5) == 0 && pin_here() && set_policy_here(SCHED_RR, 20));
+              CHILD_CHECK(setpriority(PRIO_PROCESS, 0, -5) == 0 && pin_here() &&
+                          set_policy_here(SCHED_RR, 20));
               const Traits plain = traits_of_ours(0), low = traits_of_ours(5);
               CHILD_CHECK(plain.policy == SCHED_OTHER && low.policy == SCHED_BATCH);
               CHILD_CHECK(plain.niceness == -5 && low.niceness == 0);
@@ -143,7 +147,8 @@ TEST(StarterTraits, ThreadsOfOursReadNoFileForIt) {
             0);
 }
 
-// `chrt -i 0` and `ionice -c 3` give way to all others; a thread of lower priority must not be above that.
+// `chrt -i 0` and `ionice -c 3` give way to all others; a thread of lower priority must not be
+// above that.
 TEST(StarterTraits, LowerIsNeverHigher) {
   EXPECT_EQ(tests::run_in_child([] {
               CHILD_CHECK(set_policy_here(SCHED_IDLE, 0) && set_disk_here(IOPRIO_CLASS_IDLE, 0));

@@ -1,5 +1,5 @@
-// A client of an engine that gives each fetch memory of its own, watches over the contract of io_engine.h, and keeps what
-// came of it.
+// A client of an engine that gives each fetch memory of its own, watches over the contract of
+// io_engine.h, and keeps what came of it.
 #pragma once
 
 #include <fcntl.h>
@@ -45,7 +45,8 @@ class Client : public FetchClient {
     order.file = file;
     ++order.asked;
     // By which the kernel is asked for writers. The number is of this thread's table.
-    EXPECT_TRUE(!file.stat.is_regular() || file.origin != cache::k_mounts || (fcntl(file.fd, F_GETFL) & O_ACCMODE) == O_RDONLY);
+    EXPECT_TRUE(!file.stat.is_regular() || file.origin != cache::k_mounts ||
+                (fcntl(file.fd, F_GETFL) & O_ACCMODE) == O_RDONLY);
     if (when_asked) when_asked(order);
     if (!file.stat.is_regular()) return Room::decline(k_not_regular);
     if (file.stat.size > most) return Room::decline(k_too_large);
@@ -79,13 +80,16 @@ class Client : public FetchClient {
 
 enum class Kind { threads, uring };
 
-inline std::unique_ptr<IoEngine> make(Kind kind, Client& client, EngineOptions options, std::string& why) {
+inline std::unique_ptr<IoEngine> make(Kind kind, Client& client, EngineOptions options,
+                                      std::string& why) {
   // A sanitizer's frames are larger.
   if (tests::k_asan || tests::k_tsan) options.stack = 1 << 20;
-  return kind == Kind::threads ? make_thread_engine(options, client, why) : make_uring_engine(options, client, why);
+  return kind == Kind::threads ? make_thread_engine(options, client, why)
+                               : make_uring_engine(options, client, why);
 }
 
-// Runs each test with both engines. If io_uring is refused, its half is skipped with the kernel's reason.
+// Runs each test with both engines. If io_uring is refused, its half is skipped with the kernel's
+// reason.
 class BothEngines : public ::testing::TestWithParam<Kind> {
  protected:
   void start(EngineOptions options = {}) {
@@ -94,7 +98,9 @@ class BothEngines : public ::testing::TestWithParam<Kind> {
     if (engine == nullptr && GetParam() == Kind::uring) GTEST_SKIP() << why;
     ASSERT_NE(engine, nullptr) << why;
   }
-  Order& order(const std::string& path) { return *orders.emplace_back(std::make_unique<Order>(path)); }
+  Order& order(const std::string& path) {
+    return *orders.emplace_back(std::make_unique<Order>(path));
+  }
   Order& fetch(const std::string& path) {
     Order& one = order(path);
     engine->submit(one);

@@ -1,5 +1,5 @@
 // Files that wait: whose comes next, and what is taken beyond a full queue.
-#include "prefetch/waiting_files.h"
+#include "prefetch/pace/waiting_files.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-"""Files that are fetched before a program asks for them, and that other nodes have. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
-files."""
+"""Files that are fetched before a program asks for them, and that other nodes have.
+CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import unittest
 from pathlib import Path
@@ -10,10 +10,12 @@ from cluster_servers import wait_until
 
 class Ahead(Cluster):
     def ahead(self, name: str, prefix: Path, waits: bool = True, **settings: str):
-        """A node that has fetched all files of a list. The program has asked for one, so that there is a leader."""
+        """A node that has fetched all files of a list. The program has asked for one, so that there
+        is a leader."""
         names = self.scratch / f"list-{name}"
         names.write_text("".join(f"{prefix / file}\n" for file in self.files))
-        node = self.node(name, prefix, CUBESHIM_PREFETCH="1", CUBESHIM_PREFETCH_LIST=str(names), **settings)
+        node = self.node(name, prefix, CUBESHIM_PREFETCH="1", CUBESHIM_PREFETCH_LIST=str(names),
+                         **settings)
         node.ask("open", prefix / self.files[0])
         if waits:
             wait_until(lambda: in_memory(node) == len(self.files), "the list is fetched")
@@ -21,9 +23,12 @@ class Ahead(Cluster):
 
     def counted(self, node) -> dict:
         report = node.end()
-        return {"fetched": report["prefetch"]["fetched"], "opens": report["origin"]["opens"], "stats": report["origin"]["stats"],
-                "hits": report["cluster"]["hits"], "offered": report["cluster"]["offered"], "misses": report["misses"],
-                "lookups": report["hits"]}
+        return {
+            "fetched": report["prefetch"]["fetched"], "opens": report["origin"]["opens"],
+            "stats": report["origin"]["stats"], "hits": report["cluster"]["hits"],
+            "offered": report["cluster"]["offered"], "misses": report["misses"],
+            "lookups": report["hits"]
+        }
 
     def wait_for_memory(self, node, prefix: Path, said: list[str]):
         self.assertEqual([node.ask("open", prefix / file) for file in self.files], said)
@@ -40,9 +45,11 @@ class FromThePool(Ahead):
         self.assertEqual(counts["hits"], FILES, "each came once from the pool")
 
     def knowing(self, prefix: Path):
-        """A node of the job that has shared all. It has opened 16 files, and knows that inode numbers are the same there and here."""
-        node = self.node("second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_PREFETCH="1",
-                         PYTHONPATH=str(Path(__file__).resolve().parent.parent.parent / "prefetch" / "python"))
+        """A node of the job that has shared all. It has opened 16 files, and knows that inode
+        numbers are the same there and here."""
+        node = self.node(
+            "second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_PREFETCH="1",
+            PYTHONPATH=str(Path(__file__).resolve().parent.parent.parent / "prefetch" / "python"))
         for file in self.files[:16]:
             node.ask("open", prefix / file)
         return node
@@ -58,7 +65,8 @@ class FromThePool(Ahead):
         self.announce_the_rest(node, prefix)
         self.wait_for_memory(node, prefix, said)
         counts = self.counted(node)
-        self.assertEqual((counts["opens"], counts["stats"], counts["fetched"]), (0, 16, FILES - 16), counts)
+        self.assertEqual((counts["opens"], counts["stats"], counts["fetched"]), (0, 16, FILES - 16),
+                         counts)
 
     def test_a_file_that_this_node_has_changed_is_not_taken_from_another(self):
         prefix = self.mount()
@@ -102,8 +110,10 @@ class FromThePool(Ahead):
         (self.source / "large").write_bytes(os.urandom(300_000))
         os.utime(self.source / "large", OLD)
         names = self.scratch / "list"
-        names.write_text("".join(f"{prefix / file}\n" for file in ["none", "d0", "large", *self.files]))
-        node = self.node("second", prefix, CUBESHIM_PREFETCH="1", CUBESHIM_PREFETCH_LIST=str(names), CUBESHIM_MAX_FILE="64K", CUBESHIM_BLOCK="64K")
+        names.write_text("".join(
+            f"{prefix / file}\n" for file in ["none", "d0", "large", *self.files]))
+        node = self.node("second", prefix, CUBESHIM_PREFETCH="1", CUBESHIM_PREFETCH_LIST=str(names),
+                         CUBESHIM_MAX_FILE="64K", CUBESHIM_BLOCK="64K")
         size = node.ask("open", prefix / "large").split()[1]
         self.assertEqual(size, "300000")
         self.assertEqual(node.ask("open", prefix / "none"), "FileNotFoundError")

@@ -1,4 +1,5 @@
-"""Nodes that share what they read by memcached: servers and processes that fail, hang, are full or refuse."""
+"""Nodes that share what they read by memcached: servers and processes that fail, hang, are full or
+refuse."""
 import os
 import socket
 import subprocess
@@ -49,8 +50,8 @@ class Herd(Cluster):
                 report = node.end()
                 self.assertEqual((report["misses"], report["hits"]["cluster"]), (len(names), 0))
                 # 256 looks without a hit make a pool cold.
-                self.assertEqual(report["cluster"]["skipped"] > 0, latency_us == 0, report["cluster"])
-
+                self.assertEqual(report["cluster"]["skipped"] > 0, latency_us == 0,
+                                 report["cluster"])
 
 
 class Failures(Cluster):
@@ -88,7 +89,8 @@ class Failures(Cluster):
                 server.go_on()
         self.assertEqual((report["hits"]["cluster"], report["misses"]), (0, FILES))
         self.assertEqual(report["cluster"]["trips"], 3)
-        # One open of each server waits. Another may ask before the thread has noted it, and is let go with it.
+        # One open of each server waits. Another may ask before the thread has noted it, and is let
+        # go with it.
         self.assertLessEqual(report["cluster"]["late"], 6)
         self.assertEqual(report["cluster"]["skipped"] + report["cluster"]["late"], FILES)
 
@@ -98,11 +100,14 @@ class Failures(Cluster):
         for server in self.pool:
             server.stop()
         try:
-            # One open waits for each of the three. Other programs of the machine take time, too: then another trial shows the rule.
+            # One open waits for each of the three. Other programs of the machine take time, too:
+            # then another trial shows the rule.
             waits = []
             for trial in range(60):
                 node = self.node(f"trial{trial}", prefix, CUBESHIM_CLUSTER_DEADLINE="20ms")
-                waits.append(sorted(float(node.ask("time", prefix / file)) for file in self.files)[-len(self.pool)])
+                waits.append(
+                    sorted(float(node.ask("time", prefix / file))
+                           for file in self.files)[-len(self.pool)])
                 node.end()
                 if waits[-1] < 0.025 + 0.010:
                     break
@@ -121,7 +126,8 @@ class Failures(Cluster):
         for server in self.pool:
             server.kill()
             server.start()
-        # Its connections are gone, and it is empty: the rest of the files come from the origin, and are shared.
+        # Its connections are gone, and it is empty: the rest of the files come from the origin, and
+        # are shared.
         self.read_all(node, prefix, said)
         wait_until(lambda: len(self.values()) >= FILES - 1, "the files are shared anew")
         self.assertEqual(node.end()["cluster"]["trips"], 0)
@@ -130,7 +136,8 @@ class Failures(Cluster):
         prefix = self.mount()
         first, said = self.fill(prefix)
         first.end()
-        node = self.node("second", prefix, CUBESHIM_CLUSTER=f"memcached://{self.pool[2].name},{self.pool[0].name}")
+        node = self.node("second", prefix,
+                         CUBESHIM_CLUSTER=f"memcached://{self.pool[2].name},{self.pool[0].name}")
         self.read_all(node, prefix, said)
         report = node.end()
         self.assertEqual(report["hits"]["cluster"] + report["misses"], FILES)
@@ -175,9 +182,14 @@ print('done')
 """
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         for trial in range(4):
-            env = clean | {"CUBESHIM_NAME": f"cluster-{os.getpid()}-forks{trial}", "CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_STATS": "off", "CUBESHIM_RAM": "32M",
-                           "CUBESHIM_CLUSTER": self.servers(), "LD_PRELOAD": LIBRARY}
-            done = subprocess.run([PYTHON, "-c", text, *(str(prefix / file) for file in self.files)], env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+            env = clean | {
+                "CUBESHIM_NAME": f"cluster-{os.getpid()}-forks{trial}",
+                "CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_STATS": "off", "CUBESHIM_RAM": "32M",
+                "CUBESHIM_CLUSTER": self.servers(), "LD_PRELOAD": LIBRARY
+            }
+            done = subprocess.run(
+                [PYTHON, "-c", text, *(str(prefix / file) for file in self.files)], env=env,
+                capture_output=True, text=True, timeout=DEADLINE_S)
             self.assertEqual((done.returncode, done.stdout), (0, "done\n"), done.stderr)
 
 
@@ -194,9 +206,11 @@ class Full(Cluster):
         for number in range(40):
             self.assertIn(" 400000 ", node.ask("open", prefix / f"big{number}"))
         sizes = []
+
         def is_settled() -> bool:
             sizes.append(self.items())
             return sizes[-1] > 0 and len(sizes) > 50 and len(set(sizes[-50:])) == 1
+
         wait_until(is_settled, "no more is taken")
         report = node.end()
         self.assertEqual((report["misses"], report["cluster"]["refused"]), (40, 1))
@@ -220,7 +234,8 @@ class Few(Cluster):
 
 class Login(Cluster):
     def setUp(self):
-        self.accounts = Path(self.enterContext(tempfile.NamedTemporaryFile(prefix="cubeshim-accounts-")).name)
+        self.accounts = Path(
+            self.enterContext(tempfile.NamedTemporaryFile(prefix="cubeshim-accounts-")).name)
         self.accounts.chmod(0o644)
         self.accounts.write_text("anna:secret\n")
         self.server_options = ("-Y", str(self.accounts))
@@ -239,10 +254,13 @@ class Login(Cluster):
         login.write_text("anna:secret\n")
         node = self.offered("right", CUBESHIM_CLUSTER_LOGIN_FILE=str(login))
         second = None
+
         def is_shared() -> bool:
             nonlocal second
-            second = self.offered(f"second{time.monotonic_ns()}", CUBESHIM_CLUSTER_LOGIN_FILE=str(login), CUBESHIM_CLUSTER_FILL="0")
+            second = self.offered(f"second{time.monotonic_ns()}",
+                                  CUBESHIM_CLUSTER_LOGIN_FILE=str(login), CUBESHIM_CLUSTER_FILL="0")
             return second.end()["hits"]["cluster"] == FILES
+
         wait_until(is_shared, "a second node finds all of it")
         node.end()
         login.write_text("anna:wrong\n")

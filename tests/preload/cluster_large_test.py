@@ -1,5 +1,5 @@
-"""Blocks of large files and listings of directories that nodes share by memcached. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
-files."""
+"""Blocks of large files and listings of directories that nodes share by memcached. CUBESHIM_LIBRARY
+and CUBESHIM_LAGFS name the build's files."""
 import os
 import unittest
 from pathlib import Path
@@ -44,13 +44,16 @@ class Blocks(Large):
         self.assertEqual(report["origin"]["reads"], 0)
         total = sum(os.path.getsize(self.source / name) for name in self.large)
         self.assertEqual((report["blocks"]["cluster"], report["blocks"]["origin"]), (total, 0))
-        self.assertEqual(report["cluster"]["offered"], 0, "what came from another node is not offered again")
+        self.assertEqual(report["cluster"]["offered"], 0,
+                         "what came from another node is not offered again")
 
     def test_the_disk_of_a_node_gets_what_came_from_another(self):
         prefix, disk = self.mount(), self.scratch / "disk"
         disk.mkdir()
         said = self.share(prefix)
-        settings = LARGE | {"CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "64M", "CUBESHIM_BLOCK": "64K"}
+        settings = LARGE | {
+            "CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "64M", "CUBESHIM_BLOCK": "64K"
+        }
         second = self.node("second", prefix, **settings)
         self.assertEqual(self.read(second, prefix), said)
         second.end()
@@ -59,7 +62,9 @@ class Blocks(Large):
         self.assertEqual(self.read(third, prefix), said)
         report = third.end()
         total = sum(os.path.getsize(self.source / name) for name in self.large)
-        self.assertEqual((report["blocks"]["origin"] + report["blocks"]["disk"], report["blocks"]["cluster"]), (total, 0))
+        self.assertEqual(
+            (report["blocks"]["origin"] + report["blocks"]["disk"], report["blocks"]["cluster"]),
+            (total, 0))
 
     def test_what_the_disk_has_is_shared(self):
         prefix, disk = self.mount(), self.scratch / "disk"
@@ -86,7 +91,8 @@ class Blocks(Large):
         self.assertEqual(self.read(plain, prefix), said, "no old byte")
         third = self.node("third", prefix, **LARGE)
         self.assertEqual(self.read(third, prefix), said)
-        wait_until(lambda: len(self.values()) == self.blocks and self.values() != before, "the new blocks are shared")
+        wait_until(lambda: len(self.values()) == self.blocks and self.values() != before,
+                   "the new blocks are shared")
         third.end()
 
     def test_no_forged_block_is_served(self):
@@ -96,7 +102,10 @@ class Blocks(Large):
         keys = sorted(values)
         for turn, (key, other) in enumerate(zip(keys, keys[1:])):
             value = values[key]
-            forged = [value[:-70] + bytes([value[-70] ^ 1]) + value[-69:], value[:100], values[other], b"x" * len(value)][turn % 4]
+            forged = [
+                value[:-70] + bytes([value[-70] ^ 1]) + value[-69:], value[:100], values[other],
+                b"x" * len(value)
+            ][turn % 4]
             self.pool[0].put(key, forged)
         reader = self.node("reader", prefix, CUBESHIM_CLUSTER_FILL="0", **LARGE)
         self.assertEqual(self.read(reader, prefix), said)
@@ -140,7 +149,8 @@ class Blocks(Large):
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
         # A wait has an end, so a busy machine may have some that were read twice.
         self.assertLess(sum(report["blocks"]["origin"] for report in reports), 2 * total)
-        wait_until(lambda: all(self.pool[0].get(key) for key in self.pool[0].keys()), "each lease has ended")
+        wait_until(lambda: all(self.pool[0].get(key) for key in self.pool[0].keys()),
+                   "each lease has ended")
 
     def leases(self) -> int:
         """As many as there were ever, of files and blocks, where nothing is shared."""
@@ -151,6 +161,7 @@ class Blocks(Large):
         def dropped() -> int:
             figures = self.pool[0].figures()
             return int(figures["delete_hits"]) + int(figures["delete_misses"])
+
         wait_until(lambda: dropped() >= self.leases(), "the leases were given back", 20)
 
     def test_a_private_file_has_no_lease_of_a_block(self):
@@ -175,7 +186,7 @@ class Blocks(Large):
 class Listings(Cluster):
     def share(self, prefix: Path, **settings: str) -> list[str]:
         """A node that has read and listed, so that all of it is in the pool."""
-        first = self.node("first", prefix, CUBESHIM_NAMES="1", **settings)
+        first = self.node("first", prefix, CUBESHIM_METADATA="1", **settings)
         for name in self.files:
             first.ask("open", prefix / name)
         said = self.list(first, prefix)
@@ -187,10 +198,12 @@ class Listings(Cluster):
         return [node.ask("list", prefix / name) for name in ("", "d0", "d1", "d2")]
 
     def agree(self, node: Node, prefix: Path):
-        """The node has seen 16 files of the mount, so that it knows that inode numbers are the same there and here."""
+        """The node has seen 16 files of the mount, so that it knows that inode numbers are the same
+        there and here."""
         for name in self.files[:16]:
             node.ask("open", prefix / name)
-        # The first listing of a mount is always read: it tells whether the mount keeps the times of directories.
+        # The first listing of a mount is always read: it tells whether the mount keeps the times of
+        # directories.
         node.ask("list", prefix / "first")
 
     def setUp(self):
@@ -202,18 +215,18 @@ class Listings(Cluster):
     def test_a_second_node_takes_listings_after_one_look_at_each_directory(self):
         prefix = self.mount()
         said = self.share(prefix)
-        second = self.node("second", prefix, CUBESHIM_NAMES="1")
+        second = self.node("second", prefix, CUBESHIM_METADATA="1")
         self.agree(second, prefix)
         before = self.listed()
         self.assertEqual(self.list(second, prefix), said)
         report = second.end()
-        self.assertEqual((report["names"]["stored"], self.listed() - before), (4, 0))
+        self.assertEqual((report["metadata"]["stored"], self.listed() - before), (4, 0))
 
     def test_a_changed_directory_is_listed_anew(self):
         prefix = self.mount()
         self.share(prefix)
         (self.source / "d1" / "new").write_bytes(b"new")
-        second = self.node("second", prefix, CUBESHIM_NAMES="1")
+        second = self.node("second", prefix, CUBESHIM_METADATA="1")
         self.agree(second, prefix)
         self.assertIn("new:", self.list(second, prefix)[2], "no old listing")
         report = second.end()
@@ -222,10 +235,10 @@ class Listings(Cluster):
     def test_a_node_that_does_not_know_the_inodes_lists_for_itself(self):
         prefix = self.mount()
         said = self.share(prefix)
-        second = self.node("second", prefix, CUBESHIM_NAMES="1")
+        second = self.node("second", prefix, CUBESHIM_METADATA="1")
         second.ask("list", prefix / "first")
         self.assertEqual(self.list(second, prefix), said)
-        self.assertEqual(second.end()["names"]["stored"], 0)
+        self.assertEqual(second.end()["metadata"]["stored"], 0)
 
 
 if __name__ == "__main__":

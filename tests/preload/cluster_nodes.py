@@ -1,5 +1,6 @@
-"""A node of the tests of the cluster: a process, and a CUBESHIM_NAME of its own, hence a region. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name
-the build's files. Counts are of what has happened for sure: a test waits for the state that it needs, and never for a time."""
+"""A node of the tests of the cluster: a process, and a CUBESHIM_NAME of its own, hence a region.
+CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files. Counts are of what has happened for
+sure: a test waits for the state that it needs, and never for a time."""
 import json
 import os
 import subprocess
@@ -9,14 +10,18 @@ import time
 import unittest
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parent.parent.parent),
+    str(Path(__file__).resolve().parent)
+]
 from bench.harness.mount import SlowMount  # noqa: E402
 from cluster_servers import DEADLINE_S, Memcached, wait_until  # noqa: E402
 
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 PYTHON, OLD = "/usr/bin/python3", (1e9, 1e9)
 FILES = 24
-# Reads what its lines name, a path each, and says the hash and the stat of it. A node lives until its stdin ends.
+# Reads what its lines name, a path each, and says the hash and the stat of it. A node lives until
+# its stdin ends.
 NODE = """
 import hashlib, os, subprocess, sys, time
 def say(path):
@@ -64,23 +69,32 @@ for line in sys.stdin:
 
 def in_memory(node: "Node") -> int:
     """How many records the region of a node has."""
-    said = subprocess.run([os.environ["CUBESHIM_COMMAND"], "stats", "--json", "--name", node.name], capture_output=True, text=True, check=True)
+    said = subprocess.run([os.environ["CUBESHIM_COMMAND"], "stats", "--json", "--name", node.name],
+                          capture_output=True, text=True, check=True)
     return json.loads(said.stdout)["jobs"][0]["report"]["ram"]["entries"]
 
 
 class Node:
     def __init__(self, test, name: str, settings: dict):
         self.report = test.scratch / f"report-{name}-{time.monotonic_ns()}"
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("CUBESHIM_", "SLURM_", "TORCHELASTIC_"))}
+        clean = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("CUBESHIM_", "SLURM_", "TORCHELASTIC_"))
+        }
         self.name = f"cluster-{os.getpid()}-{name}"
-        env = clean | {"CUBESHIM_NAME": self.name, "CUBESHIM_STATS": str(self.report), "CUBESHIM_STATS_FORMAT": "json",
-                       "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_PREFETCH": "0", "CUBESHIM_NAMES": "0", "CUBESHIM_RAM": "32M",
-                       "CUBESHIM_CLUSTER_DEADLINE": "10s", "CUBESHIM_CLUSTER": test.servers(), "LD_PRELOAD": LIBRARY} | settings
+        env = clean | {
+            "CUBESHIM_NAME": self.name, "CUBESHIM_STATS": str(self.report),
+            "CUBESHIM_STATS_FORMAT": "json", "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_PREFETCH": "0",
+            "CUBESHIM_METADATA": "0", "CUBESHIM_RAM": "32M", "CUBESHIM_CLUSTER_DEADLINE": "10s",
+            "CUBESHIM_CLUSTER": test.servers(), "LD_PRELOAD": LIBRARY
+        } | settings
         self.errors = test.scratch / f"errors-{name}-{time.monotonic_ns()}"
         errors = test.enterContext(self.errors.open("w"))
         self.words = env.pop("TEST_WORDS", None) or [PYTHON, "-uc", NODE]
         self.user = env.pop("TEST_USER", None)
-        self.process = subprocess.Popen(self.words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+        self.process = subprocess.Popen(self.words, env=env, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=errors, text=True,
                                         user=int(self.user) if self.user else None)
         assert self.process.stdout.readline() == "ready\n", self.errors.read_text()
 
@@ -119,7 +133,8 @@ class Cluster(unittest.TestCase):
     memory_mb = 64
 
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-cluster-")))
+        self.scratch = Path(
+            self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-cluster-")))
         # A file in a directory that not everybody may enter is not shared.
         self.scratch.chmod(0o755)
         self.source = self.scratch / "source"
@@ -130,13 +145,18 @@ class Cluster(unittest.TestCase):
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(os.urandom(100 + 977 * number))
             os.utime(path, OLD)
-        self.pool = [self.enterContext(Memcached(*self.server_options, memory_mb=self.memory_mb)) for _ in range(self.server_count)]
+        self.pool = [
+            self.enterContext(Memcached(*self.server_options, memory_mb=self.memory_mb))
+            for _ in range(self.server_count)
+        ]
 
     def servers(self) -> str:
         return "memcached://" + ",".join(server.name for server in self.pool)
 
     def mount(self, latency_us: int = 0, at: Path | None = None) -> Path:
-        self.slow = self.enterContext(SlowMount(Path(LAGFS), self.source, self.scratch, latency_us, direct=True, keeps_names=False, at=at))
+        self.slow = self.enterContext(
+            SlowMount(Path(LAGFS), self.source, self.scratch, latency_us, direct=True,
+                      keeps_names=False, at=at))
         return self.slow.path
 
     def origin(self, *operations: str) -> int:

@@ -1,4 +1,5 @@
-"""Real memcached servers on loopback for the tests, and what a test asks them. Each is ended by the test that started it."""
+"""Real memcached servers on loopback for the tests, and what a test asks them. Each is ended by the
+test that started it."""
 import os
 import random
 import re
@@ -24,7 +25,8 @@ def wait_until(condition, what: str, deadline_s: float = DEADLINE_S):
 
 
 def free_port(address: str = "127.0.0.1", family: int = socket.AF_INET) -> int:
-    """Of those that the kernel gives to nobody who asks for any, as other tests do before this one takes it."""
+    """Of those that the kernel gives to nobody who asks for any, as other tests do before this one
+    takes it."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         with socket.socket(family) as probe:
@@ -37,7 +39,6 @@ def free_port(address: str = "127.0.0.1", family: int = socket.AF_INET) -> int:
 
 class Memcached:
     """One server. `with Memcached() as server:` ends it."""
-
     def __init__(self, *options: str, memory_mb: int = 64):
         self.port, self.options, self.memory_mb = 0, options, memory_mb
         self.process: subprocess.Popen | None = None
@@ -55,12 +56,20 @@ class Memcached:
 
     def start(self):
         """The first time at a port that the kernel gives it, then at the same again."""
-        words = [shutil.which("memcached") or "/usr/bin/memcached", "-M", "-m", str(self.memory_mb), "-I", "17m", "-t", "2", "-l", "127.0.0.1",
-                 "-p", str(self.port or -1), "-o", "slab_chunk_max=16384", *(["-u", "root"] if os.geteuid() == 0 else []), *self.options]
+        words = [
+            shutil.which("memcached") or "/usr/bin/memcached", "-M", "-m",
+            str(self.memory_mb), "-I", "17m", "-t", "2", "-l", "127.0.0.1", "-p",
+            str(self.port or -1), "-o", "slab_chunk_max=16384",
+            *(["-u", "root"] if os.geteuid() == 0 else []), *self.options
+        ]
         with tempfile.NamedTemporaryFile("r") as ports:
             env = os.environ | {"MEMCACHED_PORT_FILENAME": ports.name}
-            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=env)
-            found = wait_until(lambda: re.search(r"^TCP INET: (\d+)$", Path(ports.name).read_text(), re.M), "memcached starts")
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                            start_new_session=True, env=env)
+            found = wait_until(
+                lambda: re.search(r"^TCP INET: (\d+)$",
+                                  Path(ports.name).read_text(), re.M), "memcached starts")
         self.port = int(found[1])
         wait_until(self.answers, "memcached answers")
 
@@ -96,28 +105,44 @@ class Memcached:
 
     def figures(self) -> dict[str, str]:
         lines = self.ask(b"stats\r\n", lambda text: text.endswith(b"END\r\n")).decode().splitlines()
-        return {words[1]: words[2] for words in (line.split(" ", 2) for line in lines) if words[0] == "STAT"}
+        return {
+            words[1]: words[2] for words in (line.split(" ", 2)
+                                             for line in lines) if words[0] == "STAT"
+        }
 
     def items(self) -> int:
         return int(self.figures()["curr_items"])
 
     def keys(self) -> list[str]:
         # The server looks at its items for one asker at a time.
-        while (text := self.ask(b"lru_crawler metadump all\r\n", lambda text: text.endswith((b"END\r\n", b"BUSY currently processing crawler request\r\n"))).decode()).startswith("BUSY"):
+        while (text := self.ask(
+                b"lru_crawler metadump all\r\n", lambda text: text.endswith(
+                    (b"END\r\n", b"BUSY currently processing crawler request\r\n"))).decode()
+              ).startswith("BUSY"):
             time.sleep(0.02)
-        return sorted(urllib.parse.unquote(line.split()[0].removeprefix("key=")) for line in text.splitlines() if line.startswith("key="))
+        return sorted(
+            urllib.parse.unquote(line.split()[0].removeprefix("key="))
+            for line in text.splitlines()
+            if line.startswith("key="))
 
     def sizes(self) -> dict[str, int]:
         """Of each key that is there; 0: nothing but a lease."""
         keys = self.keys()
-        answers = self.ask("".join(f"mg {key} s\r\n" for key in keys).encode(), lambda text: text.count(b"\r\n") == len(keys)) if keys else b""
-        return {key: int(line.split()[1][1:]) for key, line in zip(keys, answers.split(b"\r\n")) if line.startswith(b"HD s")}
+        answers = self.ask("".join(f"mg {key} s\r\n" for key in keys).encode(),
+                           lambda text: text.count(b"\r\n") == len(keys)) if keys else b""
+        return {
+            key: int(line.split()[1][1:])
+            for key, line in zip(keys, answers.split(b"\r\n"))
+            if line.startswith(b"HD s")
+        }
 
     def get(self, key: str) -> bytes | None:
         """None: there is none, or nothing but a lease."""
         def is_whole(text: bytes) -> bool:
             head, end, rest = text.partition(b"\r\n")
-            return bool(end) and (not head.startswith(b"VA ") or len(rest) == int(head.split()[1]) + 2)
+            return bool(end) and (not head.startswith(b"VA ")
+                                  or len(rest) == int(head.split()[1]) + 2)
+
         head, _, rest = self.ask(f"mg {key} v\r\n".encode(), is_whole).partition(b"\r\n")
         return rest[:-2] or None if head.startswith(b"VA ") else None
 

@@ -1,4 +1,5 @@
-"""Nodes that share what they read by memcached: what is shared, when the origin is asked, and who may read it."""
+"""Nodes that share what they read by memcached: what is shared, when the origin is asked, and who
+may read it."""
 import os
 import struct
 import sys
@@ -17,23 +18,29 @@ class Sharing(Cluster):
     def test_a_second_node_opens_nothing_at_the_origin(self):
         prefix = self.mount()
         first, said = self.fill(prefix)
-        self.assertGreater(min(server.items() for server in self.pool), 0, "each server has a share")
+        self.assertGreater(min(server.items() for server in self.pool), 0,
+                           "each server has a share")
         self.assertEqual(first.end()["cluster"]["offered"], FILES)
         opens = self.origin("open", "read")
         self.assertGreaterEqual(opens, FILES)
         second = self.node("second", prefix)
-        self.assertEqual([second.ask("open", prefix / file) for file in self.files], said, "the bytes and the stat are the same")
+        self.assertEqual([second.ask("open", prefix / file) for file in self.files], said,
+                         "the bytes and the stat are the same")
         report = second.end()
         self.assertEqual(self.origin("open", "read"), opens)
-        self.assertEqual((report["hits"]["cluster"], report["misses"], report["origin"]["opens"]), (FILES, 0, 0))
+        self.assertEqual((report["hits"]["cluster"], report["misses"], report["origin"]["opens"]),
+                         (FILES, 0, 0))
         self.assertEqual(report["cluster"]["hits"], FILES)
-        self.assertEqual(report["cluster"]["offered"], 0, "what came from another node is not offered again")
-        self.assertEqual(report["origin"]["stats"], FILES, "without a job of a name each file is looked at once")
+        self.assertEqual(report["cluster"]["offered"], 0,
+                         "what came from another node is not offered again")
+        self.assertEqual(report["origin"]["stats"], FILES,
+                         "without a job of a name each file is looked at once")
 
     def test_a_program_whose_stack_holds_an_old_action_of_a_signal_asks_the_pool(self):
         prefix = self.mount()
         self.fill(prefix)
-        second = self.node("second", prefix, TEST_WORDS=[os.environ["PRELOAD_HELPER"], "old-action"])
+        second = self.node("second", prefix,
+                           TEST_WORDS=[os.environ["PRELOAD_HELPER"], "old-action"])
         sizes = [second.ask("open", prefix / file) for file in self.files]
         self.assertEqual(sizes, [str((self.source / file).stat().st_size) for file in self.files])
         self.assertGreater(second.end()["hits"]["cluster"], 0)
@@ -54,7 +61,8 @@ class Sharing(Cluster):
         for _ in range(2):
             self.assertEqual([small.ask("open", prefix / name) for name in names], said)
         report = small.end()
-        self.assertGreater(report["hits"]["cluster"], len(names), "the second pass needs the pool, too")
+        self.assertGreater(report["hits"]["cluster"], len(names),
+                           "the second pass needs the pool, too")
 
     def test_nodes_may_mount_at_other_paths(self):
         here = self.mount()
@@ -65,7 +73,8 @@ class Sharing(Cluster):
         for file, before in zip(self.files, said):
             words = second.ask("open", there / file).split()
             self.assertEqual(words[:2], before.split()[:2])
-            self.assertEqual(int(words[2]), os.stat(there).st_dev, "the device is the one that is mounted here")
+            self.assertEqual(int(words[2]),
+                             os.stat(there).st_dev, "the device is the one that is mounted here")
         self.assertEqual(second.end()["hits"]["cluster"], FILES)
         self.assertEqual(self.origin("open", "read"), 0)
 
@@ -123,9 +132,13 @@ class Freshness(Cluster):
         prefix = self.mount()
         self.fill(prefix, CUBESHIM_CLUSTER_JOB="train-7")
         same = self.looks(prefix, "same", CUBESHIM_CLUSTER_JOB="train-7")
-        self.assertEqual((same["hits"]["cluster"], same["origin"]["stats"]), (FILES, 16), "16 files show that the inodes are the same")
-        for name, settings in {"another": {"CUBESHIM_CLUSTER_JOB": "train-8"}, "none": {}, "ttl": {"CUBESHIM_CLUSTER_JOB": "train-7", "CUBESHIM_CONSISTENCY": "ttl:60"},
-                               "open": {"CUBESHIM_CLUSTER_JOB": "train-7", "CUBESHIM_CONSISTENCY": "open"}}.items():
+        self.assertEqual((same["hits"]["cluster"], same["origin"]["stats"]), (FILES, 16),
+                         "16 files show that the inodes are the same")
+        for name, settings in {
+                "another": {"CUBESHIM_CLUSTER_JOB": "train-8"}, "none": {},
+                "ttl": {"CUBESHIM_CLUSTER_JOB": "train-7", "CUBESHIM_CONSISTENCY": "ttl:60"},
+                "open": {"CUBESHIM_CLUSTER_JOB": "train-7", "CUBESHIM_CONSISTENCY": "open"}
+        }.items():
             with self.subTest(name):
                 other = self.looks(prefix, name, **settings)
                 self.assertEqual((other["hits"]["cluster"], other["misses"]), (FILES, 0))
@@ -135,7 +148,9 @@ class Freshness(Cluster):
         """Its steps are jobs of their own: SLURM_JOB_ID outlives them."""
         prefix = self.mount()
         self.fill(prefix, SLURM_JOB_ID="17", SLURM_STEP_ID="0", TORCHELASTIC_RUN_ID="7")
-        self.assertEqual(self.looks(prefix, "next", SLURM_JOB_ID="17", SLURM_STEP_ID="0", TORCHELASTIC_RUN_ID="7")["origin"]["stats"], FILES)
+        self.assertEqual(
+            self.looks(prefix, "next", SLURM_JOB_ID="17", SLURM_STEP_ID="0",
+                       TORCHELASTIC_RUN_ID="7")["origin"]["stats"], FILES)
 
     def test_a_changed_file_is_read_anew_and_shared_anew(self):
         prefix = self.mount()
@@ -147,9 +162,11 @@ class Freshness(Cluster):
         # A file is shared when it has been left alone for 2 s; its ctime is of now.
         node = self.node("second", prefix)
         self.assertIn(" 27 ", node.ask("open", prefix / self.files[3]))
-        wait_until(lambda: len(set(self.values().values()) - before) == 1, "the new bytes are shared")
+        wait_until(lambda: len(set(self.values().values()) - before) == 1,
+                   "the new bytes are shared")
         report = node.end()
-        self.assertEqual((report["cluster"]["outdated"], report["hits"]["cluster"], report["misses"]), (1, 0, 1))
+        self.assertEqual(
+            (report["cluster"]["outdated"], report["hits"]["cluster"], report["misses"]), (1, 0, 1))
         third = self.node("third", prefix)
         self.assertIn(" 27 ", third.ask("open", prefix / self.files[3]))
         self.assertEqual(third.end()["hits"]["cluster"], 1)
@@ -165,7 +182,8 @@ class Freshness(Cluster):
         self.assertEqual(node.ask("write", f"{path} changed"), "written")
         said = node.ask("open", path)
         self.assertEqual(said.split()[1], str(size))
-        self.assertEqual(said.split()[4], str(int((1e9 + 5) * 1e9)), "not the old one, which the pool has still")
+        self.assertEqual(said.split()[4], str(int((1e9 + 5) * 1e9)),
+                         "not the old one, which the pool has still")
         self.assertEqual(node.end()["cluster"]["outdated"], 1)
 
     def test_a_young_file_is_not_shared(self):
@@ -192,22 +210,28 @@ class Forged(Cluster):
         key, value = next((k, v) for k, v in values.items() if file.encode() + b"\0" in v[256:300])
         server = self.pool[0]
         # One node that trusts the mount already looks at each forged record.
-        node = self.node("second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_RAM="32M", CUBESHIM_CLUSTER_FILL="0")
+        node = self.node("second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_RAM="32M",
+                         CUBESHIM_CLUSTER_FILL="0")
         damaged = 0
         for at in range(256 + len(file)):
             forged = bytearray(value)
             forged[at] ^= 1 << at % 8
             server.put(key, bytes(forged))
-            other = self.node("other", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_CLUSTER_FILL="0") if at % 32 == 0 else None
+            other = self.node("other", prefix, CUBESHIM_CLUSTER_JOB="train-7",
+                              CUBESHIM_CLUSTER_FILL="0") if at % 32 == 0 else None
             for reader in filter(None, (other,)):
                 self.assertEqual(reader.ask("open", prefix / file), said[0], at)
                 report = reader.end()
-                self.assertEqual((report["hits"]["cluster"], report["cluster"]["damaged"]), (0, 1), at)
+                self.assertEqual((report["hits"]["cluster"], report["cluster"]["damaged"]), (0, 1),
+                                 at)
                 damaged += 1
                 self.assertIsNone(server.get(key), "it is dropped")
         self.assertGreaterEqual(damaged, 8)
-        for name, forged in {"cut": value[:-64], "longer": value + bytes(64), "data": value[:-100] + bytes([value[-100] ^ 1]) + value[-99:], "empty": b"\0",
-                             "another file's": next(v for k, v in values.items() if k != key)}.items():
+        for name, forged in {
+                "cut": value[:-64], "longer": value + bytes(64),
+                "data": value[:-100] + bytes([value[-100] ^ 1]) + value[-99:], "empty": b"\0",
+                "another file's": next(v for k, v in values.items() if k != key)
+        }.items():
             with self.subTest(name):
                 server.put(key, forged)
                 reader = self.node("other", prefix, CUBESHIM_CLUSTER_FILL="0")
@@ -234,8 +258,12 @@ class Rights(Cluster):
                 for file in ("secret", "hidden/inside", *self.files):
                     node.ask("open", self.source / file)
                 # These two were read first, and would have been shared first.
-                found = wait_until(lambda: values if len(values := self.values()) >= FILES + more else None, "the others are shared")
-                self.assertEqual(sum(b"ssssssss" in value or b"hhhhhhhh" in value for value in found.values()), more)
+                found = wait_until(
+                    lambda: values if len(values := self.values()) >= FILES + more else None,
+                    "the others are shared")
+                self.assertEqual(
+                    sum(b"ssssssss" in value or b"hhhhhhhh" in value for value in found.values()),
+                    more)
                 node.end()
 
     @unittest.skipUnless(os.geteuid() == 0, "another user needs root")
@@ -245,22 +273,27 @@ class Rights(Cluster):
         private.chmod(0o600)
         os.utime(private, OLD)
         refused = ["private"]
-        # A file that all may read by its mode, and this user may not by an entry of its own: USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
+        # A file that all may read by its mode, and this user may not by an entry of its own:
+        # USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
         listed = self.source / "listed"
         listed.write_bytes(b"l" * 700)
         os.utime(listed, OLD)
         entries = ((1, 6, -1), (2, 0, 65534), (4, 4, -1), (16, 4, -1), (32, 4, -1))
         try:
-            os.setxattr(listed, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries))
+            os.setxattr(
+                listed, "system.posix_acl_access",
+                struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries))
             refused.append("listed")
         except OSError:
             pass  # a file system without such lists
-        first = self.node("first", self.source, CUBESHIM_CLUSTER_TRUST="1", CUBESHIM_CLUSTER_JOB="j")
+        first = self.node("first", self.source, CUBESHIM_CLUSTER_TRUST="1",
+                          CUBESHIM_CLUSTER_JOB="j")
         for file in (*refused, *self.files):
             first.ask("open", self.source / file)
         wait_until(lambda: len(self.values()) == FILES + len(refused), "all are shared")
         self.scratch.chmod(0o777)
-        other = self.node("other", self.source, CUBESHIM_CLUSTER_TRUST="1", CUBESHIM_CLUSTER_JOB="j", TEST_USER="65534")
+        other = self.node("other", self.source, CUBESHIM_CLUSTER_TRUST="1",
+                          CUBESHIM_CLUSTER_JOB="j", TEST_USER="65534")
         for file in self.files:
             self.assertNotIn("Error", other.ask("open", self.source / file))
         for file in refused:
@@ -268,7 +301,8 @@ class Rights(Cluster):
         report = other.end()
         self.assertEqual(report["hits"]["cluster"], FILES)
         opens = FILES + 2 * len(refused)
-        self.assertEqual((report["origin"]["opens"], report["origin"]["reads"]), (opens, 0), "another user's records are looked at, and opened")
+        self.assertEqual((report["origin"]["opens"], report["origin"]["reads"]), (opens, 0),
+                         "another user's records are looked at, and opened")
 
 
 if __name__ == "__main__":

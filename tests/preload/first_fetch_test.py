@@ -1,5 +1,5 @@
-"""A name changes while the node's first fetch of all is under way: nothing is cached yet, and the change matters all the same.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""A name changes while the node's first fetch of all is under way: nothing is cached yet, and the
+change matters all the same. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess
 import sys
@@ -14,8 +14,7 @@ from bench.harness.mount import SlowMount  # noqa: E402
 LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
 OLD, NEW = b"old\n" * 1000, b"new\n" * 1000
 CHANGES = {
-    "os.replace(data + '/g', data + '/f')": NEW,
-    "os.unlink(data + '/f')": b"absent\n",
+    "os.replace(data + '/g', data + '/f')": NEW, "os.unlink(data + '/f')": b"absent\n",
     "os.rename(data, data + '-away'); os.rename(data + '-other', data)": NEW,
 }
 # One job: a child fetches the file, the job changes the name meanwhile, and reads it then.
@@ -41,7 +40,8 @@ class SlowReads(SlowMount):
 
 class FirstFetch(unittest.TestCase):
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-first-")))
+        self.scratch = Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="cubeshim-first-")))
         source = self.scratch / "source"
         for name, text in (("data", OLD), ("data-other", NEW)):
             (source / name).mkdir(parents=True)
@@ -50,12 +50,20 @@ class FirstFetch(unittest.TestCase):
         os.utime(source / "data" / "f", (1e9, 1e9))
         self.mount = self.enterContext(SlowReads(Path(LAGFS), source, self.scratch, 0))
         self.name = f"first-{os.getpid()}-{self.id().rsplit('.', 1)[-1]}"[:64]
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
-        self.env = clean | {"CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M",
-                            "CUBESHIM_STATS": "off", "LD_PRELOAD": LIBRARY}
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
+        }
+        self.env = clean | {
+            "CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": self.name,
+            "CUBESHIM_RAM": "32M", "CUBESHIM_STATS": "off", "LD_PRELOAD": LIBRARY
+        }
 
     def read_after(self, change: str) -> bytes:
-        words = ["/usr/bin/python3", "-c", JOB.replace("CHANGE", change), str(self.mount.path / "data")]
+        words = [
+            "/usr/bin/python3", "-c",
+            JOB.replace("CHANGE", change),
+            str(self.mount.path / "data")
+        ]
         job = subprocess.Popen(words, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(lambda: [job.kill(), job.communicate()])
         deadline = time.monotonic() + 60

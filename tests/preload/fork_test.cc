@@ -39,7 +39,8 @@ TEST(Vfork, ChildClosesANumberThatAnotherThreadHasOpenedMeanwhile) {
   expect_well(job.helper({"vfork-close", job.file(6)}));
 }
 
-// The library's handlers are registered before the shim's: its `prepare` runs after the shim's, its `child` before it.
+// The library's handlers are registered before the shim's: its `prepare` runs after the shim's, its
+// `child` before it.
 TEST(Fork, HandlersOpenFilesAfterThePreparation) {
   Job job;
   job.env["LD_PRELOAD"] += ":" PRELOAD_FORK_HANDLERS;
@@ -67,8 +68,8 @@ for round in range(3):
 
 TEST(Exec, EveryFormHandsOnTheFd) {
   Job job;
-  for (const char* how :
-       {"execv", "execve", "execvp", "execvpe", "execl", "execlp", "execle", "execveat", "fexecve", "syscall"}) {
+  for (const char* how : {"execv", "execve", "execvp", "execvpe", "execl", "execlp", "execle",
+                          "execveat", "fexecve", "syscall"}) {
     SCOPED_TRACE(how);
     expect_well(job.helper({"exec", job.file(6), cube::preload::helper_path(), how}));
     job.checks_region = false;
@@ -77,7 +78,8 @@ TEST(Exec, EveryFormHandsOnTheFd) {
 }
 
 TEST(Exec, RegionGoesThoughTheLastProcessBecomesAStaticOne) {
-  GTEST_SKIP() << "known limit: the last process cannot know that its new image will not report back: doc/SEMANTICS.md";
+  GTEST_SKIP() << "known limit: the last process cannot know that its new image will not report "
+                  "back: doc/SEMANTICS.md";
   Job job;
   expect_well(job.helper({"exec", job.file(6), PRELOAD_STATIC, "execv"}));
 }
@@ -165,19 +167,24 @@ TEST(Shell, ReadsThroughRedirections) {
   Job job;
   cube::tests::TempDir::write_file(job.data() + "/lines", "one\ntwo\nthree\n");
   const std::string lines = job.data() + "/lines";
-  const auto o =
-      job.run({"/bin/bash", "-c",
-               "exec 5<" + lines + "; read a <&5; read b <&5; echo $a $b; cat <&5; while read x; do echo - $x; done < " + lines +
-                   "; head -n1 < " + lines + "; (read y; echo y=$y; cat) < " + lines + "; . /dev/stdin <<< 'echo sourced'"});
-  EXPECT_EQ(o.out, "one two\nthree\n- one\n- two\n- three\none\ny=one\ntwo\nthree\nsourced\n") << o.err;
+  const auto o = job.run(
+      {"/bin/bash", "-c",
+       "exec 5<" + lines +
+           "; read a <&5; read b <&5; echo $a $b; cat <&5; while read x; do echo - $x; done < " +
+           lines + "; head -n1 < " + lines + "; (read y; echo y=$y; cat) < " + lines +
+           "; . /dev/stdin <<< 'echo sourced'"});
+  EXPECT_EQ(o.out, "one two\nthree\n- one\n- two\n- three\none\ny=one\ntwo\nthree\nsourced\n")
+      << o.err;
 }
 
 TEST(Shell, SourcesAndRunsCoveredScripts) {
   Job job;
-  cube::tests::TempDir::write_file(job.data() + "/s.sh", "echo script $1\ncat <<X\nhere\nX\nexit 3\n");
+  cube::tests::TempDir::write_file(job.data() + "/s.sh",
+                                   "echo script $1\ncat <<X\nhere\nX\nexit 3\n");
   const auto o = job.run({"/bin/bash", job.data() + "/s.sh", "arg"});
   EXPECT_EQ(o.out, "script arg\nhere\n");
   EXPECT_EQ(o.status, 3);
-  cube::tests::TempDir::write_file(job.data() + "/p.py", "import sys\nprint('python', sys.argv[1])\n");
+  cube::tests::TempDir::write_file(job.data() + "/p.py",
+                                   "import sys\nprint('python', sys.argv[1])\n");
   EXPECT_EQ(job.run({"/usr/bin/python3", job.data() + "/p.py", "x"}).out, "python x\n");
 }

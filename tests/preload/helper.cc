@@ -1,4 +1,5 @@
-// The program under test: `preload_helper COMMAND ARGUMENTS...`. Ends with 0 where all is well, else says what is not.
+// The program under test: `preload_helper COMMAND ARGUMENTS...`. Ends with 0 where all is well,
+// else says what is not.
 #include "tests/preload/helper.h"
 
 #include <fcntl.h>
@@ -26,7 +27,8 @@ void check_fd(int fd, int number, std::size_t from) {
     if (n == 0) break;
     for (ssize_t i = 0; i < n; ++i) {
       if (got[i] != byte_of(number, at + static_cast<std::size_t>(i))) {
-        std::fprintf(stderr, "helper: wrong byte %zu of f%d\n", at + static_cast<std::size_t>(i), number);
+        std::fprintf(stderr, "helper: wrong byte %zu of f%d\n", at + static_cast<std::size_t>(i),
+                     number);
         _exit(1);
       }
     }
@@ -164,8 +166,9 @@ int do_job(const Arguments&) {
   return 0;
 }
 
-// old-action: says "ready", then the size of the file that each line "open PATH" names. Its stack holds what the kernel has said
-// of the action of a signal meanwhile, by which the frame of a handler is known, too.
+// old-action: says "ready", then the size of the file that each line "open PATH" names. Its stack
+// holds what the kernel has said of the action of a signal meanwhile, by which the frame of a
+// handler is known, too.
 int do_old_action(const Arguments&) {
   std::signal(SIGUSR1, [](int) {});
   unsigned long said[64] = {};

@@ -1,5 +1,5 @@
-// preload_helper: the program under test. Its commands and what they share; a command that finds a fault says so and ends the
-// process with 1.
+// preload_helper: the program under test. Its commands and what they share; a command that finds a
+// fault says so and ends the process with 1.
 #pragma once
 
 #include <unistd.h>
@@ -15,17 +15,19 @@
 using Arguments = std::vector<std::string>;
 using Commands = std::map<std::string, int (*)(const Arguments&)>;
 
-// With children and other programs; with many threads; that unwind frames of the library, or interrupt it.
+// With children and other programs; with many threads; that unwind frames of the library, or
+// interrupt it.
 Commands child_commands();
 Commands thread_commands();
 Commands hostile_commands();
 
-#define CHECK(condition)                                                                                \
-  do {                                                                                                  \
-    if (!(condition)) {                                                                                 \
-      std::fprintf(stderr, "helper: %s:%d: %s: %s\n", __FILE__, __LINE__, #condition, strerror(errno)); \
-      _exit(1);                                                                                         \
-    }                                                                                                   \
+#define CHECK(condition)                                                              \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
+      std::fprintf(stderr, "helper: %s:%d: %s: %s\n", __FILE__, __LINE__, #condition, \
+                   strerror(errno));                                                  \
+      _exit(1);                                                                       \
+    }                                                                                 \
   } while (false)
 
 // Are the bytes of the open file, from here to its end, those of the file of that number?

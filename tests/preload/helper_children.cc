@@ -25,7 +25,8 @@ int do_children(const Arguments& a) {
   return 0;
 }
 
-// vfork FILE PROGRAM: as CPython's subprocess: vfork, dup2, close_range in the child, exec; the parent's fds stay right
+// vfork FILE PROGRAM: as CPython's subprocess: vfork, dup2, close_range in the child, exec; the
+// parent's fds stay right
 int do_vfork(const Arguments& a) {
   const int number = number_of(a[0]);
   for (int round = 0; round < 20; ++round) {
@@ -58,7 +59,8 @@ int do_vfork(const Arguments& a) {
   return 0;
 }
 
-// vfork-close FILE: while a child of vfork runs, another thread opens FILE, and the child closes that number by syscall()
+// vfork-close FILE: while a child of vfork runs, another thread opens FILE, and the child closes
+// that number by syscall()
 int do_vfork_close(const Arguments& a) {
   std::atomic<int> number{-1};
   std::atomic<bool> is_child_running{false};
@@ -83,7 +85,8 @@ int do_vfork_close(const Arguments& a) {
   return 0;
 }
 
-// vfork-write FILE ABSENT SOURCE: the child opens FILE, and cat writes SOURCE to it; the parent has looked for ABSENT before
+// vfork-write FILE ABSENT SOURCE: the child opens FILE, and cat writes SOURCE to it; the parent has
+// looked for ABSENT before
 int do_vfork_write(const Arguments& a) {
   CHECK(open(a[1].c_str(), O_RDONLY) < 0);
   const pid_t child = vfork();

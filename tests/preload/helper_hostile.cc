@@ -30,7 +30,8 @@ void alarm_every(long microseconds, void (*handler)(int)) {
   setitimer(ITIMER_REAL, &every, nullptr);
 }
 
-// Cancels a thread that repeats `call`. Chance decides whether the request meets it in the kernel, so this takes many threads.
+// Cancels a thread that repeats `call`. Chance decides whether the request meets it in the kernel,
+// so this takes many threads.
 bool is_cancelled(const std::function<void()>& call, int threads) {
   struct Shared {
     const std::function<void()>* call;
@@ -69,7 +70,8 @@ int do_cancel(const Arguments& a) {
     const char* name;
     std::function<void()> call;
   } cases[] = {
-      // A thread that ends between its open and its close leaves the file open: so most of these open nothing.
+      // A thread that ends between its open and its close leaves the file open: so most of these
+      // open nothing.
       {"close", [&] { close(4000); }},
       {"open and close", [&] { close(open(path, O_RDONLY | O_DIRECTORY)); }},
       {"openat and close", [&] { close(openat(AT_FDCWD, path, O_WRONLY | O_DIRECTORY)); }},
@@ -110,9 +112,11 @@ int do_throw(const Arguments& a) {
     } catch (const Thrown&) {
       is_caught = true;
     }
-    if (!is_caught) return std::fprintf(stderr, "helper: the exception did not come through scandir\n"), 1;
+    if (!is_caught)
+      return std::fprintf(stderr, "helper: the exception did not come through scandir\n"), 1;
   }
-  if (lowest() != before) return std::fprintf(stderr, "helper: scandir has left a directory open\n"), 1;
+  if (lowest() != before)
+    return std::fprintf(stderr, "helper: scandir has left a directory open\n"), 1;
   std::puts("caught");
   return 0;
 }
@@ -128,8 +132,8 @@ void open_and_close_in_handler(int) {
   errno = saved;
 }
 
-// lowest FILE ROUNDS: a handler opens the served FILE in the midst of calls that close a number, each of them so many times; the
-// next number is the lowest
+// lowest FILE ROUNDS: a handler opens the served FILE in the midst of calls that close a number,
+// each of them so many times; the next number is the lowest
 int do_lowest(const Arguments& a) {
   g_served = a[0];
   const int rounds = std::atoi(a[1].c_str());
@@ -158,7 +162,9 @@ int do_lowest(const Arguments& a) {
       sigprocmask(SIG_BLOCK, &alarm, nullptr);
       const int fd = open(g_served.c_str(), O_RDONLY);
       if (fd != lowest)
-        return std::fprintf(stderr, "helper: way %d, round %d: %d is not the lowest number, %d\n", number, i, fd, lowest), 1;
+        return std::fprintf(stderr, "helper: way %d, round %d: %d is not the lowest number, %d\n",
+                            number, i, fd, lowest),
+               1;
       close(fd);
       sigprocmask(SIG_UNBLOCK, &alarm, nullptr);
     }
@@ -166,7 +172,8 @@ int do_lowest(const Arguments& a) {
   return 0;
 }
 
-// signals DIR FILES: a timer's handler opens, reads and closes covered files in the midst of everything
+// signals DIR FILES: a timer's handler opens, reads and closes covered files in the midst of
+// everything
 std::string g_signal_dir;
 std::atomic<int> g_signals{0};
 void on_signal(int) {
@@ -208,5 +215,6 @@ int do_signals(const Arguments& a) {
 }  // namespace
 
 Commands hostile_commands() {
-  return {{"signals", do_signals}, {"cancel", do_cancel}, {"throw", do_throw}, {"lowest", do_lowest}};
+  return {
+      {"signals", do_signals}, {"cancel", do_cancel}, {"throw", do_throw}, {"lowest", do_lowest}};
 }

@@ -24,7 +24,8 @@ using cube::tests::Meanwhile;
 
 namespace {
 
-// threads DIR FILES SECONDS*10: many threads open, read, pread, stat, dup, map and close the same and different files
+// threads DIR FILES SECONDS*10: many threads open, read, pread, stat, dup, map and close the same
+// and different files
 int do_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
   const int rounds = std::stoi(a[2]);
@@ -41,7 +42,8 @@ int do_threads(const Arguments& a) {
         CHECK(fstat(fd, &st) == 0 && static_cast<std::size_t>(st.st_size) == size_of(n));
         const int copy = random() % 3 == 0 ? dup(fd) : -1;
         if (random() % 4 == 0 && st.st_size > 0) {
-          const auto* const at = static_cast<const char*>(mmap(nullptr, st.st_size, PROT_READ, MAP_SHARED, fd, 0));
+          const auto* const at =
+              static_cast<const char*>(mmap(nullptr, st.st_size, PROT_READ, MAP_SHARED, fd, 0));
           CHECK(at != MAP_FAILED);
           const std::size_t spot = random() % size_of(n);
           CHECK(at[spot] == byte_of(n, spot));
@@ -64,8 +66,8 @@ int do_threads(const Arguments& a) {
   return 0;
 }
 
-// close-race DIR FILES ROUNDS: some threads close and reopen numbers that others read and seek. A reader may see EBADF
-// or another file, but only ever whole, right bytes of some file.
+// close-race DIR FILES ROUNDS: some threads close and reopen numbers that others read and seek. A
+// reader may see EBADF or another file, but only ever whole, right bytes of some file.
 int do_close_race(const Arguments& a) {
   const int files = std::stoi(a[1]);
   const Meanwhile readers(4, [&](std::mt19937& random) {
@@ -77,7 +79,8 @@ int do_close_race(const Arguments& a) {
     bool known = false;
     for (int f = 0; f < files && !known; ++f) {
       known = static_cast<std::size_t>(n) == std::min<std::size_t>(sizeof got, size_of(f));
-      for (ssize_t i = 0; i < n && known; ++i) known = got[i] == byte_of(f, static_cast<std::size_t>(i));
+      for (ssize_t i = 0; i < n && known; ++i)
+        known = got[i] == byte_of(f, static_cast<std::size_t>(i));
     }
     CHECK(known);
     lseek(fd, 0, SEEK_SET);
@@ -102,8 +105,9 @@ int do_close_race(const Arguments& a) {
   return 0;
 }
 
-// large-close-race FILE OTHER ROUNDS: one thread gives a number to one file and the other in turn, two read it. Each read must
-// bring bytes of one file alone; and the offset of the other is its own.
+// large-close-race FILE OTHER ROUNDS: one thread gives a number to one file and the other in turn,
+// two read it. Each read must bring bytes of one file alone; and the offset of the other is its
+// own.
 int do_large_close_race(const Arguments& a) {
   constexpr int k_number = 50;
   constexpr std::size_t k_most = 300'000;
@@ -118,7 +122,8 @@ int do_large_close_race(const Arguments& a) {
   CHECK(fstat(k_number, &st) == 0);
   const Meanwhile readers(2, [&](std::mt19937& random) {
     std::vector<char> bytes(k_most);
-    const std::size_t n = 1 + random() % k_most, at = random() % (static_cast<std::size_t>(st.st_size) - n);
+    const std::size_t n = 1 + random() % k_most,
+                      at = random() % (static_cast<std::size_t>(st.st_size) - n);
     const ssize_t got = pread(k_number, bytes.data(), n, static_cast<off_t>(at));
     CHECK(got > 0);
     const auto whole = static_cast<std::size_t>(got);
@@ -145,7 +150,8 @@ std::size_t lines_of_maps() {
   return lines;
 }
 
-// large-jumps FILE TIMES: a timer's handler leaves reads of the file by a jump, and takes neither numbers nor mappings with it
+// large-jumps FILE TIMES: a timer's handler leaves reads of the file by a jump, and takes neither
+// numbers nor mappings with it
 int do_large_jumps(const Arguments& a) {
   constexpr std::size_t k_most = 1 << 20;
   static char bytes[k_most];
@@ -159,7 +165,8 @@ int do_large_jumps(const Arguments& a) {
   static std::mt19937 random(1);
   static int jumps = 0;
   for (static int i = 0; i < std::stoi(a[1]); ++i) {
-    const std::size_t at = random() % (static_cast<std::size_t>(st.st_size) - k_most), n = 1 + random() % k_most;
+    const std::size_t at = random() % (static_cast<std::size_t>(st.st_size) - k_most),
+                      n = 1 + random() % k_most;
     itimerval soon{};
     soon.it_value.tv_usec = 1 + static_cast<int>(random() % 200);
     if (sigsetjmp(g_before_read, 1) != 0) {
@@ -183,7 +190,8 @@ int do_large_jumps(const Arguments& a) {
 // A page that may not be written: the handler that a copy to it calls.
 char* g_closed_page;
 void to_closed_page(void (*handler)(int)) {
-  g_closed_page = static_cast<char*>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  g_closed_page =
+      static_cast<char*>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   signal(SIGSEGV, handler);
 }
 
@@ -225,7 +233,8 @@ int do_large_fork(const Arguments& a) {
 // fork-threads DIR FILES FORKS: forks while threads read; each child reads all and its inherited fd
 int do_fork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
-  const Meanwhile readers(4, [&](std::mt19937& random) { check_file(random_file(a[0], files, random)); });
+  const Meanwhile readers(
+      4, [&](std::mt19937& random) { check_file(random_file(a[0], files, random)); });
   for (int i = 0; i < std::stoi(a[2]); ++i) {
     const int fd = open(file_in(a[0], 7).c_str(), O_RDONLY);
     char head[100];
@@ -241,7 +250,8 @@ int do_fork_threads(const Arguments& a) {
     }
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child);
-    if (status != 0) std::fprintf(stderr, "helper: child %d of %d ended with %x\n", i, std::stoi(a[2]), status);
+    if (status != 0)
+      std::fprintf(stderr, "helper: child %d of %d ended with %x\n", i, std::stoi(a[2]), status);
     CHECK(status == 0);
     CHECK(lseek(fd, 0, SEEK_CUR) == 150);
     check_fd(fd, 7, 150);
@@ -253,7 +263,8 @@ int do_fork_threads(const Arguments& a) {
 // vfork-threads DIR FILES PROGRAM: vforked children close every fd while other threads read
 int do_vfork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
-  const Meanwhile readers(3, [&](std::mt19937& random) { check_file(random_file(a[0], files, random)); });
+  const Meanwhile readers(
+      3, [&](std::mt19937& random) { check_file(random_file(a[0], files, random)); });
   const char* const arguments[] = {a[2].c_str(), "nothing", nullptr};
   for (int i = 0; i < 200; ++i) {
     const pid_t child = vfork();
@@ -292,8 +303,9 @@ bool has_library_threads() {
   for (;;) pause();
 }
 
-// first-ends HOW DIR FILES FROM: the first thread ends before the second, once the library has threads in the process; with
-// "fork", in a child that the second thread of another process has made.
+// first-ends HOW DIR FILES FROM: the first thread ends before the second, once the library has
+// threads in the process; with "fork", in a child that the second thread of another process has
+// made.
 int do_first_ends(const Arguments& a) {
   const auto run = [&a] {
     // A copy: the end of the first thread unwinds its frames.
@@ -304,7 +316,8 @@ int do_first_ends(const Arguments& a) {
       for (int n = 0; n < files; ++n) check_file(file_in(a[1], n));
     });
     second.detach();
-    for (int n = 0; !has_library_threads(); n = (n + 1) % std::stoi(a[2])) check_file(file_in(a[1], n));
+    for (int n = 0; !has_library_threads(); n = (n + 1) % std::stoi(a[2]))
+      check_file(file_in(a[1], n));
     end_first_thread(a[0]);
   };
   if (a[3] == "main") run();
@@ -321,7 +334,13 @@ int do_first_ends(const Arguments& a) {
 }  // namespace
 
 Commands thread_commands() {
-  return {{"threads", do_threads},           {"close-race", do_close_race},       {"large-close-race", do_large_close_race},
-          {"large-jumps", do_large_jumps},   {"large-left", do_large_left},       {"large-fork", do_large_fork},
-          {"fork-threads", do_fork_threads}, {"vfork-threads", do_vfork_threads}, {"first-ends", do_first_ends}};
+  return {{"threads", do_threads},
+          {"close-race", do_close_race},
+          {"large-close-race", do_large_close_race},
+          {"large-jumps", do_large_jumps},
+          {"large-left", do_large_left},
+          {"large-fork", do_large_fork},
+          {"fork-threads", do_fork_threads},
+          {"vfork-threads", do_vfork_threads},
+          {"first-ends", do_first_ends}};
 }

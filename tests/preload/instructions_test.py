@@ -1,4 +1,5 @@
-"""Calls take no more instructions than instructions.toml says. Callgrind counts them, so that no other load disturbs it.
+"""Calls take no more instructions than instructions.toml says. Callgrind counts them, so that no
+other load disturbs it.
 
     instructions_test.py [--show]     --show prints what was counted, and compares nothing
 """
@@ -16,10 +17,16 @@ FEW, MANY = 1000, 2000
 
 
 def instructions(probe, library, prefix, kind, path, times):
-    environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": library, "CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_STATS": "off",
-                   "CUBESHIM_NAME": f"instructions-{os.getpid()}", "CUBESHIM_RAM": "64M", "CUBESHIM_PREFETCH": "0"}
-    done = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", probe, kind, str(path), str(times)],
-                          env=environment, capture_output=True, text=True, timeout=120)
+    environment = {
+        "PATH": os.environ["PATH"], "LD_PRELOAD": library, "CUBESHIM_PREFIXES": str(prefix),
+        "CUBESHIM_STATS": "off", "CUBESHIM_NAME": f"instructions-{os.getpid()}",
+        "CUBESHIM_RAM": "64M", "CUBESHIM_PREFETCH": "0"
+    }
+    done = subprocess.run([
+        "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", probe, kind,
+        str(path),
+        str(times)
+    ], env=environment, capture_output=True, text=True, timeout=120)
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode != 0 or found is None:
         raise AssertionError(f"{kind}: {done.returncode}, {done.stderr}")
@@ -35,7 +42,8 @@ class Instructions(unittest.TestCase):
     def check(self, where, path, prefix):
         for kind, most in BOUNDS[where].items():
             with self.subTest(call=kind, file=where):
-                counted = per_call(os.environ["INSTRUCTIONS_PROBE"], os.environ["CUBESHIM_LIBRARY"], prefix, kind, path)
+                counted = per_call(os.environ["INSTRUCTIONS_PROBE"], os.environ["CUBESHIM_LIBRARY"],
+                                   prefix, kind, path)
                 if "--show" in sys.argv:
                     print(f"{where}.{kind} = {counted:.0f}")
                 else:

@@ -29,7 +29,9 @@ std::string library_path() {
 }
 std::string helper_path() { return PRELOAD_HELPER; }
 
-Job::Job(int files) : data_(dir_ / "data"), name_("preload-" + std::to_string(getpid()) + "-" + std::to_string(++g_count)) {
+Job::Job(int files)
+    : data_(dir_ / "data"),
+      name_("preload-" + std::to_string(getpid()) + "-" + std::to_string(++g_count)) {
   chmod(dir_.path().c_str(), 0755);
   mkdir(data_.c_str(), 0755);
   for (int i = 0; i < files; ++i) tests::TempDir::write_file(file(i), content_of(i));
@@ -45,7 +47,8 @@ Job::Job(int files) : data_(dir_ / "data"), name_("preload-" + std::to_string(ge
 
 std::string Job::region() const {
   const auto dir = env.find("CUBESHIM_RAM_DIR");
-  return (dir == env.end() ? "/dev/shm" : dir->second) + "/cubeshim-" + std::to_string(geteuid()) + "-" + name_;
+  return (dir == env.end() ? "/dev/shm" : dir->second) + "/cubeshim-" + std::to_string(geteuid()) +
+         "-" + name_;
 }
 
 Job::~Job() {
@@ -80,7 +83,8 @@ Outcome Job::run(const std::vector<std::string>& command) const {
   }
   int status = 0;
   waitpid(child, &status, 0);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(out), read_file(err)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(out),
+          read_file(err)};
 }
 Outcome Job::helper(const std::vector<std::string>& arguments) const {
   std::vector<std::string> command = {helper_path()};
@@ -95,7 +99,8 @@ Outcome Job::python(const std::string& script) const {
       "'\n"
       "SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 700]\n"
       "def path(n): return f'{D}/f{n}'\n"
-      "def content(n): return bytes((i * 31 + n * 7 + (i >> 8)) & 255 for i in range(SIZES[n % 10]))\n"
+      "def content(n): return bytes((i * 31 + n * 7 + (i >> 8)) & 255 for i in range(SIZES[n % "
+      "10]))\n"
       "def check(n):\n"
       "  with open(path(n), 'rb') as f: assert f.read() == content(n), n\n";
   return run({"/usr/bin/python3", "-c", common + script});
@@ -108,7 +113,8 @@ double Job::report(const std::string& field) const {
   std::size_t end = text.size();
   while (end > 0 && text[end - 1] == '\n') --end;
   const std::size_t begin = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
-  nlohmann::json json = nlohmann::json::parse(text.substr(begin == std::string::npos ? 0 : begin + 1), nullptr, false);
+  nlohmann::json json = nlohmann::json::parse(
+      text.substr(begin == std::string::npos ? 0 : begin + 1), nullptr, false);
   if (json.is_discarded()) return -2;
   std::stringstream parts(field);
   for (std::string part; std::getline(parts, part, '.');) {

@@ -1,9 +1,9 @@
-"""Calls that reach the kernel, in a tree that others change meanwhile, and questions about the same names after each. What it prints
-must be the same with the library and without.
+"""Calls that reach the kernel, in a tree that others change meanwhile, and questions about the same
+names after each. What it prints must be the same with the library and without.
 
     kernel_answer_job.py make - ORIGIN                 what the next one needs
-    kernel_answer_job.py calls TREE ORIGIN             each call once after each change, in a directory of its own
-    kernel_answer_job.py random TREE ORIGIN SEED STEPS
+    kernel_answer_job.py calls TREE ORIGIN             each call once after each change, in a
+    directory of its own kernel_answer_job.py random TREE ORIGIN SEED STEPS
 
 ORIGIN is the source of the mount at TREE. A process without the library changes things there.
 """
@@ -46,7 +46,8 @@ for line in sys.stdin:
 
 
 def raw(name, *words):
-    result = libc.syscall(SYS[name], *[ctypes.c_long(w) if isinstance(w, int) else w for w in words])
+    result = libc.syscall(SYS[name],
+                          *[ctypes.c_long(w) if isinstance(w, int) else w for w in words])
     if result < 0:
         raise OSError(ctypes.get_errno(), name)
     return result
@@ -75,7 +76,8 @@ class Tree:
     def __init__(self, tree, origin):
         self.tree, self.origin = tree, origin
         clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        self.mutator = subprocess.Popen([sys.executable, "-c", MUTATOR], env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.mutator = subprocess.Popen([sys.executable, "-c", MUTATOR], env=clean,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def mutate(self, word, *paths):
         print(word, *paths, sep="\t", file=self.mutator.stdin, flush=True)
@@ -132,44 +134,69 @@ def there(path):
 
 # Calls that say of a name that it is there, or that it is not. None of them is answered by memory.
 USES = {
-    "chmod": lambda p: os.chmod(p, 0o700), "utime": lambda p: os.utime(p, (5e8, 5e8)), "chown": lambda p: os.chown(p, -1, os.getgid()),
+    "chmod": lambda p: os.chmod(p, 0o700), "utime": lambda p: os.utime(p, (5e8, 5e8)),
+    "chown": lambda p: os.chown(p, -1, os.getgid()),
     "lchown": lambda p: os.lchown(p, -1, os.getgid()), "truncate": lambda p: os.truncate(p, 2),
-    "r+": lambda p: open(p, "r+").close(), "append without create": lambda p: opened(p, os.O_WRONLY | os.O_APPEND),
-    "O_PATH": lambda p: opened(p, os.O_PATH), "O_NOATIME": lambda p: opened(p, os.O_RDONLY | os.O_NOATIME),
-    "O_DIRECTORY": lambda p: opened(p, os.O_RDONLY | os.O_DIRECTORY), "access W_OK": lambda p: checked("access", p.encode(), os.W_OK),
-    "getxattr": lambda p: os.getxattr(p, "user.none"), "listxattr": lambda p: str(len(os.listxattr(p))), "setxattr": lambda p: os.setxattr(p, "user.some", b"1"),
-    "removexattr": lambda p: os.removexattr(p, "user.none"), "statfs": lambda p: str(os.statvfs(p).f_namemax), "chdir": there,
-    "inotify": watch, "fopen r+": lambda p: stream(p, "r+"), "stat by number": raw_stat, "odd statx": odd_statx,
-    "openat2 by number": lambda p: os.close(raw("openat2", -100, p.encode(), (ctypes.c_uint64 * 3)(os.O_PATH, 0, 0), 24)),
-    "openat by number": lambda p: os.close(raw("openat", -100, p.encode(), os.O_RDWR)), "readlink by number": raw_readlink,
-    "unlink": os.unlink, "rmdir": os.rmdir, "rename from": lambda p: os.rename(p, p + "-moved"), "link from": lambda p: os.link(p, p + "-linked"),
-    "posix_spawn": spawned, "chmod below an fd": lambda p: relative(p, lambda fd, name: os.chmod(name, 0o700, dir_fd=fd)),
+    "r+": lambda p: open(p, "r+").close(),
+    "append without create": lambda p: opened(p, os.O_WRONLY | os.O_APPEND),
+    "O_PATH": lambda p: opened(p, os.O_PATH),
+    "O_NOATIME": lambda p: opened(p, os.O_RDONLY | os.O_NOATIME),
+    "O_DIRECTORY": lambda p: opened(p, os.O_RDONLY | os.O_DIRECTORY),
+    "access W_OK": lambda p: checked("access", p.encode(), os.W_OK),
+    "getxattr": lambda p: os.getxattr(p, "user.none"),
+    "listxattr": lambda p: str(len(os.listxattr(p))),
+    "setxattr": lambda p: os.setxattr(p, "user.some", b"1"),
+    "removexattr": lambda p: os.removexattr(p, "user.none"),
+    "statfs": lambda p: str(os.statvfs(p).f_namemax), "chdir": there, "inotify": watch,
+    "fopen r+": lambda p: stream(p, "r+"), "stat by number": raw_stat, "odd statx": odd_statx,
+    "openat2 by number": lambda p: os.close(
+        raw("openat2", -100, p.encode(), (ctypes.c_uint64 * 3)(os.O_PATH, 0, 0), 24)),
+    "openat by number": lambda p: os.close(raw("openat", -100, p.encode(), os.O_RDWR)),
+    "readlink by number": raw_readlink, "unlink": os.unlink, "rmdir": os.rmdir,
+    "rename from": lambda p: os.rename(p, p + "-moved"),
+    "link from": lambda p: os.link(p, p + "-linked"), "posix_spawn": spawned,
+    "chmod below an fd": lambda p: relative(p, lambda fd, name: os.chmod(name, 0o700, dir_fd=fd)),
     "unlink below an fd": lambda p: relative(p, lambda fd, name: os.unlink(name, dir_fd=fd)),
     "r+ below an fd": lambda p: relative(p, lambda fd, name: opened(name, os.O_RDWR, dir_fd=fd)),
 }
 # Calls that make a name.
 MAKES = {
-    "mkdir": os.mkdir, "mknod": os.mknod, "mkfifo": os.mkfifo, "symlink": lambda p: os.symlink("f", p), "link": lambda p: os.link(os.path.dirname(p) + "/f", p),
-    "O_EXCL": lambda p: opened(p, os.O_CREAT | os.O_EXCL | os.O_WRONLY), "w": lambda p: open(p, "w").close(), "a": lambda p: open(p, "a").close(),
-    "x": lambda p: open(p, "x").close(), "fopen w": lambda p: stream(p, "w"), "rename to": lambda p: os.rename(os.path.dirname(p) + "/f", p),
-    "rename without replacing": lambda p: checked("renameat2", -100, (os.path.dirname(p) + "/f").encode(), -100, p.encode(), 1),
+    "mkdir": os.mkdir, "mknod": os.mknod, "mkfifo": os.mkfifo,
+    "symlink": lambda p: os.symlink("f", p),
+    "link": lambda p: os.link(os.path.dirname(p) + "/f", p),
+    "O_EXCL": lambda p: opened(p, os.O_CREAT | os.O_EXCL | os.O_WRONLY),
+    "w": lambda p: open(p, "w").close(), "a": lambda p: open(p, "a").close(),
+    "x": lambda p: open(p, "x").close(), "fopen w": lambda p: stream(p, "w"),
+    "rename to": lambda p: os.rename(os.path.dirname(p) + "/f", p),
+    "rename without replacing": lambda p: checked("renameat2", -100,
+                                                  (os.path.dirname(p) + "/f").encode(), -100,
+                                                  p.encode(), 1),
     "mkdir below an fd": lambda p: relative(p, lambda fd, name: os.mkdir(name, dir_fd=fd)),
 }
 # Others change the name before the call, which then contradicts memory.
 BEFORE = {
-    "a file is made": ("q", lambda t, p: t.mutate("write", p)), "a directory is made": ("q", lambda t, p: t.mutate("mkdir", p)),
-    "a link is made": ("q", lambda t, p: t.mutate("ln", p, "f")), "the file is removed": ("f", lambda t, p: t.mutate("rm", p)),
-    "the directory is removed": ("s", lambda t, p: t.mutate("rm", p)), "the file becomes a directory": ("f", lambda t, p: t.mutate("dir", p)),
-    "the directory becomes a file": ("s", lambda t, p: t.mutate("file", p)), "the link leads elsewhere": ("l", lambda t, p: t.mutate("link", p, "other")),
-    "the link becomes a file": ("l", lambda t, p: t.mutate("file", p)), "the file becomes a link": ("f", lambda t, p: t.mutate("link", p, "other")),
+    "a file is made": ("q", lambda t, p: t.mutate("write", p)),
+    "a directory is made": ("q", lambda t, p: t.mutate("mkdir", p)),
+    "a link is made": ("q", lambda t, p: t.mutate("ln", p, "f")),
+    "the file is removed": ("f", lambda t, p: t.mutate("rm", p)),
+    "the directory is removed": ("s", lambda t, p: t.mutate("rm", p)),
+    "the file becomes a directory": ("f", lambda t, p: t.mutate("dir", p)),
+    "the directory becomes a file": ("s", lambda t, p: t.mutate("file", p)),
+    "the link leads elsewhere": ("l", lambda t, p: t.mutate("link", p, "other")),
+    "the link becomes a file": ("l", lambda t, p: t.mutate("file", p)),
+    "the file becomes a link": ("f", lambda t, p: t.mutate("link", p, "other")),
     "the directory above is removed": ("s/g", lambda t, p: t.mutate("rm", os.path.dirname(p))),
-    "the directory above is moved": ("s/g", lambda t, p: t.mutate("mv", os.path.dirname(p), os.path.dirname(p) + "-moved")),
-    "the directory above becomes a file": ("s/g", lambda t, p: t.mutate("file", os.path.dirname(p))),
+    "the directory above is moved": ("s/g", lambda t, p: t.mutate("mv", os.path.dirname(p),
+                                                                  os.path.dirname(p) + "-moved")),
+    "the directory above becomes a file": ("s/g",
+                                           lambda t, p: t.mutate("file", os.path.dirname(p))),
     "nothing": ("f", lambda t, p: None), "nothing to nothing": ("q", lambda t, p: None),
 }
 # Not every answer tells what has the name.
-TELL_KIND = {"r+", "append without create", "O_DIRECTORY", "chdir", "fopen r+", "stat by number", "odd statx", "openat by number", "unlink",
-             "r+ below an fd", "unlink below an fd"}
+TELL_KIND = {
+    "r+", "append without create", "O_DIRECTORY", "chdir", "fopen r+", "stat by number",
+    "odd statx", "openat by number", "unlink", "r+ below an fd", "unlink below an fd"
+}
 
 
 def make(place):
@@ -210,9 +237,11 @@ def calls(tree, origin):
         path = f"{tree}/{i}/{name}"
         answer = said(lambda: {**USES, **MAKES}[word](path))
         above = os.path.dirname(path)
-        print(f"{before}, then {word}: {answer}:", os.path.lexists(path), os.path.exists(path), os.access(path, os.F_OK),
-              said(lambda: os.path.basename(path) in os.listdir(above)), said(lambda: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))),
-              os.path.isdir(path) if word in TELL_KIND or word in MAKES and answer == "ok" else "-", flush=True)
+        print(f"{before}, then {word}: {answer}:", os.path.lexists(path), os.path.exists(path),
+              os.access(path, os.F_OK), said(lambda: os.path.basename(path) in os.listdir(above)),
+              said(lambda: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))),
+              os.path.isdir(path) if word in TELL_KIND or word in MAKES and answer == "ok" else "-",
+              flush=True)
 
 
 def shuffled(tree, origin, seed, steps):
@@ -238,7 +267,8 @@ def shuffled(tree, origin, seed, steps):
         # ENOENT of a call with two names may concern the other one.
         if answer == "ENOENT" and word in ("link", "rename to", "rename without replacing"):
             continue
-        there, listed = os.path.lexists(f"{tree}/{path}"), said(lambda: os.path.basename(path) in os.listdir(os.path.dirname(f"{tree}/{path}")))
+        there, listed = os.path.lexists(f"{tree}/{path}"), said(
+            lambda: os.path.basename(path) in os.listdir(os.path.dirname(f"{tree}/{path}")))
         # That a name is absent does not tell that its directory is.
         print(step, word, path, answer, there, listed == "True", flush=True)
 

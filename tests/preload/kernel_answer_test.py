@@ -1,5 +1,5 @@
-"""Memory agrees with each answer of the kernel that a program gets, and names are revalidated after a child that never attached.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Memory agrees with each answer of the kernel that a program gets, and names are revalidated after
+a child that never attached. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import json
 import os
 import subprocess
@@ -20,33 +20,44 @@ CLEAN = {name: value for name, value in os.environ.items() if not name.startswit
 
 class Mounted(unittest.TestCase):
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-answer-")))
+        self.scratch = Path(
+            self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-answer-")))
 
     def mount(self, name: str) -> tuple[Path, Path]:
-        """A tree, and the mount of it. The kernel keeps no names there, so that it always tells what is there."""
+        """A tree, and the mount of it. The kernel keeps no names there, so that it always tells
+        what is there."""
         origin = self.scratch / name
         origin.mkdir()
         # The kernel's own look is the truth that both runs are compared by.
-        return origin, self.enterContext(SlowMount(Path(LAGFS), origin, self.scratch, latency_us=0, keeps_names=False)).path
+        return origin, self.enterContext(
+            SlowMount(Path(LAGFS), origin, self.scratch, latency_us=0, keeps_names=False)).path
 
     def environment(self, prefix: Path, settings: dict) -> dict:
-        return CLEAN | {"CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_NAME": f"answer-{os.getpid()}", "CUBESHIM_RAM": "128M", "CUBESHIM_STATS": "off",
-                        "CUBESHIM_ANNOUNCE": "0", "LD_PRELOAD": LIBRARY} | settings
+        return CLEAN | {
+            "CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_NAME": f"answer-{os.getpid()}",
+            "CUBESHIM_RAM": "128M", "CUBESHIM_STATS": "off", "CUBESHIM_ANNOUNCE": "0",
+            "LD_PRELOAD": LIBRARY
+        } | settings
 
     def run_job(self, env: dict, *words: str) -> list[str]:
-        done = subprocess.run([PYTHON, str(JOB), *words], env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+        done = subprocess.run([PYTHON, str(JOB), *words], env=env, capture_output=True, text=True,
+                              timeout=DEADLINE_S)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return done.stdout.splitlines()
 
 
 class KernelAnswer(Mounted):
-    SETTINGS = ({"CUBESHIM_NAMES_TTL": "job"}, {"CUBESHIM_CONSISTENCY": "ttl:60", "CUBESHIM_NAMES_TTL": "60"}, {"CUBESHIM_CONSISTENCY": "open"})
+    SETTINGS = ({"CUBESHIM_METADATA_TTL": "job"},
+                {"CUBESHIM_CONSISTENCY": "ttl:60",
+                 "CUBESHIM_METADATA_TTL": "60"}, {"CUBESHIM_CONSISTENCY": "open"})
 
     def answers(self, name: str, settings: dict, what: str, *words: str) -> list[str]:
         origin, tree = self.mount(name)
         if what == "calls":
             self.run_job(CLEAN, "make", "-", str(origin))
-        return self.run_job(self.environment(tree, settings) if settings else CLEAN, what, str(tree), str(origin), *words)
+        return self.run_job(
+            self.environment(tree, settings) if settings else CLEAN, what, str(tree), str(origin),
+            *words)
 
     def assert_same(self, native: list[str], shim: list[str]):
         differ = [(a, b) for a, b in zip(native, shim) if a != b]
@@ -64,7 +75,10 @@ class KernelAnswer(Mounted):
         for seed in SEEDS:
             native = self.answers(f"native{seed}", {}, "random", str(seed), "400")
             with self.subTest(seed=seed):
-                self.assert_same(native, self.answers(f"shim{seed}", {"CUBESHIM_NAMES_TTL": "job"}, "random", str(seed), "400"))
+                self.assert_same(
+                    native,
+                    self.answers(f"shim{seed}", {"CUBESHIM_METADATA_TTL": "job"}, "random",
+                                 str(seed), "400"))
 
 
 class OwnChanges(Mounted):
@@ -112,13 +126,15 @@ print("truncated", read("link"), size("link"))
         for path in sorted(origin.rglob("*"), reverse=True):
             os.utime(path, OLD, follow_symlinks=False)
         env = CLEAN if settings is None else self.environment(tree, settings)
-        done = subprocess.run([PYTHON, "-c", self.JOB, str(tree), str(origin)], env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+        done = subprocess.run(
+            [PYTHON, "-c", self.JOB, str(tree), str(origin)], env=env, capture_output=True,
+            text=True, timeout=DEADLINE_S)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return done.stdout
 
     def test_agree_with_what_the_kernel_shows(self):
         native = self.run_in("native", None)
-        for settings in ({}, {"CUBESHIM_NAMES_TTL": "job"}):
+        for settings in ({}, {"CUBESHIM_METADATA_TTL": "job"}):
             self.assertEqual(native, self.run_in(f"shim{len(settings)}", settings), settings)
 
 
@@ -188,7 +204,8 @@ print(any(found), [b - a for a, b in zip(before, asked())])
             os.utime(origin / f"d{i}", OLD)
 
     def run_text(self, text: str, env: dict, *words: str) -> str:
-        done = subprocess.run([PYTHON, "-c", text, *words], env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+        done = subprocess.run([PYTHON, "-c", text, *words], env=env, capture_output=True, text=True,
+                              timeout=DEADLINE_S)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return done.stdout
 
@@ -197,7 +214,7 @@ print(any(found), [b - a for a, b in zip(before, asked())])
         for name, is_shim in (("native", False), ("shim", True)):
             origin, tree = self.mount(name)
             self.make(origin)
-            env = self.environment(tree, {"CUBESHIM_NAMES_TTL": "job"}) if is_shim else CLEAN
+            env = self.environment(tree, {"CUBESHIM_METADATA_TTL": "job"}) if is_shim else CLEAN
             said.append(self.run_text(self.WAYS, env, str(tree), str(origin)))
         self.assertEqual(said[0].splitlines(), said[1].splitlines())
         self.assertEqual(said[0].count(" True "), 11)
@@ -205,7 +222,7 @@ print(any(found), [b - a for a, b in zip(before, asked())])
     def test_such_a_child_costs_one_look_at_a_directory_and_one_that_attached_nothing(self):
         origin, tree = self.mount("tree")
         self.make(origin)
-        env = self.environment(tree, {"CUBESHIM_NAMES_TTL": "job"})
+        env = self.environment(tree, {"CUBESHIM_METADATA_TTL": "job"})
         none = json.loads(self.run_text(self.COST, env, str(tree), "nobody").split(" ", 1)[1])
         attached = json.loads(self.run_text(self.COST, env, str(tree), "attached").split(" ", 1)[1])
         clean = json.loads(self.run_text(self.COST, env, str(tree), "clean").split(" ", 1)[1])
@@ -214,7 +231,8 @@ print(any(found), [b - a for a, b in zip(before, asked())])
         self.assertEqual(attached[0], 0)
         self.assertEqual(clean[0], 0)
         self.assertGreater(clean[1], 0)
-        # Nine absent names in it: by one look, not by one for each. The way there has two names, and the root of the mount.
+        # Nine absent names in it: by one look, not by one for each. The way there has two names,
+        # and the root of the mount.
         self.assertLessEqual(clean[1], 4)
 
 

@@ -1,5 +1,5 @@
-"""What a program says of its reads of a large file, and copies of its number: what is fetched ahead, and what is not.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""What a program says of its reads of a large file, and copies of its number: what is fetched
+ahead, and what is not. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import os
 import sys
@@ -33,14 +33,17 @@ class Advice(Job):
 
     def expect_fetched(self, said, data):
         # The kernel reads none of it for itself.
-        self.assertEqual(said, {"digest": hashlib.blake2b(data).hexdigest(), "fetched": said["fetched"], "read": 0})
+        self.assertEqual(
+            said,
+            {"digest": hashlib.blake2b(data).hexdigest(), "fetched": said["fetched"], "read": 0})
         self.assertTrue(len(data) <= said["fetched"] < len(data) + 4096, said["fetched"])
         self.assertEqual(self.blocks()["misses"], 0)
 
     def test_wanted_range_comes_before_it_is_read(self):
-        for call in ("os.posix_fadvise(file, 5 << 20, 3 << 20, os.POSIX_FADV_WILLNEED)",
-                     "os.posix_fadvise(file, (5 << 20) + 17, (3 << 20) - 99, os.POSIX_FADV_WILLNEED)",
-                     "assert libc.readahead(file, 5 << 20, 3 << 20) == 0"):
+        for call in (
+                "os.posix_fadvise(file, 5 << 20, 3 << 20, os.POSIX_FADV_WILLNEED)",
+                "os.posix_fadvise(file, (5 << 20) + 17, (3 << 20) - 99, os.POSIX_FADV_WILLNEED)",
+                "assert libc.readahead(file, 5 << 20, 3 << 20) == 0"):
             with self.subTest(call):
                 self.mount.reset()
                 said = self.run_job(WAIT + call + """
@@ -61,13 +64,15 @@ said["read"] = asked() - said["fetched"]
 
     def test_the_end_of_a_wanted_range_does_not_take_the_place_of_its_begin(self):
         os.truncate(self.source / "f", 200 << 20)
-        said = self.run_job(WAIT + """
+        said = self.run_job(
+            WAIT + """
 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_WILLNEED)
 said["fetched"] = wait_until_asked(16 << 20)
 said["digest"] = digest(os.pread(file, 4 << 20, 0))
 said["read"] = asked() - said["fetched"]
 """, CUBESHIM_RAM="32M")
-        self.assertEqual((said["digest"], said["read"]), (hashlib.blake2b(DATA[:4 << 20]).hexdigest(), 0))
+        self.assertEqual((said["digest"], said["read"]),
+                         (hashlib.blake2b(DATA[:4 << 20]).hexdigest(), 0))
         self.assertLessEqual(said["fetched"], 32 << 20)
         self.assertEqual(self.blocks()["wasted"], 0)
 
@@ -95,7 +100,8 @@ said["asked"] = asked()
         self.assertEqual(said, {"errors": [22, 22, -1, -1], "kept": [0, 0], "asked": 0})
 
     def test_reads_at_random_fetch_what_they_ask_for(self):
-        # Eight pages in a row of each of six blocks: without the advice each block would come as a whole, and the next ones.
+        # Eight pages in a row of each of six blocks: without the advice each block would come as a
+        # whole, and the next ones.
         reads = """
 for block in range(3, 9):
     for page in range(8):
@@ -108,7 +114,8 @@ os.close(file)
         self.assertEqual(self.blocks()["ahead"], 0)
         self.mount.reset()
         self.run_job(WAIT + "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)\n"
-                     "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL)" + reads.replace("os.close(file)", "wait_until_asked(1 << 20)"))
+                     "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL)" +
+                     reads.replace("os.close(file)", "wait_until_asked(1 << 20)"))
         self.assertGreaterEqual(self.blocks()["ahead"], 1 << 20)
 
     def test_one_read_of_a_sequence_that_was_told_brings_a_wide_window(self):
@@ -125,8 +132,9 @@ class Copies(Job):
     direct = True
 
     def test_reads_by_copies_of_a_number_are_read_ahead(self):
-        # As numpy.fromfile: the number that read has been closed before the next blocks are fetched. A reader that the busy machine
-        # prefers to the threads would fetch them itself, so this one lets them go first.
+        # As numpy.fromfile: the number that read has been closed before the next blocks are
+        # fetched. A reader that the busy machine prefers to the threads would fetch them itself, so
+        # this one lets them go first.
         said = self.run_job(WAIT + f"""
 parts, deadline = [], time.monotonic() + 120
 while True:
@@ -145,7 +153,8 @@ said["digest"] = digest(b"".join(parts))
         self.assertGreater(self.blocks()["ahead"], 0.8 * SIZE)
 
     def test_nothing_is_read_after_the_last_close(self):
-        said = self.run_job("""
+        said = self.run_job(
+            """
 before = asked()
 for _ in range(30):
     file = os.open(path, os.O_RDONLY)
@@ -160,7 +169,8 @@ said["asked"] = asked() - before
 
 class Pieces(Job):
     def test_a_mapping_of_many_pieces_opens_the_region_once_at_most(self):
-        said = self.run_job("""
+        said = self.run_job(
+            """
 file = os.open(path, os.O_RDONLY)
 for page in range(0, 2000, 2):
     os.pread(file, 4096, page * 4096)

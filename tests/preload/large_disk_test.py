@@ -1,5 +1,5 @@
-"""Large files and the cache's disk: blocks that leave the memory come from the disk, in this job and in the next. CUBESHIM_LIBRARY
-and CUBESHIM_LAGFS name the build's files."""
+"""Large files and the cache's disk: blocks that leave the memory come from the disk, in this job
+and in the next. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -18,10 +18,11 @@ LAGFS = os.environ["CUBESHIM_LAGFS"]
 # Three times the memory, and no multiple of a page.
 FILES, SIZE = 8, 24_000_001
 DEADLINE_S = 300
-# The writer to the disk drops blocks when it does not keep up, as on a busy machine. So a test gives it that many epochs, or jobs.
+# The writer to the disk drops blocks when it does not keep up, as on a busy machine. So a test
+# gives it that many epochs, or jobs.
 PATIENCE = 60
-# For each epoch: how many bytes the origin was asked for, and the digest of all that was read. The job ends with the first epoch
-# that asks for at most `enough` bytes.
+# For each epoch: how many bytes the origin was asked for, and the digest of all that was read. The
+# job ends with the first epoch that asks for at most `enough` bytes.
 JOB = """
 import hashlib, json, sys
 counters, epochs, enough, paths = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
@@ -43,29 +44,35 @@ print(json.dumps(said))
 
 class LargeFilesOnDisk(unittest.TestCase):
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-large-disk-")))
+        self.scratch = Path(
+            self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-large-disk-")))
         self.source = self.scratch / "source"
         self.source.mkdir()
         self.digest = hashlib.blake2b()
         for i in range(FILES):
             self.write(i, data := random.Random(i).randbytes(SIZE))
             self.digest.update(data)
-        self.mount = self.enterContext(SlowMount(Path(LAGFS), self.source, self.scratch, 200, direct=True))
+        self.mount = self.enterContext(
+            SlowMount(Path(LAGFS), self.source, self.scratch, 200, direct=True))
         self.disk = self.scratch / "disk"
         self.disk.mkdir()
         self.report = self.scratch / "report.json"
-        self.env = environment(str(self.mount.path), CUBESHIM_RAM="64M", CUBESHIM_DISK_DIR=str(self.disk), CUBESHIM_DISK="1G",
-                               CUBESHIM_ANNOUNCE="0", CUBESHIM_STATS=str(self.report), CUBESHIM_STATS_FORMAT="json")
+        self.env = environment(str(self.mount.path), CUBESHIM_RAM="64M",
+                               CUBESHIM_DISK_DIR=str(self.disk), CUBESHIM_DISK="1G",
+                               CUBESHIM_ANNOUNCE="0", CUBESHIM_STATS=str(self.report),
+                               CUBESHIM_STATS_FORMAT="json")
 
     def write(self, i: int, data: bytes, mtime: float = 1e9):
         (self.source / f"f{i}").write_bytes(data)
         os.utime(self.source / f"f{i}", (mtime, mtime))
 
-    def start_job(self, epochs: int, files: int, enough: int, **settings: str) -> subprocess.CompletedProcess:
+    def start_job(self, epochs: int, files: int, enough: int,
+                  **settings: str) -> subprocess.CompletedProcess:
         paths = [str(self.mount.path / f"f{i}") for i in range(files)]
         counters = str(self.mount.path / ".lagfs" / "counters.json")
         words = ["/usr/bin/python3", "-c", JOB, counters, str(epochs), str(enough), *paths]
-        done = subprocess.run(words, env={**self.env, **settings}, capture_output=True, text=True, timeout=DEADLINE_S)
+        done = subprocess.run(words, env={**self.env, **settings}, capture_output=True, text=True,
+                              timeout=DEADLINE_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done
 
@@ -75,7 +82,8 @@ class LargeFilesOnDisk(unittest.TestCase):
         return json.loads(done.stdout)
 
     def assert_a_later_job_has_them(self, digest: str, files: int = FILES, **settings: str):
-        """Each job begins with an empty region, and what it asks the origin for in its first epoch the disk does not have."""
+        """Each job begins with an empty region, and what it asks the origin for in its first epoch
+        the disk does not have."""
         enough = int(0.05 * files * SIZE)
         asked = []
         while not asked or (asked[-1] > enough and len(asked) < PATIENCE):
@@ -123,7 +131,8 @@ class LargeFilesOnDisk(unittest.TestCase):
     def test_damaged_disk_costs_no_byte(self):
         self.run_job(epochs=1)
         [directory] = [entry for entry in self.disk.iterdir() if entry.is_dir()]
-        segments = sorted(path for path in directory.iterdir() if path.stat().st_size > 1 << 20 and not path.name.startswith("index"))
+        segments = sorted(path for path in directory.iterdir()
+                          if path.stat().st_size > 1 << 20 and not path.name.startswith("index"))
         self.assertGreater(len(segments), 1)
         for path in segments:
             with open(path, "r+b") as file:
@@ -135,10 +144,17 @@ class LargeFilesOnDisk(unittest.TestCase):
         self.assertIn("a damaged record was found and dropped", done.stderr)
 
     def test_disk_too_small_for_a_block_says_so(self):
-        job = ["/usr/bin/python3", "-c", "open(__import__('sys').argv[1], 'rb').read(1)", str(self.mount.path / "f0")]
-        said = subprocess.run(job, capture_output=True, text=True, timeout=DEADLINE_S,
-                              env={**self.env, "CUBESHIM_DISK": "8M", "CUBESHIM_LOG": "info", "CUBESHIM_STATS": ""})
-        self.assertRegex(said.stderr, r"CUBESHIM_DISK is too small for blocks of large files \(CUBESHIM_BLOCK=1048576\): 17 MiB are needed")
+        job = [
+            "/usr/bin/python3", "-c", "open(__import__('sys').argv[1], 'rb').read(1)",
+            str(self.mount.path / "f0")
+        ]
+        said = subprocess.run(
+            job, capture_output=True, text=True, timeout=DEADLINE_S,
+            env={**self.env, "CUBESHIM_DISK": "8M", "CUBESHIM_LOG": "info", "CUBESHIM_STATS": ""})
+        self.assertRegex(
+            said.stderr,
+            r"CUBESHIM_DISK is too small for blocks of large files \(CUBESHIM_BLOCK=1048576\): 17 MiB are needed"
+        )
 
 
 if __name__ == "__main__":

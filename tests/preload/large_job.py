@@ -7,5 +7,8 @@ LIBRARY = os.environ["CUBESHIM_LIBRARY"]
 def environment(prefixes: str, **settings: str) -> dict:
     """Of a job that has files above 1 MiB in blocks of 1 MiB, and a cache of its own."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
-    return clean | {"CUBESHIM_PREFIXES": prefixes, "CUBESHIM_NAME": f"large-{os.getpid()}", "CUBESHIM_RAM": "256M", "CUBESHIM_BLOCK": "1M",
-                    "CUBESHIM_MAX_FILE": "1M", "LD_PRELOAD": LIBRARY} | settings
+    return clean | {
+        "CUBESHIM_PREFIXES": prefixes, "CUBESHIM_NAME": f"large-{os.getpid()}",
+        "CUBESHIM_RAM": "256M", "CUBESHIM_BLOCK": "1M", "CUBESHIM_MAX_FILE": "1M",
+        "LD_PRELOAD": LIBRARY
+    } | settings

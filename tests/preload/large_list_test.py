@@ -1,5 +1,5 @@
-"""Lists and announcements that name large files, or parts of them: fetched by the time that the program reads them.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Lists and announcements that name large files, or parts of them: fetched by the time that the
+program reads them. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -63,29 +63,40 @@ class Lists(unittest.TestCase):
         cls.shards = [content(number) for number in range(SHARDS)]
 
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
+        self.scratch = Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
         self.source = self.scratch / "source"
         self.source.mkdir()
         for number, data in enumerate(self.shards):
             self.write(f"s{number}.tar", data)
         self.write("trigger", b"x")
         # Without a page cache each byte that is read is one that was asked for.
-        self.mount = self.enterContext(SlowMount(Path(LAGFS), self.source, self.scratch, 200, direct=True))
+        self.mount = self.enterContext(
+            SlowMount(Path(LAGFS), self.source, self.scratch, 200, direct=True))
         self.report = self.scratch / "report.json"
         self.list = self.scratch / "list"
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
-        self.env = clean | {"CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": f"list-{os.getpid()}", "CUBESHIM_RAM": "256M",
-                            "CUBESHIM_BLOCK": "1M", "CUBESHIM_MAX_FILE": "1M", "CUBESHIM_ANNOUNCE": "0",
-                            "CUBESHIM_STATS": str(self.report), "CUBESHIM_STATS_FORMAT": "json", "LD_PRELOAD": LIBRARY}
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
+        }
+        self.env = clean | {
+            "CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": f"list-{os.getpid()}",
+            "CUBESHIM_RAM": "256M", "CUBESHIM_BLOCK": "1M", "CUBESHIM_MAX_FILE": "1M",
+            "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_STATS": str(
+                self.report), "CUBESHIM_STATS_FORMAT": "json", "LD_PRELOAD": LIBRARY
+        }
 
     def write(self, name, data):
         (self.source / name).write_bytes(data)
         os.utime(self.source / name, (1e9, 1e9))
 
     def run_job(self, body: str, said_beside: str = "", **settings: str) -> dict:
-        words = ["/usr/bin/python3", "-c", PROLOGUE + body + "\nprint(json.dumps(said))\n", str(self.mount.path),
-                 str(self.mount.path / ".lagfs" / "counters.json")]
-        done = subprocess.run(words, env={**self.env, **settings}, capture_output=True, text=True, timeout=DEADLINE_S)
+        words = [
+            "/usr/bin/python3", "-c", PROLOGUE + body + "\nprint(json.dumps(said))\n",
+            str(self.mount.path),
+            str(self.mount.path / ".lagfs" / "counters.json")
+        ]
+        done = subprocess.run(words, env={**self.env, **settings}, capture_output=True, text=True,
+                              timeout=DEADLINE_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, f"^{said_beside}$")
         return json.loads(done.stdout)
@@ -115,7 +126,8 @@ said["read"] = asked() - said["fetched"]
             with self.subTest(lines):
                 self.mount.reset()
                 size = SIZE if len(lines[0]) < 10 else SHARDS * SIZE
-                said = self.with_list(lines, f"""
+                said = self.with_list(
+                    lines, f"""
 wait_until_asked({size} + 1)
 before = asked()
 said["digest"] = digest(shard(1))
@@ -126,7 +138,8 @@ said["read"] = asked() - before
     def test_ranges_bring_their_pages_and_no_others(self):
         pages = 4096
         # One within a block, one over the end of one, one over the end of the file.
-        ranges = [(2 * pages, pages), (3 * BLOCK - pages, 2 * pages), (SIZE // pages * pages, 1 << 30)]
+        ranges = [(2 * pages, pages), (3 * BLOCK - pages, 2 * pages),
+                  (SIZE // pages * pages, 1 << 30)]
         wanted = 3 * pages + SIZE % pages
         for form in ("{}@{}+{}", "{}@{}B+{}B"):
             with self.subTest(form):
@@ -136,8 +149,11 @@ said["digests"] = [digest(shard(2), at, min(n, {SIZE} - at)) for at, n in {range
 """)
                 # The reads may begin a sequence, of which the next block is fetched ahead.
                 self.assertEqual(self.blocks()["misses"], 0)
-                self.assertEqual(said, {"fetched": wanted + 1,
-                                        "digests": [digest(self.shards[2][at:at + n]) for at, n in ranges]})
+                self.assertEqual(
+                    said, {
+                        "fetched": wanted + 1,
+                        "digests": [digest(self.shards[2][at:at + n]) for at, n in ranges]
+                    })
                 self.mount.reset()
 
     def test_units_of_ranges(self):
@@ -146,8 +162,13 @@ said["fetched"] = wait_until_asked({BLOCK + 8192} + 1)
 said["digests"] = [digest(shard(0), 2 << 20, 1 << 20), digest(shard(1), 1 << 20, 8192)]
 """)
         self.assertEqual(self.blocks()["misses"], 0)
-        self.assertEqual(said, {"fetched": BLOCK + 8192 + 1,
-                                "digests": [digest(self.shards[0][2 << 20:3 << 20]), digest(self.shards[1][1 << 20:(1 << 20) + 8192])]})
+        self.assertEqual(
+            said, {
+                "fetched": BLOCK + 8192 + 1, "digests": [
+                    digest(self.shards[0][2 << 20:3 << 20]),
+                    digest(self.shards[1][1 << 20:(1 << 20) + 8192])
+                ]
+            })
 
     def test_name_that_looks_like_a_range_is_a_name_where_there_is_such_a_file(self):
         self.write("s0.tar@1+2", self.shards[3][:5000])
@@ -157,8 +178,12 @@ said["fetched"] = wait_until_asked(5000 + {SIZE} + 1)
 said["digests"] = [digest(shard(0) + "@1+2"), digest(shard(0) + "@4096+4096")]
 said["read"] = asked() - said["fetched"]
 """)
-        self.assertEqual(said, {"fetched": 5000 + SIZE + 1, "read": 0,
-                                "digests": [digest(self.shards[3][:5000]), digest(self.shards[1])]})
+        self.assertEqual(
+            said, {
+                "fetched": 5000 + SIZE + 1, "read": 0,
+                "digests": [digest(self.shards[3][:5000]),
+                            digest(self.shards[1])]
+            })
 
     def test_range_of_a_small_file_brings_all_of_it(self):
         self.write("small", self.shards[0][:50_000])
@@ -167,11 +192,14 @@ said["fetched"] = wait_until_asked(50_000 + 1)
 said["digest"] = digest(mount + "/small")
 said["read"] = asked() - said["fetched"]
 """)
-        self.assertEqual(said, {"fetched": 50_001, "read": 0, "digest": digest(self.shards[0][:50_000])})
+        self.assertEqual(said,
+                         {"fetched": 50_001, "read": 0, "digest": digest(self.shards[0][:50_000])})
 
     def test_wrong_ranges_are_one_line_and_the_rest_goes_on(self):
-        wrong = [f"{self.shard(0)}@5+", f"{self.shard(0)}@5+0", f"{self.shard(0)}@-1+5", f"{self.shard(0)}@1+99999999999T",
-                 f"{self.shard(0)}@{SIZE}+1"]
+        wrong = [
+            f"{self.shard(0)}@5+", f"{self.shard(0)}@5+0", f"{self.shard(0)}@-1+5",
+            f"{self.shard(0)}@1+99999999999T", f"{self.shard(0)}@{SIZE}+1"
+        ]
         line = rf"cubeshim: warn: prefetch list {self.list}: 5 entries are without such a range, the first is [^\n]*s0.tar@[^\n]*\n"
         said = self.with_list([*wrong, self.shard(1)], f"""
 said["fetched"] = wait_until_asked({SIZE} + 1)
@@ -199,19 +227,28 @@ with cubeshim.announce(order) as rest:
     said["same"] = list(rest) == order
 """)
         self.assertEqual(self.blocks()["misses"], 0)
-        self.assertEqual(said, {"fetched": 2 * SIZE + 5 * BLOCK + 1, "same": True,
-                                "digests": [digest(self.shards[2]), digest(self.shards[0][:4 << 20]),
-                                            digest(self.shards[1][1 << 20:2 << 20]), digest(self.shards[3])]})
+        self.assertEqual(
+            said, {
+                "fetched": 2 * SIZE + 5 * BLOCK + 1, "same": True, "digests": [
+                    digest(self.shards[2]),
+                    digest(self.shards[0][:4 << 20]),
+                    digest(self.shards[1][1 << 20:2 << 20]),
+                    digest(self.shards[3])
+                ]
+            })
 
     def test_wrong_range_that_is_announced_is_one_line(self):
-        said = self.run_job(ANNOUNCE + START + f"""
+        said = self.run_job(
+            ANNOUNCE + START + f"""
 with cubeshim.announce([shard(0) + "@1M+", shard(1)]):
     said["fetched"] = wait_until_asked({SIZE} + 1)
     # One that is announced later: by then the line has been said.
 with cubeshim.announce([shard(2)]):
     wait_until_asked({2 * SIZE} + 1)
 open(f"{{mount}}/s3.tar", "rb").close()
-""", said_beside=r"cubeshim: warn: announced by the job: 1 entry is without such a range, the first is [^\n]*s0.tar@1M\+\n")
+""", said_beside=
+            r"cubeshim: warn: announced by the job: 1 entry is without such a range, the first is [^\n]*s0.tar@1M\+\n"
+        )
         self.assertEqual(said["fetched"], SIZE + 1)
 
 

@@ -1,5 +1,5 @@
-"""Files that are read in blocks, on a slow mount: locks, and what others see of the program's open files.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Files that are read in blocks, on a slow mount: locks, and what others see of the program's open
+files. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess
 import sys
@@ -79,21 +79,24 @@ class SlowReads(SlowMount):
 
 class LargeFiles(unittest.TestCase):
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
+        self.scratch = Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
         self.source = self.scratch / "source"
         self.source.mkdir()
         (self.source / "f").write_bytes(bytes([7]) * SIZE)
         os.utime(self.source / "f", (1e9, 1e9))
         # With a page cache each page is slow once only; without one nothing can be mapped.
-        self.mounts = {direct: self.enterContext(SlowReads(Path(LAGFS), self.source, self.scratch, 0, direct))
-                       for direct in (False, True)}
+        self.mounts = {
+            direct: self.enterContext(SlowReads(Path(LAGFS), self.source, self.scratch, 0, direct))
+            for direct in (False, True)
+        }
         prefixes = ":".join(str(mount.path) for mount in self.mounts.values())
         self.env = environment(prefixes, CUBESHIM_RAM="64M", CUBESHIM_STATS="stderr")
 
     def start(self, job: str, direct: bool) -> subprocess.Popen:
         words = ["/usr/bin/python3", "-c", START + job, str(self.mounts[direct].path / "f")]
-        process = subprocess.Popen(words, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True)
+        process = subprocess.Popen(words, env=self.env, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(lambda: [process.kill(), process.communicate()])
         return process
 

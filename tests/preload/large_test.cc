@@ -26,7 +26,8 @@ TEST(Large, ANumberThatBecomesAnotherFileDuringAReadMixesNothing) {
   job.env["CUBESHIM_BLOCK"] = "4K";
   job.env["CUBESHIM_RAM"] = "8M";
   constexpr std::size_t k_size = 12 << 20;
-  expect_well(job.helper({"large-close-race", write_large(job, 0, k_size), write_large(job, 1, k_size), "10000"}));
+  expect_well(job.helper(
+      {"large-close-race", write_large(job, 0, k_size), write_large(job, 1, k_size), "10000"}));
   EXPECT_GT(job.report("blocks.hits"), 0) << job.report_text();
   EXPECT_GT(job.report("blocks.misses"), 0) << job.report_text();
 }

@@ -1,5 +1,5 @@
-"""Large files in blocks, as programs read them: bytes, what the origin is asked for, and what the program's own file keeps doing.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Large files in blocks, as programs read them: bytes, what the origin is asked for, and what the
+program's own file keeps doing. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -50,20 +50,27 @@ class Job(unittest.TestCase):
     direct = False
 
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
+        self.scratch = Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
         self.source = self.scratch / "source"
         self.source.mkdir()
         (self.source / "f").write_bytes(DATA)
         os.utime(self.source / "f", (1e9, 1e9))
-        self.mount = self.enterContext(SlowMount(Path(LAGFS), self.source, self.scratch, 200, self.direct))
+        self.mount = self.enterContext(
+            SlowMount(Path(LAGFS), self.source, self.scratch, 200, self.direct))
         self.path = self.mount.path / "f"
         self.report = self.scratch / "report.json"
-        self.env = environment(str(self.mount.path), CUBESHIM_MAX_FILE="16M", CUBESHIM_ANNOUNCE="0", CUBESHIM_STATS=str(self.report),
-                               CUBESHIM_STATS_FORMAT="json")
+        self.env = environment(str(self.mount.path), CUBESHIM_MAX_FILE="16M", CUBESHIM_ANNOUNCE="0",
+                               CUBESHIM_STATS=str(self.report), CUBESHIM_STATS_FORMAT="json")
 
     def run_job(self, body: str, **settings: str) -> dict:
-        words = ["/usr/bin/python3", "-c", PROLOGUE + body + EPILOGUE, str(self.path), str(self.mount.path / ".lagfs" / "counters.json")]
-        done = subprocess.run(words, env={**self.env, **settings}, capture_output=True, text=True, timeout=DEADLINE_S)
+        words = [
+            "/usr/bin/python3", "-c", PROLOGUE + body + EPILOGUE,
+            str(self.path),
+            str(self.mount.path / ".lagfs" / "counters.json")
+        ]
+        done = subprocess.run(words, env={**self.env, **settings}, capture_output=True, text=True,
+                              timeout=DEADLINE_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr, "")
         return json.loads(done.stdout)
@@ -87,7 +94,8 @@ said["digests"] = [first, second]
         self.assertGreater(blocks["ahead"], SIZE / 2)
         self.assertEqual((blocks["read"], blocks["kernel"]), (2 * SIZE, 0))
         # Each byte that was fetched ahead was read once.
-        self.assertEqual((blocks["used"], blocks["wasted"], blocks["unread"]), (blocks["ahead"], 0, 0))
+        self.assertEqual((blocks["used"], blocks["wasted"], blocks["unread"]),
+                         (blocks["ahead"], 0, 0))
         self.assertEqual(blocks["origin"], SIZE)
         self.assertEqual(blocks["memory"], -(-SIZE // 4096) * 4096)
 
@@ -117,7 +125,8 @@ said["wanted"] = wanted
         self.assertLessEqual(said["asked"], 11 * (8192 if self.direct else 256 << 10))
 
     def test_reads_take_no_number_of_the_program(self):
-        said = self.run_job("""
+        said = self.run_job(
+            """
 import resource
 file = os.open(path, os.O_RDONLY)
 # This one looks at the machine's memory, by numbers, for many more.
@@ -131,8 +140,12 @@ before = asked()
 said["again"] = [digest(os.pread(file, 1 << 18, at)) for at in places]
 said["asked"] = asked() - before
 """, CUBESHIM_PREFETCH="0")
-        self.assertEqual(said["bytes"], [hashlib.blake2b(DATA[block << 20:(block << 20) + (1 << 18)]).hexdigest() for block in range(1, 20, 3)])
-        self.assertEqual((said["again"], said["asked"], self.blocks()["kernel"]), (said["bytes"], 0, 0))
+        self.assertEqual(said["bytes"], [
+            hashlib.blake2b(DATA[block << 20:(block << 20) + (1 << 18)]).hexdigest()
+            for block in range(1, 20, 3)
+        ])
+        self.assertEqual((said["again"], said["asked"], self.blocks()["kernel"]),
+                         (said["bytes"], 0, 0))
 
     def test_long_reads_ask_the_mount_for_their_bytes_and_no_more(self):
         said = self.run_job("""
@@ -143,7 +156,9 @@ said["bytes"] = [digest(os.pread(file, 1 << 20, at)) for at in places]
 said["asked"] = asked() - before
 said["places"] = places
 """)
-        self.assertEqual(said["bytes"], [hashlib.blake2b(DATA[at:at + (1 << 20)]).hexdigest() for at in said["places"]])
+        self.assertEqual(
+            said["bytes"],
+            [hashlib.blake2b(DATA[at:at + (1 << 20)]).hexdigest() for at in said["places"]])
         self.assertEqual(said["asked"], len(said["places"]) << 20)
 
     def test_read_across_the_end_leaves_the_offset_there(self):
@@ -191,8 +206,7 @@ said["directory"] = directory
                 at += 4 + size
         # Each byte of the file once: each piece is where the first of its bytes say it is.
         self.assertEqual(sum(map(len, pieces)), SIZE)
-        self.assertEqual(sorted(DATA.index(piece) for piece in pieces),
-                         [*range(0, SIZE, 70_001)])
+        self.assertEqual(sorted(DATA.index(piece) for piece in pieces), [*range(0, SIZE, 70_001)])
         subprocess.run(["rm", "-r", said["directory"]], check=True)
 
     def test_rewritten_file_is_read_anew(self):
@@ -244,11 +258,16 @@ with open(path, "rb") as file:
     said["at"] = file.tell()
     said["size"] = os.fstat(file.fileno()).st_size
 """)
-        self.assertEqual(said, {"end": hashlib.blake2b(DATA[-1000:]).hexdigest(),
-                                "middle": hashlib.blake2b(DATA[7_000_000:10_000_000]).hexdigest(), "at": 10_000_000, "size": SIZE})
+        self.assertEqual(
+            said, {
+                "end": hashlib.blake2b(DATA[-1000:]).hexdigest(), "middle": hashlib.blake2b(
+                    DATA[7_000_000:10_000_000]).hexdigest(), "at": 10_000_000, "size": SIZE
+            })
 
     def test_file_without_room_is_read_by_the_kernel(self):
-        said = self.run_job('said["digest"] = digest(read_all()); said["again"] = digest(read_all())', CUBESHIM_RAM="8M")
+        said = self.run_job(
+            'said["digest"] = digest(read_all()); said["again"] = digest(read_all())',
+            CUBESHIM_RAM="8M")
         self.assertEqual(set(said.values()), {hashlib.blake2b(DATA).hexdigest()})
         blocks = self.blocks()
         self.assertEqual(blocks["read"] + blocks["kernel"], 2 * SIZE)
@@ -274,8 +293,12 @@ while True:
 
     def test_text_of_the_report_has_a_line_for_large_files(self):
         self.run_job("read_all()", CUBESHIM_STATS_FORMAT="text", CUBESHIM_STATS=str(self.report))
-        line = next(line for line in self.report.read_text().splitlines() if line.startswith("cubeshim: large files: "))
-        self.assertRegex(line, r"large files: 22\.9 MiB in 241 reads, \d+\.\d % of them without a wait; 22\.9 MiB came from the mount$")
+        line = next(line for line in self.report.read_text().splitlines()
+                    if line.startswith("cubeshim: large files: "))
+        self.assertRegex(
+            line,
+            r"large files: 22\.9 MiB in 241 reads, \d+\.\d % of them without a wait; 22\.9 MiB came from the mount$"
+        )
 
     def test_blocks_of_0_leave_the_file_to_the_kernel(self):
         said = self.run_job('said["digest"] = digest(read_all())', CUBESHIM_BLOCK="0")
@@ -284,12 +307,14 @@ while True:
 
 
 class LargerThanMemory(Job):
-    """24 MB through a region of about eleven chunks of 2 MiB, of which five are for those that pass."""
+    """24 MB through a region of about eleven chunks of 2 MiB, of which five are for those that
+    pass."""
     direct = True
     region = {"CUBESHIM_RAM": "24M"}
 
     def test_readers_share_one_fetch_and_what_is_kept_is_not_read_again(self):
-        said = self.run_job("""
+        said = self.run_job(
+            """
 # Four processes, each of which reads a megabyte after the one before it.
 readers = 4
 rings = [os.pipe() for _ in range(readers)]
@@ -342,7 +367,8 @@ said["digests"] = [digest(read_all()) for _ in range(3)]
         self.assertGreater(ahead[-1], 1.2 * SIZE, ahead)
 
     def test_reader_of_single_pages_leaves_what_passes_alone(self):
-        said = self.run_job("""
+        said = self.run_job(
+            """
 read_all()
 places = random.Random(3)
 file = os.open(path, os.O_RDONLY)
@@ -367,7 +393,8 @@ with open(path, "rb", buffering=0) as reader:
         self.assertEqual(said, {"right": True, "same": True, "asked": 0})
 
     def test_bytes_are_right_while_processes_press_each_other(self):
-        said = self.run_job("""
+        said = self.run_job(
+            """
 def press(seed):
     places = random.Random(seed)
     expected = open(os.environ["RIGHT"], "rb").read()
@@ -444,8 +471,11 @@ with mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as mapping:
     with open("/proc/self/maps") as maps:
         said["is_of_region"] = "cubeshim-" in maps.read()
 """)
-        self.assertEqual(said, {"present": hashlib.blake2b(DATA[3_000_000:8_000_000]).hexdigest(), "asked": 0,
-                                "all": hashlib.blake2b(DATA).hexdigest(), "is_of_region": True})
+        self.assertEqual(
+            said, {
+                "present": hashlib.blake2b(DATA[3_000_000:8_000_000]).hexdigest(), "asked": 0,
+                "all": hashlib.blake2b(DATA).hexdigest(), "is_of_region": True
+            })
 
     # Another test beside it may hold a job up, but not each time.
     TRIES = 4
@@ -460,7 +490,8 @@ with mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as mapping:
 
     def test_looks_at_a_huge_mapping_take_a_small_share_of_the_time(self):
         os.truncate(self.source / "f", 512 << 30)
-        said = self.run_until(lambda said: said["between"] < 0.1, """
+        said = self.run_until(
+            lambda said: said["between"] < 0.1, """
 file = os.open(path, os.O_RDONLY)
 mapping = mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
 said["byte"] = mapping[300 << 30]
@@ -481,7 +512,8 @@ said["between"] = spent(3)
 
     def test_a_lock_does_not_wait_for_a_look_at_a_huge_mapping(self):
         os.truncate(self.source / "f", 1 << 40)
-        said = self.run_until(lambda said: said["took"] < 0.9, """
+        said = self.run_until(
+            lambda said: said["took"] < 0.9, """
 file = os.open(path, os.O_RDONLY)
 mapping = mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
 said["byte"] = mapping[300 << 30]

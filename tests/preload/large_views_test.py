@@ -1,5 +1,5 @@
-"""Files in blocks, for processes that see another file under the path, or that may not read it. Needs root.
-CUBESHIM_LIBRARY names the build's file."""
+"""Files in blocks, for processes that see another file under the path, or that may not read it.
+Needs root. CUBESHIM_LIBRARY names the build's file."""
 import json
 import os
 import subprocess
@@ -28,7 +28,8 @@ def read():
 @unittest.skipIf(os.geteuid() != 0, "needs root")
 class Views(unittest.TestCase):
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
+        self.scratch = Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="cubeshim-large-")))
         self.scratch.chmod(0o755)
         self.data = self.scratch / "data"
         self.data.mkdir()
@@ -36,8 +37,8 @@ class Views(unittest.TestCase):
         self.addCleanup(lambda: subprocess.run(["umount", self.data], check=True))
         self.path = self.data / "f"
         self.report = self.scratch / "report.json"
-        self.env = environment(str(self.data), CUBESHIM_RAM="64M", CUBESHIM_RAM_KEEP="1", CUBESHIM_STATS=str(self.report),
-                               CUBESHIM_STATS_FORMAT="json")
+        self.env = environment(str(self.data), CUBESHIM_RAM="64M", CUBESHIM_RAM_KEEP="1",
+                               CUBESHIM_STATS=str(self.report), CUBESHIM_STATS_FORMAT="json")
         region = Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.env['CUBESHIM_NAME']}")
         self.addCleanup(lambda: region.unlink(missing_ok=True))
 
@@ -66,7 +67,8 @@ class Views(unittest.TestCase):
         self.mount(other, 2)
         self.addCleanup(lambda: subprocess.run(["umount", other], check=True))
         ours, theirs = os.stat(self.path), os.stat(other / "f")
-        self.assertEqual((ours.st_ino, ours.st_size, ours.st_mtime_ns), (theirs.st_ino, theirs.st_size, theirs.st_mtime_ns))
+        self.assertEqual((ours.st_ino, ours.st_size, ours.st_mtime_ns),
+                         (theirs.st_ino, theirs.st_size, theirs.st_mtime_ns))
         move = ["unshare", "-m", "sh", "-c", f'mount --bind {other} {self.data} && exec "$@"', "sh"]
         for _ in range(2):
             self.assertEqual(self.job(read, *move), [[2], [2]])
@@ -81,7 +83,8 @@ class Views(unittest.TestCase):
         self.assertEqual(self.job("print(json.dumps(read()))"), [1])
         # Its report could not be written in the end.
         self.env["CUBESHIM_STATS"] = "off"
-        self.assertEqual(self.job("""
+        self.assertEqual(
+            self.job("""
 said = []
 held = os.open(path, os.O_RDONLY)
 for flags in (os.O_PATH, os.O_WRONLY):
@@ -104,7 +107,8 @@ print(json.dumps(said))
 """), ["Bad file descriptor", "Bad file descriptor", "Permission denied", [1]])
 
     def test_number_that_comes_by_a_socket_is_read_by_the_kernel(self):
-        self.assertEqual(self.job("""
+        self.assertEqual(
+            self.job("""
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 if os.fork() == 0:
     file = os.open(path, os.O_RDONLY)

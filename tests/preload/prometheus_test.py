@@ -1,5 +1,6 @@
-"""A real Prometheus scrapes `cubeshim exporter` while a job reads a slow mount through memory, a disk and a cluster: its queries, rules and the
-dashboard. CUBESHIM_COMMAND, CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files; prometheus and promtool are Debian's."""
+"""A real Prometheus scrapes `cubeshim exporter` while a job reads a slow mount through memory, a
+disk and a cluster: its queries, rules and the dashboard. CUBESHIM_COMMAND, CUBESHIM_LIBRARY and
+CUBESHIM_LAGFS name the build's files; prometheus and promtool are Debian's."""
 import json
 import os
 import re
@@ -13,7 +14,10 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parent.parent.parent),
+    str(Path(__file__).resolve().parent)
+]
 from bench.harness.mount import SlowMount  # noqa: E402
 from cluster_servers import Memcached, free_port, wait_until  # noqa: E402
 
@@ -53,8 +57,10 @@ class Prometheus:
         config = test.scratch / "prometheus.yaml"
         config.write_text(CONFIG.format(rules=DEPLOY / "alerts.yaml", port=target))
         errors = test.enterContext(self.errors.open("w"))
-        self.child = subprocess.Popen(["prometheus", f"--config.file={config}", f"--storage.tsdb.path={test.scratch}/tsdb", "--log.level=warn",
-                                       f"--web.listen-address=127.0.0.1:{self.port}"], stdout=errors, stderr=errors)
+        self.child = subprocess.Popen([
+            "prometheus", f"--config.file={config}", f"--storage.tsdb.path={test.scratch}/tsdb",
+            "--log.level=warn", f"--web.listen-address=127.0.0.1:{self.port}"
+        ], stdout=errors, stderr=errors)
         test.addCleanup(self.child.wait)
         test.addCleanup(self.child.kill)
         wait_until(self.is_ready, "prometheus is not ready")
@@ -77,20 +83,28 @@ class Prometheus:
     def query(self, text: str) -> list[float]:
         """The values of the series that it gives now."""
         found = json.loads(self.ask("api/v1/query", query=text))["data"]
-        return [float(row["value"][1]) for row in found["result"]] if found["resultType"] == "vector" else [float(found["result"][1])]
+        return [float(row["value"][1]) for row in found["result"]
+               ] if found["resultType"] == "vector" else [float(found["result"][1])]
 
 
 def panel_queries() -> dict[str, str]:
     """With everything in place of the page's variables."""
     board = json.loads((DEPLOY / "grafana.json").read_text())
-    return {f"{panel['title']}, {target['refId']}": target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$cache", ".*")
-            for panel in board["panels"] for target in panel["targets"]}
+    return {
+        f"{panel['title']}, {target['refId']}": target["expr"].replace(
+            "$__rate_interval", "1m").replace("$instance", ".*").replace("$cache", ".*")
+        for panel in board["panels"]
+        for target in panel["targets"]
+    }
 
 
 class Scraped(unittest.TestCase):
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-prometheus-")))
-        self.ram_dir = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-prometheus-", dir="/dev/shm")))
+        self.scratch = Path(
+            self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-prometheus-")))
+        self.ram_dir = Path(
+            self.enterContext(
+                tempfile.TemporaryDirectory(prefix="cubeshim-prometheus-", dir="/dev/shm")))
         source = self.scratch / "source"
         for i in range(FILES):
             (source / f"d{i % 4}").mkdir(parents=True, exist_ok=True)
@@ -106,8 +120,9 @@ class Scraped(unittest.TestCase):
     def run_exporter(self, port: int = 0):
         self.errors = self.scratch / "exporter.log"
         with self.errors.open("w") as errors:
-            child = subprocess.Popen([COMMAND, "exporter", "--listen", f"127.0.0.1:{port}", "--ram-dir", self.ram_dir], text=True,
-                                     stdout=subprocess.PIPE, stderr=errors)
+            child = subprocess.Popen(
+                [COMMAND, "exporter", "--listen", f"127.0.0.1:{port}", "--ram-dir", self.ram_dir],
+                text=True, stdout=subprocess.PIPE, stderr=errors)
         self.addCleanup(child.stdout.close)
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)
@@ -115,11 +130,16 @@ class Scraped(unittest.TestCase):
         return child
 
     def run_job(self):
-        words = ["run", "-p", self.mount.path, "--ram-dir", self.ram_dir, "--ram", "64M", "--disk-dir", self.scratch / "disk", "--max-file", "1M",
-                 "--cluster", f"memcached://127.0.0.1:{self.server.port}", "--stats", "off", "/usr/bin/python3", "-uc", JOB, self.mount.path]
+        words = [
+            "run", "-p", self.mount.path, "--ram-dir", self.ram_dir, "--ram", "64M", "--disk-dir",
+            self.scratch / "disk", "--max-file", "1M", "--cluster",
+            f"memcached://127.0.0.1:{self.server.port}", "--stats", "off", "/usr/bin/python3",
+            "-uc", JOB, self.mount.path
+        ]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         (self.scratch / "disk").mkdir(exist_ok=True)
-        job = subprocess.Popen([COMMAND, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean)
+        job = subprocess.Popen([COMMAND, *map(str, words)], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True, env=clean)
         self.addCleanup(lambda: (job.kill(), job.wait(), job.stdin.close(), job.stdout.close()))
         self.assertEqual(job.stdout.readline(), "ready\n")
         return job
@@ -129,7 +149,8 @@ class Scraped(unittest.TestCase):
         self.assertEqual(job.stdout.readline(), "done\n")
 
     def until_it_says(self, query: str, wanted):
-        wait_until(lambda: wanted(self.prometheus.query(query)), f"{query}: {self.prometheus.query(query)}")
+        wait_until(lambda: wanted(self.prometheus.query(query)),
+                   f"{query}: {self.prometheus.query(query)}")
 
     def test_from_the_first_file_to_the_last_process(self):
         job = self.run_job()
@@ -173,8 +194,10 @@ class Scraped(unittest.TestCase):
     def what_must_have_a_value(self):
         """The job was seen before it read all of this."""
         queries = panel_queries()
-        for panel in ("Hit ratio, A", "Opens a second, A", "Memory used, A", "Processes, A", "Bytes a second, A", "Latency of an open, C",
-                      "Prefetch window, B", "Memory and disk, A", "Cluster servers, A", "Cluster memory, B", "Names answered from memory, A", "Large files, A"):
+        for panel in ("Hit ratio, A", "Opens a second, A", "Memory used, A", "Processes, A",
+                      "Bytes a second, A", "Latency of an open, C", "Prefetch window, B",
+                      "Memory and disk, A", "Cluster servers, A", "Cluster memory, B",
+                      "Names answered from memory, A", "Large files, A"):
             with self.subTest(panel=panel):
                 self.assertGreater(max(self.prometheus.query(queries[panel])), 0)
 
@@ -192,7 +215,9 @@ class Scraped(unittest.TestCase):
         """`check metrics` has a line for each name that is against the conventions."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             scraped = answer.read()
-        written = subprocess.run([COMMAND, "exporter", "--textfile", "-", "--once", "--ram-dir", self.ram_dir], capture_output=True, check=True).stdout
+        written = subprocess.run(
+            [COMMAND, "exporter", "--textfile", "-", "--once", "--ram-dir", self.ram_dir],
+            capture_output=True, check=True).stdout
         for text in (scraped, written):
             self.assertIn(b"cubeshim_hits_total{", text)
             done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
@@ -201,7 +226,9 @@ class Scraped(unittest.TestCase):
 
 class Rules(unittest.TestCase):
     def test_rules_are_well_and_alerts_fire_on_what_they_are_for(self):
-        for words in (["check", "rules", "--lint=all", "--lint-fatal", DEPLOY / "alerts.yaml"], ["test", "rules", Path(__file__).with_name("alerts_test.yaml")]):
+        for words in (["check", "rules", "--lint=all", "--lint-fatal", DEPLOY / "alerts.yaml"],
+                      ["test", "rules",
+                       Path(__file__).with_name("alerts_test.yaml")]):
             done = subprocess.run(["promtool", *words], capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 

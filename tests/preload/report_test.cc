@@ -1,4 +1,5 @@
-// The report of a job: whose counts are in it, however a process ended; its two forms; the life of the region.
+// The report of a job: whose counts are in it, however a process ended; its two forms; the life of
+// the region.
 #include <fstream>
 #include <regex>
 
@@ -12,7 +13,8 @@ void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.
 
 TEST(Report, HasTheFieldsOfTheContract) {
   Job job;
-  expect_well(job.helper({"read", job.file(1), job.file(2), job.file(3), job.file(2), job.file(2)}));
+  expect_well(
+      job.helper({"read", job.file(1), job.file(2), job.file(3), job.file(2), job.file(2)}));
   EXPECT_EQ(job.report("opens"), 5);
   EXPECT_EQ(job.report("misses"), 3);
   EXPECT_EQ(job.report("hits.ram"), 2);
@@ -20,8 +22,9 @@ TEST(Report, HasTheFieldsOfTheContract) {
   EXPECT_EQ(job.report("bytes_served"), 1 + 3 * 100 + 4096);
   EXPECT_EQ(job.report("origin.opens"), 3);
   EXPECT_EQ(job.report("origin.bytes"), 1 + 100 + 4096);
-  for (const char* field : {"origin.reads", "origin.stats", "calls_saved", "ram.capacity", "ram.used", "ram.entries",
-                            "latency_us.hit.p50", "latency_us.hit.p99", "latency_us.miss.p50", "latency_us.miss.p99"}) {
+  for (const char* field :
+       {"origin.reads", "origin.stats", "calls_saved", "ram.capacity", "ram.used", "ram.entries",
+        "latency_us.hit.p50", "latency_us.hit.p99", "latency_us.miss.p50", "latency_us.miss.p99"}) {
     EXPECT_GE(job.report(field), 0) << field;
   }
   EXPECT_GT(job.report("latency_us.miss.p50"), 0);
@@ -73,11 +76,12 @@ os.fstatvfs(os.open(path(4), os.O_RDONLY))
 os.sendfile(os.open('/dev/null', os.O_WRONLY), os.open(path(5), os.O_RDONLY), 0, 100)
 )"));
   const std::string text = job.report_text();
-  EXPECT_TRUE(std::regex_search(
-      text,
-      std::regex("cubeshim: served: 10 file opens, .*\ncubeshim: not served: 2 of files larger than CUBESHIM_MAX_FILE "
-                 "\\(raise it, or see CUBESHIM_BLOCK\\); served first, then handed to the kernel: 2 \\(for fstatvfs(64)? 1, "
-                 "sendfile(64)? 1\\)\ncubeshim: time saved: .*\n$")))
+  EXPECT_TRUE(
+      std::regex_search(text, std::regex("cubeshim: served: 10 file opens, .*\ncubeshim: not "
+                                         "served: 2 of files larger than CUBESHIM_MAX_FILE "
+                                         "\\(raise it, or see CUBESHIM_BLOCK\\); served first, "
+                                         "then handed to the kernel: 2 \\(for fstatvfs(64)? 1, "
+                                         "sendfile(64)? 1\\)\ncubeshim: time saved: .*\n$")))
       << text;
 }
 
@@ -86,8 +90,10 @@ TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
   job.env["CUBESHIM_STATS"] = "stderr";
   job.env["CUBESHIM_STATS_FORMAT"] = "text";
   ASSERT_EQ(symlink(job.data().c_str(), job.path("link").c_str()), 0);
-  const std::string line = "cubeshim: served: nothing; not seen: " + job.path("link/f3") + " lies below a prefix";
-  auto o = job.python("for n in range(5):\n  with open(D.removesuffix('data') + 'link/f3', 'rb') as f: f.read()\n");
+  const std::string line =
+      "cubeshim: served: nothing; not seen: " + job.path("link/f3") + " lies below a prefix";
+  auto o = job.python(
+      "for n in range(5):\n  with open(D.removesuffix('data') + 'link/f3', 'rb') as f: f.read()\n");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find(line), std::string::npos) << o.err;
   // The line counts programs that the first one has started, too, and is one for all of them.
@@ -96,7 +102,8 @@ TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
   ASSERT_NE(o.err.find(line), std::string::npos) << o.err;
   EXPECT_EQ(o.err.find("cubeshim: served:", o.err.find(line) + 1), std::string::npos) << o.err;
   // By its right name from another directory, it is seen.
-  o = job.run({"/bin/sh", "-c", "cd " + job.path("link") + " && " + cube::preload::helper_path() + " read f3"});
+  o = job.run({"/bin/sh", "-c",
+               "cd " + job.path("link") + " && " + cube::preload::helper_path() + " read f3"});
   EXPECT_NE(o.err.find("cubeshim: served: 1 file open, "), std::string::npos) << o.err;
   job.env["CUBESHIM_STATS"] = "off";
   EXPECT_EQ(job.run({"/bin/sh", "-c", read + "true"}).err, "");
@@ -106,8 +113,11 @@ TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
   Job job;
   job.env["CUBESHIM_STATS"] = "stderr";
   job.env["CUBESHIM_STATS_FORMAT"] = "text";
-  const auto o = job.python("for n in range(50):\n  with open('/proc/self/stat', 'rb') as f: f.read()\n");
-  EXPECT_NE(o.err.find("cubeshim: served: nothing; no file below " + job.data() + " was opened"), std::string::npos) << o.err;
+  const auto o =
+      job.python("for n in range(50):\n  with open('/proc/self/stat', 'rb') as f: f.read()\n");
+  EXPECT_NE(o.err.find("cubeshim: served: nothing; no file below " + job.data() + " was opened"),
+            std::string::npos)
+      << o.err;
   // A command that opens next to nothing is left in peace, and so is one that only looks.
   EXPECT_EQ(job.run({"true"}).err, "");
   std::vector<std::string> look = {"ls", "-l"};
@@ -116,7 +126,8 @@ TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
 }
 
 TEST(Report, CountsProcessesHoweverTheyEnd) {
-  for (const char* how : {"return", "_exit", "_Exit", "quick_exit", "exit_group", "abort", "kill", "segv"}) {
+  for (const char* how :
+       {"return", "_exit", "_Exit", "quick_exit", "exit_group", "abort", "kill", "segv"}) {
     SCOPED_TRACE(how);
     Job job;
     expect_well(job.helper({"children", how, job.file(4), "7", "3"}));
@@ -141,8 +152,8 @@ TEST(Report, CoversProgramsStartedByTheFirst) {
   Job job;
   const std::string helper = cube::preload::helper_path();
   const auto o = job.run({"/bin/sh", "-c",
-                          helper + " read " + job.file(4) + "; " + helper + " read " + job.file(4) + " & wait; " + helper +
-                              " end kill " + job.file(4) + " 2; true"});
+                          helper + " read " + job.file(4) + "; " + helper + " read " + job.file(4) +
+                              " & wait; " + helper + " end kill " + job.file(4) + " 2; true"});
   expect_well(o);
   EXPECT_EQ(job.report("opens"), 4) << job.report_text();
 }
@@ -150,7 +161,8 @@ TEST(Report, CoversProgramsStartedByTheFirst) {
 TEST(Report, JobIsKnownByTheVariable) {
   Job job;
   const std::string helper = cube::preload::helper_path();
-  const auto o = job.run({"/bin/sh", "-c", "echo $CUBESHIM_JOB; " + helper + " job; " + helper + " job"});
+  const auto o =
+      job.run({"/bin/sh", "-c", "echo $CUBESHIM_JOB; " + helper + " job; " + helper + " job"});
   std::stringstream lines(o.out);
   std::string one, two, three;
   lines >> one >> two >> three;
@@ -170,8 +182,12 @@ TEST(Report, ClassicHasTheTwoLines) {
   job.env["CUBESHIM_STATS"] = "stderr";
   job.env["CUBESHIM_STATS_FORMAT"] = "classic";
   const auto o = job.helper({"read", job.file(1), job.file(2), job.file(2), job.file(2)});
-  const std::regex line("request_count:4 hit_count:2 miss_count:2 hit_rate:50(\\.0+)?% miss_rate:50(\\.0+)?%");
-  EXPECT_EQ(std::distance(std::sregex_iterator(o.err.begin(), o.err.end(), line), std::sregex_iterator()), 2) << o.err;
+  const std::regex line(
+      "request_count:4 hit_count:2 miss_count:2 hit_rate:50(\\.0+)?% miss_rate:50(\\.0+)?%");
+  EXPECT_EQ(
+      std::distance(std::sregex_iterator(o.err.begin(), o.err.end(), line), std::sregex_iterator()),
+      2)
+      << o.err;
 }
 
 TEST(Report, OffAndPerProcessFiles) {
@@ -181,7 +197,8 @@ TEST(Report, OffAndPerProcessFiles) {
   EXPECT_EQ(o.err, "");
   job.env["CUBESHIM_STATS"] = job.path("report-%p");
   const auto python = job.python("check(1)\nprint(os.getpid())\n");
-  EXPECT_TRUE(cube::preload::exists(job.path("report-" + python.out.substr(0, python.out.size() - 1))))
+  EXPECT_TRUE(
+      cube::preload::exists(job.path("report-" + python.out.substr(0, python.out.size() - 1))))
       << python.out << python.err;
 }
 

@@ -1,4 +1,5 @@
-// Wrong settings, and a machine that does not give what is asked for: one clear line, and the program runs as without.
+// Wrong settings, and a machine that does not give what is asked for: one clear line, and the
+// program runs as without.
 #include <sys/mount.h>
 #include <sys/resource.h>
 
@@ -14,7 +15,9 @@ using cube::tests::TmpfsMount;
 
 namespace {
 
-int lines_of(const std::string& text) { return static_cast<int>(std::count(text.begin(), text.end(), '\n')); }
+int lines_of(const std::string& text) {
+  return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+}
 void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
 
 struct Wrong {
@@ -85,7 +88,9 @@ TEST(Settings, StrictEndsBeforeMain) {
 TEST(Settings, ChildrenDoNotRepeatTheLine) {
   Job job;
   job.env["CUBESHIM_MODE"] = "virtuel";
-  const auto o = job.run({"/bin/sh", "-c", "cat " + job.file(2) + " > /dev/null; cat " + job.file(2) + " > /dev/null"});
+  const auto o =
+      job.run({"/bin/sh", "-c",
+               "cat " + job.file(2) + " > /dev/null; cat " + job.file(2) + " > /dev/null"});
   EXPECT_EQ(lines_of(o.err), 1) << o.err;
 }
 
@@ -107,8 +112,8 @@ TEST(Settings, PrefixesThatAreNotThere) {
 TEST(Settings, PrefixSpellings) {
   Job job;
   const std::string data = job.data();
-  for (const std::string& prefix :
-       std::vector<std::string>{data + "/", data + "//", "/." + data, ":" + data + "::", data + ":" + data, "/tmp"}) {
+  for (const std::string& prefix : std::vector<std::string>{
+           data + "/", data + "//", "/." + data, ":" + data + "::", data + ":" + data, "/tmp"}) {
     SCOPED_TRACE(prefix);
     job.env["CUBESHIM_PREFIXES"] = prefix;
     const auto o = job.helper({"read", job.file(6), job.file(6)});
@@ -228,16 +233,18 @@ TEST(Machine, FdLimitIsReachedAsWithoutUs) {
 TEST(Machine, LittleAddressSpace) {
   Job job;
   job.env["CUBESHIM_RAM"] = "1G";
-  const auto o = job.run(
-      {"/bin/bash", "-c", "ulimit -v 300000; " + cube::preload::helper_path() + " read " + job.file(6) + " " + job.file(6)});
+  const auto o = job.run({"/bin/bash", "-c",
+                          "ulimit -v 300000; " + cube::preload::helper_path() + " read " +
+                              job.file(6) + " " + job.file(6)});
   expect_well(o);
   EXPECT_LE(lines_of(o.err), 2) << o.err;
 }
 
 TEST(Machine, LimitOfFileSize) {
   Job job;
-  const auto o =
-      job.run({"/bin/bash", "-c", "ulimit -f 100; " + cube::preload::helper_path() + " read " + job.file(6) + " " + job.file(6)});
+  const auto o = job.run({"/bin/bash", "-c",
+                          "ulimit -f 100; " + cube::preload::helper_path() + " read " +
+                              job.file(6) + " " + job.file(6)});
   expect_well(o);
 }
 
@@ -250,7 +257,8 @@ TEST(Identity, ChangedIdentitySwitchesServingOff) {
 }
 
 TEST(Identity, RegionGoesThoughPrivilegesWereDropped) {
-  GTEST_SKIP() << "known limit: a sticky /dev/shm refuses the unlink to the new user: doc/SEMANTICS.md";
+  GTEST_SKIP()
+      << "known limit: a sticky /dev/shm refuses the unlink to the new user: doc/SEMANTICS.md";
   Job job;
   chmod(job.file(5).c_str(), 0600);
   expect_well(job.helper({"identity", job.file(4), job.file(5)}));
@@ -259,8 +267,8 @@ TEST(Identity, RegionGoesThoughPrivilegesWereDropped) {
 TEST(Identity, AnotherUserHasARegionOfItsOwn) {
   Job job;
   chmod(job.data().c_str(), 0755);
-  const auto o = job.run({"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", cube::preload::helper_path(),
-                          "read", job.file(4), job.file(4)});
+  const auto o = job.run({"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                          cube::preload::helper_path(), "read", job.file(4), job.file(4)});
   if (o.status == 127) GTEST_SKIP() << "no setpriv";
   expect_well(o);
   EXPECT_FALSE(cube::preload::exists("/dev/shm/cubeshim-65534-" + job.name()));

@@ -1,4 +1,5 @@
-// Before main and after it: allocators, early constructors, late destructors; what leaves the library.
+// Before main and after it: allocators, early constructors, late destructors; what leaves the
+// library.
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,7 +23,8 @@ namespace {
 constexpr const char* k_allocators[] = {"/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
                                         "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"};
 
-// The page faults of a program that opens nothing, from its exec to its end. The least of a few runs.
+// The page faults of a program that opens nothing, from its exec to its end. The least of a few
+// runs.
 long faults_of_true(const std::map<std::string, std::string>& env) {
   std::vector<std::string> rows;
   for (const auto& [name, value] : env) rows.push_back(name + "=" + value);
@@ -34,7 +36,8 @@ long faults_of_true(const std::map<std::string, std::string>& env) {
     std::string program = "/bin/true";
     char* const command[] = {program.data(), nullptr};
     pid_t child = -1;
-    if (posix_spawn(&child, program.c_str(), nullptr, nullptr, command, environment.data()) != 0) return -1;
+    if (posix_spawn(&child, program.c_str(), nullptr, nullptr, command, environment.data()) != 0)
+      return -1;
     int status = -1;
     rusage usage{};
     if (wait4(child, &status, 0, &usage) != child || status != 0) return -1;
@@ -49,9 +52,11 @@ std::string calls_of_true(const Job& job) {
   Job tracer(0);
   tracer.env.clear();
   std::vector<std::string> command = {"/usr/bin/strace", "-f", "-o", tracer.path("trace")};
-  for (const auto& [name, value] : job.env) command.insert(command.end(), {"-E", name + "=" + value});
+  for (const auto& [name, value] : job.env)
+    command.insert(command.end(), {"-E", name + "=" + value});
   command.push_back("/bin/true");
-  return tracer.run(command).status == 0 ? cube::preload::read_file(tracer.path("trace")) : std::string();
+  return tracer.run(command).status == 0 ? cube::preload::read_file(tracer.path("trace"))
+                                         : std::string();
 }
 
 long count_of(const std::string& part, const std::string& text) {
@@ -99,7 +104,8 @@ TEST(Start, ConstructorsBeforeOursAndDestructorsAfter) {
 TEST(Start, ConstructorsWithAnAllocatorThatMaps) {
   if (!cube::preload::exists(k_allocators[0])) GTEST_SKIP();
   Job job;
-  job.env["LD_PRELOAD"] = std::string(PRELOAD_EARLY) + ":" + k_allocators[0] + ":" + job.env["LD_PRELOAD"];
+  job.env["LD_PRELOAD"] =
+      std::string(PRELOAD_EARLY) + ":" + k_allocators[0] + ":" + job.env["LD_PRELOAD"];
   job.env["EARLY_FILE"] = job.file(6);
   EXPECT_EQ(job.helper({"read", job.file(6)}).err, "constructor: right\ndestructor: right\n");
 }
@@ -114,7 +120,8 @@ TEST(Start, NothingIsMadeForAProgramThatReadsNothingCovered) {
   EXPECT_EQ(job.report("misses"), 0);
 }
 
-// Each child of a job pays it. It was 121 when static rows were destroyed at the end, and {fmt} brought std::locale.
+// Each child of a job pays it. It was 121 when static rows were destroyed at the end, and {fmt}
+// brought std::locale.
 TEST(Start, CostsFewPageFaults) {
   Job job;
   auto plain = job.env;
@@ -139,7 +146,8 @@ TEST(Start, ReadsTheTableOfMountsOnceIfAtAll) {
   struct stat root {
   }, of_dir{};
   ASSERT_EQ(stat("/", &root) | stat(here.path().c_str(), &of_dir), 0);
-  if (root.st_dev != of_dir.st_dev) GTEST_SKIP() << "the tests are on another file system than the root's";
+  if (root.st_dev != of_dir.st_dev)
+    GTEST_SKIP() << "the tests are on another file system than the root's";
   job.env["CUBESHIM_PREFIXES"] = here.path();
   EXPECT_EQ(count_of("/proc/self/mountinfo", calls_of_true(job)), 0);
 }
@@ -158,7 +166,9 @@ TEST(Start, WithoutPrefixesItDoesNothing) {
   job.env.erase("CUBESHIM_PREFIXES");
   const auto o = job.helper({"read", job.file(6)});
   EXPECT_EQ(o.status, 0);
-  EXPECT_EQ(o.err, "cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set; it names the directories to serve\n");
+  EXPECT_EQ(o.err,
+            "cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set; it names the "
+            "directories to serve\n");
   EXPECT_EQ(job.report_text(), "");
   EXPECT_EQ(job.helper({"job"}).out, "none\n");
 }
@@ -189,7 +199,8 @@ for call in (lambda: libc.statx(-100, bad, 0, 0, room), lambda: libc.setxattr(b'
 }
 
 TEST(Exports, AreThoseOfHooksDef) {
-  std::set<std::string> wanted = {"vfork", "__vfork", "dlopen", "cubeshim_start_sidecar", "cubeshim_noted_opens"};
+  std::set<std::string> wanted = {"vfork", "__vfork", "dlopen", "cubeshim_start_sidecar",
+                                  "cubeshim_noted_opens"};
   std::ifstream rows(HOOKS_DEF);
   const std::regex row("^CUBE_[A-Z_]+\\([^,]+, *([A-Za-z_0-9]+),.*");
   for (std::string line; std::getline(rows, line);) {
@@ -202,7 +213,8 @@ TEST(Exports, AreThoseOfHooksDef) {
   const auto o = job.run({"nm", "-D", "--defined-only", cube::preload::library_path()});
   std::set<std::string> found;
   std::stringstream lines(o.out);
-  for (std::string address, kind, name; lines >> address >> kind >> name;) found.insert(name.substr(0, name.find('@')));
+  for (std::string address, kind, name; lines >> address >> kind >> name;)
+    found.insert(name.substr(0, name.find('@')));
   EXPECT_EQ(found, wanted);
 }
 
@@ -213,7 +225,9 @@ TEST(Exports, NeedOnlyLibc) {
   std::stringstream lines(o.out);
   for (std::string line; std::getline(lines, line);) {
     if (line.find("NEEDED") == std::string::npos) continue;
-    EXPECT_TRUE(line.find("libc.so.6") != std::string::npos || line.find("ld-linux") != std::string::npos) << line;
+    EXPECT_TRUE(line.find("libc.so.6") != std::string::npos ||
+                line.find("ld-linux") != std::string::npos)
+        << line;
   }
 }
 
@@ -223,8 +237,8 @@ TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
   const std::string trace = job.path("trace");
   const std::string preload = job.env["LD_PRELOAD"];
   job.env.erase("LD_PRELOAD");
-  const auto o = job.run({"/usr/bin/strace", "-f", "-o", trace, "-E", "LD_PRELOAD=" + preload, cube::preload::helper_path(),
-                          "hits", job.file(4), "1000"});
+  const auto o = job.run({"/usr/bin/strace", "-f", "-o", trace, "-E", "LD_PRELOAD=" + preload,
+                          cube::preload::helper_path(), "hits", job.file(4), "1000"});
   ASSERT_EQ(o.status, 0) << o.err;
   std::ifstream lines(trace);
   int marks = 0;
@@ -248,8 +262,8 @@ TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
     if (name == "openat") {
       EXPECT_LE(n, 2);
     }
-    EXPECT_TRUE(name != "read" && name != "pread64" && name != "newfstatat" && name != "fstat" && name != "statx" &&
-                name != "lseek" && name != "ioctl" && name != "getpid")
+    EXPECT_TRUE(name != "read" && name != "pread64" && name != "newfstatat" && name != "fstat" &&
+                name != "statx" && name != "lseek" && name != "ioctl" && name != "getpid")
         << name << " " << n;
   }
   EXPECT_LE(total, 4 * 1000) << text;

@@ -61,14 +61,16 @@ TEST(Signals, AHandlerInTheMidstOfACloseLeavesTheLowestNumberFree) {
   expect_well(job.helper({"lowest", job.data() + "/f0", "3000"}));
 }
 
-// Libc ends a process whose first thread has ended with its last thread, and counts the library's among them.
+// Libc ends a process whose first thread has ended with its last thread, and counts the library's
+// among them.
 TEST(Threads, LastThreadOfTheProgramEndsTheProcessAfterTheFirst) {
   for (const char* const from : {"main", "fork"}) {
     for (const char* const how : {"pthread_exit", "thrd_exit", "cancel", "syscall"}) {
       SCOPED_TRACE(std::string(how) + " in " + from);
       Job job;
       job.env["CUBESHIM_DISK_DIR"] = job.path("disk");
-      // A bare system call ends the process without a word to anybody: the next job removes the region.
+      // A bare system call ends the process without a word to anybody: the next job removes the
+      // region.
       job.checks_region = std::string_view(how) != "syscall";
       std::filesystem::create_directory(job.path("disk"));
       expect_well(job.helper({"first-ends", how, job.data(), "10", from}));

@@ -1,5 +1,6 @@
-"""A file that is open for writing is not cached, whichever process of the node writes to it: who has opened it may have become another
-program, or have ended and left it to a child. CUBESHIM_LIBRARY names the build's library, PRELOAD_HELPER its helper."""
+"""A file that is open for writing is not cached, whichever process of the node writes to it: who
+has opened it may have become another program, or have ended and left it to a child.
+CUBESHIM_LIBRARY names the build's library, PRELOAD_HELPER its helper."""
 import ctypes
 import fcntl
 import json
@@ -15,7 +16,8 @@ HELPER = os.environ["PRELOAD_HELPER"]
 END = "-- end --\n"
 TEXT = "all of it\n" * 1000
 
-# Programs that open "$FILE" for writing and leave the writing to one that takes the bytes from "$FIFO".
+# Programs that open "$FILE" for writing and leave the writing to one that takes the bytes from
+# "$FIFO".
 EXEC = 'exec cat "$FIFO" > "$FILE"'
 # The next program leaves it to a child and ends.
 EXEC_AND_FORK = """exec bash -c '{ exec cat "$FIFO"; } & exit' > "$FILE" """
@@ -35,8 +37,8 @@ fd = os.open(os.environ["FILE"], os.O_WRONLY | os.O_TRUNC)
 os.posix_spawn("/bin/cat", ["cat", os.environ["FIFO"]], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, fd, 1)])
 os._exit(0)
 """
-# The library learns of the file when the call has returned in the parent: the child takes no bytes before, but waits for the end of a
-# pipe that the parent holds.
+# The library learns of the file when the call has returned in the parent: the child takes no bytes
+# before, but waits for the end of a pipe that the parent holds.
 OPENED_BY_SPAWN = """
 import os
 has_returned, held = os.pipe()
@@ -56,7 +58,8 @@ with open(os.environ["FILE"], "wb") as file:
     socket.send_fds(ours, [b"x"], [file.fileno()])
 os._exit(0)
 """
-# To a program without the library. By libc's call for many messages, and by the numbers of both calls.
+# To a program without the library. By libc's call for many messages, and by the numbers of both
+# calls.
 SENT_AWAY = """
 import ctypes, os, socket, struct
 ours, theirs = socket.socketpair()
@@ -186,8 +189,10 @@ def can_overlay():
         for name in ("lower", "upper", "work", "all"):
             Path(work, name).mkdir()
         options = f"lowerdir={work}/lower,upperdir={work}/upper,workdir={work}/work"
-        return subprocess.run(["unshare", "-m", "--propagation", "private", "mount", "-t", "overlay", "overlay", "-o", options, f"{work}/all"],
-                              stderr=subprocess.DEVNULL).returncode == 0
+        return subprocess.run([
+            "unshare", "-m", "--propagation", "private", "mount", "-t", "overlay", "overlay", "-o",
+            options, f"{work}/all"
+        ], stderr=subprocess.DEVNULL).returncode == 0
 
 
 class Writers(unittest.TestCase):
@@ -203,11 +208,16 @@ class Writers(unittest.TestCase):
         self.file.write_text("old\n")
         self.other.write_text("other\n")
         os.mkfifo(self.fifo)
-        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "FILE": str(self.file), "OTHER": str(self.other), "FIFO": str(self.fifo),
-                       "LD_PRELOAD": LIBRARY, "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_RAM": "64M", "CUBESHIM_PREFETCH": "0",
-                       "CUBESHIM_RAM_DIR": self.memory, "CUBESHIM_STATS": str(self.report), "CUBESHIM_STATS_FORMAT": "json"}
+        environment = {
+            "PATH": os.environ["PATH"], "LC_ALL": "C", "FILE": str(self.file),
+            "OTHER": str(self.other), "FIFO": str(self.fifo), "LD_PRELOAD": LIBRARY,
+            "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_RAM": "64M", "CUBESHIM_PREFETCH": "0",
+            "CUBESHIM_RAM_DIR": self.memory, "CUBESHIM_STATS": str(self.report),
+            "CUBESHIM_STATS_FORMAT": "json"
+        }
         # All that is done belongs to the job of this shell.
-        self.shell = subprocess.Popen(self.shell_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
+        self.shell = subprocess.Popen(self.shell_command(), stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, env=environment, text=True)
         self.addCleanup(self.shell.stdout.close)
         self.addCleanup(self.shell.wait)
         self.addCleanup(self.shell.stdin.close)
@@ -229,8 +239,8 @@ class Writers(unittest.TestCase):
         return self.run_in_shell('cat "$FILE"')
 
     def wait_until_nobody_writes(self):
-        """The kernel closes the files of a process that has ended one after the other, and a sent one some time later. Whether one is
-        open is a question to the mount that the shell sees."""
+        """The kernel closes the files of a process that has ended one after the other, and a sent
+        one some time later. Whether one is open is a question to the mount that the shell sees."""
         with open(f"/proc/{self.shell.pid}/root{self.file}", "rb") as file:
             while True:
                 try:
@@ -246,7 +256,9 @@ class Writers(unittest.TestCase):
         self.run_in_shell('exec 9< "$OTHER"')
         self.assertEqual(self.read(), "old\n")
         # The waiter ends when every process that has inherited number 8 has ended.
-        self.run_in_shell(f"exec 7> >(exec cat > /dev/null); waiter=$!; ( {command} ) < /dev/null 8>&7 7>&- & exec 7>&-")
+        self.run_in_shell(
+            f"exec 7> >(exec cat > /dev/null); waiter=$!; ( {command} ) < /dev/null 8>&7 7>&- & exec 7>&-"
+        )
         # The last program is at work when somebody reads from the FIFO.
         with open(self.fifo, "w") as fifo:
             for _ in range(3):
@@ -261,7 +273,8 @@ class Writers(unittest.TestCase):
         report = json.loads(self.report.read_text())
         busy, hits = report["bypassed"]["busy"], report["hits"]["ram"]
         # The file is cached again as soon as nobody writes it, and not before.
-        self.assertIn((busy, hits), [(3, 1)] if is_cached_again else [(3, 1), (4, 0), (5, 0)], report)
+        self.assertIn((busy, hits), [(3, 1)] if is_cached_again else [(3, 1), (4, 0), (5, 0)],
+                      report)
 
     def test_exec(self):
         self.check(EXEC, python=False)
@@ -294,7 +307,8 @@ class Writers(unittest.TestCase):
         self.check(SENT_AWAY.replace("SEND", "libc.syscall(sendmsg, ours.fileno(), message, 0)"))
 
     def test_sent_away_by_number_of_many(self):
-        self.check(SENT_AWAY.replace("SEND", "libc.syscall(sendmmsg, ours.fileno(), message, 1, 0)"))
+        self.check(SENT_AWAY.replace("SEND",
+                                     "libc.syscall(sendmmsg, ours.fileno(), message, 1, 0)"))
 
     @unittest.skipUnless(has_rings(), "io_uring is refused here")
     def test_ring(self):
@@ -325,14 +339,17 @@ class Writers(unittest.TestCase):
 
 @unittest.skipUnless(can_overlay(), "no overlay can be mounted here")
 class WritersOnOverlay(Writers):
-    """Its mappings are of a file of another file system: the kernel takes the overlay's own file for closed."""
-
+    """Its mappings are of a file of another file system: the kernel takes the overlay's own file
+    for closed."""
     def shell_command(self):
         for name in ("upper", "work"):
             Path(self.memory, name).mkdir()
         options = f"lowerdir={self.data},upperdir={self.memory}/upper,workdir={self.memory}/work"
         script = 'unset LD_PRELOAD; mount -t overlay overlay -o "$1" "$2" && LD_PRELOAD="$3" exec bash'
-        return ["unshare", "-m", "--propagation", "private", "bash", "-c", script, "bash", options, str(self.data), LIBRARY]
+        return [
+            "unshare", "-m", "--propagation", "private", "bash", "-c", script, "bash", options,
+            str(self.data), LIBRARY
+        ]
 
     def test_mapped(self):
         self.check(MAPPED, is_cached_again=False)

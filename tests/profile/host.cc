@@ -1,5 +1,5 @@
-// Programs that make file calls where a profiler could do harm. `profile_host WHAT FILE`; hosts_test.py looks at what was
-// recorded.
+// Programs that make file calls where a profiler could do harm. `profile_host WHAT FILE`;
+// hosts_test.py looks at what was recorded.
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
@@ -43,7 +43,8 @@ int wait_for(pid_t child) {
   return status;
 }
 
-// The smallest stack that libc allows; also for an exec that fails, before which the profile is written.
+// The smallest stack that libc allows; also for an exec that fails, before which the profile is
+// written.
 int small_stack() {
   pthread_attr_t small;
   pthread_attr_init(&small);
@@ -61,10 +62,12 @@ int small_stack() {
   return pthread_join(thread, nullptr);
 }
 
-// A handler's stack with room for the signal, libc and the library, above a page that nobody may touch.
+// A handler's stack with room for the signal, libc and the library, above a page that nobody may
+// touch.
 int alternate_stack() {
   const std::size_t page = 4096, size = (getauxval(AT_MINSIGSTKSZ) + 8192 + page - 1) / page * page;
-  auto* const memory = static_cast<char*>(mmap(nullptr, size + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const memory =
+      static_cast<char*>(mmap(nullptr, size + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   check(mprotect(memory + page, size, PROT_READ | PROT_WRITE) == 0, "mprotect");
   stack_t stack{};
   stack.ss_sp = memory + page;
@@ -79,7 +82,8 @@ int alternate_stack() {
   return 0;
 }
 
-// A child with this memory and numbers of its own, which it closes and changes; one starts a program, one fails to.
+// A child with this memory and numbers of its own, which it closes and changes; one starts a
+// program, one fails to.
 int vforked_child() {
   char text[8];
   const int fd = open(g_file, O_RDONLY), other = open("/dev/null", O_RDONLY);
@@ -99,7 +103,8 @@ int vforked_child() {
   return 0;
 }
 
-// Another thread asks the loader for its libraries. Meanwhile a child is forked and a file read, for which that thread waits.
+// Another thread asks the loader for its libraries. Meanwhile a child is forked and a file read,
+// for which that thread waits.
 int loader_lock() {
   static std::atomic<bool> is_inside{false}, may_go{false};
   pthread_t thread;
@@ -129,7 +134,8 @@ int loader_lock() {
   return status;
 }
 
-// A thread that is to be cancelled makes a call that is no cancellation point, where libunwind must open a library to go on.
+// A thread that is to be cancelled makes a call that is no cancellation point, where libunwind must
+// open a library to go on.
 int cancelled_thread() {
   static std::atomic<bool> is_told{false}, is_past{false};
   pthread_t thread;
@@ -170,7 +176,8 @@ int jumps() {
   sigsetjmp(place, 1);
   while (count < 1000) stat(g_file, &st);
   setitimer(ITIMER_REAL, &never, nullptr);
-  for (int i = 0; i < 100; ++i) check(stat((std::string(g_file) + "-absent").c_str(), &st) != 0, "stat");
+  for (int i = 0; i < 100; ++i)
+    check(stat((std::string(g_file) + "-absent").c_str(), &st) != 0, "stat");
   const pid_t child = fork();
   if (child == 0) {
     read_file();
@@ -179,9 +186,12 @@ int jumps() {
   return wait_for(child);
 }
 
-// Forks that pass libc by, so that nobody tells the library: of this process, and of the child, in which the library is off.
+// Forks that pass libc by, so that nobody tells the library: of this process, and of the child, in
+// which the library is off.
 int unseen_forks() {
-  const auto fork_unseen = [] { return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr)); };
+  const auto fork_unseen = [] {
+    return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  };
   for (int i = 0; i < 3; ++i) read_file();
   const pid_t child = fork_unseen();
   if (child == 0) {
@@ -197,7 +207,8 @@ int unseen_forks() {
 
 int written_file() {
   const std::string path = std::string(g_file) + "-written";
-  for (const int flags : {O_WRONLY | O_CREAT, O_RDWR, O_PATH}) close(open(path.c_str(), flags, 0644));
+  for (const int flags : {O_WRONLY | O_CREAT, O_RDWR, O_PATH})
+    close(open(path.c_str(), flags, 0644));
   return 0;
 }
 

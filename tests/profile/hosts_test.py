@@ -1,5 +1,5 @@
-"""Programs to which a profiler could do harm: small stacks, vfork, the loader's lock, cancellation, jumps out of handlers.
-CUBESHIM_LIBRARY and PROFILE_HOST name the build's files."""
+"""Programs to which a profiler could do harm: small stacks, vfork, the loader's lock, cancellation,
+jumps out of handlers. CUBESHIM_LIBRARY and PROFILE_HOST name the build's files."""
 import fcntl
 import os
 import subprocess
@@ -13,13 +13,17 @@ ERRORS, UNREAD, NO_NATIVE = 5, 1, 4  # in raw_format.h: SiteCount, OpenCount, Dr
 
 class Process:
     """What one raw file says."""
-
     def __init__(self, text):
         lines = [line.split("\t") for line in text.splitlines()]
         self.sites = [line for line in lines if line[0] == "site"]
         self.start_ns = int(lines[0][4])
         self.sections = sum(line[0] == "cubeshim-profile" for line in lines)
-        self.dropped = [sum(int(line[1].split(",")[i]) for line in lines if line[0] == "dropped") for i in range(5)]
+        self.dropped = [
+            sum(int(line[1].split(",")[i])
+                for line in lines
+                if line[0] == "dropped")
+            for i in range(5)
+        ]
 
     def count(self, kind, column=6, number=0):
         return sum(int(site[column].split(",")[number]) for site in self.sites if site[2] == kind)
@@ -27,17 +31,25 @@ class Process:
 
 class Hosts(unittest.TestCase):
     def setUp(self):
-        self.data, self.out = (Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-hosts-"))) for _ in range(2))
+        self.data, self.out = (Path(
+            self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-hosts-")))
+                               for _ in range(2))
         (self.data / "file").write_bytes(bytes(1000))
         self.name = f"hosts-{os.getpid()}-{self.id().rsplit('.', 1)[-1]}"[:64]
-        self.addCleanup(lambda: Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}").unlink(missing_ok=True))
+        self.addCleanup(
+            lambda: Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}").unlink(missing_ok=True))
 
     def run_host(self, what, before=":", **settings):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
-        env = clean | {"CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
-                       "CUBESHIM_STATS": "off", "CUBESHIM_PROFILE": f"{self.out}/raw.%p", "CUBESHIM_PROFILE_EVERY": "1", **settings}
+        env = clean | {
+            "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
+            "CUBESHIM_STATS": "off", "CUBESHIM_PROFILE": f"{self.out}/raw.%p",
+            "CUBESHIM_PROFILE_EVERY": "1", **settings
+        }
         script = f'{before}; LD_PRELOAD={LIBRARY} exec "$@"'
-        return subprocess.run(["sh", "-c", script, "sh", HOST, what, str(self.data / "file")], env=env, capture_output=True, text=True, timeout=60)
+        return subprocess.run(["sh", "-c", script, "sh", HOST, what,
+                               str(self.data / "file")], env=env, capture_output=True, text=True,
+                              timeout=60)
 
     def processes_of(self, what, **settings):
         """Those that have recorded something, by their numbers; the program's own is the first."""
@@ -49,7 +61,8 @@ class Hosts(unittest.TestCase):
     def test_a_thread_with_a_stack_of_16_kilobytes_lives(self):
         for observe in "01":
             (process,) = self.processes_of("small_stack", CUBESHIM_OBSERVE=observe)
-            self.assertEqual((process.sections, process.count("open"), process.count("stat")), (2, 4, 1))
+            self.assertEqual((process.sections, process.count("open"), process.count("stat")),
+                             (2, 4, 1))
             next(self.out.iterdir()).unlink()
 
     def test_a_handler_on_a_small_stack_of_its_own_lives(self):
@@ -59,7 +72,8 @@ class Hosts(unittest.TestCase):
     def test_a_child_of_vfork_leaves_its_parents_profile_alone(self):
         for observe in "01":
             (process,) = self.processes_of("vforked_child", CUBESHIM_OBSERVE=observe)
-            self.assertEqual((process.sections, process.count("open"), process.count("read")), (1, 1, 21))
+            self.assertEqual((process.sections, process.count("open"), process.count("read")),
+                             (1, 1, 21))
             next(self.out.iterdir()).unlink()
 
     def test_while_another_thread_has_the_loaders_lock_all_goes_on_without_native_stacks(self):
@@ -79,9 +93,12 @@ class Hosts(unittest.TestCase):
     def test_children_of_raw_clones_write_figures_of_their_own(self):
         processes = self.processes_of("unseen_forks")
         for process, reads in zip(processes, (3, 5, 7), strict=True):
-            self.assertEqual((process.sections, process.count("open"), process.count("read")), (1, reads, reads))
-            self.assertEqual({site[3] for site in process.sites if site[2] == "open"}, {str(self.data / "file")})
-        self.assertEqual(sorted(process.start_ns for process in processes), [process.start_ns for process in processes])
+            self.assertEqual((process.sections, process.count("open"), process.count("read")),
+                             (1, reads, reads))
+            self.assertEqual({site[3] for site in process.sites if site[2] == "open"},
+                             {str(self.data / "file")})
+        self.assertEqual(sorted(process.start_ns for process in processes),
+                         [process.start_ns for process in processes])
         self.assertGreater(processes[0].start_ns, 0)
 
     def test_a_file_that_is_written_is_not_one_that_nobody_reads(self):
@@ -95,9 +112,13 @@ class Hosts(unittest.TestCase):
             fcntl.flock(other, fcntl.LOCK_EX)
             done = self.run_host("written_file", before=f"ln {common} {self.out}/raw.$$")
             self.assertEqual((done.returncode, common.read_text()), (0, ""))
-            self.assertRegex(done.stderr, r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: Resource temporarily unavailable\n$")
+            self.assertRegex(
+                done.stderr,
+                r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: Resource temporarily unavailable\n$"
+            )
         for number in 1, 2:
-            self.assertEqual(self.run_host("written_file", before=f"ln {common} {self.out}/raw.$$").stderr, "")
+            self.assertEqual(
+                self.run_host("written_file", before=f"ln {common} {self.out}/raw.$$").stderr, "")
             self.assertEqual(Process(common.read_text()).sections, number)
 
 

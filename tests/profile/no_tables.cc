@@ -1,4 +1,5 @@
-// A library without tables for unwinders, as one of assembly may be. They look for such tables in its file.
+// A library without tables for unwinders, as one of assembly may be. They look for such tables in
+// its file.
 extern "C" void profile_host_call(void (*function)()) {
   function();
   // Not a jump to it, but a call with a frame.

@@ -1,4 +1,4 @@
-#include "shim/cli/profile_patterns.h"
+#include "shim/cli/profile/profile_patterns.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,9 @@ namespace {
 namespace profile = shim::profile;
 
 std::size_t kind_of(std::string_view name) {
-  return static_cast<std::size_t>(std::find(std::begin(profile::k_kind_names), std::end(profile::k_kind_names), name) -
-                                  std::begin(profile::k_kind_names));
+  return static_cast<std::size_t>(
+      std::find(std::begin(profile::k_kind_metadata), std::end(profile::k_kind_metadata), name) -
+      std::begin(profile::k_kind_metadata));
 }
 
 ProfileSite site_of(std::string_view kind) {
@@ -67,8 +68,10 @@ TEST(Patterns, LessThanAHundredthOfTheTimeIsMinor) {
 }
 
 TEST(Patterns, MostExpensiveComesFirstWithItsFunction) {
-  const auto found = find_patterns(
-      with_opens({{profile::k_storms, 50}, {profile::k_storm_ns, 5}, {profile::k_tiny_files, 50}, {profile::k_tiny_ns, 9}}));
+  const auto found = find_patterns(with_opens({{profile::k_storms, 50},
+                                               {profile::k_storm_ns, 5},
+                                               {profile::k_tiny_files, 50},
+                                               {profile::k_tiny_ns, 9}}));
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].name, "tiny reads");
   EXPECT_EQ(found[0].cost_ns, 9U);
@@ -104,7 +107,8 @@ Profile with_bins(std::uint64_t busy_ns_each, std::uint64_t bins, std::uint64_t 
   Profile made;
   made.sites = {site_of("read")};
   made.bin_width_ns = 10'000'000;
-  for (std::uint64_t i = 0; i < bins; ++i) made.bins.push_back({i * one_in * made.bin_width_ns, busy_ns_each, 10});
+  for (std::uint64_t i = 0; i < bins; ++i)
+    made.bins.push_back({i * one_in * made.bin_width_ns, busy_ns_each, 10});
   return made;
 }
 
@@ -124,26 +128,31 @@ TEST(Patterns, ImportsBeforeTheFirstCallMakeItNoLessSerial) {
 
 TEST(Patterns, SerialEpochIsOfTheFunctionOfTheProgramThatWaitsMost) {
   Profile made = with_bins(9'000'000, 50);
-  const auto site = [](std::vector<ProfileFrame> frames, std::uint64_t origin_ns, const char* example) {
+  const auto site = [](std::vector<ProfileFrame> frames, std::uint64_t origin_ns,
+                       const char* example) {
     ProfileSite one;
     one.frames = std::move(frames);
     one.counts[profile::k_origin_ns] = origin_ns;
     one.example = example;
     return one;
   };
-  const ProfileFrame main{"main", "/job/train.py", 1}, load{"load", "/job/train.py", 5}, other{"other", "/job/train.py", 9};
+  const ProfileFrame main{"main", "/job/train.py", 1}, load{"load", "/job/train.py", 5},
+      other{"other", "/job/train.py", 9};
   made.sites = {site({main, other}, 100, "/data/other"),
                 site({main, load, {"imread", "/usr/lib/python3/dist-packages/x.py", 7}}, 60, ""),
                 site({main, load}, 50, "/data/a")};
   const auto found = find_patterns(made);
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].site, "imread (dist-packages/x.py:7) < load (job/train.py:5) < main (job/train.py:1)");
+  EXPECT_EQ(found[0].site,
+            "imread (dist-packages/x.py:7) < load (job/train.py:5) < main (job/train.py:1)");
   EXPECT_EQ(found[0].example, "/data/a");
 }
 
 TEST(Patterns, ForgedCountsDivideByNothing) {
-  Profile made = with_opens(
-      {{profile::k_unread, UINT64_MAX / 200}, {profile::k_closed, 2}, {profile::k_storms, 2}, {profile::k_tiny_files, 2}});
+  Profile made = with_opens({{profile::k_unread, UINT64_MAX / 200},
+                             {profile::k_closed, 2},
+                             {profile::k_storms, 2},
+                             {profile::k_tiny_files, 2}});
   made.sites.push_back(site_of("list"));
   made.sites.back().counts[profile::k_calls] = 0;
   made.sites.back().counts[profile::k_again] = 5;

@@ -1,5 +1,6 @@
-"""Programs under `cubeshim profile`: each pattern is named, with the function that makes it; threads, forks, signals and execs.
-CUBESHIM_COMMAND, CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Programs under `cubeshim profile`: each pattern is named, with the function that makes it;
+threads, forks, signals and execs. CUBESHIM_COMMAND, CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the
+build's files."""
 import json
 import os
 import subprocess
@@ -15,7 +16,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from bench.harness.mount import SlowMount  # noqa: E402
 
-COMMAND, LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_COMMAND", "CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
+COMMAND, LIBRARY, LAGFS = (
+    os.environ[name] for name in ("CUBESHIM_COMMAND", "CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
 FILES = 6
 
 
@@ -35,22 +37,34 @@ def make_files(where: Path) -> None:
 class Programs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        scratch = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="cubeshim-profile-")))
+        scratch = Path(
+            cls.enterClassContext(tempfile.TemporaryDirectory(prefix="cubeshim-profile-")))
         (scratch / "source").mkdir()
         make_files(scratch / "source")
         cls.mount = cls.enterClassContext(SlowMount(Path(LAGFS), scratch / "source", scratch, 300))
 
     def setUp(self):
-        self.out = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-profile-out-")))
+        self.out = Path(
+            self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-profile-out-")))
         self.name = f"profile-{os.getpid()}-{self.id().rsplit('.', 1)[-1]}"[:64]
-        self.addCleanup(lambda: Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}").unlink(missing_ok=True))
+        self.addCleanup(
+            lambda: Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}").unlink(missing_ok=True))
 
     def profile(self, program: str, *options: str) -> dict:
         script = self.out / "train.py"
         script.write_text(f"import os, sys\ndata = {str(self.mount.path)!r}\n" + program)
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_") and k != "LD_PRELOAD"}
-        command = [COMMAND, "profile", "-p", str(self.mount.path), "--name", self.name, "--ram", "64M", "--stats", "off", "--library", LIBRARY,
-                   "--out", str(self.out), *options, "--", "/usr/bin/python3", str(script)]
+        clean = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith("CUBESHIM_") and k != "LD_PRELOAD"
+        }
+        command = [
+            COMMAND, "profile", "-p",
+            str(self.mount.path), "--name", self.name, "--ram", "64M", "--stats", "off",
+            "--library", LIBRARY, "--out",
+            str(self.out), *options, "--", "/usr/bin/python3",
+            str(script)
+        ]
         done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=100)
         self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
         self.assertEqual(done.stderr, "")
@@ -59,12 +73,15 @@ class Programs(unittest.TestCase):
 
     def assert_pattern(self, found: dict, name: str, function: str) -> None:
         there = [(p["name"], p["site"]) for p in found["patterns"]]
-        self.assertTrue([1 for pattern, site in there if pattern == name and site.split(" (")[0] == function or
-                         pattern == name and f" {function} (" in site], f"{name} in {function}: {there}")
+        self.assertTrue([
+            1 for pattern, site in there if pattern == name and site.split(" (")[0] == function
+            or pattern == name and f" {function} (" in site
+        ], f"{name} in {function}: {there}")
         self.assertIn(name + ":", self.text)
 
     def check_loaders(self, *options: str) -> dict:
-        found = self.profile("""
+        found = self.profile(
+            """
 import cv2, h5py, numpy as np
 from PIL import Image
 def read_cv2(i): return cv2.imread(f"{data}/{i}.jpg")
@@ -99,10 +116,15 @@ for f in (read_cv2, read_pil, read_np, read_zip, read_h5, read_bytes, read_twice
 read_at_random()
 list_again()
 """, *options)
-        for name, *functions in [("tiny reads", "read_bytes", "read_np"), ("whole file read twice", "read_twice"), ("file opened again", "read_cv2"),
-                                 ("stat before open", "look_first"), ("files opened and not read", "forget"),
-                                 ("seek storm", "seek_about", "read_zip", "read_h5"), ("locks that make files real", "lock", "read_h5"),
-                                 ("large file read at random", "read_at_random"), ("tree listed again", "list_again")]:
+        for name, *functions in [("tiny reads", "read_bytes", "read_np"),
+                                 ("whole file read twice", "read_twice"),
+                                 ("file opened again", "read_cv2"),
+                                 ("stat before open", "look_first"),
+                                 ("files opened and not read", "forget"),
+                                 ("seek storm", "seek_about", "read_zip", "read_h5"),
+                                 ("locks that make files real", "lock", "read_h5"),
+                                 ("large file read at random", "read_at_random"),
+                                 ("tree listed again", "list_again")]:
             for function in functions:
                 self.assert_pattern(found, name, function)
         by_function = {}
@@ -117,9 +139,17 @@ list_again()
         npy = (self.mount.path / "0.npy").stat().st_size
         self.assertGreaterEqual(sum(site["bytes"] for site in by_function["read_np"]), FILES * npy)
         # cv2.imread reads the head of a file first, and not all of it.
-        self.assertEqual([p["name"] for p in found["patterns"] if p["name"].startswith("whole") and "read_cv2" in p["site"]], [])
-        self.assertEqual({p["example"] for p in found["patterns"] if p["name"].startswith("large")}, {f"{self.mount.path}/large.bin"})
-        self.assertTrue([1 for site in by_function["read_cv2"] for frame in site["frames"] if frame["function"] == "cv::imread"], "native frames")
+        self.assertEqual([
+            p["name"]
+            for p in found["patterns"]
+            if p["name"].startswith("whole") and "read_cv2" in p["site"]
+        ], [])
+        self.assertEqual({p["example"] for p in found["patterns"] if p["name"].startswith("large")},
+                         {f"{self.mount.path}/large.bin"})
+        self.assertTrue([
+            1 for site in by_function["read_cv2"]
+            for frame in site["frames"] if frame["function"] == "cv::imread"
+        ], "native frames")
         self.assertEqual(found["dropped"]["native"], 0)
         folded = (self.out / "stacks.folded").read_text()
         self.assertRegex(folded, r"(?m)^<module> \(.*;read_cv2 \(.*;open \d+$")
@@ -134,10 +164,12 @@ list_again()
 
     def test_loaders_that_are_served(self):
         total = self.check_loaders()["total"]
-        self.assertLess(total["origin_calls"], total["calls"] * 0.5, "most calls are answered from memory")
+        self.assertLess(total["origin_calls"], total["calls"] * 0.5,
+                        "most calls are answered from memory")
 
     def test_time_line_of_a_serial_reader(self):
-        found = self.profile("""
+        found = self.profile(
+            """
 def epoch():
     for i in range(6):
         for suffix in ("txt", "npy", "jpg"):
@@ -147,8 +179,10 @@ epoch()
         self.assert_pattern(found, "serial first epoch", "epoch")
         in_flight = found["in_flight"]
         busy = sum(one["busy"] for one in in_flight["bins"])
-        self.assertEqual(sum(one["calls"] for one in in_flight["bins"]), found["total"]["origin_calls"])
-        self.assertLess(abs(busy - found["total"]["origin_time"]), found["total"]["origin_time"] * 0.01 + 1000)
+        self.assertEqual(sum(one["calls"] for one in in_flight["bins"]),
+                         found["total"]["origin_calls"])
+        self.assertLess(abs(busy - found["total"]["origin_time"]),
+                        found["total"]["origin_time"] * 0.01 + 1000)
         self.assertGreaterEqual(sum(found["latency"]["open"]), 180)
 
     def test_cost_of_the_profiler_is_said(self):
@@ -159,7 +193,8 @@ epoch()
         for found in (each, seldom):
             cost = found["cost"]
             self.assertEqual(found["processes"], 2)
-            self.assertEqual(cost["time"], cost["stack_time"] + cost["call_time"] + cost["start_time"])
+            self.assertEqual(cost["time"],
+                             cost["stack_time"] + cost["call_time"] + cost["start_time"])
             self.assertLess(cost["time"], found["wall"])
             self.assertGreater(cost["start_time"], 0)
         self.assertEqual(each["cost"]["stacks"], each["total"]["calls"])
@@ -169,7 +204,8 @@ epoch()
         self.assertRegex(self.text, r"the profiler took \S+ \S+, [\d.]+ % of it: ")
 
     def test_reader_with_many_threads_is_not_serial(self):
-        found = self.profile("""
+        found = self.profile(
+            """
 import threading
 def read(i):
     for _ in range(30): open(f"{data}/{i % 6}.txt", "rb", 0).read(100)
@@ -198,17 +234,23 @@ for i in range(3):
 for child in children:
     assert os.waitpid(child, 0)[1] == 0
 """)
-        opens = sum(site["calls"] for site in found["sites"] if site["kind"] == "open" and site["frames"][-1]["line"] and
-                    any(frame["function"] == "read" for frame in site["frames"]))
+        opens = sum(site["calls"]
+                    for site in found["sites"]
+                    if site["kind"] == "open" and site["frames"][-1]["line"] and any(
+                        frame["function"] == "read" for frame in site["frames"]))
         self.assertEqual(opens, 7 * 50)
         self.assertEqual(found["processes"], 4)
         self.assertEqual(len(list(self.out.glob("raw.*"))), 4)
 
     def test_program_that_becomes_another(self):
-        found = self.profile("open(data + '/0.txt').read()\nos.execv('/bin/cat', ['cat', data + '/1.txt'])\n")
+        found = self.profile(
+            "open(data + '/0.txt').read()\nos.execv('/bin/cat', ['cat', data + '/1.txt'])\n")
         self.assertEqual(found["processes"], 2)
         self.assertEqual(len(list(self.out.glob("raw.*"))), 1)
-        self.assertTrue([1 for site in found["sites"] if site["kind"] == "open" and not any(f["line"] for f in site["frames"])], "cat's open")
+        self.assertTrue([
+            1 for site in found["sites"]
+            if site["kind"] == "open" and not any(f["line"] for f in site["frames"])
+        ], "cat's open")
 
     def test_handlers_that_read_while_a_call_is_under_way(self):
         found = self.profile("""
@@ -231,16 +273,23 @@ assert len(set(seen)) == 1
     def test_process_number_is_appended_and_every_is_obeyed(self):
         raw = self.out / "profile"
         env = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
-        env |= {"CUBESHIM_PROFILE": str(raw), "CUBESHIM_PROFILE_EVERY": "7", "CUBESHIM_OBSERVE": "1", "CUBESHIM_PREFIXES": str(self.mount.path),
-                "LD_PRELOAD": LIBRARY}
+        env |= {
+            "CUBESHIM_PROFILE": str(raw), "CUBESHIM_PROFILE_EVERY": "7", "CUBESHIM_OBSERVE": "1",
+            "CUBESHIM_PREFIXES": str(self.mount.path), "LD_PRELOAD": LIBRARY
+        }
         code = f"for i in range(70): open({str(self.mount.path)!r} + '/0.txt').read()"
         subprocess.run(["/usr/bin/python3", "-c", code], env=env, check=True)
         (made,) = self.out.glob("profile.*")
         lines = made.read_text().splitlines()
         self.assertEqual(lines[0].split("\t")[6], "7")
-        opens = [line.split("\t") for line in lines if line.startswith("site\t") and line.split("\t")[2] == "open"]
+        opens = [
+            line.split("\t")
+            for line in lines
+            if line.startswith("site\t") and line.split("\t")[2] == "open"
+        ]
         self.assertEqual(sum(int(fields[6].split(",")[0]) for fields in opens), 70)
-        done = subprocess.run([COMMAND, "profile", "--read", str(made)], capture_output=True, text=True, cwd=self.out)
+        done = subprocess.run(
+            [COMMAND, "profile", "--read", str(made)], capture_output=True, text=True, cwd=self.out)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("70 open", done.stdout)
         self.assertFalse((self.out / "cubeshim-profile").exists())
@@ -253,18 +302,26 @@ assert len(set(seen)) == 1
         found = self.profile("open(data + '/0.txt').read()")
         self.assertEqual(found["processes"], 1)
         names = {path.name for path in self.out.glob("raw.*")}
-        self.assertEqual(((self.out / "raw.csv").read_text(), names >= {"raw.directory", "raw.pipe"}, "raw.1" in names), ("precious", True, False))
+        self.assertEqual(((self.out / "raw.csv").read_text(), names
+                          >= {"raw.directory", "raw.pipe"}, "raw.1" in names),
+                         ("precious", True, False))
 
     def test_directory_with_the_mark_of_a_process_number_is_refused(self):
-        done = subprocess.run([COMMAND, "profile", "-p", str(self.mount.path), "--out", str(self.out / "a%p"), "--library", LIBRARY, "true"],
-                              capture_output=True, text=True)
+        done = subprocess.run([
+            COMMAND, "profile", "-p",
+            str(self.mount.path), "--out",
+            str(self.out / "a%p"), "--library", LIBRARY, "true"
+        ], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("%p", done.stderr)
 
     def test_nothing_recorded_is_said(self):
         (self.out / "train.py").write_text("")
-        done = subprocess.run([COMMAND, "profile", "-p", str(self.mount.path), "--observe", "--out", str(self.out), "--library", LIBRARY, "true"],
-                              capture_output=True, text=True)
+        done = subprocess.run([
+            COMMAND, "profile", "-p",
+            str(self.mount.path), "--observe", "--out",
+            str(self.out), "--library", LIBRARY, "true"
+        ], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("nothing was recorded", done.stderr)
 

@@ -47,7 +47,8 @@ TEST_F(ProfileTables, PythonFramesTellSitesApart) {
 TEST_F(ProfileTables, FullTableCountsWhatItDrops) {
   std::size_t kept = 0;
   constexpr std::size_t k_wanted = 3 * Tables::k_sites;
-  for (std::size_t i = 0; i < k_wanted; ++i) kept += site_of(all(), 1, stack_of(i + 1)) != nullptr ? 1 : 0;
+  for (std::size_t i = 0; i < k_wanted; ++i)
+    kept += site_of(all(), 1, stack_of(i + 1)) != nullptr ? 1 : 0;
   EXPECT_GT(kept, Tables::k_sites / 2);
   EXPECT_LE(kept, Tables::k_sites);
   EXPECT_EQ(kept + all().dropped[k_no_site], k_wanted);
@@ -75,7 +76,8 @@ TEST_F(ProfileTables, ThreadsThatMakeTheSameSiteGetOneRow) {
   std::vector<std::thread> threads;
   for (auto& own : rows) {
     threads.emplace_back([&own] {
-      for (int i = 0; i < k_sites; ++i) own.push_back(site_of(all(), 1, stack_of(static_cast<std::uintptr_t>(i + 1))));
+      for (int i = 0; i < k_sites; ++i)
+        own.push_back(site_of(all(), 1, stack_of(static_cast<std::uintptr_t>(i + 1))));
     });
   }
   for (auto& thread : threads) thread.join();

@@ -8,7 +8,8 @@
 
 namespace cube::tests {
 
-// A child that is attached, has done `before`, and waits to be killed. `before` may say by its status that it has failed.
+// A child that is attached, has done `before`, and waits to be killed. `before` may say by its
+// status that it has failed.
 template <typename Before>
 Child attached_child(const cache::RegionOptions& options, Before&& before) {
   Gate ready;

@@ -1,5 +1,5 @@
-// Blocks of large files for tests: a file that comes into the region block by block, as LargeFile brings it, and tiers that tell
-// what they are offered.
+// Blocks of large files for tests: a file that comes into the region block by block, as LargeFile
+// brings it, and tiers that tell what they are offered.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "cache/base/clock.h"
-#include "cache/region/chunks.h"
-#include "cache/region/large_names.h"
-#include "cache/region/large_pages.h"
+#include "cache/region/large/chunks.h"
+#include "cache/region/large/large_names.h"
+#include "cache/region/large/large_pages.h"
 #include "cache/tier/block_record.h"
 #include "cache/tier/tier.h"
 #include "tests/support/test_region.h"
@@ -41,7 +41,10 @@ struct BlockFile {
   cache::FileKey key;
 
   BlockFile(std::string name, std::uint64_t size)
-      : path(std::move(name)), data(content_of(path, 1, size)), stat(old_stat_for(path, size)), key(key_of_file(path, stat)) {}
+      : path(std::move(name)),
+        data(content_of(path, 1, size)),
+        stat(old_stat_for(path, size)),
+        key(key_of_file(path, stat)) {}
 
   // The pages of these bytes, which lie in one chunk. Their chunk keeps its place.
   cache::Chunks::Claim bring(cache::Region& region, std::uint64_t at, std::uint64_t end) const {
@@ -70,19 +73,24 @@ struct BlockFile {
 // The record of a block as a tier gets it.
 class BlockRecord {
  public:
-  BlockRecord(std::string_view path, const cache::BlockPlace& block, const cache::FileStat& stat, std::string_view bytes,
-              std::uint64_t fetched_ns = base::wall_ns(), std::uint64_t fill = 0)
+  BlockRecord(std::string_view path, const cache::BlockPlace& block, const cache::FileStat& stat,
+              std::string_view bytes, std::uint64_t fetched_ns = base::wall_ns(),
+              std::uint64_t fill = 0)
       : name_(path, block),
         plan_(cache::plan_block(fill, name_, block, stat)),
         bytes_(plan_.end),
         data_(new(std::align_val_t{cache::k_page}) std::byte[plan_.end]) {
     std::memset(data_.get(), 0xee, bytes_);
-    cache::write_block(data_.get(), plan_, {name_, block, stat, reinterpret_cast<const std::byte*>(bytes.data()), fetched_ns});
+    cache::write_block(
+        data_.get(), plan_,
+        {name_, block, stat, reinterpret_cast<const std::byte*>(bytes.data()), fetched_ns});
   }
   BlockRecord(const BlockFile& file, const cache::BlockPlace& block)
       : BlockRecord(file.path, block, file.stat, file.bytes_of(block)) {}
 
-  cache::Record& operator*() const { return *reinterpret_cast<cache::Record*>(data_.get() + plan_.start); }
+  cache::Record& operator*() const {
+    return *reinterpret_cast<cache::Record*>(data_.get() + plan_.start);
+  }
   cache::Record* operator->() const { return &**this; }
   const cache::RecordPlan& plan() const { return plan_; }
   std::string_view name() const { return name_.text(); }
@@ -107,12 +115,14 @@ struct MapTier final : cache::Tier {
   std::function<void()> during_offer = [] {};  // before it keeps anything
 
   MapTier() : Tier(0) {}
-  base::Result<void> offer(std::span<const std::byte> bytes, std::span<const std::uint64_t> offsets) override {
+  base::Result<void> offer(std::span<const std::byte> bytes,
+                           std::span<const std::uint64_t> offsets) override {
     during_offer();
     if (error != 0) return base::fail(std::exchange(error, 0));
     for (const std::uint64_t offset : offsets) {
       const auto& record = *reinterpret_cast<const cache::Record*>(bytes.data() + offset);
-      EXPECT_TRUE(cache::header_is_sound(record, bytes.size() - offset) && cache::data_is_sound(record));
+      EXPECT_TRUE(cache::header_is_sound(record, bytes.size() - offset) &&
+                  cache::data_is_sound(record));
       EXPECT_EQ(record.kind, cache::RecordKind::block);
       EXPECT_FALSE(record.is_stale());
       records[std::string(record.path())] = bytes_of(record);

@@ -1,4 +1,5 @@
-// Processes for tests: a forked child that runs a function, and a pipe to say "go on" through. No sleeps.
+// Processes for tests: a forked child that runs a function, and a pipe to say "go on" through. No
+// sleeps.
 #pragma once
 
 #include <poll.h>
@@ -11,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cache/region/life_lock.h"
+#include "cache/region/life/life_lock.h"
 
 namespace cube::tests {
 

@@ -1,4 +1,5 @@
-// For tests of the disk tier: records in memory as a RAM segment holds them, a directory to write them to, and reading them back.
+// For tests of the disk tier: records in memory as a RAM segment holds them, a directory to write
+// them to, and reading them back.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +33,8 @@ class RamSegment {
   explicit RamSegment(std::size_t bytes = 2 << 20)
       : bytes_(bytes), data_(new(std::align_val_t{cache::k_page}) std::byte[bytes]{}) {}
   // False: it is full.
-  bool add(std::string_view path, std::string_view content, std::uint64_t inode = 0, std::int64_t modified = 1) {
+  bool add(std::string_view path, std::string_view content, std::uint64_t inode = 0,
+           std::int64_t modified = 1) {
     const auto plan = cache::plan_record(fill_, path.size(), content.size());
     if (plan.end > bytes_) return false;
     std::memcpy(data_.get() + plan.data, content.data(), content.size());
@@ -49,7 +51,9 @@ class RamSegment {
   }
   std::span<const std::byte> bytes() const { return {data_.get(), bytes_}; }
   const std::vector<std::uint64_t>& offsets() const { return offsets_; }
-  cache::Record& record(std::size_t i) { return *reinterpret_cast<cache::Record*>(data_.get() + offsets_[i]); }
+  cache::Record& record(std::size_t i) {
+    return *reinterpret_cast<cache::Record*>(data_.get() + offsets_[i]);
+  }
   std::byte* data() { return data_.get(); }
 
  private:
@@ -69,7 +73,8 @@ inline std::unique_ptr<cache::DiskStore> open_store(const cache::DiskOptions& op
 }
 
 struct PageBuffer {
-  explicit PageBuffer(std::size_t n) : size(n), data(new(std::align_val_t{cache::k_page}) std::byte[n]) {}
+  explicit PageBuffer(std::size_t n)
+      : size(n), data(new(std::align_val_t{cache::k_page}) std::byte[n]) {}
   ~PageBuffer() { operator delete[](data, std::align_val_t{cache::k_page}); }
   PageBuffer(const PageBuffer&) = delete;
   PageBuffer& operator=(const PageBuffer&) = delete;
@@ -78,14 +83,15 @@ struct PageBuffer {
 };
 
 // The bytes that the store has for this path.
-inline std::optional<std::string> read_back(cache::DiskStore& store, std::string_view path, int* error = nullptr,
-                                            bool* is_of_this_run = nullptr) {
+inline std::optional<std::string> read_back(cache::DiskStore& store, std::string_view path,
+                                            int* error = nullptr, bool* is_of_this_run = nullptr) {
   if (error != nullptr) *error = 0;
   for (const auto& place : store.find(base::hash_path(path))) {
     const PageBuffer buffer(place.buffer_bytes());
     const auto record = store.read(place, path, {buffer.data, buffer.size});
     if (is_of_this_run != nullptr) *is_of_this_run = place.is_of_this_run;
-    if (record) return std::string(reinterpret_cast<const char*>((*record)->data()), (*record)->data_size);
+    if (record)
+      return std::string(reinterpret_cast<const char*>((*record)->data()), (*record)->data_size);
     if (error != nullptr) *error = record.error().value;
   }
   return std::nullopt;
@@ -93,8 +99,11 @@ inline std::optional<std::string> read_back(cache::DiskStore& store, std::string
 
 struct DiskFixture {
   TempDir dir;
-  cache::DiskOptions options{.directory = dir.path(), .size_bound = 64 << 20, .is_durable = false, .job = 1};
-  std::string path() const { return dir.path() + "/cubeshim-" + std::to_string(geteuid()) + "-default"; }
+  cache::DiskOptions options{
+      .directory = dir.path(), .size_bound = 64 << 20, .is_durable = false, .job = 1};
+  std::string path() const {
+    return dir.path() + "/cubeshim-" + std::to_string(geteuid()) + "-default";
+  }
   std::string segment(unsigned number) const {
     char name[32];
     std::snprintf(name, sizeof name, "/segment-%08u", number);
@@ -106,11 +115,14 @@ inline std::string name_of(std::size_t i) { return "/mnt/data/file-" + std::to_s
 inline std::size_t size_of(std::size_t i) { return i * 977 % 20'000; }
 
 // Files [first, last) in one RAM segment after the other.
-inline cache::DiskAppended append_files(cache::DiskStore& store, std::size_t first, std::size_t last, unsigned version = 0) {
+inline cache::DiskAppended append_files(cache::DiskStore& store, std::size_t first,
+                                        std::size_t last, unsigned version = 0) {
   cache::DiskAppended sum;
   for (std::size_t i = first; i < last;) {
     RamSegment segment;
-    while (i < last && segment.add(name_of(i), content_of(name_of(i), size_of(i), version), 0, version + 1)) ++i;
+    while (i < last &&
+           segment.add(name_of(i), content_of(name_of(i), size_of(i), version), 0, version + 1))
+      ++i;
     const auto done = store.append(segment.bytes(), segment.offsets());
     if (!done) return sum;
     sum.written += done->written;
@@ -138,7 +150,8 @@ inline Found look_for_files(cache::DiskStore& store, std::span<const std::string
 }
 inline Found look_for_files(cache::DiskStore& store, std::size_t count, unsigned version = 0) {
   std::vector<std::string> contents;
-  for (std::size_t i = 0; i < count; ++i) contents.push_back(content_of(name_of(i), size_of(i), version));
+  for (std::size_t i = 0; i < count; ++i)
+    contents.push_back(content_of(name_of(i), size_of(i), version));
   return look_for_files(store, contents);
 }
 

@@ -1,5 +1,5 @@
-// How often a test repeats what is random: less in `make test`, more in `make test-long` (CUBESHIM_TEST_LONG=1).
-// Thread safety: reads the environment only.
+// How often a test repeats what is random: less in `make test`, more in `make test-long`
+// (CUBESHIM_TEST_LONG=1). Thread safety: reads the environment only.
 #pragma once
 
 #include <cstdlib>
@@ -12,6 +12,8 @@ inline bool is_long_run() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-inline int rounds(int in_short_run, int in_long_run) { return is_long_run() ? in_long_run : in_short_run; }
+inline int rounds(int in_short_run, int in_long_run) {
+  return is_long_run() ? in_long_run : in_short_run;
+}
 
 }  // namespace cube::tests

@@ -1,4 +1,5 @@
-// A pack as a forger makes it: the hashes of its header and footer fit again, whatever was changed; those of data he cannot have.
+// A pack as a forger makes it: the hashes of its header and footer fit again, whatever was changed;
+// those of data he cannot have.
 #pragma once
 
 #include <cstring>

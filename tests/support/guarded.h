@@ -8,7 +8,8 @@ namespace cube::tests {
 
 inline sigjmp_buf g_before_fault;
 
-// The signal that the touch brings, or 0. One thread at a time; the touch must own nothing that needs an end.
+// The signal that the touch brings, or 0. One thread at a time; the touch must own nothing that
+// needs an end.
 template <typename Touch>
 int guarded(Touch&& touch) {
   struct ::sigaction action {

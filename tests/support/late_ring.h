@@ -1,4 +1,5 @@
-// A region that is full of files that stay, and a ring that is made then: segments join it one by one. Thread safety: as RamTier.
+// A region that is full of files that stay, and a ring that is made then: segments join it one by
+// one. Thread safety: as RamTier.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,8 @@ struct LateRing {
   cache::Ring& ring = tier.ring();
   std::vector<std::string> resident, ahead;
 
-  explicit LateRing(std::uint64_t bytes = 32 * k_mib, std::uint64_t ring_bytes = 8 * k_mib) : region(bytes) {
+  explicit LateRing(std::uint64_t bytes = 32 * k_mib, std::uint64_t ring_bytes = 8 * k_mib)
+      : region(bytes) {
     while (true) {
       const std::string path = "/resident/" + std::to_string(resident.size());
       if (!put(tier, path, late_content(path))) break;
@@ -54,12 +56,13 @@ struct LateRing {
     return pin && bytes_of(*pin) == late_content(path);
   }
   std::size_t residents_left() {
-    return static_cast<std::size_t>(
-        std::count_if(resident.begin(), resident.end(), [&](const auto& path) { return is_there(path); }));
+    return static_cast<std::size_t>(std::count_if(
+        resident.begin(), resident.end(), [&](const auto& path) { return is_there(path); }));
   }
   std::uint32_t joined() {
     std::uint32_t n = 0;
-    for (std::uint32_t segment = 0; segment < ring.end_segment(); ++segment) n += ring.owns(segment) ? 1 : 0;
+    for (std::uint32_t segment = 0; segment < ring.end_segment(); ++segment)
+      n += ring.owns(segment) ? 1 : 0;
     return n;
   }
   // The first file that stays of each segment. All are open as long as the pins live.

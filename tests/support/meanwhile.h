@@ -1,4 +1,5 @@
-// Threads that do the same again and again while a test does something else. Each has random numbers of its own.
+// Threads that do the same again and again while a test does something else. Each has random
+// numbers of its own.
 #pragma once
 
 #include <atomic>

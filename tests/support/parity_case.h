@@ -1,13 +1,16 @@
-// The parity harness. A test is a body that makes calls on files below a directory and writes down what it saw, line by
-// line. It runs three times in one process: in a directory that no prefix covers (the kernel is the yardstick), in a
-// covered one whose files nobody has opened yet (cold), and in a covered one whose files are all in the cache (warm,
-// proven for each file: it opens while the directory is not there). The three logs must be equal line by line.
+// The parity harness. A test is a body that makes calls on files below a directory and writes down
+// what it saw, line by line. It runs three times in one process: in a directory that no prefix
+// covers (the kernel is the yardstick), in a covered one whose files nobody has opened yet (cold),
+// and in a covered one whose files are all in the cache (warm, proven for each file: it opens while
+// the directory is not there). The three logs must be equal line by line.
 //
 //   PARITY(Read, StopsAtTheEnd) {
-//     const int fd = CALL(open(t.file("a", 100), O_RDONLY));   // logs the text of the call, its result and errno
+//     const int fd = CALL(open(t.file("a", 100), O_RDONLY));   // logs the text of the call, its
+//     result and errno
 //     ...
 //   }
-// Files are made by raw system calls, so that the library under test has not seen them before; each name once.
+// Files are made by raw system calls, so that the library under test has not seen them before; each
+// name once.
 #pragma once
 
 #include <dlfcn.h>
@@ -50,14 +53,16 @@ class Case {
   const char* link(std::string_view name, std::string_view target);  // the target as it is given
   const char* hard(std::string_view name, std::string_view of);
   const char* fifo(std::string_view name);
-  // Opens a file once so that later opens are hits (warm pass only; `file`, `text` and `sparse` do it).
+  // Opens a file once so that later opens are hits (warm pass only; `file`, `text` and `sparse` do
+  // it).
   void warm(const std::string& path);
 
   // ---- the log
   void line(std::string text);
   void path(const char* label, const char* value);  // the tree's own place is left out
   void bytes(const char* label, const void* data, std::size_t n);
-  // All fields but atime and the inode; and that they are what the kernel says of `of` at this moment.
+  // All fields but atime and the inode; and that they are what the kernel says of `of` at this
+  // moment.
   void stat(const char* label, const struct ::stat& st, const char* of, bool follow = true);
   template <typename T>
   T note(const char* what, T value) {
@@ -93,7 +98,8 @@ class Case {
   // Is the shim there, and this the covered tree?
   bool is_covered() const;
   Pass pass() const { return pass_; }
-  // Proves that the fd is not the kernel's own file (covered passes), or that it is (t.expect_kernel).
+  // Proves that the fd is not the kernel's own file (covered passes), or that it is
+  // (t.expect_kernel).
   void expect_served(int fd) const;
   void expect_kernel(int fd) const;
   // Runs the body in a forked child, whose log lines become ours. Returns the wait status.
@@ -123,7 +129,9 @@ bool asks_the_origin();
 // Every file of two bytes and more is large.
 bool serves_in_blocks();
 // Is the libc of this version or younger?
-inline bool is_libc_from(const char* version) { return strverscmp(gnu_get_libc_version(), version) >= 0; }
+inline bool is_libc_from(const char* version) {
+  return strverscmp(gnu_get_libc_version(), version) >= 0;
+}
 // libc's function (or the shim's) by name; ends the test process where there is none.
 void* symbol(const char* name);
 template <typename F>

@@ -1,5 +1,5 @@
-// One job of a preload test: a data set under a prefix, a cache name of its own, programs run with the library preloaded.
-// At its end the region must be gone.
+// One job of a preload test: a data set under a prefix, a cache name of its own, programs run with
+// the library preloaded. At its end the region must be gone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,8 @@ class Job {
   Outcome run(const std::vector<std::string>& command) const;
   Outcome helper(const std::vector<std::string>& arguments) const;
   Outcome python(const std::string& script) const;
-  // The last report: "hits.ram", "misses" ...; -1 where it has no such field, -2 where there is none.
+  // The last report: "hits.ram", "misses" ...; -1 where it has no such field, -2 where there is
+  // none.
   double report(const std::string& field) const;
   std::string report_text() const;
 

@@ -3,8 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "cache/region/process_slots.h"
-#include "cache/region/robust_lock.h"
+#include "cache/region/life/process_reaper.h"
+#include "cache/region/life/process_slots.h"
+#include "cache/region/life/robust_lock.h"
 
 namespace cube::tests {
 

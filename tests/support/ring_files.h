@@ -10,7 +10,8 @@
 
 namespace cube::tests {
 
-inline base::Result<cache::Pin> put_in_ring(cache::RamTier& tier, std::string_view path, std::string_view data) {
+inline base::Result<cache::Pin> put_in_ring(cache::RamTier& tier, std::string_view path,
+                                            std::string_view data) {
   auto room = tier.reserve_in_ring(path.size(), data.size());
   if (!room) return base::fail(room.error().value);
   data.copy(reinterpret_cast<char*>(room->data()), data.size());
@@ -31,8 +32,8 @@ inline cache::SegmentWord word_of(const cache::Region& region, std::uint32_t seg
   return cache::SegmentWord::of_word(region.segment_row(segment).word.load());
 }
 
-// Counters of the header against those of the segments. A process that is killed while it publishes a record leaves the header
-// one too high, or the size of that record: `killed` may have.
+// Counters of the header against those of the segments. A process that is killed while it publishes
+// a record leaves the header one too high, or the size of that record: `killed` may have.
 inline std::string counters_of(const cache::Region& region, std::uint64_t killed = 0) {
   std::uint64_t records = 0, bytes = 0;
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
@@ -44,9 +45,12 @@ inline std::string counters_of(const cache::Region& region, std::uint64_t killed
   const auto fits = [](std::uint64_t sum, std::uint64_t of_segments, std::uint64_t slack) {
     return sum >= of_segments && sum - of_segments <= slack;
   };
-  if (fits(header.records.load(), records, killed) && fits(header.used_bytes.load(), bytes, most_bytes)) return "right";
-  return "header: " + std::to_string(header.records.load()) + " records, " + std::to_string(header.used_bytes.load()) +
-         " bytes; segments: " + std::to_string(records) + ", " + std::to_string(bytes);
+  if (fits(header.records.load(), records, killed) &&
+      fits(header.used_bytes.load(), bytes, most_bytes))
+    return "right";
+  return "header: " + std::to_string(header.records.load()) + " records, " +
+         std::to_string(header.used_bytes.load()) + " bytes; segments: " + std::to_string(records) +
+         ", " + std::to_string(bytes);
 }
 
 }  // namespace cube::tests

@@ -39,7 +39,9 @@ struct SmallCache {
     config.io_engine = base::EngineKind::threads;
     cache->ahead().make_ring(config.ring);
   }
-  static bool is_right(const std::string& path, std::string_view bytes) { return bytes == content_of(path, 0, k_bytes); }
+  static bool is_right(const std::string& path, std::string_view bytes) {
+    return bytes == content_of(path, 0, k_bytes);
+  }
   std::uint64_t bytes_of_all() const { return paths.size() * k_bytes; }
 
   struct Counts {

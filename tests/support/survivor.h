@@ -6,8 +6,9 @@
 #include <string>
 
 #include "cache/base/clock.h"
-#include "cache/region/process_slots.h"
-#include "cache/region/robust_lock.h"
+#include "cache/region/life/process_reaper.h"
+#include "cache/region/life/process_slots.h"
+#include "cache/region/life/robust_lock.h"
 #include "cache/region/segments.h"
 #include "cache/region/single_flight.h"
 #include "tests/support/test_region.h"
@@ -15,11 +16,16 @@
 namespace cube::tests {
 
 struct KillCounts {
-  int kills = 0, reads = 0, records_found = 0, wrong_bytes = 0, hangs = 0, leaked_pins = 0, leaked_leases = 0;
-  bool is_clean() const { return wrong_bytes == 0 && hangs == 0 && leaked_pins == 0 && leaked_leases == 0; }
+  int kills = 0, reads = 0, records_found = 0, wrong_bytes = 0, hangs = 0, leaked_pins = 0,
+      leaked_leases = 0;
+  bool is_clean() const {
+    return wrong_bytes == 0 && hangs == 0 && leaked_pins == 0 && leaked_leases == 0;
+  }
   void print(const char* what) const {
-    std::printf("%s: kills %d, reads %d, records found %d, wrong bytes %d, hangs %d, leaked pins %d, leaked leases %d\n", what,
-                kills, reads, records_found, wrong_bytes, hangs, leaked_pins, leaked_leases);
+    std::printf(
+        "%s: kills %d, reads %d, records found %d, wrong bytes %d, hangs %d, leaked pins %d, "
+        "leaked leases %d\n",
+        what, kills, reads, records_found, wrong_bytes, hangs, leaked_pins, leaked_leases);
   }
 };
 
@@ -33,7 +39,8 @@ class Survivor {
     const cache::Pin pin = find(tier_, path);
     if (!pin) return;
     ++counts.records_found;
-    if (!is_sound(region_, *pin) || pin->path() != path || bytes_of(*pin) != expected) ++counts.wrong_bytes;
+    if (!is_sound(region_, *pin) || pin->path() != path || bytes_of(*pin) != expected)
+      ++counts.wrong_bytes;
   }
   // Locks are free, and pins and leases of the dead are gone.
   void check_tables(KillCounts& counts) {
@@ -52,7 +59,8 @@ class Survivor {
     for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s) {
       const auto word = cache::SegmentWord::of_word(region_.segment_row(s).word.load());
       const bool owned = word.state == cache::SegmentState::open && word.owner != cache::k_no_owner;
-      if (owned && (word.owner >= region_.layout().process_slots || region_.process_slot(word.owner).used.load() == 0))
+      if (owned && (word.owner >= region_.layout().process_slots ||
+                    region_.process_slot(word.owner).used.load() == 0))
         ++counts.leaked_leases;
     }
   }
@@ -60,7 +68,8 @@ class Survivor {
   void check_turn(const std::string& path, KillCounts& counts) {
     cache::SingleFlight flights(region_);
     cache::SingleFlight::Ticket ticket;
-    if (flights.begin(base::hash_path(path), ticket) == cache::SingleFlight::Turn::too_long) ++counts.hangs;
+    if (flights.begin(base::hash_path(path), ticket) == cache::SingleFlight::Outcome::too_long)
+      ++counts.hangs;
   }
   cache::RamTier& tier() { return tier_; }
 

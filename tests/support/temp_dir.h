@@ -38,7 +38,8 @@ class TempDir {
   static bool write_file(const std::string& path, std::string_view content) {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return false;
-    const bool whole = ::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size());
+    const bool whole =
+        ::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size());
     close(fd);
     return whole;
   }

@@ -1,6 +1,6 @@
-// Regions, caches and records for tests. Each has a name of its own and takes its file away at the end.
-// A Region lives as long as its process, as in the library; a second attach in the same process would take the slot
-// over (as after exec), so other processes are forked (child.h).
+// Regions, caches and records for tests. Each has a name of its own and takes its file away at the
+// end. A Region lives as long as its process, as in the library; a second attach in the same
+// process would take the slot over (as after exec), so other processes are forked (child.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
-#include "cache/region/ram_tier.h"
+#include "cache/region/ram/ram_tier.h"
 #include "cache/region/region.h"
 
 namespace cube::tests {
@@ -88,7 +88,8 @@ struct TestRegion : RegionName {
 };
 
 inline base::Config config_for(const cache::RegionOptions& options) {
-  base::Config config = base::parse_config([](const char*) -> const char* { return nullptr; }).config;
+  base::Config config =
+      base::parse_config([](const char*) -> const char* { return nullptr; }).config;
   config.ram_dir = options.directory;
   config.name = options.name;
   config.ram.is_percent = options.is_percent;
@@ -113,7 +114,8 @@ struct TestCache : RegionName {
   base::Config config;
   cache::FileCache* cache = nullptr;
 
-  explicit TestCache(std::uint64_t bytes = 16 * k_mib, void (*change)(base::Config&) = nullptr) : RegionName(bytes) {
+  explicit TestCache(std::uint64_t bytes = 16 * k_mib, void (*change)(base::Config&) = nullptr)
+      : RegionName(bytes) {
     config = config_for(options);
     if (change != nullptr) change(config);
     cache = attach_cache(config, options.job);
@@ -123,7 +125,9 @@ struct TestCache : RegionName {
     if (getpid() == owner) cache->detach();
   }
   cache::FileCache* operator->() const { return cache; }
-  std::uint64_t count(base::Counter counter) const { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
+  std::uint64_t count(base::Counter counter) const {
+    return cache->stats().counters[static_cast<std::size_t>(counter)].load();
+  }
 };
 
 inline cache::OpenRequest request_for(const std::string& path, int flags = O_RDONLY) {
@@ -135,7 +139,8 @@ inline std::string_view bytes_of(const cache::Record& record) {
 }
 
 inline bool is_sound(const cache::Region& region, const cache::Record& record) {
-  const std::uint64_t left = region.layout().file_bytes - region.offset_of(reinterpret_cast<const std::byte*>(&record));
+  const std::uint64_t left =
+      region.layout().file_bytes - region.offset_of(reinterpret_cast<const std::byte*>(&record));
   return cache::header_is_sound(record, left) && cache::data_is_sound(record);
 }
 
@@ -151,8 +156,11 @@ inline cache::FileStat stat_for(std::string_view path, std::uint64_t size) {
 }
 
 inline cache::RecordContent content_for(std::string_view path, std::uint64_t size) {
-  return {
-      .path = path, .stat = stat_for(path, size), .physical = true, .fetched_ns = 1'700'000'000'000'000'000ULL, .verified_ns = 1};
+  return {.path = path,
+          .stat = stat_for(path, size),
+          .physical = true,
+          .fetched_ns = 1'700'000'000'000'000'000ULL,
+          .verified_ns = 1};
 }
 
 inline base::Result<cache::Pin> publish(cache::RamTier& tier, cache::RamTier::Reservation&& room,
@@ -162,19 +170,23 @@ inline base::Result<cache::Pin> publish(cache::RamTier& tier, cache::RamTier::Re
   return pin;
 }
 
-inline base::Result<cache::Pin> put(cache::RamTier& tier, std::string_view path, std::string_view data) {
+inline base::Result<cache::Pin> put(cache::RamTier& tier, std::string_view path,
+                                    std::string_view data) {
   auto room = tier.reserve(path.size(), data.size());
   if (!room) return base::fail(room.error().value);
   data.copy(reinterpret_cast<char*>(room->data()), data.size());
   return publish(tier, std::move(*room), content_for(path, data.size()));
 }
 
-inline cache::Pin find(const cache::RamTier& tier, std::string_view path) { return tier.find(path, base::hash_path(path)); }
+inline cache::Pin find(const cache::RamTier& tier, std::string_view path) {
+  return tier.find(path, base::hash_path(path));
+}
 
 // Slots of the whole index, of tables that have no memory yet too.
 inline std::uint64_t index_slots(const cache::Region& region) {
   std::uint64_t slots = 0;
-  for (const std::uint32_t buckets : region.layout().bucket_count) slots += std::uint64_t{buckets} * cache::IndexBucket::k_slots;
+  for (const std::uint32_t buckets : region.layout().bucket_count)
+    slots += std::uint64_t{buckets} * cache::IndexBucket::k_slots;
   return slots;
 }
 // Every slot that has memory.
@@ -187,7 +199,8 @@ void for_each_index_slot(cache::Region& region, Visit&& visit) {
   }
 }
 
-// Bytes that follow from a path and a generation: each reader can check them without asking the writer.
+// Bytes that follow from a path and a generation: each reader can check them without asking the
+// writer.
 inline std::string content_of(std::string_view path, std::uint64_t generation, std::size_t size) {
   std::string text(size, '\0');
   std::uint64_t x = base::hash_path(path) + generation * 0x9e3779b97f4a7c15ULL;

@@ -47,7 +47,8 @@ class Tracee {
   // Runs on for about that long, then stands still; true where it came to a raise(SIGSTOP) before.
   bool run_for(std::uint64_t ns) {
     if (ptrace(PTRACE_CONT, child_.pid(), nullptr, 0) != 0) return true;
-    const timespec pause{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    const timespec pause{static_cast<time_t>(ns / 1'000'000'000),
+                         static_cast<long>(ns % 1'000'000'000)};
     nanosleep(&pause, nullptr);
     int status = 0;
     if (waitpid(child_.pid(), &status, WNOHANG) == child_.pid()) return true;
@@ -60,7 +61,9 @@ class Tracee {
   int exit_status() const { return exit_status_; }
 
   // The number and arguments of the system call at which it stands.
-  bool at_entry_of(long number) { return info().op == PTRACE_SYSCALL_INFO_ENTRY && static_cast<long>(info_.entry.nr) == number; }
+  bool at_entry_of(long number) {
+    return info().op == PTRACE_SYSCALL_INFO_ENTRY && static_cast<long>(info_.entry.nr) == number;
+  }
   std::uint64_t argument(int n) const { return info_.entry.args[n]; }
   // Runs on to the n-th entry of that system call.
   bool to_entry_of(long number, int n = 1) {
@@ -85,7 +88,10 @@ class Tracee {
   }
   bool resume(__ptrace_request how) {
     if (!alive_) return false;
-    const long signal = stopped_by_ == SIGTRAP || stopped_by_ == (SIGTRAP | 0x80) || stopped_by_ == SIGSTOP ? 0 : stopped_by_;
+    const long signal =
+        stopped_by_ == SIGTRAP || stopped_by_ == (SIGTRAP | 0x80) || stopped_by_ == SIGSTOP
+            ? 0
+            : stopped_by_;
     if (ptrace(how, child_.pid(), nullptr, signal) != 0) return alive_ = false;
     return wait_for_stop();
   }

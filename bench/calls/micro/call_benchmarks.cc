@@ -38,7 +38,8 @@ void make_place(const std::string& parent) {
   g_place.file_fd = ::open(g_place.file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   g_place.directory_fd = ::open(g_place.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   g_place.null_fd = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (g_place.file_fd < 0 || g_place.directory_fd < 0 || g_place.null_fd < 0 || ::ftruncate(g_place.file_fd, k_mapped) != 0) {
+  if (g_place.file_fd < 0 || g_place.directory_fd < 0 || g_place.null_fd < 0 ||
+      ::ftruncate(g_place.file_fd, k_mapped) != 0) {
     throw std::runtime_error(fmt::format("{}: cannot be used to time calls in", g_place.directory));
   }
 }
@@ -53,17 +54,21 @@ void add_mappings(std::uint64_t layout) {
 
 template <typename Body>
 void add(const char* name, Body body) {
-  benchmark::RegisterBenchmark(fmt::format("Call/{}", name).c_str(), [body](benchmark::State& state) {
-    long failures = 0;
-    for (auto _ : state) failures += body() ? 0 : 1;
-    if (failures != 0) state.SkipWithError("a call failed");
-  });
+  benchmark::RegisterBenchmark(fmt::format("Call/{}", name).c_str(),
+                               [body](benchmark::State& state) {
+                                 long failures = 0;
+                                 for (auto _ : state) failures += body() ? 0 : 1;
+                                 if (failures != 0) state.SkipWithError("a call failed");
+                               });
 }
 
 void register_name_calls() {
-  add("open+close", [] { return ::close(::open(g_place.file.c_str(), O_RDONLY | O_CLOEXEC)) == 0; });
-  add("openat(dirfd)+close", [] { return ::close(::openat(g_place.directory_fd, "a.bin", O_RDONLY | O_CLOEXEC)) == 0; });
-  add("open(/dev/null)+close", [] { return ::close(::open("/dev/null", O_RDONLY | O_CLOEXEC)) == 0; });
+  add("open+close",
+      [] { return ::close(::open(g_place.file.c_str(), O_RDONLY | O_CLOEXEC)) == 0; });
+  add("openat(dirfd)+close",
+      [] { return ::close(::openat(g_place.directory_fd, "a.bin", O_RDONLY | O_CLOEXEC)) == 0; });
+  add("open(/dev/null)+close",
+      [] { return ::close(::open("/dev/null", O_RDONLY | O_CLOEXEC)) == 0; });
   add("stat", [] {
     struct stat st {};
     return ::stat(g_place.file.c_str(), &st) == 0;
@@ -97,7 +102,8 @@ void register_fd_calls() {
     return at != MAP_FAILED && ::munmap(at, k_mapped) == 0;
   });
   add("mmap(anonymous)+munmap", [] {
-    void* const at = ::mmap(nullptr, k_mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const at =
+        ::mmap(nullptr, k_mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return at != MAP_FAILED && ::munmap(at, k_mapped) == 0;
   });
   add("pipe+close+close", [] {

@@ -27,7 +27,8 @@ FileSet FileSet::list(const std::string& directory, std::size_t limit, const std
   FileSet set;
   for (const auto& entry : fs::recursive_directory_iterator(from)) {
     if (!entry.is_regular_file() || entry.path().filename().string().starts_with('.')) continue;
-    set.files_.push_back({directory + entry.path().string().substr(from.size()), entry.file_size()});
+    set.files_.push_back(
+        {directory + entry.path().string().substr(from.size()), entry.file_size()});
   }
   if (set.files_.empty()) throw std::runtime_error(fmt::format("{}: no files to read", directory));
   std::ranges::sort(set.files_, {}, &File::path);
@@ -42,7 +43,8 @@ FileSet FileSet::list(const std::string& directory, std::size_t limit, const std
 std::vector<std::uint32_t> FileSet::shuffled(std::uint64_t seed) const {
   std::vector<std::uint32_t> order(files_.size());
   std::iota(order.begin(), order.end(), 0U);
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random(seed) % i]);
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[next_random(seed) % i]);
   return order;
 }
 

@@ -16,9 +16,11 @@ struct File {
 
 class FileSet {
  public:
-  // The first `limit` files (0: all). Hidden files are none. Throws std::runtime_error where there is nothing to read.
-  // `names`, if given, is a directory with the same files: it is asked for names and sizes in place of `directory`.
-  static FileSet list(const std::string& directory, std::size_t limit, const std::string& names = {});
+  // The first `limit` files (0: all). Hidden files are none. Throws std::runtime_error where there
+  // is nothing to read. `names`, if given, is a directory with the same files: it is asked for
+  // names and sizes in place of `directory`.
+  static FileSet list(const std::string& directory, std::size_t limit,
+                      const std::string& names = {});
 
   const std::vector<File>& files() const { return files_; }
   std::size_t count() const { return files_.size(); }

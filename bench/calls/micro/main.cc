@@ -1,10 +1,11 @@
-// cubeshim_bench: reads a set of files in one of several ways, or times single calls, with whatever is preloaded.
-// It measures one thing only; what is compared, and that both sides are timed in turn, is the job of run_bench.py.
-//   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy|copy-16|ideal|direct] [--processes N] [--passes N]
-//   cubeshim_bench --calls DIR
+// cubeshim_bench: reads a set of files in one of several ways, or times single calls, with whatever
+// is preloaded. It measures one thing only; what is compared, and that both sides are timed in
+// turn, is the job of run_bench.py.
+//   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy|copy-16|ideal|direct] [--processes
+//   N] [--passes N] cubeshim_bench --calls DIR
 // Both take the flags of Google Benchmark, too.
-// Gated (--gated), it waits for a line on stdin before each pass and prints one JSON object a pass, so that two of them
-// can be timed in turn, pass by pass.
+// Gated (--gated), it waits for a line on stdin before each pass and prints one JSON object a pass,
+// so that two of them can be timed in turn, pass by pass.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -77,24 +78,29 @@ void read_set(benchmark::State& state, const FileSet& set, const Options& option
   }
 }
 
-const std::map<std::string, ReaderKind> k_readers{{"posix", ReaderKind::posix},     {"ifstream", ReaderKind::ifstream},
-                                                  {"fread", ReaderKind::fread},     {"copy", ReaderKind::copy},
-                                                  {"copy-16", ReaderKind::copy_16}, {"ideal", ReaderKind::ideal},
-                                                  {"direct", ReaderKind::direct}};
+const std::map<std::string, ReaderKind> k_readers{
+    {"posix", ReaderKind::posix},  {"ifstream", ReaderKind::ifstream}, {"fread", ReaderKind::fread},
+    {"copy", ReaderKind::copy},    {"copy-16", ReaderKind::copy_16},   {"ideal", ReaderKind::ideal},
+    {"direct", ReaderKind::direct}};
 
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--set", options.set, "directory whose files are read");
-  app.add_option("--names", options.names, "a directory with the same files, to take names and sizes from (default: --set)");
+  app.add_option("--names", options.names,
+                 "a directory with the same files, to take names and sizes from (default: --set)");
   app.add_option("--calls", options.calls, "a directory to time single calls in");
   app.add_option("--limit", options.limit, "only the first N files");
   app.add_option("--passes", options.passes, "times that the set is read and timed");
   app.add_flag("--gated", options.gated, "one pass for each line on stdin");
-  app.add_option("--reader", options.team.reader, "how a file is read")->transform(CLI::CheckedTransformer(k_readers));
-  app.add_option("--processes", options.team.processes, "readers at the same time, each of the whole set");
+  app.add_option("--reader", options.team.reader, "how a file is read")
+      ->transform(CLI::CheckedTransformer(k_readers));
+  app.add_option("--processes", options.team.processes,
+                 "readers at the same time, each of the whole set");
   app.add_option("--loops", options.team.loops, "how often one pass reads the set");
-  app.add_option("--seed", options.team.seed, "of the order; with --calls, of the layout of memory");
+  app.add_option("--seed", options.team.seed,
+                 "of the order; with --calls, of the layout of memory");
   app.add_flag("--cold", options.team.cold, "the first pass is the first look at the files");
-  app.add_option("--arena", options.team.arena, "with --reader direct: the file that holds the set's files, or is to");
+  app.add_option("--arena", options.team.arena,
+                 "with --reader direct: the file that holds the set's files, or is to");
   app.add_option("--filler", options.team.filler, "a directory that is read once before all else");
   app.allow_extras();
 }
@@ -110,8 +116,10 @@ int run(const Options& options) {
   FileSet set;
   if (!options.set.empty()) {
     set = FileSet::list(options.set, options.limit, options.names);
-    const auto name = fmt::format("Read/{}/{}", options.set.substr(options.set.rfind('/') + 1), options.team.processes);
-    benchmark::RegisterBenchmark(name.c_str(), [&](benchmark::State& state) { read_set(state, set, options); })
+    const auto name = fmt::format("Read/{}/{}", options.set.substr(options.set.rfind('/') + 1),
+                                  options.team.processes);
+    benchmark::RegisterBenchmark(name.c_str(),
+                                 [&](benchmark::State& state) { read_set(state, set, options); })
         ->Iterations(options.passes)
         ->UseManualTime()
         ->Unit(benchmark::kMillisecond);
@@ -121,7 +129,8 @@ int run(const Options& options) {
     register_call_benchmarks(options.calls, options.team.seed);
   }
   SilentReporter silent;
-  const std::size_t ran = options.gated ? benchmark::RunSpecifiedBenchmarks(&silent) : benchmark::RunSpecifiedBenchmarks();
+  const std::size_t ran = options.gated ? benchmark::RunSpecifiedBenchmarks(&silent)
+                                        : benchmark::RunSpecifiedBenchmarks();
   return ran == 0 ? 1 : 0;
 }
 

@@ -34,20 +34,25 @@ constexpr std::size_t on_page(std::size_t bytes) { return (bytes + k_page - 1) /
   throw std::runtime_error(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
 }
 
-// The region of the shim has huge pages where the kernel gives them, so the bare copy gets them too.
+// The region of the shim has huge pages where the kernel gives them, so the bare copy gets them
+// too.
 char* map_on_huge_pages(int fd, std::size_t bytes) {
   const std::size_t whole = (bytes + k_huge_page - 1) / k_huge_page * k_huge_page;
-  void* const room = ::mmap(nullptr, whole + k_huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const room = ::mmap(nullptr, whole + k_huge_page, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return nullptr;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(room) + k_huge_page - 1) / k_huge_page * k_huge_page;
-  void* const at = ::mmap(reinterpret_cast<void*>(begin), whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+  const auto begin =
+      (reinterpret_cast<std::uintptr_t>(room) + k_huge_page - 1) / k_huge_page * k_huge_page;
+  void* const at = ::mmap(reinterpret_cast<void*>(begin), whole, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_FIXED, fd, 0);
   if (at == MAP_FAILED) return nullptr;
   // Refused where there are none: then the copy is out of small pages.
   ::madvise(at, whole, k_madv_collapse);
   return static_cast<char*>(at);
 }
 
-// With a buffer that is used again for each file. It begins `behind` bytes behind a page: malloc's large ones begin 16 behind.
+// With a buffer that is used again for each file. It begins `behind` bytes behind a page: malloc's
+// large ones begin 16 behind.
 class BufferReader : public Reader {
  public:
   static constexpr std::size_t k_of_malloc = 16;
@@ -101,7 +106,8 @@ class IfstreamReader final : public Reader {
     if (!in) fail(path, "ifstream");
     std::string text(static_cast<std::size_t>(in.tellg()), '\0');
     in.seekg(0);
-    if (!in.read(text.data(), static_cast<std::streamsize>(text.size()))) fail(path, "ifstream::read");
+    if (!in.read(text.data(), static_cast<std::streamsize>(text.size())))
+      fail(path, "ifstream::read");
     text_ = std::move(text);
     return text_;
   }
@@ -121,7 +127,8 @@ class FreadReader final : public BufferReader {
     if (std::fseek(file, 0, SEEK_END) != 0) fail(path, "fseek");
     const auto size = static_cast<std::size_t>(std::ftell(file));
     std::rewind(file);
-    if (size > buffer_.size() || std::fread(buffer_.data(), 1, size, file) != size) fail(path, "fread");
+    if (size > buffer_.size() || std::fread(buffer_.data(), 1, size, file) != size)
+      fail(path, "fread");
     if (std::fclose(file) != 0) fail(path, "fclose");
     return {buffer_.data(), size};
   }
@@ -129,7 +136,8 @@ class FreadReader final : public BufferReader {
 
 class CopyReader final : public BufferReader {
  public:
-  CopyReader(const FileSet& set, const Arena& arena, std::size_t behind) : BufferReader(set, behind), arena_(arena) {}
+  CopyReader(const FileSet& set, const Arena& arena, std::size_t behind)
+      : BufferReader(set, behind), arena_(arena) {}
   std::span<const char> read(std::uint32_t index) override {
     const std::size_t size = set_.files()[index].size;
     std::memcpy(buffer_.data(), arena_.data(index), size);
@@ -140,11 +148,13 @@ class CopyReader final : public BufferReader {
   const Arena& arena_;
 };
 
-// It does only the work that no cache can leave out: a hash of the path, one slot of a table, a comparison of the path, a copy of
-// the stat and one of the bytes. It has no fds, no claims, no counters and only one process.
+// It does only the work that no cache can leave out: a hash of the path, one slot of a table, a
+// comparison of the path, a copy of the stat and one of the bytes. It has no fds, no claims, no
+// counters and only one process.
 class IdealReader final : public BufferReader {
  public:
-  IdealReader(const FileSet& set, const Arena& arena) : BufferReader(set), slots_(std::bit_ceil(2 * set.count())) {
+  IdealReader(const FileSet& set, const Arena& arena)
+      : BufferReader(set), slots_(std::bit_ceil(2 * set.count())) {
     for (std::uint32_t i = 0; i < set.count(); ++i) {
       Slot* slot = &first_slot(hash_of(set.files()[i].path));
       while (slot->head != nullptr) slot = slot == &slots_.back() ? slots_.data() : slot + 1;
@@ -170,7 +180,9 @@ class IdealReader final : public BufferReader {
     std::uint64_t hash = 0;
     const Arena::Head* head = nullptr;
   };
-  static std::uint64_t hash_of(const std::string& path) { return XXH3_64bits(path.data(), path.size()); }
+  static std::uint64_t hash_of(const std::string& path) {
+    return XXH3_64bits(path.data(), path.size());
+  }
   Slot& first_slot(std::uint64_t hash) { return slots_[hash & (slots_.size() - 1)]; }
 
   std::vector<Slot> slots_;
@@ -180,13 +192,16 @@ class IdealReader final : public BufferReader {
 class DirectReader final : public Reader {
  public:
   DirectReader(const FileSet& set, const DiskArena& arena)
-      : set_(set), arena_(arena), buffer_(static_cast<char*>(std::aligned_alloc(k_page, on_page(set.largest())))) {}
+      : set_(set),
+        arena_(arena),
+        buffer_(static_cast<char*>(std::aligned_alloc(k_page, on_page(set.largest())))) {}
   ~DirectReader() override { std::free(buffer_); }
   DirectReader(const DirectReader&) = delete;
   DirectReader& operator=(const DirectReader&) = delete;
   std::span<const char> read(std::uint32_t index) override {
     const std::size_t size = set_.files()[index].size;
-    const auto n = ::pread(arena_.fd(), buffer_, on_page(size), static_cast<off_t>(arena_.offset(index)));
+    const auto n =
+        ::pread(arena_.fd(), buffer_, on_page(size), static_cast<off_t>(arena_.offset(index)));
     if (n < 0 || static_cast<std::size_t>(n) < size) fail(set_.files()[index].path, "pread");
     return {buffer_, size};
   }
@@ -205,7 +220,8 @@ DiskArena::DiskArena(const FileSet& set, const std::string& path) {
     bytes_ += on_page(file.size);
   }
   struct stat st {};
-  if (::stat(path.c_str(), &st) != 0 || static_cast<std::size_t>(st.st_size) != bytes_) write(set, path);
+  if (::stat(path.c_str(), &st) != 0 || static_cast<std::size_t>(st.st_size) != bytes_)
+    write(set, path);
   fd_ = ::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
   if (fd_ < 0) fail(path, "open");
 }
@@ -219,7 +235,9 @@ void DiskArena::write(const FileSet& set, const std::string& path) const {
     const auto bytes = reader.read(i);
     std::memcpy(page.data(), bytes.data(), bytes.size());
     const std::size_t whole = on_page(bytes.size());
-    if (::pwrite(fd, page.data(), whole, static_cast<off_t>(offsets_[i])) != static_cast<ssize_t>(whole)) fail(path, "pwrite");
+    if (::pwrite(fd, page.data(), whole, static_cast<off_t>(offsets_[i])) !=
+        static_cast<ssize_t>(whole))
+      fail(path, "pwrite");
   }
   if (::fdatasync(fd) != 0) fail(path, "fdatasync");
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -232,7 +250,8 @@ Arena::Arena(const FileSet& set) {
   for (const File& file : set.files()) {
     const std::size_t head = (bytes_ + k_line - 1) / k_line * k_line;
     const std::size_t grain = file.size >= k_on_page_from ? k_page : k_line;
-    const std::size_t data = (head + sizeof(Head) + file.path.size() + 1 + grain - 1) / grain * grain;
+    const std::size_t data =
+        (head + sizeof(Head) + file.path.size() + 1 + grain - 1) / grain * grain;
     heads_.push_back(head);
     data_.push_back(data);
     bytes_ = data + file.size;
@@ -268,7 +287,8 @@ std::unique_ptr<Reader> make_reader(ReaderKind kind, const FileSet& set, const A
     case ReaderKind::ifstream: return std::make_unique<IfstreamReader>(set);
     case ReaderKind::fread: return std::make_unique<FreadReader>(set);
     case ReaderKind::copy: return std::make_unique<CopyReader>(set, *arenas.memory, 0);
-    case ReaderKind::copy_16: return std::make_unique<CopyReader>(set, *arenas.memory, BufferReader::k_of_malloc);
+    case ReaderKind::copy_16:
+      return std::make_unique<CopyReader>(set, *arenas.memory, BufferReader::k_of_malloc);
     case ReaderKind::ideal: return std::make_unique<IdealReader>(set, *arenas.memory);
     case ReaderKind::direct: return std::make_unique<DirectReader>(set, *arenas.disk);
   }

@@ -21,8 +21,8 @@ class Reader {
   virtual std::span<const char> read(std::uint32_t index) = 0;
 };
 
-// All files of a set in one mapped file in /dev/shm, as a cache would hold them: what a copy from memory alone costs. Before each
-// file's bytes are its stat and path.
+// All files of a set in one mapped file in /dev/shm, as a cache would hold them: what a copy from
+// memory alone costs. Before each file's bytes are its stat and path.
 class Arena {
  public:
   struct Head {
@@ -35,7 +35,9 @@ class Arena {
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  const Head& head(std::uint32_t index) const { return *reinterpret_cast<const Head*>(begin_ + heads_[index]); }
+  const Head& head(std::uint32_t index) const {
+    return *reinterpret_cast<const Head*>(begin_ + heads_[index]);
+  }
   const char* data(std::uint32_t index) const { return begin_ + data_[index]; }
 
  private:
@@ -44,8 +46,8 @@ class Arena {
   std::size_t bytes_ = 0;
 };
 
-// The same in one file on a disk, each on a page, for reads past the page cache: what the disk alone costs. Made where it is not
-// there already.
+// The same in one file on a disk, each on a page, for reads past the page cache: what the disk
+// alone costs. Made where it is not there already.
 class DiskArena {
  public:
   DiskArena(const FileSet& set, const std::string& path);

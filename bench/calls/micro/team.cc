@@ -24,10 +24,12 @@ constexpr char k_prepare = 'p', k_pass = 'r', k_digest = 'd', k_done = '.';
 std::uint64_t clock_ns(clockid_t id) {
   timespec t{};
   clock_gettime(id, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(t.tv_nsec);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000ULL +
+         static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// In the order of names, which is not the order of the passes: a cache that fills now gets no help from its own order.
+// In the order of names, which is not the order of the passes: a cache that fills now gets no help
+// from its own order.
 std::uint64_t digest_of(Reader& reader, const FileSet& set) {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < set.count(); ++i) {
@@ -49,10 +51,13 @@ struct Team::Shared {
 };
 
 Team::Team(const FileSet& set, const TeamOptions& options) : set_(set), options_(options) {
-  if (options.processes < 1 || options.processes > k_most_processes) throw std::runtime_error("1 to 64 processes");
+  if (options.processes < 1 || options.processes > k_most_processes)
+    throw std::runtime_error("1 to 64 processes");
   if (is_of_memory(options.reader)) arenas_.memory = std::make_unique<Arena>(set);
-  if (options.reader == ReaderKind::direct) arenas_.disk = std::make_unique<DiskArena>(set, options.arena);
-  void* const at = ::mmap(nullptr, sizeof(Shared) * k_most_processes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (options.reader == ReaderKind::direct)
+    arenas_.disk = std::make_unique<DiskArena>(set, options.arena);
+  void* const at = ::mmap(nullptr, sizeof(Shared) * k_most_processes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) throw std::runtime_error("mmap failed");
   shared_ = static_cast<Shared*>(at);
   for (int i = 0; i < options.processes; ++i) start(i);
@@ -115,11 +120,13 @@ void Team::serve(int number, int commands, int answers) {
 
 void Team::tell(char command) {
   for (const Member& member : members_) {
-    if (::write(member.commands, &command, 1) != 1) throw std::runtime_error("a reading process has ended");
+    if (::write(member.commands, &command, 1) != 1)
+      throw std::runtime_error("a reading process has ended");
   }
   for (const Member& member : members_) {
     char answer = 0;
-    if (::read(member.answers, &answer, 1) != 1) throw std::runtime_error("a reading process has ended");
+    if (::read(member.answers, &answer, 1) != 1)
+      throw std::runtime_error("a reading process has ended");
   }
 }
 
@@ -139,7 +146,8 @@ Pass Team::run() {
 std::string Team::digest() {
   tell(k_digest);
   for (int i = 1; i < options_.processes; ++i) {
-    if (shared_[i].digest != shared_[0].digest) throw std::runtime_error("two processes have read different bytes");
+    if (shared_[i].digest != shared_[0].digest)
+      throw std::runtime_error("two processes have read different bytes");
   }
   return fmt::format("{:016x}", shared_[0].digest);
 }

@@ -1,6 +1,7 @@
 // Processes that read a set, each in an order of its own, at the same time, pass by pass.
-// They are forked before the first file is read, so each is a process of its own to whatever is preloaded.
-// Thread safety: of one thread. A team that has failed has said why on stderr, and every pass throws.
+// They are forked before the first file is read, so each is a process of its own to whatever is
+// preloaded. Thread safety: of one thread. A team that has failed has said why on stderr, and every
+// pass throws.
 #pragma once
 
 #include <sys/types.h>
@@ -39,7 +40,8 @@ class Team {
 
   // All files of the set, by every process. The first call also waits until all are ready.
   Pass run();
-  // The hash of all bytes of the set as the processes have seen them; throws if they differ. 16 hex digits.
+  // The hash of all bytes of the set as the processes have seen them; throws if they differ. 16 hex
+  // digits.
   std::string digest();
 
  private:

@@ -2,8 +2,9 @@
 """The jobs of the suite `node`: a line on stdin lets them go on, JSON on stdout is what they say.
 
     jobs.py wait TRIGGER                   opens a file, so that the library is at work, and waits
-    jobs.py read TRIGGER LIST THINK_MS     reads the files of a list, each once: microseconds of each
-    jobs.py rank LIST THINK_MS             announces the files of a list, but the first, and reads them
+    jobs.py read TRIGGER LIST THINK_MS     reads the files of a list, each once: microseconds of
+    each jobs.py rank LIST THINK_MS             announces the files of a list, but the first, and
+    reads them
 """
 
 from __future__ import annotations

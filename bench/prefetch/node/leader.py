@@ -1,4 +1,5 @@
-"""How long a node is without a leader after its death, and how long a program takes to end while all fetches hang."""
+"""How long a node is without a leader after its death, and how long a program takes to end while
+all fetches hang."""
 
 from __future__ import annotations
 
@@ -34,14 +35,18 @@ def measure_takeover(bench: Bench, section: Section) -> None:
         took, failed = kill_leader(bench)
         seconds.append(took)
         errors += failed
-    section.targets += [Target("leader killed: until the next fetch", "<= 1 s", f"{max(seconds):.2f} s", max(seconds) <= 1.0,
-                               f"the longest of {len(seconds)}, median {statistics.median(seconds):.2f} s"),
-                        Target("leader killed: errors", "0", str(errors), errors == 0)]
+    section.targets += [
+        Target("leader killed: until the next fetch", "<= 1 s", f"{max(seconds):.2f} s",
+               max(seconds) <= 1.0,
+               f"the longest of {len(seconds)}, median {statistics.median(seconds):.2f} s"),
+        Target("leader killed: errors", "0", str(errors), errors == 0)
+    ]
     section.data["takeover s"] = seconds
 
 
 def kill_leader(bench: Bench) -> tuple[float, int]:
-    """Seconds from the kill to the first file that the mount is asked for by the next leader; what survivors read wrong."""
+    """Seconds from the kill to the first file that the mount is asked for by the next leader; what
+    survivors read wrong."""
     with bench.mount(bench.data) as mount:
         plan = plan_of(bench, mount)
         checked = plan[::40]
@@ -59,7 +64,8 @@ def kill_leader(bench: Bench) -> tuple[float, int]:
                 raise BenchError("nobody leads")
             victim.kill()
             died, before = time.monotonic(), mount.on_data("open")
-            wait_until(lambda: mount.on_data("open") > before, "another leader fetches", nap_s=0.001)
+            wait_until(lambda: mount.on_data("open") > before, "another leader fetches",
+                       nap_s=0.001)
             took = time.monotonic() - died
             crc = 0
             for path in checked:
@@ -82,16 +88,20 @@ def measure_exit(bench: Bench, section: Section) -> None:
         for prefetch in in_turn((False, True), number):
             took[prefetch].append(exit_ms(bench, prefetch))
     more = statistics.median(took[True]) - statistics.median(took[False])
-    section.targets.append(Target(
-        "end of a program while the origin hangs: longer than without prefetch", "< 50 ms", f"{more:.1f} ms", more < 50,
-        f"median of {len(took[True])}; the longest {max(took[True]) - min(took[False]):.1f} ms"))
+    section.targets.append(
+        Target(
+            "end of a program while the origin hangs: longer than without prefetch", "< 50 ms",
+            f"{more:.1f} ms", more < 50,
+            f"median of {len(took[True])}; the longest {max(took[True]) - min(took[False]):.1f} ms")
+    )
     section.data["exit ms"] = {"on": took[True], "off": took[False]}
 
 
 def exit_ms(bench: Bench, prefetch: bool) -> float:
     with bench.mount(bench.data) as mount:
         plan = plan_of(bench, mount)
-        shim = bench.shim(mount.path, more=planned(bench, plan, CUBESHIM_PREFETCH="1" if prefetch else "0"))
+        shim = bench.shim(mount.path, more=planned(bench, plan,
+                                                   CUBESHIM_PREFETCH="1" if prefetch else "0"))
         with jobs(Job(shim, "wait", on_mount(bench, mount, ("mix",))[0])) as (job,):
             job.answer()
             script = mount.path / ".lagfs" / "script"

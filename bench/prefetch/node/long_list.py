@@ -17,13 +17,16 @@ MB = 1 << 20
 
 def private_bytes(pid: int) -> int:
     """The memory of a process but for the region."""
-    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    lines = dict(
+        line.split(":", 1)
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if ":" in line)
     return sum(int(lines[name].split()[0]) for name in ("RssAnon", "RssFile")) * 1024
 
 
 def measure_memory_of_list(bench: Bench, section: Section) -> None:
-    """Local files: what a list takes does not depend on how slow the origin is, and ten million absent names would take
-    an hour there."""
+    """Local files: what a list takes does not depend on how slow the origin is, and ten million
+    absent names would take an hour there."""
     lines = bench.rounds(10_000_000, 1_000_000)
     existing = data_files(bench.sets["4k"].path)[:2000]
     listed = bench.work / "long-list"
@@ -31,11 +34,14 @@ def measure_memory_of_list(bench: Bench, section: Section) -> None:
     directory = existing[0].parent
     with open(listed, "w", encoding="utf-8") as file:
         for number, path in enumerate(existing):
-            file.writelines(f"{directory}/a-name-that-no-file-has-{number * every + k}.jpg\n" for k in range(every - 1))
+            file.writelines(f"{directory}/a-name-that-no-file-has-{number * every + k}.jpg\n"
+                            for k in range(every - 1))
             file.write(f"{path}\n")
     most, seconds = {}, 0.0
     for prefetch in (False, True):
-        shim = bench.shim(bench.data, more={"CUBESHIM_PREFETCH_LIST": str(listed), "CUBESHIM_PREFETCH": str(int(prefetch))})
+        shim = bench.shim(
+            bench.data,
+            more={"CUBESHIM_PREFETCH_LIST": str(listed), "CUBESHIM_PREFETCH": str(int(prefetch))})
         with jobs(Job(shim, "wait", data_files(bench.sets["mix"].path)[0])) as (job,):
             start = time.monotonic()
             job.answer()
@@ -46,7 +52,9 @@ def measure_memory_of_list(bench: Bench, section: Section) -> None:
                 if not prefetch or (tick % 50 == 0 and counts(bench, shim) >= len(existing)):
                     break
                 if time.monotonic() - start > 20 * PATIENCE_S:
-                    raise BenchError(f"the list is not read to its end: {counts(bench, shim)} of {len(existing)} fetched")
+                    raise BenchError(
+                        f"the list is not read to its end: {counts(bench, shim)} of {len(existing)} fetched"
+                    )
                 time.sleep(0.02)
             seconds = time.monotonic() - start
             most[prefetch] = max(samples)
@@ -55,8 +63,12 @@ def measure_memory_of_list(bench: Bench, section: Section) -> None:
     size = listed.stat().st_size
     listed.unlink()
     more = most[True] - most[False]
-    section.targets.append(Target(
-        f"memory of the sidecar with a list of {lines} paths", "< 64 MB", f"{more / MB:.1f} MB", more < 64 * MB,
-        f"{len(existing)} of them exist, the others would lie beside these; local files; {size / 1e6:.0f} MB of list in"
-        f" {seconds:.0f} s, {lines / seconds / 1e3:.0f} thousand lines/s"))
-    section.data["memory of a list"] = {"lines": lines, "with": most[True], "without": most[False], "seconds": seconds}
+    section.targets.append(
+        Target(
+            f"memory of the sidecar with a list of {lines} paths", "< 64 MB", f"{more / MB:.1f} MB",
+            more < 64 * MB,
+            f"{len(existing)} of them exist, the others would lie beside these; local files; {size / 1e6:.0f} MB of list in"
+            f" {seconds:.0f} s, {lines / seconds / 1e3:.0f} thousand lines/s"))
+    section.data["memory of a list"] = {
+        "lines": lines, "with": most[True], "without": most[False], "seconds": seconds
+    }

@@ -1,4 +1,5 @@
-"""The jobs of the suite `node`: processes that share a cache, started and led by hand, and the files that they read."""
+"""The jobs of the suite `node`: processes that share a cache, started and led by hand, and the
+files that they read."""
 
 from __future__ import annotations
 
@@ -25,10 +26,12 @@ PLAN = ("64k", "110k", "256k")
 
 class Job:
     """One of bench/prefetch/node/jobs.py, under the library."""
-
     def __init__(self, shim: Shim, *words: object, rank: int = 0, world: int = 1):
-        environment = child_environment(shim) | {"PYTHONPATH": str(PACKAGE), "RANK": str(rank), "WORLD_SIZE": str(world)}
-        self._child = subprocess.Popen([sys.executable, str(JOBS), *map(str, words)], env=environment, stdin=subprocess.PIPE,
+        environment = child_environment(shim) | {
+            "PYTHONPATH": str(PACKAGE), "RANK": str(rank), "WORLD_SIZE": str(world)
+        }
+        self._child = subprocess.Popen([sys.executable, str(JOBS), *map(str, words)],
+                                       env=environment, stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, text=True)
         self.pid = self._child.pid
 
@@ -84,8 +87,8 @@ def counts(bench: Bench, shim: Shim, what: str = "fetched") -> int:
 
 
 def on_mount(bench: Bench, mount: SlowMount, names: tuple[str, ...]) -> list[str]:
-    """The files of these sets as seen through a mount of all sets, listed on the local disk. Their pages are there: the
-    origin is to be as slow as its latency says, not as the disk below it."""
+    """The files of these sets as seen through a mount of all sets, listed on the local disk. Their
+    pages are there: the origin is to be as slow as its latency says, not as the disk below it."""
     files = [file for name in names for file in data_files(bench.sets[name].path)]
     for file in files:
         file.read_bytes()

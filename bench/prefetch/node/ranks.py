@@ -24,15 +24,21 @@ def measure_ranks(bench: Bench, section: Section) -> None:
         for number in range(bench.rounds(3, 2)):
             progress, there, seconds = run_ranks(bench, each, think_ms)
             slowest.append(max(progress) / max(1, min(progress)))
-            rows.append((f"{think_ms:.0f} ms", str(number + 1), f"{min(progress)}-{max(progress)} of {each}",
-                         f"{slowest[-1]:.2f}", f"{min(there):.0%}-{max(there):.0%}", f"{min(seconds):.2f}-{max(seconds):.2f}"))
-    section.targets.append(Target(f"{RANKS} ranks announcing at once: progress, most against least", "<= 1.25 x",
-                                  f"{max(slowest):.2f} x", max(slowest) <= 1.25, "the worst round"))
-    section.tables.append(Table(
-        f"{RANKS} ranks announce at once, each {each} files of its own, and read them in that order",
-        "Progress: files that each has read when the first has read all. There: the share of its reads that took less than"
-        f" {THERE_US:.0f} us, so that nobody waited for the mount. All are processes of their own on the same cores.",
-        ("between reads", "round", "progress", "most / least", "there", "seconds to the end"), rows))
+            rows.append(
+                (f"{think_ms:.0f} ms", str(number + 1),
+                 f"{min(progress)}-{max(progress)} of {each}", f"{slowest[-1]:.2f}",
+                 f"{min(there):.0%}-{max(there):.0%}", f"{min(seconds):.2f}-{max(seconds):.2f}"))
+    section.targets.append(
+        Target(f"{RANKS} ranks announcing at once: progress, most against least", "<= 1.25 x",
+               f"{max(slowest):.2f} x",
+               max(slowest) <= 1.25, "the worst round"))
+    section.tables.append(
+        Table(
+            f"{RANKS} ranks announce at once, each {each} files of its own, and read them in that order",
+            "Progress: files that each has read when the first has read all. There: the share of its reads that took less than"
+            f" {THERE_US:.0f} us, so that nobody waited for the mount. All are processes of their own on the same cores.",
+            ("between reads", "round", "progress", "most / least", "there", "seconds to the end"),
+            rows))
 
 
 def rank_set(bench: Bench) -> str:
@@ -42,15 +48,20 @@ def rank_set(bench: Bench) -> str:
     return "mix-16000"
 
 
-def run_ranks(bench: Bench, each: int, think_ms: float) -> tuple[list[int], list[float], list[float]]:
+def run_ranks(bench: Bench, each: int,
+              think_ms: float) -> tuple[list[int], list[float], list[float]]:
     with bench.mount(bench.data) as mount, ExitStack() as stack:
         files = on_mount(bench, mount, (rank_set(bench),))
         random.Random(2).shuffle(files)
         shim = bench.shim(mount.path)
-        lists = [write_list(bench.work / f"rank{rank}", files[rank * (each + 1): (rank + 1) * (each + 1)])
-                 for rank in range(RANKS)]
-        ranks = [stack.enter_context(jobs(Job(shim, "rank", name, think_ms, rank=rank, world=RANKS)))[0]
-                 for rank, name in enumerate(lists)]
+        lists = [
+            write_list(bench.work / f"rank{rank}", files[rank * (each + 1):(rank + 1) * (each + 1)])
+            for rank in range(RANKS)
+        ]
+        ranks = [
+            stack.enter_context(jobs(Job(shim, "rank", name, think_ms, rank=rank, world=RANKS)))[0]
+            for rank, name in enumerate(lists)
+        ]
         for rank in ranks:
             rank.answer()
         start = time.monotonic_ns()
@@ -63,6 +74,6 @@ def run_ranks(bench: Bench, each: int, think_ms: float) -> tuple[list[int], list
     if any(rank["errors"] for rank in found):
         raise BenchError("a rank could not read")
     first = min(rank["ends"][-1] for rank in found)
-    return ([sum(end <= first for end in rank["ends"]) for rank in found],
-            [sum(us < THERE_US for us in rank["us"]) / each for rank in found],
+    return ([sum(end <= first for end in rank["ends"]) for rank in found
+            ], [sum(us < THERE_US for us in rank["us"]) / each for rank in found],
             [(rank["ends"][-1] - start) / 1e9 for rank in found])

@@ -1,7 +1,7 @@
 #include "cache/tier/cluster/cluster_client.h"
 
 #include "cache/base/clock.h"
-#include "cache/base/held.h"
+#include "cache/base/memory/held.h"
 #include "cache/tier/cluster/cluster_worker.h"
 
 namespace cube::cache {
@@ -20,13 +20,16 @@ ClusterClient::Answer::Answer() { base::Held::give_back_left(this); }
 void ClusterClient::Answer::note(ClusterRequest& request) {
   request_ = &request;
   is_noted_ = base::Held::note(
-      this, [](std::uintptr_t what, std::size_t) { release(*reinterpret_cast<ClusterRequest*>(what)); },
+      this,
+      [](std::uintptr_t what, std::size_t) { release(*reinterpret_cast<ClusterRequest*>(what)); },
       reinterpret_cast<std::uintptr_t>(&request), 0);
 }
 
 ClusterRequest* ClusterClient::Answer::let_go() {
   ClusterRequest* const request = std::exchange(request_, nullptr);
-  const bool is_ours = request != nullptr && (!is_noted_ || base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(request)));
+  const bool is_ours =
+      request != nullptr &&
+      (!is_noted_ || base::Held::let_go(this, reinterpret_cast<std::uintptr_t>(request)));
   return is_ours ? request : nullptr;
 }
 
@@ -37,7 +40,8 @@ void ClusterClient::Answer::give_back() {
 bool ClusterClient::leave(ClusterRequest& request) {
   std::uint32_t state = request.state.load(std::memory_order_acquire);
   while (state != ClusterRequest::done) {
-    if (request.state.compare_exchange_weak(state, ClusterRequest::left, std::memory_order_acq_rel)) return true;
+    if (request.state.compare_exchange_weak(state, ClusterRequest::left, std::memory_order_acq_rel))
+      return true;
   }
   return false;
 }
@@ -52,15 +56,19 @@ void ClusterClient::release(ClusterRequest& request) {
 }
 
 ClusterRequest* ClusterClient::claim() {
-  // The first that is free: each keeps its buffer, so there are no more of them than threads have asked at a time.
+  // The first that is free: each keeps its buffer, so there are no more of them than threads have
+  // asked at a time.
   for (ClusterRequest& request : requests_) {
     std::uint32_t free = ClusterRequest::free;
-    if (request.state.compare_exchange_strong(free, ClusterRequest::taken, std::memory_order_acquire)) return &request;
+    if (request.state.compare_exchange_strong(free, ClusterRequest::taken,
+                                              std::memory_order_acquire))
+      return &request;
   }
   return nullptr;
 }
 
-void ClusterClient::write(ClusterRequest& request, ClusterRequest::Ask ask, const ClusterKey& key) const {
+void ClusterClient::write(ClusterRequest& request, ClusterRequest::Ask ask,
+                          const ClusterKey& key) const {
   request.ask = ask;
   request.key = key;
   request.server = home_of_key(options_.servers, key.hash());
@@ -69,18 +77,15 @@ void ClusterClient::write(ClusterRequest& request, ClusterRequest::Ask ask, cons
   request.size = request.cas = request.sent_ns = 0;
 }
 
-void ClusterClient::wake() {
-  wakeups_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleeps_.load(std::memory_order_seq_cst) != 0) sys::futex_wake_all(&wakeups_);
-}
-
 bool ClusterClient::queue(ClusterRequest& request) {
   // seq_cst: either we see that the thread ends, or it sees the request (end_life).
   request.state.store(ClusterRequest::queued, std::memory_order_seq_cst);
   const auto now_is = static_cast<Life>(life_.load(std::memory_order_seq_cst));
   std::uint32_t queued = ClusterRequest::queued;
   const bool has_thread = now_is == Life::starting || now_is == Life::running;
-  if (!has_thread && request.state.compare_exchange_strong(queued, ClusterRequest::free, std::memory_order_acq_rel)) return false;
+  if (!has_thread && request.state.compare_exchange_strong(queued, ClusterRequest::free,
+                                                           std::memory_order_acq_rel))
+    return false;
   wake();
   return true;
 }
@@ -101,7 +106,8 @@ void ClusterClient::end_life(Life next) {
   life_.store(static_cast<std::uint32_t>(Life::ending), std::memory_order_seq_cst);
   for (ClusterRequest& request : requests_) {
     const std::uint32_t state = request.state.load(std::memory_order_seq_cst);
-    if (state == ClusterRequest::queued || state == ClusterRequest::sent || state == ClusterRequest::left)
+    if (state == ClusterRequest::queued || state == ClusterRequest::sent ||
+        state == ClusterRequest::left)
       finish(request, Outcome::skipped);
   }
   life_.store(static_cast<std::uint32_t>(next), std::memory_order_release);
@@ -110,7 +116,8 @@ void ClusterClient::end_life(Life next) {
 
 bool ClusterClient::is_asked(const ClusterKey& key) const {
   const ServerState& state = states_[home_of_key(options_.servers, key.hash())];
-  return life() != Life::over && !state.is_left_out.load(std::memory_order_relaxed) && state.trip.is_open(base::monotonic_ns());
+  return life() != Life::over && !state.is_left_out.load(std::memory_order_relaxed) &&
+         state.trip.is_open(base::monotonic_ns());
 }
 
 bool ClusterClient::takes_offers(std::size_t server, std::uint64_t now) const {
@@ -132,10 +139,12 @@ bool ClusterClient::takes_offer(const ClusterKey& key) const {
   return takes_offers(home_of_key(options_.servers, key.hash()), base::monotonic_ns());
 }
 
-void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer, bool is_ahead) {
+void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns,
+                        Answer& answer, bool is_ahead) {
   answer.give_back();
   answer.outcome_ = Outcome::skipped;
-  if (life() == Life::none || !is_asked(key) || is_stopping_.load(std::memory_order_acquire)) return;
+  if (life() == Life::none || !is_asked(key) || is_stopping_.load(std::memory_order_acquire))
+    return;
   ClusterRequest* const request = claim();
   if (request == nullptr) return;
   // At once: a jump before that loses the row.
@@ -159,7 +168,8 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
     const std::uint64_t now = base::monotonic_ns();
     if (now >= deadline) break;
     const std::uint64_t left = deadline - now;
-    const timespec limit{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+    const timespec limit{static_cast<time_t>(left / 1'000'000'000),
+                         static_cast<long>(left % 1'000'000'000)};
     sys::futex_wait(&request->state, state, &limit);
   }
   answer.outcome_ = Outcome::late;
@@ -182,7 +192,9 @@ void ClusterClient::remove(const ClusterKey& key, std::uint64_t cas) {
 
 bool ClusterClient::claim_start() {
   auto none = static_cast<std::uint32_t>(Life::none);
-  if (!life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting), std::memory_order_acq_rel)) return false;
+  if (!life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting),
+                                     std::memory_order_acq_rel))
+    return false;
   // A stop() that did not wait for the end has left it.
   is_stopping_.store(false, std::memory_order_seq_cst);
   return true;

@@ -1,10 +1,12 @@
-// The way to the servers. A thread of the program leaves a request in a fixed table and waits on a futex, no longer than its
-// deadline; one thread of this process has the sockets, in an fd table of its own. A host can neither close them nor share them
-// by a fork. The thread also sends what an OfferSource gives, by connections of their own, while no program waits.
-// Invariants: nobody waits for a server that does not answer but for one deadline; a late answer goes to nobody; a server is
-// left alone after trouble (Trip). The asker's side allocates nothing and takes no lock.
-// Life: start by who knows how to make such a thread (g_start_cluster_thread); run() is its body; stop() ends it. In a forked
-// child there is no thread: the object is dead. Thread safety: all of it, but run and stop once at a time.
+// The way to the servers. A thread of the program leaves a request in a fixed table and waits on a
+// futex, no longer than its deadline; one thread of this process has the sockets, in an fd table of
+// its own. A host can neither close them nor share them by a fork. The thread also sends what an
+// OfferSource gives, by connections of their own, while no program waits. Invariants: nobody waits
+// for a server that does not answer but for one deadline; a late answer goes to nobody; a server is
+// left alone after trouble (CircuitBreaker). The asker's side allocates nothing and takes no lock.
+// Life: start by who knows how to make such a thread (g_start_cluster_thread); run() is its body;
+// stop() ends it. In a forked child there is no thread: the object is dead. Thread safety: all of
+// it, but run and stop once at a time.
 #pragma once
 
 #include <atomic>
@@ -14,10 +16,11 @@
 #include <string>
 #include <vector>
 
-#include "cache/base/server_row.h"
-#include "cache/base/stats.h"
+#include "cache/base/settings/server_row.h"
+#include "cache/base/settings/stats.h"
 #include "cache/tier/cluster/cluster_request.h"
 #include "cache/tier/cluster/pool.h"
+#include "cache/tier/cluster/wakeup.h"
 
 namespace cube::cache {
 
@@ -39,10 +42,12 @@ enum class OfferEnd : std::uint8_t { accepted, refused, put_off };
 // Called by the client's thread alone.
 class OfferSource {
  public:
-  // False: there is nothing to offer for now. `only_leased`: nothing but what other nodes may wait for.
+  // False: there is nothing to offer for now. `only_leased`: nothing but what other nodes may wait
+  // for.
   virtual bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) = 0;
   virtual void end_offer(ClusterOffer& offer, OfferEnd end) = 0;
-  // Does this process offer what the whole node has, so that something may come up without a wake-up?
+  // Does this process offer what the whole node has, so that something may come up without a
+  // wake-up?
   virtual bool is_leader() const = 0;
   // The figures of all servers together; asked while it leads.
   virtual void note_figures(const ClusterFigures& figures) = 0;
@@ -69,7 +74,8 @@ class ClusterClient {
   explicit ClusterClient(ClusterClientOptions options);
   ~ClusterClient();
 
-  // An answer, and the claim on its row. On the stack of its user: a jump that leaves it behind gives the row back (held.h).
+  // An answer, and the claim on its row. On the stack of its user: a jump that leaves it behind
+  // gives the row back (held.h).
   class Answer {
    public:
     Answer();
@@ -77,8 +83,10 @@ class ClusterClient {
     Answer(const Answer&) = delete;
     Answer& operator=(const Answer&) = delete;
     Outcome outcome() const { return outcome_; }
-    std::span<std::byte> bytes() const { return {request_->buffer.data(), request_->size}; }  // of a hit
-    std::uint64_t cas() const { return request_->cas; }                                       // of hit, won
+    std::span<std::byte> bytes() const {
+      return {request_->buffer.data(), request_->size};
+    }                                                    // of a hit
+    std::uint64_t cas() const { return request_->cas; }  // of hit, won
 
    private:
     friend class ClusterClient;
@@ -90,8 +98,10 @@ class ClusterClient {
     bool is_noted_ = false;
     Outcome outcome_ = Outcome::skipped;
   };
-  // Asks, and waits for no longer than this. `lease_seconds`: 0: no lease is wanted. `is_ahead`: no program waits for the answer.
-  void get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer, bool is_ahead = false);
+  // Asks, and waits for no longer than this. `lease_seconds`: 0: no lease is wanted. `is_ahead`: no
+  // program waits for the answer.
+  void get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer,
+           bool is_ahead = false);
   // Drops this version, some time.
   void remove(const ClusterKey& key, std::uint64_t cas);
   // Does the server of this key answer, as far as is known?
@@ -99,11 +109,11 @@ class ClusterClient {
   bool takes_offers() const;
   // The same of the server of this key.
   bool takes_offer(const ClusterKey& key) const;
-  void wake();
-  // The source has something new. Costs nothing but where the thread leads and has had nothing to do for a while.
-  void note_news() {
-    if (dozes_.load(std::memory_order_relaxed)) wake();
-  }
+  void wake() { wakeup_.wake(); }
+  Wakeup& wakeup() { return wakeup_; }
+  // The source has something new. Costs a load unless the thread leads and has had nothing to do
+  // for a while.
+  void note_news() { wakeup_.note_news(); }
 
   // The body of a thread with signals blocked and an fd table of its own. `source` must outlive it.
   void run(OfferSource& source);
@@ -138,14 +148,13 @@ class ClusterClient {
   ClusterClientOptions options_;
   std::unique_ptr<ServerState[]> states_;
   ClusterRequest requests_[k_requests];
-  std::atomic<std::uint32_t> life_{0};     // futex
-  std::atomic<std::uint32_t> wakeups_{0};  // futex; seq_cst with sleeps_: either the thread sees the new count or we its sleep
-  std::atomic<std::uint32_t> sleeps_{0};
-  std::atomic<bool> dozes_{false};  // it leads, and looks for news less often than it could
+  std::atomic<std::uint32_t> life_{0};  // futex
+  Wakeup wakeup_;
   std::atomic<bool> is_stopping_{false};
 };
 
-// Starts a thread that calls client.run, where that can be done now; set by who has such threads. May say no, and be asked again.
+// Starts a thread that calls client.run, where that can be done now; set by who has such threads.
+// May say no, and be asked again.
 using StartClusterThread = void (*)(ClusterClient& client, OfferSource& source);
 extern constinit std::atomic<StartClusterThread> g_start_cluster_thread;
 

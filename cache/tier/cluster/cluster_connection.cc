@@ -1,5 +1,5 @@
 #include "cache/tier/cluster/cluster_connection.h"
-#include "cache/base/copy_bytes.h"
+#include "cache/base/memory/copy_bytes.h"
 
 #include <netinet/tcp.h>
 
@@ -10,7 +10,8 @@ namespace cube::cache {
 
 namespace sys = base::sys;
 
-bool ClusterConnection::open(const ServerAddress& address, std::string_view login, std::uint64_t now_ns) {
+bool ClusterConnection::open(const ServerAddress& address, std::string_view login,
+                             std::uint64_t now_ns) {
   close();
   const long made = sys::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (sys::failed(made)) return false;
@@ -55,7 +56,9 @@ bool ClusterConnection::is_alive() {
 bool ClusterConnection::connected() {
   int error = 0;
   unsigned size = sizeof error;
-  if (sys::failed(sys::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size)) || error != 0) return false;
+  if (sys::failed(sys::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size)) ||
+      error != 0)
+    return false;
   is_connected_ = true;
   if (login_.empty()) {
     is_ready_ = true;
@@ -83,7 +86,9 @@ void ClusterConnection::send(Tag tag, const MetaCommand& command, std::span<cons
 
 pollfd ClusterConnection::to_poll() const {
   const bool wants_out = !is_connected_ || has_output();
-  return {.fd = socket_.get(), .events = static_cast<short>(POLLIN | (wants_out ? POLLOUT : 0)), .revents = 0};
+  return {.fd = socket_.get(),
+          .events = static_cast<short>(POLLIN | (wants_out ? POLLOUT : 0)),
+          .revents = 0};
 }
 
 void ClusterConnection::wait_for(std::uint64_t bytes) {
@@ -129,11 +134,13 @@ bool ClusterConnection::end_answer(Listener& listener, const MetaAnswer& answer)
     return is_ready_;
   }
   // Errors, figures and "EN" have none.
-  const bool needs_token = answer.kind == Kind::value || answer.kind == Kind::done || answer.kind == Kind::refused;
+  const bool needs_token =
+      answer.kind == Kind::value || answer.kind == Kind::done || answer.kind == Kind::refused;
   if (answer.has_token ? answer.token != token : needs_token) return false;
   // A server may refuse bytes before it has all of them. Nobody knows what it takes the rest for.
   const bool is_early = part_ != part_count_;
-  const bool is_refusal = answer.kind == Kind::full || answer.kind == Kind::too_large || answer.kind == Kind::error;
+  const bool is_refusal =
+      answer.kind == Kind::full || answer.kind == Kind::too_large || answer.kind == Kind::error;
   if (is_early && !is_refusal) return false;
   return listener.answered(tag, answer) && !is_early;
 }
@@ -207,7 +214,8 @@ bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
     std::copy(in_ + in_begin_, in_ + in_end_, in_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
-    // No line is as long as that, and the begin of one that answers nothing is the begin of nothing.
+    // No line is as long as that, and the begin of one that answers nothing is the begin of
+    // nothing.
     if (in_end_ == sizeof in_ || (is_ready_ && pending_ == 0 && in_end_ != 0)) return false;
   }
   return true;
@@ -216,9 +224,11 @@ bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
 bool ClusterConnection::pump(const pollfd& polled, Listener& listener, std::uint64_t now_ns) {
   if (!is_open()) return false;
   bool is_right = true;
-  if (!is_connected_ && (polled.revents & (POLLOUT | POLLERR | POLLHUP)) != 0) is_right = connected();
+  if (!is_connected_ && (polled.revents & (POLLOUT | POLLERR | POLLHUP)) != 0)
+    is_right = connected();
   if (is_right && is_connected_) is_right = write_out();
-  if (is_right && is_connected_ && (polled.revents & (POLLIN | POLLERR | POLLHUP)) != 0) is_right = read_in(listener, now_ns);
+  if (is_right && is_connected_ && (polled.revents & (POLLIN | POLLERR | POLLHUP)) != 0)
+    is_right = read_in(listener, now_ns);
   if (is_right && is_connected_) is_right = write_out();
   return is_right;
 }

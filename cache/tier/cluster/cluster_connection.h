@@ -1,7 +1,8 @@
-// One socket to a server: commands go out in order, answers come back in that order, nothing ever blocks.
-// Invariants: after any trouble - an error, a wrong token, a line that is not understood, a byte that nobody has asked for - it
-// is closed, and never used again: what the stream holds then belongs to nobody. No two commands have one token, and no
-// server can know the first. Thread safety: one thread, with an fd table of its own.
+// One socket to a server: commands go out in order, answers come back in that order, nothing ever
+// blocks. Invariants: after any trouble - an error, a wrong token, a line that is not understood, a
+// byte that nobody has asked for - it is closed, and never used again: what the stream holds then
+// belongs to nobody. No two commands have one token, and no server can know the first. Thread
+// safety: one thread, with an fd table of its own.
 #pragma once
 
 #include <poll.h>
@@ -39,15 +40,17 @@ class ClusterConnection {
   // Commands may be sent: connected, and logged in.
   bool is_ready() const { return is_ready_; }
   bool is_busy() const { return pending_ != 0 || (is_open() && !is_ready_); }
-  bool has_room() const { return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_; }
-  // An idle one that the server has closed is closed here, too. So is one with bytes that nobody has asked for, which are then
-  // the complaint.
+  bool has_room() const {
+    return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_;
+  }
+  // An idle one that the server has closed is closed here, too. So is one with bytes that nobody
+  // has asked for, which are then the complaint.
   bool is_alive();
 
   // For the command that is sent next.
   std::uint64_t next_token(Tag tag) const { return sent_ << 32 | tag; }
-  // While has_room, a command with that token. The parts must stay as they are until the answer; only one command with parts at a
-  // time.
+  // While has_room, a command with that token. The parts must stay as they are until the answer;
+  // only one command with parts at a time.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
   // Sends what can be sent now. False: closed.

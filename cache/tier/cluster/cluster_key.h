@@ -1,5 +1,6 @@
-// The name of a file in the cluster, of a block of one, or of a listing: "cs2:", the namespace, and 32 hex digits of the hash of
-// the origin's id and the path below the prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
+// The name of a file in the cluster, of a block of one, or of a listing: "cs2:", the namespace, and
+// 32 hex digits of the hash of the origin's id and the path below the prefix. Thread safety: plain
+// values; nothing is allocated; async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ class ClusterKey {
   ClusterKey() = default;
   // A directory's listing has another key than a file that takes its path.
   enum class Of : std::uint8_t { file, listing };
-  // `space`: CUBESHIM_CLUSTER_NAME. `origin`: hash_of_origin of the id of the prefix. `path`: below the prefix, without a slash
-  // at its begin; of a block, its BlockName (block_record.h).
+  // `space`: CUBESHIM_CLUSTER_NAME. `origin`: hash_of_origin of the id of the prefix. `path`: below
+  // the prefix, without a slash at its begin; of a block, its BlockName (block_record.h).
   ClusterKey(std::string_view space, std::uint64_t origin, std::string_view path, Of of = Of::file);
   static std::uint64_t hash_of_origin(std::string_view id);
 

@@ -1,11 +1,12 @@
-// A question to the servers: a row of a table that the threads of the program and the client's thread share. Its state says whose
-// the row is: the asker's (taken, done), the thread's (queued, sent, left), or nobody's. Thread safety: by the state.
+// A question to the servers: a row of a table that the threads of the program and the client's
+// thread share. Its state says whose the row is: the asker's (taken, done), the thread's (queued,
+// sent, left), or nobody's. Thread safety: by the state.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "cache/base/mapping.h"
+#include "cache/base/memory/mapping.h"
 #include "cache/tier/cluster/cluster_key.h"
 
 namespace cube::cache {
@@ -29,7 +30,8 @@ struct ClusterRequest {
     skipped
   };
 
-  // A futex. The asker's release (queued) pairs with the thread's acquire, the thread's (done) with the asker's.
+  // A futex. The asker's release (queued) pairs with the thread's acquire, the thread's (done) with
+  // the asker's.
   std::atomic<std::uint32_t> state{free};
   Ask ask = Ask::get;
   bool is_ahead = false;                       // no program waits for it
@@ -41,7 +43,8 @@ struct ClusterRequest {
   std::uint64_t cas = 0;                       // of the question (remove), or of the answer
   Outcome outcome = Outcome::skipped;
   std::uint64_t size = 0;  // bytes of the value in `buffer`
-  // The thread's to change; kept for the next. A child that a handler has forked may return into a read of it.
+  // The thread's to change; kept for the next. A child that a handler has forked may return into a
+  // read of it.
   base::Mapping buffer;
 };
 

@@ -14,10 +14,11 @@ namespace {
 using base::Counter;
 
 constexpr std::uint64_t k_second = 1'000'000'000;
-constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_second, k_answer_patience_ns = 2 * k_second,
-                        k_pause_of_budget_ns = 5'000'000, k_idle_ns = 250'000'000;
-// The thread does not see a wake-up while it waits for a socket, so it does not wait there for long if somebody may ask
-// meanwhile.
+constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_second,
+                        k_answer_patience_ns = 2 * k_second, k_pause_of_budget_ns = 5'000'000,
+                        k_idle_ns = 250'000'000;
+// The thread does not see a wake-up while it waits for a socket, so it does not wait there for long
+// if somebody may ask meanwhile.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
 // A quarter of 64 answers that are awaited for less than the whole deadline.
@@ -27,7 +28,8 @@ constexpr std::size_t k_large_buffer = 2 << 20;
 
 }  // namespace
 
-ClusterClient::Worker::Worker(ClusterClient& client, OfferSource& source) : client_(client), source_(source), gate_(client) {
+ClusterClient::Worker::Worker(ClusterClient& client, OfferSource& source)
+    : client_(client), source_(source), gate_(client.wakeup_) {
   for (std::size_t i = 0; i < client.options_.servers.size(); ++i) {
     auto server = std::make_unique<Server>();
     for (Lane* const lane : {&server->demand, &server->fill}) {
@@ -43,7 +45,8 @@ ClusterClient::Worker::Worker(ClusterClient& client, OfferSource& source) : clie
 
 ClusterClient::Worker::~Worker() {
   if (step_ != Step::none) end_offer(OfferEnd::put_off);
-  for (std::size_t i = 0; i < servers_.size(); ++i) drop_requests(i, Outcome::skipped, /*also_queued=*/true);
+  for (std::size_t i = 0; i < servers_.size(); ++i)
+    drop_requests(i, Outcome::skipped, /*also_queued=*/true);
 }
 
 void ClusterClient::Worker::run() {
@@ -52,9 +55,9 @@ void ClusterClient::Worker::run() {
   now_ns_ = base::monotonic_ns();
   look_up_names(now_ns_);
   while (!client_.is_stopping_.load(std::memory_order_acquire)) {
-    const std::uint32_t seen = client_.wakeups_.load(std::memory_order_seq_cst);
+    const std::uint32_t seen = client_.wakeup_.count();
     // From before the look on: news may come between the look and the sleep.
-    client_.dozes_.store(source_.is_leader() && doze_ns_ > k_least_doze_ns, std::memory_order_relaxed);
+    client_.wakeup_.set_dozes(source_.is_leader() && doze_ns_ > k_least_doze_ns);
     now_ns_ = base::monotonic_ns();
     const std::uint64_t began = now_ns_;
     look_up_names(began);
@@ -63,14 +66,16 @@ void ClusterClient::Worker::run() {
     ask_figures(began);
     tell_rows(began);
     const bool has_waited = wait(began);
-    // As of before the wait: an answer that lay in a socket while this thread had no processor is not late.
+    // As of before the wait: an answer that lay in a socket while this thread had no processor is
+    // not late.
     look_at_deadlines(began);
     look_at_lanes(began);
     if (!has_waited) sleep(seen);
   }
 }
 
-// Other processes of the node may publish what this one is to offer, and tell nobody: a leader looks often while there is news.
+// Other processes of the node may publish what this one is to offer, and tell nobody: a leader
+// looks often while there is news.
 void ClusterClient::Worker::sleep(std::uint32_t seen) {
   std::uint64_t pause = k_idle_ns;
   if (step_ == Step::waiting || step_ == Step::paying) {
@@ -82,12 +87,8 @@ void ClusterClient::Worker::sleep(std::uint32_t seen) {
     doze_ns_ = std::min(2 * doze_ns_, k_idle_ns);
   }
   const timespec limit{0, static_cast<long>(pause)};
-  client_.dozes_.store(source_.is_leader() && pause > k_least_doze_ns, std::memory_order_relaxed);
-  client_.sleeps_.store(1, std::memory_order_seq_cst);
-  base::sys::futex_wait(&client_.wakeups_, seen, &limit);
-  client_.sleeps_.store(0, std::memory_order_relaxed);
-  client_.dozes_.store(false, std::memory_order_relaxed);
-  if (client_.wakeups_.load(std::memory_order_relaxed) != seen) doze_ns_ = k_least_doze_ns;
+  client_.wakeup_.set_dozes(source_.is_leader() && pause > k_least_doze_ns);
+  if (client_.wakeup_.sleep(seen, limit)) doze_ns_ = k_least_doze_ns;
 }
 
 // Opens what is closed. True: it may be sent to.
@@ -106,7 +107,8 @@ bool ClusterClient::Worker::prepare(Lane& lane, std::uint64_t now) {
 void ClusterClient::Worker::send(ClusterRequest& request, std::uint64_t now) {
   std::uint32_t queued = ClusterRequest::queued;
   request.sent_ns = now;
-  if (!request.state.compare_exchange_strong(queued, ClusterRequest::sent, std::memory_order_acq_rel)) {
+  if (!request.state.compare_exchange_strong(queued, ClusterRequest::sent,
+                                             std::memory_order_acq_rel)) {
     request.sent_ns = 0;
     return;
   }
@@ -125,16 +127,19 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
   for (ClusterRequest& request : client_.requests_) {
     const std::uint32_t state_now = request.state.load(std::memory_order_acquire);
     if (state_now == ClusterRequest::sent && !request.is_ahead) has_demand_ = true;
-    const bool is_awaited = state_now == ClusterRequest::sent || state_now == ClusterRequest::queued;
+    const bool is_awaited =
+        state_now == ClusterRequest::sent || state_now == ClusterRequest::queued;
     if (is_awaited && request.ask == ClusterRequest::Ask::get) {
       ++awaited;
       awaited_until_ns_ = std::min(awaited_until_ns_, request.deadline_ns);
     }
     // A jump has left it. At its deadline it tells of a server that hangs.
-    if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns) finish(request, Outcome::skipped);
+    if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns)
+      finish(request, Outcome::skipped);
     if (state_now != ClusterRequest::queued) continue;
     Server& server = *servers_[request.server];
-    const bool may_ask = server.has_address && (request.is_admitted || state(request.server).trip.may_ask(now));
+    const bool may_ask =
+        server.has_address && (request.is_admitted || state(request.server).trip.may_ask(now));
     if (!may_ask) {
       finish(request, Outcome::skipped);
       continue;
@@ -147,7 +152,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
-  // An answer and a rest have ended the trial already. Nobody else is admitted while it is under way.
+  // An answer and a rest have ended the trial already. Nobody else is admitted while it is under
+  // way.
   if (std::exchange(request.is_admitted, false)) state(request.server).trip.give_up_trial();
   ClusterClient::finish(request, outcome);
 }
@@ -177,10 +183,13 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
                            complaint.find("authentication failure") != std::string_view::npos;
   const std::string& name = client_.options_.servers[lane.server];
   if (are_too_many) {
-    base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has too many connections (memcached -c); it is left alone for 30 s",
-              name);
+    base::log(
+        base::LogLevel::warn,
+        "CUBESHIM_CLUSTER: {} has too many connections (memcached -c); it is left alone for 30 s",
+        name);
   } else if (was_refused) {
-    base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} wants another login (CUBESHIM_CLUSTER_LOGIN_FILE)", name);
+    base::log(base::LogLevel::warn,
+              "CUBESHIM_CLUSTER: {} wants another login (CUBESHIM_CLUSTER_LOGIN_FILE)", name);
   } else {
     base::log(base::LogLevel::info, "the connection to {} has ended: {}", name, complaint);
   }
@@ -192,40 +201,49 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
     // An answer that has ended it may have asked for a longer rest.
     std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
     const std::uint64_t before = until.load(std::memory_order_relaxed);
-    until.store(std::max(before, now + (are_too_many ? k_too_many_ns : k_second)), std::memory_order_relaxed);
+    until.store(std::max(before, now + (are_too_many ? k_too_many_ns : k_second)),
+                std::memory_order_relaxed);
   } else {
     rest(lane.server, now, are_too_many || was_refused ? k_too_many_ns : 0);
   }
 }
 
-// If the origin is quick, an open waits for less than the whole deadline, and more of them may wait in vain: on a busy machine
-// some answers take 2 ms, and to leave the server alone for a second costs far more.
+// If the origin is quick, an open waits for less than the whole deadline, and more of them may wait
+// in vain: on a busy machine some answers take 2 ms, and to leave the server alone for a second
+// costs far more.
 int ClusterClient::Worker::most_late(const ClusterRequest& request) const {
-  const std::uint64_t waited = std::max<std::uint64_t>(request.deadline_ns - std::min(request.deadline_ns, request.sent_ns), 1);
-  return static_cast<int>(std::clamp<std::uint64_t>(Trip::k_most_late * client_.options_.deadline_ns / waited, Trip::k_most_late,
-                                                    k_most_late_of_short));
+  const std::uint64_t waited = std::max<std::uint64_t>(
+      request.deadline_ns - std::min(request.deadline_ns, request.sent_ns), 1);
+  return static_cast<int>(
+      std::clamp<std::uint64_t>(CircuitBreaker::k_most_late * client_.options_.deadline_ns / waited,
+                                CircuitBreaker::k_most_late, k_most_late_of_short));
 }
 
 void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
   for (ClusterRequest& request : client_.requests_) {
     const std::uint32_t now_is = request.state.load(std::memory_order_acquire);
-    const bool is_under_way =
-        now_is == ClusterRequest::queued || now_is == ClusterRequest::sent || now_is == ClusterRequest::left;
+    const bool is_under_way = now_is == ClusterRequest::queued || now_is == ClusterRequest::sent ||
+                              now_is == ClusterRequest::left;
     if (!is_under_way || now < request.deadline_ns) continue;
     const std::size_t server = request.server;
     const ClusterConnection& connection = servers_[server]->demand.connection;
     const std::uint64_t sent = request.sent_ns;
-    // A server that answers a trial within the whole deadline is well, however soon its asker has gone to the origin.
-    if (sent != 0 && state(server).trip.is_trial() && now - sent < client_.options_.deadline_ns) continue;
+    // A server that answers a trial within the whole deadline is well, however soon its asker has
+    // gone to the origin.
+    if (sent != 0 && state(server).trip.is_trial() && now - sent < client_.options_.deadline_ns)
+      continue;
     // So is one whose connect takes no longer than that.
     const bool is_connecting = connection.is_open() && !connection.is_ready();
-    if (sent == 0 && is_connecting && now < connection.opened_ns() + client_.options_.deadline_ns) continue;
+    if (sent == 0 && is_connecting && now < connection.opened_ns() + client_.options_.deadline_ns)
+      continue;
     const bool is_first_look = !std::exchange(request.was_late, true);
     // Nothing at all has come for so long: it hangs, and so does such a connect.
-    const bool is_silent = sent == 0 ? is_first_look && !connection.is_ready()
-                                     : connection.heard_ns() < sent && now - sent >= client_.options_.deadline_ns;
+    const bool is_silent =
+        sent == 0 ? is_first_look && !connection.is_ready()
+                  : connection.heard_ns() < sent && now - sent >= client_.options_.deadline_ns;
     const bool is_endless = sent != 0 && now - sent >= k_answer_patience_ns;
-    const bool is_too_late = is_first_look && sent != 0 && state(server).trip.note_answer(/*is_late=*/true, most_late(request));
+    const bool is_too_late = is_first_look && sent != 0 &&
+                             state(server).trip.note_answer(/*is_late=*/true, most_late(request));
     if (is_silent || is_endless || is_too_late) {
       rest(server, now);
     } else if (sent == 0) {
@@ -241,7 +259,8 @@ void ClusterClient::Worker::look_at_lanes(std::uint64_t now) {
     if (demand.is_open() && !demand.is_ready() && now >= demand.opened_ns() + k_answer_patience_ns)
       lane_broke(server->demand, now);
     // An answer that came after `now` may have been followed by another command at once.
-    if (fill.is_busy() && now >= std::max(fill.opened_ns(), server->filled_ns) + k_offer_patience_ns)
+    if (fill.is_busy() &&
+        now >= std::max(fill.opened_ns(), server->filled_ns) + k_offer_patience_ns)
       lane_broke(server->fill, now);
   }
 }
@@ -281,7 +300,8 @@ bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAn
   const bool is_get = request.ask == ClusterRequest::Ask::get;
   const bool is_refusal = answer.kind == Kind::full || answer.kind == Kind::too_large;
   const bool is_fit = is_get ? answer.kind == Kind::value || answer.kind == Kind::none || is_refusal
-                             : answer.kind == Kind::done || answer.kind == Kind::none || answer.kind == Kind::refused;
+                             : answer.kind == Kind::done || answer.kind == Kind::none ||
+                                   answer.kind == Kind::refused;
   if (!is_fit) return false;
   const auto outcome = [&] {
     if (answer.kind != Kind::value) return Outcome::none;
@@ -321,7 +341,9 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
       }
       polled_.push_back(lane->connection.to_poll());
       lanes_.push_back(lane);
-      if (now - std::max(lane->connection.heard_ns(), lane->connection.opened_ns()) < k_slow_after_ns) is_slow = false;
+      if (now - std::max(lane->connection.heard_ns(), lane->connection.opened_ns()) <
+          k_slow_after_ns)
+        is_slow = false;
     }
   }
   for (auto& server : servers_) {
@@ -332,14 +354,17 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
   timespec limit{0, k_poll_ns};
   if (!may_come)
     limit.tv_nsec =
-        std::clamp(static_cast<long>(std::min(awaited_until_ns_ - now, base::k_ns_per_ms)), k_poll_ns, k_slow_poll_ns);
+        std::clamp(static_cast<long>(std::min(awaited_until_ns_ - now, base::k_ns_per_ms)),
+                   k_poll_ns, k_slow_poll_ns);
   if (is_slow && !has_demand_) limit.tv_nsec = k_slow_poll_ns;
   base::sys::poll(polled_.data(), polled_.size(), &limit);
   now_ns_ = base::monotonic_ns();
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     // Another lane's trouble may have closed it.
-    if (!lanes_[i]->connection.is_open() || polled_[i].fd != lanes_[i]->connection.to_poll().fd) continue;
-    if (!lanes_[i]->connection.pump(polled_[i], *lanes_[i], now_ns_)) lane_broke(*lanes_[i], now_ns_);
+    if (!lanes_[i]->connection.is_open() || polled_[i].fd != lanes_[i]->connection.to_poll().fd)
+      continue;
+    if (!lanes_[i]->connection.pump(polled_[i], *lanes_[i], now_ns_))
+      lane_broke(*lanes_[i], now_ns_);
   }
   return true;
 }

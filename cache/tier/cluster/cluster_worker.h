@@ -1,5 +1,6 @@
-// The thread of a ClusterClient: it sends what is queued, hands answers over, keeps deadlines and trips, and offers records.
-// Thread safety: one thread; what it shares with others is in the requests and in ServerState.
+// The thread of a ClusterClient: it sends what is queued, hands answers over, keeps deadlines and
+// trips, and offers records. Thread safety: one thread; what it shares with others is in the
+// requests and in ServerState.
 #pragma once
 
 #include <atomic>
@@ -7,19 +8,19 @@
 
 #include "cache/tier/cluster/cluster_client.h"
 #include "cache/tier/cluster/cluster_connection.h"
+#include "cache/tier/cluster/dns_query.h"
 #include "cache/tier/cluster/idle_gate.h"
-#include "cache/tier/cluster/name_query.h"
 
 namespace cube::cache {
 
 struct ClusterClient::ServerState {
-  Trip trip;
+  CircuitBreaker trip;
   std::atomic<bool> is_left_out{false};  // it has no address
   std::atomic<std::uint64_t> no_offers_until_ns{0};
-  std::uint64_t answered_ns = 0;                                // the last answer of whatever kind
-  bool is_full = false;                                         // the last offer was refused for want of room
+  std::uint64_t answered_ns = 0;  // the last answer of whatever kind
+  bool is_full = false;           // the last offer was refused for want of room
   std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // as the server has said
-  std::uint64_t too_large = UINT64_MAX;                         // bytes of a value that it did not take
+  std::uint64_t too_large = UINT64_MAX;  // bytes of a value that it did not take
 };
 
 class ClusterClient::Worker {
@@ -44,7 +45,7 @@ class ClusterClient::Worker {
     ServerAddress address;
     bool has_address = false;
     // A name is looked up at the start, and again after each rest of the server.
-    NameQuery query;
+    DnsQuery query;
     bool is_asked_for = false, is_told = false;
     unsigned failures = 0;
     std::uint64_t next_look_ns = 0;  // UINT64_MAX: none is needed
@@ -53,8 +54,8 @@ class ClusterClient::Worker {
   };
   static constexpr std::uint64_t k_least_doze_ns = 20'000'000, k_offer_patience_ns = 2'000'000'000;
   static constexpr Tag k_offer_tag = 1000, k_figures_tag = 1001;
-  // Steps of an offer: it waits for its connection; the server is asked whether it has the record; it waits for the budget; its
-  // bytes are on their way.
+  // Steps of an offer: it waits for its connection; the server is asked whether it has the record;
+  // it waits for the budget; its bytes are on their way.
   enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
   void look_up_names(std::uint64_t now);
@@ -65,14 +66,16 @@ class ClusterClient::Worker {
   void send(ClusterRequest& request, std::uint64_t now);
   void finish(ClusterRequest& request, Outcome outcome);
   bool answer_request(ClusterRequest& request, const MetaAnswer& answer);
-  // The lease of one that nobody waits for: the row becomes the question that drops it. False: somebody waits.
+  // The lease of one that nobody waits for: the row becomes the question that drops it. False:
+  // somebody waits.
   bool give_back_lease(ClusterRequest& request, std::uint64_t cas);
   int most_late(const ClusterRequest& request) const;
   void look_at_deadlines(std::uint64_t now);
   void look_at_lanes(std::uint64_t now);
   void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
   void lane_broke(Lane& lane, std::uint64_t now);
-  // Requests of this server that have been sent are answered with this; with `queued`, the others too.
+  // Requests of this server that have been sent are answered with this; with `queued`, the others
+  // too.
   void drop_requests(std::size_t server, Outcome outcome, bool also_queued);
   void offer(std::uint64_t now);
   std::uint64_t offer_token();
@@ -85,7 +88,7 @@ class ClusterClient::Worker {
   void ask_figures(std::uint64_t now);
   void tell_rows(std::uint64_t now);
   bool wait(std::uint64_t now);
-  // Until somebody wakes it; `seen`: of wakeups_.
+  // Until somebody wakes it; `seen`: of Wakeup::count.
   void sleep(std::uint32_t seen);
 
   ClusterClient& client_;
@@ -106,7 +109,8 @@ class ClusterClient::Worker {
   std::uint64_t offer_cas_ = 0;  // the version that the bytes replace; 0: they are added
   unsigned sendings_ = 0;        // of this offer
   bool has_looked_ = false;
-  std::uint32_t were_there_ = UINT32_MAX;  // the last that were offered: a bit for each that the server had already
+  std::uint32_t were_there_ =
+      UINT32_MAX;  // the last that were offered: a bit for each that the server had already
 };
 
 }  // namespace cube::cache

@@ -1,4 +1,5 @@
-// The thread of a client offers records and asks for the figures of the servers, while nobody waits.
+// The thread of a client offers records and asks for the figures of the servers, while nobody
+// waits.
 #include "cache/tier/cluster/cluster_worker.h"
 
 namespace cube::cache {
@@ -15,13 +16,16 @@ void ClusterClient::Worker::end_offer(OfferEnd end) {
   source_.end_offer(offer_, end);
 }
 
-std::uint64_t ClusterClient::Worker::offer_token() { return servers_[offer_server_]->fill.connection.next_token(k_offer_tag); }
+std::uint64_t ClusterClient::Worker::offer_token() {
+  return servers_[offer_server_]->fill.connection.next_token(k_offer_tag);
+}
 
 void ClusterClient::Worker::look_for_offer() {
   step_ = Step::looking;
   has_looked_ = true;
   servers_[offer_server_]->filled_ns = now_ns_;
-  servers_[offer_server_]->fill.connection.send(k_offer_tag, MetaCommand::look(offer_.key.text(), offer_token()));
+  servers_[offer_server_]->fill.connection.send(
+      k_offer_tag, MetaCommand::look(offer_.key.text(), offer_token()));
 }
 
 void ClusterClient::Worker::send_offer() {
@@ -31,8 +35,10 @@ void ClusterClient::Worker::send_offer() {
   static constexpr char k_end[] = "\r\n";
   const ClusterConnection::Bytes parts[] = {offer_.parts[0], offer_.parts[1], offer_.parts[2],
                                             std::as_bytes(std::span(k_end, 2))};
-  const auto command = offer_cas_ != 0 ? MetaCommand::replace(offer_.key.text(), offer_token(), offer_.bytes(), offer_cas_)
-                                       : MetaCommand::add(offer_.key.text(), offer_token(), offer_.bytes());
+  const auto command =
+      offer_cas_ != 0
+          ? MetaCommand::replace(offer_.key.text(), offer_token(), offer_.bytes(), offer_cas_)
+          : MetaCommand::add(offer_.key.text(), offer_token(), offer_.bytes());
   servers_[offer_server_]->fill.connection.send(k_offer_tag, command, parts);
 }
 
@@ -56,11 +62,13 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
-  // A new leader walks over what the former leader has offered, too, and nodes may read the same files: the bytes need not be
-  // sent again. A look is a round trip in vain where none of the last was there.
+  // A new leader walks over what the former leader has offered, too, and nodes may read the same
+  // files: the bytes need not be sent again. A look is a round trip in vain where none of the last
+  // was there.
   if (step_ == Step::waiting && offer_cas_ == 0 && were_there_ != 0) return look_for_offer();
   step_ = Step::paying;
-  if (!FillBudget::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(), client_.options_.fill_per_second))
+  if (!TokenBucket::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(),
+                         client_.options_.fill_per_second))
     return;
   offer_began_ns_ = now;
   send_offer();
@@ -70,7 +78,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
   ServerState& of = state(server);
   base::Stats& stats = *client_.options_.stats;
   const bool is_look = step_ == Step::looking;
-  // The record may have come and gone meanwhile, with a lease, or with the server. That is tried once more, and no oftener.
+  // The record may have come and gone meanwhile, with a lease, or with the server. That is tried
+  // once more, and no oftener.
   const bool may_send_again = sendings_ < 2;
   auto end = OfferEnd::accepted;
   switch (answer.kind) {

@@ -1,4 +1,5 @@
-// The thread's knowledge of the servers themselves: their addresses, and the rows that tell of them.
+// The thread's knowledge of the servers themselves: their addresses, and the rows that tell of
+// them.
 #include "cache/base/log.h"
 #include "cache/tier/cluster/cluster_worker.h"
 
@@ -28,10 +29,12 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
   const std::string& name = client_.options_.servers[index];
   server.is_asked_for = false;
   if (server.query.has_address()) {
-    if (server.is_told && !server.has_address) base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
+    if (server.is_told && !server.has_address)
+      base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
     const ServerAddress former = std::exchange(server.address, server.query.address());
     // The server at the former address is not the one that others ask.
-    if (server.has_address && former != server.address && server.fill.connection.is_open()) lane_broke(server.fill, now);
+    if (server.has_address && former != server.address && server.fill.connection.is_open())
+      lane_broke(server.fill, now);
     server.has_address = true;
     server.failures = 0;
     server.next_look_ns = UINT64_MAX;
@@ -40,11 +43,13 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
     return;
   }
   constexpr unsigned k_most_name_pauses = 5;
-  server.next_look_ns = now + (k_first_pause_of_names_ns << std::min(server.failures++, k_most_name_pauses));
+  server.next_look_ns =
+      now + (k_first_pause_of_names_ns << std::min(server.failures++, k_most_name_pauses));
   state(index).is_left_out.store(!server.has_address, std::memory_order_relaxed);
   // The address that it had does until there is another.
   if (server.has_address || std::exchange(server.is_told, true)) return;
-  base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} is left out as long as its name has no address: {}", name,
+  base::log(base::LogLevel::warn,
+            "CUBESHIM_CLUSTER: {} is left out as long as its name has no address: {}", name,
             server.query.why());
 }
 

@@ -7,8 +7,8 @@ namespace cube::cache {
 namespace {
 
 constexpr std::size_t k_head = 12, k_longest_name = 253, k_longest_label = 63;
-constexpr std::uint16_t k_internet = 1, k_recursion_wanted = 0x0100, k_is_answer = 0x8000, k_opcode = 0x7800, k_is_cut = 0x0200,
-                        k_code = 0x000f;
+constexpr std::uint16_t k_internet = 1, k_recursion_wanted = 0x0100, k_is_answer = 0x8000,
+                        k_opcode = 0x7800, k_is_cut = 0x0200, k_code = 0x000f;
 constexpr unsigned k_no_name = 3;
 
 // Reads, and notes when there is nothing left to read.
@@ -26,7 +26,8 @@ class Reader {
   std::uint16_t number() {
     const auto two = take(2);
     return two.empty() ? 0
-                       : static_cast<std::uint16_t>(std::to_integer<unsigned>(two[0]) << 8 | std::to_integer<unsigned>(two[1]));
+                       : static_cast<std::uint16_t>(std::to_integer<unsigned>(two[0]) << 8 |
+                                                    std::to_integer<unsigned>(two[1]));
   }
   // A name, or a pointer to one, which ends it.
   void pass_name() {
@@ -54,13 +55,15 @@ char lower(std::byte b) {
 }
 
 bool is_smaller(const ServerAddress& a, const ServerAddress& b) {
-  if (a.family() == AF_INET) return std::memcmp(&a.v4.sin_addr, &b.v4.sin_addr, sizeof a.v4.sin_addr) < 0;
+  if (a.family() == AF_INET)
+    return std::memcmp(&a.v4.sin_addr, &b.v4.sin_addr, sizeof a.v4.sin_addr) < 0;
   return std::memcmp(&a.v6.sin6_addr, &b.v6.sin6_addr, sizeof a.v6.sin6_addr) < 0;
 }
 
 }  // namespace
 
-std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_t id, std::span<std::byte, k_most_dns_bytes> to) {
+std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_t id,
+                               std::span<std::byte, k_most_dns_bytes> to) {
   if (name.ends_with('.')) name.remove_suffix(1);
   if (name.empty() || name.size() > k_longest_name) return 0;
   std::size_t size = 0;
@@ -68,7 +71,8 @@ std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_
     if (!is_byte) to[size++] = static_cast<std::byte>(number >> 8);
     to[size++] = static_cast<std::byte>(number & 0xff);
   };
-  for (const unsigned number : {unsigned{id}, unsigned{k_recursion_wanted}, 1U, 0U, 0U, 0U}) put(number);
+  for (const unsigned number : {unsigned{id}, unsigned{k_recursion_wanted}, 1U, 0U, 0U, 0U})
+    put(number);
   while (true) {
     const std::string_view label = name.substr(0, name.find('.'));
     if (label.empty() || label.size() > k_longest_label) return 0;
@@ -83,18 +87,23 @@ std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_
   return size;
 }
 
-DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type, std::uint16_t id) {
+DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type,
+                           std::uint16_t id) {
   std::byte question[k_most_dns_bytes];
   const std::size_t asked = write_dns_question(name, type, id, question);
   DnsAnswer answer;
   if (asked == 0 || bytes.size() < asked) return answer;
   Reader reader(bytes);
-  const std::uint16_t its_id = reader.number(), flags = reader.number(), questions = reader.number(), answers = reader.number();
+  const std::uint16_t its_id = reader.number(), flags = reader.number(),
+                      questions = reader.number(), answers = reader.number();
   reader.take(4);
   const auto its_question = reader.take(asked - k_head);
-  const bool is_same = std::equal(its_question.begin(), its_question.end(), question + k_head, question + asked,
-                                  [](std::byte a, std::byte b) { return lower(a) == lower(b); });
-  if (its_id != id || (flags & k_is_answer) == 0 || (flags & k_opcode) != 0 || questions != 1 || !is_same) return answer;
+  const bool is_same =
+      std::equal(its_question.begin(), its_question.end(), question + k_head, question + asked,
+                 [](std::byte a, std::byte b) { return lower(a) == lower(b); });
+  if (its_id != id || (flags & k_is_answer) == 0 || (flags & k_opcode) != 0 || questions != 1 ||
+      !is_same)
+    return answer;
   answer.kind = DnsAnswer::Kind::failed;
   if ((flags & k_code) == k_no_name) answer.kind = DnsAnswer::Kind::no_name;
   if ((flags & k_code) != 0) return answer;
@@ -107,7 +116,8 @@ DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view na
     ServerAddress found;
     const bool is_v4 = type == DnsType::v4;
     const std::size_t needed = is_v4 ? sizeof found.v4.sin_addr : sizeof found.v6.sin6_addr;
-    if (!reader.is_sound() || its_type != static_cast<std::uint16_t>(type) || its_class != k_internet || data.size() != needed)
+    if (!reader.is_sound() || its_type != static_cast<std::uint16_t>(type) ||
+        its_class != k_internet || data.size() != needed)
       continue;
     if (is_v4) {
       found.v4.sin_family = AF_INET;

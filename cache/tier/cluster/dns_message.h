@@ -1,5 +1,6 @@
-// Questions to name servers and their answers (RFC 1035), as far as an address is looked for. No I/O. An answer comes from the
-// network and may hold anything. Thread safety: pure functions; nothing is allocated.
+// Questions to name servers and their answers (RFC 1035), as far as an address is looked for. No
+// I/O. An answer comes from the network and may hold anything. Thread safety: pure functions;
+// nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@ enum class DnsType : std::uint16_t { v4 = 1, v6 = 28 };
 
 inline constexpr std::size_t k_most_dns_bytes = 512;  // of a datagram
 // Its bytes; 0: the name cannot be asked for.
-std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_t id, std::span<std::byte, k_most_dns_bytes> to);
+std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_t id,
+                               std::span<std::byte, k_most_dns_bytes> to);
 
 struct DnsAnswer {
   enum class Kind : std::uint8_t {
@@ -29,6 +31,7 @@ struct DnsAnswer {
   // Without a port. If there are several, the smallest: all nodes take the same.
   ServerAddress address;
 };
-DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type, std::uint16_t id);
+DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type,
+                           std::uint16_t id);
 
 }  // namespace cube::cache

@@ -30,7 +30,8 @@ void HelperDesk::run(void* of) {
       continue;
     }
     desk->work();
-    if (desk->state_.compare_exchange_strong(state, done, std::memory_order_acq_rel)) desk->client_.wake();
+    if (desk->state_.compare_exchange_strong(state, done, std::memory_order_acq_rel))
+      desk->client_.wake();
   }
   desk->let_go();
 }

@@ -1,19 +1,20 @@
 // A thread beside the client's, which asks it for one thing at a time and never waits for it.
-// Life: start() makes the thread, end() tells it to end and does not wait: the desk goes with the last of both.
-// Thread safety: the client's thread alone, but for begin() and work(), which are the helper's.
+// Life: start() makes the thread, end() tells it to end and does not wait: the desk goes with the
+// last of both. Thread safety: the client's thread alone, but for begin() and work(), which are the
+// helper's.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "cache/tier/cluster/cluster_client.h"
+#include "cache/tier/cluster/wakeup.h"
 
 namespace cube::cache {
 
 class HelperDesk {
  public:
-  // Wakes this one when something is done.
-  explicit HelperDesk(ClusterClient& client) : client_(client) {}
+  // Wakes the client when something is done.
+  explicit HelperDesk(Wakeup& client) : client_(client) {}
   HelperDesk(const HelperDesk&) = delete;
   HelperDesk& operator=(const HelperDesk&) = delete;
 
@@ -38,12 +39,14 @@ class HelperDesk {
   static void run(void* desk);
   void let_go();
 
-  std::atomic<std::uint32_t> state_{idle};  // a futex; release by who changes it, acquire by who finds it changed
+  std::atomic<std::uint32_t> state_{
+      idle};  // a futex; release by who changes it, acquire by who finds it changed
   std::atomic<int> users_{2};
-  ClusterClient& client_;
+  Wakeup& client_;
 };
 
-// Starts a thread with signals blocked, where that can be done; set by who has such threads. False: there is none.
+// Starts a thread with signals blocked, where that can be done; set by who has such threads. False:
+// there is none.
 using StartHelperThread = bool (*)(void (*body)(void*), void* argument);
 extern constinit std::atomic<StartHelperThread> g_start_helper_thread;
 

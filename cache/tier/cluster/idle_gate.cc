@@ -11,8 +11,9 @@
 namespace cube::cache {
 namespace {
 
-// The kernel lets each thread of a program run before that ends or execs another. With a niceness of 19 that took 90 to 260 ms on
-// a busy node and up to 2.6 s, with 15 40 ms. With 10 the gate is open now and then where no processor is idle.
+// The kernel lets each thread of a program run before that ends or execs another. With a niceness
+// of 19 that took 90 to 260 ms on a busy node and up to 2.6 s, with 15 40 ms. With 10 the gate is
+// open now and then where no processor is idle.
 constexpr int k_niceness = 15;
 constexpr std::uint64_t k_longest_ns = 20'000'000, k_between_gates_ns = 1'000'000'000;
 // On an idle machine the answer takes no longer.
@@ -29,7 +30,8 @@ class IdleGate::Desk final : public HelperDesk {
   void begin() override {
     // The raw call answers 20 - niceness. The program itself may have given way further.
     const long now = base::sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
-    if (!base::sys::failed(now) && 20 - now < k_niceness) base::sys::raw(SYS_setpriority, PRIO_PROCESS, 0, k_niceness);
+    if (!base::sys::failed(now) && 20 - now < k_niceness)
+      base::sys::raw(SYS_setpriority, PRIO_PROCESS, 0, k_niceness);
   }
   void work() override { answered_ns = base::monotonic_ns(); }
 };
@@ -56,7 +58,8 @@ void IdleGate::shut(std::uint64_t now_ns) {
 bool IdleGate::is_open(std::uint64_t now_ns) {
   if (desk_ != nullptr && desk_->is_done()) {
     const std::uint64_t waited = desk_->answered_ns - desk_->asked_ns;
-    const std::uint64_t pause = waited <= k_prompt_ns ? 0 : (waited - k_prompt_ns) * k_pauses_of_wait;
+    const std::uint64_t pause =
+        waited <= k_prompt_ns ? 0 : (waited - k_prompt_ns) * k_pauses_of_wait;
     opens_ns_ = std::min(opens_ns_, desk_->answered_ns + pause);
     desk_->take();
   }

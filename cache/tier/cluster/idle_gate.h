@@ -1,17 +1,18 @@
-// Tells whether a processor has nothing better to do: a thread of low priority answers as soon as it gets one. So what can wait
-// takes no processor from the program, as far as there are others to wait for. The answer is yes where there can be no such
-// thread, and after a while. Thread safety: the client's thread alone.
+// Tells whether a processor has nothing better to do: a thread of low priority answers as soon as
+// it gets one. So what can wait takes no processor from the program, as far as there are others to
+// wait for. The answer is yes where there can be no such thread, and after a while. Thread safety:
+// the client's thread alone.
 #pragma once
 
 #include <cstdint>
 
-#include "cache/tier/cluster/cluster_client.h"
+#include "cache/tier/cluster/wakeup.h"
 
 namespace cube::cache {
 
 class IdleGate {
  public:
-  explicit IdleGate(ClusterClient& client) : client_(client) {}
+  explicit IdleGate(Wakeup& client) : client_(client) {}
   ~IdleGate();
   IdleGate(const IdleGate&) = delete;
   IdleGate& operator=(const IdleGate&) = delete;
@@ -24,7 +25,7 @@ class IdleGate {
 
  private:
   class Desk;
-  ClusterClient& client_;
+  Wakeup& client_;
   Desk* desk_ = nullptr;  // null: there is no thread
   std::uint64_t opens_ns_ = 0, next_start_ns_ = 0;
 };

@@ -114,7 +114,8 @@ MetaCommand& MetaCommand::put(std::string_view text) {
 }
 
 MetaCommand& MetaCommand::put(std::uint64_t number, unsigned base) {
-  const auto [end, error] = std::to_chars(text_ + size_, text_ + sizeof text_, number, static_cast<int>(base));
+  const auto [end, error] =
+      std::to_chars(text_ + size_, text_ + sizeof text_, number, static_cast<int>(base));
   if (error == std::errc{}) size_ = static_cast<std::size_t>(end - text_);
   return *this;
 }
@@ -145,9 +146,11 @@ MetaCommand MetaCommand::add(std::string_view key, std::uint64_t token, std::uin
   return command;
 }
 
-MetaCommand MetaCommand::replace(std::string_view key, std::uint64_t token, std::uint64_t size, std::uint64_t cas) {
+MetaCommand MetaCommand::replace(std::string_view key, std::uint64_t token, std::uint64_t size,
+                                 std::uint64_t cas) {
   MetaCommand command;
-  command.put("ms ").put(key).put(" ").put(size).put(" C").put(cas).put(" O").put(token, 16).put("\r\n");
+  command.put("ms ").put(key).put(" ").put(size).put(" C").put(cas).put(" O").put(token, 16).put(
+      "\r\n");
   return command;
 }
 

@@ -1,6 +1,7 @@
-// The text of memcached's meta protocol: commands from values, and values from lines of answers. No I/O.
-// Invariants: a command is one line with its end; an answer that is not understood is `unknown`, never something else.
-// Thread safety: pure functions and plain values; async-signal-safe; nothing is allocated.
+// The text of memcached's meta protocol: commands from values, and values from lines of answers. No
+// I/O. Invariants: a command is one line with its end; an answer that is not understood is
+// `unknown`, never something else. Thread safety: pure functions and plain values;
+// async-signal-safe; nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +53,8 @@ class MetaCommand {
   static MetaCommand lease(std::string_view key, std::uint64_t token, unsigned seconds);
   // The bytes and "\r\n" are to follow. add: only where there is none. replace: only this version.
   static MetaCommand add(std::string_view key, std::uint64_t token, std::uint64_t size);
-  static MetaCommand replace(std::string_view key, std::uint64_t token, std::uint64_t size, std::uint64_t cas);
+  static MetaCommand replace(std::string_view key, std::uint64_t token, std::uint64_t size,
+                             std::uint64_t cas);
   static MetaCommand remove(std::string_view key, std::uint64_t token, std::uint64_t cas);
   static MetaCommand figures();
   // The same for a login: the bytes and "\r\n" are to follow.

@@ -17,7 +17,8 @@ std::size_t home_of_key(std::span<const std::string> servers, std::uint64_t key_
   std::size_t home = 0;
   std::uint64_t best = 0;
   for (std::size_t i = 0; i < servers.size(); ++i) {
-    const std::uint64_t score = XXH3_64bits_withSeed(servers[i].data(), servers[i].size(), key_hash);
+    const std::uint64_t score =
+        XXH3_64bits_withSeed(servers[i].data(), servers[i].size(), key_hash);
     const bool is_better = score > best || (score == best && servers[i] < servers[home]);
     if (i != 0 && !is_better) continue;
     home = i;
@@ -26,14 +27,14 @@ std::size_t home_of_key(std::span<const std::string> servers, std::uint64_t key_
   return home;
 }
 
-bool Trip::may_ask(std::uint64_t now_ns) {
+bool CircuitBreaker::may_ask(std::uint64_t now_ns) {
   if (rests_ == 0) return true;
   if (!is_open(now_ns) || is_trial_) return false;
   is_trial_ = true;
   return true;
 }
 
-bool Trip::note_answer(bool is_late, int most_late) {
+bool CircuitBreaker::note_answer(bool is_late, int most_late) {
   late_ = late_ << 1 | (is_late ? 1 : 0);
   if (!is_late) {
     rests_ = 0;
@@ -42,7 +43,7 @@ bool Trip::note_answer(bool is_late, int most_late) {
   return is_late && (is_trial_ || std::popcount(late_) >= most_late);
 }
 
-void Trip::rest(std::uint64_t now_ns, std::uint64_t at_least_ns) {
+void CircuitBreaker::rest(std::uint64_t now_ns, std::uint64_t at_least_ns) {
   const std::uint64_t usual = std::min(k_second_ns << std::min(rests_, 5U), k_longest_rest_ns);
   rest_until_ns_.store(now_ns + std::max(usual, at_least_ns), std::memory_order_relaxed);
   ++rests_;
@@ -50,16 +51,19 @@ void Trip::rest(std::uint64_t now_ns, std::uint64_t at_least_ns) {
   is_trial_ = false;
 }
 
-bool FillBudget::take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns, std::uint64_t bytes, std::uint64_t per_second) {
+bool TokenBucket::take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns,
+                       std::uint64_t bytes, std::uint64_t per_second) {
   if (per_second == 0) return false;
   constexpr std::uint64_t k_burst_ns = k_second_ns / 5;
   const auto ns_of = [&](std::uint64_t n) {
-    return static_cast<std::uint64_t>(static_cast<double>(n) * 1e9 / static_cast<double>(per_second));
+    return static_cast<std::uint64_t>(static_cast<double>(n) * 1e9 /
+                                      static_cast<double>(per_second));
   };
   constexpr std::uint64_t k_large = 64 << 20, k_year_ns = 365 * 86400 * k_second_ns;
   const std::uint64_t cost = std::min(ns_of(bytes), k_year_ns);
   // Records make the word no later than this.
-  const std::uint64_t latest = now_ns + k_burst_ns + std::min(std::max(ns_of(k_large), cost), k_year_ns);
+  const std::uint64_t latest =
+      now_ns + k_burst_ns + std::min(std::max(ns_of(k_large), cost), k_year_ns);
   std::uint64_t free = free_ns.load(std::memory_order_relaxed);
   do {
     // A word that nobody can have made is not waited for.
@@ -86,7 +90,8 @@ void AheadWindow::leave(std::uint64_t bytes) {
   constexpr std::uint64_t k_a_server = 1 << 20, k_fewest = 4, k_most = 24;
   const std::lock_guard lock(mutex_);
   --inside_;
-  if (bytes != 0) average_ += (static_cast<std::int64_t>(bytes) - static_cast<std::int64_t>(average_)) / 16;
+  if (bytes != 0)
+    average_ += (static_cast<std::int64_t>(bytes) - static_cast<std::int64_t>(average_)) / 16;
   const std::uint64_t fit = servers_ * k_a_server / std::max<std::uint64_t>(average_, 1);
   const auto width = static_cast<unsigned>(std::clamp(fit, k_fewest, k_most));
   if (width_.exchange(width, std::memory_order_relaxed) < width) {

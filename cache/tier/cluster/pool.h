@@ -1,5 +1,6 @@
 // Which server a key belongs to, whether that one is to be asked, and how much it may be sent.
-// Invariants: the server of a key does not depend on the order of the list; one server more or less moves only its own share.
+// Invariants: the server of a key does not depend on the order of the list; one server more or less
+// moves only its own share.
 #pragma once
 
 #include <atomic>
@@ -15,16 +16,19 @@ namespace cube::cache {
 // The place in the list of the key's home: rendezvous hashing. Pure; async-signal-safe.
 std::size_t home_of_key(std::span<const std::string> servers, std::uint64_t key_hash);
 
-// A server that does not answer well is left alone for 1 s, then for 2, 4 ... 30 s. After each rest it gets one trial.
-// Thread safety: one thread changes it; is_open is for all.
-class Trip {
+// A server that does not answer well is left alone for 1 s, then for 2, 4 ... 30 s. After each rest
+// it gets one trial. Thread safety: one thread changes it; is_open is for all.
+class CircuitBreaker {
  public:
   // Is the server to be asked at all? It says yes to each during a trial; may_ask decides.
-  bool is_open(std::uint64_t now_ns) const { return now_ns >= rest_until_ns_.load(std::memory_order_relaxed); }
+  bool is_open(std::uint64_t now_ns) const {
+    return now_ns >= rest_until_ns_.load(std::memory_order_relaxed);
+  }
   // False: it rests, or its trial is under way.
   bool may_ask(std::uint64_t now_ns);
   static constexpr int k_most_late = 3;
-  // An answer came in time, or late. True: the server is to be left alone (so many of the last 64 were late).
+  // An answer came in time, or late. True: the server is to be left alone (so many of the last 64
+  // were late).
   bool note_answer(bool is_late, int most_late = k_most_late);
   // Leaves it alone, for longer each time; at least so long.
   void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
@@ -40,30 +44,33 @@ class Trip {
   bool is_trial_ = false;
 };
 
-// So many bytes a second, at most a fifth of a second of them at once. The word is shared by the processes of a node.
-// Thread safety: all of it.
-class FillBudget {
+// So many bytes a second, at most a fifth of a second of them at once. The word is shared by the
+// processes of a node. Thread safety: all of it.
+class TokenBucket {
  public:
-  static bool take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns, std::uint64_t bytes, std::uint64_t per_second);
+  static bool take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns, std::uint64_t bytes,
+                   std::uint64_t per_second);
 };
 
-// With hardly any hits, one in 16 asks. After the first hit that one of them has, all ask for a while again.
-// Thread safety: all of it; the counts may be a little off.
+// With hardly any hits, one in 16 asks. After the first hit that one of them has, all ask for a
+// while again. Thread safety: all of it; the counts may be a little off.
 class ColdPool {
  public:
   bool is_to_ask() {
-    return !is_cold_.load(std::memory_order_relaxed) || skips_.fetch_add(1, std::memory_order_relaxed) % k_one_in == 0;
+    return !is_cold_.load(std::memory_order_relaxed) ||
+           skips_.fetch_add(1, std::memory_order_relaxed) % k_one_in == 0;
   }
   void note(bool is_hit);
 
  private:
-  static constexpr std::uint32_t k_looks = 256, k_least_hits = 13, k_one_in = 16, k_trial = 32;  // 5 %
+  static constexpr std::uint32_t k_looks = 256, k_least_hits = 13, k_one_in = 16,
+                                 k_trial = 32;  // 5 %
   std::atomic<std::uint32_t> looks_{0}, hits_{0}, skips_{0}, needed_{k_trial};
   std::atomic<bool> is_cold_{false};
 };
 
-// Is it of use to wait for what another node fetches? Yes, if half of the last waits were; else one in 8 is tried.
-// Thread safety: all of it; the counts may be a little off.
+// Is it of use to wait for what another node fetches? Yes, if half of the last waits were; else one
+// in 8 is tried. Thread safety: all of it; the counts may be a little off.
 class LeaseWaits {
  public:
   bool is_to_wait() {
@@ -81,20 +88,23 @@ class LeaseWaits {
   std::atomic<std::uint32_t> outcomes_{UINT32_MAX}, skips_{0};  // a bit for each of the last
 };
 
-// How many threads ask at once, as far as they have of late. While all of them wait, nobody else is likely to ask.
-// Thread safety: one thread.
+// How many threads ask at once, as far as they have of late. While all of them wait, nobody else is
+// likely to ask. Thread safety: one thread.
 class Askers {
  public:
   void note(unsigned awaited);
-  bool are_all_waiting() const { return awaited_ != 0 && awaited_ >= std::max(most_, most_before_); }
+  bool are_all_waiting() const {
+    return awaited_ != 0 && awaited_ >= std::max(most_, most_before_);
+  }
 
  private:
   static constexpr unsigned k_looks = 1024;
   unsigned awaited_ = 0, most_ = 0, most_before_ = 0, looks_ = 0;
 };
 
-// How many may be asked for ahead at once: a MiB for each server, by the size of what came of late. More would hold up what a
-// program waits for, and is no faster. Thread safety: all of it. It waits, so it is for threads of the library alone.
+// How many may be asked for ahead at once: a MiB for each server, by the size of what came of late.
+// More would hold up what a program waits for, and is no faster. Thread safety: all of it. It
+// waits, so it is for threads of the library alone.
 class AheadWindow {
  public:
   explicit AheadWindow(std::size_t servers) : servers_(servers) {}

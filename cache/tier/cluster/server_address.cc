@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "cache/base/libc_functions.h"
-#include "cache/base/mapping.h"
+#include "cache/base/memory/mapping.h"
 #include "cache/base/sys.h"
 
 namespace cube::cache {
@@ -66,11 +66,13 @@ base::Result<ServerAddress> parse_server_address(std::string_view text, std::str
   std::uint16_t port = 0;
   if (colon == std::string_view::npos) return base::fail(EINVAL);
   const std::string_view digits = text.substr(colon + 1);
-  if (std::from_chars(digits.data(), digits.data() + digits.size(), port).ec != std::errc{}) return base::fail(EINVAL);
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), port).ec != std::errc{})
+    return base::fail(EINVAL);
   std::string_view host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   ServerAddress address;
-  if (!parse_literal(host, address) && !find_in_hosts(hosts, host, address)) return base::fail(ENOENT);
+  if (!parse_literal(host, address) && !find_in_hosts(hosts, host, address))
+    return base::fail(ENOENT);
   // At the same place in both.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   address.v4.sin_port = htons(port);
@@ -85,7 +87,8 @@ base::Result<ServerAddress> find_server_address(std::string_view text) {
   if (!room) return base::fail(ENOMEM);
   char* const hosts = reinterpret_cast<char*>(room->data());
   const long n = base::sys::read_small_file("/etc/hosts", hosts, k_most);
-  return parse_server_address(text, {hosts, base::sys::failed(n) ? 0 : static_cast<std::size_t>(n)});
+  return parse_server_address(text,
+                              {hosts, base::sys::failed(n) ? 0 : static_cast<std::size_t>(n)});
 }
 
 }  // namespace cube::cache

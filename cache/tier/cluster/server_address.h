@@ -1,6 +1,6 @@
-// The address of a server: an address in its text, a name that /etc/hosts has, or the path of a Unix socket. Other names are
-// looked up by NameQuery (name_query.h).
-// Thread safety: pure, but for the read of a file; no libc call that the library interposes.
+// The address of a server: an address in its text, a name that /etc/hosts has, or the path of a
+// Unix socket. Other names are looked up by DnsQuery (dns_query.h). Thread safety: pure, but for
+// the read of a file; no libc call that the library interposes.
 #pragma once
 
 #include <netinet/in.h>
@@ -31,8 +31,8 @@ struct ServerAddress {
 
 // Takes the first field off a line of /etc/hosts or /etc/resolv.conf. Empty: there is none left.
 std::string_view take_field(std::string_view& line);
-// "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". ENOENT: a name that `hosts`, the text of a file such as /etc/hosts, does
-// not have.
+// "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". ENOENT: a name that `hosts`, the text of a
+// file such as /etc/hosts, does not have.
 base::Result<ServerAddress> parse_server_address(std::string_view text, std::string_view hosts);
 // With /etc/hosts.
 base::Result<ServerAddress> find_server_address(std::string_view text);

@@ -15,7 +15,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/file_io.h"
-#include "cache/base/rlimit_fsize.h"
+#include "cache/base/process/rlimit_fsize.h"
 #include "cache/tier/disk/disk_format.h"
 
 namespace cube::cache {
@@ -40,12 +40,15 @@ bool parse_segment(std::string_view name, std::uint32_t& number) {
 
 }  // namespace
 
-bool try_lock(int fd, int operation) { return !sys::failed(sys::raw(SYS_flock, fd, operation | LOCK_NB)); }
+bool try_lock(int fd, int operation) {
+  return !sys::failed(sys::raw(SYS_flock, fd, operation | LOCK_NB));
+}
 
 // Not by fmt, which takes 2 KB of the stack: a signal handler reads by these.
 DiskDirectory::Path DiskDirectory::path_below(std::string_view name) const {
   Path path;
-  const std::size_t head = std::min(path_.size(), k_longest), tail = std::min(name.size(), sizeof path.text - head - 2);
+  const std::size_t head = std::min(path_.size(), k_longest),
+                    tail = std::min(name.size(), sizeof path.text - head - 2);
   std::memcpy(path.text, path_.data(), head);
   path.text[head] = '/';
   std::memcpy(path.text + head + 1, name.data(), tail);
@@ -57,7 +60,8 @@ DiskDirectory::Path DiskDirectory::path_of(const char* name) const { return path
 
 DiskDirectory::Path DiskDirectory::path_of_segment(std::uint32_t number) const {
   char digits[10];  // of any number
-  const auto n = static_cast<std::size_t>(std::to_chars(digits, std::end(digits), number).ptr - digits);
+  const auto n =
+      static_cast<std::size_t>(std::to_chars(digits, std::end(digits), number).ptr - digits);
   char name[k_prefix.size() + sizeof digits];
   const std::size_t zeros = n < k_digits ? k_digits - n : 0;
   std::memcpy(name, k_prefix.data(), k_prefix.size());
@@ -70,14 +74,19 @@ base::Result<base::UniqueFd> DiskDirectory::open_segment(std::uint32_t number, i
   auto fd = base::open_fd(path_of_segment(number).text, flags | k_open_below, 0600);
   struct ::stat st {};
   // The owner of a directory above this one could put another in its place.
-  if (fd && (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode) || st.st_uid != owner_)) return base::fail(EPERM);
+  if (fd &&
+      (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode) || st.st_uid != owner_))
+    return base::fail(EPERM);
   return fd;
 }
 
-base::Result<void> DiskDirectory::name_it(const std::string& parent, const std::string& name, std::string& why) {
+base::Result<void> DiskDirectory::name_it(const std::string& parent, const std::string& name,
+                                          std::string& why) {
   path_ = fmt::format("{}/cubeshim-{}-{}", parent, sys::geteuid(), name);
   if (path_.size() <= k_longest) return {};
-  why = fmt::format("CUBESHIM_DISK_DIR is too long: {} bytes with the name of the cache, it takes {}", path_.size(), k_longest);
+  why =
+      fmt::format("CUBESHIM_DISK_DIR is too long: {} bytes with the name of the cache, it takes {}",
+                  path_.size(), k_longest);
   return base::fail(ENAMETOOLONG);
 }
 
@@ -90,35 +99,41 @@ base::Result<void> DiskDirectory::find_it(std::string& why) {
   struct ::stat st {};
   sys::fstat(fd->get(), &st);
   if (st.st_uid != sys::geteuid() || (st.st_mode & 022) != 0) {
-    why = fmt::format("{} is refused: it must be a directory of this user that nobody else may write to", path_);
+    why = fmt::format(
+        "{} is refused: it must be a directory of this user that nobody else may write to", path_);
     return base::fail(EPERM);
   }
   owner_ = st.st_uid;
   return {};
 }
 
-base::Result<DiskDirectory> DiskDirectory::look(const std::string& parent, const std::string& name, std::string& why) {
+base::Result<DiskDirectory> DiskDirectory::look(const std::string& parent, const std::string& name,
+                                                std::string& why) {
   DiskDirectory directory;
-  if (const auto named = directory.name_it(parent, name, why); !named) return base::fail(named.error().value);
+  if (const auto named = directory.name_it(parent, name, why); !named)
+    return base::fail(named.error().value);
   if (const auto found = directory.find_it(why); !found) return base::fail(found.error().value);
   return directory;
 }
 
-base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const std::string& name, bool is_read_only,
-                                                std::string& why) {
+base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const std::string& name,
+                                                bool is_read_only, std::string& why) {
   DiskDirectory directory;
-  if (const auto named = directory.name_it(parent, name, why); !named) return base::fail(named.error().value);
+  if (const auto named = directory.name_it(parent, name, why); !named)
+    return base::fail(named.error().value);
   if (!is_read_only) {
     const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(directory.path_.c_str()), 0700);
     if (sys::failed(made) && made != -EEXIST) {
       const int error = static_cast<int>(-made);
-      why = fmt::format("CUBESHIM_DISK_DIR={}: {}; it takes a directory on a local disk that can be written to", parent,
-                        base::text_of_error(error));
+      why = fmt::format(
+          "CUBESHIM_DISK_DIR={}: {}; it takes a directory on a local disk that can be written to",
+          parent, base::text_of_error(error));
       return base::fail(error);
     }
   }
   if (const auto found = directory.find_it(why); !found) return base::fail(found.error().value);
-  if (const auto checked = directory.check_version(is_read_only, why); !checked) return base::fail(checked.error().value);
+  if (const auto checked = directory.check_version(is_read_only, why); !checked)
+    return base::fail(checked.error().value);
   return directory;
 }
 
@@ -127,14 +142,18 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
   const Path path = path_of("version");
   auto fd = base::open_fd(path.text, O_RDONLY | k_open_below);
   const auto fail_with = [&](int error) {
-    why = fmt::format("cannot use {}: {}", static_cast<const char*>(path.text), base::text_of_error(error));
+    why = fmt::format("cannot use {}: {}", static_cast<const char*>(path.text),
+                      base::text_of_error(error));
     return base::fail(error);
   };
   if (!fd && fd.error().value == ENOENT && !is_read_only) {
     const auto segments = list_segments();
     if (!segments) return fail_with(segments.error().value);
     if (!segments->empty()) {
-      why = fmt::format("{} is refused: it has segments and no file `version`; remove it or set another CUBESHIM_NAME", path_);
+      why = fmt::format(
+          "{} is refused: it has segments and no file `version`; remove it or set another "
+          "CUBESHIM_NAME",
+          path_);
       return base::fail(EPROTO);
     }
     if (wanted.size() > base::file_size_limit()) return fail_with(EFBIG);
@@ -148,7 +167,8 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       return fail_with(sys::failed(n) ? static_cast<int>(-n) : ENOSPC);
     }
     // Not over one that has come meanwhile: its lock is the one that others hold.
-    const long linked = sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
+    const long linked =
+        sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
     sys::unlink(temporary.text);
     if (sys::failed(linked) && linked != -EEXIST) return fail_with(static_cast<int>(-linked));
     fd = base::open_fd(path.text, O_RDONLY | k_open_below);
@@ -160,17 +180,20 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
   std::string_view found(text, static_cast<std::size_t>(n));
   if (found == wanted) return {};
   if (found.ends_with('\n')) found.remove_suffix(1);
-  why = fmt::format("{} is of the format '{}', this library has '{}': remove it or set another CUBESHIM_NAME", path_, found,
-                    std::string_view(wanted).substr(0, wanted.size() - 1));
+  why = fmt::format(
+      "{} is of the format '{}', this library has '{}': remove it or set another CUBESHIM_NAME",
+      path_, found, std::string_view(wanted).substr(0, wanted.size() - 1));
   return base::fail(EPROTO);
 }
 
 base::Result<DirectoryLock> DiskDirectory::lock(long at_most_ms) const {
   auto fd = base::open_fd(path_of("version").text, O_RDONLY | k_open_below);
   if (!fd) return base::fail(fd.error().value);
-  const std::uint64_t deadline = base::monotonic_ns() + static_cast<std::uint64_t>(at_most_ms) * 1'000'000;
+  const std::uint64_t deadline =
+      base::monotonic_ns() + static_cast<std::uint64_t>(at_most_ms) * 1'000'000;
   while (!try_lock(fd->get(), LOCK_EX)) {
-    // flock cannot wait for a time: a holder that stands still (SIGSTOP) must not hold up the others.
+    // flock cannot wait for a time: a holder that stands still (SIGSTOP) must not hold up the
+    // others.
     if (base::monotonic_ns() >= deadline) return base::fail(EBUSY);
     const timespec pause{0, 1'000'000};
     sys::raw(SYS_nanosleep, sys::arg(&pause), 0);
@@ -197,7 +220,8 @@ base::Result<std::vector<std::uint32_t>> DiskDirectory::list_segments() const {
       const auto* const entry = reinterpret_cast<const base::DirectoryEntry*>(block.get() + at);
       at += entry->length;
       std::uint32_t number = 0;
-      if (parse_segment(reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name), number))
+      if (parse_segment(reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name),
+                        number))
         numbers.push_back(number);
     }
   }

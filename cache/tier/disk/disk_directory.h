@@ -1,8 +1,8 @@
-// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: made or refused, its names, its lock, its room.
-// Invariants: it belongs to this user and nobody else may write to it; its file `version` names this very format; all names
-// are below it, and none of them is followed if it is a symbolic link.
-// Thread safety: immutable once open. No fd stays open: the host could close it. Every call by name may meet a directory that
-// somebody has removed, and then says ENOENT.
+// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: made or refused, its names, its
+// lock, its room. Invariants: it belongs to this user and nobody else may write to it; its file
+// `version` names this very format; all names are below it, and none of them is followed if it is a
+// symbolic link. Thread safety: immutable once open. No fd stays open: the host could close it.
+// Every call by name may meet a directory that somebody has removed, and then says ENOENT.
 #pragma once
 
 #include <fcntl.h>
@@ -16,7 +16,8 @@
 
 namespace cube::cache {
 
-// The kernel lets go when its holder dies. Given back by hand, for a child forked meanwhile has the same file description.
+// The kernel lets go when its holder dies. Given back by hand, for a child forked meanwhile has the
+// same file description.
 class DirectoryLock {
  public:
   explicit DirectoryLock(base::UniqueFd fd) : fd_(std::move(fd)) {}
@@ -36,10 +37,11 @@ class DiskDirectory {
   // A caller in the program's own thread waits for the lock no longer than this.
   static constexpr long k_wait_for_lock_ms = 2000;
   // On failure, `why` is one line for the user.
-  static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name, bool is_read_only,
-                                          std::string& why);
+  static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name,
+                                          bool is_read_only, std::string& why);
   // The same of whatever version, if it is there (ENOENT).
-  static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name, std::string& why);
+  static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name,
+                                          std::string& why);
 
   // Short, for it lies on the stack of the program's smallest threads and of its signal handlers.
   static constexpr std::size_t k_longest = 1000;

@@ -1,7 +1,7 @@
-// A segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, records one behind the other in the one record format,
-// and, once it is sealed, a footer - a table of the records - and a trailer at the file's very end, so that a restart reads
-// footers only.
-// Invariants: what the checks below accept points at nothing outside the file. A file without a sound trailer was not sealed.
+// A segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, records one behind the
+// other in the one record format, and, once it is sealed, a footer - a table of the records - and a
+// trailer at the file's very end, so that a restart reads footers only. Invariants: what the checks
+// below accept points at nothing outside the file. A file without a sound trailer was not sealed.
 // Thread safety: plain values and pure functions.
 #pragma once
 
@@ -43,8 +43,8 @@ struct DiskFooterRow {
   std::uint32_t state;       // 0 is good; dropped before the file was sealed otherwise
   std::uint32_t reserved;    // zero
 
-  // A change that comes by another name of the file must find the record. A block is proven by the file's stat at each open, and
-  // a file has thousands of them: they have no entry by inode.
+  // A change that comes by another name of the file must find the record. A block is proven by the
+  // file's stat at each open, and a file has thousands of them: they have no entry by inode.
   bool has_inode() const { return inode_hash != 0; }
 };
 
@@ -70,30 +70,42 @@ struct DiskTrailer {
 inline constexpr std::uint32_t k_disk_dropped = 0xffffffff;
 
 static_assert(sizeof(DiskHeader) == 64 && sizeof(DiskFooterRow) == 32 && sizeof(DiskTrailer) == 64);
-static_assert(std::is_trivially_copyable_v<DiskHeader> && std::is_trivially_copyable_v<DiskTrailer>);
+static_assert(std::is_trivially_copyable_v<DiskHeader> &&
+              std::is_trivially_copyable_v<DiskTrailer>);
 
 // Bytes from the end of the records to the end of the file, at most.
 constexpr std::uint64_t most_footer_bytes(std::uint64_t row_count) {
-  return k_page + base::round_up(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer)) + sizeof(DiskTrailer);
+  return k_page + base::round_up(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer)) +
+         sizeof(DiskTrailer);
 }
 constexpr std::uint64_t trailer_offset(std::uint64_t rows_at, std::uint64_t row_count) {
   return rows_at + base::round_up(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer));
 }
 
-inline std::uint64_t hash_of(const DiskHeader& header) { return base::hash_bytes(&header, offsetof(DiskHeader, hash)); }
-inline std::uint64_t hash_of(const DiskTrailer& trailer) { return base::hash_bytes(&trailer, offsetof(DiskTrailer, hash)); }
+inline std::uint64_t hash_of(const DiskHeader& header) {
+  return base::hash_bytes(&header, offsetof(DiskHeader, hash));
+}
+inline std::uint64_t hash_of(const DiskTrailer& trailer) {
+  return base::hash_bytes(&trailer, offsetof(DiskTrailer, hash));
+}
 
 inline bool is_sound(const DiskHeader& header, std::uint32_t number) {
-  return header.magic == DiskHeader::k_magic && header.version == k_disk_version && header.number == number &&
-         header.hash == hash_of(header);
+  return header.magic == DiskHeader::k_magic && header.version == k_disk_version &&
+         header.number == number && header.hash == hash_of(header);
 }
 
 // Of a file of this size?
 inline bool is_sound(const DiskTrailer& trailer, std::uint32_t number, std::uint64_t file_bytes) {
-  if (trailer.magic != DiskTrailer::k_magic || trailer.version != k_disk_version || trailer.number != number) return false;
+  if (trailer.magic != DiskTrailer::k_magic || trailer.version != k_disk_version ||
+      trailer.number != number)
+    return false;
   if (trailer.hash != hash_of(trailer) || file_bytes > 2 * k_most_disk_segment_bytes) return false;
-  if (trailer.data_end < k_disk_header_bytes || trailer.rows_at < trailer.data_end || trailer.rows_at % k_page != 0) return false;
-  if (trailer.rows_at > file_bytes || trailer.row_count > (file_bytes - trailer.rows_at) / sizeof(DiskFooterRow)) return false;
+  if (trailer.data_end < k_disk_header_bytes || trailer.rows_at < trailer.data_end ||
+      trailer.rows_at % k_page != 0)
+    return false;
+  if (trailer.rows_at > file_bytes ||
+      trailer.row_count > (file_bytes - trailer.rows_at) / sizeof(DiskFooterRow))
+    return false;
   return trailer_offset(trailer.rows_at, trailer.row_count) + sizeof(DiskTrailer) == file_bytes;
 }
 
@@ -101,13 +113,15 @@ inline bool is_sound(const DiskTrailer& trailer, std::uint32_t number, std::uint
 inline bool is_within(const DiskFooterRow& row, std::uint64_t data_end) {
   const std::uint64_t begin = std::uint64_t{row.offset} * k_record_alignment;
   const std::uint64_t bytes = std::uint64_t{row.size} * k_record_alignment;
-  return begin >= k_disk_header_bytes && begin < k_most_disk_segment_bytes && bytes >= sizeof(Record) && bytes <= data_end &&
-         begin <= data_end - bytes;
+  return begin >= k_disk_header_bytes && begin < k_most_disk_segment_bytes &&
+         bytes >= sizeof(Record) && bytes <= data_end && begin <= data_end - bytes;
 }
 
 inline DiskFooterRow footer_row(const Record& record, std::uint64_t offset) {
   return {.path_hash = base::hash_path(record.path()),
-          .inode_hash = record.kind == RecordKind::block ? 0 : base::hash_inode(record.stat.device(), record.stat.inode),
+          .inode_hash = record.kind == RecordKind::block
+                            ? 0
+                            : base::hash_inode(record.stat.device(), record.stat.inode),
           .offset = static_cast<std::uint32_t>(offset / k_record_alignment),
           .size = static_cast<std::uint32_t>(record.record_size / k_record_alignment),
           .state = 0,

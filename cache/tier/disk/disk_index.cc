@@ -8,9 +8,9 @@
 #include <cstring>
 #include <utility>
 
-#include "cache/base/can_read.h"
-#include "cache/base/kernel_page.h"
-#include "cache/base/rlimit_fsize.h"
+#include "cache/base/memory/can_read.h"
+#include "cache/base/memory/kernel_page.h"
+#include "cache/base/process/rlimit_fsize.h"
 #include "cache/tier/disk/disk_directory.h"
 
 namespace cube::cache {
@@ -25,16 +25,19 @@ constexpr std::uint64_t k_most_buckets = 1ULL << 31;
 constexpr std::uint32_t k_number_mask = 0x3ffff, k_offset_mask = 0x3fffff, k_class_mask = 0x7f;
 // Other slots than those of this are another index.
 constexpr std::uint32_t k_index_version = 2;
-// The kernel does not know MADV_POPULATE_WRITE (Linux before 5.14): then it is asked whether one can read.
+// The kernel does not know MADV_POPULATE_WRITE (Linux before 5.14): then it is asked whether one
+// can read.
 constinit std::atomic<bool> g_cannot_ask{false};
 
-// From 1 KiB to 16 MiB eight sizes an octave, so that at most an eighth is read too much; to 256 MiB four.
+// From 1 KiB to 16 MiB eight sizes an octave, so that at most an eighth is read too much; to 256
+// MiB four.
 constexpr std::uint32_t k_fine_octaves = 14, k_fine = 8, k_coarse = 4;
 constexpr std::uint32_t k_first_coarse = k_fine_octaves * k_fine;
 constexpr std::uint64_t bytes_of_class(std::uint32_t c) {
   const bool is_fine = c < k_first_coarse;
   const std::uint32_t steps = is_fine ? k_fine : k_coarse;
-  const std::uint32_t octave = is_fine ? c / k_fine : k_fine_octaves + (c - k_first_coarse) / k_coarse;
+  const std::uint32_t octave =
+      is_fine ? c / k_fine : k_fine_octaves + (c - k_first_coarse) / k_coarse;
   const std::uint32_t step = is_fine ? c % k_fine : (c - k_first_coarse) % k_coarse;
   return (std::uint64_t{1024} << octave) / steps * (steps + step + 1);
 }
@@ -50,22 +53,30 @@ constexpr std::uint32_t class_of(std::uint64_t bytes) {
   // Never 0, which clang's analyzer cannot know of bit_floor.
   const std::uint64_t width = std::max<std::uint64_t>(begin / (is_fine ? k_fine : k_coarse), 1);
   const auto step = static_cast<std::uint32_t>((last - begin) / width);
-  return std::min(is_fine ? octave * k_fine + step : k_first_coarse + (octave - k_fine_octaves) * k_coarse + step, 127U);
+  return std::min(is_fine ? octave * k_fine + step
+                          : k_first_coarse + (octave - k_fine_octaves) * k_coarse + step,
+                  127U);
 }
-static_assert(class_of(1024) == 0 && class_of(1152) == 0 && class_of(1153) == 1 && class_of(2048) == 7 && class_of(2049) == 8);
-static_assert(class_of(16 << 20) == 111 && class_of((16 << 20) + 1) == 112 && class_of(k_most_disk_segment_bytes) == 127);
+static_assert(class_of(1024) == 0 && class_of(1152) == 0 && class_of(1153) == 1 &&
+              class_of(2048) == 7 && class_of(2049) == 8);
+static_assert(class_of(16 << 20) == 111 && class_of((16 << 20) + 1) == 112 &&
+              class_of(k_most_disk_segment_bytes) == 127);
 
-std::uint64_t hash_of(const DiskIndexHeader& header) { return base::hash_bytes(&header, offsetof(DiskIndexHeader, hash)); }
+std::uint64_t hash_of(const DiskIndexHeader& header) {
+  return base::hash_bytes(&header, offsetof(DiskIndexHeader, hash));
+}
 
 }  // namespace
 
 DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t row_count) {
   DiskGeometry g;
   g.row_count = row_count;
-  std::uint64_t at = base::round_up(k_page + std::uint64_t{row_count} * sizeof(DiskSegmentRow), k_page);
+  std::uint64_t at =
+      base::round_up(k_page + std::uint64_t{row_count} * sizeof(DiskSegmentRow), k_page);
   for (std::uint32_t t = 0; t < k_tables; ++t) {
     // The second for the few entries both of whose buckets are full long before all are.
-    const std::uint64_t buckets[] = {first_buckets, first_buckets / 8 + 1, 2 * first_buckets, 5 * first_buckets};
+    const std::uint64_t buckets[] = {first_buckets, first_buckets / 8 + 1, 2 * first_buckets,
+                                     5 * first_buckets};
     g.bucket_count[t] = buckets[t];
     g.table_at[t] = at;
     at = base::round_up(at + g.bucket_count[t] * sizeof(DiskBucket), k_page);
@@ -77,7 +88,8 @@ DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t r
 DiskGeometry DiskGeometry::of(std::uint64_t files, std::uint64_t segments) {
   // Two slots a file, two thirds of them used: with more, some bucket is full too early.
   const std::uint64_t slots = std::max<std::uint64_t>(files * 3, 4096);
-  const std::uint64_t buckets = std::min((slots + DiskBucket::k_slots - 1) / DiskBucket::k_slots, k_most_buckets / 8);
+  const std::uint64_t buckets =
+      std::min((slots + DiskBucket::k_slots - 1) / DiskBucket::k_slots, k_most_buckets / 8);
   const std::uint64_t rows = std::bit_ceil(std::max<std::uint64_t>(2 * segments, 64));
   return of_sizes(buckets, static_cast<std::uint32_t>(std::min<std::uint64_t>(rows, k_most_rows)));
 }
@@ -119,26 +131,31 @@ void DiskIndex::format(std::uint64_t boot) const {
 base::Result<void> DiskIndex::populate(std::uint64_t from, std::uint64_t to) const {
   constexpr std::uint64_t k_piece = 16 << 20;
   for (std::uint64_t at = from; at < to; at += k_piece) {
-    const long error = sys::madvise(mapping_.data() + at, std::min(k_piece, to - at), k_madv_populate_write);
+    const long error =
+        sys::madvise(mapping_.data() + at, std::min(k_piece, to - at), k_madv_populate_write);
     if (error == -EINVAL || error == -ENOSYS) return {};
     if (sys::failed(error)) return base::fail(error == -EFAULT ? EIO : static_cast<int>(-error));
   }
   return {};
 }
 
-base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& geometry, std::uint64_t boot) {
+base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& geometry,
+                                          std::uint64_t boot) {
   if (geometry.file_bytes > base::file_size_limit()) return base::fail(EFBIG);
   auto fd = base::open_fd(path, O_RDWR | O_CREAT | O_TRUNC | k_open_below, 0600);
   if (!fd) return base::fail(fd.error().value);
-  if (const long e = sys::ftruncate(fd->get(), static_cast<std::int64_t>(geometry.file_bytes)); sys::failed(e))
+  if (const long e = sys::ftruncate(fd->get(), static_cast<std::int64_t>(geometry.file_bytes));
+      sys::failed(e))
     return base::fail(static_cast<int>(-e));
   // A store into a page without room would be a SIGBUS.
-  const long reserved = sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(geometry.table_at[1]));
+  const long reserved =
+      sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(geometry.table_at[1]));
   if (sys::failed(reserved)) return base::fail(static_cast<int>(-reserved));
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   auto index = map(fd->get(), geometry);
   if (!index) return index;
-  if (const auto there = index->populate(0, geometry.table_at[0]); !there) return base::fail(there.error().value);
+  if (const auto there = index->populate(0, geometry.table_at[0]); !there)
+    return base::fail(there.error().value);
   index->format(boot);
   return index;
 }
@@ -148,7 +165,8 @@ base::Result<DiskIndex> DiskIndex::create_private(const DiskGeometry& geometry) 
   const long fd = sys::memfd_create("cubeshim-disk-index", MFD_CLOEXEC);
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   const base::UniqueFd owner(static_cast<int>(fd));
-  if (const long e = sys::ftruncate(owner.get(), static_cast<std::int64_t>(geometry.file_bytes)); sys::failed(e))
+  if (const long e = sys::ftruncate(owner.get(), static_cast<std::int64_t>(geometry.file_bytes));
+      sys::failed(e))
     return base::fail(static_cast<int>(-e));
   auto index = map(owner.get(), geometry);
   if (index) index->format(0);
@@ -160,19 +178,22 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
   if (!fd) return base::fail(fd.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode)) return base::fail(EBADMSG);
-  // A user of the index holds a shared lock by its mapping: then the index is of this boot, whatever the mark says.
+  // A user of the index holds a shared lock by its mapping: then the index is of this boot,
+  // whatever the mark says.
   const bool is_alone = !sys::failed(sys::raw(SYS_flock, fd->get(), LOCK_EX | LOCK_NB));
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   alignas(DiskIndexHeader) std::byte bytes[sizeof(DiskIndexHeader)];
-  if (sys::pread(fd->get(), bytes, sizeof bytes, 0) != static_cast<long>(sizeof bytes)) return base::fail(EBADMSG);
+  if (sys::pread(fd->get(), bytes, sizeof bytes, 0) != static_cast<long>(sizeof bytes))
+    return base::fail(EBADMSG);
   const auto& head = *reinterpret_cast<const DiskIndexHeader*>(bytes);
-  if (head.magic != DiskIndexHeader::k_magic || head.version != k_index_version || head.header_bytes != sizeof(DiskIndexHeader) ||
-      head.hash != hash_of(head)) {
+  if (head.magic != DiskIndexHeader::k_magic || head.version != k_index_version ||
+      head.header_bytes != sizeof(DiskIndexHeader) || head.hash != hash_of(head)) {
     return base::fail(EBADMSG);
   }
   const DiskGeometry& g = head.geometry;
   if (!std::has_single_bit(g.row_count) || g.row_count > k_most_rows || g.bucket_count[0] == 0 ||
-      g.bucket_count[0] > k_most_buckets || g != DiskGeometry::of_sizes(g.bucket_count[0], g.row_count) ||
+      g.bucket_count[0] > k_most_buckets ||
+      g != DiskGeometry::of_sizes(g.bucket_count[0], g.row_count) ||
       g.file_bytes != static_cast<std::uint64_t>(st.st_size)) {
     return base::fail(EBADMSG);
   }
@@ -183,8 +204,8 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
 }
 
 std::uint32_t DiskIndex::tables() const {
-  // Acquire: who sees the number finds room there; pairs with the release in add_table. No more than there are, whatever the file
-  // says.
+  // Acquire: who sees the number finds room there; pairs with the release in add_table. No more
+  // than there are, whatever the file says.
   return std::clamp(header().tables.load(std::memory_order_acquire), 1U, DiskGeometry::k_tables);
 }
 
@@ -198,7 +219,8 @@ bool DiskIndex::can_read(const void* at) { return base::can_read(at); }
 bool DiskIndex::can_write(const void* at) {
   if (g_cannot_ask.load(std::memory_order_relaxed)) return can_read(at);
   const std::uint64_t page_bytes = base::kernel_page();
-  auto* const page = reinterpret_cast<void*>(base::round_down(reinterpret_cast<std::uintptr_t>(at), page_bytes));
+  auto* const page =
+      reinterpret_cast<void*>(base::round_down(reinterpret_cast<std::uintptr_t>(at), page_bytes));
   const long error = sys::madvise(page, page_bytes, k_madv_populate_write);
   if (!sys::failed(error) || error == -EAGAIN || error == -EINTR) return true;
   if (error != -EINVAL && error != -ENOSYS) return false;
@@ -209,11 +231,14 @@ bool DiskIndex::can_write(const void* at) {
 bool DiskIndex::is_there() const {
   const std::uint64_t bytes = geometry_.table_at[0];
   const long error = sys::madvise(mapping_.data(), bytes, k_madv_populate_write);
-  return !sys::failed(error) || error == -EINVAL || error == -ENOSYS || error == -EAGAIN || error == -EINTR;
+  return !sys::failed(error) || error == -EINVAL || error == -ENOSYS || error == -EAGAIN ||
+         error == -EINTR;
 }
 
-std::uint64_t DiskIndex::word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset, std::uint64_t bytes) {
-  return ((hash & 0xffff) << 48) | (std::uint64_t{class_of(bytes)} << 40) | (std::uint64_t{number & k_number_mask} << 22) |
+std::uint64_t DiskIndex::word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset,
+                                 std::uint64_t bytes) {
+  return ((hash & 0xffff) << 48) | (std::uint64_t{class_of(bytes)} << 40) |
+         (std::uint64_t{number & k_number_mask} << 22) |
          ((offset / k_record_alignment) & k_offset_mask);
 }
 
@@ -265,7 +290,8 @@ base::Result<void> DiskIndex::insert(std::uint64_t hash, std::uint64_t word) {
     std::uint64_t expected = 0;
     Slot* const slot = slot_for(hash, expected);
     if (slot == nullptr) return base::fail(ENOSPC);
-    // Pairs with the load in visit. seq_cst, for the writer then looks at the record's mark (DiskStore::publish).
+    // Pairs with the load in visit. seq_cst, for the writer then looks at the record's mark
+    // (DiskStore::publish).
     if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
   }
   return base::fail(ENOSPC);
@@ -312,7 +338,8 @@ base::Result<base::UniqueFd> DiskIndex::reopen(const char* path) const {
   auto fd = base::open_fd(path, O_RDWR | k_open_below);
   if (!fd) return fd;
   struct ::stat st {};
-  if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_) return base::fail(ESTALE);
+  if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_)
+    return base::fail(ESTALE);
   return fd;
 }
 
@@ -325,7 +352,8 @@ base::Result<void> DiskIndex::add_table(const char* path, std::uint32_t known) {
     if (to > base::file_size_limit()) return base::fail(EFBIG);
     const auto fd = reopen(path);
     if (!fd) return base::fail(fd.error().value);
-    const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(from), static_cast<std::int64_t>(to - from));
+    const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(from),
+                                      static_cast<std::int64_t>(to - from));
     if (sys::failed(error)) return base::fail(static_cast<int>(-error));
   }
   if (const auto there = populate(from, to); !there) return there;

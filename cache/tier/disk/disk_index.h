@@ -1,11 +1,13 @@
-// From a 64-bit hash to records in segment files: one file mapped by all processes of the node, of a header, a row for each
-// segment file, and tables of buckets of one cache line. There is one table until it is full; then a second gets room, and so on.
-// A slot is one word - tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is empty. It
-// is published by one compare-and-swap. A slot whose row is not of that segment any more is dead and may be taken over.
-// A tentative slot is found by changes of its file, and by nobody else, until confirm().
-// Invariants: whatever bytes the file holds, nothing outside the mapping is touched, and an index of another layout, or of
-// another boot that nobody uses, is not opened: a power cut may have torn it. A page that cannot be read from the disk, or that
-// somebody has cut off, is an empty one, not a SIGBUS. Thread safety: all of it, between threads and processes. Look-ups are
+// From a 64-bit hash to records in segment files: one file mapped by all processes of the node, of
+// a header, a row for each segment file, and tables of buckets of one cache line. There is one
+// table until it is full; then a second gets room, and so on. A slot is one word - tag:16 |
+// tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is empty. It is
+// published by one compare-and-swap. A slot whose row is not of that segment any more is dead and
+// may be taken over. A tentative slot is found by changes of its file, and by nobody else, until
+// confirm(). Invariants: whatever bytes the file holds, nothing outside the mapping is touched, and
+// an index of another layout, or of another boot that nobody uses, is not opened: a power cut may
+// have torn it. A page that cannot be read from the disk, or that somebody has cut off, is an empty
+// one, not a SIGBUS. Thread safety: all of it, between threads and processes. Look-ups are
 // async-signal-safe and allocate nothing.
 #pragma once
 
@@ -13,7 +15,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cache/base/mapping.h"
+#include "cache/base/memory/mapping.h"
 #include "cache/base/unique_fd.h"
 #include "cache/tier/disk/disk_format.h"
 
@@ -22,19 +24,24 @@ namespace cube::cache {
 enum class DiskSegmentState : std::uint32_t { free = 0, open = 1, sealed = 2, leaving = 3 };
 
 struct alignas(64) DiskSegmentRow {
-  std::atomic<std::uint64_t> word;         // number:32 | state:32
-  std::atomic<std::uint64_t> job;          // that writes or wrote it; 0: an earlier one, or nobody knows
+  std::atomic<std::uint64_t> word;  // number:32 | state:32
+  std::atomic<std::uint64_t> job;   // that writes or wrote it; 0: an earlier one, or nobody knows
   std::atomic<std::uint64_t> touched_job;  // who has read it last
   std::atomic<std::uint32_t> touched_s;    // when, wall clock
   std::atomic<std::uint32_t> pages;        // bytes of the file, in pages
   std::atomic<std::uint32_t> records;      // those dropped later included
   std::atomic<std::uint32_t> dropped;
 
-  DiskSegmentState state() const { return static_cast<DiskSegmentState>(word.load(std::memory_order_acquire) & 0xffffffff); }
-  std::uint32_t number() const { return static_cast<std::uint32_t>(word.load(std::memory_order_acquire) >> 32); }
+  DiskSegmentState state() const {
+    return static_cast<DiskSegmentState>(word.load(std::memory_order_acquire) & 0xffffffff);
+  }
+  std::uint32_t number() const {
+    return static_cast<std::uint32_t>(word.load(std::memory_order_acquire) >> 32);
+  }
   // Release: who sees the state finds the other fields set; pairs with the acquires above.
   void set(std::uint32_t number, DiskSegmentState state) {
-    word.store((std::uint64_t{number} << 32) | static_cast<std::uint32_t>(state), std::memory_order_release);
+    word.store((std::uint64_t{number} << 32) | static_cast<std::uint32_t>(state),
+               std::memory_order_release);
   }
 };
 
@@ -77,17 +84,24 @@ struct DiskPlace {
   std::uint64_t bytes_at_most = 0;  // of the record
   bool is_of_this_run = false;      // written by the running job; the origin need not be asked
   // The length of the read, which begins and ends on a page.
-  std::uint64_t buffer_bytes() const { return base::round_up(offset % k_page + bytes_at_most, k_page); }
-  bool is_same(const DiskPlace& other) const { return number == other.number && offset == other.offset; }
+  std::uint64_t buffer_bytes() const {
+    return base::round_up(offset % k_page + bytes_at_most, k_page);
+  }
+  bool is_same(const DiskPlace& other) const {
+    return number == other.number && offset == other.offset;
+  }
 };
 
 class DiskIndex {
  public:
   static constexpr std::uint64_t k_tentative = 1ULL << 47;
 
-  // Makes the file at `path`, with room for the rows and the first table; an empty one, or for a DiskIndexBuilder.
-  static base::Result<DiskIndex> create(const char* path, const DiskGeometry& geometry, std::uint64_t boot);
-  // EBADMSG: it is not a sound one of this layout. ESTALE: nobody uses it, and it is of another boot.
+  // Makes the file at `path`, with room for the rows and the first table; an empty one, or for a
+  // DiskIndexBuilder.
+  static base::Result<DiskIndex> create(const char* path, const DiskGeometry& geometry,
+                                        std::uint64_t boot);
+  // EBADMSG: it is not a sound one of this layout. ESTALE: nobody uses it, and it is of another
+  // boot.
   static base::Result<DiskIndex> open(const char* path, std::uint64_t boot);
   // For this process alone.
   static base::Result<DiskIndex> create_private(const DiskGeometry& geometry);
@@ -100,16 +114,22 @@ class DiskIndex {
   bool is_shared() const { return is_shared_; }
   const DiskGeometry& geometry() const { return geometry_; }
   DiskIndexHeader& header() const { return *reinterpret_cast<DiskIndexHeader*>(mapping_.data()); }
-  DiskSegmentRow& row(std::uint32_t i) const { return reinterpret_cast<DiskSegmentRow*>(mapping_.data() + k_page)[i]; }
-  DiskSegmentRow& row_of(std::uint32_t number) const { return row(number & (geometry_.row_count - 1)); }
+  DiskSegmentRow& row(std::uint32_t i) const {
+    return reinterpret_cast<DiskSegmentRow*>(mapping_.data() + k_page)[i];
+  }
+  DiskSegmentRow& row_of(std::uint32_t number) const {
+    return row(number & (geometry_.row_count - 1));
+  }
   // Bytes that have room in the file.
   std::uint64_t reserved_bytes() const { return end_of_tables(tables()); }
   // That one more table takes; 0: there is none.
   std::uint64_t next_table_bytes() const;
-  // Are the header and the rows still there to be touched? Before anything else, where the file may have been cut off.
+  // Are the header and the rows still there to be touched? Before anything else, where the file may
+  // have been cut off.
   bool is_there() const;
 
-  static std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset, std::uint64_t bytes);
+  static std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset,
+                               std::uint64_t bytes);
 
   // Calls visit(place, word) for each living entry that may be of this hash.
   template <typename Visit>
@@ -122,7 +142,8 @@ class DiskIndex {
         for (const auto& slot : bucket.slots) {
           // Pairs with the compare-and-swap in insert.
           const std::uint64_t word = slot.load(std::memory_order_seq_cst);
-          if (word == 0 || (word >> 48) != (hash & 0xffff) || !can_read(&row_of(number_in(word)))) continue;
+          if (word == 0 || (word >> 48) != (hash & 0xffff) || !can_read(&row_of(number_in(word))))
+            continue;
           if (DiskPlace place; is_living(word, place)) visit(place, word);
         }
       }
@@ -135,7 +156,8 @@ class DiskIndex {
   bool confirm(std::uint64_t hash, std::uint64_t word);
   // True where there was one, confirmed or not.
   bool remove(std::uint64_t hash, std::uint32_t number, std::uint64_t offset);
-  // Room for one more table, unless there are more than `known` by now. `path` is where the file lies, empty for a private one.
+  // Room for one more table, unless there are more than `known` by now. `path` is where the file
+  // lies, empty for a private one.
   base::Result<void> add_table(const char* path, std::uint32_t known);
   std::uint32_t tables() const;
 
@@ -146,18 +168,25 @@ class DiskIndex {
   std::uint64_t end_of_tables(std::uint32_t n) const {
     return n < DiskGeometry::k_tables ? geometry_.table_at[n] : geometry_.file_bytes;
   }
-  DiskBucket* table(std::uint32_t i) const { return reinterpret_cast<DiskBucket*>(mapping_.data() + geometry_.table_at[i]); }
-  static std::uint64_t reduce(std::uint32_t part, std::uint64_t n) { return (std::uint64_t{part} * n) >> 32; }
+  DiskBucket* table(std::uint32_t i) const {
+    return reinterpret_cast<DiskBucket*>(mapping_.data() + geometry_.table_at[i]);
+  }
+  static std::uint64_t reduce(std::uint32_t part, std::uint64_t n) {
+    return (std::uint64_t{part} * n) >> 32;
+  }
   std::uint64_t first_bucket(std::uint64_t hash, std::uint32_t t) const {
     return reduce(static_cast<std::uint32_t>(hash >> 32), geometry_.bucket_count[t]);
   }
   std::uint64_t second_bucket(std::uint64_t hash, std::uint32_t t) const {
     const std::uint64_t n = geometry_.bucket_count[t];
-    const std::uint64_t b = reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32), n);
+    const std::uint64_t b =
+        reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32), n);
     // Another than the first, so that no entry is seen twice.
     return b != first_bucket(hash, t) ? b : (b + 1) % n;
   }
-  static std::uint32_t number_in(std::uint64_t word) { return static_cast<std::uint32_t>((word >> 22) & 0x3ffff); }
+  static std::uint32_t number_in(std::uint64_t word) {
+    return static_cast<std::uint32_t>((word >> 22) & 0x3ffff);
+  }
   bool is_living(std::uint64_t word, DiskPlace& place) const;
   // Without a signal, whatever lies behind the mapping.
   static bool can_read(const void* at);
@@ -169,7 +198,8 @@ class DiskIndex {
   base::Result<base::UniqueFd> reopen(const char* path) const;
   void format(std::uint64_t boot) const;
 
-  base::Mapping mapping_;  // keeps a shared flock of its file for as long as it lives, without an fd
+  base::Mapping
+      mapping_;  // keeps a shared flock of its file for as long as it lives, without an fd
   DiskGeometry geometry_;
   std::uint64_t device_ = 0, inode_ = 0;
   bool is_shared_ = false;

@@ -13,7 +13,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
-#include "cache/base/process_id.h"
+#include "cache/base/process/process_id.h"
 
 namespace cube::cache {
 
@@ -22,14 +22,18 @@ namespace sys = base::sys;
 namespace {
 
 constexpr std::uint64_t k_least_bound = std::uint64_t{4} << 20;
-// The index is made for files of this size, unless it is told another. Smaller ones take further tables.
+// The index is made for files of this size, unless it is told another. Smaller ones take further
+// tables.
 constexpr std::uint64_t k_usual_file = 32 << 10;
-// A rebuild of tens of millions of entries by somebody else; the program's first open waits for it, so not for longer.
+// A rebuild of tens of millions of entries by somebody else; the program's first open waits for it,
+// so not for longer.
 constexpr long k_wait_for_rebuild_ms = 5'000;
 constexpr std::uint64_t k_segment_for_blocks = 8 << 20;
 constexpr std::size_t k_ahead = 16, k_files_ahead = 32;
 
-std::uint32_t pages_of(std::uint64_t bytes) { return static_cast<std::uint32_t>((bytes + k_page - 1) / k_page); }
+std::uint32_t pages_of(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>((bytes + k_page - 1) / k_page);
+}
 
 bool cannot_be_written(int error) { return error == EROFS || error == EACCES || error == EPERM; }
 
@@ -47,7 +51,8 @@ std::uint64_t own_job() {
 
 }  // namespace
 
-DiskStore::DiskStore(const DiskOptions& options, DiskDirectory directory) : options_(options), directory_(std::move(directory)) {
+DiskStore::DiskStore(const DiskOptions& options, DiskDirectory directory)
+    : options_(options), directory_(std::move(directory)) {
   if (options_.job == 0) options_.job = own_job();
 }
 
@@ -56,13 +61,16 @@ DiskStore::~DiskStore() {
   pthread_mutex_destroy(&mutex_);
 }
 
-base::Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskOptions& options, std::string& why) {
+base::Result<std::unique_ptr<DiskStore>> DiskStore::open(const DiskOptions& options,
+                                                         std::string& why) {
   try {
-    auto directory = DiskDirectory::open(options.directory, options.name, options.is_read_only, why);
+    auto directory =
+        DiskDirectory::open(options.directory, options.name, options.is_read_only, why);
     if (!directory) return base::fail(directory.error().value);
     std::unique_ptr<DiskStore> store(new (std::nothrow) DiskStore(options, std::move(*directory)));
     if (store == nullptr) return base::fail(ENOMEM);
-    if (const auto attached = store->attach(why); !attached) return base::fail(attached.error().value);
+    if (const auto attached = store->attach(why); !attached)
+      return base::fail(attached.error().value);
     return store;
   } catch (...) {
     return base::fail(ENOMEM);
@@ -73,7 +81,9 @@ base::Result<void> DiskStore::attach(std::string& why) {
   if (options_.is_read_only) return attach_private(why);
   const auto attached = attach_shared(why);
   if (attached || !cannot_be_written(attached.error().value)) return attached;
-  base::log(base::LogLevel::info, "{} cannot be written to: what it holds is used, and nothing is added", directory_.path());
+  base::log(base::LogLevel::info,
+            "{} cannot be written to: what it holds is used, and nothing is added",
+            directory_.path());
   why.clear();
   return attach_private(why);
 }
@@ -87,7 +97,8 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
     std::uint64_t used = 0;
     for (const std::uint32_t number : *numbers) {
       struct ::stat st {};
-      if (!sys::failed(sys::fstatat(AT_FDCWD, directory_.path_of_segment(number).text, &st, AT_SYMLINK_NOFOLLOW)))
+      if (!sys::failed(sys::fstatat(AT_FDCWD, directory_.path_of_segment(number).text, &st,
+                                    AT_SYMLINK_NOFOLLOW)))
         used += static_cast<std::uint64_t>(st.st_size);
     }
     const std::uint64_t kept = room->total / 100 * options_.keep_free_percent;
@@ -95,15 +106,16 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
     bound_ = bound_ / 100 * options_.size_percent;
   }
   if (bound_ < k_least_bound) {
-    why = fmt::format("CUBESHIM_DISK allows {} KiB in {}, at least {} KiB are needed", bound_ >> 10, directory_.path(),
-                      k_least_bound >> 10);
+    why = fmt::format("CUBESHIM_DISK allows {} KiB in {}, at least {} KiB are needed", bound_ >> 10,
+                      directory_.path(), k_least_bound >> 10);
     return base::fail(ENOSPC);
   }
   // A block of a large file has up to 2 MiB, and no record goes on in a second segment file.
   const std::uint64_t usual = std::max(bound_ / 64, std::min(bound_ / 16, k_segment_for_blocks));
   const std::uint64_t wanted = options_.segment_bytes != 0 ? options_.segment_bytes : usual;
-  segment_bytes_ =
-      std::clamp(std::min(wanted, bound_ / 4), k_least_disk_segment_bytes, k_most_disk_segment_bytes) / k_page * k_page;
+  segment_bytes_ = std::clamp(std::min(wanted, bound_ / 4), k_least_disk_segment_bytes,
+                              k_most_disk_segment_bytes) /
+                   k_page * k_page;
   return {};
 }
 
@@ -115,14 +127,16 @@ std::uint64_t DiskStore::least_bound_for(std::uint64_t data_bytes) const {
 }
 
 DiskGeometry DiskStore::wanted_geometry() const {
-  const std::uint64_t files = options_.expected_files != 0 ? options_.expected_files : bound_ / k_usual_file;
+  const std::uint64_t files =
+      options_.expected_files != 0 ? options_.expected_files : bound_ / k_usual_file;
   // Files that were sealed at the end of a job are short, so there may be more of them.
   return DiskGeometry::of(files, 4 * (bound_ / segment_bytes_ + 1));
 }
 
 base::Result<void> DiskStore::attach_shared(std::string& why) {
   const auto fail_with = [&](int error) {
-    if (why.empty()) why = fmt::format("cannot use {}: {}", directory_.path(), base::text_of_error(error));
+    if (why.empty())
+      why = fmt::format("cannot use {}: {}", directory_.path(), base::text_of_error(error));
     return base::fail(error);
   };
   if (const auto chosen = choose_sizes(why); !chosen) return fail_with(chosen.error().value);
@@ -145,7 +159,8 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
     ready = rebuild(wanted, boot);
   }
   if (!ready) return fail_with(ready.error().value);
-  // The bound may be lower than it was, or the disk fuller. If no room can be made, nothing is added: append() says so.
+  // The bound may be lower than it was, or the disk fuller. If no room can be made, nothing is
+  // added: append() says so.
   static_cast<void>(make_room(0));
   return {};
 }
@@ -165,7 +180,8 @@ base::Result<void> DiskStore::rebuild(const DiskGeometry& geometry, std::uint64_
     sys::unlink(path.text);
     return built;
   }
-  const long renamed = sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(path.text), AT_FDCWD, sys::arg(final_path.text), 0);
+  const long renamed = sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(path.text), AT_FDCWD,
+                                sys::arg(final_path.text), 0);
   index_name_ = "index";
   if (sys::failed(renamed)) return base::fail(static_cast<int>(-renamed));
   return {};
@@ -178,7 +194,8 @@ base::Result<void> DiskStore::attach_private(std::string& why) {
   if (numbers) {
     for (const std::uint32_t number : *numbers) {
       struct ::stat st {};
-      if (!sys::failed(sys::fstatat(AT_FDCWD, directory_.path_of_segment(number).text, &st, AT_SYMLINK_NOFOLLOW)))
+      if (!sys::failed(sys::fstatat(AT_FDCWD, directory_.path_of_segment(number).text, &st,
+                                    AT_SYMLINK_NOFOLLOW)))
         bytes += static_cast<std::uint64_t>(st.st_size);
     }
   }
@@ -219,7 +236,8 @@ base::Result<void> DiskStore::build(const char* path) {
       if (row.number() != number || row.state() != DiskSegmentState::sealed) continue;
       const auto fd = directory_.open_segment(number, O_RDONLY);
       if (!fd) continue;
-      if (const auto contents = read_footer(fd->get(), number)) add_rows(number, *contents, *builder);
+      if (const auto contents = read_footer(fd->get(), number))
+        add_rows(number, *contents, *builder);
     }
   }
 }
@@ -238,14 +256,16 @@ base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const std::uint32_t number = (*numbers)[i];
     // After a reboot none of them is in memory: the disk is asked for many at a time.
-    if (builder != nullptr && i + k_files_ahead < numbers->size()) will_need_footer(directory_, (*numbers)[i + k_files_ahead]);
+    if (builder != nullptr && i + k_files_ahead < numbers->size())
+      will_need_footer(directory_, (*numbers)[i + k_files_ahead]);
     const DiskSegmentRow& row = index_->row_of(number);
     const bool is_known = row.number() == number && row.state() == DiskSegmentState::sealed;
     if (!is_known) load(number, builder);
   }
   if (!numbers->empty()) {
     auto& next = index_->header().next_number;
-    next.store(std::max(next.load(std::memory_order_relaxed), numbers->back() + 1), std::memory_order_relaxed);
+    next.store(std::max(next.load(std::memory_order_relaxed), numbers->back() + 1),
+               std::memory_order_relaxed);
   }
   return {};
 }
@@ -253,7 +273,8 @@ base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
 bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64_t offset) const {
   bool found = false;
   index_->visit(hash, [&](const DiskPlace& place, std::uint64_t word) {
-    found = found || (place.number == number && place.offset == offset && (word & DiskIndex::k_tentative) == 0);
+    found = found || (place.number == number && place.offset == offset &&
+                      (word & DiskIndex::k_tentative) == 0);
   });
   return found;
 }
@@ -264,7 +285,8 @@ base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   if (!contents) return contents;
   const DiskSegmentRow& row = index_->row_of(number);
   if (!is_private_ && row.number() == number && row.state() == DiskSegmentState::open) {
-    // Written under this very index: what its writer had not confirmed may have changed, and nobody would look again.
+    // Written under this very index: what its writer had not confirmed may have changed, and nobody
+    // would look again.
     std::erase_if(contents->rows, [&](const DiskFooterRow& r) {
       return !is_entered(r.path_hash, number, std::uint64_t{r.offset} * k_record_alignment);
     });
@@ -305,7 +327,8 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
   if (is_private_ && is_unsealed) row.set(number, DiskSegmentState::open);
 }
 
-void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, DiskIndexBuilder* builder) {
+void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
+                      DiskIndexBuilder* builder) {
   DiskSegmentRow& row = index_->row_of(number);
   const bool is_new = row.number() != number || row.state() == DiskSegmentState::free;
   if (is_new) {
@@ -313,10 +336,12 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, Dis
     row.touched_job.store(0, std::memory_order_relaxed);
     row.touched_s.store(contents.changed_s, std::memory_order_relaxed);
   }
-  // A footer has rows of what was dropped before it was written, and the row knows what was dropped since. A walk through the
-  // file, in its place, has found sound records only.
-  const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(), [](const auto& r) { return r.state != 0; });
-  if (is_new || !contents.has_footer) row.dropped.store(static_cast<std::uint32_t>(dropped), std::memory_order_relaxed);
+  // A footer has rows of what was dropped before it was written, and the row knows what was dropped
+  // since. A walk through the file, in its place, has found sound records only.
+  const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(),
+                                     [](const auto& r) { return r.state != 0; });
+  if (is_new || !contents.has_footer)
+    row.dropped.store(static_cast<std::uint32_t>(dropped), std::memory_order_relaxed);
   row.records.store(static_cast<std::uint32_t>(contents.rows.size()), std::memory_order_relaxed);
   row.pages.store(pages_of(contents.file_bytes), std::memory_order_relaxed);
   row.set(number, DiskSegmentState::sealed);
@@ -331,7 +356,8 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents, Dis
   }
 }
 
-void DiskStore::add_rows(std::uint32_t number, const SegmentContents& contents, DiskIndexBuilder& builder) {
+void DiskStore::add_rows(std::uint32_t number, const SegmentContents& contents,
+                         DiskIndexBuilder& builder) {
   const auto& rows = contents.rows;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i + k_ahead < rows.size()) {
@@ -339,7 +365,9 @@ void DiskStore::add_rows(std::uint32_t number, const SegmentContents& contents, 
       builder.prefetch(rows[i + k_ahead].inode_hash);
     }
     if (rows[i].state != 0) continue;
-    if (rows[i].has_inode() && !builder.add(rows[i].inode_hash, word_of(rows[i].inode_hash, number, rows[i]))) return;
+    if (rows[i].has_inode() &&
+        !builder.add(rows[i].inode_hash, word_of(rows[i].inode_hash, number, rows[i])))
+      return;
     builder.add(rows[i].path_hash, word_of(rows[i].path_hash, number, rows[i]));
   }
 }
@@ -384,7 +412,8 @@ DiskStatus DiskStore::status() const {
 
 void DiskStore::distrust_all() {
   if (!index_->is_there()) return;
-  for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) index_->row(i).job.store(0, std::memory_order_seq_cst);
+  for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i)
+    index_->row(i).job.store(0, std::memory_order_seq_cst);
 }
 
 }  // namespace cube::cache

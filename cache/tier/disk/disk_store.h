@@ -1,16 +1,19 @@
-// The disk tier's store: records of sealed RAM segments, written one behind the other to segment files, found again by all
-// processes of the node and by later jobs.
+// The disk tier's store: records of sealed RAM segments, written one behind the other to segment
+// files, found again by all processes of the node and by later jobs.
 //
-// Life of a record: append() writes it, enters it in the index tentatively, looks at its mark in RAM once more, and only then
-// shows it; whoever changes a file marks it in RAM first and calls forget() then, so one of the two sees the other. forget()
-// takes it out of the index and marks it on the disk, which survives a restart. Whole files leave when room is needed.
-// Invariants: a record is handed out only if its header's hash, its data's hash and its path fit, and no mark says that it was
-// dropped. Records that the running job has written or read stay: data larger than the bound must not push itself out. No more
-// than the bound is used, and a share of the file system stays free. A record that is not of this run (DiskPlace) may be out of
-// date: the caller asks the origin for its size and mtime. The marks of a record on disk but the first mean nothing to a reader,
-// and forget() and drop() are lost in a power cut, after which nothing is of this run. Thread safety: all of it, between threads
-// and processes. find and read are async-signal-safe and allocate nothing. No fd stays open. After a fork the child calls
-// forget_writer(). No exception leaves.
+// Life of a record: append() writes it, enters it in the index tentatively, looks at its mark in
+// RAM once more, and only then shows it; whoever changes a file marks it in RAM first and calls
+// forget() then, so one of the two sees the other. forget() takes it out of the index and marks it
+// on the disk, which survives a restart. Whole files leave when room is needed. Invariants: a
+// record is handed out only if its header's hash, its data's hash and its path fit, and no mark
+// says that it was dropped. Records that the running job has written or read stay: data larger than
+// the bound must not push itself out. No more than the bound is used, and a share of the file
+// system stays free. A record that is not of this run (DiskPlace) may be out of date: the caller
+// asks the origin for its size and mtime. The marks of a record on disk but the first mean nothing
+// to a reader, and forget() and drop() are lost in a power cut, after which nothing is of this run.
+// Thread safety: all of it, between threads and processes. find and read are async-signal-safe and
+// allocate nothing. No fd stays open. After a fork the child calls forget_writer(). No exception
+// leaves.
 #pragma once
 
 #include <pthread.h>
@@ -40,10 +43,12 @@ struct DiskOptions {
   bool is_read_only = false;
   bool is_direct = true;   // O_DIRECT where the file system has it
   bool is_durable = true;  // a sealed file is on the disk
-  std::uint64_t job = 0;   // the same in all processes of a job and in no other; 0: this process is a job
+  std::uint64_t job =
+      0;  // the same in all processes of a job and in no other; 0: this process is a job
 };
 
-// Newest first. More than one where tags collide, or where an older one of the same file was not dropped.
+// Newest first. More than one where tags collide, or where an older one of the same file was not
+// dropped.
 struct DiskPlaces {
   std::array<DiskPlace, 4> places;
   std::uint32_t count = 0;
@@ -52,7 +57,8 @@ struct DiskPlaces {
 };
 
 struct DiskAppended {
-  std::uint32_t written = 0, there_already = 0, stale = 0, refused = 0;  // refused: too large, not sound, no room in the index
+  std::uint32_t written = 0, there_already = 0, stale = 0,
+                refused = 0;  // refused: too large, not sound, no room in the index
 };
 
 struct DiskStatus {
@@ -64,39 +70,49 @@ struct DiskStatus {
 class DiskStore {
  public:
   // On failure, `why` is one line for the user.
-  static base::Result<std::unique_ptr<DiskStore>> open(const DiskOptions& options, std::string& why);
+  static base::Result<std::unique_ptr<DiskStore>> open(const DiskOptions& options,
+                                                       std::string& why);
   ~DiskStore();
   DiskStore(const DiskStore&) = delete;
   DiskStore& operator=(const DiskStore&) = delete;
 
   // The places at which records of this path may lie. Reads nothing but the index.
   DiskPlaces find(std::uint64_t path_hash) const;
-  // One read into `buffer`, which begins on a page and has at least place.buffer_bytes(). ENOENT: it is another path's, was
-  // dropped, or its file has left. EBADMSG: it was damaged, and is dropped. Any other error is the disk's.
-  base::Result<const Record*> read(const DiskPlace& place, std::string_view path, std::span<std::byte> buffer);
+  // One read into `buffer`, which begins on a page and has at least place.buffer_bytes(). ENOENT:
+  // it is another path's, was dropped, or its file has left. EBADMSG: it was damaged, and is
+  // dropped. Any other error is the disk's.
+  base::Result<const Record*> read(const DiskPlace& place, std::string_view path,
+                                   std::span<std::byte> buffer);
 
-  // Records of one RAM segment, which stay there until it returns: those at these offsets that are good and not here yet.
-  // ENOSPC: the bound is reached by what this job uses, or the disk is full; tried again after some seconds. EROFS: read-only.
-  base::Result<DiskAppended> append(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets);
-  // Ends the segment file that is being written to. Not `durable`: does not wait for the disk, as a process must not that ends; a
-  // power cut may then cost some of it.
+  // Records of one RAM segment, which stay there until it returns: those at these offsets that are
+  // good and not here yet. ENOSPC: the bound is reached by what this job uses, or the disk is full;
+  // tried again after some seconds. EROFS: read-only.
+  base::Result<DiskAppended> append(std::span<const std::byte> segment,
+                                    std::span<const std::uint64_t> offsets);
+  // Ends the segment file that is being written to. Not `durable`: does not wait for the disk, as a
+  // process must not that ends; a power cut may then cost some of it.
   base::Result<void> seal(bool durable = true);
 
-  // The file was changed: all records of this path, or of this device and inode under any path. How many there were.
+  // The file was changed: all records of this path, or of this device and inode under any path. How
+  // many there were.
   std::size_t forget(std::string_view path);
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
   // This record alone, which the origin has shown to be out of date.
   bool drop(const DiskPlace& place, std::string_view path);
-  // A directory was renamed, say, and too many paths mean another file now: nothing is of this run any more.
+  // A directory was renamed, say, and too many paths mean another file now: nothing is of this run
+  // any more.
   void distrust_all();
 
   // Read-only, without the node's index: looks for files that have come and gone.
   base::Result<void> refresh();
   DiskStatus status() const;
-  // 0: a record with so many bytes of data has room in a segment file; else the bound from which on it would have.
+  // 0: a record with so many bytes of data has room in a segment file; else the bound from which on
+  // it would have.
   std::uint64_t least_bound_for(std::uint64_t data_bytes) const;
   // Bytes of the largest record that has room in one, its header and path included.
-  std::uint64_t largest_record() const { return segment_bytes_ - k_disk_header_bytes - most_footer_bytes(1); }
+  std::uint64_t largest_record() const {
+    return segment_bytes_ - k_disk_header_bytes - most_footer_bytes(1);
+  }
   // In a forked child, whose segment file it is not.
   void forget_writer();
   // The same, and its mappings are gone: the object is dead.
@@ -118,19 +134,22 @@ class DiskStore {
   base::Result<void> rebuild(const DiskGeometry& geometry, std::uint64_t boot);
   DiskGeometry wanted_geometry() const;
 
-  // All files of the directory into the index; with a builder: into an empty one that nobody else knows.
+  // All files of the directory into the index; with a builder: into an empty one that nobody else
+  // knows.
   base::Result<void> reconcile(DiskIndexBuilder* builder);
   base::Result<void> build(const char* path);
   void load(std::uint32_t number, DiskIndexBuilder* builder);
   base::Result<SegmentContents> recover(int fd, std::uint32_t number);
   bool is_entered(std::uint64_t hash, std::uint32_t number, std::uint64_t offset) const;
   void enter(std::uint32_t number, const SegmentContents& contents, DiskIndexBuilder* builder);
-  static void add_rows(std::uint32_t number, const SegmentContents& contents, DiskIndexBuilder& builder);
+  static void add_rows(std::uint32_t number, const SegmentContents& contents,
+                       DiskIndexBuilder& builder);
   bool insert(std::uint64_t hash, std::uint64_t word);
 
   base::Result<void> read_head(const DiskPlace& place, Head& head) const;
   base::Result<std::size_t> read_bytes(const DiskPlace& place, std::span<std::byte> buffer) const;
-  base::Result<const Record*> check_record(const DiskPlace& place, std::string_view path, std::span<const std::byte> bytes);
+  base::Result<const Record*> check_record(const DiskPlace& place, std::string_view path,
+                                           std::span<const std::byte> bytes);
   int note_failed_read(const DiskPlace& place, std::string_view path, int error);
   bool remove(const DiskPlace& place, std::string_view path);
   void mark_dropped(const DiskPlace& place) const;

@@ -24,11 +24,14 @@ bool DiskStore::evict_one() {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     const DiskSegmentRow& row = index_->row(i);
     if (row.state() != DiskSegmentState::sealed) continue;
-    // The records that this job uses stay. Otherwise an epoch that reads all of them in turn would find nothing.
+    // The records that this job uses stay. Otherwise an epoch that reads all of them in turn would
+    // find nothing.
     const bool is_own = row.job.load(std::memory_order_relaxed) == options_.job ||
                         row.touched_job.load(std::memory_order_relaxed) == options_.job;
     if (is_own) continue;
-    const auto age = [](const DiskSegmentRow& r) { return r.touched_s.load(std::memory_order_relaxed); };
+    const auto age = [](const DiskSegmentRow& r) {
+      return r.touched_s.load(std::memory_order_relaxed);
+    };
     if (oldest == nullptr || age(row) < age(*oldest)) oldest = &row;
   }
   if (oldest == nullptr) return false;

@@ -6,7 +6,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
-#include "cache/base/rlimit_fsize.h"
+#include "cache/base/process/rlimit_fsize.h"
 #include "cache/tier/disk/disk_store.h"
 
 namespace cube::cache {
@@ -40,20 +40,24 @@ DiskPlaces DiskStore::find(std::uint64_t path_hash) const {
   };
   index_->visit(path_hash, [&](DiskPlace place, std::uint64_t word) {
     if ((word & DiskIndex::k_tentative) != 0) return;
-    place.is_of_this_run = index_->row_of(place.number).job.load(std::memory_order_seq_cst) == options_.job;
+    place.is_of_this_run =
+        index_->row_of(place.number).job.load(std::memory_order_seq_cst) == options_.job;
     std::uint32_t at = found.count;
     while (at > 0 && is_newer(place, found.places[at - 1])) --at;
     if (at == found.places.size()) return;
-    found.count = std::min<std::uint32_t>(found.count + 1, static_cast<std::uint32_t>(found.places.size()));
+    found.count =
+        std::min<std::uint32_t>(found.count + 1, static_cast<std::uint32_t>(found.places.size()));
     for (std::uint32_t i = found.count - 1; i > at; --i) found.places[i] = found.places[i - 1];
     found.places[at] = place;
   });
   return found;
 }
 
-base::Result<std::size_t> DiskStore::read_bytes(const DiskPlace& place, std::span<std::byte> buffer) const {
+base::Result<std::size_t> DiskStore::read_bytes(const DiskPlace& place,
+                                                std::span<std::byte> buffer) const {
   const auto begin = static_cast<std::int64_t>(place.offset / k_page * k_page);
-  for (bool direct = options_.is_direct && !no_direct_.load(std::memory_order_relaxed);; direct = false) {
+  for (bool direct = options_.is_direct && !no_direct_.load(std::memory_order_relaxed);;
+       direct = false) {
     const auto fd = directory_.open_segment(place.number, O_RDONLY | (direct ? O_DIRECT : 0));
     long n = fd ? 0 : -fd.error().value;
     if (fd) {
@@ -61,7 +65,9 @@ base::Result<std::size_t> DiskStore::read_bytes(const DiskPlace& place, std::spa
         n = sys::pread(fd->get(), buffer.data(), place.buffer_bytes(), begin);
       } while (n == -EINTR);
       // In RAM it would be twice.
-      if (!direct) sys::raw(SYS_fadvise64, fd->get(), begin, static_cast<long>(place.buffer_bytes()), POSIX_FADV_DONTNEED);
+      if (!direct)
+        sys::raw(SYS_fadvise64, fd->get(), begin, static_cast<long>(place.buffer_bytes()),
+                 POSIX_FADV_DONTNEED);
     }
     if (!sys::failed(n)) return static_cast<std::size_t>(n);
     if (!direct || n != -EINVAL) return base::fail(static_cast<int>(-n));
@@ -70,13 +76,16 @@ base::Result<std::size_t> DiskStore::read_bytes(const DiskPlace& place, std::spa
   }
 }
 
-base::Result<const Record*> DiskStore::read(const DiskPlace& place, std::string_view path, std::span<std::byte> buffer) {
+base::Result<const Record*> DiskStore::read(const DiskPlace& place, std::string_view path,
+                                            std::span<std::byte> buffer) {
   const bool is_aligned = reinterpret_cast<std::uintptr_t>(buffer.data()) % k_page == 0;
-  if (!is_aligned || buffer.size() < place.buffer_bytes() || place.offset % k_record_alignment != 0) return base::fail(EINVAL);
+  if (!is_aligned || buffer.size() < place.buffer_bytes() || place.offset % k_record_alignment != 0)
+    return base::fail(EINVAL);
   const auto got = read_bytes(place, buffer);
   if (!got) return base::fail(note_failed_read(place, path, got.error().value));
   const std::uint64_t lead = place.offset % k_page;
-  auto record = check_record(place, path, buffer.first(std::max<std::size_t>(*got, lead)).subspan(lead));
+  auto record =
+      check_record(place, path, buffer.first(std::max<std::size_t>(*got, lead)).subspan(lead));
   if (record) touch(place);
   return record;
 }
@@ -94,8 +103,9 @@ base::Result<const Record*> DiskStore::check_record(const DiskPlace& place, std:
   remove(place, path);
   bad_records_.fetch_add(1, std::memory_order_relaxed);
   if (!reported_bad_.exchange(true, std::memory_order_relaxed)) {
-    base::log(base::LogLevel::warn, "{}: a damaged record was found and dropped: segment {}, offset {}", directory_.path(),
-              place.number, place.offset);
+    base::log(base::LogLevel::warn,
+              "{}: a damaged record was found and dropped: segment {}, offset {}",
+              directory_.path(), place.number, place.offset);
   }
   return base::fail(EBADMSG);
 }
@@ -106,8 +116,8 @@ int DiskStore::note_failed_read(const DiskPlace& place, std::string_view path, i
   remove(place, path);
   io_errors_.fetch_add(1, std::memory_order_relaxed);
   if (!reported_error_.exchange(true, std::memory_order_relaxed)) {
-    base::log(base::LogLevel::warn, "{}: cannot read segment {}: {}", directory_.path(), place.number,
-              base::text_of_error(error));
+    base::log(base::LogLevel::warn, "{}: cannot read segment {}: {}", directory_.path(),
+              place.number, base::text_of_error(error));
   }
   return error;
 }
@@ -117,11 +127,13 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
   if (!fd) return base::fail(fd.error().value);
   long n = 0;
   do {
-    n = sys::pread(fd->get(), head.bytes, sizeof head.bytes, static_cast<std::int64_t>(place.offset));
+    n = sys::pread(fd->get(), head.bytes, sizeof head.bytes,
+                   static_cast<std::int64_t>(place.offset));
   } while (n == -EINTR);
   if (sys::failed(n)) return base::fail(static_cast<int>(-n));
   // The path fits into what was read, or what has stayed zero, whatever its length is.
-  if (!header_is_sound(head.record(), k_most_disk_segment_bytes) || !is_kept_on_disk(head.record().kind))
+  if (!header_is_sound(head.record(), k_most_disk_segment_bytes) ||
+      !is_kept_on_disk(head.record().kind))
     return base::fail(EBADMSG);
   return {};
 }
@@ -134,8 +146,8 @@ bool DiskStore::has_it(const Record& record, bool& replaces) const {
     if (found || (word & DiskIndex::k_tentative) != 0 || !read_head(place, head)) return;
     const Record& there = head.record();
     if (there.path() != record.path()) return;
-    found = !there.is_stale() && is_same_version(there.stat, record.stat) && there.data_hash == record.data_hash &&
-            (!may_be_racy(there) || may_be_racy(record));
+    found = !there.is_stale() && is_same_version(there.stat, record.stat) &&
+            there.data_hash == record.data_hash && (!may_be_racy(there) || may_be_racy(record));
     replaces = true;
   });
   return found;
@@ -152,16 +164,22 @@ void DiskStore::mark_dropped(const DiskPlace& place) const {
   const auto fd = directory_.open_segment(place.number, O_WRONLY);
   if (!fd) return;
   const std::uint32_t mark = k_disk_dropped;
-  sys::pwrite(fd->get(), &mark, sizeof mark, static_cast<std::int64_t>(place.offset + offsetof(Record, stale)));
+  sys::pwrite(fd->get(), &mark, sizeof mark,
+              static_cast<std::int64_t>(place.offset + offsetof(Record, stale)));
 }
 
 void DiskStore::touch(const DiskPlace& place) const {
   DiskSegmentRow& row = index_->row_of(place.number);
-  if (row.touched_job.load(std::memory_order_relaxed) == options_.job || row.number() != place.number) return;
+  if (row.touched_job.load(std::memory_order_relaxed) == options_.job ||
+      row.number() != place.number)
+    return;
   row.touched_job.store(options_.job, std::memory_order_relaxed);
-  row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec), std::memory_order_relaxed);
+  row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec),
+                      std::memory_order_relaxed);
   // For those after a restart.
-  if (!is_private_) sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(directory_.path_of_segment(place.number).text), 0, 0);
+  if (!is_private_)
+    sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(directory_.path_of_segment(place.number).text), 0,
+             0);
 }
 
 std::size_t DiskStore::forget(std::string_view path) {

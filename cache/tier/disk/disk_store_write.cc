@@ -25,7 +25,8 @@ bool is_gone(int error) { return error == ENOENT || error == ESTALE; }
 
 }  // namespace
 
-base::Result<DiskAppended> DiskStore::append(std::span<const std::byte> segment, std::span<const std::uint64_t> offsets) {
+base::Result<DiskAppended> DiskStore::append(std::span<const std::byte> segment,
+                                             std::span<const std::uint64_t> offsets) {
   if (is_private_) return base::fail(EROFS);
   const base::MutexGuard guard(&mutex_);
   try {
@@ -34,12 +35,14 @@ base::Result<DiskAppended> DiskStore::append(std::span<const std::byte> segment,
     batch_.clear();
     batch_bytes_ = 0;
     for (const std::uint64_t offset : offsets) {
-      if (offset % k_record_alignment != 0 || offset > segment.size() || segment.size() - offset < sizeof(Record)) {
+      if (offset % k_record_alignment != 0 || offset > segment.size() ||
+          segment.size() - offset < sizeof(Record)) {
         ++appended.refused;
         continue;
       }
       const auto& record = *reinterpret_cast<const Record*>(segment.data() + offset);
-      const bool is_sound = header_is_sound(record, segment.size() - offset) && is_kept_on_disk(record.kind);
+      const bool is_sound =
+          header_is_sound(record, segment.size() - offset) && is_kept_on_disk(record.kind);
       const std::uint64_t bytes = is_sound ? record.record_size : 0;
       if (!is_sound || bytes % k_record_alignment != 0 || bytes > largest_record()) {
         ++appended.refused;
@@ -55,7 +58,8 @@ base::Result<DiskAppended> DiskStore::append(std::span<const std::byte> segment,
         continue;
       }
       if (!writer_ || !writer_->fits(batch_bytes_ + bytes, batch_.size() + 1)) {
-        if (const auto written = write(appended); !written) return base::fail(written.error().value);
+        if (const auto written = write(appended); !written)
+          return base::fail(written.error().value);
         if (const auto next = next_segment(); !next) return base::fail(next.error().value);
       }
       batch_.push_back({&record, replaces});
@@ -109,11 +113,14 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
     const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
     return lock && insert(hash, entry);
   };
-  // By path first, where only changes find it: as soon as it has its entry by inode, both are there.
+  // By path first, where only changes find it: as soon as it has its entry by inode, both are
+  // there.
   bool shown = add(row.path_hash, word | DiskIndex::k_tentative);
   if (shown && row.has_inode())
-    shown = add(row.inode_hash, DiskIndex::word_of(row.inode_hash, number, offset, record.record_size));
-  // A change of the file marks the record in RAM and looks into the index then: one of the two sees the other.
+    shown =
+        add(row.inode_hash, DiskIndex::word_of(row.inode_hash, number, offset, record.record_size));
+  // A change of the file marks the record in RAM and looks into the index then: one of the two sees
+  // the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   shown = shown && !record.is_stale() && index_->confirm(row.path_hash, word);
   if (!shown) {
@@ -164,11 +171,14 @@ base::Result<void> DiskStore::end_segment(bool durable) {
   const std::uint32_t number = writer_->number();
   DiskSegmentRow& row = index_->row_of(number);
   if (sealed && index_->is_there() && row.number() == number) {
-    row.pages.store(static_cast<std::uint32_t>((*sealed + k_page - 1) / k_page), std::memory_order_relaxed);
+    row.pages.store(static_cast<std::uint32_t>((*sealed + k_page - 1) / k_page),
+                    std::memory_order_relaxed);
     row.set(number, DiskSegmentState::sealed);
   }
-  // Without a footer it is recovered by whoever opens the directory next; without a file nobody reads from it.
-  if (!sealed && is_gone(sealed.error().value) && row.number() == number) row.set(0, DiskSegmentState::free);
+  // Without a footer it is recovered by whoever opens the directory next; without a file nobody
+  // reads from it.
+  if (!sealed && is_gone(sealed.error().value) && row.number() == number)
+    row.set(0, DiskSegmentState::free);
   writer_.reset();
   if (!sealed) return base::fail(sealed.error().value);
   return {};
@@ -178,10 +188,13 @@ void DiskStore::note_full(int error) {
   if (error == ENOSPC || error == EDQUOT) full_until_ns_ = base::monotonic_ns() + k_try_again_ns;
   if (reported_full_.exchange(true, std::memory_order_relaxed)) return;
   if (error == ENOSPC || error == EDQUOT) {
-    base::log(base::LogLevel::warn, "{} is full ({} MiB, CUBESHIM_DISK allows {} MiB): nothing is added until there is room",
-              directory_.path(), used_bytes() >> 20, bound_ >> 20);
+    base::log(
+        base::LogLevel::warn,
+        "{} is full ({} MiB, CUBESHIM_DISK allows {} MiB): nothing is added until there is room",
+        directory_.path(), used_bytes() >> 20, bound_ >> 20);
   } else {
-    base::log(base::LogLevel::warn, "cannot write to {}: {}", directory_.path(), base::text_of_error(error));
+    base::log(base::LogLevel::warn, "cannot write to {}: {}", directory_.path(),
+              base::text_of_error(error));
   }
 }
 
@@ -218,7 +231,8 @@ base::Result<SegmentWriter> DiskStore::create_segment() {
     if (!writer) return writer;
     row.job.store(options_.job, std::memory_order_relaxed);
     row.touched_job.store(options_.job, std::memory_order_relaxed);
-    row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec), std::memory_order_relaxed);
+    row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec),
+                        std::memory_order_relaxed);
     row.pages.store(static_cast<std::uint32_t>(segment_bytes_ / k_page), std::memory_order_relaxed);
     row.records.store(0, std::memory_order_relaxed);
     row.dropped.store(0, std::memory_order_relaxed);

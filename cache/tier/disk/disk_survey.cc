@@ -12,7 +12,8 @@ namespace sys = base::sys;
 
 namespace {
 
-// The writer of an index holds its lock. We ask for it under the lock of the directory, so that we disturb nobody who makes one.
+// The writer of an index holds its lock. We ask for it under the lock of the directory, so that we
+// disturb nobody who makes one.
 bool is_being_written(const DiskDirectory& directory, int fd) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   if (!lock) return true;
@@ -23,7 +24,8 @@ bool is_being_written(const DiskDirectory& directory, int fd) {
 
 // Under the directory's lock: whoever opens the index takes another's lock for that of a job.
 bool index_is_in_use(const DiskDirectory& directory) {
-  const auto fd = base::open_fd(directory.path_of("index").text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  const auto fd =
+      base::open_fd(directory.path_of("index").text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   return fd && !try_lock(fd->get(), LOCK_EX);
 }
 
@@ -90,7 +92,8 @@ base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force
       removed.bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
     if (const int error = remove(path)) return base::fail(error);
   }
-  const long gone = sys::raw(SYS_unlinkat, AT_FDCWD, sys::arg(directory.path().c_str()), AT_REMOVEDIR);
+  const long gone =
+      sys::raw(SYS_unlinkat, AT_FDCWD, sys::arg(directory.path().c_str()), AT_REMOVEDIR);
   removed.has_others = gone == -ENOTEMPTY;
   if (sys::failed(gone) && !removed.has_others) return base::fail(static_cast<int>(-gone));
   return removed;

@@ -1,6 +1,7 @@
-// A cache directory on disk, looked at and removed from outside of any job (cubeshim doctor, cubeshim clear).
-// Invariants: looking changes nothing; only files with names of ours are removed. Thread safety: all of it. Not for programs
-// that the library is loaded into: it may wait for the disk.
+// A cache directory on disk, looked at and removed from outside of any job (cubeshim doctor,
+// cubeshim clear). Invariants: looking changes nothing; only files with names of ours are removed.
+// Thread safety: all of it. Not for programs that the library is loaded into: it may wait for the
+// disk.
 #pragma once
 
 #include <cstdint>

@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "cache/base/file_io.h"
-#include "cache/base/memory_limits.h"
+#include "cache/base/memory/memory_limits.h"
 
 namespace cube::cache {
 
 namespace sys = base::sys;
 
-base::Result<DiskIndexBuilder> DiskIndexBuilder::create(DiskIndex& index, const char* path, std::uint64_t most_window) {
+base::Result<DiskIndexBuilder> DiskIndexBuilder::create(DiskIndex& index, const char* path,
+                                                        std::uint64_t most_window) {
   DiskIndexBuilder builder(index, path);
   const DiskGeometry& geometry = index.geometry();
   std::uint64_t fills = 0;
@@ -30,7 +31,8 @@ base::Result<DiskIndexBuilder> DiskIndexBuilder::create(DiskIndex& index, const 
     return builder;
   }
   constexpr std::uint64_t k_least_window = 1 << 20;
-  builder.bytes_ = std::min({tables_bytes, most_window, std::max(base::available_memory() / 8, 16 * k_least_window)});
+  builder.bytes_ = std::min(
+      {tables_bytes, most_window, std::max(base::available_memory() / 8, 16 * k_least_window)});
   builder.bytes_ = base::round_up(builder.bytes_, k_page);
   while (true) {
     memory = base::Mapping::anonymous(builder.bytes_);
@@ -53,12 +55,13 @@ bool DiskIndexBuilder::add(std::uint64_t hash, std::uint64_t word) {
     }
     std::uint64_t bucket = index_->first_bucket(hash, t);
     const std::uint64_t other = index_->second_bucket(hash, t);
-    // Always the emptier one, which slot_for() cannot afford: of 40 million none has to go to the next table, against 3.
+    // Always the emptier one, which slot_for() cannot afford: of 40 million none has to go to the
+    // next table, against 3.
     if (fill_of(t, other) < fill_of(t, bucket)) bucket = other;
     std::uint8_t* const fill = &fill_of(t, bucket);
     if (*fill >= DiskBucket::k_slots) continue;
-    const std::uint64_t at =
-        index_->geometry().table_at[t] - index_->geometry().table_at[0] + bucket * sizeof(DiskBucket) + *fill * sizeof word;
+    const std::uint64_t at = index_->geometry().table_at[t] - index_->geometry().table_at[0] +
+                             bucket * sizeof(DiskBucket) + *fill * sizeof word;
     ++*fill;
     // A slot never lies across the window's end.
     if (at >= begin_ && at - begin_ < bytes_) put(at - begin_, word);
@@ -83,7 +86,8 @@ base::Result<bool> DiskIndexBuilder::end_pass() {
   }
   const std::uint64_t end = index_->reserved_bytes() - index_->geometry().table_at[0];
   if (path_ == nullptr) return false;
-  if (const auto written = write_window(std::min(bytes_, end - begin_)); !written) return base::fail(written.error().value);
+  if (const auto written = write_window(std::min(bytes_, end - begin_)); !written)
+    return base::fail(written.error().value);
   begin_ += bytes_;
   // Zeros again, and the memory given back.
   sys::madvise(window_.data(), window_.size(), MADV_DONTNEED);

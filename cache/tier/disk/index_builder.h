@@ -1,15 +1,17 @@
-// Fills an index that nobody else knows of yet: in memory, a window of its tables at a time, each written to the file in one go.
-// Entry by entry into the mapped file, most of them would be a page fault as soon as the kernel writes the first pages back.
-// One pass adds all entries and fills the first window; a larger index takes further passes with the same entries in the same
-// order. Invariants: where entries go depends on nothing but them and their order; if they are not the same in a later pass,
-// some are lost, or there twice. No more memory than k_most_window and a byte for each bucket. Thread safety: one thread.
+// Fills an index that nobody else knows of yet: in memory, a window of its tables at a time, each
+// written to the file in one go. Entry by entry into the mapped file, most of them would be a page
+// fault as soon as the kernel writes the first pages back. One pass adds all entries and fills the
+// first window; a larger index takes further passes with the same entries in the same order.
+// Invariants: where entries go depends on nothing but them and their order; if they are not the
+// same in a later pass, some are lost, or there twice. No more memory than k_most_window and a byte
+// for each bucket. Thread safety: one thread.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
-#include "cache/base/mapping.h"
+#include "cache/base/memory/mapping.h"
 #include "cache/tier/disk/disk_index.h"
 
 namespace cube::cache {
@@ -18,8 +20,10 @@ class DiskIndexBuilder {
  public:
   static constexpr std::uint64_t k_most_window = 1 << 30;
 
-  // `path`: where its file lies; null: the index is this process's own, and filled where it lies. `most_window`: for tests.
-  static base::Result<DiskIndexBuilder> create(DiskIndex& index, const char* path, std::uint64_t most_window = k_most_window);
+  // `path`: where its file lies; null: the index is this process's own, and filled where it lies.
+  // `most_window`: for tests.
+  static base::Result<DiskIndexBuilder> create(DiskIndex& index, const char* path,
+                                               std::uint64_t most_window = k_most_window);
 
   // False: there is no room for it in any table.
   bool add(std::uint64_t hash, std::uint64_t word);

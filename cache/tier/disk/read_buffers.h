@@ -1,30 +1,33 @@
-// Memory to read records from the disk into, used again: getting it from the kernel for each read costs a fault for each page of
-// it, which for a file of 110 KB takes longer than to check and copy what was read.
-// Invariants: a buffer belongs to one read at a time, begins on a page, and holds what the last one left. No more than k_kept of
-// k_bytes each are kept; larger ones, and those of more readers at a time, live for one read.
-// Thread safety: all of it; no lock and nothing but mmap is asked, so it may be used where a signal handler opens a file. A
-// forked child does not inherit the buffers, and calls forget().
+// Memory to read records from the disk into, used again: getting it from the kernel for each read
+// costs a fault for each page of it, which for a file of 110 KB takes longer than to check and copy
+// what was read. Invariants: a buffer belongs to one read at a time, begins on a page, and holds
+// what the last one left. No more than k_kept of k_bytes each are kept; larger ones, and those of
+// more readers at a time, live for one read. Thread safety: all of it; no lock and nothing but mmap
+// is asked, so it may be used where a signal handler opens a file. A forked child does not inherit
+// the buffers, and calls forget().
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <utility>
 
-#include "cache/base/mapping.h"
+#include "cache/base/memory/mapping.h"
 
 namespace cube::cache {
 
 class ReadBuffers {
  public:
-  // Room for a block of 1 MiB that does not begin on a page. With its head, it is of the first size class above 1 MiB
-  // (disk_index.cc).
+  // Room for a block of 1 MiB that does not begin on a page. With its head, it is of the first size
+  // class above 1 MiB (disk_index.cc).
   static constexpr std::size_t k_bytes = (1 << 20) / 8 * 9 + 4096;
   static constexpr std::size_t k_kept = 4;
 
   class Lease {
    public:
-    Lease(ReadBuffers* owner, base::Mapping mapping) : owner_(owner), mapping_(std::move(mapping)) {}
-    Lease(Lease&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)), mapping_(std::move(other.mapping_)) {}
+    Lease(ReadBuffers* owner, base::Mapping mapping)
+        : owner_(owner), mapping_(std::move(mapping)) {}
+    Lease(Lease&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)), mapping_(std::move(other.mapping_)) {}
     Lease& operator=(Lease&&) = delete;
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
@@ -65,7 +68,9 @@ class ReadBuffers {
   void keep(base::Mapping mapping) {
     for (auto& slot : kept_) {
       std::byte* none = nullptr;
-      if (!slot.compare_exchange_strong(none, mapping.data(), std::memory_order_release, std::memory_order_relaxed)) continue;
+      if (!slot.compare_exchange_strong(none, mapping.data(), std::memory_order_release,
+                                        std::memory_order_relaxed))
+        continue;
       mapping.forget();
       return;
     }

@@ -10,7 +10,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/file_io.h"
-#include "cache/base/rlimit_fsize.h"
+#include "cache/base/process/rlimit_fsize.h"
 
 namespace cube::cache {
 
@@ -19,7 +19,9 @@ namespace sys = base::sys;
 namespace {
 
 struct FreeAligned {
-  void operator()(std::byte* bytes) const { operator delete[](bytes, std::align_val_t{k_record_alignment}); }
+  void operator()(std::byte* bytes) const {
+    operator delete[](bytes, std::align_val_t{k_record_alignment});
+  }
 };
 using AlignedBytes = std::unique_ptr<std::byte[], FreeAligned>;
 
@@ -31,11 +33,14 @@ AlignedBytes allocate(std::uint64_t bytes) {
 base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   SegmentContents contents;
   struct ::stat st {};
-  if (const long error = sys::fstat(fd, &st); sys::failed(error)) return base::fail(static_cast<int>(-error));
-  if (!S_ISREG(st.st_mode) || st.st_size < static_cast<std::int64_t>(k_disk_header_bytes)) return base::fail(EBADMSG);
+  if (const long error = sys::fstat(fd, &st); sys::failed(error))
+    return base::fail(static_cast<int>(-error));
+  if (!S_ISREG(st.st_mode) || st.st_size < static_cast<std::int64_t>(k_disk_header_bytes))
+    return base::fail(EBADMSG);
   contents.file_bytes = static_cast<std::uint64_t>(st.st_size);
   contents.changed_s = static_cast<std::uint32_t>(st.st_mtim.tv_sec);
-  if (const auto read = read_fully(fd, &contents.header, sizeof contents.header, 0); !read) return base::fail(read.error().value);
+  if (const auto read = read_fully(fd, &contents.header, sizeof contents.header, 0); !read)
+    return base::fail(read.error().value);
   if (!is_sound(contents.header, number)) return base::fail(EBADMSG);
   return contents;
 }
@@ -44,18 +49,21 @@ base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
 class ReadWindow {
  public:
   ReadWindow(int fd, std::uint64_t file_bytes) : fd_(fd), file_bytes_(file_bytes) {}
-  // `bytes` at `at`, or null where the file has no more, cannot be read, or memory is short (error()).
+  // `bytes` at `at`, or null where the file has no more, cannot be read, or memory is short
+  // (error()).
   const std::byte* at(std::uint64_t at, std::uint64_t bytes) {
     if (at > file_bytes_ || bytes > file_bytes_ - at) return nullptr;
     if (at >= begin_ && at + bytes <= end_) return bytes_.get() + (at - begin_);
-    const std::uint64_t wanted = std::min(std::max<std::uint64_t>(bytes, 1 << 20), file_bytes_ - at);
+    const std::uint64_t wanted =
+        std::min(std::max<std::uint64_t>(bytes, 1 << 20), file_bytes_ - at);
     if (wanted > capacity_) {
       bytes_ = allocate(wanted);
       capacity_ = bytes_ == nullptr ? 0 : wanted;
     }
     begin_ = end_ = 0;
     if (bytes_ == nullptr) return stop(ENOMEM);
-    if (const auto read = read_fully(fd_, bytes_.get(), wanted, at); !read) return stop(read.error().value);
+    if (const auto read = read_fully(fd_, bytes_.get(), wanted, at); !read)
+      return stop(read.error().value);
     begin_ = at;
     end_ = at + wanted;
     return bytes_.get();
@@ -87,7 +95,9 @@ base::Result<SegmentContents> read_footer(int fd, std::uint32_t number) {
   if (!contents) return contents;
   DiskTrailer trailer{};
   if (contents->file_bytes < k_disk_header_bytes + sizeof trailer) return base::fail(EBADMSG);
-  if (const auto read = read_fully(fd, &trailer, sizeof trailer, contents->file_bytes - sizeof trailer); !read)
+  if (const auto read =
+          read_fully(fd, &trailer, sizeof trailer, contents->file_bytes - sizeof trailer);
+      !read)
     return base::fail(read.error().value);
   if (!is_sound(trailer, number, contents->file_bytes)) return base::fail(EBADMSG);
   contents->data_end = trailer.data_end;
@@ -95,9 +105,10 @@ base::Result<SegmentContents> read_footer(int fd, std::uint32_t number) {
   const std::uint64_t bytes = trailer.row_count * sizeof(DiskFooterRow);
   if (const auto read = read_fully(fd, contents->rows.data(), bytes, trailer.rows_at); !read)
     return base::fail(read.error().value);
-  const bool sound = base::hash_bytes(contents->rows.data(), bytes) == trailer.rows_hash &&
-                     std::all_of(contents->rows.begin(), contents->rows.end(),
-                                 [&](const DiskFooterRow& row) { return is_within(row, trailer.data_end); });
+  const bool sound =
+      base::hash_bytes(contents->rows.data(), bytes) == trailer.rows_hash &&
+      std::all_of(contents->rows.begin(), contents->rows.end(),
+                  [&](const DiskFooterRow& row) { return is_within(row, trailer.data_end); });
   if (!sound) return base::fail(EBADMSG);
   contents->has_footer = true;
   return contents;
@@ -122,13 +133,15 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
   std::uint64_t at = k_disk_header_bytes;
   while (const std::byte* const head = window.at(at, sizeof(Record))) {
     const std::uint64_t bytes = reinterpret_cast<const Record*>(head)->record_size;
-    // Its size is believed only when the hash over it fits; until then it just must not lead outside.
+    // Its size is believed only when the hash over it fits; until then it just must not lead
+    // outside.
     if (bytes < sizeof(Record) || bytes % k_record_alignment != 0) break;
     const std::byte* const whole = window.at(at, bytes);
     if (whole == nullptr) break;
     const auto& record = *reinterpret_cast<const Record*>(whole);
     if (!header_is_sound(record, bytes) || !data_is_sound(record)) break;
-    if (is_kept_on_disk(record.kind) && !record.is_stale()) contents->rows.push_back(footer_row(record, at));
+    if (is_kept_on_disk(record.kind) && !record.is_stale())
+      contents->rows.push_back(footer_row(record, at));
     at += bytes;
   }
   // A failed read does not say that nothing is there.
@@ -158,14 +171,16 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(file_bytes)); sys::failed(e))
     return base::fail(static_cast<int>(-e));
   if (durable) {
-    if (const long e = sys::raw(SYS_fdatasync, fd); sys::failed(e)) return base::fail(static_cast<int>(-e));
+    if (const long e = sys::raw(SYS_fdatasync, fd); sys::failed(e))
+      return base::fail(static_cast<int>(-e));
     // On the disk, it need not stay in memory too.
     sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);
   }
   return file_bytes;
 }
 
-base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory, std::uint32_t number, std::uint64_t file_bytes,
+base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory,
+                                                  std::uint32_t number, std::uint64_t file_bytes,
                                                   std::uint64_t job) {
   if (file_bytes > base::file_size_limit()) return base::fail(EFBIG);
   const auto fd = directory.open_segment(number, O_RDWR | O_CREAT | O_EXCL);
@@ -177,7 +192,8 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
   if (!try_lock(fd->get(), LOCK_EX)) return give_up(EBUSY);
   // A full disk shows at the write if the file system cannot reserve.
   const long reserved = sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(file_bytes));
-  if (sys::failed(reserved) && reserved != -EOPNOTSUPP && reserved != -ENOSYS) return give_up(static_cast<int>(-reserved));
+  if (sys::failed(reserved) && reserved != -EOPNOTSUPP && reserved != -ENOSYS)
+    return give_up(static_cast<int>(-reserved));
   DiskHeader header{};
   header.magic = DiskHeader::k_magic;
   header.version = k_disk_version;
@@ -187,7 +203,8 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
   header.hash = hash_of(header);
   alignas(DiskHeader) std::byte page[k_disk_header_bytes] = {};
   *reinterpret_cast<DiskHeader*>(page) = header;
-  if (const auto written = base::write_at(fd->get(), page, sizeof page, 0); !written) return give_up(written.error().value);
+  if (const auto written = base::write_at(fd->get(), page, sizeof page, 0); !written)
+    return give_up(written.error().value);
   SegmentWriter writer;
   auto mapping = base::Mapping::shared(fd->get(), 0, k_page, PROT_NONE);
   if (!mapping) return give_up(mapping.error().value);
@@ -207,7 +224,8 @@ base::Result<base::UniqueFd> SegmentWriter::reopen(const DiskDirectory& director
   auto fd = directory.open_segment(number_, O_RDWR);
   if (!fd) return fd;
   struct ::stat st {};
-  if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_) return base::fail(ESTALE);
+  if (sys::failed(sys::fstat(fd->get(), &st)) || st.st_dev != device_ || st.st_ino != inode_)
+    return base::fail(ESTALE);
   return fd;
 }
 
@@ -218,8 +236,9 @@ base::Result<void> SegmentWriter::append(const DiskDirectory& directory, std::sp
   if (file_bytes_ > base::file_size_limit()) return base::fail(EFBIG);
   std::uint64_t at = data_end_;
   while (!parts.empty()) {
-    const long n = sys::raw(SYS_pwritev, fd->get(), sys::arg(parts.data()),
-                            static_cast<long>(std::min(parts.size(), k_most_parts)), static_cast<long>(at), 0);
+    const long n =
+        sys::raw(SYS_pwritev, fd->get(), sys::arg(parts.data()),
+                 static_cast<long>(std::min(parts.size(), k_most_parts)), static_cast<long>(at), 0);
     if (n == -EINTR) continue;
     if (n <= 0) return base::fail(n == 0 ? EIO : static_cast<int>(-n));
     at += static_cast<std::uint64_t>(n);
@@ -233,8 +252,8 @@ base::Result<void> SegmentWriter::append(const DiskDirectory& directory, std::sp
     }
   }
   // On its way to the disk while the next records come.
-  sys::raw(SYS_sync_file_range, fd->get(), static_cast<long>(data_end_), static_cast<long>(at - data_end_),
-           SYNC_FILE_RANGE_WRITE);
+  sys::raw(SYS_sync_file_range, fd->get(), static_cast<long>(data_end_),
+           static_cast<long>(at - data_end_), SYNC_FILE_RANGE_WRITE);
   data_end_ = at;
   return {};
 }

@@ -1,15 +1,16 @@
 // One segment file: written by one process, sealed, read again after a restart.
-// Life: created with its room reserved -> records are appended -> sealed: the footer behind them, the rest given back.
-// A process that finds a file without a footer, whose writer is gone, walks its records as far as headers and data are sound.
-// Invariants: its writer holds an exclusive flock by a mapping of the header page, so no fd stays open and the kernel lets go
-// when the writer dies; a file is never written to by name without a look whether it is still the one. Thread safety: a
+// Life: created with its room reserved -> records are appended -> sealed: the footer behind them,
+// the rest given back. A process that finds a file without a footer, whose writer is gone, walks
+// its records as far as headers and data are sound. Invariants: its writer holds an exclusive flock
+// by a mapping of the header page, so no fd stays open and the kernel lets go when the writer dies;
+// a file is never written to by name without a look whether it is still the one. Thread safety: a
 // SegmentWriter belongs to one thread at a time; the functions are pure but for the file.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "cache/base/mapping.h"
+#include "cache/base/memory/mapping.h"
 #include "cache/tier/disk/disk_directory.h"
 #include "cache/tier/disk/disk_format.h"
 
@@ -41,8 +42,8 @@ base::Result<void> read_fully(int fd, void* to, std::uint64_t bytes, std::uint64
 class SegmentWriter {
  public:
   // ENOSPC: no room. EEXIST: there is one of this number.
-  static base::Result<SegmentWriter> create(const DiskDirectory& directory, std::uint32_t number, std::uint64_t file_bytes,
-                                            std::uint64_t job);
+  static base::Result<SegmentWriter> create(const DiskDirectory& directory, std::uint32_t number,
+                                            std::uint64_t file_bytes, std::uint64_t job);
   // Is there room for `bytes` more in `records` more records, and for the footer?
   bool fits(std::uint64_t bytes, std::uint64_t records) const {
     return data_end_ + bytes + most_footer_bytes(rows_.size() + records) <= file_bytes_;

@@ -1,9 +1,9 @@
 """Tells cubeshim which files the program will read next, so that they are there before it asks.
 
-`import cubeshim` is all that a program with torch's (or PaddlePaddle's) DataLoader needs: the order of its sampler is
-announced as it is drawn, unless CUBESHIM_ANNOUNCE is 0. Nothing is imported until a DataLoader is, and batches, their order
-and random generators are as without it. Other programs say their order themselves: announce().
-"""
+`import cubeshim` is all that a program with torch's (or PaddlePaddle's) DataLoader needs: the order
+of its sampler is announced as it is drawn, unless CUBESHIM_ANNOUNCE is 0. Nothing is imported until
+a DataLoader is, and batches, their order and random generators are as without it. Other programs
+say their order themselves: announce(). """
 import os
 
 from cubeshim import _hook
@@ -12,10 +12,10 @@ __all__ = ["announce"]
 
 
 def announce(paths, epoch=0):
-    """Announces paths, a sequence or an iterable, which will be read in about this order; a leading order of an earlier
-    call stays. Returns an object that gives the same paths when iterated over, which tells how far the program is, and
-    as a context manager takes back what is left of the announcement when the block is left. Never blocks, never fails.
-    """
+    """Announces paths, a sequence or an iterable, which will be read in about this order; a leading
+    order of an earlier call stays. Returns an object that gives the same paths when iterated over,
+    which tells how far the program is, and as a context manager takes back what is left of the
+    announcement when the block is left. Never blocks, never fails. """
     from cubeshim._plain import Announcement
     return Announcement(paths, epoch)
 

@@ -1,4 +1,5 @@
-"""`python -m cubeshim ...` is the command `cubeshim`, wherever this package was installed with it."""
+"""`python -m cubeshim ...` is the command `cubeshim`, wherever this package was installed with
+it."""
 import os
 import sys
 
@@ -8,7 +9,8 @@ def find_command():
     # In a wheel, and where `make install` puts it: PREFIX/share/cubeshim/python/cubeshim.
     for prefix in (os.path.join(here, "prefix"), os.path.join(here, *[os.pardir] * 4)):
         command = os.path.normpath(os.path.join(prefix, "bin", "cubeshim"))
-        if os.access(command, os.X_OK) and os.stat(command).st_uid in (0, os.geteuid(), os.stat(__file__).st_uid):
+        if os.access(command, os.X_OK) and os.stat(command).st_uid in (0, os.geteuid(),
+                                                                       os.stat(__file__).st_uid):
             return command
     return None
 
@@ -16,7 +18,8 @@ def find_command():
 def main():
     command = find_command()
     if command is None:
-        sys.stderr.write("cubeshim: the command is not installed with this package: run `cubeshim` itself\n")
+        sys.stderr.write(
+            "cubeshim: the command is not installed with this package: run `cubeshim` itself\n")
         return 2
     try:
         os.execv(command, ["cubeshim"] + sys.argv[1:])

@@ -1,8 +1,9 @@
-"""Draws from a sampler before the loop asks, as far as nobody can tell the difference, and announces what was drawn.
+"""Draws from a sampler before the loop asks, as far as nobody can tell the difference, and
+announces what was drawn.
 
-A draw is made only when the loop itself asks for one, never by another thread and never after the loop was left. How much
-may be drawn says a policy: an object with `most` (indices that may be held), `allows(asked, held)` and `draw(iterator)`.
-"""
+A draw is made only when the loop itself asks for one, never by another thread and never after the
+loop was left. How much may be drawn says a policy: an object with `most` (indices that may be
+held), `allows(asked, held)` and `draw(iterator)`. """
 import collections
 
 from cubeshim._generators import State, attributes
@@ -44,8 +45,8 @@ class Never(Fixed):
 
 
 class UpToAPermutation(Fixed):
-    """A generator that the program sees is drawn from at the end of each permutation: nobody goes over that early."""
-
+    """A generator that the program sees is drawn from at the end of each permutation: nobody goes
+    over that early."""
     def __init__(self, batch, permutation, total):
         self.batch, self.permutation, self.total = batch, permutation, total
 
@@ -56,9 +57,9 @@ class UpToAPermutation(Fixed):
 
 
 class Watched(Fixed):
-    """Of a sampler that is not known, some draws are watched. It is drawn ahead only if they moved no generator and changed
-    nothing in the sampler, and if the program did not either meanwhile; so even where a later draw does move one, it can
-    be put back until the draw is due."""
+    """Of a sampler that is not known, some draws are watched. It is drawn ahead only if they moved
+    no generator and changed nothing in the sampler, and if the program did not either meanwhile; so
+    even where a later draw does move one, it can be put back until the draw is due."""
     most = MOST_AHEAD_UNKNOWN
 
     def __init__(self, sampler):
@@ -72,7 +73,8 @@ class Watched(Fixed):
         return State(), self.look_at_sampler()
 
     def look_at_sampler(self):
-        """Code of the program may run here, as __len__ or __class__ of an attribute. One that fails is no trouble of the loop's."""
+        """Code of the program may run here, as __len__ or __class__ of an attribute. One that fails
+        is no trouble of the loop's."""
         try:
             return attributes(self.sampler)
         except Exception:
@@ -106,7 +108,8 @@ class Watched(Fixed):
         return drawn, self.put_back(before)
 
     def put_back(self, before):
-        """The generators as they were; how they were and had become, or None if that is the same."""
+        """The generators as they were; how they were and had become, or None if that is the
+        same."""
         after = self.look()
         self.is_calm = after == before
         if after[0] == before[0]:
@@ -124,7 +127,6 @@ class Watched(Fixed):
 
 class Ahead:
     """What a loader takes for its sampler's iterator."""
-
     def __init__(self, iterator, policy, order, in_use=0):
         self.iterator, self.policy, self.order = iterator, policy, order
         self.in_use = in_use  # draws that the loader keeps before its loop gets them
@@ -179,8 +181,8 @@ class Ahead:
                 budget -= max(size, 1)
                 announced.append(indices_of(drawn))
         except Exception as error:
-            # Its time comes when what is held has been given. The usual end has no story to tell, and its traceback
-            # would keep this object alive.
+            # Its time comes when what is held has been given. The usual end has no story to tell,
+            # and its traceback would keep this object alive.
             self.error = error.with_traceback(None) if type(error) is StopIteration else error
         if announced:
             self.order.add(announced)

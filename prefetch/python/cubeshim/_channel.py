@@ -1,9 +1,10 @@
-"""A thread that tells the server one order after the other. It ends with the process, at once; a forked child has none.
+"""A thread that tells the server one order after the other. It ends with the process, at once; a
+forked child has none.
 
-The end of the interpreter stops a daemon thread at any point, for ever and with all the locks that it has. __del__ and callbacks of
-weak references run after that, or at any time in the midst of anything. So the program's side never waits for the thread: it sets
-attributes and releases `news`, which the thread alone acquires. Threads of the program that begin orders exclude one another.
-"""
+The end of the interpreter stops a daemon thread at any point, for ever and with all the locks that
+it has. __del__ and callbacks of weak references run after that, or at any time in the midst of
+anything. So the program's side never waits for the thread: it sets attributes and releases `news`,
+which the thread alone acquires. Threads of the program that begin orders exclude one another. """
 import atexit
 import os
 import threading
@@ -38,14 +39,17 @@ atexit.register(_end_all)
 
 
 class Channel:
-    """One for each data loader, so that two that are read in turn do not drop each other's order."""
+    """One for each data loader, so that two that are read in turn do not drop each other's
+    order."""
 
     is_ending = False  # of the process; globals of modules are None at the very end, this is not
 
     def __init__(self, rank=0, world=1, is_for_one=False):
         self.rank, self.world, self.is_for_one = rank, world, is_for_one
-        self.beginning = threading.RLock()  # of begin() alone; reentrant, for the collector may run a loop in the midst of it
-        self.news = threading.Lock()  # unlocked: there is something that the thread has not looked at
+        self.beginning = threading.RLock(
+        )  # of begin() alone; reentrant, for the collector may run a loop in the midst of it
+        self.news = threading.Lock(
+        )  # unlocked: there is something that the thread has not looked at
         self.news.acquire()
         self.order = None  # the newest
         self.connection = None
@@ -172,7 +176,8 @@ class Channel:
             self.send(order, _protocol.bye())
 
     def send(self, order, message):
-        """Waits until there is room. False: the order is over, and so that what is left is dropped, the connection too."""
+        """Waits until there is room. False: the order is over, and so that what is left is dropped,
+        the connection too."""
         while not self.must_stop(order):
             self.hear(order)
             if self.connection.send(message):

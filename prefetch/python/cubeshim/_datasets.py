@@ -25,13 +25,15 @@ def kind_of(dataset):
 
 def of_method(dataset, length):
     """A data set that has this method says itself what it reads."""
-    method = getattr(dataset, "train_data_list", None) if hasattr(type(dataset), "train_data_list") else None
+    method = getattr(dataset, "train_data_list", None) if hasattr(type(dataset),
+                                                                  "train_data_list") else None
     if not callable(method):
         return None
     lists = method()
     if is_list(lists, length):
         lists = [lists]
-    return resolve_below(list(lists), "") if lists and all(is_list(entries, length) for entries in lists) else None
+    return resolve_below(
+        list(lists), "") if lists and all(is_list(entries, length) for entries in lists) else None
 
 
 def of_coco(dataset):
@@ -45,7 +47,8 @@ def of_hugging_face(dataset):
     """Columns of pictures and the like that hold a path and no bytes."""
     if not is_of(dataset, "datasets", "Dataset"):
         return None
-    table, indices, wanted = own(own(dataset)["_data"])["table"], own(dataset)["_indices"], own(dataset)["_format_columns"]
+    table, indices, wanted = own(
+        own(dataset)["_data"])["table"], own(dataset)["_indices"], own(dataset)["_format_columns"]
     compute = sys.modules["pyarrow.compute"]
     columns = []
     for field in table.schema:
@@ -62,11 +65,13 @@ def of_hugging_face(dataset):
         row = index if rows is None else rows[index].as_py()
         # The columns hold bare names where the bytes were elsewhere.
         return [path for path in (column[row].as_py() for column in columns) if is_absolute(path)]
+
     return resolve
 
 
 def of_mmengine(dataset, length):
-    """OpenMMLab keeps its entries pickled, one behind the other, and unpickles one for each item."""
+    """OpenMMLab keeps its entries pickled, one behind the other, and unpickles one for each
+    item."""
     if not is_of(dataset, "mmengine.dataset", "BaseDataset"):
         return None
     entries, ends = (own(dataset).get(name) for name in ("data_bytes", "data_address"))
@@ -76,7 +81,11 @@ def of_mmengine(dataset, length):
     def resolve(index):
         index = range(length)[index]
         begin = int(ends[index - 1]) if index else 0
-        return [path for path in paths_of(pickle.loads(memoryview(entries[begin:int(ends[index])]))) if is_absolute(path)]
+        return [
+            path for path in paths_of(pickle.loads(memoryview(entries[begin:int(ends[index])])))
+            if is_absolute(path)
+        ]
+
     return resolve
 
 
@@ -95,11 +104,13 @@ def of_parts(dataset, kind, depth):
             index += ends[-1]
         which = bisect.bisect_right(ends, index)
         return parts[which](index - (ends[which - 1] if which else 0)) if parts[which] else []
+
     return resolve
 
 
 def of_wrapped(dataset, length, depth):
-    """One that hands its index on: to another data set of the same length, or to a reader (timm)."""
+    """One that hands its index on: to another data set of the same length, or to a reader
+    (timm)."""
     for name in ("reader", "parser"):
         reader = own(dataset).get(name)
         found = None if reader is None else of_lists(reader, length)
@@ -107,8 +118,11 @@ def of_wrapped(dataset, length, depth):
             return found
     for name in ("dataset", "base_dataset", "base", "ds", "data"):
         inner = own(dataset).get(name, own(dataset).get("_" + name))
-        is_known = any(is_of(inner, *known) for known in (("torch.utils.data", "Dataset"), ("datasets", "Dataset")))
-        if is_known and kind_of(inner) != "IterableDataset" and hasattr(type(inner), "__len__") and len(inner) == length:
+        is_known = any(
+            is_of(inner, *known)
+            for known in (("torch.utils.data", "Dataset"), ("datasets", "Dataset")))
+        if is_known and kind_of(inner) != "IterableDataset" and hasattr(
+                type(inner), "__len__") and len(inner) == length:
             found = resolver(inner, depth)
             if found is not None:
                 return found
@@ -127,5 +141,6 @@ def resolver(dataset, depth=MOST_NESTED):
     length = len(dataset)
     if type(dataset) in (list, tuple):
         return resolve_below([dataset], "") if is_list(dataset, length) else None
-    return (of_method(dataset, length) or of_lists(dataset, length) or of_coco(dataset) or of_mmengine(dataset, length)
-            or of_wrapped(dataset, length, depth - 1) or of_guesses(dataset, length))
+    return (of_method(dataset, length) or of_lists(dataset, length) or of_coco(dataset)
+            or of_mmengine(dataset, length) or of_wrapped(dataset, length, depth - 1)
+            or of_guesses(dataset, length))

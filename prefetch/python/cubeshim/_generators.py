@@ -1,4 +1,5 @@
-"""The random generators that a program sees, and whether they have moved. Reading their state does not move them."""
+"""The random generators that a program sees, and whether they have moved. Reading their state does
+not move them."""
 import random
 import sys
 
@@ -6,7 +7,8 @@ MOST_FOUND = 16
 
 
 def _of_numpy():
-    """Its older form is of one kind of generator alone, and warns of the others (numpy.random.set_bit_generator)."""
+    """Its older form is of one kind of generator alone, and warns of the others
+    (numpy.random.set_bit_generator)."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "random"):
         return None
@@ -20,7 +22,8 @@ def _is_same(mine, theirs):
     if type(mine) is not type(theirs):
         return False
     if isinstance(mine, dict):
-        return mine.keys() == theirs.keys() and all(_is_same(mine[key], theirs[key]) for key in mine)
+        return mine.keys() == theirs.keys() and all(
+            _is_same(mine[key], theirs[key]) for key in mine)
     if isinstance(mine, tuple):
         return len(mine) == len(theirs) and all(map(_is_same, mine, theirs))
     return mine.tobytes() == theirs.tobytes() if hasattr(mine, "tobytes") else mine == theirs
@@ -35,7 +38,8 @@ class State:
         self.python = random.getstate()
         self.numpy = _of_numpy()
         torch = sys.modules.get("torch")
-        self.torch = torch.get_rng_state() if torch is not None and hasattr(torch, "get_rng_state") else None
+        self.torch = torch.get_rng_state() if torch is not None and hasattr(
+            torch, "get_rng_state") else None
 
     def __eq__(self, other):
         if self.python != other.python or not _is_same(self.numpy, other.numpy):
@@ -81,4 +85,7 @@ def attributes(thing, depth=3, found=None):
     if id(thing) in found or len(found) > MOST_FOUND:
         return None
     found.add(id(thing))
-    return {name: _look(value, depth, found) for name, value in list(getattr(thing, "__dict__", {}).items())}
+    return {
+        name: _look(value, depth, found)
+        for name, value in list(getattr(thing, "__dict__", {}).items())
+    }

@@ -1,5 +1,6 @@
-"""What a data set reads whose attributes have names of their own: lists of absolute paths; or names, in a list or a table of pandas,
-that lie below a directory which is an attribute, too. Names are believed if the first of them is there.
+"""What a data set reads whose attributes have names of their own: lists of absolute paths; or
+names, in a list or a table of pandas, that lie below a directory which is an attribute, too. Names
+are believed if the first of them is there.
 
 No code of the program runs, as in _lists.py; pandas' own may.
 """
@@ -13,7 +14,6 @@ MOST_DIRECTORIES = 8  # each is asked for a file
 
 class Column:
     """A column of a table, as a list."""
-
     def __init__(self, values):
         self.values = values
 
@@ -35,7 +35,10 @@ def columns(value):
 
 
 def lists_of(owner, length):
-    found = [part for value in own(owner).values() for part in ([value] if is_sequence(value) else columns(value))]
+    found = [
+        part for value in own(owner).values()
+        for part in ([value] if is_sequence(value) else columns(value))
+    ]
     return [entries for entries in found if len(entries) == length > 0]
 
 
@@ -47,16 +50,21 @@ def firsts(entries):
 
 def is_of_names(entries):
     """A label is a text, too, but has no suffix."""
-    return bool(firsts(entries)) and all(os.path.splitext(name)[1] and not os.path.isabs(name) for name in firsts(entries))
+    return bool(firsts(entries)) and all(
+        os.path.splitext(name)[1] and not os.path.isabs(name) for name in firsts(entries))
 
 
 def of_guesses(owner, length):
     """A function from an index to paths, or None."""
     lists = lists_of(owner, length)
-    absolute = [entries for entries in lists if firsts(entries) and all(map(is_absolute, firsts(entries)))]
+    absolute = [
+        entries for entries in lists if firsts(entries) and all(map(is_absolute, firsts(entries)))
+    ]
     if absolute:
         return resolve_below(absolute, "")
-    directories = [os.fsdecode(value) for value in own(owner).values() if is_path(value) and is_absolute(value)]
+    directories = [
+        os.fsdecode(value) for value in own(owner).values() if is_path(value) and is_absolute(value)
+    ]
     for entries in filter(is_of_names, lists):
         for directory in directories[:MOST_DIRECTORIES]:
             if os.path.exists(under(directory, firsts(entries)[0])):

@@ -1,4 +1,5 @@
-"""Acts when, and only when, a module that holds data loaders is imported. Imports nothing itself."""
+"""Acts when, and only when, a module that holds data loaders is imported. Imports nothing
+itself."""
 import sys
 
 # The module that holds what is wrapped, and ours that does it.
@@ -24,7 +25,6 @@ def wrap(module):
 
 class Loader:
     """The module's own loader, and then wrap()."""
-
     def __init__(self, real):
         self.real = real
 
@@ -43,7 +43,6 @@ class Loader:
 
 class Finder:
     """Passes everything on but the targets, and those to the finders behind it."""
-
     def find_spec(self, name, path=None, target=None):
         if name not in TARGETS:
             return None
@@ -59,7 +58,9 @@ class Finder:
 
 
 def install():
-    if any(type(finder).__name__ == "Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
+    if any(
+            type(finder).__name__ == "Finder" and type(finder).__module__ == __name__
+            for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder())
     for name in TARGETS:

@@ -1,10 +1,12 @@
-"""Which files a data set read for an index, as its workers saw it: for data sets of which nothing is known otherwise.
+"""Which files a data set read for an index, as its workers saw it: for data sets of which nothing
+is known otherwise.
 
-What was learned lies in two files that all processes of the node share. KEY.index has 8 bytes for each index: where its record
-begins in KEY.paths, plus one; 0 is unknown. A record is the index, the number of bytes, and paths with a NUL between them. With
-CUBESHIM_DISK_DIR they stay there for jobs to come, otherwise they go with the last process that asks them. Nothing relies on
-them: a record that is torn or out of date costs a fetch that nobody needs. They are opened for each batch and closed again, for
-the program may close any fd and get its number for a file of its own.
+What was learned lies in two files that all processes of the node share. KEY.index has 8 bytes for
+each index: where its record begins in KEY.paths, plus one; 0 is unknown. A record is the index, the
+number of bytes, and paths with a NUL between them. With CUBESHIM_DISK_DIR they stay there for jobs
+to come, otherwise they go with the last process that asks them. Nothing relies on
+them: a record that is torn or out of date costs a fetch that nobody needs. They are opened for each
+batch and closed again, for the program may close any fd and get its number for a file of its own.
 """
 import atexit
 import errno
@@ -38,8 +40,13 @@ def describe(dataset, depth=4):
             parts.append((name, os.fsencode(value)))
         elif is_sequence(value):
             if len(value) == length > 0:
-                parts.append((name, [str(value[at]) for at in (0, length // 2, -1) if is_path(value[at]) or isinstance(value[at], int)]))
-        elif depth > 0 and is_of(value, "torch.utils.data", "Dataset") and hasattr(type(value), "__len__"):
+                parts.append((name, [
+                    str(value[at])
+                    for at in (0, length // 2, -1)
+                    if is_path(value[at]) or isinstance(value[at], int)
+                ]))
+        elif depth > 0 and is_of(value, "torch.utils.data", "Dataset") and hasattr(
+                type(value), "__len__"):
             parts.append((name, describe(value, depth - 1)))
     return parts
 
@@ -56,7 +63,8 @@ def directory():
     """Where they lie, and whether they stay."""
     disk = _settings.directory("CUBESHIM_DISK_DIR")
     parent = disk or _settings.ram_directory()
-    return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(), _settings.name()), bool(disk)
+    return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(),
+                                          _settings.name()), bool(disk)
 
 
 def open_checked(name, flags, is_right, **place):
@@ -77,8 +85,8 @@ def is_private_file(found):
 
 
 def open_own(path, flags):
-    """An OSError unless it is a file of this user by this name alone, in a directory where nobody else can put one: a link there to
-    another file of the user would have that file overwritten."""
+    """An OSError unless it is a file of this user by this name alone, in a directory where nobody
+    else can put one: a link there to another file of the user would have that file overwritten."""
     parent, name = os.path.split(path)
     directory = open_checked(parent, os.O_RDONLY | os.O_DIRECTORY, is_private_directory)
     try:
@@ -87,7 +95,8 @@ def open_own(path, flags):
         os.close(directory)
 
 
-# Files that go with the last process that asks them: the fd of each KEY.index, on which such processes have a shared lock.
+# Files that go with the last process that asks them: the fd of each KEY.index, on which such
+# processes have a shared lock.
 _held = {}
 _pid = None
 
@@ -145,7 +154,6 @@ def sweep(parent):
 
 class Store:
     """The two files of a data set. Every failure is an OSError."""
-
     def __init__(self, key, length):
         self.base, self.length = "%s/%s" % (directory()[0], key), length
 
@@ -209,8 +217,9 @@ class Store:
             return True
 
     def write(self, learned):
-        """`learned`: indices and their paths. Of an index that has read other files before, those stay that it read both times:
-        the others were drawn at random, as for a mosaic of pictures. How many were news; an OSError if there is no more room."""
+        """`learned`: indices and their paths. Of an index that has read other files before, those
+        stay that it read both times: the others were drawn at random, as for a mosaic of pictures.
+        How many were news; an OSError if there is no more room."""
         with Files(self, os.O_RDWR) as files:
             news = []
             for index, paths in learned:
@@ -238,7 +247,6 @@ class Store:
 
 class Files:
     """Both, opened for a moment."""
-
     def __init__(self, store, flags):
         self.index = store.open(flags, "index")
         try:
@@ -258,10 +266,9 @@ class Files:
 class Known:
     """From indices to their paths, for the epochs of one data loader.
 
-    An epoch that begins with nothing learned tells one path, as soon as there is one. It has been read by then. But the leader makes
-    its ring when it is told the first path, and later there may be no room for a ring.
-    """
-
+    An epoch that begins with nothing learned tells one path, as soon as there is one. It has been
+    read by then. But the leader makes its ring when it is told the first path, and later there may
+    be no room for a ring. """
     def __init__(self, store):
         self.store = store
         self.is_first = self.has_told = False

@@ -1,4 +1,5 @@
-"""Learns which files an item of a data set needs, in the workers that fetch it; the library notes what their threads open."""
+"""Learns which files an item of a data set needs, in the workers that fetch it; the library notes
+what their threads open."""
 import ctypes
 import os
 import threading
@@ -27,8 +28,8 @@ def library():
 
 
 class Notes:
-    """What the library has noted of this thread: a number of bytes, and the paths (shim/cubeshim.h)."""
-
+    """What the library has noted of this thread: a number of bytes, and the paths
+    (shim/cubeshim.h)."""
     def __init__(self):
         size = ctypes.c_size_t()
         address = library()(ctypes.byref(size))
@@ -67,7 +68,8 @@ class Learner:
             if type(one) is not int:
                 one = one.__index__()
             if 0 <= one < self.store.length:
-                self.learned.append((one, list(dict.fromkeys(paths[number * each:(number + 1) * each]))))
+                self.learned.append(
+                    (one, list(dict.fromkeys(paths[number * each:(number + 1) * each]))))
 
     def took(self, index):
         try:
@@ -79,7 +81,8 @@ class Learner:
         try:
             learned, self.learned = self.learned, []
             if learned:
-                self.without_news = 0 if self.store.write(learned) else self.without_news + len(learned)
+                self.without_news = 0 if self.store.write(
+                    learned) else self.without_news + len(learned)
             if not self.found and self.looked_at >= WITHOUT_FILES:
                 self.end("the items open no file below a prefix")
         except Exception as error:
@@ -104,7 +107,8 @@ class Learner:
 
 
 def is_asked_for_each(dataset):
-    """Or for a whole batch, where one cannot see which file belongs to which index. torch's Subset is as good for each."""
+    """Or for a whole batch, where one cannot see which file belongs to which index. torch's Subset
+    is as good for each."""
     while is_of(dataset, "torch.utils.data", "Subset") and type(dataset).__name__ == "Subset":
         dataset = own(dataset).get("dataset")
     return not getattr(dataset, "__getitems__", None)
@@ -124,7 +128,8 @@ class Watched:
         return item
 
     def __getattr__(self, name):
-        """torch asks for __getitems__ alone, and if it wants whole batches: the data set is asked when torch would ask it."""
+        """torch asks for __getitems__ alone, and if it wants whole batches: the data set is asked
+        when torch would ask it."""
         if name != "__getitems__" or is_asked_for_each(self.dataset):
             raise AttributeError(name)
         return self.items
@@ -138,7 +143,8 @@ class Watched:
 
 def known(dataset):
     """None for a data set of which nothing can be learned. From now on workers learn."""
-    key = _learned.key_of(dataset) if library() is not None and hasattr(type(dataset), "__len__") else None
+    key = _learned.key_of(dataset) if library() is not None and hasattr(type(dataset),
+                                                                        "__len__") else None
     if key is None:
         return None
     store = _learned.Store(key, len(dataset))
@@ -148,7 +154,8 @@ def known(dataset):
 
 def learner_of(fetcher):
     dataset = fetcher.dataset
-    if library() is None or not hasattr(type(dataset), "__len__") or resolver_of(dataset) is not None:
+    if library() is None or not hasattr(type(dataset),
+                                        "__len__") or resolver_of(dataset) is not None:
         return None
     key = _learned.key_of(dataset)
     store = key and _learned.Store(key, len(dataset))
@@ -156,7 +163,8 @@ def learner_of(fetcher):
 
 
 def wrap(kind):
-    """`kind`: torch's _MapDatasetFetcher, by which workers and loops without workers get their items."""
+    """`kind`: torch's _MapDatasetFetcher, by which workers and loops without workers get their
+    items."""
     real = kind.fetch
 
     def fetch(self, possibly_batched_index):

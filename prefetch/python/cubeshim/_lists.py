@@ -1,8 +1,7 @@
 """Lists of paths among the attributes of an object.
 
-Reading them runs no code of the program: attributes come from the object's own dictionary, never from a property, and lists are
-Python's and numpy's own, whose entries are what they seem.
-"""
+Reading them runs no code of the program: attributes come from the object's own dictionary, never
+from a property, and lists are Python's and numpy's own, whose entries are what they seem. """
 import os
 import pathlib
 import sys
@@ -10,13 +9,16 @@ import sys
 # An entry has all that an index needs.
 WHOLE = ("samples", "imgs")
 # The first of these that is a list of paths, and beside it those of BESIDE.
-FIRST = ("images", "image_files", "image_paths", "image_list", "img_files", "img_paths", "img_list", "im_files", "files", "file_paths",
-         "filepaths", "file_list", "paths", "filenames", "file_names", "fnames", "audio_files", "audio_paths", "data", "items",
-         "entries", "records")
-BESIDE = ("targets", "masks", "mask_files", "mask_paths", "label_files", "label_paths", "segs", "annotations")
+FIRST = ("images", "image_files", "image_paths", "image_list", "img_files", "img_paths", "img_list",
+         "im_files", "files", "file_paths", "filepaths", "file_list", "paths", "filenames",
+         "file_names", "fnames", "audio_files", "audio_paths", "data", "items", "entries",
+         "records")
+BESIDE = ("targets", "masks", "mask_files", "mask_paths", "label_files", "label_paths", "segs",
+          "annotations")
 # Directories to which names may be relative: of everything, and of pictures below it.
 ROOTS = ("root", "root_dir", "data_root", "data_dir", "base_dir", "directory", "folder")
-PARTS = ("image_dir", "images_dir", "img_dir", "image_folder", "img_folder", "image_root", "img_root")
+PARTS = ("image_dir", "images_dir", "img_dir", "image_folder", "img_folder", "image_root",
+         "img_root")
 
 
 def own(owner):
@@ -48,15 +50,18 @@ def is_sequence(value):
     numpy = sys.modules.get("numpy")
     if numpy is not None and type(value) is getattr(numpy, "ndarray", None):
         return value.ndim == 1 and value.dtype.kind in "OSU"
-    return isinstance(value, (list, tuple)) and type(value).__getitem__ in (list.__getitem__, tuple.__getitem__)
+    return isinstance(
+        value, (list, tuple)) and type(value).__getitem__ in (list.__getitem__, tuple.__getitem__)
 
 
 def paths_of(entry):
-    """A path; or the first of a tuple and what else there looks like one; or what looks like one in a dictionary or an object."""
+    """A path; or the first of a tuple and what else there looks like one; or what looks like one in
+    a dictionary or an object."""
     if is_path(entry):
         return [entry]
     if isinstance(entry, (list, tuple)) and is_sequence(entry) and entry:
-        return ([entry[0]] if is_path(entry[0]) else []) + [value for value in entry[1:] if is_file_name(value)]
+        return ([entry[0]] if is_path(entry[0]) else
+                []) + [value for value in entry[1:] if is_file_name(value)]
     values = entry if type(entry) is dict else own(entry)
     return [value for value in values.values() if is_file_name(value)]
 
@@ -68,7 +73,10 @@ def is_list(value, length):
 
 def base_of(owner):
     named = {name.strip("_"): value for name, value in own(owner).items() if is_path(value)}
-    chosen = [next((os.fsdecode(named[name]) for name in names if name in named), "") for names in (ROOTS, PARTS)]
+    chosen = [
+        next((os.fsdecode(named[name]) for name in names if name in named),
+             "") for names in (ROOTS, PARTS)
+    ]
     return under(*chosen) if chosen[0] else chosen[1]
 
 
@@ -84,6 +92,7 @@ def resolve_below(lists, base):
         paths = [os.fsdecode(path) for entries in lists for path in paths_of(entries[index])]
         # Only what looks like a file: a base makes a path below a prefix of any text.
         return [under(base, path) if os.path.splitext(path)[1] else path for path in paths]
+
     return resolve
 
 
@@ -99,5 +108,9 @@ def of_lists(owner, length):
     first = next((named[name] for name in FIRST if is_list(named.get(name), length)), None)
     if first is None:
         return None
-    beside = [named[name] for name in BESIDE if is_list(named.get(name), length) and all(map(is_absolute, paths_of(named[name][0])))]
+    beside = [
+        named[name]
+        for name in BESIDE
+        if is_list(named.get(name), length) and all(map(is_absolute, paths_of(named[name][0])))
+    ]
     return resolve_below([first] + beside, base)

@@ -1,4 +1,5 @@
-"""From a loader's iterator over its sampler to one that announces: what torch and paddle have in common."""
+"""From a loader's iterator over its sampler to one that announces: what torch and paddle have in
+common."""
 import weakref
 
 from cubeshim import _plain
@@ -11,7 +12,8 @@ from cubeshim._log import trouble
 
 
 def resolver_of(dataset):
-    # train_data_list() and the like are the program's own code, which is not to move a generator for our sake.
+    # train_data_list() and the like are the program's own code, which is not to move a generator
+    # for our sake.
     before = State()
     try:
         return resolver(dataset)
@@ -22,7 +24,6 @@ def resolver_of(dataset):
 
 class Loader:
     """What is kept for a loader, from one epoch to the next."""
-
     def __init__(self, dataset, rank, world, learned):
         self.resolve = resolver_of(dataset) or learned(dataset)
         self.channel = Channel(rank, world)
@@ -57,7 +58,8 @@ def forget(key, channel):
 
 
 def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0, learned=nothing):
-    """What takes the iterator's place, or None where it stays. Never fails. `learned` is asked about an unknown data set."""
+    """What takes the iterator's place, or None where it stays. Never fails. `learned` is asked
+    about an unknown data set."""
     try:
         if Channel.is_ending:
             return None

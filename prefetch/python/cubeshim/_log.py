@@ -16,7 +16,8 @@ def trouble(text):
         except Exception:
             sys.stderr.write(line)  # a notebook's
         else:
-            # Not by the stream: it has a lock, and Python aborts if it ends while a daemon thread has that.
+            # Not by the stream: it has a lock, and Python aborts if it ends while a daemon thread
+            # has that.
             os.write(fd, line.encode(errors="replace"))
     except Exception:
         pass

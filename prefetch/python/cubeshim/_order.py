@@ -1,4 +1,5 @@
-"""One epoch's order on its way to the server: filled by the program's loop, emptied by the thread of its channel."""
+"""One epoch's order on its way to the server: filled by the program's loop, emptied by the thread
+of its channel."""
 import collections
 import os
 
@@ -29,9 +30,8 @@ def encode(path):
 
 
 class Order:
-    """add(), passed(), finish() and abandon() are the loop's and cost it a few microseconds; the others are the thread's.
-    Both sides rely on deque and attributes being atomic."""
-
+    """add(), passed(), finish() and abandon() are the loop's and cost it a few microseconds; the
+    others are the thread's. Both sides rely on deque and attributes being atomic."""
     def __init__(self, epoch, resolve, channel):
         self.epoch = epoch
         self.resolve = resolve  # an index to the paths that it needs; Known takes several
@@ -57,7 +57,8 @@ class Order:
     def passed(self, number):
         """Batches below this number have been read by now."""
         self.passed_number = number
-        # The thread leaves them out, but may be held up for a long time, and memory is not to grow meanwhile.
+        # The thread leaves them out, but may be held up for a long time, and memory is not to grow
+        # meanwhile.
         try:
             while len(self.waiting) > MOST_WAITING and self.waiting[0].number < number:
                 self.waiting.popleft()
@@ -113,7 +114,8 @@ class Order:
         return names
 
     def messages(self):
-        """Of the next batches, about as much as goes into one message; none if there is nothing now."""
+        """Of the next batches, about as much as goes into one message; none if there is nothing
+        now."""
         chunk, first, size = [], 0, _protocol.PATHS_HEAD
         made = []
 
@@ -147,7 +149,8 @@ class Order:
         self.forget()
 
     def forget(self):
-        while self.sent and (self.sent[0].end <= self.taken or self.sent[0].number < self.passed_number):
+        while self.sent and (self.sent[0].end <= self.taken
+                             or self.sent[0].number < self.passed_number):
             self.sent.popleft()
 
     def drop(self):

@@ -1,4 +1,5 @@
-"""PaddlePaddle's DataLoader: its iterators keep the sampler's in _sampler_iter, where ours takes its place."""
+"""PaddlePaddle's DataLoader: its iterators keep the sampler's in _sampler_iter, where ours takes
+its place."""
 from cubeshim._ahead import Ahead, Fixed, Watched
 from cubeshim._loaders import ahead
 
@@ -19,7 +20,6 @@ def policy_for(sampler):
 
 class SamplerIter:
     """Stands in the class for the attribute: what is put there is replaced by what announces it."""
-
     def __get__(self, loader, owner=None):
         if loader is None:
             return self

@@ -13,8 +13,10 @@ def number(variable, default):
     return int(text) if text.isdigit() and int(text) < 1 << 32 else default
 
 
-# Names of torchrun and DeepSpeed, Open MPI, MPICH and its kin, and Slurm. The first pair that is there counts, whole.
-PLACES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+# Names of torchrun and DeepSpeed, Open MPI, MPICH and its kin, and Slurm. The first pair that is
+# there counts, whole.
+PLACES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+          ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
 
 def rank_and_world():
@@ -27,8 +29,10 @@ def rank_and_world():
 
 class Announcement:
     def __init__(self, paths, epoch):
-        is_sequence = hasattr(paths, "__len__") and hasattr(paths, "__getitem__") and not isinstance(paths, (str, bytes, dict))
-        self.paths = paths if is_sequence else [paths] if isinstance(paths, (str, bytes)) else list(paths)
+        is_sequence = hasattr(paths, "__len__") and hasattr(
+            paths, "__getitem__") and not isinstance(paths, (str, bytes, dict))
+        self.paths = paths if is_sequence else [paths] if isinstance(paths,
+                                                                     (str, bytes)) else list(paths)
         self.channel = Channel(*rank_and_world(), is_for_one=True)
         self.order = None
         try:

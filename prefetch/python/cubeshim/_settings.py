@@ -1,4 +1,5 @@
-"""Names and directories as the library takes them: where it refuses one, it goes on with the default. They are read when they are needed."""
+"""Names and directories as the library takes them: where it refuses one, it goes on with the
+default. They are read when they are needed."""
 import os
 import string
 

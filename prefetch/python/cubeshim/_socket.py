@@ -15,7 +15,8 @@ LOOK_SECONDS = 0.1  # how often another server is looked for
 
 
 def path():
-    return "%s/cubeshim-%d-%s.sock" % (_settings.ram_directory().rstrip("/"), os.geteuid(), _settings.name())
+    return "%s/cubeshim-%d-%s.sock" % (_settings.ram_directory().rstrip("/"), os.geteuid(),
+                                       _settings.name())
 
 
 def start_sidecar():
@@ -53,7 +54,8 @@ class Connection:
             self.server = named_socket()
             self.socket.connect(path())
             self.wait_for_welcome()
-            peer = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            peer = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED,
+                                          struct.calcsize("3i"))
             uid = struct.unpack("3i", peer)[1]
             if uid not in (0, os.geteuid()):
                 raise OSError("uid %d listens at %s" % (uid, path()))

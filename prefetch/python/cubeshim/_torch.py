@@ -1,4 +1,5 @@
-"""torch.utils.data: the one place where a loader asks its sampler, _BaseDataLoaderIter._next_index."""
+"""torch.utils.data: the one place where a loader asks its sampler,
+_BaseDataLoaderIter._next_index."""
 import sys
 
 from cubeshim import _learning
@@ -12,8 +13,9 @@ def is_of(kind, packages, *names):
 
 
 def policy_for(sampler, batch=1, share=1):
-    """What is known of the order of torch's own samplers, accelerate's and lightning's; a subclass may do anything. A draw takes
-    `batch` indices, or if the sampler makes batches, `share` of them."""
+    """What is known of the order of torch's own samplers, accelerate's and lightning's; a subclass
+    may do anything. A draw takes `batch` indices, or if the sampler makes batches, `share` of
+    them."""
     from torch.utils.data import distributed, sampler as torchs
     kind = type(sampler)
     if kind is torchs.BatchSampler:
@@ -22,16 +24,19 @@ def policy_for(sampler, batch=1, share=1):
         inner = policy_for(sampler.sampler, sampler.batch_size * share)
         return Watched(sampler) if type(inner) is Watched else inner
     if is_of(kind, ("accelerate",), "BatchSamplerShard") and batch == share == 1:
-        inner = policy_for(sampler.batch_sampler, 1, 1 if sampler.split_batches else sampler.num_processes)
+        inner = policy_for(sampler.batch_sampler, 1,
+                           1 if sampler.split_batches else sampler.num_processes)
         return Watched(sampler) if type(inner) is Watched else inner
     if kind in (torchs.SequentialSampler, torchs.SubsetRandomSampler, torchs.WeightedRandomSampler,
                 distributed.DistributedSampler, list, tuple, range):
         return Fixed()
     # They take their whole order at the first draw.
-    if is_of(kind, ("lightning", "lightning_fabric", "pytorch_lightning"), "DistributedSamplerWrapper", "UnrepeatedDistributedSampler",
+    if is_of(kind, ("lightning", "lightning_fabric", "pytorch_lightning"),
+             "DistributedSamplerWrapper", "UnrepeatedDistributedSampler",
              "UnrepeatedDistributedSamplerWrapper"):
         return Fixed()
-    # accelerate's seeds a generator that the program sees when it begins, and counts its epoch when it ends.
+    # accelerate's seeds a generator that the program sees when it begins, and counts its epoch when
+    # it ends.
     is_seedable = is_of(kind, ("accelerate",), "SeedableRandomSampler")
     if kind is torchs.RandomSampler or is_seedable:
         if sampler.generator is None and not is_seedable:
@@ -55,7 +60,8 @@ def begin(loader, iterator):
         return None
     sampler = loader._index_sampler
     in_use = getattr(loader, "_num_workers", 0) * (getattr(loader, "_prefetch_factor", None) or 0)
-    return ahead(iterator, sampler, loader._dataset, policy_for(sampler), rank_and_world, in_use, _learning.known)
+    return ahead(iterator, sampler, loader._dataset, policy_for(sampler), rank_and_world, in_use,
+                 _learning.known)
 
 
 def wrap(module):
@@ -66,7 +72,8 @@ def wrap(module):
 
     def _next_index(self):
         iterator = self._sampler_iter
-        if type(iterator) is not Ahead and getattr(self, "_cubeshim_left_alone", None) is not iterator:
+        if type(iterator) is not Ahead and getattr(self, "_cubeshim_left_alone",
+                                                   None) is not iterator:
             try:
                 replaced = begin(self, iterator)
             except Exception as error:

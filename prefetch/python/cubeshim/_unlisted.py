@@ -1,10 +1,10 @@
-"""A thread that threading does not list. Programs join all that it lists, or wait until there is one left, and ours ends with the process."""
+"""A thread that threading does not list. Programs join all that it lists, or wait until there is
+one left, and ours ends with the process."""
 import _thread
 
 
 class UnlistedThread:
     """As threading.Thread with daemon=True, as far as it is needed here."""
-
     def __init__(self, target):
         self.target = target
         self.native_id = None
@@ -12,8 +12,11 @@ class UnlistedThread:
         self.work.acquire()
 
     def start(self):
-        """A RuntimeError: there are no more threads, or this interpreter (one of several of the process) may have none such."""
-        if hasattr(_thread, "daemon_threads_allowed") and not _thread.daemon_threads_allowed():  # Python 3.12
+        """A RuntimeError: there are no more threads, or this interpreter (one of several of the
+        process) may have none such."""
+        if hasattr(
+                _thread,
+                "daemon_threads_allowed") and not _thread.daemon_threads_allowed():  # Python 3.12
             raise RuntimeError("no daemon threads here")
         _thread.start_new_thread(self.run, ())
 

@@ -1,5 +1,6 @@
-# Put in front of PYTHONPATH by the library, in every Python, and by `cubeshim run`: the job announces what its data loaders
-# will read. The sitecustomize that would have run instead, if there is one, runs too.
+# Put in front of PYTHONPATH by the library, in every Python, and by `cubeshim run`: the job
+# announces what its data loaders will read. The sitecustomize that would have run instead, if there
+# is one, runs too.
 import os
 import sys
 
@@ -10,7 +11,8 @@ def announce():
     if sys.version_info < (3, 7):
         return
     above = os.path.dirname(HERE)
-    # In a wheel this directory is a part of the package. The package comes by its place, for PYTHONPATH does not name it.
+    # In a wheel this directory is a part of the package. The package comes by its place, for
+    # PYTHONPATH does not name it.
     parent = above if os.path.isdir(os.path.join(above, "cubeshim")) else os.path.dirname(above)
     if not is_trusted(os.path.join(parent, "cubeshim")):
         return
@@ -40,12 +42,14 @@ def real(place):
 
 
 def running():
-    """Directories of the sitecustomize modules that have begun and not ended. The one of a monitoring agent looks for the next by
-    itself, in all of sys.path but its own directory, and so finds this file once more."""
+    """Directories of the sitecustomize modules that have begun and not ended. The one of a
+    monitoring agent looks for the next by itself, in all of sys.path but its own directory, and so
+    finds this file once more."""
     found, frame = set(), sys._getframe()
     while frame is not None:
         names = frame.f_globals
-        if frame.f_code.co_name == "<module>" and names.get("__name__") == "sitecustomize" and names.get("__file__"):
+        if frame.f_code.co_name == "<module>" and names.get(
+                "__name__") == "sitecustomize" and names.get("__file__"):
             found.add(real(os.path.dirname(names["__file__"])))
         frame = frame.f_back
     return found
@@ -62,8 +66,11 @@ def run_shadowed():
         return
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
-    # Finders that stand before Python's own have been asked by `import`; those behind it would have been asked then.
-    finders = sys.meta_path[sys.meta_path.index(PathFinder):] if PathFinder in sys.meta_path else [PathFinder]
+    # Finders that stand before Python's own have been asked by `import`; those behind it would have
+    # been asked then.
+    finders = sys.meta_path[sys.meta_path.index(PathFinder):] if PathFinder in sys.meta_path else [
+        PathFinder
+    ]
     spec = None
     for finder in finders:
         if spec is None and hasattr(finder, "find_spec"):
@@ -83,7 +90,8 @@ def run_by_old_python(places):
     import imp
     for place in places:
         importer = sys.path_importer_cache.get(place)
-        loader = importer.find_module("sitecustomize") if hasattr(importer, "load_module") else None  # of a zip file
+        loader = importer.find_module("sitecustomize") if hasattr(
+            importer, "load_module") else None  # of a zip file
         if loader is not None:
             loader.load_module("sitecustomize")
             return

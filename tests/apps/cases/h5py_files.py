@@ -1,15 +1,16 @@
-# what: h5py: read, write, append, chunks and gzip, file objects, core driver, locking between two processes, SWMR with a reader in another process
-# needs: module h5py; module numpy
-# ignore: data/h5/*.h5
-# prepare
+# what: h5py: read, write, append, chunks and gzip, file objects, core driver, locking between two
+# processes, SWMR with a reader in another process needs: module h5py; module numpy ignore:
+# data/h5/*.h5 prepare
 import os
 import h5py
 import numpy as np
+
 at = os.environ["DATA"] + "/h5/"
 os.mkdir(at)
 with h5py.File(at + "a.h5", "w", track_order=True) as f:
     f["plain"] = np.arange(50_000)
-    f.create_dataset("chunked", data=np.arange(60_000).reshape(200, 300), chunks=(20, 30), compression="gzip")
+    f.create_dataset("chunked", data=np.arange(60_000).reshape(200, 300), chunks=(20, 30),
+                     compression="gzip")
     f.create_dataset("text", data=["one", "two"], dtype=h5py.string_dtype())
     f.attrs["what"] = "attribute"
     f["group/inner"] = np.float32(3)
@@ -19,8 +20,10 @@ with h5py.File(at + "large.h5", "w") as f:
 import os, subprocess, sys, zlib
 import h5py
 import numpy as np
+
 at = os.environ["DATA"] + "/h5/"
-show = lambda name, a: print(name, a.dtype, a.shape, zlib.crc32(np.ascontiguousarray(a).tobytes()), flush=True)
+show = lambda name, a: print(name, a.dtype, a.shape, zlib.crc32(np.ascontiguousarray(a).tobytes()),
+                             flush=True)
 for driver in (None, "sec2", "stdio", "core"):
     with h5py.File(at + "a.h5", "r", driver=driver) as f:
         names = []
@@ -37,7 +40,9 @@ with h5py.File(at + "a.h5", "r") as f, h5py.File(at + "a.h5", "r") as g:
     show("twice", f["plain"][:] + g["plain"][:])
 print(h5py.is_hdf5(at + "a.h5"), h5py.is_hdf5(os.environ["DATA"] + "/text/one"))
 other = "import h5py, sys\ntry:\n with h5py.File(sys.argv[1], sys.argv[2]) as f: print('other', len(f))\nexcept OSError as e: print('other', str(e)[:60])"
-ask = lambda name, mode: print(subprocess.run([sys.executable, "-c", other, at + name, mode], capture_output=True, text=True).stdout, end="", flush=True)
+ask = lambda name, mode: print(
+    subprocess.run([sys.executable, "-c", other, at + name, mode], capture_output=True, text=True).
+    stdout, end="", flush=True)
 with h5py.File(at + "a.h5", "r") as f:
     ask("a.h5", "r")
     ask("a.h5", "r+")
@@ -56,9 +61,11 @@ ask("a.h5", "r")
 with h5py.File(at + "new.h5", "w", libver="latest") as f:
     d = f.create_dataset("grows", (0,), maxshape=(None,), chunks=(100,), dtype="i8")
     f.swmr_mode = True
-    code = ("import h5py, sys\nwith h5py.File(sys.argv[1], 'r', libver='latest', swmr=True) as f:\n d = f['grows']\n"
-            " for line in sys.stdin:\n  d.id.refresh(); print(d.shape[0], int(d[:].sum()), flush=True)")
-    reader = subprocess.Popen([sys.executable, "-c", code, at + "new.h5"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    code = (
+        "import h5py, sys\nwith h5py.File(sys.argv[1], 'r', libver='latest', swmr=True) as f:\n d = f['grows']\n"
+        " for line in sys.stdin:\n  d.id.refresh(); print(d.shape[0], int(d[:].sum()), flush=True)")
+    reader = subprocess.Popen([sys.executable, "-c", code, at + "new.h5"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True)
     for n in range(1, 6):
         d.resize((n * 150,))
         d[:] = n

@@ -2,6 +2,7 @@
 # needs: module imageio; module PIL
 # prepare
 import os, numpy as np, imageio.v3 as iio
+
 os.mkdir(os.environ["DATA"] + "/io")
 a = np.random.default_rng(1).integers(0, 255, (5, 40, 50, 3), np.uint8)
 for kind in ("png", "jpg", "bmp", "ppm"):
@@ -10,10 +11,13 @@ for kind in ("gif", "tiff"):
     iio.imwrite(f"{os.environ['DATA']}/io/a.{kind}", a)
 # run
 import os, zlib, numpy as np, imageio, imageio.v2, imageio.v3 as iio
+
 at = os.environ["DATA"] + "/io/"
 crc = lambda a: (a.shape, zlib.crc32(np.ascontiguousarray(a).tobytes()))
 for kind in ("png", "jpg", "bmp", "ppm", "gif", "tiff"):
-    print(kind, crc(np.asarray(iio.imread(f"{at}a.{kind}", index=0))), crc(np.asarray(imageio.v2.imread(f"{at}a.{kind}"))), iio.improps(f"{at}a.{kind}", index=0).shape)
+    print(kind, crc(np.asarray(iio.imread(f"{at}a.{kind}", index=0))),
+          crc(np.asarray(imageio.v2.imread(f"{at}a.{kind}"))),
+          iio.improps(f"{at}a.{kind}", index=0).shape)
     with open(f"{at}a.{kind}", "rb") as f:
         if kind == "tiff":
             continue

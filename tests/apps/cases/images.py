@@ -1,10 +1,10 @@
-# what: PIL and cv2: read, lazy load, partial (draft, thumbnail, tiff frames), EXIF, verify, write beside and over, video through cv2
-# needs: module PIL; module cv2; module numpy
-# prepare
+# what: PIL and cv2: read, lazy load, partial (draft, thumbnail, tiff frames), EXIF, verify, write
+# beside and over, video through cv2 needs: module PIL; module cv2; module numpy prepare
 import os
 import cv2
 import numpy as np
 from PIL import Image
+
 at = os.environ["DATA"] + "/img/"
 os.mkdir(at)
 for n in range(6):
@@ -12,8 +12,11 @@ for n in range(6):
     rgb = np.stack([a, a.T[:120].repeat(2, 1)[:, :160], 255 - a], 2)
     for kind in ("jpg", "png", "bmp", "tiff", "webp", "ppm", "gif"):
         Image.fromarray(rgb).save(f"{at}{n}.{kind}")
-Image.fromarray(rgb).save(at + "frames.tiff", save_all=True, append_images=[Image.fromarray(rgb[::-1]), Image.fromarray(rgb[:, ::-1])])
-Image.fromarray(np.random.default_rng(1).integers(0, 255, (1200, 1000, 3), np.uint8)).save(at + "large.png")
+Image.fromarray(rgb).save(at + "frames.tiff", save_all=True,
+                          append_images=[Image.fromarray(rgb[::-1]),
+                                         Image.fromarray(rgb[:, ::-1])])
+Image.fromarray(np.random.default_rng(1).integers(0, 255, (1200, 1000, 3),
+                                                  np.uint8)).save(at + "large.png")
 w = cv2.VideoWriter(at + "v.avi", cv2.VideoWriter_fourcc(*"MJPG"), 10, (160, 120))
 for n in range(12):
     w.write(np.roll(rgb, n * 5, 1))
@@ -23,10 +26,12 @@ fs.write("m", rgb[:4, :4, 0])
 fs.release()
 # run
 import glob, os, zlib
+
 os.environ["OPENCV_LOG_LEVEL"] = "SILENT"
 import cv2
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
+
 at, out = os.environ["DATA"] + "/img/", os.environ["OUT"] + "/"
 crc = lambda a: zlib.crc32(np.ascontiguousarray(a).tobytes())
 for path in sorted(glob.glob(at + "*.*")):
@@ -34,8 +39,10 @@ for path in sorted(glob.glob(at + "*.*")):
     if name.endswith(("avi", "yml")):
         continue
     with Image.open(path) as image:
-        print(name, image.format, image.size, image.mode, crc(np.asarray(image)), getattr(image, "n_frames", 1))
-    for flag in (cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE, cv2.IMREAD_UNCHANGED, cv2.IMREAD_REDUCED_COLOR_2):
+        print(name, image.format, image.size, image.mode, crc(np.asarray(image)),
+              getattr(image, "n_frames", 1))
+    for flag in (cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE, cv2.IMREAD_UNCHANGED,
+                 cv2.IMREAD_REDUCED_COLOR_2):
         got = cv2.imread(path, flag)
         print(None if got is None else (got.shape, crc(got)))
     assert (cv2.imread(path) is None) == (cv2.imdecode(np.fromfile(path, np.uint8), 1) is None)
@@ -53,9 +60,14 @@ Image.open(at + "2.png").verify()
 pixels = Image.open(at + "3.bmp")
 os.remove(at + "3.bmp")
 print("lazily, after the removal", crc(np.asarray(pixels)))
-print(Image.open(at + "4.png").resize((10, 10)).save(at + "4.png"), Image.open(at + "4.png").size, cv2.imread(at + "4.png").shape)
+print(
+    Image.open(at + "4.png").resize((10, 10)).save(at + "4.png"),
+    Image.open(at + "4.png").size,
+    cv2.imread(at + "4.png").shape)
 cv2.imwrite(at + "5.png", cv2.imread(at + "5.png")[:50])
-print(Image.open(at + "5.png").size, cv2.imread(at + "absent.png"), cv2.imread(at + "../text/one"), cv2.haveImageReader(at + "0.jpg"), cv2.imcount(at + "frames.tiff"))
+print(
+    Image.open(at + "5.png").size, cv2.imread(at + "absent.png"), cv2.imread(at + "../text/one"),
+    cv2.haveImageReader(at + "0.jpg"), cv2.imcount(at + "frames.tiff"))
 print([crc(page) for page in cv2.imreadmulti(at + "frames.tiff")[1]])
 for bad in ("absent.png", "../text/one", "../text/empty"):
     try:

@@ -1,15 +1,15 @@
-# what: lmdb: read-only and writable environments, map of the file, readers in forked processes, a writer beside readers, copies
-# needs: module lmdb
-# ignore: data/lm/* out/*
-# prepare
+# what: lmdb: read-only and writable environments, map of the file, readers in forked processes, a
+# writer beside readers, copies needs: module lmdb ignore: data/lm/* out/* prepare
 import os, lmdb
 for name in ("lm/a", "lm/small"):
     os.makedirs(f"{os.environ['DATA']}/{name}")
-    with lmdb.open(f"{os.environ['DATA']}/{name}", map_size=1 << 24) as env, env.begin(write=True) as t:
+    with lmdb.open(f"{os.environ['DATA']}/{name}",
+                   map_size=1 << 24) as env, env.begin(write=True) as t:
         for n in range(2000 if name == "lm/a" else 5):
             t.put(b"%06d" % n, bytes([n % 256]) * (n % 700))
 # run
 import os, zlib, lmdb
+
 at = os.environ["DATA"] + "/lm/"
 
 
@@ -20,7 +20,8 @@ def show(env):
 
 
 for name in ("a", "small"):
-    for options in ({"readonly": True}, {"readonly": True, "lock": False}, {"readonly": True, "lock": False, "readahead": False}, {}):
+    for options in ({"readonly": True}, {"readonly": True, "lock": False},
+                    {"readonly": True, "lock": False, "readahead": False}, {}):
         with lmdb.open(at + name, map_size=1 << 24, **options) as env:
             show(env)
 with lmdb.open(at + "a", map_size=1 << 24) as env:
@@ -31,7 +32,9 @@ with lmdb.open(at + "a", map_size=1 << 24) as env:
     reader = env.begin()
     with env.begin(write=True) as t:
         t.put(b"later", b"x")
-    print(reader.get(b"later"), env.begin().get(b"later"), open(at + "a/data.mdb", "rb").read(4096)[16:20].hex())
+    print(reader.get(b"later"),
+          env.begin().get(b"later"),
+          open(at + "a/data.mdb", "rb").read(4096)[16:20].hex())
     reader.abort()
     os.mkdir(os.environ["OUT"] + "/copy")
     env.copy(os.environ["OUT"] + "/copy", compact=True)

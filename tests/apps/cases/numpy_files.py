@@ -1,8 +1,8 @@
-# what: numpy: load, save, savez, memmap r r+ c w+, fromfile, tofile, loadtxt, genfromtxt, load with mmap_mode, over handles and names
-# needs: module numpy
-# prepare
+# what: numpy: load, save, savez, memmap r r+ c w+, fromfile, tofile, loadtxt, genfromtxt, load with
+# mmap_mode, over handles and names needs: module numpy prepare
 import os
 import numpy as np
+
 at = os.environ["DATA"] + "/np/"
 os.mkdir(at)
 a = np.arange(60_000, dtype=np.float32).reshape(200, 300)
@@ -17,6 +17,7 @@ np.save(at + "large.npy", np.arange(700_000, dtype=np.float32))
 # run
 import os, zlib
 import numpy as np
+
 at, out = os.environ["DATA"] + "/np/", os.environ["OUT"] + "/"
 show = lambda name, a: print(name, a.dtype, a.shape, zlib.crc32(np.ascontiguousarray(a).tobytes()))
 for name in ("a", "small", "large"):
@@ -51,7 +52,8 @@ show("fromfile", np.fromfile(at + "a.raw", np.float32))
 show("offset", np.fromfile(at + "a.raw", np.float32, count=1000, offset=4000))
 show("text", np.loadtxt(at + "a.txt"))
 show("generous", np.genfromtxt(at + "a.txt"))
-show("fromregex", np.fromregex(os.environ["DATA"] + "/text/table", r"(\d+) \w+ (\d+)", [("n", int), ("m", int)]))
+show("fromregex",
+     np.fromregex(os.environ["DATA"] + "/text/table", r"(\d+) \w+ (\d+)", [("n", int), ("m", int)]))
 for mode in ("r", "c", "r+"):
     m = np.memmap(at + "a.raw", np.float32, mode, offset=1200, shape=(100, 10))
     show("memmap " + mode, m)

@@ -1,23 +1,27 @@
-# what: torch.load and torch.save (zip and old format, file objects, storages), from_file shared and private, jit.load, torchvision.io, ImageFolder
-# needs: module torch; module torchvision; module numpy
-# heavy: yes
-# prepare
+# what: torch.load and torch.save (zip and old format, file objects, storages), from_file shared and
+# private, jit.load, torchvision.io, ImageFolder needs: module torch; module torchvision; module
+# numpy heavy: yes prepare
 import os
 import torch, torchvision
+
 at = os.environ["DATA"] + "/pt/"
 os.makedirs(at + "folder/a")
 os.makedirs(at + "folder/b")
-state = {"w": torch.arange(30_000.0).reshape(100, 300), "b": torch.ones(5, dtype=torch.int8), "n": 3}
+state = {
+    "w": torch.arange(30_000.0).reshape(100, 300), "b": torch.ones(5, dtype=torch.int8), "n": 3
+}
 torch.save(state, at + "new.pt")
 torch.save(state, at + "old.pt", _use_new_zipfile_serialization=False)
 torch.jit.save(torch.jit.script(torch.nn.Linear(30, 40)), at + "jit.pt")
 state["w"].numpy().tofile(at + "raw")
 for n in range(6):
-    torchvision.io.write_jpeg(((state["w"].reshape(3, 100, 100) * (n + 1)) % 256).to(torch.uint8), f"{at}folder/{'ab'[n % 2]}/{n}.jpg")
+    torchvision.io.write_jpeg(((state["w"].reshape(3, 100, 100) * (n + 1)) % 256).to(torch.uint8),
+                              f"{at}folder/{'ab'[n % 2]}/{n}.jpg")
 # run
 import inspect, os, zlib
 import numpy as np
 import torch, torchvision
+
 torch.set_num_threads(1)
 at, out = os.environ["DATA"] + "/pt/", os.environ["OUT"] + "/"
 crc = lambda t: zlib.crc32(np.ascontiguousarray(t.detach().numpy()).tobytes())

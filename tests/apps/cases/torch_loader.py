@@ -1,11 +1,10 @@
-# what: torch DataLoader, 2 workers, 2 or 3 epochs, persistent or not, PIL, cv2, numpy and h5py items: checksum of each batch
-# needs: module torch; module h5py; module cv2; module PIL
-# variants: fork spawn forkserver
-# heavy: yes
-# prepare
+# what: torch DataLoader, 2 workers, 2 or 3 epochs, persistent or not, PIL, cv2, numpy and h5py
+# items: checksum of each batch needs: module torch; module h5py; module cv2; module PIL variants:
+# fork spawn forkserver heavy: yes prepare
 import os
 import cv2, h5py
 import numpy as np
+
 at = os.environ["DATA"] + "/set/"
 os.mkdir(at)
 for n in range(24):
@@ -43,8 +42,14 @@ class Files(Dataset):
         with open(f"{at}{n}.jpg", "rb") as f:
             raw = crc(f.read())
         m = np.load(f"{at}{n}.npy", mmap_mode="r")
-        return torch.tensor([n, raw, crc(np.asarray(Image.open(f"{at}{n}.jpg").convert("RGB"))), crc(cv2.imread(f"{at}{n}.jpg")),
-                             crc(np.load(f"{at}{n}.npy")), crc(m), int(self.h5["x"][n].sum())])
+        return torch.tensor([
+            n, raw,
+            crc(np.asarray(Image.open(f"{at}{n}.jpg").convert("RGB"))),
+            crc(cv2.imread(f"{at}{n}.jpg")),
+            crc(np.load(f"{at}{n}.npy")),
+            crc(m),
+            int(self.h5["x"][n].sum())
+        ])
 
 
 class Stream(IterableDataset):
@@ -58,12 +63,13 @@ def main():
     torch.set_num_threads(1)
     kind = os.environ["VARIANT"]
     for persistent in (False, True):
-        loader = DataLoader(Files(), 5, shuffle=True, num_workers=2, persistent_workers=persistent, multiprocessing_context=kind,
+        loader = DataLoader(Files(), 5, shuffle=True, num_workers=2, persistent_workers=persistent,
+                            multiprocessing_context=kind,
                             generator=torch.Generator().manual_seed(1))
         for epoch in range(2 if kind != "fork" else 3):
             print(persistent, epoch, [crc(batch) for batch in loader], flush=True)
     loader = DataLoader(Stream(), 4, num_workers=2, multiprocessing_context=kind)
-    print(sorted(zip(*[torch.cat(c).tolist() for c in zip(*loader)])) [:3])
+    print(sorted(zip(*[torch.cat(c).tolist() for c in zip(*loader)]))[:3])
     print(crc(next(iter(DataLoader(Files(), 24)))))
     print(len(Files().open_before.read()))
 

@@ -30,8 +30,13 @@ TEST_F(Counters, AreExactForAFreshBufferedFile) {
   write_file(mount_.source("file"), random_bytes(110'000, 1));
   mount_.start(fast());
   load(mount_.at("file"));
-  EXPECT_EQ(mount_.counters(),
-            (Counts{{"lookup", 1}, {"open", 1}, {"read", 1}, {"flush", 1}, {"release", 1}, {"total", 5}, {"data_files", 5}}));
+  EXPECT_EQ(mount_.counters(), (Counts{{"lookup", 1},
+                                       {"open", 1},
+                                       {"read", 1},
+                                       {"flush", 1},
+                                       {"release", 1},
+                                       {"total", 5},
+                                       {"data_files", 5}}));
   EXPECT_EQ(mount_.json_number("read", "bytes"), 110'000U);
 }
 
@@ -40,13 +45,19 @@ TEST_F(Counters, AreExactForAFreshDirectFile) {
   mount_.start(fast({"--direct"}));
   load(mount_.at("file"));
   // The second read finds the end: without a page cache the kernel has to ask.
-  EXPECT_EQ(mount_.counters(),
-            (Counts{{"lookup", 1}, {"open", 1}, {"read", 2}, {"flush", 1}, {"release", 1}, {"total", 6}, {"data_files", 6}}));
+  EXPECT_EQ(mount_.counters(), (Counts{{"lookup", 1},
+                                       {"open", 1},
+                                       {"read", 2},
+                                       {"flush", 1},
+                                       {"release", 1},
+                                       {"total", 6},
+                                       {"data_files", 6}}));
   EXPECT_EQ(mount_.json_number("read", "bytes"), 110'000U);
 }
 
 TEST_F(Counters, IncludeEveryRequestThatCameBefore) {
-  // RELEASE is not waited for by close(): without Workers::settle(), a round misses one now and then.
+  // RELEASE is not waited for by close(): without Workers::settle(), a round misses one now and
+  // then.
   constexpr int k_threads = 16;
   constexpr int k_opens = 4;
   constexpr int k_rounds = 400;
@@ -68,7 +79,9 @@ TEST_F(Counters, IncludeEveryRequestThatCameBefore) {
     mount_.reset();
     gate.arrive_and_wait();
     gate.arrive_and_wait();
-    EXPECT_EQ(mount_.counters(), (Counts{{"open", 64}, {"flush", 64}, {"release", 64}, {"total", 192}, {"data_files", 192}}))
+    EXPECT_EQ(
+        mount_.counters(),
+        (Counts{{"open", 64}, {"flush", 64}, {"release", 64}, {"total", 192}, {"data_files", 192}}))
         << "round " << round;
   }
 }
@@ -134,10 +147,12 @@ TEST_F(Counters, KeepForgetApart) {
 }
 
 TEST_F(Counters, LeaveTheirOwnFilesOut) {
-  mount_.start(fast({"--attr-timeout=0", "--entry-timeout=0", "--fail=open:EIO", "--fail=lookup:EIO"}));
+  mount_.start(
+      fast({"--attr-timeout=0", "--entry-timeout=0", "--fail=open:EIO", "--fail=lookup:EIO"}));
   mount_.reset();
   for (int i = 0; i < 3; ++i) mount_.json();
-  EXPECT_EQ(list(mount_.at(".lagfs")), (std::vector<std::string>{"counters", "counters.json", "held", "reset", "script"}));
+  EXPECT_EQ(list(mount_.at(".lagfs")),
+            (std::vector<std::string>{"counters", "counters.json", "held", "reset", "script"}));
   EXPECT_EQ(mount_.counters(), Counts{});
 }
 

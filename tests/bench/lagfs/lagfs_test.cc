@@ -21,8 +21,9 @@ using Mounting = LagfsTest;
 
 TEST_F(Latency, IsAppliedToEachKindOfOperation) {
   write_file(mount_.source("file"), random_bytes(8192, 1));
-  mount_.start({"--lookup-us=20000", "--open-us=30000", "--read-us=40000", "--getattr-us=50000", "--readdir-us=60000",
-                "--other-us=70000", "--opendir-us=80000", "--close-us=90000", "--attr-timeout=0", "--direct"});
+  mount_.start({"--lookup-us=20000", "--open-us=30000", "--read-us=40000", "--getattr-us=50000",
+                "--readdir-us=60000", "--other-us=70000", "--opendir-us=80000", "--close-us=90000",
+                "--attr-timeout=0", "--direct"});
   struct stat st {};
   struct statfs fs {};
   char buffer[4096];
@@ -39,7 +40,8 @@ TEST_F(Latency, IsAppliedToEachKindOfOperation) {
 TEST_F(Latency, IsPerReadRequest) {
   write_file(mount_.source("file"), random_bytes(40'960, 1));
   mount_.start(fast({"--read-us=20000", "--max-read=4096", "--direct"}));
-  EXPECT_GE(seconds_for([&] { read_file(mount_.at("file"), 4096); }), 11 * 0.020) << "10 reads, and one finds the end";
+  EXPECT_GE(seconds_for([&] { read_file(mount_.at("file"), 4096); }), 11 * 0.020)
+      << "10 reads, and one finds the end";
   EXPECT_EQ(mount_.counters()["read"], 11U);
 }
 
@@ -48,7 +50,8 @@ TEST_F(Latency, OfParallelClientsOverlaps) {
   // A busy machine may be slow to run so many clients, but not each time.
   constexpr int k_rounds = 10;
   constexpr double k_latency = 0.1, k_enough = k_clients * k_latency / 4;
-  for (int i = 0; i < k_rounds * k_clients; ++i) write_file(mount_.source(std::to_string(i)), "data");
+  for (int i = 0; i < k_rounds * k_clients; ++i)
+    write_file(mount_.source(std::to_string(i)), "data");
   mount_.start(fast({"--lookup-us=100000"}));
   double least = k_clients * k_latency;
   for (int round = 0; round < k_rounds && least >= k_enough; ++round) {
@@ -76,7 +79,8 @@ TEST_F(Latency, OfParallelClientsOverlaps) {
 
 TEST_F(Latency, BandwidthIsSharedByAllReads) {
   constexpr int k_clients = 4;
-  for (int i = 0; i < k_clients; ++i) write_file(mount_.source(std::to_string(i)), random_bytes(500'000, 1));
+  for (int i = 0; i < k_clients; ++i)
+    write_file(mount_.source(std::to_string(i)), random_bytes(500'000, 1));
   mount_.start(fast({"--bandwidth-mb=10"}));
   EXPECT_GE(seconds_for([&] {
               std::vector<std::thread> threads;
@@ -156,23 +160,42 @@ TEST_P(CommandLine, IsRefusedInOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     Bad, CommandLine,
-    ::testing::Values(BadArguments{"MissingMountpoint", {"DIR"}, "MOUNTPOINT is required", "usage: lagfs"},
-                      BadArguments{"AbsentSource", {"/no/such/place", "DIR"}, "SOURCE '/no/such/place'", "existing directory"},
-                      BadArguments{"FileAsSource", {"/proc/self/status", "DIR"}, "SOURCE", "not a directory"},
-                      BadArguments{
-                          "AbsentMountpoint", {"DIR", "/no/such/place"}, "MOUNTPOINT '/no/such/place'", "existing directory"},
-                      BadArguments{"NegativeLatency", {"--read-us", "-3", "DIR", "DIR"}, "--read-us: '-3'", "from 0 to"},
-                      BadArguments{"WordAsLatency", {"--open-us=fast", "DIR", "DIR"}, "--open-us: 'fast'", "from 0 to"},
-                      BadArguments{"NegativeTimeout", {"--attr-timeout=-1", "DIR", "DIR"}, "--attr-timeout: '-1'", "seconds"},
-                      BadArguments{"NoThreads", {"--threads=0", "DIR", "DIR"}, "--threads: '0'", "from 1 to"},
-                      BadArguments{"UnknownErrno", {"--fail=open:EFOO:1", "DIR", "DIR"}, "errno 'EFOO'", "such as EIO"},
-                      BadArguments{"UnknownOpToFail", {"--fail=opn:EIO", "DIR", "DIR"}, "operation 'opn'", "lookup getattr"},
-                      BadArguments{"UnknownOpToHang", {"--hang=opn:1", "DIR", "DIR"}, "operation 'opn'", "lookup getattr"},
-                      BadArguments{"Probability", {"--fail=open:EIO:2", "DIR", "DIR"}, "probability '2'", "from 0 to 1"},
-                      BadArguments{"NegativeHang", {"--hang=open:-1", "DIR", "DIR"}, "--hang open:-1", "seconds from 0"},
-                      BadArguments{"IncompleteRule", {"--fail=open", "DIR", "DIR"}, "--fail: 'open'", "OP:ERRNO"},
-                      BadArguments{"BufferedShortRead", {"--short-read=0.5", "DIR", "DIR"}, "--short-read", "--direct"},
-                      BadArguments{"UnknownOption", {"--bogus", "DIR", "DIR"}, "--bogus", "usage: lagfs"}),
+    ::testing::Values(
+        BadArguments{"MissingMountpoint", {"DIR"}, "MOUNTPOINT is required", "usage: lagfs"},
+        BadArguments{"AbsentSource",
+                     {"/no/such/place", "DIR"},
+                     "SOURCE '/no/such/place'",
+                     "existing directory"},
+        BadArguments{"FileAsSource", {"/proc/self/status", "DIR"}, "SOURCE", "not a directory"},
+        BadArguments{"AbsentMountpoint",
+                     {"DIR", "/no/such/place"},
+                     "MOUNTPOINT '/no/such/place'",
+                     "existing directory"},
+        BadArguments{
+            "NegativeLatency", {"--read-us", "-3", "DIR", "DIR"}, "--read-us: '-3'", "from 0 to"},
+        BadArguments{
+            "WordAsLatency", {"--open-us=fast", "DIR", "DIR"}, "--open-us: 'fast'", "from 0 to"},
+        BadArguments{"NegativeTimeout",
+                     {"--attr-timeout=-1", "DIR", "DIR"},
+                     "--attr-timeout: '-1'",
+                     "seconds"},
+        BadArguments{"NoThreads", {"--threads=0", "DIR", "DIR"}, "--threads: '0'", "from 1 to"},
+        BadArguments{
+            "UnknownErrno", {"--fail=open:EFOO:1", "DIR", "DIR"}, "errno 'EFOO'", "such as EIO"},
+        BadArguments{"UnknownOpToFail",
+                     {"--fail=opn:EIO", "DIR", "DIR"},
+                     "operation 'opn'",
+                     "lookup getattr"},
+        BadArguments{
+            "UnknownOpToHang", {"--hang=opn:1", "DIR", "DIR"}, "operation 'opn'", "lookup getattr"},
+        BadArguments{
+            "Probability", {"--fail=open:EIO:2", "DIR", "DIR"}, "probability '2'", "from 0 to 1"},
+        BadArguments{
+            "NegativeHang", {"--hang=open:-1", "DIR", "DIR"}, "--hang open:-1", "seconds from 0"},
+        BadArguments{"IncompleteRule", {"--fail=open", "DIR", "DIR"}, "--fail: 'open'", "OP:ERRNO"},
+        BadArguments{
+            "BufferedShortRead", {"--short-read=0.5", "DIR", "DIR"}, "--short-read", "--direct"},
+        BadArguments{"UnknownOption", {"--bogus", "DIR", "DIR"}, "--bogus", "usage: lagfs"}),
     [](const auto& param_info) { return param_info.param.name; });
 
 }  // namespace

@@ -98,7 +98,8 @@ void Mount::start_in_foreground(const Arguments& arguments) {
   Arguments all = arguments;
   all.insert(all.end(), {"--foreground", source_.path(), target_.path()});
   child_ = spawn(all, scratch_.path() + "/out", scratch_.path() + "/err");
-  // The kernel tells of every change of the mount table; the time limit only serves to notice that the child is dead.
+  // The kernel tells of every change of the mount table; the time limit only serves to notice that
+  // the child is dead.
   const int table = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
   while (!is_mounted()) {
     ASSERT_EQ(waitpid(child_, nullptr, WNOHANG), 0) << child_stderr();
@@ -117,7 +118,8 @@ void Mount::stop() {
 }
 
 bool Mount::is_mounted() const {
-  return read_file("/proc/self/mounts").find(" " + target_.path() + " fuse.lagfs ") != std::string::npos;
+  return read_file("/proc/self/mounts").find(" " + target_.path() + " fuse.lagfs ") !=
+         std::string::npos;
 }
 
 int Mount::wait_for_child() {
@@ -194,7 +196,8 @@ std::string read_file(const std::string& path, std::size_t chunk) {
   std::string data;
   std::string buffer(chunk, '\0');
   ssize_t n = 0;
-  while ((n = read(fd, buffer.data(), chunk)) > 0) data.append(buffer, 0, static_cast<std::size_t>(n));
+  while ((n = read(fd, buffer.data(), chunk)) > 0)
+    data.append(buffer, 0, static_cast<std::size_t>(n));
   if (n < 0) ADD_FAILURE() << path << ": " << strerror(errno);
   close(fd);
   return data;

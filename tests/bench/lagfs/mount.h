@@ -98,5 +98,6 @@ double cube::lagfs::testing::seconds_for(const auto& action) {
   clock_gettime(CLOCK_MONOTONIC, &begin);
   action();
   clock_gettime(CLOCK_MONOTONIC, &end);
-  return static_cast<double>(end.tv_sec - begin.tv_sec) + static_cast<double>(end.tv_nsec - begin.tv_nsec) / 1e9;
+  return static_cast<double>(end.tv_sec - begin.tv_sec) +
+         static_cast<double>(end.tv_nsec - begin.tv_nsec) / 1e9;
 }

@@ -24,11 +24,14 @@ struct stat stat_of(const std::string& path) {
 }
 
 TEST_F(Posix, BytesAreIdenticalForManySizes) {
-  const std::size_t sizes[] = {0,      1,       511,     4095,    4096,    4097,          65'535,
-                               65'536, 110'000, 131'072, 131'073, 1 << 20, (1 << 20) + 3, 5'000'001};
-  for (const std::size_t size : sizes) write_file(mount_.source(std::to_string(size)), random_bytes(size, size));
-  for (const Arguments& mode : {Arguments{}, Arguments{"--direct"}, Arguments{"--keep-cache"}, Arguments{"--max-read=4096"},
-                                Arguments{"--direct", "--max-read=8192"}}) {
+  const std::size_t sizes[] = {0,       1,       511,           4095,     4096,
+                               4097,    65'535,  65'536,        110'000,  131'072,
+                               131'073, 1 << 20, (1 << 20) + 3, 5'000'001};
+  for (const std::size_t size : sizes)
+    write_file(mount_.source(std::to_string(size)), random_bytes(size, size));
+  for (const Arguments& mode :
+       {Arguments{}, Arguments{"--direct"}, Arguments{"--keep-cache"}, Arguments{"--max-read=4096"},
+        Arguments{"--direct", "--max-read=8192"}}) {
     mount_.start(fast(mode));
     for (const std::size_t size : sizes) {
       for (const std::size_t chunk : {std::size_t{1000}, std::size_t{1} << 20}) {
@@ -80,7 +83,8 @@ TEST_F(Posix, ListingsAreComplete) {
   constexpr int k_files = 3000;
   std::vector<std::string> names;
   for (int i = 0; i < k_files; ++i) {
-    names.push_back("a rather long name, so that one reply cannot hold all of them " + std::to_string(10'000 + i));
+    names.push_back("a rather long name, so that one reply cannot hold all of them " +
+                    std::to_string(10'000 + i));
     write_file(mount_.source(names.back()), "");
   }
   mount_.start(fast());
@@ -137,11 +141,17 @@ TEST_F(Posix, RenameMovesAndReplaces) {
   write_file(mount_.at("a"), "a");
   write_file(mount_.at("b"), "b");
   ASSERT_EQ(mkdir(mount_.at("dir").c_str(), 0755), 0);
-  EXPECT_EQ(renameat2(AT_FDCWD, mount_.at("a").c_str(), AT_FDCWD, mount_.at("b").c_str(), RENAME_NOREPLACE), -1);
+  EXPECT_EQ(renameat2(AT_FDCWD, mount_.at("a").c_str(), AT_FDCWD, mount_.at("b").c_str(),
+                      RENAME_NOREPLACE),
+            -1);
   EXPECT_EQ(errno, EEXIST);
-  EXPECT_EQ(renameat2(AT_FDCWD, mount_.at("a").c_str(), AT_FDCWD, mount_.at("b").c_str(), RENAME_EXCHANGE), 0);
+  EXPECT_EQ(renameat2(AT_FDCWD, mount_.at("a").c_str(), AT_FDCWD, mount_.at("b").c_str(),
+                      RENAME_EXCHANGE),
+            0);
   EXPECT_EQ(read_file(mount_.source("a")), "b");
-  EXPECT_EQ(renameat2(AT_FDCWD, mount_.at("a").c_str(), AT_FDCWD, mount_.at("b").c_str(), RENAME_EXCHANGE), 0);
+  EXPECT_EQ(renameat2(AT_FDCWD, mount_.at("a").c_str(), AT_FDCWD, mount_.at("b").c_str(),
+                      RENAME_EXCHANGE),
+            0);
   EXPECT_EQ(rename(mount_.at("a").c_str(), mount_.at("b").c_str()), 0);
   EXPECT_EQ(read_file(mount_.at("b")), "a");
   EXPECT_EQ(rename(mount_.at("b").c_str(), mount_.at("dir/c").c_str()), 0);
@@ -249,7 +259,8 @@ TEST_F(Posix, WhatAClientMakesIsItsOwn) {
 }
 
 TEST_F(Posix, LookupsAndForgetsOfManyThreadsAgree) {
-  // Each round makes, finds and removes the same names from all sides; a wrong count would free a node in use.
+  // Each round makes, finds and removes the same names from all sides; a wrong count would free a
+  // node in use.
   constexpr int k_threads = 8;
   mount_.start(fast({"--entry-timeout=0", "--attr-timeout=0"}));
   std::vector<std::thread> threads;

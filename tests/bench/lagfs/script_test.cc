@@ -98,8 +98,9 @@ TEST_F(Script, LiesAboutSizeTimesAndInode) {
 
 TEST_F(Script, RefusesWhatItDoesNotUnderstand) {
   start();
-  for (const char* line : {"fail", "fail open", "fail open EWHAT", "fail nothing EIO", "hold", "hold open 0", "hold open x",
-                           "lie", "lie size", "lie size x", "lie name 3", "nonsense", "go on"}) {
+  for (const char* line :
+       {"fail", "fail open", "fail open EWHAT", "fail nothing EIO", "hold", "hold open 0",
+        "hold open x", "lie", "lie size", "lie size x", "lie name 3", "nonsense", "go on"}) {
     EXPECT_EQ(say(line), EINVAL) << line;
   }
   EXPECT_EQ(read_errno(), 0);

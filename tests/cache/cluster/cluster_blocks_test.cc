@@ -1,5 +1,6 @@
-// Blocks of large files on their way from the region to other nodes: which are found, how often, and what they hold.
-#include "cache/tier/cluster_blocks.h"
+// Blocks of large files on their way from the region to other nodes: which are found, how often,
+// and what they hold.
+#include "cache/tier/shared/cluster_blocks.h"
 
 #include <gtest/gtest.h>
 
@@ -29,8 +30,10 @@ struct ClusterBlocksTest : testing::Test {
     std::vector<std::uint64_t> numbers;
     while (own.next()) {
       const ClusterBlocks::Found& found = own.found();
-      const std::uint64_t number = std::stoull(std::string(found.name.substr(found.name.rfind('/') + 1)));
-      const std::string_view bytes(reinterpret_cast<const char*>(found.bytes.data()), found.bytes.size());
+      const std::uint64_t number =
+          std::stoull(std::string(found.name.substr(found.name.rfind('/') + 1)));
+      const std::string_view bytes(reinterpret_cast<const char*>(found.bytes.data()),
+                                   found.bytes.size());
       EXPECT_EQ(bytes, file.bytes_of({k_block, number})) << number;
       EXPECT_EQ(found.path, file.path);
       EXPECT_TRUE(found.stat.is_unchanged_since(file.stat));
@@ -41,16 +44,16 @@ struct ClusterBlocksTest : testing::Test {
     std::ranges::sort(numbers);
     return numbers;
   }
-  using Numbers = std::vector<std::uint64_t>;
+  using FdEpoch = std::vector<std::uint64_t>;
 };
 
 TEST_F(ClusterBlocksTest, FindsWhatHasBecomeWholeOnce) {
   EXPECT_FALSE(own.next());
   for (const std::uint64_t number : {3, 4, 40}) bring(number);
-  EXPECT_EQ(all(), Numbers({3, 4, 40}));
-  EXPECT_EQ(all(), Numbers());
+  EXPECT_EQ(all(), FdEpoch({3, 4, 40}));
+  EXPECT_EQ(all(), FdEpoch());
   bring(5);
-  EXPECT_EQ(all(), Numbers({5}));
+  EXPECT_EQ(all(), FdEpoch({5}));
   // The next leader looks at all of it, and has nothing to do.
   ClusterBlocks next(*region, k_block);
   next.begin();
@@ -65,21 +68,21 @@ TEST_F(ClusterBlocksTest, FindsTheLastBlockAndNoPartOfOne) {
   bring(last);
   const auto claim = file.bring(*region, 0, Chunks::k_page_bytes);
   chunks.note_whole(claim);
-  EXPECT_EQ(all(), Numbers({last}));
+  EXPECT_EQ(all(), FdEpoch({last}));
 }
 
 TEST_F(ClusterBlocksTest, FindsNothingThatIsNotToBeSharedOrHasNoName) {
   bring(3);
   bring(4);
   chunks.note_shared(chunks.find(file.key, 0), pages_of(3 * k_block, 4 * k_block));
-  EXPECT_EQ(all(), Numbers({4}));
+  EXPECT_EQ(all(), FdEpoch({4}));
   BlockFile nameless("/mnt/nameless", k_chunk_bytes);
   chunks.note_whole(nameless.bring(*region, 0, k_block));
-  EXPECT_EQ(all(), Numbers());
+  EXPECT_EQ(all(), FdEpoch());
   // A block that the disk has may be shared.
   bring(5);
   chunks.note_offered(chunks.find(file.key, 0), pages_of(5 * k_block, 6 * k_block));
-  EXPECT_EQ(all(), Numbers({5}));
+  EXPECT_EQ(all(), FdEpoch({5}));
 }
 
 // Other nodes wait for it: it is looked up by its file, whatever the walk is at.
@@ -89,17 +92,19 @@ TEST_F(ClusterBlocksTest, OneThatIsWantedIsFoundOnce) {
   bring(3);
   const auto part = file.bring(*region, k_chunk_bytes, k_chunk_bytes + Chunks::k_page_bytes);
   EXPECT_FALSE(wanted.find(file.key, k_chunk_bytes)) << "a part of it is there";
-  EXPECT_FALSE(wanted.find(file.key, file.stat.size / k_block * k_block + k_block)) << "it is behind the end";
+  EXPECT_FALSE(wanted.find(file.key, file.stat.size / k_block * k_block + k_block))
+      << "it is behind the end";
   for (const bool is_put_off : {true, false}) {
     ASSERT_TRUE(wanted.find(file.key, 3 * k_block));
     EXPECT_EQ(wanted.found().name, BlockName(file.path, {k_block, 3}).text());
-    const std::string_view bytes(reinterpret_cast<const char*>(wanted.found().bytes.data()), wanted.found().bytes.size());
+    const std::string_view bytes(reinterpret_cast<const char*>(wanted.found().bytes.data()),
+                                 wanted.found().bytes.size());
     EXPECT_EQ(bytes, file.bytes_of({k_block, 3}));
     wanted.end(is_put_off);
     wanted.leave();
   }
   EXPECT_FALSE(wanted.find(file.key, 3 * k_block)) << "it was shared";
-  EXPECT_EQ(all(), Numbers());
+  EXPECT_EQ(all(), FdEpoch());
 }
 
 TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
@@ -107,7 +112,7 @@ TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
   ASSERT_TRUE(own.next());
   own.leave();
   own.begin();
-  EXPECT_EQ(all(), Numbers({3}));
+  EXPECT_EQ(all(), FdEpoch({3}));
 }
 
 TEST_F(ClusterBlocksTest, WhatIsPutOffIsFoundAgainAfterAWhile) {
@@ -115,12 +120,14 @@ TEST_F(ClusterBlocksTest, WhatIsPutOffIsFoundAgainAfterAWhile) {
   bring(4);
   ASSERT_TRUE(own.next());
   own.end(/*is_put_off=*/true);
-  EXPECT_EQ(all(), Numbers({4}));
-  Numbers later;
+  EXPECT_EQ(all(), FdEpoch({4}));
+  FdEpoch later;
   const std::uint64_t began = base::coarse_monotonic_ns();
-  while (later.empty() && base::coarse_monotonic_ns() - began < 60 * 1'000'000'000ULL) later = all();
-  EXPECT_EQ(later, Numbers({3}));
-  EXPECT_GE(base::coarse_monotonic_ns() - began, 900'000'000U) << "not at once, while the server may still be away";
+  while (later.empty() && base::coarse_monotonic_ns() - began < 60 * 1'000'000'000ULL)
+    later = all();
+  EXPECT_EQ(later, FdEpoch({3}));
+  EXPECT_GE(base::coarse_monotonic_ns() - began, 900'000'000U)
+      << "not at once, while the server may still be away";
 }
 
 TEST_F(ClusterBlocksTest, AChunkStaysWhileABlockIsOffered) {
@@ -135,13 +142,14 @@ TEST_F(ClusterBlocksTest, AChunkStaysWhileABlockIsOffered) {
     ASSERT_TRUE(window);
     std::memset(window->data(), 0xaa, 16 * Chunks::k_page_bytes);
   }
-  const std::string_view bytes(reinterpret_cast<const char*>(own.found().bytes.data()), own.found().bytes.size());
+  const std::string_view bytes(reinterpret_cast<const char*>(own.found().bytes.data()),
+                               own.found().bytes.size());
   EXPECT_EQ(bytes, file.bytes_of({k_block, 0}));
 }
 
 TEST_F(ClusterBlocksTest, AnotherFileInThePlaceOfAChunkIsFoundAsWell) {
   bring(0);
-  EXPECT_EQ(all(), Numbers({0}));
+  EXPECT_EQ(all(), FdEpoch({0}));
   chunks.forget(file.key, 0);
   FileStat later = file.stat;
   later.changed.seconds += 1;
@@ -150,7 +158,7 @@ TEST_F(ClusterBlocksTest, AnotherFileInThePlaceOfAChunkIsFoundAsWell) {
   next.key = key_of_file(next.path, later);
   next.bring_block(*region, {k_block, 0});
   file = next;
-  EXPECT_EQ(all(), Numbers({0}));
+  EXPECT_EQ(all(), FdEpoch({0}));
 }
 
 TEST_F(ClusterBlocksTest, WithoutBlocksThereIsNothing) {

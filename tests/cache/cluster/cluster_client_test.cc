@@ -1,5 +1,5 @@
-// The client against servers of the test, each of which answers as its script says. Times are generous: what is checked is what
-// the client does, not when.
+// The client against servers of the test, each of which answers as its script says. Times are
+// generous: what is checked is what the client does, not when.
 #include "cache/tier/cluster/cluster_client.h"
 
 #include <sched.h>
@@ -22,8 +22,10 @@ namespace {
 
 TEST(ClusterClient, AnswersComeToWhoHasAsked) {
   FakeServer server([](const std::string& line) {
-    if (line.find(" N2") == std::string::npos) return value(line, "bytes of " + line.substr(3, line.find(' ', 3) - 3));
-    return value(line, "", line.find(ClusterKey("t", 1, "won").text()) != std::string::npos ? " W" : " Z");
+    if (line.find(" N2") == std::string::npos)
+      return value(line, "bytes of " + line.substr(3, line.find(' ', 3) - 3));
+    return value(line, "",
+                 line.find(ClusterKey("t", 1, "won").text()) != std::string::npos ? " W" : " Z");
   });
   Running running({server.name()});
   std::vector<std::thread> threads;
@@ -34,7 +36,8 @@ TEST(ClusterClient, AnswersComeToWhoHasAsked) {
         const ClusterKey key("t", 1, std::to_string(t) + "/" + std::to_string(i));
         running.client->get(key, 0, k_patience, answer);
         ASSERT_EQ(answer.outcome(), Outcome::hit);
-        const std::string_view got(reinterpret_cast<const char*>(answer.bytes().data()), answer.bytes().size());
+        const std::string_view got(reinterpret_cast<const char*>(answer.bytes().data()),
+                                   answer.bytes().size());
         ASSERT_EQ(got, "bytes of " + std::string(key.text()));
       }
     });
@@ -48,7 +51,8 @@ TEST(ClusterClient, AnswersComeToWhoHasAsked) {
 
 TEST(ClusterClient, AMissIsAMissAndNoTrouble) {
   FakeServer server([](const std::string& line) {
-    return line.starts_with("mg") ? std::string("EN\r\n") : std::string("SERVER_ERROR out of memory\r\n");
+    return line.starts_with("mg") ? std::string("EN\r\n")
+                                  : std::string("SERVER_ERROR out of memory\r\n");
   });
   Running running({server.name()});
   for (int i = 0; i < 10; ++i) EXPECT_EQ(running.get("a"), Outcome::none);
@@ -81,7 +85,9 @@ TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
   Running running({silent.name(), slow.name()}, 20 * k_ms);
   const auto key_of = [&](std::size_t server) {
     int i = 0;
-    while (home_of_key(running.client->servers(), ClusterKey("t", 1, std::to_string(i)).hash()) != server) ++i;
+    while (home_of_key(running.client->servers(), ClusterKey("t", 1, std::to_string(i)).hash()) !=
+           server)
+      ++i;
     return std::to_string(i);
   };
   Outcome outcome = Outcome::skipped;
@@ -92,7 +98,8 @@ TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
   });
   while (!is_asked) std::this_thread::yield();
   const std::uint64_t until = base::monotonic_ns() + k_patience;
-  while (running.count(base::Counter::cluster_trips) == 0 && base::monotonic_ns() < until) running.get(key_of(0), 20 * k_ms);
+  while (running.count(base::Counter::cluster_trips) == 0 && base::monotonic_ns() < until)
+    running.get(key_of(0), 20 * k_ms);
   EXPECT_TRUE(running.rests(key_of(0)));
   is_held = false;
   asker.join();
@@ -102,7 +109,8 @@ TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
 TEST(ClusterClient, ALateAnswerGoesToNobody) {
   std::atomic<bool> is_held{true};
   FakeServer server([&](const std::string& line) {
-    while (line.find(ClusterKey("t", 1, "slow").text()) != std::string::npos && is_held) std::this_thread::yield();
+    while (line.find(ClusterKey("t", 1, "slow").text()) != std::string::npos && is_held)
+      std::this_thread::yield();
     return value(line, line.substr(3, line.find(' ', 3) - 3));
   });
   Running running({server.name()});
@@ -133,7 +141,8 @@ TEST(ClusterClient, ATrialThatIsAnsweredWithinTheDeadlineIsGoodHoweverSoonItsAsk
   Running running({server.name()});
   while (running.count(base::Counter::cluster_trips) == 0) running.get("a", 1 * k_ms);
   const std::uint64_t until = base::monotonic_ns() + k_patience;
-  while (running.get("a", 10 * k_ms) == Outcome::skipped && base::monotonic_ns() < until) std::this_thread::yield();
+  while (running.get("a", 10 * k_ms) == Outcome::skipped && base::monotonic_ns() < until)
+    std::this_thread::yield();
   // Others are not let in before the trial is over.
   Outcome next = Outcome::skipped;
   while (next == Outcome::skipped && base::monotonic_ns() < until) next = running.get("a");
@@ -192,10 +201,15 @@ TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
       {"another token", [](const std::string&) { return std::string("VA 1 c1 Offf\r\nx\r\n"); }},
       {"no token", [](const std::string&) { return std::string("VA 1 c1\r\nx\r\n"); }},
       {"no such word", [](const std::string&) { return std::string("WHAT 1 2 3\r\n"); }},
-      {"no end behind the bytes", [](const std::string& line) { return "VA 1 c1 O" + token_of(line) + "\r\nxyz\r\n"; }},
-      {"more than there is room for", [](const std::string& line) { return "VA 99999999 c1 O" + token_of(line) + "\r\n"; }},
+      {"no end behind the bytes",
+       [](const std::string& line) { return "VA 1 c1 O" + token_of(line) + "\r\nxyz\r\n"; }},
+      {"more than there is room for",
+       [](const std::string& line) { return "VA 99999999 c1 O" + token_of(line) + "\r\n"; }},
       {"more than is wanted", [&](const std::string& line) { return value(line, large); }},
-      {"a number that is none", [](const std::string& line) { return "VA 18446744073709551615 c1 O" + token_of(line) + "\r\n"; }},
+      {"a number that is none",
+       [](const std::string& line) {
+         return "VA 18446744073709551615 c1 O" + token_of(line) + "\r\n";
+       }},
       {"a line without an end", [](const std::string&) { return std::string(20000, 'V'); }},
       {"an end in the midst", [](const std::string&) { return std::string("close"); }},
       {"an error", [](const std::string&) { return std::string("CLIENT_ERROR what\r\n"); }},
@@ -203,7 +217,8 @@ TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
       {"the end of figures", [](const std::string&) { return std::string("END\r\n"); }},
       {"a login", [](const std::string&) { return std::string("STORED\r\n"); }},
       {"done, without a token", [](const std::string&) { return std::string("HD\r\n"); }},
-      {"done, though a value was asked for", [](const std::string& line) { return "HD O" + token_of(line) + "\r\n"; }},
+      {"done, though a value was asked for",
+       [](const std::string& line) { return "HD O" + token_of(line) + "\r\n"; }},
       {"http", [](const std::string&) { return std::string("HTTP/1.1 400 Bad Request\r\n\r\n"); }},
   };
   for (const Wrong& wrong : all) {
@@ -216,7 +231,8 @@ TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
 }
 
 TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
-  FakeServer server([](const std::string& line) { return value(line, "right") + "VA 5 c1 O0\r\nwrong\r\n"; });
+  FakeServer server(
+      [](const std::string& line) { return value(line, "right") + "VA 5 c1 O0\r\nwrong\r\n"; });
   Running running({server.name()});
   for (int i = 0; i < 20; ++i) {
     const Outcome outcome = running.get("a");
@@ -229,7 +245,8 @@ TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
 // The row of the table is the same, the question is another.
 TEST(ClusterClient, TheSameAnswerOnceMoreIsNoAnswerToTheNext) {
   std::string last;
-  FakeServer server([&](const std::string& line) { return last.empty() ? last = value(line, "first") : last; });
+  FakeServer server(
+      [&](const std::string& line) { return last.empty() ? last = value(line, "first") : last; });
   Running running({server.name()});
   EXPECT_EQ(running.get("a"), Outcome::hit);
   EXPECT_EQ(running.get("a"), Outcome::late);
@@ -245,7 +262,8 @@ TEST(ClusterClient, TheBeginOfALineThatAnswersNothingEndsTheConnection) {
 
 // A second connection would not be better.
 TEST(ClusterClient, AServerThatSpeaksFirstIsLeftAlone) {
-  FakeServer server([](const std::string& line) { return value(line, "x"); }, "VA 1 c1 O0\r\nx\r\n");
+  FakeServer server([](const std::string& line) { return value(line, "x"); },
+                    "VA 1 c1 O0\r\nx\r\n");
   Running running({server.name()}, 50 * k_ms);
   EXPECT_NE(running.get("a", 50 * k_ms), Outcome::hit);
   EXPECT_TRUE(running.rests("a"));
@@ -253,7 +271,8 @@ TEST(ClusterClient, AServerThatSpeaksFirstIsLeftAlone) {
 }
 
 TEST(ClusterClient, TooManyConnectionsLeaveTheServerAlone) {
-  FakeServer server([](const std::string&) { return std::string("close"); }, "ERROR Too many open connections\r\n");
+  FakeServer server([](const std::string&) { return std::string("close"); },
+                    "ERROR Too many open connections\r\n");
   Running running({server.name()});
   EXPECT_NE(running.get("a"), Outcome::hit);
   EXPECT_TRUE(running.rests("a"));
@@ -339,7 +358,8 @@ TEST(ClusterClient, NothingIsOfferedToTheFormerAddressOfAServer) {
 }
 
 TEST(ClusterClient, AServerThatComesBackIsAskedAgain) {
-  auto server = std::make_unique<FakeServer>([](const std::string& line) { return value(line, "x"); });
+  auto server =
+      std::make_unique<FakeServer>([](const std::string& line) { return value(line, "x"); });
   Running running({server->name()});
   EXPECT_EQ(running.get("a"), Outcome::hit);
   // It closes what it has: the next question gets a new connection.
@@ -377,7 +397,8 @@ TEST(ClusterClient, ALeaderWithoutNewsLooksLessAndLessOften) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   bool is_slow = false;
-  // On a busy machine the answer about the host's name may come in the midst of the first looks, and is news.
+  // On a busy machine the answer about the host's name may come in the midst of the first looks,
+  // and is news.
   for (int i = 0; i < 3 && !is_slow; ++i) {
     ASSERT_TRUE(running.has_looked(running.source.looks + 2));
     const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;
@@ -448,7 +469,8 @@ TEST(ClusterClient, AForkedChildMayGoOnReadingAnAnswer) {
   running.client->get(ClusterKey("t", 1, "a"), 0, k_patience, answer);
   ASSERT_EQ(answer.outcome(), Outcome::hit);
   const pid_t child = fork();
-  if (child == 0) _exit(std::memcmp(answer.bytes().data(), bytes.data(), bytes.size()) == 0 ? 0 : 1);
+  if (child == 0)
+    _exit(std::memcmp(answer.bytes().data(), bytes.data(), bytes.size()) == 0 ? 0 : 1);
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
@@ -494,7 +516,9 @@ TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {
 
 TEST(ClusterClient, TheLeaderTellsOfEachServer) {
   FakeServer server([](const std::string& line) {
-    return line == "stats" ? "STAT limit_maxbytes 1000\r\nSTAT bytes 70\r\nSTAT curr_items 3\r\nEND\r\n" : value(line, "x");
+    return line == "stats"
+               ? "STAT limit_maxbytes 1000\r\nSTAT bytes 70\r\nSTAT curr_items 3\r\nEND\r\n"
+               : value(line, "x");
   });
   Running running({server.name(), "no-such-host:11211"}, k_patience, /*leads=*/true);
   running.rows[2].told_ns = 1;
@@ -502,8 +526,10 @@ TEST(ClusterClient, TheLeaderTellsOfEachServer) {
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   while (row.entries != 3 && base::monotonic_ns() < until) std::this_thread::yield();
   EXPECT_EQ(row.name_text(), server.name());
-  EXPECT_EQ(std::tuple(row.capacity.load(), row.used.load(), row.entries.load()), std::tuple(1000, 70, 3));
-  EXPECT_EQ(std::tuple(row.has_address.load(), row.rests_until_ns.load(), row.is_full.load()), std::tuple(1, 0, 0));
+  EXPECT_EQ(std::tuple(row.capacity.load(), row.used.load(), row.entries.load()),
+            std::tuple(1000, 70, 3));
+  EXPECT_EQ(std::tuple(row.has_address.load(), row.rests_until_ns.load(), row.is_full.load()),
+            std::tuple(1, 0, 0));
   EXPECT_GT(row.answered_ns, 0);
   EXPECT_EQ(nameless.name_text(), "no-such-host:11211");
   EXPECT_EQ(std::tuple(nameless.has_address.load(), nameless.answered_ns.load()), std::tuple(0, 0));

@@ -73,10 +73,13 @@ class ClusterConnectionTest : public testing::Test {
     EXPECT_GT(n, 0);
     return {command, static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
   }
-  void say(const std::string& bytes) { EXPECT_EQ(::send(server_.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes)); }
+  void say(const std::string& bytes) {
+    EXPECT_EQ(::send(server_.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
+  }
   std::string line(std::size_t bytes) const {
     char text[64];
-    std::snprintf(text, sizeof text, "VA %zu c5 O%llx\r\n", bytes, static_cast<unsigned long long>(token_));
+    std::snprintf(text, sizeof text, "VA %zu c5 O%llx\r\n", bytes,
+                  static_cast<unsigned long long>(token_));
     return text;
   }
   bool is_readable(int within_ms) {

@@ -1,4 +1,5 @@
-// A server of the test that keeps what it is given, and nodes that share by it: a node is a cache with a region of its own.
+// A server of the test that keeps what it is given, and nodes that share by it: a node is a cache
+// with a region of its own.
 #pragma once
 
 #include <sys/stat.h>
@@ -59,17 +60,24 @@ class FakeMemcached {
     const std::size_t cas_at = head.find(" C");
     const bool has_cas = cas_at != std::string::npos;
     if (word == "mg") {
-      const bool wants_lease = head.find(" N") != std::string::npos, is_look = head.find(" s ") != std::string::npos;
+      const bool wants_lease = head.find(" N") != std::string::npos,
+                 is_look = head.find(" s ") != std::string::npos;
       if (found == items_.end() && !wants_lease) return "EN\r\n";
       Item& item = items_[key];
       const bool is_won = found == items_.end();
       if (is_won) item.cas = ++cas_;
-      const std::string size = std::to_string(item.value.size()), cas = " c" + std::to_string(item.cas);
+      const std::string size = std::to_string(item.value.size()),
+                        cas = " c" + std::to_string(item.cas);
       if (is_look) return "HD s" + size + cas + token + "\r\n";
-      return "VA " + size + cas + token + (is_won ? " W" : item.value.empty() ? " Z" : "") + "\r\n" + item.value + "\r\n";
+      return "VA " + size + cas + token +
+             (is_won               ? " W"
+              : item.value.empty() ? " Z"
+                                   : "") +
+             "\r\n" + item.value + "\r\n";
     }
     if (has_cas && found == items_.end()) return "NF" + token + "\r\n";
-    if (has_cas && found->second.cas != std::strtoull(head.c_str() + cas_at + 2, nullptr, 10)) return "EX" + token + "\r\n";
+    if (has_cas && found->second.cas != std::strtoull(head.c_str() + cas_at + 2, nullptr, 10))
+      return "EX" + token + "\r\n";
     if (word == "md") {
       items_.erase(key);
       return "HD" + token + "\r\n";
@@ -115,8 +123,10 @@ inline std::atomic<bool> g_are_looks_held{false};
 struct ClusterNode {
   tests::TestCache cache;
 
-  explicit ClusterNode(const std::string& prefix, const std::string& server, std::uint64_t bytes = 16 * tests::k_mib)
-      : cache(bytes, (set_up(prefix, server), [](base::Config& config) { config = next_config(config); })) {}
+  explicit ClusterNode(const std::string& prefix, const std::string& server,
+                       std::uint64_t bytes = 16 * tests::k_mib)
+      : cache(bytes, (set_up(prefix, server),
+                      [](base::Config& config) { config = next_config(config); })) {}
   ~ClusterNode() { EXPECT_TRUE(cache->stop_cluster(k_patience)); }
   // The bytes that the cache has served; nothing: the origin is to be asked.
   std::optional<std::string> open(const std::string& path, int flags = O_RDONLY) {

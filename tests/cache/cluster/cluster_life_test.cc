@@ -11,7 +11,8 @@ TEST(ClusterLife, AThreadWithoutMemoryLeavesNothingBehind) {
   Running running({server.name()});
   running.source.hangs = true;
   ASSERT_TRUE(running.has_looked(running.source.looks + 1));
-  std::thread asker([&] { EXPECT_EQ(running.get("a"), Outcome::skipped) << "it is not kept waiting"; });
+  std::thread asker(
+      [&] { EXPECT_EQ(running.get("a"), Outcome::skipped) << "it is not kept waiting"; });
   running.source.throws = true;
   running.source.hangs = false;
   asker.join();

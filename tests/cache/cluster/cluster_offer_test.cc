@@ -6,7 +6,7 @@
 
 #include "cache/tier/cluster/helper_thread.h"
 #include "cache/tier/cluster/idle_gate.h"
-#include "cache/tier/cluster_offers.h"
+#include "cache/tier/shared/cluster_offers.h"
 #include "tests/cache/cluster/fake_server.h"
 #include "tests/support/test_region.h"
 
@@ -190,7 +190,8 @@ bool start_helper(void (*body)(void*), void* argument) {
 int highest_niceness() {
   int highest = -20;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
-    highest = std::max(highest, getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(thread.path().filename()))));
+    highest = std::max(
+        highest, getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(thread.path().filename()))));
   return highest;
 }
 
@@ -198,15 +199,14 @@ class IdleGateTest : public testing::Test {
  protected:
   IdleGateTest() : former_(g_start_helper_thread.exchange(nullptr)) {}
   ~IdleGateTest() override { g_start_helper_thread = former_; }
-  static std::unique_ptr<ClusterClient> client() { return std::make_unique<ClusterClient>(ClusterClientOptions{}); }
+  Wakeup client_;
 
  private:
   const StartHelperThread former_;
 };
 
 TEST_F(IdleGateTest, IsOpenWithoutAThread) {
-  const auto of = client();
-  IdleGate gate(*of);
+  IdleGate gate(client_);
   gate.shut(k_ms);
   EXPECT_TRUE(gate.is_open(k_ms));
 }
@@ -214,9 +214,8 @@ TEST_F(IdleGateTest, IsOpenWithoutAThread) {
 TEST_F(IdleGateTest, IsShutWhileNoProcessorIsIdleButNotForEver) {
   g_start_helper_thread = start_helper;
   g_helpers_run = false;
-  const auto of = client();
   {
-    IdleGate gate(*of);
+    IdleGate gate(client_);
     EXPECT_TRUE(gate.is_open(k_ms));
     gate.shut(k_ms);
     EXPECT_FALSE(gate.is_open(k_ms));
@@ -233,7 +232,7 @@ TEST_F(IdleGateTest, IsShutWhileNoProcessorIsIdleButNotForEver) {
 // Its client has nothing to do, and would look again after 250 ms.
 TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
   struct Desk final : HelperDesk {
-    Desk(ClusterClient& client, std::atomic<bool>& gone) : HelperDesk(client), is_gone_(gone) {}
+    Desk(Wakeup& client, std::atomic<bool>& gone) : HelperDesk(client), is_gone_(gone) {}
     ~Desk() override { is_gone_ = true; }
     void work() override {}
     std::atomic<bool>& is_gone_;
@@ -242,7 +241,7 @@ TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
   g_helpers_run = true;
   Running running({});
   std::atomic<bool> is_gone{false};
-  auto* const desk = new Desk(*running.client, is_gone);
+  auto* const desk = new Desk(running.client->wakeup(), is_gone);
   ASSERT_TRUE(desk->start());
   std::uint64_t asked_ns = 0;
   int looks = 0;
@@ -269,10 +268,9 @@ TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
 TEST_F(IdleGateTest, AnAnswerOpensIt) {
   g_start_helper_thread = start_helper;
   g_helpers_run = true;
-  const auto of = client();
   // The client outlives the thread, which wakes it.
   static std::unique_ptr<IdleGate> gate;
-  gate = std::make_unique<IdleGate>(*of);
+  gate = std::make_unique<IdleGate>(client_);
   bool has_opened = false;
   // On a busy machine an answer may take longer than the gate is shut.
   for (int i = 0; i < 1000 && !has_opened; ++i) {
@@ -280,7 +278,8 @@ TEST_F(IdleGateTest, AnAnswerOpensIt) {
     gate->shut(now);
     const std::uint64_t last = gate->opens_ns();
     ASSERT_FALSE(last == now) << "it has a thread";
-    for (std::uint64_t then = now; !has_opened && then < last; then = base::monotonic_ns()) has_opened = gate->is_open(then);
+    for (std::uint64_t then = now; !has_opened && then < last; then = base::monotonic_ns())
+      has_opened = gate->is_open(then);
   }
   EXPECT_TRUE(has_opened);
   // A program ends when the last of its threads has got a processor for that.

@@ -1,4 +1,4 @@
-#include "cache/tier/cluster_record.h"
+#include "cache/tier/shared/cluster_record.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cache/base/hash.h"
-#include "cache/tier/cluster_mounts.h"
+#include "cache/tier/shared/cluster_mounts.h"
 
 namespace cube::cache {
 namespace {
@@ -30,7 +30,8 @@ class InRegion {
   explicit InRegion(std::uint64_t size, const FileStat& stat) {
     const RecordPlan plan = plan_record(0, k_path.size(), size);
     memory_.resize(plan.end + 4096);
-    start_ = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory_.data()) + 4095) / 4096 * 4096);
+    start_ = reinterpret_cast<std::byte*>(
+        (reinterpret_cast<std::uintptr_t>(memory_.data()) + 4095) / 4096 * 4096);
     for (std::uint64_t i = 0; i < size; ++i) start_[plan.data + i] = static_cast<std::byte>(i * 7);
     RecordContent content{.path = k_path, .stat = stat};
     content.physical = content.prefetched = true;
@@ -96,7 +97,8 @@ TEST(ClusterRecord, NoFlippedByteIsTakenForARecord) {
   for (std::size_t at = 0; at < wire.size; ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       wire.bytes()[at] ^= std::byte(1 << bit);
-      EXPECT_EQ(check_cluster_value(wire.bytes(), RecordKind::file, "d/file"), nullptr) << at << " bit " << bit;
+      EXPECT_EQ(check_cluster_value(wire.bytes(), RecordKind::file, "d/file"), nullptr)
+          << at << " bit " << bit;
       wire.bytes()[at] ^= std::byte(1 << bit);
     }
   }
@@ -167,11 +169,13 @@ TEST(ClusterMounts, OnlyThisMachinesInodesTellFilesApart) {
   const std::uint64_t own = mounts.row_of(1, /*is_own_machine=*/true), anothers = mounts.row_of(3);
   EXPECT_TRUE(mounts.may_be_same(own, remote, remote));
   EXPECT_FALSE(mounts.may_be_same(own, remote, other));
-  EXPECT_TRUE(mounts.may_be_same(anothers, remote, other)) << "the number of its device is another machine's";
+  EXPECT_TRUE(mounts.may_be_same(anothers, remote, other))
+      << "the number of its device is another machine's";
   other.device_major = 99;
   EXPECT_FALSE(mounts.may_be_same(own, remote, other)) << "another tree, on a disk";
   other.device_major = 0;
-  EXPECT_TRUE(mounts.may_be_same(own, remote, other)) << "two mounts of this machine that may make numbers up";
+  EXPECT_TRUE(mounts.may_be_same(own, remote, other))
+      << "two mounts of this machine that may make numbers up";
   mounts.note(own, remote, other);
   for (int i = 0; i < 20; ++i) mounts.note(anothers, remote, remote);
   EXPECT_FALSE(mounts.may_be_same(anothers, remote, other)) << "its numbers are stable";

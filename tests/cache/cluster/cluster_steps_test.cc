@@ -1,5 +1,5 @@
-// A program that asks a server is stopped between two instructions: it leaves the question there by a jump, or the answer comes
-// in that moment. The client's own thread goes on.
+// A program that asks a server is stopped between two instructions: it leaves the question there by
+// a jump, or the answer comes in that moment. The client's own thread goes on.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -21,12 +21,14 @@ constexpr std::uint64_t k_short = 2 * k_ms;
 sigjmp_buf g_left_question;
 
 // As a fetch does, from one depth of the stack.
-[[gnu::noinline]] Outcome ask(ClusterClient& client, const ClusterKey& key, std::uint64_t at_most_ns, unsigned lease = 0) {
+[[gnu::noinline]] Outcome ask(ClusterClient& client, const ClusterKey& key,
+                              std::uint64_t at_most_ns, unsigned lease = 0) {
   ClusterClient::Answer answer;
   client.get(key, lease, at_most_ns, answer);
   const std::string_view text = key.text();
   const bool is_right = answer.outcome() != Outcome::hit ||
-                        std::string_view(reinterpret_cast<const char*>(answer.bytes().data()), answer.bytes().size()) == text;
+                        std::string_view(reinterpret_cast<const char*>(answer.bytes().data()),
+                                         answer.bytes().size()) == text;
   return is_right ? answer.outcome() : Outcome::skipped;
 }
 
@@ -101,14 +103,16 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     std::atomic<Outcome> outcome;
     std::atomic<std::uint64_t> trips;
   };
-  auto* const said = static_cast<Said*>(mmap(nullptr, sizeof(Said), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* const said = static_cast<Said*>(
+      mmap(nullptr, sizeof(Said), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(static_cast<void*>(said), MAP_FAILED);
   Tracee child([&] {
     AskingProcess process(server.name());
     ClusterClient& client = *process.running.client;
     for (int i = 0; i < 1000; ++i) {
       // A server that is late too often is left alone for a while.
-      for (int good = 0; good < 8; good += ask(client, ClusterKey("t", 1, "good"), k_patience) == Outcome::hit ? 1 : 0) {
+      for (int good = 0; good < 8;
+           good += ask(client, ClusterKey("t", 1, "good"), k_patience) == Outcome::hit ? 1 : 0) {
       }
       const ClusterKey key("t", 1, std::to_string(i));
       said->trips = process.running.count(base::Counter::cluster_trips);
@@ -125,7 +129,8 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     const std::uint64_t trips = said->trips;
     const std::uint64_t began = base::monotonic_ns();
     // The end of its wait.
-    while (child.to_system_call() && !child.is_at_raise() && (!is_asked || base::monotonic_ns() < began + k_short)) {
+    while (child.to_system_call() && !child.is_at_raise() &&
+           (!is_asked || base::monotonic_ns() < began + k_short)) {
     }
     if (i % 2 != 0) is_held = false;
     if (!child.is_at_raise()) child.step_on(3 * i);
@@ -133,7 +138,8 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     if (!child.is_at_raise()) {
       ASSERT_TRUE(child.to_stop()) << i;
     }
-    // On a busy machine the server may have been held for so long that it was left alone, and its connection closed.
+    // On a busy machine the server may have been held for so long that it was left alone, and its
+    // connection closed.
     if (!is_asked || said->trips != trips) continue;
     const auto is_back = [&] {
       const std::lock_guard lock(mutex);

@@ -1,5 +1,5 @@
 // Nodes that share their files by a server of the test.
-#include "cache/tier/cluster_tier.h"
+#include "cache/tier/shared/cluster_tier.h"
 
 #include <gtest/gtest.h>
 #include <sys/sysmacros.h>
@@ -53,8 +53,8 @@ TEST(ClusterTier, ALeaseOfWhatIsNotSharedIsGivenBack) {
 
 // The server takes reads, but no records.
 TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
-  for (const char* const refusal :
-       {"SERVER_ERROR out of memory storing object\r\n", "SERVER_ERROR object too large for cache\r\n"}) {
+  for (const char* const refusal : {"SERVER_ERROR out of memory storing object\r\n",
+                                    "SERVER_ERROR object too large for cache\r\n"}) {
     const SharedFiles files;
     std::atomic<int> offers{0};
     FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
@@ -68,7 +68,8 @@ TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
   }
 }
 
-// It says that it is full, or it says nothing at all: its records are shared when it takes some again.
+// It says that it is full, or it says nothing at all: its records are shared when it takes some
+// again.
 TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
   const SharedFiles files;
   std::atomic<bool> is_away{true};
@@ -79,7 +80,8 @@ TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
     return is_away ? std::optional<std::string>("close") : std::nullopt;
   });
   ClusterNode node(files.dir.path(), server.name());
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
   // One is tried anew after all have been put off.
   ASSERT_TRUE(comes_true([&] { return offers > 1; }));
   EXPECT_EQ(server.values(), 0U);
@@ -87,7 +89,8 @@ TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
   EXPECT_TRUE(comes_true([&] { return server.values() == 8; })) << server.values();
 }
 
-// Its thread begins anew, as that of the next process that leads does, and finds all of them in memory.
+// Its thread begins anew, as that of the next process that leads does, and finds all of them in
+// memory.
 TEST(ClusterTier, WhatTheServerHasIsNotSentToItAgain) {
   const SharedFiles files;
   std::atomic<int> sent{0}, looks{0};
@@ -97,7 +100,8 @@ TEST(ClusterTier, WhatTheServerHasIsNotSentToItAgain) {
     return std::nullopt;
   });
   ClusterNode node(files.dir.path(), server.name());
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
   ASSERT_TRUE(comes_true([&] { return server.values() == 4; }));
   ASSERT_TRUE(node.cache->stop_cluster(k_patience));
   const int before = sent;
@@ -114,7 +118,8 @@ TEST(ClusterTier, ARecordWhoseLeaseIsGoneIsAdded) {
   std::atomic<FakeMemcached*> all{nullptr};
   std::atomic<bool> is_emptied{false};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
-    if (line.starts_with("ms") && line.find(" C") < line.find("\r\n") && !is_emptied.exchange(true)) all.load()->flush();
+    if (line.starts_with("ms") && line.find(" C") < line.find("\r\n") && !is_emptied.exchange(true))
+      all.load()->flush();
     return std::nullopt;
   });
   all = &server;
@@ -188,7 +193,8 @@ TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
   auto ending = std::make_unique<ClusterNode>(files.dir.path(), server.name());
   EXPECT_EQ(ending->open(files.write("lost", "content")), "content");
   ClusterNode node(files.dir.path(), server.name());
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
   EXPECT_EQ(node.open(there), "of the pool");
   EXPECT_EQ(node.count(Counter::hits_cluster), 1U);
   // The leases end without their files.
@@ -201,25 +207,30 @@ TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
 }
 
 // The same record with another inode and, perhaps, of another device.
-std::string forge(std::string value, std::uint64_t inode, bool is_other_device, std::uint64_t read_after_ns) {
+std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
+                  std::uint64_t read_after_ns) {
   std::vector<std::max_align_t> memory(value.size() / sizeof(std::max_align_t) + 8);
-  auto* const at = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+  auto* const at = reinterpret_cast<std::byte*>(
+      (reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
   std::memcpy(at, value.data(), value.size());
   auto& record = *reinterpret_cast<Record*>(at);
   record.stat.inode = inode;
   if (is_other_device) ++record.stat.device_minor;
   record.fetched_ns += read_after_ns;
   const auto head = std::make_unique<ClusterHead>();
-  write_cluster_head(content_for_cluster(record, record.path()), {.job = record.job_tag, .node = record.node_tag}, *head);
+  write_cluster_head(content_for_cluster(record, record.path()),
+                     {.job = record.job_tag, .node = record.node_tag}, *head);
   value.replace(0, head->size, reinterpret_cast<const char*>(head->bytes), head->size);
   return value;
 }
 
-// Times do not tell files apart that have been renamed over each other: on its own machine the inode does. Elsewhere the time of
-// the read does, from the tick of the clock on in which the file was made.
+// Times do not tell files apart that have been renamed over each other: on its own machine the
+// inode does. Elsewhere the time of the read does, from the tick of the clock on in which the file
+// was made.
 TEST(ClusterTier, AnotherInodeIsAnotherFileOnTheSameDeviceOfTheSameMachineOrIfItWasReadAtOnce) {
   constexpr std::uint64_t k_later = 3'000'000'000;
-  for (const auto& [is_other_device, read_after_ns] : {std::pair{false, k_later}, {true, k_later}, {true, std::uint64_t{0}}}) {
+  for (const auto& [is_other_device, read_after_ns] :
+       {std::pair{false, k_later}, {true, k_later}, {true, std::uint64_t{0}}}) {
     const SharedFiles files;
     const std::string path = files.write("f", "content");
     FakeMemcached server;

@@ -22,13 +22,15 @@ namespace cube::cache {
 using Outcome = ClusterClient::Outcome;
 inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 60'000 * k_ms;
 
-// Takes connections on loopback, and gives each line that comes to the script; that of "ms" with the bytes behind it, and "\r\n"
-// in between. An empty answer says nothing; "close" ends the connection.
+// Takes connections on loopback, and gives each line that comes to the script; that of "ms" with
+// the bytes behind it, and "\r\n" in between. An empty answer says nothing; "close" ends the
+// connection.
 class FakeServer {
  public:
   using Script = std::function<std::string(const std::string& line)>;
   // `greeting`: said at once to whoever connects.
-  explicit FakeServer(Script script, std::string greeting = {}) : script_(std::move(script)), greeting_(std::move(greeting)) {
+  explicit FakeServer(Script script, std::string greeting = {})
+      : script_(std::move(script)), greeting_(std::move(greeting)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -77,7 +79,8 @@ class FakeServer {
       if (n < 0) continue;
       text.append(buffer, static_cast<std::size_t>(n));
       bool is_closed = false;
-      for (std::size_t end; !is_closed && (end = end_of_command(text)) != std::string::npos; text.erase(0, end + 2)) {
+      for (std::size_t end; !is_closed && (end = end_of_command(text)) != std::string::npos;
+           text.erase(0, end + 2)) {
         const std::string answer = script_(text.substr(0, end));
         is_closed = answer == "close";
         if (!is_closed) send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
@@ -101,8 +104,10 @@ inline std::string token_of(const std::string& line) {
   const std::size_t at = line.find(" O") + 2;
   return line.substr(at, line.find_first_of(" \r", at) - at);
 }
-inline std::string value(const std::string& line, const std::string& bytes, const std::string& flags = "") {
-  return "VA " + std::to_string(bytes.size()) + " c5 O" + token_of(line) + flags + "\r\n" + bytes + "\r\n";
+inline std::string value(const std::string& line, const std::string& bytes,
+                         const std::string& flags = "") {
+  return "VA " + std::to_string(bytes.size()) + " c5 O" + token_of(line) + flags + "\r\n" + bytes +
+         "\r\n";
 }
 
 class NoOffers final : public OfferSource {
@@ -148,8 +153,8 @@ class OneOffer final : public OfferSource {
 
 class Running {
  public:
-  explicit Running(std::vector<std::string> servers, std::uint64_t deadline_ns = k_patience, bool leads = false,
-                   std::string login = {}) {
+  explicit Running(std::vector<std::string> servers, std::uint64_t deadline_ns = k_patience,
+                   bool leads = false, std::string login = {}) {
     source.leads = leads;
     ClusterClientOptions options;
     options.login = std::move(login);
@@ -184,7 +189,9 @@ class Running {
       bytes.assign(reinterpret_cast<const char*>(answer.bytes().data()), answer.bytes().size());
     return answer.outcome();
   }
-  std::uint64_t count(base::Counter counter) const { return stats.counters[static_cast<std::size_t>(counter)]; }
+  std::uint64_t count(base::Counter counter) const {
+    return stats.counters[static_cast<std::size_t>(counter)];
+  }
   // The source has been asked so often.
   bool has_looked(std::uint64_t looks) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
@@ -194,13 +201,15 @@ class Running {
   // The server is left alone.
   bool rests(const std::string& path) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
-    while (client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until) std::this_thread::yield();
+    while (client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until)
+      std::this_thread::yield();
     return !client->is_asked(ClusterKey("t", 1, path));
   }
   // Its rest is over.
   bool is_asked_again(const std::string& path) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
-    while (!client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until) std::this_thread::yield();
+    while (!client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until)
+      std::this_thread::yield();
     return client->is_asked(ClusterKey("t", 1, path));
   }
 

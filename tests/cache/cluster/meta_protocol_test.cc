@@ -37,17 +37,20 @@ TEST(MetaProtocol, AnswersOfARealServerAreUnderstood) {
 }
 
 TEST(MetaProtocol, WhatIsNotUnderstoodIsUnknown) {
-  for (const char* const line : {"", " ", "VA", "VA ", "VA x", "VA -1 O0", "VA 1 cx", "VA 1 O", "VA 99999999999999999999999 O1",
-                                 "HD c", "HD Og", "STAT", "va 1", "VALUE k 0 1", "VA 1 c1x", "\x01"}) {
+  for (const char* const line : {"", " ", "VA", "VA ", "VA x", "VA -1 O0", "VA 1 cx", "VA 1 O",
+                                 "VA 99999999999999999999999 O1", "HD c", "HD Og", "STAT", "va 1",
+                                 "VALUE k 0 1", "VA 1 c1x", "\x01"}) {
     EXPECT_EQ(parse_meta_answer(line).kind, Kind::unknown) << '"' << line << '"';
   }
-  EXPECT_EQ(parse_meta_answer("VA 1 q k O1").kind, Kind::value) << "flags of a later version are left out";
+  EXPECT_EQ(parse_meta_answer("VA 1 q k O1").kind, Kind::value)
+      << "flags of a later version are left out";
 }
 
 TEST(MetaProtocol, ALineEndsWithBothOfItsBytes) {
   EXPECT_EQ(meta_line_bytes("HD\r\nEN\r\n"), 4U);
   EXPECT_EQ(meta_line_bytes("\r\n"), 2U);
-  for (const char* const text : {"", "HD", "HD\r", "HD\n", "\rHD\n"}) EXPECT_EQ(meta_line_bytes(text), 0U) << text;
+  for (const char* const text : {"", "HD", "HD\r", "HD\n", "\rHD\n"})
+    EXPECT_EQ(meta_line_bytes(text), 0U) << text;
 }
 
 TEST(MetaProtocol, CommandsAreOneLine) {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "cache/tier/cluster/cluster_key.h"
-#include "cache/tier/cluster_paths.h"
+#include "cache/tier/shared/cluster_paths.h"
 
 namespace cube::cache {
 namespace {
@@ -25,7 +25,8 @@ TEST(ClusterPool, AKeyHasOneHomeWhateverTheOrderOfTheList) {
   auto turned = list;
   std::ranges::reverse(turned);
   for (std::uint64_t key = 1; key < 1000; ++key)
-    EXPECT_EQ(list[home_of_key(list, key * 0x9e3779b97f4a7c15)], turned[home_of_key(turned, key * 0x9e3779b97f4a7c15)]);
+    EXPECT_EQ(list[home_of_key(list, key * 0x9e3779b97f4a7c15)],
+              turned[home_of_key(turned, key * 0x9e3779b97f4a7c15)]);
 }
 
 TEST(ClusterPool, AServerThatLeavesMovesOnlyItsOwnShare) {
@@ -47,9 +48,12 @@ TEST(ClusterKey, SaysTheNamespaceTheOriginAndThePath) {
   EXPECT_EQ(key.text().size(), 4 + 6 + 32U);
   EXPECT_TRUE(key.text().starts_with("cs2:team-a"));
   std::set<std::string> all{std::string(key.text())};
-  all.emplace(ClusterKey("team-b", ClusterKey::hash_of_origin("/mnt/data"), "train/0/a.jpg").text());
-  all.emplace(ClusterKey("team-a", ClusterKey::hash_of_origin("/mnt/other"), "train/0/a.jpg").text());
-  all.emplace(ClusterKey("team-a", ClusterKey::hash_of_origin("/mnt/data"), "train/0/b.jpg").text());
+  all.emplace(
+      ClusterKey("team-b", ClusterKey::hash_of_origin("/mnt/data"), "train/0/a.jpg").text());
+  all.emplace(
+      ClusterKey("team-a", ClusterKey::hash_of_origin("/mnt/other"), "train/0/a.jpg").text());
+  all.emplace(
+      ClusterKey("team-a", ClusterKey::hash_of_origin("/mnt/data"), "train/0/b.jpg").text());
   EXPECT_EQ(all.size(), 4U);
   EXPECT_EQ(ClusterKey(std::string(64, 'n'), 0, "").text().size(), 100U);
 }
@@ -57,49 +61,60 @@ TEST(ClusterKey, SaysTheNamespaceTheOriginAndThePath) {
 TEST(ClusterPaths, ThePlaceIsTheSameWhereverANodeMountsIt) {
   const auto place = [](const char* prefixes, const char* origins, const char* path) {
     const auto parsed = base::parse_config([&](std::string_view name) -> const char* {
-      return name == "CUBESHIM_PREFIXES" ? prefixes : name == "CUBESHIM_CLUSTER_ORIGIN" ? origins : nullptr;
+      return name == "CUBESHIM_PREFIXES"         ? prefixes
+             : name == "CUBESHIM_CLUSTER_ORIGIN" ? origins
+                                                 : nullptr;
     });
     EXPECT_TRUE(parsed.errors.empty());
     const ClusterPaths paths(parsed.config);
     const auto found = paths.place_of(path);
     return found ? std::to_string(found->origin) + " " + std::string(found->below) : "none";
   };
-  EXPECT_EQ(place("/mnt/a", "/mnt/a=set", "/mnt/a/x/y"), place("/data/b", "/data/b=set", "/data/b/x/y"));
+  EXPECT_EQ(place("/mnt/a", "/mnt/a=set", "/mnt/a/x/y"),
+            place("/data/b", "/data/b=set", "/data/b/x/y"));
   EXPECT_NE(place("/mnt/a", "", "/mnt/a/x"), place("/mnt/b", "", "/mnt/b/x"));
-  EXPECT_EQ(place("/mnt", "/mnt/a=one:/mnt/a/b=two", "/mnt/a/b/x"), place("/n", "/n=two", "/n/x")) << "the innermost names it";
+  EXPECT_EQ(place("/mnt", "/mnt/a=one:/mnt/a/b=two", "/mnt/a/b/x"), place("/n", "/n=two", "/n/x"))
+      << "the innermost names it";
   EXPECT_EQ(place("/mnt", "", "/elsewhere/x"), "none");
-  EXPECT_EQ(place("/mnt", "/mnt=set", "/mnt"), place("/n", "/n=set", "/n")) << "the prefix has a place of its own: its listing";
+  EXPECT_EQ(place("/mnt", "/mnt=set", "/mnt"), place("/n", "/n=set", "/n"))
+      << "the prefix has a place of its own: its listing";
 }
 
 TEST(ClusterSettings, ServersAreReadOrRefusedAsAWhole) {
   const auto servers_of = [](const char* text) {
-    const auto parsed = base::parse_config([&](std::string_view name) { return name == "CUBESHIM_CLUSTER" ? text : nullptr; });
+    const auto parsed = base::parse_config(
+        [&](std::string_view name) { return name == "CUBESHIM_CLUSTER" ? text : nullptr; });
     std::string said = parsed.errors.empty() ? "" : "wrong";
-    for (const std::string& server : parsed.config.cluster.texts) said += (said.empty() ? "" : " ") + server;
+    for (const std::string& server : parsed.config.cluster.texts)
+      said += (said.empty() ? "" : " ") + server;
     return said;
   };
-  EXPECT_EQ(servers_of("memcached://10.0.0.1,cache-2:7,[fd00::1],[::1]:9"), "10.0.0.1:11211 cache-2:7 [fd00::1]:11211 [::1]:9");
+  EXPECT_EQ(servers_of("memcached://10.0.0.1,cache-2:7,[fd00::1],[::1]:9"),
+            "10.0.0.1:11211 cache-2:7 [fd00::1]:11211 [::1]:9");
   EXPECT_EQ(servers_of("memcached:///run/m.sock,a:1"), "/run/m.sock a:1");
   EXPECT_EQ(servers_of(""), "");
   for (const char* const wrong :
-       {"10.0.0.1", "redis://a", "memcached://", "memcached://a,,b", "memcached://a,a:11211", "memcached://a:0",
-        "memcached://a:65536", "memcached://a:x", "memcached://[::1", "memcached://[]", "memcached://::1", "memcached://a b",
-        "memcached://a/b", "memcached:///", "memcached:///a,/a"})
+       {"10.0.0.1", "redis://a", "memcached://", "memcached://a,,b", "memcached://a,a:11211",
+        "memcached://a:0", "memcached://a:65536", "memcached://a:x", "memcached://[::1",
+        "memcached://[]", "memcached://::1", "memcached://a b", "memcached://a/b", "memcached:///",
+        "memcached:///a,/a"})
     EXPECT_EQ(servers_of(wrong), "wrong") << wrong;
 }
 
 TEST(ClusterSettings, NoVariableOfALauncherNamesTheJob) {
   const auto job_of = [](std::string_view variable) {
-    return base::parse_config([&](std::string_view name) { return name == variable ? "7" : nullptr; }).config.cluster_job;
+    return base::parse_config(
+               [&](std::string_view name) { return name == variable ? "7" : nullptr; })
+        .config.cluster_job;
   };
   EXPECT_EQ(job_of("CUBESHIM_CLUSTER_JOB"), "7");
-  for (const char* const launchers :
-       {"SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID"})
+  for (const char* const launchers : {"SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID",
+                                      "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID"})
     EXPECT_EQ(job_of(launchers), "") << launchers;
 }
 
-TEST(Trip, RestsLongerEachTimeAndGetsOneTrial) {
-  Trip trip;
+TEST(CircuitBreaker, RestsLongerEachTimeAndGetsOneTrial) {
+  CircuitBreaker trip;
   EXPECT_TRUE(trip.may_ask(0));
   std::uint64_t now = k_s;
   for (const std::uint64_t seconds : {1, 2, 4, 8, 16, 30, 30}) {
@@ -119,8 +134,8 @@ TEST(Trip, RestsLongerEachTimeAndGetsOneTrial) {
   EXPECT_FALSE(trip.is_open(now + 29 * k_s));
 }
 
-TEST(Trip, ATrialThatIsGivenUpIsTheNextOnes) {
-  Trip trip;
+TEST(CircuitBreaker, ATrialThatIsGivenUpIsTheNextOnes) {
+  CircuitBreaker trip;
   trip.rest(0);
   EXPECT_TRUE(trip.may_ask(2 * k_s));
   EXPECT_FALSE(trip.may_ask(2 * k_s));
@@ -130,8 +145,8 @@ TEST(Trip, ATrialThatIsGivenUpIsTheNextOnes) {
   EXPECT_TRUE(trip.note_answer(/*is_late=*/true)) << "it is a trial still";
 }
 
-TEST(Trip, ThreeOfTheLast64LateAreTooMany) {
-  Trip trip;
+TEST(CircuitBreaker, ThreeOfTheLast64LateAreTooMany) {
+  CircuitBreaker trip;
   EXPECT_FALSE(trip.note_answer(true));
   for (int i = 0; i < 40; ++i) EXPECT_FALSE(trip.note_answer(false));
   EXPECT_FALSE(trip.note_answer(true));
@@ -141,34 +156,34 @@ TEST(Trip, ThreeOfTheLast64LateAreTooMany) {
   EXPECT_FALSE(trip.note_answer(true, /*most_late=*/16));
 }
 
-TEST(FillBudget, KeepsToItsRateAndAllowsALittleAtOnce) {
+TEST(TokenBucket, KeepsToItsRateAndAllowsALittleAtOnce) {
   std::atomic<std::uint64_t> word{0};
   constexpr std::uint64_t k_rate = 64 << 20, k_size = 1 << 20;
   std::uint64_t sent = 0;
   for (std::uint64_t now = k_s; now < 3 * k_s; now += k_s / 1000) {
-    while (FillBudget::take(word, now, k_size, k_rate)) sent += k_size;
+    while (TokenBucket::take(word, now, k_size, k_rate)) sent += k_size;
   }
   EXPECT_NEAR(static_cast<double>(sent), 2.0 * k_rate, 0.25 * k_rate);
-  EXPECT_FALSE(FillBudget::take(word, 3 * k_s, 1, 0));
+  EXPECT_FALSE(TokenBucket::take(word, 3 * k_s, 1, 0));
   word = 1000 * k_s;
-  EXPECT_TRUE(FillBudget::take(word, 4 * k_s, 1, k_rate)) << "nobody has made that";
+  EXPECT_TRUE(TokenBucket::take(word, 4 * k_s, 1, k_rate)) << "nobody has made that";
 }
 
-TEST(FillBudget, AFileThatTakesMinutesIsPaidFor) {
+TEST(TokenBucket, AFileThatTakesMinutesIsPaidFor) {
   std::atomic<std::uint64_t> word{0};
   constexpr std::uint64_t k_rate = 64 << 10, k_size = 16 << 20;
-  EXPECT_TRUE(FillBudget::take(word, k_s, k_size, k_rate));
-  EXPECT_FALSE(FillBudget::take(word, 2 * k_s, k_size, k_rate));
-  EXPECT_FALSE(FillBudget::take(word, 250 * k_s, 1, k_rate)) << "256 s";
-  EXPECT_TRUE(FillBudget::take(word, 258 * k_s, 1, k_rate));
+  EXPECT_TRUE(TokenBucket::take(word, k_s, k_size, k_rate));
+  EXPECT_FALSE(TokenBucket::take(word, 2 * k_s, k_size, k_rate));
+  EXPECT_FALSE(TokenBucket::take(word, 250 * k_s, 1, k_rate)) << "256 s";
+  EXPECT_TRUE(TokenBucket::take(word, 258 * k_s, 1, k_rate));
 }
 
 // The word lies where other processes can write to it.
-TEST(FillBudget, AnyWordIsEitherBelievedOrNot) {
+TEST(TokenBucket, AnyWordIsEitherBelievedOrNot) {
   for (const std::uint64_t rate : {std::uint64_t{1}, std::uint64_t{64} << 20, UINT64_MAX}) {
     for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1} << 24, UINT64_MAX}) {
       std::atomic<std::uint64_t> word{UINT64_MAX};
-      EXPECT_TRUE(FillBudget::take(word, 5 * k_s, bytes, rate)) << bytes << " at " << rate;
+      EXPECT_TRUE(TokenBucket::take(word, 5 * k_s, bytes, rate)) << bytes << " at " << rate;
       EXPECT_GE(word, 5 * k_s);
       EXPECT_LE(word, 5 * k_s + 366 * 86400 * k_s) << "no overflow";
     }

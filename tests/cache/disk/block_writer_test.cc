@@ -1,4 +1,5 @@
-// Blocks of large files on their way from the region to the tiers: which are offered, how often, and what an error leaves.
+// Blocks of large files on their way from the region to the tiers: which are offered, how often,
+// and what an error leaves.
 #include "cache/tier/block_writer.h"
 
 #include <gtest/gtest.h>
@@ -153,9 +154,12 @@ TEST_F(BlockWriterTest, BlockThatBecomesWholeMeanwhileIsForTheNextPass) {
 
 TEST_F(BlockWriterTest, ChunkIsClaimedWhileItIsOffered) {
   bring(33);
-  const std::uint32_t segment = chunks.find(file.key, 1).place() / region->layout().chunks_of_segment();
+  const std::uint32_t segment =
+      chunks.find(file.key, 1).place() / region->layout().chunks_of_segment();
   bool is_claimed = false;
-  tier.during_offer = [&] { is_claimed = region->pin_row(region->own_slot())[segment].load() != 0; };
+  tier.during_offer = [&] {
+    is_claimed = region->pin_row(region->own_slot())[segment].load() != 0;
+  };
   ASSERT_TRUE(writer().pass(always, no_step));
   EXPECT_EQ(tier.offered, 1U);
   EXPECT_TRUE(is_claimed);
@@ -183,7 +187,8 @@ TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
     const FileStat& stat;
     BlockPlace place;
     std::string bytes;
-    Compare(const FileStat& of, const BlockPlace& at) : Judge(RecordKind::block), stat(of), place(at) {}
+    Compare(const FileStat& of, const BlockPlace& at)
+        : Judge(RecordKind::block), stat(of), place(at) {}
     Tier::Verdict judge(const Record& record) override {
       bytes = tests::bytes_of(record);
       return compare_block(record, stat, place);
@@ -203,7 +208,8 @@ TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
   Tiers tiers;
   tiers.add(tier);
   // A path of the greatest length makes the largest records.
-  const BlockFile file("/mnt/" + std::string(LargeNames::k_longest - 5, 'x'), 2 * k_chunk_bytes + 123'457);
+  const BlockFile file("/mnt/" + std::string(LargeNames::k_longest - 5, 'x'),
+                       2 * k_chunk_bytes + 123'457);
   const std::uint64_t blocks = file.blocks(block);
   // All but the last page of one is there. A block of one page is whole or absent.
   const std::uint64_t partial = 1;

@@ -1,4 +1,5 @@
-// Blocks of large files in the store: what comes back, after what, and what a change of their file does to them.
+// Blocks of large files in the store: what comes back, after what, and what a change of their file
+// does to them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -38,12 +39,14 @@ struct DiskBlockTest : testing::Test {
     return done ? *done : DiskAppended{};
   }
   void append_all(DiskStore& store) const {
-    for (std::uint64_t number = 0; number < blocks; ++number) EXPECT_EQ(append(store, file, number).written, 1U) << number;
+    for (std::uint64_t number = 0; number < blocks; ++number)
+      EXPECT_EQ(append(store, file, number).written, 1U) << number;
   }
   std::uint64_t right(DiskStore& store) const {
     std::uint64_t count = 0;
     for (std::uint64_t number = 0; number < blocks; ++number)
-      count += read_back(store, name_of_block(file, number)) == file.bytes_of({k_block, number}) ? 1 : 0;
+      count +=
+          read_back(store, name_of_block(file, number)) == file.bytes_of({k_block, number}) ? 1 : 0;
     return count;
   }
   // The same file, after a write to it.
@@ -87,7 +90,8 @@ TEST_F(DiskBlockTest, BlockHasNoEntryByInode) {
 TEST_F(DiskBlockTest, ChangeOfItsFileByAnyNameLeavesIt) {
   DiskTier* tier = nullptr;
   {
-    base::Config config = base::parse_config([](const char*) -> const char* { return nullptr; }).config;
+    base::Config config =
+        base::parse_config([](const char*) -> const char* { return nullptr; }).config;
     config.disk_dir = f.dir.path();
     config.disk = {.is_percent = false, .value = f.options.size_bound};
     std::string why;
@@ -144,7 +148,9 @@ TEST_F(DiskBlockTest, NextVersionOfABlockTakesTheFormersPlace) {
   for (const DiskPlace& place : places) {
     const tests::PageBuffer buffer(place.buffer_bytes());
     const bool is_newest = place.is_same(*places.begin());
-    EXPECT_EQ(store->read(place, name_of_block(file, 1), {buffer.data, buffer.size}).has_value(), is_newest) << place.offset;
+    EXPECT_EQ(store->read(place, name_of_block(file, 1), {buffer.data, buffer.size}).has_value(),
+              is_newest)
+        << place.offset;
   }
 }
 
@@ -160,7 +166,8 @@ TEST_F(DiskBlockTest, SurvivesARestart) {
 }
 
 TEST_F(DiskBlockTest, SurvivesADeathOfItsWriter) {
-  // Without a footer the records are walked through, under the index that they were written to and under a new one.
+  // Without a footer the records are walked through, under the index that they were written to and
+  // under a new one.
   for (const bool with_index : {true, false}) {
     std::filesystem::remove_all(f.path());
     ASSERT_EQ(tests::run_in_child([&] {
@@ -189,7 +196,8 @@ TEST_F(DiskBlockTest, DamagedBlockIsDropped) {
   const auto places = store->find(base::hash_path(name_of_block(file, 3)));
   ASSERT_EQ(places.count, 1U);
   {
-    std::fstream segment(f.segment(places.begin()->number), std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream segment(f.segment(places.begin()->number),
+                         std::ios::in | std::ios::out | std::ios::binary);
     segment.seekp(static_cast<std::streamoff>(places.begin()->offset + k_block / 2));
     segment.put(static_cast<char>(~file.bytes_of({k_block, 3})[0]));
     segment.put('\x5a');
@@ -211,7 +219,8 @@ TEST_F(DiskBlockTest, LeavesWithItsSegment) {
   f.options.segment_bytes = 2 << 20;
   f.options.keep_free_percent = 0;
   const auto append_others = [&](DiskStore& store, int first, int last) {
-    for (int i = first; i < last; ++i) append(store, BlockFile("/mnt/" + std::to_string(i), k_block), 0);
+    for (int i = first; i < last; ++i)
+      append(store, BlockFile("/mnt/" + std::to_string(i), k_block), 0);
   };
   {
     const auto store = open_store(f.options);
@@ -231,21 +240,27 @@ TEST_F(DiskBlockTest, LeavesWithItsSegment) {
 // Memory from the kernel for each block takes as long as a fast disk does.
 TEST_F(DiskBlockTest, BlockOfTheUsualSizeIsReadIntoABufferThatIsKept) {
   const auto store = open_store(f.options);
-  const std::uint64_t usual = base::parse_config([](const char*) -> const char* { return nullptr; }).config.block;
+  const std::uint64_t usual =
+      base::parse_config([](const char*) -> const char* { return nullptr; }).config.block;
   const BlockFile of_usual("/mnt/usual", 8 * usual);
   for (std::uint64_t number = 0; number < 8; ++number) {
     const BlockRecord record(of_usual, {usual, number});
     ASSERT_EQ(store->append(record.bytes(), record.offsets())->written, 1U);
-    EXPECT_LE(store->find(base::hash_path(record.name())).begin()->buffer_bytes(), ReadBuffers::k_bytes) << number;
+    EXPECT_LE(store->find(base::hash_path(record.name())).begin()->buffer_bytes(),
+              ReadBuffers::k_bytes)
+        << number;
   }
 }
 
 TEST_F(DiskBlockTest, LeastBoundIsOneUnderWhichABlockHasRoom) {
-  for (const std::uint64_t block : {std::uint64_t{64 << 10}, std::uint64_t{1 << 20}, std::uint64_t{2 << 20}}) {
+  for (const std::uint64_t block :
+       {std::uint64_t{64 << 10}, std::uint64_t{1 << 20}, std::uint64_t{2 << 20}}) {
     f.options.size_bound = 8 << 20;
     const BlockFile of_block("/mnt/" + std::string(LargeNames::k_longest - 5, 'x'), block);
     const BlockRecord record(of_block, {block, 0});
-    const auto append_record = [&](DiskStore& store) { return store.append(record.bytes(), record.offsets())->written; };
+    const auto append_record = [&](DiskStore& store) {
+      return store.append(record.bytes(), record.offsets())->written;
+    };
     std::filesystem::remove_all(f.path());
     std::uint64_t least = 0;
     {

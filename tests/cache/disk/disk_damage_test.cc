@@ -40,10 +40,12 @@ class Damage : public testing::Test {
     f_.options.segment_bytes = 1 << 20;
     // A read must not wait for the writes of restore(): that would be most of the time.
     f_.options.is_direct = false;
-    for (std::size_t i = 0; i < k_files; ++i) contents_.push_back(tests::content_of(name_of(i), size_of(i)));
+    for (std::size_t i = 0; i < k_files; ++i)
+      contents_.push_back(tests::content_of(name_of(i), size_of(i)));
     const auto store = open_store(f_.options);
     ASSERT_EQ(append_files(*store, 0, k_files).written, k_files);
-    for (const std::size_t i : {std::size_t{3}, k_files - 1}) ASSERT_EQ(store->forget(name_of(i)), 1U);
+    for (const std::size_t i : {std::size_t{3}, k_files - 1})
+      ASSERT_EQ(store->forget(name_of(i)), 1U);
     for (const auto& entry : std::filesystem::directory_iterator(f_.path()))
       files_.emplace_back(entry.path().string(), load(entry.path().string()));
     std::sort(files_.begin(), files_.end());  // so that the same rounds come each time
@@ -56,11 +58,14 @@ class Damage : public testing::Test {
   void TearDown() override { base::set_log_level(base::LogLevel::warn); }
 
   void restore() {
-    for (const auto& entry : std::filesystem::directory_iterator(f_.path())) std::filesystem::remove(entry);
+    for (const auto& entry : std::filesystem::directory_iterator(f_.path()))
+      std::filesystem::remove(entry);
     for (const auto& [path, content] : files_) tests::TempDir::write_file(path, content);
   }
   const std::string& content_of_index() const {
-    return std::find_if(files_.begin(), files_.end(), [&](const auto& f) { return f.first == index(); })->second;
+    return std::find_if(files_.begin(), files_.end(),
+                        [&](const auto& f) { return f.first == index(); })
+        ->second;
   }
   // Some pages of its tables were not written in time, or hold something else altogether.
   void tear(std::string& bytes) {
@@ -74,7 +79,8 @@ class Damage : public testing::Test {
         if (how == 1 && random_() % 2 == 0) word = 0;  // as it was before some entries came
         if (how == 2) word = random_();
         // Tags as they were, and places of other records.
-        if (how == 3 && word != 0) word = (word & ~std::uint64_t{0x3fffff}) | (random_() % (1 << 14));
+        if (how == 3 && word != 0)
+          word = (word & ~std::uint64_t{0x3fffff}) | (random_() % (1 << 14));
         std::memcpy(bytes.data() + at, &word, sizeof word);
       }
     }
@@ -97,7 +103,8 @@ class Damage : public testing::Test {
       }
       const auto found = look(**store);
       ASSERT_EQ(found.wrong, 0U) << "round " << round;
-      ASSERT_FALSE(tests::read_back(**store, name_of(3))) << "round " << round << ": it was forgotten";
+      ASSERT_FALSE(tests::read_back(**store, name_of(3)))
+          << "round " << round << ": it was forgotten";
       ASSERT_FALSE(tests::read_back(**store, name_of(k_files - 1))) << "round " << round;
       right_ += found.right;
     }
@@ -117,7 +124,8 @@ TEST_F(Damage, APowerCutAtAnyByteLosesOnlyWhatWasNotWritten) {
     std::filesystem::remove(index());
     const auto& [path, content] = files_[segments_[random_() % segments_.size()]];
     // The front is where the data are.
-    const std::uint64_t data = std::min<std::uint64_t>(content.size(), random_() % 2 == 0 ? 1 << 20 : 700'000);
+    const std::uint64_t data =
+        std::min<std::uint64_t>(content.size(), random_() % 2 == 0 ? 1 << 20 : 700'000);
     const std::uint64_t cut = random_() % (data + 1);
     std::string left = content.substr(0, cut);
     // The size may be on the disk before the data are.
@@ -127,7 +135,8 @@ TEST_F(Damage, APowerCutAtAnyByteLosesOnlyWhatWasNotWritten) {
     if (HasFatalFailure()) return;
   }
   EXPECT_EQ(refused_, 0U);
-  EXPECT_GT(right_, static_cast<std::size_t>(k_rounds) * k_files) << "the other files, and what lies before the cut, are used";
+  EXPECT_GT(right_, static_cast<std::size_t>(k_rounds) * k_files)
+      << "the other files, and what lies before the cut, are used";
 }
 
 TEST_F(Damage, PagesThatWereNotWrittenAreNeverServed) {
@@ -138,7 +147,8 @@ TEST_F(Damage, PagesThatWereNotWrittenAreNeverServed) {
       std::string left = files_[i].second;
       for (std::size_t page = 0; page < left.size(); page += k_page) {
         if (random_() % 32 == 0)
-          std::fill_n(left.begin() + static_cast<long>(page), std::min<std::size_t>(k_page, left.size() - page), '\0');
+          std::fill_n(left.begin() + static_cast<long>(page),
+                      std::min<std::size_t>(k_page, left.size() - page), '\0');
       }
       ASSERT_TRUE(tests::TempDir::write_file(files_[i].first, left));
     }
@@ -153,11 +163,13 @@ TEST_F(Damage, AFlippedByteAnywhereIsNeverServed) {
   for (int round = 0; round < k_rounds; ++round) {
     restore();
     // Index, version and segments, the index half of the time in use and half of the time rebuilt.
-    const std::size_t which = round % 4 == 0 ? random_() % files_.size() : segments_[random_() % segments_.size()];
+    const std::size_t which =
+        round % 4 == 0 ? random_() % files_.size() : segments_[random_() % segments_.size()];
     auto [path, content] = files_[which];
     if (content.empty()) continue;
     in_index += path == index() ? 1 : 0;
-    content[random_() % std::min<std::size_t>(content.size(), 1'100'000)] ^= static_cast<char>(1 + random_() % 255);
+    content[random_() % std::min<std::size_t>(content.size(), 1'100'000)] ^=
+        static_cast<char>(1 + random_() % 255);
     if (random_() % 2 == 0) std::filesystem::remove(index());
     if (path != index() || std::filesystem::exists(index())) {
       ASSERT_TRUE(tests::TempDir::write_file(path, content));
@@ -179,7 +191,8 @@ TEST_F(Damage, ATornIndexOfAnotherBootIsBuiltAnewAndAllIsFound) {
     check(round);
     if (HasFatalFailure()) return;
   }
-  EXPECT_EQ(right_, 2U * static_cast<std::size_t>(k_rounds / 10) * (k_files - 2)) << "all but what was forgotten, each time";
+  EXPECT_EQ(right_, 2U * static_cast<std::size_t>(k_rounds / 10) * (k_files - 2))
+      << "all but what was forgotten, each time";
 }
 
 TEST_F(Damage, ATornIndexOfThisBootServesNothingWrong) {
@@ -192,13 +205,15 @@ TEST_F(Damage, ATornIndexOfThisBootServesNothingWrong) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(right_, 0U);
-  EXPECT_LT(right_, 2U * static_cast<std::size_t>(k_rounds / 10) * (k_files - 2)) << "nothing was torn, or it was not used";
+  EXPECT_LT(right_, 2U * static_cast<std::size_t>(k_rounds / 10) * (k_files - 2))
+      << "nothing was torn, or it was not used";
 }
 
 TEST_F(Damage, ADamagedRecordIsDroppedCountedAndReportedOnce) {
   auto [path, content] = files_[segments_[0]];
   // In every page from the second on: each record has lost something.
-  for (std::size_t at = k_disk_header_bytes + 300; at < 600'000; at += 1000) content[at] = static_cast<char>(content[at] ^ 1);
+  for (std::size_t at = k_disk_header_bytes + 300; at < 600'000; at += 1000)
+    content[at] = static_cast<char>(content[at] ^ 1);
   restore();
   const auto store = open_store(f_.options);
   ASSERT_TRUE(tests::TempDir::write_file(path, content));

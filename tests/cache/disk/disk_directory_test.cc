@@ -33,7 +33,8 @@ std::size_t stack_used_by(void* (*body)(void*), void* of) {
   EXPECT_EQ(pthread_create(&thread, &attributes, body, of), 0);
   EXPECT_EQ(pthread_join(thread, nullptr), 0);
   pthread_attr_destroy(&attributes);
-  const auto* const touched = std::find_if(std::begin(stack), std::end(stack), [](std::byte b) { return b != k_untouched; });
+  const auto* const touched = std::find_if(std::begin(stack), std::end(stack),
+                                           [](std::byte b) { return b != k_untouched; });
   return static_cast<std::size_t>(std::end(stack) - touched);
 }
 
@@ -45,7 +46,8 @@ TEST_F(DiskDirectoryTest, NamesOfSegmentFilesHaveEightDigitsAtLeast) {
   EXPECT_EQ(directory->path_of_segment(UINT32_MAX).text, below + "segment-4294967295");
 }
 
-// A signal handler reads from the disk, and the least stack that it may have is 8 KB on some processors.
+// A signal handler reads from the disk, and the least stack that it may have is 8 KB on some
+// processors.
 TEST_F(DiskDirectoryTest, NameOfASegmentFileTakesLittleMoreStackThanItsBytes) {
   if (tests::k_asan || tests::k_tsan) GTEST_SKIP() << "a sanitizer's frames are larger";
   const std::size_t least = stack_used_by([](void*) -> void* { return nullptr; }, nullptr);

@@ -23,7 +23,9 @@ class DiskErrors : public LagfsTest {
     mount_.start(lagfs::testing::fast());
     f_.options.directory = mount_.target();
   }
-  void say(const std::string& line) { ASSERT_TRUE(tests::TempDir::write_file(mount_.at(".lagfs/script"), line)); }
+  void say(const std::string& line) {
+    ASSERT_TRUE(tests::TempDir::write_file(mount_.at(".lagfs/script"), line));
+  }
   tests::DiskFixture f_;
 };
 

@@ -20,7 +20,9 @@ DiskTrailer sound_trailer(std::uint64_t rows) {
   t.hash = hash_of(t);
   return t;
 }
-std::uint64_t file_bytes(const DiskTrailer& t) { return trailer_offset(t.rows_at, t.row_count) + sizeof t; }
+std::uint64_t file_bytes(const DiskTrailer& t) {
+  return trailer_offset(t.rows_at, t.row_count) + sizeof t;
+}
 
 TEST(DiskTrailer, IsSoundAtTheEndOfItsOwnFileOnly) {
   for (const std::uint64_t rows : {0, 1, 2, 101}) {
@@ -81,7 +83,9 @@ struct OneFile {
     EXPECT_EQ(tests::append_files(*store, 0, 50).written, 50U);
     if (!sealed) store->forget_writer();
   }
-  base::UniqueFd open() const { return base::UniqueFd(::open(fixture.segment(1).c_str(), O_RDWR | O_CLOEXEC)); }
+  base::UniqueFd open() const {
+    return base::UniqueFd(::open(fixture.segment(1).c_str(), O_RDWR | O_CLOEXEC));
+  }
 };
 
 TEST(SegmentFile, AFooterNamesWhatAWalkFinds) {
@@ -137,7 +141,8 @@ TEST(SegmentFile, AWalkEndsAtTheFirstRecordWhoseDataDoNotFit) {
   const OneFile file(false);
   const auto before = walk_records(file.open().get(), 1);
   ASSERT_TRUE(before);
-  const std::uint64_t in_data = std::uint64_t{before->rows[20].offset + before->rows[20].size - 2} * 64;
+  const std::uint64_t in_data =
+      std::uint64_t{before->rows[20].offset + before->rows[20].size - 2} * 64;
   char byte = 0;
   const auto fd = file.open();
   ASSERT_EQ(pread(fd.get(), &byte, 1, static_cast<off_t>(in_data)), 1);
@@ -150,7 +155,8 @@ TEST(SegmentFile, AWalkEndsAtTheFirstRecordWhoseDataDoNotFit) {
 
 TEST(DiskFormat, WhatWasFetchedWithinAStepOfItsTimesIsRacy) {
   constexpr std::int64_t k_now = 1'700'000'000;
-  const auto racy = [](std::int64_t modified_ago, std::int64_t changed_ago, std::uint32_t changed_ns) {
+  const auto racy = [](std::int64_t modified_ago, std::int64_t changed_ago,
+                       std::uint32_t changed_ns) {
     Record record{};
     record.fetched_ns = static_cast<std::uint64_t>(k_now) * 1'000'000'000ULL;
     record.stat.modified.seconds = k_now - modified_ago;

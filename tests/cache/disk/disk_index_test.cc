@@ -30,7 +30,9 @@ struct IndexFile {
 
 std::size_t count_found(const DiskIndex& index, std::uint64_t hash, std::uint64_t offset) {
   std::size_t n = 0;
-  index.visit(hash, [&](const DiskPlace& place, std::uint64_t) { n += place.offset == offset && place.number == 3 ? 1 : 0; });
+  index.visit(hash, [&](const DiskPlace& place, std::uint64_t) {
+    n += place.offset == offset && place.number == 3 ? 1 : 0;
+  });
   return n;
 }
 
@@ -39,9 +41,11 @@ TEST(DiskIndex, FindsWhatWasInsertedAndNothingAfterItsRemoval) {
   DiskIndex index = file.make();
   for (std::uint64_t i = 0; i < 1000; ++i) {
     const std::uint64_t offset = 4096 + i * 320;
-    ASSERT_TRUE(index.insert(hash_of_number(i), DiskIndex::word_of(hash_of_number(i), 3, offset, 300)));
+    ASSERT_TRUE(
+        index.insert(hash_of_number(i), DiskIndex::word_of(hash_of_number(i), 3, offset, 300)));
   }
-  for (std::uint64_t i = 0; i < 1000; ++i) ASSERT_EQ(count_found(index, hash_of_number(i), 4096 + i * 320), 1U);
+  for (std::uint64_t i = 0; i < 1000; ++i)
+    ASSERT_EQ(count_found(index, hash_of_number(i), 4096 + i * 320), 1U);
   EXPECT_TRUE(index.remove(hash_of_number(5), 3, 4096 + 5 * 320));
   EXPECT_FALSE(index.remove(hash_of_number(5), 3, 4096 + 5 * 320));
   EXPECT_EQ(count_found(index, hash_of_number(5), 4096 + 5 * 320), 0U);
@@ -50,8 +54,8 @@ TEST(DiskIndex, FindsWhatWasInsertedAndNothingAfterItsRemoval) {
 TEST(DiskIndex, APlaceHasRoomForTheRecordAndNotMuchMore) {
   const IndexFile file;
   DiskIndex index = file.make();
-  for (const std::uint64_t bytes :
-       {256ULL, 1024ULL, 1025ULL, 5000ULL, 112'640ULL, 16ULL << 20, (16ULL << 20) + 1, (192ULL << 20) + 1, 256ULL << 20}) {
+  for (const std::uint64_t bytes : {256ULL, 1024ULL, 1025ULL, 5000ULL, 112'640ULL, 16ULL << 20,
+                                    (16ULL << 20) + 1, (192ULL << 20) + 1, 256ULL << 20}) {
     const std::uint64_t hash = hash_of_number(bytes);
     ASSERT_TRUE(index.insert(hash, DiskIndex::word_of(hash, 3, 4096 + 192, bytes)));
     std::uint64_t most = 0;
@@ -61,7 +65,8 @@ TEST(DiskIndex, APlaceHasRoomForTheRecordAndNotMuchMore) {
       EXPECT_EQ(place.buffer_bytes() % k_page, 0U);
     });
     EXPECT_GE(most, bytes);
-    EXPECT_LE(most, std::max<std::uint64_t>(1152, bytes + bytes / (bytes <= 16 << 20 ? 8 : 4))) << bytes;
+    EXPECT_LE(most, std::max<std::uint64_t>(1152, bytes + bytes / (bytes <= 16 << 20 ? 8 : 4)))
+        << bytes;
   }
 }
 
@@ -114,7 +119,8 @@ TEST(DiskIndex, GrowsByTablesUntilTheLastAndStaysBelow32BytesAFile) {
   EXPECT_LE(index.geometry().table_at[1] - index.geometry().table_at[0], 20'000 * 24U + k_page);
   EXPECT_EQ(index.tables(), 4U);
   EXPECT_GT(entries, 8 * 40'000U);
-  for (std::uint64_t i = 0; i < entries; i += 97) ASSERT_EQ(count_found(index, hash_of_number(i), 4096 + 64 * i), 1U) << i;
+  for (std::uint64_t i = 0; i < entries; i += 97)
+    ASSERT_EQ(count_found(index, hash_of_number(i), 4096 + 64 * i), 1U) << i;
 }
 
 int open_error(const IndexFile& file, std::uint64_t boot) {
@@ -183,12 +189,14 @@ TEST(DiskIndex, AFileThatWasCutOffUnderItIsEmptyAndNoFault) {
 TEST(DiskIndex, WhateverItsSlotsHoldPlacesStayWithinASegment) {
   const IndexFile file;
   DiskIndex index = file.make(100);
-  for (std::uint32_t i = 0; i < index.geometry().row_count; ++i) index.row(i).word.store(hash_of_number(i));
-  auto* const bytes =
-      reinterpret_cast<std::uint64_t*>(reinterpret_cast<std::byte*>(&index.header()) + index.geometry().table_at[0]);
+  for (std::uint32_t i = 0; i < index.geometry().row_count; ++i)
+    index.row(i).word.store(hash_of_number(i));
+  auto* const bytes = reinterpret_cast<std::uint64_t*>(
+      reinterpret_cast<std::byte*>(&index.header()) + index.geometry().table_at[0]);
   for (std::uint64_t i = 0; i < index.geometry().bucket_count[0] * 8; ++i) {
     // The place is in a segment that has a row, or nothing would be looked at.
-    bytes[i] = (hash_of_number(i * 3) & ~(std::uint64_t{0x3ffff} << 22)) | ((i % index.geometry().row_count) << 22);
+    bytes[i] = (hash_of_number(i * 3) & ~(std::uint64_t{0x3ffff} << 22)) |
+               ((i % index.geometry().row_count) << 22);
   }
   index.header().tables.store(1000);
   EXPECT_EQ(index.tables(), 4U);
@@ -202,8 +210,10 @@ TEST(DiskIndex, WhateverItsSlotsHoldPlacesStayWithinASegment) {
     });
   }
   // The rows' states are noise as well; with them made right some are found.
-  for (std::uint32_t i = 0; i < index.geometry().row_count; ++i) index.row(i).set(i, DiskSegmentState::sealed);
-  for (std::uint64_t i = 0; i < 200'000; ++i) index.visit(hash_of_number(i), [&](const DiskPlace&, std::uint64_t) { ++seen; });
+  for (std::uint32_t i = 0; i < index.geometry().row_count; ++i)
+    index.row(i).set(i, DiskSegmentState::sealed);
+  for (std::uint64_t i = 0; i < 200'000; ++i)
+    index.visit(hash_of_number(i), [&](const DiskPlace&, std::uint64_t) { ++seen; });
   EXPECT_GT(seen, 0U);
 }
 

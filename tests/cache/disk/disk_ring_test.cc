@@ -1,4 +1,5 @@
-// Data larger than memory, with a disk: what passes through the ring gets there, whoever is killed on the way.
+// Data larger than memory, with a disk: what passes through the ring gets there, whoever is killed
+// on the way.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -58,7 +59,8 @@ struct DiskRingTest : testing::Test {
     return n == static_cast<ssize_t>(k_bytes) && bytes.compare(0, k_bytes, content(i)) == 0;
   }
   void open_all() {
-    for (std::size_t i = 0; i < paths.size(); ++i) EXPECT_TRUE(open(*cache, paths[i], i)) << paths[i];
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      EXPECT_TRUE(open(*cache, paths[i], i)) << paths[i];
   }
   // The writer comes round often enough for all to pass through the ring.
   void open_all_and_write(TierWriter& writer) {
@@ -70,7 +72,9 @@ struct DiskRingTest : testing::Test {
     }
     ASSERT_TRUE(writer.pass([] { return true; }));
   }
-  std::uint64_t count(Counter counter) const { return cache->stats().counters[static_cast<std::size_t>(counter)].load(); }
+  std::uint64_t count(Counter counter) const {
+    return cache->stats().counters[static_cast<std::size_t>(counter)].load();
+  }
   std::uint64_t on_disk() const { return (*cache->tiers().begin())->status().entries; }
 };
 
@@ -130,7 +134,8 @@ TEST_F(DiskRingTest, WhatIsBeingWrittenHasAClaim) {
     explicit LookingTier(Region& of) : Tier(0), region(of) {}
     Region& region;
     int segments = 0, held = 0;
-    base::Result<void> offer(std::span<const std::byte> bytes, std::span<const std::uint64_t>) override {
+    base::Result<void> offer(std::span<const std::byte> bytes,
+                             std::span<const std::uint64_t>) override {
       const auto segment = region.offset_in_data(bytes.data()) / region.layout().segment_bytes;
       ++segments;
       held += region.pin_row(region.own_slot())[segment].load() != 0 ? 1 : 0;
@@ -217,9 +222,11 @@ TEST_F(DiskRingTest, KilledReadersHarmNobody) {
   // All but the one that is being filled.
   Ring& ring = cache->ahead().ring();
   const RegionLayout& layout = cache->region().layout();
-  EXPECT_GE(ring.room(), std::uint64_t{layout.segment_bytes} * (ring.end_segment() - ring.first_segment() - 1));
+  EXPECT_GE(ring.room(),
+            std::uint64_t{layout.segment_bytes} * (ring.end_segment() - ring.first_segment() - 1));
   open_all();
-  EXPECT_EQ(tests::counters_of(cache->region(), static_cast<std::uint64_t>(rounds) + k_readers), "right");
+  EXPECT_EQ(tests::counters_of(cache->region(), static_cast<std::uint64_t>(rounds) + k_readers),
+            "right");
 }
 
 }  // namespace

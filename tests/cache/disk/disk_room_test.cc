@@ -21,7 +21,8 @@ std::uint64_t bytes_in(const std::string& directory) {
   std::uint64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     struct stat st {};
-    if (stat(entry.path().c_str(), &st) == 0) bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
+    if (stat(entry.path().c_str(), &st) == 0)
+      bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
   }
   return bytes;
 }
@@ -74,7 +75,8 @@ TEST(DiskRoom, ALaterJobTakesTheRoomOfWhatNobodyTouchedForLongest) {
   // The first two files are the youngest, and the next job reads from the third.
   struct timespec times[2]{};
   for (unsigned n = 1; n < 100; ++n) {
-    times[0].tv_sec = times[1].tv_sec = n <= 2 ? 1'600'000'000 : 1'500'000'000 + static_cast<long>(n);
+    times[0].tv_sec = times[1].tv_sec =
+        n <= 2 ? 1'600'000'000 : 1'500'000'000 + static_cast<long>(n);
     utimensat(AT_FDCWD, f.segment(n).c_str(), times, 0);
   }
   std::filesystem::remove(f.path() + "/index");
@@ -110,7 +112,8 @@ TEST(DiskRoom, AShareOfTheFileSystemStaysFree) {
   const auto store = open_store(f.options);
   append_files(*store, 0, 5000);
   EXPECT_GT(store->status().used, 15U << 20);
-  EXPECT_LE(bytes_in(mount.path() + "/cubeshim-" + std::to_string(geteuid()) + "-default"), 21U << 20);
+  EXPECT_LE(bytes_in(mount.path() + "/cubeshim-" + std::to_string(geteuid()) + "-default"),
+            21U << 20);
 }
 
 TEST(DiskRoom, OnAFullDiskNothingIsAddedAndWhatIsThereStays) {
@@ -145,7 +148,8 @@ TEST(DiskRoom, OnAFullDiskThereIsNoStore) {
   DiskFixture f;
   f.options.directory = mount.path();
   { const auto store = open_store(f.options); }
-  std::filesystem::remove(mount.path() + "/cubeshim-" + std::to_string(geteuid()) + "-default/index");
+  std::filesystem::remove(mount.path() + "/cubeshim-" + std::to_string(geteuid()) +
+                          "-default/index");
   mount.fill();
   std::string why;
   EXPECT_EQ(DiskStore::open(f.options, why).error().value, ENOSPC);

@@ -39,8 +39,8 @@ TEST(DiskStore, LargeAndEmptyFilesComeBackToo) {
   DiskFixture f;
   f.options.segment_bytes = 8 << 20;
   const auto store = open_store(f.options);
-  for (const std::size_t size :
-       {std::size_t{0}, std::size_t{1}, std::size_t{40'000}, std::size_t{3'000'000}, std::size_t{7'000'000}}) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{40'000},
+                                 std::size_t{3'000'000}, std::size_t{7'000'000}}) {
     RamSegment segment(16 << 20);
     const std::string path = "/big/" + std::to_string(size);
     ASSERT_TRUE(segment.add(path, content_of(path, size)));
@@ -49,7 +49,8 @@ TEST(DiskStore, LargeAndEmptyFilesComeBackToo) {
   }
   RamSegment segment(16 << 20);
   ASSERT_TRUE(segment.add("/too/large", content_of("", 9'000'000)));
-  EXPECT_EQ(store->append(segment.bytes(), segment.offsets())->refused, 1U) << "larger than a segment file";
+  EXPECT_EQ(store->append(segment.bytes(), segment.offsets())->refused, 1U)
+      << "larger than a segment file";
 }
 
 TEST(DiskStore, SurvivesARestart) {
@@ -95,19 +96,22 @@ TEST(DiskStore, SkipsWhatIsStaleUnsoundOrElsewhere) {
   const DiskFixture f;
   const auto store = open_store(f.options);
   RamSegment segment;
-  for (std::size_t i = 0; i < 6; ++i) ASSERT_TRUE(segment.add(name_of(i), content_of(name_of(i), 3000)));
+  for (std::size_t i = 0; i < 6; ++i)
+    ASSERT_TRUE(segment.add(name_of(i), content_of(name_of(i), 3000)));
   segment.record(1).stale.store(Record::k_changed);
   segment.record(2).stale.store(Record::k_unconfirmed);
   segment.record(3).data_size += 1;
   auto offsets = segment.offsets();
-  for (const std::uint64_t bad : {std::uint64_t{1}, segment.bytes().size() - 64, segment.bytes().size(), UINT64_MAX - 63})
+  for (const std::uint64_t bad :
+       {std::uint64_t{1}, segment.bytes().size() - 64, segment.bytes().size(), UINT64_MAX - 63})
     offsets.push_back(bad);
   const auto done = store->append(segment.bytes(), offsets);
   ASSERT_TRUE(done);
   EXPECT_EQ(done->written, 3U);
   EXPECT_EQ(done->stale, 2U);
   EXPECT_EQ(done->refused, 5U);
-  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(read_back(*store, name_of(i)).has_value(), i == 0 || i > 3) << i;
+  for (std::size_t i = 0; i < 6; ++i)
+    EXPECT_EQ(read_back(*store, name_of(i)).has_value(), i == 0 || i > 3) << i;
 }
 
 TEST(DiskStore, ANewerVersionTakesTheOldOnesPlaceAlsoAfterARestart) {
@@ -255,7 +259,8 @@ TEST(DiskStore, ReadOnlyServesAndChangesNothing) {
     for (const auto& entry : std::filesystem::directory_iterator(f.path())) {
       struct stat st {};
       EXPECT_EQ(stat(entry.path().c_str(), &st), 0);
-      all += entry.path().string() + " " + std::to_string(st.st_mtim.tv_nsec) + " " + std::to_string(st.st_size) + "\n";
+      all += entry.path().string() + " " + std::to_string(st.st_mtim.tv_nsec) + " " +
+             std::to_string(st.st_size) + "\n";
     }
     return all;
   };
@@ -310,16 +315,20 @@ TEST(DiskStore, ABufferThatDoesNotFitIsRefused) {
   append_files(*store, 0, 3);
   const DiskPlace place = *store->find(base::hash_path(name_of(2))).begin();
   const tests::PageBuffer buffer(place.buffer_bytes() + k_page);
-  EXPECT_EQ(store->read(place, name_of(2), {buffer.data + 64, place.buffer_bytes()}).error().value, EINVAL);
-  EXPECT_EQ(store->read(place, name_of(2), {buffer.data, place.buffer_bytes() - 1}).error().value, EINVAL);
+  EXPECT_EQ(store->read(place, name_of(2), {buffer.data + 64, place.buffer_bytes()}).error().value,
+            EINVAL);
+  EXPECT_EQ(store->read(place, name_of(2), {buffer.data, place.buffer_bytes() - 1}).error().value,
+            EINVAL);
   EXPECT_TRUE(store->read(place, name_of(2), {buffer.data, place.buffer_bytes()}));
-  EXPECT_EQ(store->read(place, name_of(1), {buffer.data, place.buffer_bytes()}).error().value, ENOENT);
+  EXPECT_EQ(store->read(place, name_of(1), {buffer.data, place.buffer_bytes()}).error().value,
+            ENOENT);
 }
 
 TEST(DiskStore, NoFdStaysOpen) {
   const DiskFixture f;
   const auto count = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
   };
   const auto before = count();
   const auto store = open_store(f.options);

@@ -1,4 +1,5 @@
-// Several processes on one directory: writing at once, killed in the middle, reading while files leave, changing while written.
+// Several processes on one directory: writing at once, killed in the middle, reading while files
+// leave, changing while written.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -146,7 +147,8 @@ TEST(DiskWriters, AForkedChildDoesNotHoldItsParentsFile) {
   const auto whole = std::filesystem::file_size(f.segment(1));
   parent.kill();
   const auto after = open_store(f.options);
-  EXPECT_LT(std::filesystem::file_size(f.segment(1)), whole) << "it was sealed, and the rest given back";
+  EXPECT_LT(std::filesystem::file_size(f.segment(1)), whole)
+      << "it was sealed, and the rest given back";
   EXPECT_EQ(look_for_files(*after, 50).right, 50U);
   finish.give();
 }
@@ -183,7 +185,8 @@ TEST(DiskWriters, ReadersOfFilesThatLeaveGetRightBytesOrNone) {
   EXPECT_GT(store->status().evicted, 0U);
 }
 
-// A change marks the record in RAM, then forgets it on disk; the record must not come up afterwards.
+// A change marks the record in RAM, then forgets it on disk; the record must not come up
+// afterwards.
 TEST(DiskWriters, AChangeWhileItsRecordIsWrittenIsNotLost) {
   const DiskFixture f;
   const auto store = open_store(f.options);
@@ -208,9 +211,11 @@ TEST(DiskWriters, AChangeWhileItsRecordIsWrittenIsNotLost) {
     writer.join();
     ASSERT_TRUE(done);
     too_early += done->written;
-    for (std::size_t i = 0; i < 20; ++i) ASSERT_FALSE(read_back(*store, segment.record(i).path())) << round << " " << i;
+    for (std::size_t i = 0; i < 20; ++i)
+      ASSERT_FALSE(read_back(*store, segment.record(i).path())) << round << " " << i;
   }
-  EXPECT_GT(too_early, 0U) << "some were written first and forgotten then, or the test races with nobody";
+  EXPECT_GT(too_early, 0U)
+      << "some were written first and forgotten then, or the test races with nobody";
 }
 
 }  // namespace

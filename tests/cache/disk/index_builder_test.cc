@@ -1,4 +1,5 @@
-// A whole index at once: what was added is found, however small the window, and whatever table it had to go to.
+// A whole index at once: what was added is found, however small the window, and whatever table it
+// had to go to.
 #include "cache/tier/disk/index_builder.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,8 @@ struct NewIndex {
     index->row_of(3).set(3, DiskSegmentState::sealed);
   }
   // How many were added, in how many passes.
-  std::pair<std::uint64_t, int> build(const char* file, std::uint64_t entries, std::uint64_t window) {
+  std::pair<std::uint64_t, int> build(const char* file, std::uint64_t entries,
+                                      std::uint64_t window) {
     auto builder = DiskIndexBuilder::create(*index, file, window);
     EXPECT_TRUE(builder.has_value());
     for (int passes = 1;; ++passes) {
@@ -37,8 +39,9 @@ struct NewIndex {
   std::uint64_t count_found(std::uint64_t entries) const {
     std::uint64_t found = 0;
     for (std::uint64_t i = 0; i < entries; ++i) {
-      index->visit(hash_of_number(i),
-                   [&](const DiskPlace& place, std::uint64_t) { found += place.offset == offset_of_number(i) ? 1 : 0; });
+      index->visit(hash_of_number(i), [&](const DiskPlace& place, std::uint64_t) {
+        found += place.offset == offset_of_number(i) ? 1 : 0;
+      });
     }
     return found;
   }
@@ -49,7 +52,8 @@ struct NewIndex {
 };
 
 TEST(DiskIndexBuilder, FindsEachOnceHoweverSmallTheWindow) {
-  for (const std::uint64_t window : {std::uint64_t{4096}, std::uint64_t{20'000}, DiskIndexBuilder::k_most_window}) {
+  for (const std::uint64_t window :
+       {std::uint64_t{4096}, std::uint64_t{20'000}, DiskIndexBuilder::k_most_window}) {
     NewIndex made(5000);
     const auto [added, passes] = made.build(made.path.c_str(), 10'000, window);
     EXPECT_EQ(added, 10'000U);
@@ -62,7 +66,8 @@ TEST(DiskIndexBuilder, FindsEachOnceHoweverSmallTheWindow) {
 TEST(DiskIndexBuilder, ManyMoreThanItWasMadeForGoToFurtherTables) {
   for (const bool is_private : {false, true}) {
     NewIndex made(2000, is_private);
-    const auto [added, passes] = made.build(is_private ? nullptr : made.path.c_str(), 20'000, 64 << 10);
+    const auto [added, passes] =
+        made.build(is_private ? nullptr : made.path.c_str(), 20'000, 64 << 10);
     EXPECT_EQ(added, 20'000U);
     EXPECT_EQ(made.index->tables(), 4U);
     EXPECT_EQ(made.count_found(20'000), 20'000U) << is_private;
@@ -71,8 +76,10 @@ TEST(DiskIndexBuilder, ManyMoreThanItWasMadeForGoToFurtherTables) {
 
 TEST(DiskIndexBuilder, WhatHasNoRoomIsNotAdded) {
   NewIndex made(2000);
-  const std::uint64_t slots = (made.index->geometry().file_bytes - made.index->geometry().table_at[0]) / 8;
-  const auto [added, passes] = made.build(made.path.c_str(), 2 * slots, DiskIndexBuilder::k_most_window);
+  const std::uint64_t slots =
+      (made.index->geometry().file_bytes - made.index->geometry().table_at[0]) / 8;
+  const auto [added, passes] =
+      made.build(made.path.c_str(), 2 * slots, DiskIndexBuilder::k_most_window);
   EXPECT_LT(added, slots);
   EXPECT_GT(added, slots * 9 / 10);
   EXPECT_EQ(made.count_found(2 * slots), added);

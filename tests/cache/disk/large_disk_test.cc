@@ -1,4 +1,5 @@
-// A large file with a disk beside the region: its blocks come from there once they have left the memory, of its version alone.
+// A large file with a disk beside the region: its blocks come from there once they have left the
+// memory, of its version alone.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,7 +12,7 @@
 #include <cstring>
 #include <string>
 
-#include "cache/fill/large_file.h"
+#include "cache/fill/large/large_file.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/segments.h"
 #include "tests/support/blocks.h"
@@ -36,7 +37,10 @@ struct OpenLarge {
   LargeFile* const file;
 
   OpenLarge(FileCache& by, const std::string& name)
-      : cache(by), path(name), fd(open(name.c_str(), O_RDONLY | O_CLOEXEC)), file(by.large().begin(name, fd)) {}
+      : cache(by),
+        path(name),
+        fd(open(name.c_str(), O_RDONLY | O_CLOEXEC)),
+        file(by.large().begin(name, fd)) {}
   OpenLarge(const OpenLarge&) = delete;
   OpenLarge& operator=(const OpenLarge&) = delete;
   ~OpenLarge() {
@@ -45,13 +49,15 @@ struct OpenLarge {
   }
   std::string read(std::uint64_t at, std::size_t n) const {
     std::string bytes(n, '?');
-    const long got = cache.large().read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    const long got = cache.large().read(*file, fd, file->fd_epoch(),
+                                        reinterpret_cast<std::byte*>(bytes.data()), n, at);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
   }
   std::string read_all() const {
     std::string all;
-    for (std::uint64_t at = 0; at < k_size; at += k_block) all += read(at, std::min<std::size_t>(k_block, k_size - at));
+    for (std::uint64_t at = 0; at < k_size; at += k_block)
+      all += read(at, std::min<std::size_t>(k_block, k_size - at));
     return all;
   }
   FileStat stat() const { return *stat_fd(fd); }
@@ -101,7 +107,8 @@ struct LargeDiskTest : testing::Test {
   bool is_any_offered() const {
     const Chunks chunks(cache->region());
     bool is_any = false;
-    for (std::uint32_t at = 0; at < cache->region().layout().chunk_count(); ++at) is_any = is_any || chunks.has_offer(at);
+    for (std::uint32_t at = 0; at < cache->region().layout().chunk_count(); ++at)
+      is_any = is_any || chunks.has_offer(at);
     return is_any;
   }
 };
@@ -132,12 +139,14 @@ TEST_F(LargeDiskTest, BlocksComeAheadFromTheDisk) {
   large.read_all();
   write_to_disk();
   large.forget();
-  ASSERT_TRUE(cache->large().fetch_ahead(*large.file, large.fd, large.file->numbers(), {5 * k_block, 6 * k_block}));
+  ASSERT_TRUE(cache->large().fetch_ahead(*large.file, large.fd, large.file->fd_epoch(),
+                                         {5 * k_block, 6 * k_block}));
   EXPECT_EQ(count(Counter::block_disk), k_block);
   EXPECT_EQ(count(Counter::block_ahead), k_block);
   // As the prefetcher of a list does.
   LargeFile::Range range{6 * k_block, 7 * k_block};
-  const auto stretch = cache->large().bring_ahead(*large.file, large.fd, range, std::atomic<bool>{false});
+  const auto stretch =
+      cache->large().bring_ahead(*large.file, large.fd, range, std::atomic<bool>{false});
   EXPECT_EQ(stretch.what, LargeFile::Brought::here);
   EXPECT_EQ(stretch.bytes, k_block);
   EXPECT_EQ(count(Counter::block_disk), 2 * k_block);
@@ -151,7 +160,8 @@ TEST_F(LargeDiskTest, RestOfABlockComesFromTheDisk) {
   large.read_all();
   write_to_disk();
   large.forget();
-  // The disk is asked for the first read of a block already, so the page is put there as a mapping's are.
+  // The disk is asked for the first read of a block already, so the page is put there as a
+  // mapping's are.
   {
     tests::BlockFile from_mapping(path, k_size);
     from_mapping.data = data;
@@ -205,7 +215,8 @@ TEST_F(LargeDiskTest, LastPageFromTheDiskIsFilledWithZeros) {
   const auto claim = Chunks(all).find(key_of_file(path, large.stat()), chunk_of(last));
   ASSERT_TRUE(claim);
   EXPECT_EQ(claim.data()[(k_size - 1) % k_chunk_bytes], static_cast<std::byte>(data.back()));
-  for (std::uint64_t i = k_size; i < last + k_page_of_file; ++i) ASSERT_EQ(claim.data()[i % k_chunk_bytes], std::byte{0}) << i;
+  for (std::uint64_t i = k_size; i < last + k_page_of_file; ++i)
+    ASSERT_EQ(claim.data()[i % k_chunk_bytes], std::byte{0}) << i;
 }
 
 TEST_F(LargeDiskTest, NextRegionHasTheBlocksOfTheDisk) {
@@ -300,11 +311,14 @@ struct ChildsTier final : Tier {
     if (!has_blocks) return false;
     const std::size_t end = key.find("//");
     const BlockPlace place{k_block, std::stoull(std::string(key.substr(key.rfind('/') + 1)))};
-    const tests::BlockRecord record(key.substr(0, end), place, stat,
-                                    std::string_view(data).substr(place.begin(), place.bytes(k_size)));
+    const tests::BlockRecord record(
+        key.substr(0, end), place, stat,
+        std::string_view(data).substr(place.begin(), place.bytes(k_size)));
     return judge.judge(*record) == Verdict::taken;
   }
-  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override { return {}; }
+  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
+    return {};
+  }
   void end_offers() override {}
   void content_changed(std::string_view, const FileStat*) override {}
   void tree_changed() override {}
@@ -344,7 +358,8 @@ struct LargeTierTest : testing::Test {
   }
   std::string read(std::uint64_t at, std::size_t n) {
     std::string bytes(n, '?');
-    const long got = large.read(*file, fd, file->numbers(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    const long got =
+        large.read(*file, fd, file->fd_epoch(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
   }
@@ -392,7 +407,9 @@ pid_t g_child = -1;
 
 // The handler runs while the fetch waits for the writer, before it asks the tier.
 TEST_F(LargeWaitTest, ChildThatForkedInAFetchAsksNoTierOfItsParent) {
-  if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel, and allocates in a child";
+  if (tests::k_tsan)
+    GTEST_SKIP()
+        << "ThreadSanitizer delivers signals later than the kernel, and allocates in a child";
   ASSERT_NO_FATAL_FAILURE(begin());
   g_waits = this;
   struct sigaction action {};
@@ -400,7 +417,7 @@ TEST_F(LargeWaitTest, ChildThatForkedInAFetchAsksNoTierOfItsParent) {
     if (g_child >= 0) return;
     g_child = fork();
     if (g_child != 0) return;
-    // As the library does in a child (shim/attachment.cc).
+    // As the library does in a child (shim/process/attachment.cc).
     g_is_child = true;
     LargeFile::forget_users();
     for (Tier* const of_parent : g_waits->parts.tiers) of_parent->abandon();

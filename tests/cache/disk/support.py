@@ -22,7 +22,8 @@ PATIENCE_S = 60
 FILES = 80
 SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 40000]
 
-# Reads all files, says how many are right, and ends with its stdin. Each line there lets it read all of them again.
+# Reads all files, says how many are right, and ends with its stdin. Each line there lets it read
+# all of them again.
 READER = """
 import sys, zlib
 sums = dict(line.split() for line in open(sys.argv[2]))
@@ -48,7 +49,8 @@ class Writes:
 
     def __init__(self, directory):
         self.fd = self._libc.inotify_init1(os.O_CLOEXEC)
-        if self.fd < 0 or self._libc.inotify_add_watch(self.fd, os.fsencode(directory), self._CLOSE_WRITE) < 0:
+        if self.fd < 0 or self._libc.inotify_add_watch(self.fd, os.fsencode(directory),
+                                                       self._CLOSE_WRITE) < 0:
             raise OSError(ctypes.get_errno(), f"inotify of {directory}")
 
     def __enter__(self):
@@ -88,28 +90,35 @@ class DiskCase(crash.FaultCase):
         data = crash.content(generation, size + 8)[8 * (generation % 2):][:size]
         self.origin.put(f"f{n}", data)
         # Files this young are looked at twice; old ones are the common case.
-        os.utime(self.origin.source(f"f{n}"), (1_600_000_000 + (generation if modified is None else modified),) * 2)
+        os.utime(self.origin.source(f"f{n}"),
+                 (1_600_000_000 + (generation if modified is None else modified),) * 2)
         self.files[f"f{n}"] = crash.zlib.crc32(data)
-        (self.work / "sums").write_text("".join(f"{name} {crc}\n" for name, crc in self.files.items()))
+        (self.work / "sums").write_text("".join(
+            f"{name} {crc}\n" for name, crc in self.files.items()))
 
     @property
     def cache_directory(self):
         return self.disk / f"cubeshim-{crash.UID}-{self.name}"
 
     def environment(self, **more):
-        values = {"PREFIXES": self.origin.root, "NAME": self.name, "RAM": "64M", "DISK_DIR": self.disk, "STATS": self.report,
-                  "STATS_FORMAT": "json", "PREFETCH": 0} | more
-        return {"PATH": "/usr/bin:/bin", "LD_PRELOAD": crash.LIBRARY} | {f"CUBESHIM_{k}": str(v) for k, v in values.items()}
+        values = {
+            "PREFIXES": self.origin.root, "NAME": self.name, "RAM": "64M", "DISK_DIR": self.disk,
+            "STATS": self.report, "STATS_FORMAT": "json", "PREFETCH": 0
+        } | more
+        return {"PATH": "/usr/bin:/bin", "LD_PRELOAD": crash.LIBRARY
+               } | {f"CUBESHIM_{k}": str(v) for k, v in values.items()}
 
     def start(self, limit=resource.RLIM_INFINITY, **more):
         """A job that has read all files once. -> the process, how many were right."""
         self.errors = open(self.work / "stderr", "w+")
         self.addCleanup(self.errors.close)
         self.report.unlink(missing_ok=True)
-        job = subprocess.Popen(["/usr/bin/python3", self.work / "reader.py", self.origin.root, self.work / "sums"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=self.environment(**more),
-                               text=True, bufsize=1,
-                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+        job = subprocess.Popen(
+            ["/usr/bin/python3", self.work / "reader.py", self.origin.root, self.work / "sums"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+            env=self.environment(**more), text=True, bufsize=1,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE,
+                                                  (limit, resource.RLIM_INFINITY)))
         self.addCleanup(self.end, job)
         return job, int(job.stdout.readline() or -1)
 
@@ -124,7 +133,8 @@ class DiskCase(crash.FaultCase):
         return int(job.stdout.readline() or -1)
 
     def read_until_told(self, job):
-        """Until there is a complaint: the thread that writes to the disk may be slow to have its turn."""
+        """Until there is a complaint: the thread that writes to the disk may be slow to have its
+        turn."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.complaints() and time.monotonic() < deadline:
             self.assertEqual(self.again(job), FILES)
@@ -162,7 +172,8 @@ class DiskCase(crash.FaultCase):
         except FileNotFoundError:
             return 0
         rows = [struct.unpack_from("<IIQQIIII", table, 64 * i) for i in range(row_count)]
-        return sum(records - dropped for state, _, _, _, _, _, records, dropped in rows if state != 0)
+        return sum(
+            records - dropped for state, _, _, _, _, _, records, dropped in rows if state != 0)
 
     def segments(self):
         return self.cache_directory.glob("segment-*")
@@ -182,7 +193,9 @@ class DiskCase(crash.FaultCase):
         for path in self.segments():
             with open(path, "rb", buffering=0) as file:
                 size = ctypes.c_size_t(os.fstat(file.fileno()).st_size)
-                at = ctypes.c_void_p(libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), ctypes.c_long(0)))
+                at = ctypes.c_void_p(
+                    libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(),
+                              ctypes.c_long(0)))
             there = (ctypes.c_ubyte * (size.value // mmap.PAGESIZE + 1))()
             self.assertEqual(libc.mincore(at, size, there), 0)
             libc.munmap(at, size)
@@ -190,15 +203,17 @@ class DiskCase(crash.FaultCase):
         return pages
 
     def wait_for_disk(self, job, entries):
-        """Until that many are on the disk. They are shown in the index just after a write, which the kernel tells of. Where no more
-        comes within a second, a file is said to have changed, is read and written again."""
+        """Until that many are on the disk. They are shown in the index just after a write, which
+        the kernel tells of. Where no more comes within a second, a file is said to have changed, is
+        read and written again."""
         # Not to be woken in place of the writer, just before it shows what it has written.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         deadline = time.monotonic() + PATIENCE_S
         with Writes(self.cache_directory) as writes:
             while self.entries() < entries:
                 if time.monotonic() > deadline:
-                    self.fail(f"not {entries} files on the disk: {self.entries()}, {self.complaints()}")
+                    self.fail(
+                        f"not {entries} files on the disk: {self.entries()}, {self.complaints()}")
                 # Not while it is about to be shown: it would be taken out again.
                 if not writes.wait(1) and self.entries() < entries:
                     self.change(job, 1)
@@ -206,8 +221,12 @@ class DiskCase(crash.FaultCase):
     def counters(self):
         """Operations on data files since the last call of reset()."""
         with open(self.origin.root / ".lagfs/counters.json", "rb", buffering=0) as file:
-                counters = json.loads(file.read(1 << 16))
-        return {op: count["data_files"] for op, count in counters.items() if isinstance(count, dict) and "data_files" in count}
+            counters = json.loads(file.read(1 << 16))
+        return {
+            op: count["data_files"]
+            for op, count in counters.items()
+            if isinstance(count, dict) and "data_files" in count
+        }
 
     def reset(self):
         with open(self.origin.root / ".lagfs/reset", "wb", buffering=0) as file:

@@ -1,4 +1,5 @@
-"""A second job finds on the disk what the first has read, however that ended; and a disk in trouble harms nobody."""
+"""A second job finds on the disk what the first has read, however that ended; and a disk in trouble
+harms nobody."""
 import json
 import os
 import shutil
@@ -45,11 +46,12 @@ class Warm(DiskCase):
         self.check_warm()
 
     def test_what_the_shortest_jobs_have_read_is_there(self):
-        # Once a bug: the thread that writes had not had a turn yet when such a job was over. It has 50 ms, so not all need be there: on
-        # a busy machine few are after the first jobs.
+        # Once a bug: the thread that writes had not had a turn yet when such a job was over. It has
+        # 50 ms, so not all need be there: on a busy machine few are after the first jobs.
         for _ in range(5):
             for n in range(20):
-                subprocess.run(["cat", f"{self.origin.root}/f{n}"], env=self.environment(), stdout=subprocess.DEVNULL, check=True)
+                subprocess.run(["cat", f"{self.origin.root}/f{n}"], env=self.environment(),
+                               stdout=subprocess.DEVNULL, check=True)
             if self.entries() >= 10:
                 break
         right, report, said = self.run_job()
@@ -81,7 +83,10 @@ class Warm(DiskCase):
         def make_pack():
             pack.unlink(missing_ok=True)
             command = os.path.join(os.path.dirname(crash.LIBRARY), "cubeshim")
-            subprocess.run([command, "pack", "-q", self.origin.source("."), pack], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [command, "pack", "-q", self.origin.source("."), pack], check=True,
+                stdout=subprocess.DEVNULL)
+
         make_pack()
         packs = f"{self.origin.root}={pack}"
         for consistency in ("immutable", "open"):
@@ -121,21 +126,24 @@ class Warm(DiskCase):
     def test_a_path_through_a_link_has_a_record_of_its_own(self):
         os.symlink("f5", self.origin.source("link"))
         self.files["link"] = self.files["f5"]
-        (self.work / "sums").write_text("".join(f"{name} {crc}\n" for name, crc in self.files.items()))
+        (self.work / "sums").write_text("".join(
+            f"{name} {crc}\n" for name, crc in self.files.items()))
         job, right = self.start()
         self.assertEqual(right, FILES + 1)
         self.wait_for_disk(job, FILES + 1)
         self.kill(job)
         self.reset()
         right, report, said = self.run_job()
-        self.assertEqual((right, report["hits"], said), (FILES + 1, {"ram": 0, "disk": FILES + 1}, []))
+        self.assertEqual((right, report["hits"], said),
+                         (FILES + 1, {"ram": 0, "disk": FILES + 1}, []))
         self.assertEqual(self.counters()["open"], 0)
         # A path that was no link has become one.
         self.reset()
         os.rename(self.origin.source("f5"), self.origin.source("g5"))
         os.symlink("g5", self.origin.source("f5"))
         script = f"import os; open('{self.origin.root}/f5').read(); print(os.path.islink('{self.origin.root}/f5'))"
-        done = subprocess.run(["/usr/bin/python3", "-c", script], env=self.environment(), capture_output=True, text=True)
+        done = subprocess.run(["/usr/bin/python3", "-c", script], env=self.environment(),
+                              capture_output=True, text=True)
         self.assertEqual((done.stdout, done.stderr), ("True\n", ""))
         self.tried()
 
@@ -160,7 +168,8 @@ class Warm(DiskCase):
     def test_a_listed_prefetch_takes_it_from_the_disk(self):
         self.kill(self.first())
         self.reset()
-        (self.work / "list").write_text("".join(f"{self.origin.root}/{name}\n" for name in self.files))
+        (self.work / "list").write_text("".join(
+            f"{self.origin.root}/{name}\n" for name in self.files))
         job, right = self.start(PREFETCH=1, PREFETCH_LIST=self.work / "list")
         self.assertEqual(right, FILES)
         self.assertEqual(self.end(job), 0)
@@ -170,10 +179,12 @@ class Warm(DiskCase):
     def test_forked_readers_share_it(self):
         self.kill(self.first())
         self.reset()
-        script = ("import os\nfor n in range(4):\n if os.fork() == 0:\n"
-                  f"  for i in range(n, {FILES}, 4): open(f'{self.origin.root}/f{{i}}', 'rb').read()\n"
-                  "  os._exit(0)\nfor n in range(4): assert os.wait()[1] == 0\n")
-        done = subprocess.run(["/usr/bin/python3", "-c", script], env=self.environment(), capture_output=True, text=True)
+        script = (
+            "import os\nfor n in range(4):\n if os.fork() == 0:\n"
+            f"  for i in range(n, {FILES}, 4): open(f'{self.origin.root}/f{{i}}', 'rb').read()\n"
+            "  os._exit(0)\nfor n in range(4): assert os.wait()[1] == 0\n")
+        done = subprocess.run(["/usr/bin/python3", "-c", script], env=self.environment(),
+                              capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(self.counters()["read"], 0)
         self.tried()
@@ -259,8 +270,10 @@ class LargerThanMemory(DiskCase):
         self.tried()
 
     def run_workers(self, epochs, **more):
-        done = subprocess.run(["/usr/bin/python3", "-c", WORKERS, self.origin.root, self.work / "sums", str(epochs)],
-                              env=self.environment(**more), capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            ["/usr/bin/python3", "-c", WORKERS, self.origin.root, self.work / "sums",
+             str(epochs)], env=self.environment(**more), capture_output=True, text=True,
+            timeout=120)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_forked_readers_fill_it_and_are_served(self):
@@ -277,7 +290,8 @@ class LargerThanMemory(DiskCase):
         self.tried()
 
     def test_with_a_listed_prefetch(self):
-        (self.work / "list").write_text("".join(f"{self.origin.root}/{name}\n" for name in self.files))
+        (self.work / "list").write_text("".join(
+            f"{self.origin.root}/{name}\n" for name in self.files))
         more = {"PREFETCH": 1, "PREFETCH_LIST": self.work / "list"}
         self.all_to_disk(**more)
         self.reset()
@@ -362,7 +376,8 @@ class Trouble(DiskCase):
         self.wait_for_disk(job, FILES)
         shutil.rmtree(self.disk)
         self.put(0, generation=1)
-        self.assertEqual(self.again(job), FILES, "a file that was cached does not change under a job")
+        self.assertEqual(self.again(job), FILES,
+                         "a file that was cached does not change under a job")
         self.assertEqual(self.end(job), 0)
         self.assertLessEqual(len(self.complaints()), 1, self.complaints())
         self.tried()

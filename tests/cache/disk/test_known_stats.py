@@ -1,4 +1,5 @@
-"""A second job opens the files of a directory one after the other: threads ask for the stats of the others meanwhile."""
+"""A second job opens the files of a directory one after the other: threads ask for the stats of the
+others meanwhile."""
 from support import DiskCase, crash
 
 MANY = 600
@@ -18,7 +19,8 @@ class KnownStats(DiskCase):
         self.assertEqual(self.end(job), 0)
         for n in CHANGED:
             self.put(n, generation=1)
-        self.origin.options = (*self.origin.options, f"--lookup-us={LOOK_US}", f"--getattr-us={LOOK_US}")
+        self.origin.options = (*self.origin.options, f"--lookup-us={LOOK_US}",
+                               f"--getattr-us={LOOK_US}")
         self.reset()
         # Without threads each open asks: test_jobs.py, check_warm.
         right, report, said = self.run_job(PREFETCH=1, ANNOUNCE=0)

@@ -1,4 +1,5 @@
-"""accelerate shards the loader among two ranks. On CPUs `accelerate launch` wants MPI, so torchrun starts them."""
+"""accelerate shards the loader among two ranks. On CPUs `accelerate launch` wants MPI, so torchrun
+starts them."""
 
 import torch
 from accelerate import Accelerator
@@ -15,10 +16,12 @@ def reader(data):
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
     # 600 pictures are 2 x 10 batches of 30, so that none is read twice to fill the last batch.
-    loader = torch.utils.data.DataLoader(pictures_of(data), batch_size=30, shuffle=True, num_workers=1)
+    loader = torch.utils.data.DataLoader(pictures_of(data), batch_size=30, shuffle=True,
+                                         num_workers=1)
     loader = accelerator.prepare(loader)
 
     def read(epoch):
         add_batches(epoch, loader)
         add_up(epoch)
+
     return read

@@ -20,13 +20,16 @@ def reader(data):
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
     model = torch.nn.Linear(1, 1)
-    settings = {"train_micro_batch_size_per_gpu": 30, "optimizer": {"type": "SGD", "params": {"lr": 0.0}}}
-    _, _, loader, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), training_data=pictures_of(data),
-                                           config=settings)
+    settings = {
+        "train_micro_batch_size_per_gpu": 30, "optimizer": {"type": "SGD", "params": {"lr": 0.0}}
+    }
+    _, _, loader, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                                           training_data=pictures_of(data), config=settings)
     assert dist.get_world_size() == 2
 
     def read(epoch):
         loader.data_sampler.set_epoch(epoch.number)
         add_batches(epoch, loader)
         add_up(epoch)
+
     return read

@@ -15,6 +15,8 @@ def reader(data):
 
     def read(epoch):
         for file in files:
-            columns = connection.execute("SELECT * FROM read_parquet(?) ORDER BY key", [str(file)]).fetchnumpy()
+            columns = connection.execute("SELECT * FROM read_parquet(?) ORDER BY key",
+                                         [str(file)]).fetchnumpy()
             epoch.add(columns["key"], columns["value"], "".join(columns["text"]))
+
     return read

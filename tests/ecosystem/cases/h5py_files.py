@@ -1,4 +1,5 @@
-"""h5py: chunked, compressed data sets in files of some megabytes, read a chunk at a time in random order."""
+"""h5py: chunked, compressed data sets in files of some megabytes, read a chunk at a time in random
+order."""
 
 import h5py
 import numpy as np
@@ -13,7 +14,8 @@ def make(_, data):
     for number in range(16):
         values = np.random.default_rng(number).integers(0, 255, (ROWS, 64, 64, 3), np.uint8)
         with h5py.File(data / f"{number:03}.h5", "w") as file:
-            file.create_dataset("pictures", data=values, chunks=(PIECE, 64, 64, 3), compression="gzip", compression_opts=1)
+            file.create_dataset("pictures", data=values, chunks=(PIECE, 64, 64, 3),
+                                compression="gzip", compression_opts=1)
             file["labels"] = np.arange(ROWS)
 
 
@@ -25,5 +27,7 @@ def reader(data, **options):
         for which in order.permutation(len(paths)):
             with h5py.File(paths[which], "r", **options) as file:
                 for first in order.permutation(ROWS // PIECE) * PIECE:
-                    epoch.add(file["pictures"][first:first + PIECE], file["labels"][first:first + PIECE])
+                    epoch.add(file["pictures"][first:first + PIECE],
+                              file["labels"][first:first + PIECE])
+
     return read

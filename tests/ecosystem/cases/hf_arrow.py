@@ -1,4 +1,5 @@
-"""Hugging Face datasets: save_to_disk and load_from_disk, arrow files by memory map, opened anew each epoch."""
+"""Hugging Face datasets: save_to_disk and load_from_disk, arrow files by memory map, opened anew
+each epoch."""
 
 import datasets
 from hf_parquet import FILES, table_of
@@ -14,6 +15,8 @@ def make(pictures, data):
 
 def reader(data):
     def read(epoch):
-        for sample in datasets.load_from_disk(str(data)).shuffle(seed=epoch.number, keep_in_memory=True):
+        for sample in datasets.load_from_disk(str(data)).shuffle(seed=epoch.number,
+                                                                 keep_in_memory=True):
             epoch.add(sample["image"], sample["label"])
+
     return read

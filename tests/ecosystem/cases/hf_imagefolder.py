@@ -13,5 +13,7 @@ def reader(data):
 
     def read(epoch):
         for sample in pictures.shuffle(seed=epoch.number, keep_in_memory=True):
-            epoch.add(np.asarray(sample["image"].convert("RGB").resize((160, 160))), sample["label"])
+            epoch.add(np.asarray(sample["image"].convert("RGB").resize((160, 160))),
+                      sample["label"])
+
     return read

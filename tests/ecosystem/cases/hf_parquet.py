@@ -10,7 +10,10 @@ FILES = 12
 
 def table_of(pictures):
     paths = sorted(pictures.glob("*/*.jpg"))
-    return datasets.Dataset.from_dict({"image": [path.read_bytes() for path in paths], "label": [n % 10 for n in range(len(paths))]})
+    return datasets.Dataset.from_dict({
+        "image": [path.read_bytes() for path in paths],
+        "label": [n % 10 for n in range(len(paths))]
+    })
 
 
 def make(pictures, data):
@@ -26,4 +29,5 @@ def reader(data):
     def read(epoch):
         for sample in samples:
             epoch.add(sample["image"], sample["label"])
+
     return read

@@ -12,8 +12,8 @@ SHAPE = (160, 160)
 
 
 class Digests(ImageFolder):
-    """The workers take the digests, so that the picture of each file counts, and the main process stays idle."""
-
+    """The workers take the digests, so that the picture of each file counts, and the main process
+    stays idle."""
     def __getitem__(self, index):
         picture, label = super().__getitem__(index)
         return picture, label, digest(picture.contiguous().numpy(), label) >> 1
@@ -26,11 +26,13 @@ def pictures_of(data):
 def reader(data):
     torch.set_num_threads(1)
     order = torch.Generator()
-    loader = torch.utils.data.DataLoader(pictures_of(data), batch_size=32, shuffle=True, generator=order, num_workers=2)
+    loader = torch.utils.data.DataLoader(pictures_of(data), batch_size=32, shuffle=True,
+                                         generator=order, num_workers=2)
 
     def read(epoch):
         order.manual_seed(epoch.number)
         add_batches(epoch, loader)
+
     return read
 
 

@@ -1,11 +1,12 @@
-"""Runs a case inside its venv: makes its data, or reads them an epoch at a time. A contender of bench/harness/contest.py.
+"""Runs a case inside its venv: makes its data, or reads them an epoch at a time. A contender of
+bench/harness/contest.py.
 
     job.py CASE make PICTURES DATA
     job.py CASE read DATA
 
-Before each epoch the job waits for a line on stdin, so that the caller can read the counters of the mount between two epochs. It
-prints one JSON object an epoch: time, samples, and a checksum over all that was read, in whatever order it came.
-"""
+Before each epoch the job waits for a line on stdin, so that the caller can read the counters of the
+mount between two epochs. It prints one JSON object an epoch: time, samples, and a checksum over all
+that was read, in whatever order it came. """
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ def digest(*parts: object) -> int:
     """A 64-bit number of one sample: bytes, arrays, or numbers and texts."""
     state = hashlib.blake2b(digest_size=8)
     for part in parts:
-        state.update(str(part).encode() if isinstance(part, (int, float, str)) else memoryview(part).cast("B"))
+        state.update(
+            str(part).encode() if isinstance(part, (int, float,
+                                                    str)) else memoryview(part).cast("B"))
     return int.from_bytes(state.digest(), "little")
 
 
 class Epoch:
     """The samples of an epoch and the sum of their digests. A sum does not depend on the order."""
-
     def __init__(self, number: int):
         self.number, self.samples, self.checksum = number, 0, 0
 
@@ -53,13 +55,16 @@ def run_epochs(read, turns, out) -> None:
         epoch = Epoch(number)
         wall, cpu = time.monotonic_ns(), time.process_time_ns()
         read(epoch)
-        found = {"wall_ns": time.monotonic_ns() - wall, "cpu_ns": time.process_time_ns() - cpu, "samples": epoch.samples,
-                 "checksum": f"{epoch.checksum:016x}"}
+        found = {
+            "wall_ns": time.monotonic_ns() - wall, "cpu_ns": time.process_time_ns() - cpu,
+            "samples": epoch.samples, "checksum": f"{epoch.checksum:016x}"
+        }
         print(json.dumps(found), file=out, flush=True)
 
 
 def main(name: str, step: str, *paths: str) -> None:
-    # Only the lines of the protocol go to stdout: frameworks print there, too. The first rank speaks for all ranks.
+    # Only the lines of the protocol go to stdout: frameworks print there, too. The first rank
+    # speaks for all ranks.
     out = os.fdopen(os.dup(1), "w") if os.environ.get("RANK", "0") == "0" else open(os.devnull, "w")
     os.dup2(2, 1)
     case = importlib.import_module(name)

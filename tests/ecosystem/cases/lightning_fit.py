@@ -1,4 +1,5 @@
-"""lightning: Trainer.fit over a LightningDataModule, an epoch of the case being an epoch of the trainer."""
+"""lightning: Trainer.fit over a LightningDataModule, an epoch of the case being an epoch of the
+trainer."""
 
 import lightning as L
 import torch
@@ -15,12 +16,12 @@ class Pictures(L.LightningDataModule):
         self.pictures = pictures_of(data)
 
     def train_dataloader(self):
-        return torch.utils.data.DataLoader(self.pictures, batch_size=32, shuffle=True, num_workers=2)
+        return torch.utils.data.DataLoader(self.pictures, batch_size=32, shuffle=True,
+                                           num_workers=2)
 
 
 class Adder(L.LightningModule):
     """A model of one weight: the reading is the work."""
-
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
@@ -30,7 +31,7 @@ class Adder(L.LightningModule):
         pictures, _, digests = batch
         for value in digests.tolist():
             self.epoch.add_digest(value)
-        return (self.weight * pictures[:, 0, 0, 0].float().mean()) ** 2
+        return (self.weight * pictures[:, 0, 0, 0].float().mean())**2
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.0)
@@ -43,6 +44,7 @@ def reader(data):
     def read(epoch):
         model.epoch = epoch
         torch.manual_seed(epoch.number)
-        L.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-                  enable_model_summary=False).fit(model, module)
+        L.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+                  enable_progress_bar=False, enable_model_summary=False).fit(model, module)
+
     return read

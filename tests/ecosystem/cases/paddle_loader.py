@@ -13,7 +13,8 @@ PACKAGES = ("paddlepaddle",)
 class Digests(DatasetFolder):
     def __getitem__(self, index):
         picture, label = super().__getitem__(index)
-        return np.int64(digest(np.asarray(picture.convert("RGB").resize((160, 160))), int(label)) >> 1)
+        return np.int64(
+            digest(np.asarray(picture.convert("RGB").resize((160, 160))), int(label)) >> 1)
 
 
 def reader(data):
@@ -24,4 +25,5 @@ def reader(data):
         for batch in loader:
             for value in batch.numpy().tolist():
                 epoch.add_digest(value)
+
     return read

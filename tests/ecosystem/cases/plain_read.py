@@ -1,4 +1,5 @@
-"""Python alone: open().read(), in random order. It needs nothing but Python, so a test runs it, too."""
+"""Python alone: open().read(), in random order. It needs nothing but Python, so a test runs it,
+too."""
 
 import random
 
@@ -13,4 +14,5 @@ def reader(data):
     def read(epoch):
         for path in random.Random(epoch.number).sample(paths, len(paths)):
             epoch.add(path.read_bytes(), path.parent.name)
+
     return read

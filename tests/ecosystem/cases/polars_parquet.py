@@ -15,4 +15,5 @@ def reader(data):
         for file in files:
             frame = pl.scan_parquet(file).collect()
             epoch.add(frame["key"].to_numpy(), frame["value"].to_numpy(), "".join(frame["text"]))
+
     return read

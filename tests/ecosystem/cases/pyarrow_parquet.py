@@ -13,8 +13,11 @@ PACKAGES = ("pyarrow",)
 
 def table_of(number, rows=40_000):
     random = np.random.default_rng(number)
-    return pa.table({"key": np.arange(rows, dtype=np.int64) + number * rows, "value": random.standard_normal((rows * 5,))[::5],
-                     "text": pa.array([f"{n:x}" * 3 for n in random.integers(0, 1 << 40, rows)])})
+    return pa.table({
+        "key": np.arange(rows, dtype=np.int64) + number * rows, "value": random.standard_normal(
+            (rows * 5,))[::5],
+        "text": pa.array([f"{n:x}" * 3 for n in random.integers(0, 1 << 40, rows)])
+    })
 
 
 def make(_, data):
@@ -34,4 +37,5 @@ def reader(data):
     def read(epoch):
         for fragment in ds.dataset(str(data), format="parquet").get_fragments():
             add_table(epoch, fragment.to_table())
+
     return read

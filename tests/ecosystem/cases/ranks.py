@@ -1,4 +1,5 @@
-"""The turns of a job of several ranks: the first one reads the line, all others hear of it, and the first one adds up."""
+"""The turns of a job of several ranks: the first one reads the line, all others hear of it, and the
+first one adds up."""
 
 import sys
 

@@ -12,7 +12,8 @@ PACKAGES = ("safetensors",)
 def make(_, data):
     for number in range(16):
         random = np.random.default_rng(number)
-        save_file({f"layer{n}": random.standard_normal((256, 384), np.float32) for n in range(8)}, data / f"{number:03}.safetensors")
+        save_file({f"layer{n}": random.standard_normal((256, 384), np.float32) for n in range(8)},
+                  data / f"{number:03}.safetensors")
 
 
 def reader(data):
@@ -23,4 +24,5 @@ def reader(data):
             with safe_open(path, "np") as file:
                 for name in file.keys():
                     epoch.add(name, file.get_tensor(name))
+
     return read

@@ -11,7 +11,8 @@ PACKAGES = ("mosaicml-streaming", "torch")
 
 
 def make(pictures, data):
-    with MDSWriter(out=str(data), columns={"jpg": "bytes", "label": "int"}, size_limit=4_000_000) as out:
+    with MDSWriter(out=str(data), columns={"jpg": "bytes", "label": "int"},
+                   size_limit=4_000_000) as out:
         for number, path in enumerate(sorted(pictures.glob("*/*.jpg"))):
             out.write({"jpg": path.read_bytes(), "label": number % 10})
 
@@ -25,11 +26,13 @@ class Digests(StreamingDataset):
 def reader(data):
     torch.set_num_threads(1)
     clean_stale_shared_memory()
-    samples = Digests(local=str(data), remote=None, shuffle=True, shuffle_seed=1, batch_size=30, num_canonical_nodes=1)
+    samples = Digests(local=str(data), remote=None, shuffle=True, shuffle_seed=1, batch_size=30,
+                      num_canonical_nodes=1)
     loader = torch.utils.data.DataLoader(samples, batch_size=30, num_workers=2)
 
     def read(epoch):
         for batch in loader:
             for value in batch.tolist():
                 epoch.add_digest(value)
+
     return read

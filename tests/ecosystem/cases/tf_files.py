@@ -18,4 +18,5 @@ def reader(data):
         for pictures, labels in files.map(picture_of, num_parallel_calls=2).batch(32).prefetch(2):
             for picture, label in zip(pictures.numpy(), labels.numpy()):
                 epoch.add(picture, label)
+
     return read

@@ -23,4 +23,5 @@ def reader(data):
         sampler.set_epoch(epoch.number)
         add_batches(epoch, loader)
         add_up(epoch)
+
     return read

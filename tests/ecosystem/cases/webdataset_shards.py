@@ -23,11 +23,13 @@ def read_sample(sample):
 def reader(data):
     torch.set_num_threads(1)
     shards = [str(path) for path in sorted(data.glob("*.tar"))]
-    samples = wds.WebDataset(shards, shardshuffle=False, workersplitter=wds.split_by_worker).decode("pil").map(read_sample)
+    samples = wds.WebDataset(shards, shardshuffle=False,
+                             workersplitter=wds.split_by_worker).decode("pil").map(read_sample)
     loader = torch.utils.data.DataLoader(samples, batch_size=32, num_workers=2)
 
     def read(epoch):
         for batch in loader:
             for value in batch.tolist():
                 epoch.add_digest(value)
+
     return read

@@ -10,7 +10,8 @@ BLOCKS, ROWS = 512, 8
 
 
 def make(_, data):
-    array = zarr.create_array(store=str(data / "a.zarr"), shape=(BLOCKS * ROWS, 64, 64, 3), chunks=(ROWS, 64, 64, 3), dtype="u1")
+    array = zarr.create_array(store=str(data / "a.zarr"), shape=(BLOCKS * ROWS, 64, 64, 3),
+                              chunks=(ROWS, 64, 64, 3), dtype="u1")
     for number in range(BLOCKS):
         rows = np.random.default_rng(number).integers(0, 255, (ROWS, 64, 64, 3), np.uint8)
         array[number * ROWS:(number + 1) * ROWS] = rows
@@ -21,4 +22,5 @@ def reader(data):
         array = zarr.open_array(str(data / "a.zarr"), mode="r")
         for number in np.random.default_rng(epoch.number).permutation(BLOCKS):
             epoch.add(array[number * ROWS:(number + 1) * ROWS])
+
     return read

@@ -1,5 +1,5 @@
-// libc's functions as nothing but their system calls by number, as tools and allocators have them: a library for LD_PRELOAD, or a
-// part of a program.
+// libc's functions as nothing but their system calls by number, as tools and allocators have them:
+// a library for LD_PRELOAD, or a part of a program.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -9,7 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int open_at(int dir, const char* path, int flags, mode_t mode) { return (int)syscall(SYS_openat, dir, path, flags, mode); }
+static int open_at(int dir, const char* path, int flags, mode_t mode) {
+  return (int)syscall(SYS_openat, dir, path, flags, mode);
+}
 
 // va_arg's type is what a mode_t becomes.
 #define OPEN(name)                               \
@@ -40,10 +42,20 @@ int dup2(int from, int to) { return from == to ? from : (int)syscall(SYS_dup3, f
 int dup3(int from, int to, int flags) { return (int)syscall(SYS_dup3, from, to, flags); }
 int flock(int fd, int how) { return (int)syscall(SYS_flock, fd, how); }
 int unlink(const char* path) { return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
-int unlinkat(int dir, const char* path, int flags) { return (int)syscall(SYS_unlinkat, dir, path, flags); }
-int rename(const char* from, const char* to) { return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0); }
+int unlinkat(int dir, const char* path, int flags) {
+  return (int)syscall(SYS_unlinkat, dir, path, flags);
+}
+int rename(const char* from, const char* to) {
+  return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
 int truncate(const char* path, off_t size) { return (int)syscall(SYS_truncate, path, size); }
-int chmod(const char* path, mode_t mode) { return (int)syscall(SYS_fchmodat, AT_FDCWD, path, mode); }
+int chmod(const char* path, mode_t mode) {
+  return (int)syscall(SYS_fchmodat, AT_FDCWD, path, mode);
+}
 int chdir(const char* path) { return (int)syscall(SYS_chdir, path); }
-ssize_t sendmsg(int fd, const struct msghdr* message, int flags) { return syscall(SYS_sendmsg, fd, message, flags); }
-ssize_t recvmsg(int fd, struct msghdr* message, int flags) { return syscall(SYS_recvmsg, fd, message, flags); }
+ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
+  return syscall(SYS_sendmsg, fd, message, flags);
+}
+ssize_t recvmsg(int fd, struct msghdr* message, int flags) {
+  return syscall(SYS_recvmsg, fd, message, flags);
+}

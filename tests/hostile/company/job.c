@@ -1,19 +1,19 @@
-// The job of the company tests: `company_job STEP...` does one step after the other and prints what it read, so that a run
-// with the library and one without it can be compared word by word. C, for it is also built with musl, static, static-pie
-// and with every sanitizer. Steps:
+// The job of the company tests: `company_job STEP...` does one step after the other and prints what
+// it read, so that a run with the library and one without it can be compared word by word. C, for
+// it is also built with musl, static, static-pie and with every sanitizer. Steps:
 //   read:DIR              each file f0, f1 ... of DIR whole: name, size, checksum
 //   quiet:DIR             the same without a word while all is as it was seen before
 //   half:DIR              the same for the first half of the files only
 //   one:PATH              reads that file
 //   hold:DIR  held        opens a file and reads its beginning; reads the rest of it
 //   threads:DIR:N:STACK   quiet:DIR in N threads with stacks of STACK bytes
-//   small:DIR:STACK       looks at names below DIR, each in a process whose one thread with a stack of STACK bytes does it
-//   change:DIR:STACK      changes names below DIR likewise
-//   fork:DIR  vfork:DIR   quiet:DIR in a child; the held file's offset is shared with it; vfork's child runs /bin/true
-//   signal:DIR:BYTES      a handler on a stack of MINSIGSTKSZ and BYTES reads files, in the midst of a read
-//   send:DIR              sendfile, flock, mmap and a dup of each file: what becomes a kernel file, and what does not
-//   wait                  says so and waits for the end of stdin
-//   overflow:DIR          a read beyond a buffer, for address sanitizers to find
+//   small:DIR:STACK       looks at names below DIR, each in a process whose one thread with a stack
+//   of STACK bytes does it change:DIR:STACK      changes names below DIR likewise fork:DIR
+//   vfork:DIR   quiet:DIR in a child; the held file's offset is shared with it; vfork's child runs
+//   /bin/true signal:DIR:BYTES      a handler on a stack of MINSIGSTKSZ and BYTES reads files, in
+//   the midst of a read send:DIR              sendfile, flock, mmap and a dup of each file: what
+//   becomes a kernel file, and what does not wait                  says so and waits for the end of
+//   stdin overflow:DIR          a read beyond a buffer, for address sanitizers to find
 //   seccomp:HOW:CALL,...  from here on these system calls fail with HOW (an errno's name, or kill)
 //   allow:CALL,...        from here on every other system call kills
 //   limit:NAME:BYTES      setrlimit
@@ -94,7 +94,9 @@ static int read_files(const char* dir, int from, int step, int quiet) {
     if (quiet) {
       // In threads: the first to see a file says what all must see.
       uint32_t before = 0;
-      CHECK(__atomic_compare_exchange_n(&g_seen[i], &before, sum, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED) || before == sum);
+      CHECK(__atomic_compare_exchange_n(&g_seen[i], &before, sum, 0, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED) ||
+            before == sum);
       continue;
     }
     __atomic_store_n(&g_seen[i], sum, __ATOMIC_RELAXED);
@@ -258,8 +260,9 @@ static void set_limit(char* arguments) {
   static const struct {
     const char* name;
     int number;
-  } known[] = {{"nofile", RLIMIT_NOFILE}, {"as", RLIMIT_AS},       {"data", RLIMIT_DATA},   {"memlock", RLIMIT_MEMLOCK},
-               {"fsize", RLIMIT_FSIZE},   {"nproc", RLIMIT_NPROC}, {"stack", RLIMIT_STACK}, {"core", RLIMIT_CORE}};
+  } known[] = {{"nofile", RLIMIT_NOFILE},   {"as", RLIMIT_AS},       {"data", RLIMIT_DATA},
+               {"memlock", RLIMIT_MEMLOCK}, {"fsize", RLIMIT_FSIZE}, {"nproc", RLIMIT_NPROC},
+               {"stack", RLIMIT_STACK},     {"core", RLIMIT_CORE}};
   const char* const name = strsep(&arguments, ":");
   for (size_t i = 0; i < sizeof known / sizeof *known; ++i) {
     if (strcmp(name, known[i].name) != 0) continue;
@@ -290,7 +293,8 @@ static void do_step(char* step) {
   } else if (strcmp(name, "held") == 0) {
     off_t size = 0;
     const uint32_t sum = checksum_of_fd(g_held, &size);
-    printf("held %lld %08x %s\n", (long long)size, sum, close(g_held) == 0 ? "closed" : strerror(errno));
+    printf("held %lld %08x %s\n", (long long)size, sum,
+           close(g_held) == 0 ? "closed" : strerror(errno));
   } else if (strcmp(name, "threads") == 0) {
     run_threads(rest);
   } else if (strcmp(name, "small") == 0 || strcmp(name, "change") == 0) {

@@ -7,14 +7,15 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                             \
-  do {                                                                                                               \
-    if (!(condition)) {                                                                                              \
-      char text_[200];                                                                                               \
-      const int n_ = snprintf(text_, sizeof text_, "job: line %d: %s: %s\n", __LINE__, #condition, strerror(errno)); \
-      (void)!write(2, text_, (size_t)n_);                                                                            \
-      _exit(1);                                                                                                      \
-    }                                                                                                                \
+#define CHECK(condition)                                                                           \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
+      char text_[200];                                                                             \
+      const int n_ = snprintf(text_, sizeof text_, "job: line %d: %s: %s\n", __LINE__, #condition, \
+                              strerror(errno));                                                    \
+      (void)!write(2, text_, (size_t)n_);                                                          \
+      _exit(1);                                                                                    \
+    }                                                                                              \
   } while (0)
 
 // Waits for a child, which must have ended with 0.

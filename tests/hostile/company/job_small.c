@@ -9,12 +9,15 @@
 
 #include "tests/hostile/company/job.h"
 
-// The calls of a thread whose stack holds no more than a path or two: DIR by its last component too, and through the link DIR/up.
+// The calls of a thread whose stack holds no more than a path or two: DIR by its last component
+// too, and through the link DIR/up.
 struct Small {
   const char* dir;
   int number, changes;
 };
-static void say(const char* what, long result) { printf("%s %ld %s\n", what, result, result < 0 ? strerror(errno) : ""); }
+static void say(const char* what, long result) {
+  printf("%s %ld %s\n", what, result, result < 0 ? strerror(errno) : "");
+}
 static void look_small(const char* dir, const char* name, int number) {
   static char text[PATH_MAX];
   char a[200], b[200];
@@ -34,7 +37,9 @@ static void look_small(const char* dir, const char* name, int number) {
       snprintf(a, sizeof a, "%s/../%s/up", name, name);
       say("readlink", readlink(a, text, sizeof text));
       break;
-    case 4: say("realpath", realpath(b, text) != NULL ? (long)strlen(strrchr(text, '/')) : -1); break;
+    case 4:
+      say("realpath", realpath(b, text) != NULL ? (long)strlen(strrchr(text, '/')) : -1);
+      break;
     case 5:
       snprintf(a, sizeof a, "%s/../%s/up/", name, name);
       listed = opendir(a);
@@ -80,7 +85,8 @@ static void change_small(const char* dir, const char* name, int number) {
 }
 static void* be_small(void* work) {
   const struct Small* const small = work;
-  (small->changes ? change_small : look_small)(small->dir, strrchr(small->dir, '/') + 1, small->number);
+  (small->changes ? change_small : look_small)(small->dir, strrchr(small->dir, '/') + 1,
+                                               small->number);
   return NULL;
 }
 void run_small(char* arguments, int changes) {
@@ -93,8 +99,10 @@ void run_small(char* arguments, int changes) {
     if (child == 0) {
       pthread_attr_t attributes;
       pthread_t thread;
-      CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, stack) == 0);
-      CHECK(pthread_create(&thread, &attributes, be_small, &small) == 0 && pthread_join(thread, NULL) == 0);
+      CHECK(pthread_attr_init(&attributes) == 0 &&
+            pthread_attr_setstacksize(&attributes, stack) == 0);
+      CHECK(pthread_create(&thread, &attributes, be_small, &small) == 0 &&
+            pthread_join(thread, NULL) == 0);
       fflush(stdout);
       _exit(0);
     }

@@ -1,10 +1,11 @@
-// For test_past_us.py: libraries whose calls never come to the library in LD_PRELOAD, and one behind it that answers fstat.
+// For test_past_us.py: libraries whose calls never come to the library in LD_PRELOAD, and one
+// behind it that answers fstat.
 //   -DDEEP     deep_read(fd), for dlopen(RTLD_DEEPBIND): read() of libc
 //   -DLOADER   load(name): dlopen by a library that has a search path of its own
 //   -DFRONT    read() in front, which takes libc's own instead of the next one
 //   -DFORWARD  read() in front, which takes the next one
-//   -DRING     ring_read(fd): by a ring of a shared liburing, whose calls are the kernel's without libc
-//   -DBEHIND   fstat() behind, which shows another owner
+//   -DRING     ring_read(fd): by a ring of a shared liburing, whose calls are the kernel's without
+//   libc -DBEHIND   fstat() behind, which shows another owner
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sys/stat.h>
@@ -24,7 +25,8 @@ typedef ssize_t (*read_function)(int, void*, size_t);
 ssize_t read(int fd, void* to, size_t n) {
   static read_function next;
 #if defined(FRONT)
-  if (next == NULL) next = (read_function)dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read");
+  if (next == NULL)
+    next = (read_function)dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read");
 #else
   if (next == NULL) next = (read_function)dlsym(RTLD_NEXT, "read");
 #endif
@@ -55,6 +57,10 @@ static int shown(stat_function next, int fd, struct stat* st) {
   if (result == 0) st->st_uid += 1000;
   return result;
 }
-int fstat(int fd, struct stat* st) { return shown((stat_function)dlsym(RTLD_NEXT, "fstat"), fd, st); }
-int fstat64(int fd, struct stat64* st) { return shown((stat_function)dlsym(RTLD_NEXT, "fstat64"), fd, (struct stat*)st); }
+int fstat(int fd, struct stat* st) {
+  return shown((stat_function)dlsym(RTLD_NEXT, "fstat"), fd, st);
+}
+int fstat64(int fd, struct stat64* st) {
+  return shown((stat_function)dlsym(RTLD_NEXT, "fstat64"), fd, (struct stat*)st);
+}
 #endif

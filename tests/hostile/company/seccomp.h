@@ -1,4 +1,5 @@
-// Seccomp filters by hand: system calls by name that are refused with an error, or kill the process.
+// Seccomp filters by hand: system calls by name that are refused with an error, or kill the
+// process.
 #pragma once
 #include <errno.h>
 #include <linux/audit.h>
@@ -132,12 +133,15 @@ static int company_install(char* names, unsigned for_them, unsigned for_others) 
   if (n < 0) return errno = EINVAL, -1;
   struct sock_filter program[k_most_calls + 6];
   int at = 0;
-  program[at++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
+  program[at++] =
+      (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
   program[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
   program[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-  program[at++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+  program[at++] =
+      (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
   for (int i = 0; i < n; ++i, ++at)
-    program[at] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, numbers[i], (unsigned char)(n - i), 0);
+    program[at] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, numbers[i],
+                                               (unsigned char)(n - i), 0);
   program[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, for_others);
   program[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, for_them);
   const struct sock_fprog filter = {(unsigned short)at, program};
@@ -152,4 +156,6 @@ static int company_refuse(const char* how, char* names) {
   if (strcmp(how, "EACCES") == 0) action = SECCOMP_RET_ERRNO | EACCES;
   return company_install(names, action, SECCOMP_RET_ALLOW);
 }
-static int company_allow_only(char* names) { return company_install(names, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS); }
+static int company_allow_only(char* names) {
+  return company_install(names, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS);
+}

@@ -1,4 +1,5 @@
-"""A job of the company tests: a data set under a prefix, run without the library and with it, and compared."""
+"""A job of the company tests: a data set under a prefix, run without the library and with it, and
+compared."""
 import json
 import os
 import pathlib
@@ -10,7 +11,8 @@ import subprocess
 import tempfile
 import unittest
 
-BUILD = pathlib.Path(os.environ.get("CUBESHIM_BUILD", pathlib.Path(__file__).parents[3] / "build")).resolve()
+BUILD = pathlib.Path(os.environ.get("CUBESHIM_BUILD",
+                                    pathlib.Path(__file__).parents[3] / "build")).resolve()
 # Another build of the library, to see that the tests notice what is broken in it.
 LIBRARY = os.environ.get("COMPANY_LIBRARY", str(BUILD / "libcubeshim.so"))
 PROGRAMS = BUILD / "tests" / "hostile" / "company"
@@ -41,7 +43,8 @@ def need_root():
 
 
 def content(number, salt=0):
-    return bytes((i * 31 + number * 7 + (i >> 8) + salt) & 255 for i in range(SIZES[number % len(SIZES)]))
+    return bytes(
+        (i * 31 + number * 7 + (i >> 8) + salt) & 255 for i in range(SIZES[number % len(SIZES)]))
 
 
 def write_files(directory, salt=0):
@@ -82,8 +85,10 @@ class Job(unittest.TestCase):
         self.addCleanup(self.remove_regions)
         self.preload = [LIBRARY]
         self.env = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
-        self.settings = {"CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M",
-                         "CUBESHIM_STATS": str(self.dir / "report.json"), "CUBESHIM_STATS_FORMAT": "json"}
+        self.settings = {
+            "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M",
+            "CUBESHIM_STATS": str(self.dir / "report.json"), "CUBESHIM_STATS_FORMAT": "json"
+        }
 
     def make_data(self):
         return write_files(self.dir / "data")
@@ -108,7 +113,10 @@ class Job(unittest.TestCase):
         report = pathlib.Path(self.settings["CUBESHIM_STATS"])
         report.unlink(missing_ok=True)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            options = {"stdout": out, "stderr": err, "stdin": stdin, "env": env, "start_new_session": True, "cwd": self.dir}
+            options = {
+                "stdout": out, "stderr": err, "stdin": stdin, "env": env, "start_new_session": True,
+                "cwd": self.dir
+            }
             options.update(popen)
             child = subprocess.Popen([str(c) for c in command], **options)
             try:
@@ -117,7 +125,8 @@ class Job(unittest.TestCase):
                 stacks = self.stacks_of(child.pid)
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
-                self.fail(f"{'with' if shim else 'without'} the library it hangs: {command}\n{stacks}")
+                self.fail(
+                    f"{'with' if shim else 'without'} the library it hangs: {command}\n{stacks}")
             out.seek(0)
             err.seek(0)
             texts = [f.read().decode(errors="replace") for f in (out, err)]
@@ -129,18 +138,23 @@ class Job(unittest.TestCase):
         gdb = shutil.which("gdb")
         if gdb is None:
             return "(no gdb for stacks)"
-        pids = subprocess.run(["pgrep", "-g", str(pid)], capture_output=True, text=True).stdout.split()
+        pids = subprocess.run(["pgrep", "-g", str(pid)], capture_output=True,
+                              text=True).stdout.split()
         texts = []
         for p in pids[:8]:
-            done = subprocess.run([gdb, "-p", p, "-batch", "-ex", "thread apply all bt 20"], capture_output=True, text=True)
+            done = subprocess.run([gdb, "-p", p, "-batch", "-ex", "thread apply all bt 20"],
+                                  capture_output=True, text=True)
             texts.append(f"== {p}\n{done.stdout[-6000:]}")
         return "\n".join(texts)
 
-    def check(self, command, hits=True, says=None, same_err=True, native=None, status=0, quiet=True, tries=1, **options):
+    def check(self, command, hits=True, says=None, same_err=True, native=None, status=0, quiet=True,
+              tries=1, **options):
         """Runs it both ways: `status` without the library, and the same status and output with it.
         hits: the cache must have served something (False: nothing; None: not looked at).
-        says: a pattern; then there is exactly one line of ours, and it matches. Without it, none, if it has to be quiet.
-        tries: how often it may run until it says something. What a thread beside the job says is lost if the job is over first."""
+        says: a pattern; then there is exactly one line of ours, and it matches. Without it, none,
+        if it has to be quiet.
+        tries: how often it may run until it says something. What a thread beside the job says is
+        lost if the job is over first."""
         plain = native or self.run_one(command, shim=False, **options)
         for _ in range(tries):
             shim = self.run_one(command, shim=True, **options)
@@ -176,6 +190,7 @@ class Job(unittest.TestCase):
         def apply():
             for name, value in limits.items():
                 resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
+
         return apply
 
     READ_ALL = """

@@ -1,4 +1,5 @@
-"""Beside other preloaded libraries: allocators, libeatmydata, libfaketime; before it in LD_PRELOAD and after it."""
+"""Beside other preloaded libraries: allocators, libeatmydata, libfaketime; before it in LD_PRELOAD
+and after it."""
 import itertools
 import os
 import pathlib
@@ -52,8 +53,8 @@ class Allocators(Job):
     def all_jobs(self, *others):
         for preload in self.orders(*others):
             with self.subTest(preload=preload):
-                self.check_job("read:DIR", "read:DIR", "threads:DIR:8:65536", "fork:DIR", "vfork:DIR", "held", "send:DIR",
-                               preload=preload)
+                self.check_job("read:DIR", "read:DIR", "threads:DIR:8:65536", "fork:DIR",
+                               "vfork:DIR", "held", "send:DIR", preload=preload)
                 self.check(self.python(THREADS_AND_FORKS), preload=preload)
 
     def test_jemalloc(self):
@@ -73,8 +74,8 @@ class Allocators(Job):
         self.all_jobs(EATMYDATA, MIMALLOC)
 
     def tried(self, run):
-        """torch's workers are forked while the allocator's locks are as they are: now and then one hangs by that, natively too.
-        What hangs each time is no such case."""
+        """torch's workers are forked while the allocator's locks are as they are: now and then one
+        hangs by that, natively too. What hangs each time is no such case."""
         for is_last in (False, False, True):
             try:
                 return run()
@@ -86,15 +87,17 @@ class Allocators(Job):
     def test_torch_loader(self):
         for allocator in (JEMALLOC, MIMALLOC):
             need(allocator)
-            native = self.tried(lambda: self.run_one(self.python(LOADER), shim=False, preload=[str(allocator)]))
+            native = self.tried(
+                lambda: self.run_one(self.python(LOADER), shim=False, preload=[str(allocator)]))
             for preload in self.orders(allocator):
                 with self.subTest(preload=preload):
-                    self.tried(lambda: self.check(self.python(LOADER), preload=preload, native=native))
+                    self.tried(
+                        lambda: self.check(self.python(LOADER), preload=preload, native=native))
 
 
 class ByNumber(Job):
-    """Functions that are no more than syscall(), in front of the library, behind it, and in the program."""
-
+    """Functions that are no more than syscall(), in front of the library, behind it, and in the
+    program."""
     def preloads(self):
         other = program("libcompany_by_number.so")
         return [[LIBRARY, other], [other, LIBRARY]]
@@ -102,15 +105,20 @@ class ByNumber(Job):
     def test_a_library(self):
         for preload in self.preloads():
             with self.subTest(preload=preload):
-                self.check_job("read:DIR", "read:DIR", "threads:DIR:4:65536", "fork:DIR", "vfork:DIR", "held", "send:DIR", preload=preload)
+                self.check_job("read:DIR", "read:DIR", "threads:DIR:4:65536", "fork:DIR",
+                               "vfork:DIR", "held", "send:DIR", preload=preload)
 
     def test_the_program_itself(self):
-        self.check([program("company_by_number_inside"), *self.steps("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")])
+        self.check([
+            program("company_by_number_inside"),
+            *self.steps("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
+        ])
 
     def test_changes_are_seen(self):
         for preload in self.preloads():
             with self.subTest(preload=preload):
-                self.check(self.python("""
+                self.check(
+                    self.python("""
 import socket
 for i in range(3):
     check_all()
@@ -133,8 +141,9 @@ for i in range(3):
 class FakedClocks(Job):
     """libfaketime: the ages of records go by the kernel's clock, whatever the program is told."""
 
-    FAKES = ({"FAKETIME": "-1y"}, {"FAKETIME": "+1y"}, {"FAKETIME": "@1999-12-31 23:59:58"}, {"FAKETIME": "+0 x100"},
-             {"FAKETIME": "-5d x0.1"}, {"FAKETIME": "@2040-01-01 00:00:00 i2.0"})
+    FAKES = ({"FAKETIME": "-1y"}, {"FAKETIME": "+1y"}, {"FAKETIME": "@1999-12-31 23:59:58"},
+             {"FAKETIME": "+0 x100"}, {"FAKETIME": "-5d x0.1"
+                                      }, {"FAKETIME": "@2040-01-01 00:00:00 i2.0"})
 
     def setUp(self):
         super().setUp()
@@ -147,7 +156,8 @@ class FakedClocks(Job):
         for fake, preload in itertools.product(self.FAKES, self.orders()):
             with self.subTest(fake=fake, preload=preload):
                 self.env.update(fake)
-                self.check_job("read:DIR", "read:DIR", "threads:DIR:8:65536", "fork:DIR", "vfork:DIR", "held", preload=preload)
+                self.check_job("read:DIR", "read:DIR", "threads:DIR:8:65536", "fork:DIR",
+                               "vfork:DIR", "held", preload=preload)
 
     def test_python_and_loader(self):
         for preload in self.orders():
@@ -165,8 +175,8 @@ for n in range(20):
 """)
         self.check(script, preload=[str(FAKETIME), LIBRARY])
 
-    # A process reads all, the file changes behind the cache's back, and the process reads again after its faked clock has
-    # jumped (the file FAKETIME_TIMESTAMP_FILE is read anew at each look).
+    # A process reads all, the file changes behind the cache's back, and the process reads again
+    # after its faked clock has jumped (the file FAKETIME_TIMESTAMP_FILE is read anew at each look).
     JUMP = """
 import subprocess, time
 stamp = os.environ['FAKETIME_TIMESTAMP_FILE']
@@ -197,7 +207,9 @@ for jump in ('+1h', '-1h', '+10y', '-10y'):
                     self.settings["CUBESHIM_CONSISTENCY"] = f"ttl:{ttl}" if ttl else "open"
                     done = self.run_one(self.python(self.JUMP), shim=True, preload=preload)
                     self.assertEqual(done.status, 0, str(done))
-                    self.assertEqual(done.out.split(), [w for j in ("+1h", "-1h", "+10y", "-10y") for w in (j, str(still_old))])
+                    self.assertEqual(
+                        done.out.split(),
+                        [w for j in ("+1h", "-1h", "+10y", "-10y") for w in (j, str(still_old))])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import unittest
 
 from support import BUILD, Job, need_root, program
 
-STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:65536", "fork:DIR", "vfork:DIR", "held", "signal:DIR:8192", "send:DIR")
+STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:65536", "fork:DIR", "vfork:DIR", "held",
+         "signal:DIR:8192", "send:DIR")
 FEW_STEPS = ("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
 MB = 1 << 20
 
@@ -41,12 +42,14 @@ check_all()
 
     def test_address_space(self):
         # Below, the region does not fit: one line, and the kernel's way. Above, it does.
-        self.check_job(*FEW_STEPS, preexec_fn=self.limited(AS=48 * MB), hits=False,
-                       says="without a cache: cannot make a region in /dev/shm: mmap: Cannot allocate memory")
+        self.check_job(
+            *FEW_STEPS, preexec_fn=self.limited(AS=48 * MB), hits=False,
+            says="without a cache: cannot make a region in /dev/shm: mmap: Cannot allocate memory")
         self.check_job(*FEW_STEPS, preexec_fn=self.limited(AS=200 * MB))
 
     def test_data_segment(self):
-        # Once a bug: the loader ended the program, for the table of open files was part of the library's data.
+        # Once a bug: the loader ended the program, for the table of open files was part of the
+        # library's data.
         self.check_job(*STEPS, preexec_fn=self.limited(DATA=64 * MB))
         done = self.check_job(*FEW_STEPS, hits=None, preexec_fn=self.limited(DATA=16 * MB))
         self.assertEqual(done.report["bytes_served"], 0)
@@ -54,21 +57,25 @@ check_all()
     def test_locked_memory_and_processes_and_core(self):
         self.check_job(*STEPS, preexec_fn=self.limited(MEMLOCK=0, CORE=0))
         # Not even a thread: root is not held by this limit, and sees none.
-        self.check_job("read:DIR", "read:DIR", "threads:DIR:4:65536", preexec_fn=self.limited(NPROC=1))
+        self.check_job("read:DIR", "read:DIR", "threads:DIR:4:65536",
+                       preexec_fn=self.limited(NPROC=1))
 
     def test_all_memory_locked(self):
         # The region, and the table of open files, count towards nothing that the program locks.
         self.settings["CUBESHIM_RAM"] = "256M"
-        lock = ["/usr/bin/setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"] if os.geteuid() == 0 else []
+        lock = ["/usr/bin/setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"
+               ] if os.geteuid() == 0 else []
         for flags in (1, 2, 3, 7):
             for launcher in ([], lock):
                 with self.subTest(flags=flags, launcher=launcher):
-                    self.check_job("half:DIR", f"lockall:{flags}", "read:DIR", "hold:DIR", "held", "fork:DIR", launcher=launcher,
+                    self.check_job("half:DIR", f"lockall:{flags}", "read:DIR", "hold:DIR", "held",
+                                   "fork:DIR", launcher=launcher,
                                    preexec_fn=self.limited(MEMLOCK=8 * MB))
                     self.check_job(f"lockall:{flags}", "read:DIR", "read:DIR", launcher=launcher,
                                    preexec_fn=self.limited(MEMLOCK=8 * MB))
         # Natively too much.
-        self.check_job("read:DIR", "lockall:1", "read:DIR", launcher=lock, preexec_fn=self.limited(MEMLOCK=65536))
+        self.check_job("read:DIR", "lockall:1", "read:DIR", launcher=lock,
+                       preexec_fn=self.limited(MEMLOCK=65536))
 
     def test_file_size(self):
         # A fallocate or a write beyond it brings SIGXFSZ: none of ours may try.
@@ -79,7 +86,8 @@ check_all()
         self.check_job(*STEPS, preexec_fn=self.limited(FSIZE=64 * MB))
 
     def test_file_size_once_attached(self):
-        self.check_job("half:DIR", f"limit:fsize:{MB}", "read:DIR", "hold:DIR", "held", "fork:DIR", "send:DIR")
+        self.check_job("half:DIR", f"limit:fsize:{MB}", "read:DIR", "hold:DIR", "held", "fork:DIR",
+                       "send:DIR")
 
     def test_report_beyond_the_file_size(self):
         self.settings["CUBESHIM_STATS_FORMAT"] = "text"
@@ -104,15 +112,16 @@ check_all()
         self.check_job("change:DIR:16384", hits=None)
         with self.subTest("pack"):
             pack = self.dir / "data.cube"
-            subprocess.run([BUILD / "cubeshim", "pack", self.data, pack], check=True, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)
+            subprocess.run([BUILD / "cubeshim", "pack", self.data, pack], check=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             del self.settings["CUBESHIM_PREFIXES"]
             self.settings["CUBESHIM_PACKS"] = f"{self.data}={pack}"
             self.check_job(*steps, hits=None)
             self.check_job("threads:DIR:8:16384", hits=None)
 
     def test_signal_stack_of_the_least_size(self):
-        # The kernel's frame, and 8 KB: the library needs 5 of them where libc's open needs some 100 bytes.
+        # The kernel's frame, and 8 KB: the library needs 5 of them where libc's open needs some 100
+        # bytes.
         self.check_job("read:DIR", "signal:DIR:8192", "read:DIR")
 
     def test_thousands_of_threads(self):
@@ -121,7 +130,6 @@ check_all()
 
 class Groups(Job):
     """A control group with less memory than the region may have."""
-
     def setUp(self):
         super().setUp()
         need_root()
@@ -134,7 +142,8 @@ class Groups(Job):
         """A group below our own, in whichever version of the memory controller is there."""
         for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
-            root, knob = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes") if "memory" in controllers.split(",") else
+            root, knob = (("/sys/fs/cgroup/memory",
+                           "memory.limit_in_bytes") if "memory" in controllers.split(",") else
                           ("/sys/fs/cgroup", "memory.max") if controllers == "" else (None, None))
             if root is None:
                 continue

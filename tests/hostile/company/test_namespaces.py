@@ -20,61 +20,77 @@ class Namespaces(Job):
             self.skipTest("no mount namespaces here")
 
     def in_mounts(self, script, *steps):
-        """The job in a mount namespace of its own, after `script` has run there (without the library)."""
+        """The job in a mount namespace of its own, after `script` has run there (without the
+        library)."""
         job = shlex.join(["env", "@PRELOAD@", program("company_job"), *self.steps(*steps)])
-        return [self.unshare, "-m", "--propagation", "private", "/bin/sh", "-c", f"set -e; {script}; exec {job}"]
+        return [
+            self.unshare, "-m", "--propagation", "private", "/bin/sh", "-c",
+            f"set -e; {script}; exec {job}"
+        ]
 
     def check_in_mounts(self, script, *steps, **options):
         command = self.in_mounts(script, *steps)
         plain = self.run_one([c.replace("@PRELOAD@", "A=b") for c in command], shim=False)
-        return self.check([c.replace("@PRELOAD@", f"LD_PRELOAD={LIBRARY}") for c in command], native=plain, preload=[], **options)
+        return self.check([c.replace("@PRELOAD@", f"LD_PRELOAD={LIBRARY}") for c in command],
+                          native=plain, preload=[], **options)
 
     STEPS = ("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
 
     def test_chroot_midway(self):
         # The same path leads to other files there.
         write_files(self.dir / "root" / str(self.data)[1:], salt=5)
-        done = self.check_job("read:DIR", "read:DIR", "hold:DIR", f"chroot:{self.dir}/root", "read:DIR", "quiet:DIR", "held",
-                              hits=None)
+        done = self.check_job("read:DIR", "read:DIR", "hold:DIR", f"chroot:{self.dir}/root",
+                              "read:DIR", "quiet:DIR", "held", hits=None)
         lines = done.out.splitlines()
-        self.assertNotEqual(lines[: FILES], lines[2 * (FILES + 1): 2 * (FILES + 1) + FILES])
+        self.assertNotEqual(lines[:FILES], lines[2 * (FILES + 1):2 * (FILES + 1) + FILES])
 
     def test_pivot_root(self):
         new = self.dir / "new"
         new.mkdir()
-        self.check_in_mounts(f"mount --rbind / {new}; cd {new}; pivot_root . mnt; umount -l /mnt; cd /", *self.STEPS)
+        self.check_in_mounts(
+            f"mount --rbind / {new}; cd {new}; pivot_root . mnt; umount -l /mnt; cd /", *self.STEPS)
 
     def test_no_proc(self):
-        self.check_in_mounts("mount -t tmpfs none /proc", *self.STEPS, hits=False, says="cannot make a region in /dev/shm: /proc")
+        self.check_in_mounts("mount -t tmpfs none /proc", *self.STEPS, hits=False,
+                             says="cannot make a region in /dev/shm: /proc")
 
     def test_proc_goes_later(self):
-        # The job has a region; processes that start without /proc can tell nobody's life, and say so or share it.
+        # The job has a region; processes that start without /proc can tell nobody's life, and say
+        # so or share it.
         script = self.python("""
 import subprocess
 check_all(); check_all()
 print(subprocess.run(sys.argv[2:], capture_output=True, text=True).stdout)
 check_all()
 """)
-        inner = [c.replace("@PRELOAD@", "A=b") for c in self.in_mounts("mount -t tmpfs none /proc", "read:DIR", "read:DIR")]
+        inner = [
+            c.replace("@PRELOAD@", "A=b")
+            for c in self.in_mounts("mount -t tmpfs none /proc", "read:DIR", "read:DIR")
+        ]
         self.check([*script, *inner])
 
     def test_kinds_of_dev_shm(self):
         shm = "mount -t tmpfs -o {} none /dev/shm"
         for options, says in (("noexec,nosuid,nodev,size=64M", None), ("mode=0555", None),
-                              ("size=4M", "no room for a cache: /dev/shm has 4 MiB free and .* at least 8"),
-                              ("ro", "cannot make a region in /dev/shm: open: Read-only file system"),
-                              ("nr_inodes=1", "cannot make a region in /dev/shm: open: No space left")):
+                              ("size=4M",
+                               "no room for a cache: /dev/shm has 4 MiB free and .* at least 8"),
+                              ("ro",
+                               "cannot make a region in /dev/shm: open: Read-only file system"),
+                              ("nr_inodes=1",
+                               "cannot make a region in /dev/shm: open: No space left")):
             with self.subTest(options):
                 self.check_in_mounts(shm.format(options), *self.STEPS, hits=says is None, says=says)
 
     def test_dev_shm_that_is_full(self):
-        self.check_in_mounts("mount -t tmpfs -o size=64M none /dev/shm; dd if=/dev/zero of=/dev/shm/x bs=1M 2>/dev/null || true",
-                             *self.STEPS, hits=False, says="no room for a cache: /dev/shm has 0 MiB free")
+        self.check_in_mounts(
+            "mount -t tmpfs -o size=64M none /dev/shm; dd if=/dev/zero of=/dev/shm/x bs=1M 2>/dev/null || true",
+            *self.STEPS, hits=False, says="no room for a cache: /dev/shm has 0 MiB free")
 
     def test_more_memory_asked_than_dev_shm_has(self):
         self.settings["CUBESHIM_RAM"] = "1G"
-        self.check_in_mounts("mount -t tmpfs -o size=64M none /dev/shm", *self.STEPS,
-                             says="CUBESHIM_RAM=.* is more than /dev/shm has room for: using 32 MiB")
+        self.check_in_mounts(
+            "mount -t tmpfs -o size=64M none /dev/shm", *self.STEPS,
+            says="CUBESHIM_RAM=.* is more than /dev/shm has room for: using 32 MiB")
         self.settings["CUBESHIM_RAM"] = "40%"
         self.check_in_mounts("mount -t tmpfs -o size=64M none /dev/shm", *self.STEPS)
 
@@ -102,17 +118,23 @@ def read_all():
             (self.data / f"large{n}").write_bytes(bytes([n]) * (1 << 20))
             os.utime(self.data / f"large{n}", (1_600_000_000, 1_600_000_000))
         self.settings["CUBESHIM_RAM"] = "25%"
-        job = shlex.join(str(word) for word in ["env", "@PRELOAD@", *self.python(self.NEIGHBOUR + script), files])
-        command = [self.unshare, "-m", "--propagation", "private", "/bin/sh", "-c",
-                   f"set -e; mount -t tmpfs -o size=64M none /dev/shm; exec {job}"]
+        job = shlex.join(
+            str(word)
+            for word in ["env", "@PRELOAD@", *self.python(self.NEIGHBOUR + script), files])
+        command = [
+            self.unshare, "-m", "--propagation", "private", "/bin/sh", "-c",
+            f"set -e; mount -t tmpfs -o size=64M none /dev/shm; exec {job}"
+        ]
         plain = self.run_one([c.replace("@PRELOAD@", "A=b") for c in command], shim=False)
-        return self.check([c.replace("@PRELOAD@", f"LD_PRELOAD={LIBRARY}") for c in command], native=plain, preload=[], **options)
+        return self.check([c.replace("@PRELOAD@", f"LD_PRELOAD={LIBRARY}") for c in command],
+                          native=plain, preload=[], **options)
 
     def test_half_of_dev_shm_is_left_to_others(self):
         self.check_neighbour(40, "read_all(); read_all(); print(free() >= 32)")
 
     def test_a_neighbour_that_takes_dev_shm_while_files_are_fetched(self):
-        self.check_neighbour(40, """
+        self.check_neighbour(
+            40, """
 read_all()
 for batch in range(6):
     take(8)
@@ -121,7 +143,8 @@ print(taken)
 """)
 
     def test_a_neighbour_that_takes_dev_shm_while_all_are_hits(self):
-        self.check_neighbour(20, """
+        self.check_neighbour(
+            20, """
 for epoch in range(4): read_all()
 take(28)
 # Only files that are there are opened, until a thread beside the job has given room back.
@@ -134,16 +157,20 @@ read_all()
 
     def test_no_dev_shm(self):
         self.settings["CUBESHIM_RAM_DIR"] = "/nowhere"
-        self.check_job(*self.STEPS, hits=False, says="CUBESHIM_RAM_DIR=/nowhere: No such file or directory; it takes a directory")
+        self.check_job(
+            *self.STEPS, hits=False,
+            says="CUBESHIM_RAM_DIR=/nowhere: No such file or directory; it takes a directory")
 
     # ---- several containers -----------------------------------------------------------------------------------------
 
     def start_waiting(self, *launcher):
         """A job that has read all and waits; killed at the end of the test if it still does."""
         env = {**self.env, **self.settings}
-        child = subprocess.Popen([*launcher, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", program("company_job"),
-                                  *self.steps("read:DIR", "hold:DIR", "wait", "held", "quiet:DIR")],
-                                 env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen([
+            *launcher, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}",
+            program("company_job"), *self.steps("read:DIR", "hold:DIR", "wait", "held", "quiet:DIR")
+        ], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True)
         self.addCleanup(self.kill, child)
         for line in child.stdout:
             if line == "waiting\n":
@@ -168,7 +195,10 @@ read_all()
     @staticmethod
     def lives(pid):
         try:
-            threads = [pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text() for thread in os.listdir(f"/proc/{pid}/task")]
+            threads = [
+                pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text()
+                for thread in os.listdir(f"/proc/{pid}/task")
+            ]
         except OSError:
             return False
         return any(") Z " not in text for text in threads)
@@ -179,11 +209,15 @@ read_all()
     def check_in_container(self, *steps):
         job = [program("company_job"), *self.steps(*steps)]
         native = self.run_one([*self.container(), *job], shim=False)
-        return self.check([*self.container(), "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *job], native=native, preload=[])
+        return self.check([*self.container(), "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *job],
+                          native=native, preload=[])
 
     def test_unshare_under_the_library(self):
-        # The first process of the job leaves its namespaces and waits: the report is still its to make ...
-        self.check([self.unshare, "-Urmf", program("company_job"), *self.steps("read:DIR", "read:DIR")])
+        # The first process of the job leaves its namespaces and waits: the report is still its to
+        # make ...
+        self.check(
+            [self.unshare, "-Urmf",
+             program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
         # ... but where its child cannot know whether it lives, that makes one of its own.
         self.check([*self.container(), program("company_job"), *self.steps("read:DIR", "read:DIR")])
@@ -232,12 +266,17 @@ read_all()
                 shutil.rmtree(self.data)
                 write_files(self.data, salt=salt)
                 native = self.run_one(steps, shim=False)
-                self.check([*where, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *steps], native=native, preload=[], hits=None)
+                self.check([*where, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *steps], native=native,
+                           preload=[], hits=None)
 
     def test_other_users_mapped_to_root(self):
-        # Root of a user namespace of nobody's, and root outside: the same name of the region, not the same user.
+        # Root of a user namespace of nobody's, and root outside: the same name of the region, not
+        # the same user.
         outside = self.start_waiting()
-        nobody = [need_tool("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups", *self.container()]
+        nobody = [
+            need_tool("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups",
+            *self.container()
+        ]
         os.chmod(self.dir, 0o777)
         job, library = self.dir / "job", self.dir / "lib.so"
         job.write_bytes(pathlib.Path(program("company_job")).read_bytes())

@@ -1,10 +1,11 @@
-"""Calls that never come to the library: rings of io_uring that the kernel polls, tables that lead to libc, wrappers that take libc's own
-functions; and a library behind it that answers stat."""
+"""Calls that never come to the library: rings of io_uring that the kernel polls, tables that lead
+to libc, wrappers that take libc's own functions; and a library behind it that answers stat."""
 import unittest
 
 from support import Job, program
 
-# One entry of a ring after the other: read(fd) by the kernel's own thread. No entry is submitted by a call.
+# One entry of a ring after the other: read(fd) by the kernel's own thread. No entry is submitted by
+# a call.
 RING = """
 import ctypes, mmap, struct
 libc = ctypes.CDLL(None, use_errno=True)
@@ -110,7 +111,8 @@ class PastUs(Job):
         self.check(job)
 
     def test_a_library_bound_to_libc_reads_what_others_have_opened(self):
-        done = self.check([*self.python(DEEP), program("libcompany_deep.so")], says=f"{self.says}: libcompany_deep.so calls read past")
+        done = self.check([*self.python(DEEP), program("libcompany_deep.so")],
+                          says=f"{self.says}: libcompany_deep.so calls read past")
         self.assertEqual(done.out, "1 1 True\n")
 
     def test_a_library_is_found_by_the_search_path_of_its_loader(self):
@@ -127,14 +129,16 @@ class PastUs(Job):
 
     def test_a_wrapper_in_front_that_takes_libcs_own_read(self):
         front = program("libcompany_front.so")
-        self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[front, *self.preload], says=f"{self.says}: .* read past")
+        self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[front, *self.preload],
+                       says=f"{self.says}: .* read past")
 
     def test_a_wrapper_in_front_that_takes_the_next_read_changes_nothing(self):
         forward = program("libcompany_forward.so")
         self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[forward, *self.preload])
 
     def test_a_library_behind_is_asked_for_each_fstat_and_bytes_are_served(self):
-        done = self.check(self.python(OWNERS), preload=[*self.preload, program("libcompany_behind.so")])
+        done = self.check(self.python(OWNERS),
+                          preload=[*self.preload, program("libcompany_behind.so")])
         self.assertTrue(all(line.startswith("1000 ") for line in done.out.splitlines()), str(done))
         self.assertEqual(done.report["materialized"], 0, str(done))
 

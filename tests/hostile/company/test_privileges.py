@@ -15,7 +15,9 @@ class Privileges(Job):
         self.dir.chmod(0o777)  # the report is written by whom the job has become
 
     def as_nobody(self, *command):
-        return [need_tool("setpriv"), "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", *command]
+        return [
+            need_tool("setpriv"), "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", *command
+        ]
 
     def local_copy(self, name, mode):
         # /tmp of test machines may be nosuid; the build tree may not be entered by others.
@@ -25,11 +27,13 @@ class Privileges(Job):
         return path
 
     def test_set_user_id_program_is_left_alone(self):
-        # The loader drops the library for a program that gains rights: plain reads, and a word of the loader's at most.
+        # The loader drops the library for a program that gains rights: plain reads, and a word of
+        # the loader's at most.
         copy = self.local_copy("setuid_job", 0o4755)
         library = self.dir / "lib.so"
         shutil.copy(LIBRARY, library)
-        command = self.as_nobody("/usr/bin/env", f"LD_PRELOAD={library}", copy, *self.steps("read:DIR", "read:DIR", "fork:DIR"))
+        command = self.as_nobody("/usr/bin/env", f"LD_PRELOAD={library}", copy,
+                                 *self.steps("read:DIR", "read:DIR", "fork:DIR"))
         plain = self.run_one([copy, *self.steps("read:DIR", "read:DIR", "fork:DIR")], shim=False)
         done = self.run_one(command, shim=True, preload=[])
         self.assertEqual((done.status, done.out, done.ours), (0, plain.out, []), str(done))
@@ -37,20 +41,24 @@ class Privileges(Job):
 
     def test_file_capabilities(self):
         copy = self.local_copy("capable_job", 0o755)
-        if subprocess.run([need_tool("setcap"), "cap_net_raw+ep", copy], capture_output=True).returncode != 0:
+        if subprocess.run([need_tool("setcap"), "cap_net_raw+ep", copy],
+                          capture_output=True).returncode != 0:
             self.skipTest("no file capabilities here")
         library = self.dir / "lib.so"
         shutil.copy(LIBRARY, library)
-        command = self.as_nobody("/usr/bin/env", f"LD_PRELOAD={library}", copy, *self.steps("read:DIR", "read:DIR"))
+        command = self.as_nobody("/usr/bin/env", f"LD_PRELOAD={library}", copy,
+                                 *self.steps("read:DIR", "read:DIR"))
         plain = self.run_one([copy, *self.steps("read:DIR", "read:DIR")], shim=False)
         done = self.run_one(command, shim=True, preload=[])
-        self.assertEqual((done.status, done.out, done.ours, done.hits), (0, plain.out, [], 0), str(done))
+        self.assertEqual((done.status, done.out, done.ours, done.hits), (0, plain.out, [], 0),
+                         str(done))
 
     def test_another_user_has_a_cache_of_his_own(self):
         shutil.copy(LIBRARY, self.dir / "lib.so")
         shutil.copy(program("company_job"), self.dir / "job")
         held = self.steps("read:DIR", "read:DIR")
-        command = self.as_nobody("/usr/bin/env", f"LD_PRELOAD={self.dir}/lib.so", self.dir / "job", *held)
+        command = self.as_nobody("/usr/bin/env", f"LD_PRELOAD={self.dir}/lib.so", self.dir / "job",
+                                 *held)
         plain = self.run_one([self.dir / "job", *held], shim=False)
         # A region of root's under the same name, kept, is none of his business.
         self.settings["CUBESHIM_RAM_KEEP"] = "1"
@@ -83,7 +91,8 @@ print(held.read() == CONTENT[3][10:], os.access(D + '/f3', os.R_OK))
         self.assertEqual(done.out.count("read"), 19)
 
     def test_dropping_midway(self):
-        self.check_job("read:DIR", "read:DIR", "hold:DIR", f"user:{NOBODY}", "read:DIR", "fork:DIR", "vfork:DIR", "held")
+        self.check_job("read:DIR", "read:DIR", "hold:DIR", f"user:{NOBODY}", "read:DIR", "fork:DIR",
+                       "vfork:DIR", "held")
 
     def test_su_and_setpriv_run_by_a_job(self):
         shutil.copy(LIBRARY, self.dir / "lib.so")
@@ -91,7 +100,8 @@ print(held.read() == CONTENT[3][10:], os.access(D + '/f3', os.R_OK))
         job = f"{self.dir}/job {' '.join(self.steps('read:DIR', 'read:DIR'))}"
         script = f"{job}; setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {job}; su -s /bin/sh nobody -c '{job}'; {job}"
         plain = self.run_one(["/bin/sh", "-c", script], shim=False)
-        done = self.run_one(["/bin/sh", "-c", script], shim=True, preload=[str(self.dir / "lib.so")])
+        done = self.run_one(["/bin/sh", "-c", script], shim=True,
+                            preload=[str(self.dir / "lib.so")])
         self.assertEqual((done.status, done.out, done.ours), (0, plain.out, []), str(done))
         self.assertEqual(done.out.count("20 files"), 8)
         self.assertGreaterEqual(done.hits, 60 - 20, str(done))
@@ -101,13 +111,19 @@ print(held.read() == CONTENT[3][10:], os.access(D + '/f3', os.R_OK))
         # /proc/self belongs to root then, which matters to whoever is not.
         shutil.copy(LIBRARY, self.dir / "lib.so")
         shutil.copy(program("company_job"), self.dir / "job")
-        for steps in (("dumpable:0", "read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR"),
-                      ("read:DIR", "dumpable:0", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")):
+        for steps in (("dumpable:0", "read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held",
+                       "send:DIR"), ("read:DIR", "dumpable:0", "read:DIR", "fork:DIR", "vfork:DIR",
+                                     "held", "send:DIR")):
             with self.subTest(steps=steps):
-                plain = self.run_one(self.as_nobody(self.dir / "job", *self.steps(*steps)), shim=False)
-                command = ["/usr/bin/env", f"LD_PRELOAD={self.dir}/lib.so", self.dir / "job", *self.steps(*steps)]
+                plain = self.run_one(self.as_nobody(self.dir / "job", *self.steps(*steps)),
+                                     shim=False)
+                command = [
+                    "/usr/bin/env", f"LD_PRELOAD={self.dir}/lib.so", self.dir / "job",
+                    *self.steps(*steps)
+                ]
                 done = self.run_one(self.as_nobody(*command), shim=True, preload=[])
-                self.assertEqual((done.status, done.out, done.theirs), (0, plain.out, plain.err), str(done))
+                self.assertEqual((done.status, done.out, done.theirs), (0, plain.out, plain.err),
+                                 str(done))
                 self.assertEqual(done.ours, [], str(done))
                 self.assertGreater(done.hits, 0, str(done))
 
@@ -132,7 +148,8 @@ except PermissionError as e: print(e.errno)
         plain = self.run_one(script, shim=False)
         (self.data / "f3").chmod(0o600)
         done = self.run_one(script, shim=True)
-        self.assertEqual((done.status, done.out, done.ours), (plain.status, plain.out, []), str(done))
+        self.assertEqual((done.status, done.out, done.ours), (plain.status, plain.out, []),
+                         str(done))
         self.assertGreater(done.hits, 0, str(done))
 
 

@@ -1,28 +1,35 @@
-"""Sandboxes made of seccomp filters: put on before the program starts, and by the program itself while it reads."""
+"""Sandboxes made of seccomp filters: put on before the program starts, and by the program itself
+while it reads."""
 import os
 import unittest
 
 from support import LIBRARY, Job, program
 
-STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held", "send:DIR")
+STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held",
+         "send:DIR")
 # Nothing that the library makes of them is dear enough to need them.
-WORKS_WITHOUT = ("io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock copy_file_range "
-                 "pidfd_open pidfd_send_signal rseq close_range process_vm_readv process_vm_writev unlinkat prlimit64 fchmod "
-                 "getcwd kill readlinkat dup3 rt_sigpending rt_sigtimedwait rt_sigprocmask getpid getuid").split()
+WORKS_WITHOUT = (
+    "io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock copy_file_range "
+    "pidfd_open pidfd_send_signal rseq close_range process_vm_readv process_vm_writev unlinkat prlimit64 fchmod "
+    "getcwd kill readlinkat dup3 rt_sigpending rt_sigtimedwait rt_sigprocmask getpid getuid"
+).split()
 # No region without these: (call, what the line on stderr says).
-NO_CACHE_WITHOUT = (("fallocate", "cannot make a region in /dev/shm: fallocate: "),
-                    ("linkat", "cannot make a region in /dev/shm: linkat: "),
-                    ("ftruncate", "cannot make a region in /dev/shm: ftruncate: "),
-                    ("statfs", "CUBESHIM_RAM_DIR=/dev/shm: .*; it takes a directory on a tmpfs"),
-                    ("set_robust_list", "a sandbox refuses the system call set_robust_list, by which the death of a process"),
-                    ("fcntl", "a sandbox refuses locks of open files .F_OFD_SETLK., by which the death of a process"))
+NO_CACHE_WITHOUT = (
+    ("fallocate", "cannot make a region in /dev/shm: fallocate: "),
+    ("linkat", "cannot make a region in /dev/shm: linkat: "),
+    ("ftruncate", "cannot make a region in /dev/shm: ftruncate: "),
+    ("statfs", "CUBESHIM_RAM_DIR=/dev/shm: .*; it takes a directory on a tmpfs"),
+    ("set_robust_list",
+     "a sandbox refuses the system call set_robust_list, by which the death of a process"),
+    ("fcntl",
+     "a sandbox refuses locks of open files .F_OFD_SETLK., by which the death of a process"))
 # The calls that a reader needs by itself: open, read, close, end.
 PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group"
 
 
 class Before(Job):
-    """The filter is there when the library is loaded. It is put on by a static program, which the library never sees."""
-
+    """The filter is there when the library is loaded. It is put on by a static program, which the
+    library never sees."""
     def setUp(self):
         super().setUp()
         self.plain = {}
@@ -64,24 +71,30 @@ class Before(Job):
         self.assertGreater(shim.report["bypassed"]["busy"], 0)
 
     def test_calls_that_it_never_makes_may_kill(self):
-        never = ("io_uring_setup,io_uring_enter,io_uring_register,membarrier,mlock,pidfd_open,pidfd_send_signal,process_vm_readv,"
-                 "process_vm_writev,copy_file_range,sysinfo")
+        never = (
+            "io_uring_setup,io_uring_enter,io_uring_register,membarrier,mlock,pidfd_open,pidfd_send_signal,process_vm_readv,"
+            "process_vm_writev,copy_file_range,sysinfo")
         shim = self.launch("kill", never, *STEPS)
         self.assertGreater(shim.hits, 0, str(shim))
 
     # Calls that the threads which read ahead make where no sandbox is.
-    NEVER = ("pidfd_open,pidfd_getfd,sched_getscheduler,sched_setscheduler,sched_setaffinity,getpriority,setpriority,"
-             "ioprio_get,ioprio_set,mincore")
+    NEVER = (
+        "pidfd_open,pidfd_getfd,sched_getscheduler,sched_setscheduler,sched_setaffinity,getpriority,setpriority,"
+        "ioprio_get,ioprio_set,mincore")
 
     def read_large(self, how, calls, from_shell=True):
-        """A shell makes the reader under the filter, as in a container: so clone is known to be allowed."""
+        """A shell makes the reader under the filter, as in a container: so clone is known to be
+        allowed."""
         (self.data / "f20").write_bytes(bytes(i // 7 & 255 for i in range(6_000_000)))
         os.utime(self.data / "f20", (1_600_000_000, 1_600_000_000))
         self.settings |= {"CUBESHIM_MAX_FILE": "1M", "CUBESHIM_BLOCK": "64K"}
         job = [program("company_job"), *self.steps("read:DIR", "read:DIR")]
-        shell = ["/bin/sh", "-c", 'LD_PRELOAD=%s "$@"; exit $?' % LIBRARY, "sh"] if from_shell else ["/usr/bin/env", f"LD_PRELOAD={LIBRARY}"]
+        shell = ["/bin/sh", "-c", 'LD_PRELOAD=%s "$@"; exit $?' %
+                 LIBRARY, "sh"] if from_shell else ["/usr/bin/env", f"LD_PRELOAD={LIBRARY}"]
         plain = self.run_one(job, shim=False)
-        shim = self.run_one([program("company_static"), f"seccomp:{how}:{calls}", "exec", *shell, *job], shim=True, preload=[])
+        shim = self.run_one(
+            [program("company_static"), f"seccomp:{how}:{calls}", "exec", *shell, *job], shim=True,
+            preload=[])
         self.assertEqual((plain.status, plain.ours), (0, []), str(plain))
         self.assertEqual((shim.status, shim.out, shim.theirs), (0, plain.out, plain.err), str(shim))
         self.assertGreater(shim.report["blocks"]["hits"], 0, str(shim))
@@ -103,31 +116,38 @@ class Before(Job):
         self.assertEqual(self.read_large("kill", "clone,clone3", from_shell=False), 0)
 
     def test_a_cluster_makes_no_call_that_kills(self):
-        """A filter for programs that read files and have threads: it knows of no sockets, and of no priorities."""
+        """A filter for programs that read files and have threads: it knows of no sockets, and of no
+        priorities."""
         # Nobody listens there.
         self.settings |= {"CUBESHIM_CLUSTER": "memcached://127.0.0.1:1", "CUBESHIM_LOG": "info"}
         job = [program("company_job"), *self.steps("read:DIR", "threads:DIR:4:262144", "fork:DIR")]
         shell = ["/bin/sh", "-c", 'LD_PRELOAD=%s "$@"; exit $?' % LIBRARY, "sh"]
         plain = self.run_one(job, shim=False)
-        for calls, has_thread in (("socket", False), ("connect", False), ("ppoll", False), ("setpriority", False),
-                                  ("sched_getscheduler", False), ("mincore", True)):
+        for calls, has_thread in (("socket", False), ("connect", False), ("ppoll", False),
+                                  ("setpriority", False), ("sched_getscheduler", False), ("mincore",
+                                                                                          True)):
             with self.subTest(calls):
-                shim = self.run_one([program("company_static"), f"seccomp:kill:{calls}", "exec", *shell, *job], shim=True, preload=[])
+                shim = self.run_one(
+                    [program("company_static"), f"seccomp:kill:{calls}", "exec", *shell, *job],
+                    shim=True, preload=[])
                 self.assertEqual((shim.status, shim.out), (0, plain.out), str(shim))
-                self.assertEqual("the program is in a sandbox" in str(shim.ours), not has_thread, str(shim))
+                self.assertEqual("the program is in a sandbox" in str(shim.ours), not has_thread,
+                                 str(shim))
 
 
 class Within(Job):
-    """The program puts the filter on itself: from then on the library makes no call that the program does not make."""
-
+    """The program puts the filter on itself: from then on the library makes no call that the
+    program does not make."""
     def test_a_filter_that_kills_for_everything_a_reader_does_not_need(self):
-        done = self.check_job("read:DIR", "read:DIR", "hold:DIR", f"allow:{PLAIN_CALLS}", "read:DIR", "held")
+        done = self.check_job("read:DIR", "read:DIR", "hold:DIR", f"allow:{PLAIN_CALLS}",
+                              "read:DIR", "held")
         self.assertEqual(done.report["hits"]["ram"], 20 + 1, str(done))
         self.assertEqual(self.regions(), [])
 
     def test_a_filter_before_the_first_read(self):
         # brk: stdout's buffer.
-        self.check_job(f"allow:{PLAIN_CALLS},brk,mmap,getrandom", "read:DIR", "read:DIR", hits=False)
+        self.check_job(f"allow:{PLAIN_CALLS},brk,mmap,getrandom", "read:DIR", "read:DIR",
+                       hits=False)
 
     def test_children_of_the_sandboxed(self):
         calls = PLAIN_CALLS + ",clone,wait4,rseq,set_robust_list,munmap,mmap,brk,rt_sigprocmask,gettid,getrandom"

@@ -16,9 +16,11 @@ class Start(Job):
                 # Native numbers of the program's own files may be 0 to 2 then.
                 steps = [f"close:{fd}" for fd in fds]
                 inner = [program("company_job"), *self.steps("quiet:DIR/none", *STEPS)]
-                native = self.run_one([program("company_static"), *steps, "exec", *inner], shim=False)
+                native = self.run_one([program("company_static"), *steps, "exec", *inner],
+                                      shim=False)
                 done = self.run_one([program("company_static"), *steps, "exec", *inner], shim=True)
-                self.assertEqual((done.status, done.out, done.err), (native.status, native.out, native.err), str(done))
+                self.assertEqual((done.status, done.out, done.err),
+                                 (native.status, native.out, native.err), str(done))
                 self.assertGreater(done.hits, 0, str(done))
 
     def test_reports_and_lines_never_land_in_a_data_file(self):
@@ -27,8 +29,9 @@ class Start(Job):
         self.settings["CUBESHIM_RAM_DIR"] = "/nowhere"
         victim = self.data / "victim"
         victim.write_bytes(b"data\n")
-        for steps in (("close:2", "exec", program("company_job"), f"open:{victim}:2", "read:DIR", "read:DIR"),
-                      ("exec", program("company_job"), f"open:{victim}:2", "read:DIR", "read:DIR")):
+        for steps in (("close:2", "exec", program("company_job"), f"open:{victim}:2", "read:DIR",
+                       "read:DIR"), ("exec", program("company_job"), f"open:{victim}:2", "read:DIR",
+                                     "read:DIR")):
             with self.subTest(steps=steps):
                 done = self.run_one([program("company_static"), *self.steps(*steps)], shim=True)
                 self.assertEqual(done.status, 0, str(done))
@@ -38,15 +41,18 @@ class Start(Job):
         log = self.data / "log"
         self.settings.update({"CUBESHIM_STATS": "stderr", "CUBESHIM_STATS_FORMAT": "text"})
         with open(log, "wb") as err:
-            done = self.run_one([program("company_job"), *self.steps("read:DIR", "read:DIR")], shim=True, stderr=err)
+            done = self.run_one([program("company_job"), *self.steps("read:DIR", "read:DIR")],
+                                shim=True, stderr=err)
         self.assertEqual(done.status, 0)
-        self.assertEqual([line.split(": ")[1] for line in log.read_text().splitlines()], ["served", "not served", "time saved"])
+        self.assertEqual([line.split(": ")[1] for line in log.read_text().splitlines()],
+                         ["served", "not served", "time saved"])
 
     def test_the_reader_of_the_report_is_gone(self):
         self.settings["CUBESHIM_STATS"] = "stderr"
         read_end, write_end = os.pipe()
         os.close(read_end)
-        done = self.run_one([program("company_job"), *self.steps("read:DIR", "read:DIR")], shim=True, stderr=write_end)
+        done = self.run_one([program("company_job"), *self.steps("read:DIR", "read:DIR")],
+                            shim=True, stderr=write_end)
         os.close(write_end)
         self.assertEqual(done.status, 0, "SIGPIPE by a report")
         self.assertEqual(done.out.count("20 files"), 2)
@@ -55,22 +61,29 @@ class Start(Job):
         # A full device: the report is lost, the status is not.
         self.settings["CUBESHIM_STATS"] = "stderr"
         with open("/dev/full", "wb") as full:
-            self.assertEqual(self.run_one([program("company_job"), *self.steps("read:DIR")], shim=True, stderr=full).status, 0)
+            self.assertEqual(
+                self.run_one([program("company_job"), *self.steps("read:DIR")], shim=True,
+                             stderr=full).status, 0)
         self.settings["CUBESHIM_STATS"] = "/dev/full"
         env = {**self.env, **self.settings, "LD_PRELOAD": LIBRARY}
         job = [program("company_job"), *self.steps("read:DIR")]
         done = subprocess.run(job, env=env, capture_output=True, timeout=self.timeout)
         self.assertEqual(done.returncode, 0)
-        self.assertRegex(done.stderr.decode(), r"\A(cubeshim: warn: CUBESHIM_STATS: cannot write /dev/full: .*\n)?\Z")
+        self.assertRegex(done.stderr.decode(),
+                         r"\A(cubeshim: warn: CUBESHIM_STATS: cannot write /dev/full: .*\n)?\Z")
 
     def test_report_of_a_program_that_closes_stderr_before_its_end(self):
         # coreutils do; timeout and nice are what jobs are started by.
         self.settings["CUBESHIM_STATS"] = "stderr"
         for launcher in (["timeout", "100"], ["nice"], ["env"], ["nohup"], ["setsid", "-w"]):
             with self.subTest(launcher):
-                done = self.run_one([*launcher, program("company_job"), *self.steps("read:DIR", "read:DIR")], shim=True)
+                done = self.run_one(
+                    [*launcher,
+                     program("company_job"), *self.steps("read:DIR", "read:DIR")], shim=True)
                 self.assertEqual(done.status, 0)
-                reports = [json.loads(line) for line in done.err.splitlines() if line.startswith("{")]
+                reports = [
+                    json.loads(line) for line in done.err.splitlines() if line.startswith("{")
+                ]
                 self.assertEqual(len(reports), 1, done.err)
                 report = reports[0]
                 self.assertEqual((report["misses"], report["hits"]["ram"]), (20, 20), done.err)
@@ -128,9 +141,12 @@ print(os.wait()[1])
 
     def test_many_processes_start_and_end(self):
         script = "for i in 1 2 3 4 5 6 7 8 9 10; do {0} & {0} & {0} & done; wait".format(
-            " ".join([program("company_job"), *self.steps("read:DIR", "quiet:DIR")]) + " > /dev/null")
+            " ".join([program("company_job"), *self.steps("read:DIR", "quiet:DIR")]) +
+            " > /dev/null")
         done = self.check(["/bin/sh", "-c", script])
-        self.assertEqual(done.report["hits"]["ram"] + done.report["misses"] + done.report["bypassed"]["busy"], 30 * 40, str(done))
+        self.assertEqual(
+            done.report["hits"]["ram"] + done.report["misses"] + done.report["bypassed"]["busy"],
+            30 * 40, str(done))
         self.assertEqual(self.regions(), [])
 
 

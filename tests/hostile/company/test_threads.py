@@ -1,4 +1,5 @@
-"""Code of the host in the library's own threads: what a library hooks for all threads is called with the host's fd table alone."""
+"""Code of the host in the library's own threads: what a library hooks for all threads is called
+with the host's fd table alone."""
 import pathlib
 import sys
 import unittest
@@ -8,7 +9,8 @@ from support import BUILD, Job, program
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "preload"))
 from cluster_servers import Memcached  # noqa: E402
 
-# Names, then files by a list, two of them in blocks; mappings, a fork and a thread beside the library's.
+# Names, then files by a list, two of them in blocks; mappings, a fork and a thread beside the
+# library's.
 JOB = """
 import mmap, threading, time
 def large(n): return bytes((i * 13 + n) & 255 for i in range(65536)) * 48
@@ -39,15 +41,21 @@ class Hooks(Job):
     def setUp(self):
         super().setUp()
         for n in range(2):
-            (self.data / f"large{n}").write_bytes(bytes((i * 13 + n) & 255 for i in range(65536)) * 48)
+            (self.data / f"large{n}").write_bytes(
+                bytes((i * 13 + n) & 255 for i in range(65536)) * 48)
         (self.data / "sub").mkdir()
         for n in range(40):
             (self.data / "sub" / f"s{n}").write_bytes(b"%d" % n * 3000)
-        names = [*(f"sub/s{n}" for n in range(40)), *(f"f{n}" for n in range(20)), "large0", "large1"]
+        names = [
+            *(f"sub/s{n}" for n in range(40)), *(f"f{n}" for n in range(20)), "large0", "large1"
+        ]
         (self.dir / "list").write_text("".join(f"{self.data}/{name}\n" for name in names))
         (self.dir / "disk").mkdir()
-        self.settings |= {"CUBESHIM_PREFETCH_LIST": str(self.dir / "list"), "CUBESHIM_DISK_DIR": str(self.dir / "disk"),
-                          "CUBESHIM_MAX_FILE": "1M", "CUBESHIM_RAM": "64M", "CUBESHIM_BLOCK": "256K"}
+        self.settings |= {
+            "CUBESHIM_PREFETCH_LIST": str(self.dir / "list"),
+            "CUBESHIM_DISK_DIR": str(self.dir / "disk"), "CUBESHIM_MAX_FILE": "1M",
+            "CUBESHIM_RAM": "64M", "CUBESHIM_BLOCK": "256K"
+        }
 
     def check_hooks(self):
         hooks = program("libcompany_thread_hooks.so")

@@ -1,4 +1,5 @@
-"""Under debuggers, tracers and the loader's own switches; libraries loaded and unloaded all the time."""
+"""Under debuggers, tracers and the loader's own switches; libraries loaded and unloaded all the
+time."""
 import pathlib
 import re
 import subprocess
@@ -6,7 +7,8 @@ import unittest
 
 from support import LIBRARY, Job, need_tool, program
 
-STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held", "send:DIR")
+STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held",
+         "send:DIR")
 
 
 class Tools(Job):
@@ -14,17 +16,26 @@ class Tools(Job):
         return [program("company_job"), *self.steps(*(steps or STEPS))]
 
     def test_valgrind_finds_nothing(self):
-        valgrind = [need_tool("valgrind"), "-q", "--error-exitcode=9", "--leak-check=full", "--child-silent-after-fork=yes"]
+        valgrind = [
+            need_tool("valgrind"), "-q", "--error-exitcode=9", "--leak-check=full",
+            "--child-silent-after-fork=yes"
+        ]
         plain = self.run_one(self.job(), shim=False)
         done = self.run_one(valgrind + self.job(), shim=True)
         self.assertEqual((done.status, done.out), (0, plain.out), str(done))
         # It may say nothing but that a call is newer than itself.
-        said = [line for line in done.err.splitlines() if not re.search(r"unhandled amd64-linux syscall|^--\d+--", line)]
+        said = [
+            line for line in done.err.splitlines()
+            if not re.search(r"unhandled amd64-linux syscall|^--\d+--", line)
+        ]
         self.assertEqual(said, [], str(done))
         self.assertGreater(done.hits, 0, str(done))
 
     def test_gdb(self):
-        gdb = [need_tool("gdb"), "-q", "-batch", "-nx", "-ex", f"set environment LD_PRELOAD {LIBRARY}", "-ex", "run", "--args"]
+        gdb = [
+            need_tool("gdb"), "-q", "-batch", "-nx", "-ex", f"set environment LD_PRELOAD {LIBRARY}",
+            "-ex", "run", "--args"
+        ]
         plain = self.run_one(self.job(), shim=False)
         done = self.run_one(gdb + self.job(), shim=True, preload=[])
         self.assertIn("exited normally", done.out, str(done))
@@ -48,7 +59,8 @@ class Tools(Job):
         if subprocess.run([*map(str, perf), "/bin/true"], capture_output=True).returncode != 0:
             self.skipTest("perf may not record here")
         plain = self.run_one(self.job(), shim=False)
-        done = self.run_one([*perf, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *self.job()], shim=True, preload=[])
+        done = self.run_one([*perf, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *self.job()],
+                            shim=True, preload=[])
         self.assertEqual((done.status, done.out), (0, plain.out), str(done))
         self.assertGreater(done.hits, 0, str(done))
 
@@ -62,24 +74,30 @@ class Loader(Job):
         self.env.update({"LD_DEBUG": "bindings", "LD_DEBUG_OUTPUT": str(self.dir / "ld")})
         self.check_job(*STEPS)
         bound = "".join(path.read_text(errors="replace") for path in self.dir.glob("ld.*"))
-        self.assertRegex(bound, r"company_job \[0\] to \S*libcubeshim\.so \[0\]: normal symbol `open'")
+        self.assertRegex(bound,
+                         r"company_job \[0\] to \S*libcubeshim\.so \[0\]: normal symbol `open'")
 
     def test_audit(self):
         source = self.dir / "audit.c"
-        source.write_text("unsigned la_version(unsigned v) { return v; }\n"
-                          "unsigned la_objopen(void *m, long l, void *c) { (void)m; (void)l; (void)c; return 3; }\n")
+        source.write_text(
+            "unsigned la_version(unsigned v) { return v; }\n"
+            "unsigned la_objopen(void *m, long l, void *c) { (void)m; (void)l; (void)c; return 3; }\n"
+        )
         library = self.dir / "audit.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
         self.env["LD_AUDIT"] = str(library)
         self.check_job(*STEPS)
 
     def test_linked_statically(self):
-        # No dynamic linker, no library: plain, and no word of ours. Beside a dynamic process the same files are right.
+        # No dynamic linker, no library: plain, and no word of ours. Beside a dynamic process the
+        # same files are right.
         for name in ("company_static", "company_static_pie", "company_musl"):
             with self.subTest(name):
                 self.check([program(name), *self.steps(*STEPS)], hits=False)
-                # Its exec by the first process of the job takes the report with it, and the next job the region.
-                shim = self.check_job("read:DIR", "read:DIR", "hold:DIR", "exec", program(name), "read:DIR", hits=False)
+                # Its exec by the first process of the job takes the report with it, and the next
+                # job the region.
+                shim = self.check_job("read:DIR", "read:DIR", "hold:DIR", "exec", program(name),
+                                      "read:DIR", hits=False)
                 self.assertEqual(shim.report, None)
                 self.check_job("read:DIR", "read:DIR")
                 self.assertEqual(self.regions(), [])
@@ -97,7 +115,10 @@ for name in sys.argv[2:]:
         self.check([*script, program("company_static"), program("company_musl")])
 
     def test_fixed_addresses(self):
-        self.check([program("company_job"), "personality", "exec", program("company_job"), *self.steps(*STEPS)])
+        self.check([
+            program("company_job"), "personality", "exec",
+            program("company_job"), *self.steps(*STEPS)
+        ])
 
     def test_dlopen_storm_in_threads(self):
         script = self.python("""
@@ -116,7 +137,8 @@ for t in threads: t.join()
         self.check(script)
 
     def test_namespaces_of_the_loader(self):
-        # Code in a namespace of its own (dlmopen) has a libc of its own: it passes us by, and what it opens is the kernel's.
+        # Code in a namespace of its own (dlmopen) has a libc of its own: it passes us by, and what
+        # it opens is the kernel's.
         script = self.python("""
 import ctypes
 check_all(); check_all()
@@ -143,7 +165,8 @@ print(read(ours, buffer, 10) in (10, -1))
         self.check(script)
 
     def test_loaded_twice_and_by_hand(self):
-        # Two names of the same library in LD_PRELOAD are one; a copy of it is another, which asks the first.
+        # Two names of the same library in LD_PRELOAD are one; a copy of it is another, which asks
+        # the first.
         copy = self.dir / "copy.so"
         copy.write_bytes(pathlib.Path(LIBRARY).read_bytes())
         self.check_job(*STEPS, preload=[LIBRARY, LIBRARY])

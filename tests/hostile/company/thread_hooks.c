@@ -1,6 +1,7 @@
-// For LD_PRELOAD: functions that profilers of memory, allocators and tracers hook, in front of libc's. At the end of the process
-// it says which of them were called in a thread whose fd table is not the process's: what a hook opens there gets numbers that
-// mean other files to the program (memray --native, heaptrack and tcmalloc unwind in malloc, and libunwind keeps a pipe).
+// For LD_PRELOAD: functions that profilers of memory, allocators and tracers hook, in front of
+// libc's. At the end of the process it says which of them were called in a thread whose fd table is
+// not the process's: what a hook opens there gets numbers that mean other files to the program
+// (memray --native, heaptrack and tcmalloc unwind in malloc, and libunwind keeps a pipe).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
@@ -18,7 +19,7 @@
 #include <unistd.h>
 
 enum { k_most_names = 64 };
-static const char* volatile g_names[k_most_names];
+static const char* volatile g_origin_metadata[k_most_names];
 
 static void look(const char* name) {
   const int before = errno;
@@ -29,15 +30,20 @@ static void look(const char* name) {
   }
   for (int i = 0; i < k_most_names; ++i) {
     const char* none = NULL;
-    if (__atomic_compare_exchange_n(&g_names[i], &none, name, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || none == name) break;
+    if (__atomic_compare_exchange_n(&g_origin_metadata[i], &none, name, 0, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE) ||
+        none == name)
+      break;
   }
   errno = before;
 }
 
 __attribute__((destructor)) static void tell(void) {
-  for (int i = 0; i < k_most_names && g_names[i] != NULL; ++i) {
+  for (int i = 0; i < k_most_names && g_origin_metadata[i] != NULL; ++i) {
     char line[200];
-    const int n = snprintf(line, sizeof line, "hooks: %s is called in a thread with another fd table\n", g_names[i]);
+    const int n =
+        snprintf(line, sizeof line, "hooks: %s is called in a thread with another fd table\n",
+                 g_origin_metadata[i]);
     (void)!write(2, line, (size_t)n);
   }
 }
@@ -81,10 +87,12 @@ HOOK(int, pthread_mutex_lock, (pthread_mutex_t * m), m)
 HOOK(int, pthread_mutex_unlock, (pthread_mutex_t * m), m)
 HOOK(int, pthread_mutex_trylock, (pthread_mutex_t * m), m)
 HOOK(int, pthread_mutex_timedlock, (pthread_mutex_t * m, const struct timespec* t), m, t)
-HOOK(int, pthread_mutex_clocklock, (pthread_mutex_t * m, clockid_t c, const struct timespec* t), m, c, t)
+HOOK(int, pthread_mutex_clocklock, (pthread_mutex_t * m, clockid_t c, const struct timespec* t), m,
+     c, t)
 HOOK(int, pthread_mutex_consistent, (pthread_mutex_t * m), m)
 HOOK(int, pthread_cond_wait, (pthread_cond_t * c, pthread_mutex_t* m), c, m)
-HOOK(int, pthread_cond_clockwait, (pthread_cond_t * c, pthread_mutex_t* m, clockid_t k, const struct timespec* t), c, m, k, t)
+HOOK(int, pthread_cond_clockwait,
+     (pthread_cond_t * c, pthread_mutex_t* m, clockid_t k, const struct timespec* t), c, m, k, t)
 HOOK(int, pthread_cond_signal, (pthread_cond_t * c), c)
 HOOK(int, pthread_cond_broadcast, (pthread_cond_t * c), c)
 HOOK(int, pthread_once, (pthread_once_t * once, void (*f)(void)), once, f)
@@ -97,11 +105,13 @@ HOOK(int, clock_gettime, (clockid_t id, struct timespec* t), id, t)
 HOOK(char*, strerror, (int e), e)
 HOOK(char*, getenv, (const char* name), name)
 HOOK(char*, getcwd, (char* to, size_t n), to, n)
-HOOK(void, qsort, (void* at, size_t n, size_t size, int (*f)(const void*, const void*)), at, n, size, f)
+HOOK(void, qsort, (void* at, size_t n, size_t size, int (*f)(const void*, const void*)), at, n,
+     size, f)
 HOOK(int, sched_yield, (void))
 HOOK(int, inet_pton, (int family, const char* text, void* to), family, text, to)
 
-// As profilers wrap threads: something of theirs runs before the thread's function, after it, and as thread-specific data goes.
+// As profilers wrap threads: something of theirs runs before the thread's function, after it, and
+// as thread-specific data goes.
 struct start {
   void* (*body)(void*);
   void* argument;
@@ -121,10 +131,12 @@ static void* run(void* of) {
   look("the wrapper of a thread, at its end");
   return result;
 }
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                   void* argument) {
   static int (*real)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   if (real == NULL)
-    real = (int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*))dlsym(RTLD_NEXT, "pthread_create");
+    real = (int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*))dlsym(
+        RTLD_NEXT, "pthread_create");
   look("pthread_create");
   struct start* const start = malloc(sizeof *start);
   *start = (struct start){body, argument};

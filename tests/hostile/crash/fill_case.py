@@ -51,7 +51,8 @@ class FillCase(support.FaultCase):
 
     def read_steps(self, host, fd, at, end, data=None):
         while at < end:
-            self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data if data is None else data, at, STEP), at)
+            self.assertEqual(host.ask(f"next {fd} {STEP}"),
+                             part(self.data if data is None else data, at, STEP), at)
             at += STEP
 
     def assert_kept(self, host, path, data=None):

@@ -1,5 +1,6 @@
-// The program that the fault tests harm: reads one command a line from its standard input, does it with plain libc calls
-// and answers with one line. It runs with the library preloaded, and without it as the yardstick.
+// The program that the fault tests harm: reads one command a line from its standard input, does it
+// with plain libc calls and answers with one line. It runs with the library preloaded, and without
+// it as the yardstick.
 #include "tests/hostile/crash/host.h"
 
 #include <sys/prctl.h>
@@ -9,7 +10,8 @@
 #include <sstream>
 
 int main(int argc, char** argv) {
-  // Nor do we outlive the driver. It may start us in another pid namespace, so its pid does not tell whether it is gone already.
+  // Nor do we outlive the driver. It may start us in another pid namespace, so its pid does not
+  // tell whether it is gone already.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (argc > 1) std::cout << argv[1] << std::endl;
   cube::crash::Commands commands = cube::crash::path_commands();
@@ -21,7 +23,8 @@ int main(int argc, char** argv) {
     cube::crash::Words words;
     for (std::string word; text >> word;) words.push_back(word);
     const auto command = words.empty() ? commands.end() : commands.find(words[0]);
-    std::cout << (command == commands.end() ? "unknown command" : command->second(words)) << std::endl;
+    std::cout << (command == commands.end() ? "unknown command" : command->second(words))
+              << std::endl;
   }
   return 0;
 }

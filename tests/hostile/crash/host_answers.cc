@@ -29,9 +29,12 @@ std::uint32_t crc32(const std::string& bytes) {
 
 }  // namespace
 
-std::string failed(const char* step) { return std::string("error ") + strerrorname_np(errno) + " " + step; }
+std::string failed(const char* step) {
+  return std::string("error ") + strerrorname_np(errno) + " " + step;
+}
 std::string seen(long size, const std::string& bytes) {
-  return "ok " + std::to_string(size) + " " + std::to_string(bytes.size()) + " " + std::to_string(crc32(bytes));
+  return "ok " + std::to_string(size) + " " + std::to_string(bytes.size()) + " " +
+         std::to_string(crc32(bytes));
 }
 bool read_all(int fd, const std::string& how, std::string& bytes) {
   std::string buffer(how == "small" ? 1000 : 256 << 10, '\0');

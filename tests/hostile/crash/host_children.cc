@@ -61,7 +61,8 @@ std::string do_forked(const Words& words) {
   const std::string childs = answer_of(child, answer).text;
   return childs + " then " + do_next(words);
 }
-// rawforked NUMBER OFFSET BYTES: a child by a clone that passes libc and the library by reads that from the number, and closes it
+// rawforked NUMBER OFFSET BYTES: a child by a clone that passes libc and the library by reads that
+// from the number, and closes it
 std::string do_raw_forked(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
@@ -100,7 +101,9 @@ std::string do_become(const Words&) {
 }
 
 // unshare: a change of place that changes nothing
-std::string do_unshare(const Words&) { return unshare(CLONE_FS) == 0 ? "unshared" : failed("unshare"); }
+std::string do_unshare(const Words&) {
+  return unshare(CLONE_FS) == 0 ? "unshared" : failed("unshare");
+}
 
 }  // namespace
 

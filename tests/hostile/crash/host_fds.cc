@@ -24,7 +24,9 @@ std::string do_open(const Words& words) {
   const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
   return fd < 0 ? failed("open") : "fd " + std::to_string(fd);
 }
-std::string do_close(const Words& words) { return close(std::stoi(words[1])) == 0 ? "closed" : failed("close"); }
+std::string do_close(const Words& words) {
+  return close(std::stoi(words[1])) == 0 ? "closed" : failed("close");
+}
 // fd NUMBER [HOW]: from its beginning to its end
 std::string do_fd(const Words& words) {
   const int fd = std::stoi(words[1]);
@@ -35,7 +37,8 @@ std::string do_fd(const Words& words) {
   if (!read_all(fd, words.size() > 2 ? words[2] : "read", bytes)) return failed("read");
   return seen(st.st_size, bytes);
 }
-std::string one_read(const Words& words, std::size_t count_at, const std::function<ssize_t(int, char*, std::size_t)>& call) {
+std::string one_read(const Words& words, std::size_t count_at,
+                     const std::function<ssize_t(int, char*, std::size_t)>& call) {
   std::string bytes(std::stoul(words[count_at]), '\0');
   const ssize_t n = call(std::stoi(words[1]), bytes.data(), bytes.size());
   if (n < 0) return failed("read");
@@ -43,9 +46,12 @@ std::string one_read(const Words& words, std::size_t count_at, const std::functi
   return seen(n, bytes);
 }
 // offset NUMBER; dup NUMBER; dup2 NUMBER TO
-std::string do_offset(const Words& words) { return "at " + std::to_string(lseek(std::stoi(words[1]), 0, SEEK_CUR)); }
+std::string do_offset(const Words& words) {
+  return "at " + std::to_string(lseek(std::stoi(words[1]), 0, SEEK_CUR));
+}
 std::string do_dup(const Words& words) {
-  const int fd = words.size() > 2 ? dup2(std::stoi(words[1]), std::stoi(words[2])) : dup(std::stoi(words[1]));
+  const int fd =
+      words.size() > 2 ? dup2(std::stoi(words[1]), std::stoi(words[2])) : dup(std::stoi(words[1]));
   return fd < 0 ? failed("dup") : "fd " + std::to_string(fd);
 }
 // limit N: of fds
@@ -59,7 +65,8 @@ std::string do_limit(const Words& words) {
 std::string do_set_fd(const Words& words) {
   const int fd = std::stoi(words[1]), flags = std::stoi(words[2]);
   const int before = fcntl(fd, F_GETFD);
-  const int error = words.size() > 3 ? ioctl(fd, flags != 0 ? FIOCLEX : FIONCLEX) : fcntl(fd, F_SETFD, flags);
+  const int error =
+      words.size() > 3 ? ioctl(fd, flags != 0 ? FIOCLEX : FIONCLEX) : fcntl(fd, F_SETFD, flags);
   if (error != 0) return failed("F_SETFD");
   return "flags " + std::to_string(before) + " " + std::to_string(fcntl(fd, F_GETFD));
 }
@@ -95,7 +102,8 @@ std::string do_threads(const Words& words) {
       for (std::size_t k = 0; k < steps; ++k) {
         const std::size_t at = (i % 2 == 0 ? k : steps - 1 - k) * k_step;
         const std::size_t n = std::min(k_step, size - at);
-        if (pread(fd, bytes.data() + at, n, static_cast<off_t>(at)) != static_cast<ssize_t>(n)) return;
+        if (pread(fd, bytes.data() + at, n, static_cast<off_t>(at)) != static_cast<ssize_t>(n))
+          return;
       }
       seen_by[i] = seen(st.st_size, bytes);
     });
@@ -118,14 +126,17 @@ std::string do_finish(const Words&) {
   g_thread.join();
   return g_answer;
 }
-// handled NUMBER MILLISECONDS: one read of a byte, into which a signal comes whose handler reads the same file by pread
+// handled NUMBER MILLISECONDS: one read of a byte, into which a signal comes whose handler reads
+// the same file by pread
 int g_handled = -1;
 ssize_t g_handled_bytes = 0;
 char g_handled_buffer[100'000];
 std::string do_handled(const Words& words) {
   g_handled = std::stoi(words[1]);
   struct sigaction action {};
-  action.sa_handler = [](int) { g_handled_bytes = pread(g_handled, g_handled_buffer, sizeof g_handled_buffer, 0); };
+  action.sa_handler = [](int) {
+    g_handled_bytes = pread(g_handled, g_handled_buffer, sizeof g_handled_buffer, 0);
+  };
   action.sa_flags = SA_RESTART;
   sigaction(SIGALRM, &action, nullptr);
   const long ms = std::stol(words[2]);
@@ -138,7 +149,9 @@ std::string do_handled(const Words& words) {
   while (g_handled_bytes == 0) pause();
   if (!whole) return failed("read");
   return seen(static_cast<long>(bytes.size()), bytes) + " handler " +
-         seen(g_handled_bytes, std::string(g_handled_buffer, static_cast<std::size_t>(std::max<ssize_t>(g_handled_bytes, 0))));
+         seen(g_handled_bytes,
+              std::string(g_handled_buffer,
+                          static_cast<std::size_t>(std::max<ssize_t>(g_handled_bytes, 0))));
 }
 // jumped NUMBER BYTES: one read, which SIGUSR1 leaves by a jump
 sigjmp_buf g_before_read;
@@ -158,14 +171,18 @@ std::string do_jumped(const Words& words) {
 
 std::string do_next(const Words& words) { return one_read(words, 2, ::read); }
 std::string do_at(const Words& words) {
-  return one_read(words, 3, [&](int fd, char* to, std::size_t n) { return pread(fd, to, n, std::stol(words[2])); });
+  return one_read(words, 3, [&](int fd, char* to, std::size_t n) {
+    return pread(fd, to, n, std::stol(words[2]));
+  });
 }
 
 Commands fd_commands() {
-  return {{"open", do_open},       {"fd", do_fd},         {"close", do_close},   {"kernel", do_kernel},
-          {"next", do_next},       {"at", do_at},         {"offset", do_offset}, {"dup", do_dup},
-          {"limit", do_limit},     {"setfd", do_set_fd},  {"mapfd", do_map_fd},  {"threads", do_threads},
-          {"handled", do_handled}, {"jumped", do_jumped}, {"start", do_start},   {"finish", do_finish}};
+  return {{"open", do_open},       {"fd", do_fd},         {"close", do_close},
+          {"kernel", do_kernel},   {"next", do_next},     {"at", do_at},
+          {"offset", do_offset},   {"dup", do_dup},       {"limit", do_limit},
+          {"setfd", do_set_fd},    {"mapfd", do_map_fd},  {"threads", do_threads},
+          {"handled", do_handled}, {"jumped", do_jumped}, {"start", do_start},
+          {"finish", do_finish}};
 }
 
 }  // namespace cube::crash

@@ -35,8 +35,10 @@ std::string do_stdio(const Words& words) {
   std::FILE* const file = std::fopen(words[1].c_str(), "rb");
   if (file == nullptr) return failed("fopen");
   std::string bytes, buffer(10000, '\0');
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file)) bytes.append(buffer, 0, n);
-  const std::string answer = std::ferror(file) != 0 ? failed("fread") : seen(static_cast<long>(bytes.size()), bytes);
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file))
+    bytes.append(buffer, 0, n);
+  const std::string answer =
+      std::ferror(file) != 0 ? failed("fread") : seen(static_cast<long>(bytes.size()), bytes);
   std::fclose(file);
   return answer;
 }
@@ -51,7 +53,8 @@ struct Mapped {
   std::size_t size = 0;
 } g_mapped;
 std::string do_mapped(const Words&) {
-  return seen(static_cast<long>(g_mapped.size), std::string(static_cast<const char*>(g_mapped.at), g_mapped.size));
+  return seen(static_cast<long>(g_mapped.size),
+              std::string(static_cast<const char*>(g_mapped.at), g_mapped.size));
 }
 std::string do_map(const Words& words) {
   const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
@@ -63,7 +66,8 @@ std::string do_map(const Words& words) {
   close(fd);
   return g_mapped.at == MAP_FAILED ? failed("mmap") : do_mapped(words);
 }
-// alarmed MILLISECONDS PATH: as read, but a signal whose handler asks for no restart comes in the middle
+// alarmed MILLISECONDS PATH: as read, but a signal whose handler asks for no restart comes in the
+// middle
 volatile sig_atomic_t g_signals = 0;
 std::string do_alarmed(const Words& words) {
   struct sigaction action {};
@@ -78,7 +82,8 @@ std::string do_alarmed(const Words& words) {
   setitimer(ITIMER_REAL, &never, nullptr);
   return answer;
 }
-// write PATH SIZE BYTE: in place; replace: a new file under its name; then remove PATH, truncate PATH SIZE
+// write PATH SIZE BYTE: in place; replace: a new file under its name; then remove PATH, truncate
+// PATH SIZE
 std::string put(const std::string& path, const Words& words) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return failed("open");
@@ -91,11 +96,14 @@ std::string do_replace(const Words& words) {
   const std::string answer = put(words[1] + ".new", words);
   return rename((words[1] + ".new").c_str(), words[1].c_str()) == 0 ? answer : failed("rename");
 }
-std::string do_remove(const Words& words) { return unlink(words[1].c_str()) == 0 ? "removed" : failed("unlink"); }
+std::string do_remove(const Words& words) {
+  return unlink(words[1].c_str()) == 0 ? "removed" : failed("unlink");
+}
 // eat BYTES: takes and touches that much memory
 std::string do_eat(const Words& words) {
   const std::size_t n = std::stoul(words[1]);
-  auto* const at = static_cast<char*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const at = static_cast<char*>(
+      mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (at == MAP_FAILED) return failed("mmap");
   for (std::size_t i = 0; i < n; i += 4096) at[i] = 1;
   return "eaten";
@@ -104,8 +112,10 @@ std::string do_eat(const Words& words) {
 }  // namespace
 
 Commands path_commands() {
-  return {{"read", do_read},       {"stdio", do_stdio}, {"stat", do_stat},       {"map", do_map},       {"mapped", do_mapped},
-          {"alarmed", do_alarmed}, {"write", do_write}, {"replace", do_replace}, {"remove", do_remove}, {"eat", do_eat}};
+  return {{"read", do_read},   {"stdio", do_stdio},     {"stat", do_stat},
+          {"map", do_map},     {"mapped", do_mapped},   {"alarmed", do_alarmed},
+          {"write", do_write}, {"replace", do_replace}, {"remove", do_remove},
+          {"eat", do_eat}};
 }
 
 }  // namespace cube::crash

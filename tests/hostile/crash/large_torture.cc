@@ -1,11 +1,11 @@
-// Readers check every byte of files of 20 to 60 MB, which are served in blocks from a region that is far too small for them,
-// while some are killed and replaced, others are stopped, and two writers replace, rewrite, append to and truncate files: one
-// through the library, one past it.
+// Readers check every byte of files of 20 to 60 MB, which are served in blocks from a region that
+// is far too small for them, while some are killed and replaced, others are stopped, and two
+// writers replace, rewrite, append to and truncate files: one through the library, one past it.
 //
 //   large_torture [--seconds N] [--round N] [--seed N]
 //
-// It goes in rounds with blocks of 4 KiB, 64 KiB and 1 MiB in turn. At the end of a round nobody may have left anything in the
-// region: no slot, claim, lease or place in the making.
+// It goes in rounds with blocks of 4 KiB, 64 KiB and 1 MiB in turn. At the end of a round nobody
+// may have left anything in the region: no slot, claim, lease or place in the making.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -48,7 +48,8 @@ class Torture {
     board_->length = size_of(6, 0);
     static_assert(k_files[6].kind == Kind::appended);
     for (int i = 0; i < k_small_files; ++i)
-      dir_.write(small_name(i), std::string(20'000 + static_cast<std::size_t>(i), static_cast<char>('a' + i % 26)));
+      dir_.write(small_name(i), std::string(20'000 + static_cast<std::size_t>(i),
+                                            static_cast<char>('a' + i % 26)));
   }
   ~Torture() {
     for (int row = 0; row < k_processes; ++row) kill(row);
@@ -58,13 +59,17 @@ class Torture {
 
   bool run(std::uint64_t seconds, std::uint64_t round_seconds) {
     const std::uint64_t end = base::monotonic_ns() + seconds * 1'000'000'000;
-    while (base::monotonic_ns() < end && is_clean()) round(std::min(end, base::monotonic_ns() + round_seconds * 1'000'000'000));
+    while (base::monotonic_ns() < end && is_clean())
+      round(std::min(end, base::monotonic_ns() + round_seconds * 1'000'000'000));
     print();
-    return is_clean() && kills_ > 0 && board_->reads > 0 && board_->maps > 0 && board_->changes > 0 && chunks_ > 0;
+    return is_clean() && kills_ > 0 && board_->reads > 0 && board_->maps > 0 &&
+           board_->changes > 0 && chunks_ > 0;
   }
 
  private:
-  bool is_clean() const { return board_->wrong == 0 && board_->errors == 0 && faults_ == 0 && counts_.is_clean(); }
+  bool is_clean() const {
+    return board_->wrong == 0 && board_->errors == 0 && faults_ == 0 && counts_.is_clean();
+  }
   void complain(const char* what, long number) {
     std::printf("%s (%ld)\n", what, number);
     ++faults_;
@@ -83,8 +88,10 @@ class Torture {
     std::vector<char*> environment;
     for (auto& v : variables) environment.push_back(v.data());
     environment.push_back(nullptr);
-    const std::string row_text = std::to_string(row), seed_text = std::to_string(random_() % 1'000'000 + 1);
-    const char* const arguments[] = {LARGE_TORTURE_WORKER, dir_.path().c_str(), row_text.c_str(), seed_text.c_str(), nullptr};
+    const std::string row_text = std::to_string(row),
+                      seed_text = std::to_string(random_() % 1'000'000 + 1);
+    const char* const arguments[] = {LARGE_TORTURE_WORKER, dir_.path().c_str(), row_text.c_str(),
+                                     seed_text.c_str(), nullptr};
     board_->beat_ns[row] = base::monotonic_ns();
     stopped_until_[row] = 0;
     const pid_t parent = getpid();
@@ -110,7 +117,8 @@ class Torture {
   }
   bool has_ended(int row) const {
     siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(pids_[row]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+    return waitid(P_PID, static_cast<id_t>(pids_[row]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
   }
 
   void round(std::uint64_t end) {
@@ -162,10 +170,12 @@ class Torture {
         start(row);
       }
       const std::uint64_t beat = board_->beat_ns[row];
-      if (stopped_until_[row] == 0 && now > beat && now - beat > k_hang_ns) complain("a process hangs at way", board_->step[row]);
+      if (stopped_until_[row] == 0 && now > beat && now - beat > k_hang_ns)
+        complain("a process hangs at way", board_->step[row]);
     }
     struct ::stat st {};
-    if (stat(region_path.c_str(), &st) == 0 && static_cast<std::uint64_t>(st.st_blocks) * 512 > ram_)
+    if (stat(region_path.c_str(), &st) == 0 &&
+        static_cast<std::uint64_t>(st.st_blocks) * 512 > ram_)
       complain("the region takes more than was allowed, in KiB", st.st_blocks / 2);
   }
 
@@ -188,7 +198,8 @@ class Torture {
     survivor.check_tables(counts_);
     const auto& layout = region.layout();
     for (std::uint32_t p = 0; p < layout.process_slots; ++p) {
-      if (p != region.own_slot() && region.process_slot(p).used != 0) complain("a slot of a dead process is left", p);
+      if (p != region.own_slot() && region.process_slot(p).used != 0)
+        complain("a slot of a dead process is left", p);
       for (std::uint32_t s = 0; s < layout.segment_count; ++s) {
         if (region.pin_row(p)[s] != 0) complain("a claim is left on segment", s);
       }
@@ -204,11 +215,13 @@ class Torture {
   void print() const {
     const auto n = [](const auto& value) { return static_cast<unsigned long long>(value); };
     std::printf(
-        "large files: rounds %llu, chunks %llu, kills %llu, stops %llu, jumps %llu, reads %llu, mappings %llu, %llu MB, "
-        "changes %llu\nwrong %llu, failed changes %llu, other faults %llu, leaked pins %d, leaked leases %d, hangs %d\n",
-        n(rounds_), n(chunks_), n(kills_), n(stops_), n(board_->jumps), n(board_->reads), n(board_->maps),
-        n(board_->bytes / k_mb), n(board_->changes), n(board_->wrong), n(board_->errors), n(faults_), counts_.leaked_pins,
-        counts_.leaked_leases, counts_.hangs);
+        "large files: rounds %llu, chunks %llu, kills %llu, stops %llu, jumps %llu, reads %llu, "
+        "mappings %llu, %llu MB, "
+        "changes %llu\nwrong %llu, failed changes %llu, other faults %llu, leaked pins %d, leaked "
+        "leases %d, hangs %d\n",
+        n(rounds_), n(chunks_), n(kills_), n(stops_), n(board_->jumps), n(board_->reads),
+        n(board_->maps), n(board_->bytes / k_mb), n(board_->changes), n(board_->wrong),
+        n(board_->errors), n(faults_), counts_.leaked_pins, counts_.leaked_leases, counts_.hangs);
   }
 
   std::mt19937 random_;

@@ -1,4 +1,5 @@
-// What large_torture and its workers share: the files, whose bytes tell file, generation and place, and the board.
+// What large_torture and its workers share: the files, whose bytes tell file, generation and place,
+// and the board.
 #pragma once
 
 #include <fcntl.h>
@@ -14,25 +15,36 @@
 
 namespace cube::large_torture {
 
-// By what happens to a file. Each change is one of the library's process, unless the kind says otherwise.
-enum class Kind : std::uint8_t { constant, replaced, replaced_outside, rewritten, appended, truncated };
+// By what happens to a file. Each change is one of the library's process, unless the kind says
+// otherwise.
+enum class Kind : std::uint8_t {
+  constant,
+  replaced,
+  replaced_outside,
+  rewritten,
+  appended,
+  truncated
+};
 struct File {
   Kind kind;
   std::uint64_t size;
 };
 constexpr std::uint64_t k_mb = 1'000'000;
-constexpr File k_files[] = {{Kind::constant, 60 * k_mb + 1},     {Kind::constant, 21 * k_mb},
-                            {Kind::replaced, 33 * k_mb + 777},   {Kind::replaced, 24 * k_mb},
-                            {Kind::rewritten, 40 * k_mb},        {Kind::replaced_outside, 29 * k_mb + 5},
-                            {Kind::appended, 20 * k_mb + 4'001}, {Kind::truncated, 22 * k_mb + 9}};
+constexpr File k_files[] = {
+    {Kind::constant, 60 * k_mb + 1},     {Kind::constant, 21 * k_mb},
+    {Kind::replaced, 33 * k_mb + 777},   {Kind::replaced, 24 * k_mb},
+    {Kind::rewritten, 40 * k_mb},        {Kind::replaced_outside, 29 * k_mb + 5},
+    {Kind::appended, 20 * k_mb + 4'001}, {Kind::truncated, 22 * k_mb + 9}};
 constexpr int k_file_count = static_cast<int>(std::size(k_files));
 constexpr std::uint64_t k_most_bytes = 100 * k_mb, k_area = 64 << 10;
-constexpr int k_readers = 6, k_writer = k_readers, k_outside_writer = k_readers + 1, k_processes = k_readers + 2;
+constexpr int k_readers = 6, k_writer = k_readers, k_outside_writer = k_readers + 1,
+              k_processes = k_readers + 2;
 constexpr int k_small_files = 300;
 
 // Readers find the size of a replaced file by fstat.
 inline std::uint64_t size_of(int file, std::uint64_t generation) {
-  const bool varies = k_files[file].kind == Kind::replaced || k_files[file].kind == Kind::replaced_outside;
+  const bool varies =
+      k_files[file].kind == Kind::replaced || k_files[file].kind == Kind::replaced_outside;
   return k_files[file].size + (varies ? generation % 7 * 12'288 + generation % 11 : 0);
 }
 
@@ -48,7 +60,8 @@ static_assert(k_factor * k_inverse == 1);
 inline std::uint64_t word_at(int file, std::uint64_t generation, std::uint64_t index) {
   return (generation << 40 | static_cast<std::uint64_t>(file + 1) << 34 | index) * k_factor;
 }
-inline void fill_words(std::vector<std::uint64_t>& words, int file, std::uint64_t generation, std::uint64_t at) {
+inline void fill_words(std::vector<std::uint64_t>& words, int file, std::uint64_t generation,
+                       std::uint64_t at) {
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = word_at(file, generation, at / 8 + i);
 }
 inline std::string name_of(int file) { return "large" + std::to_string(file); }
@@ -71,13 +84,15 @@ inline Board* map_board(int fd) {
 }
 
 // Words [at, at + bytes) of a generation, in steps, so that readers see halves.
-inline bool write_words(int fd, int file, std::uint64_t generation, std::uint64_t at, std::uint64_t bytes) {
+inline bool write_words(int fd, int file, std::uint64_t generation, std::uint64_t at,
+                        std::uint64_t bytes) {
   std::vector<std::uint64_t> words(128 << 10);
   for (std::uint64_t done = 0; done < bytes;) {
     const std::uint64_t n = std::min<std::uint64_t>(bytes - done, words.size() * 8);
     words.resize((n + 7) / 8);
     fill_words(words, file, generation, at + done);
-    if (pwrite(fd, words.data(), n, static_cast<off_t>(at + done)) != static_cast<ssize_t>(n)) return false;
+    if (pwrite(fd, words.data(), n, static_cast<off_t>(at + done)) != static_cast<ssize_t>(n))
+      return false;
     done += n;
   }
   return true;

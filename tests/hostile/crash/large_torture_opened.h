@@ -1,5 +1,5 @@
-// A file that a worker of large_torture has open, and the check of each byte that it gets. Thread safety: an object belongs to
-// one thread.
+// A file that a worker of large_torture has open, and the check of each byte that it gets. Thread
+// safety: an object belongs to one thread.
 #pragma once
 
 #include <fcntl.h>
@@ -33,20 +33,24 @@ inline std::uint64_t below(Random& random, std::uint64_t n) {
 inline void beat(std::uint32_t step) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  g_board->beat_ns[g_row] = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  g_board->beat_ns[g_row] = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+                            static_cast<std::uint64_t>(now.tv_nsec);
   g_board->step[g_row] = step;
 }
 
-inline void wrong(int file, const char* what, std::uint64_t at, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+inline void wrong(int file, const char* what, std::uint64_t at, std::uint64_t a, std::uint64_t b,
+                  std::uint64_t c) {
   if (g_board->wrong.fetch_add(1) > 20) return;
   char text[300];
-  const int n = std::snprintf(text, sizeof text, "WRONG: process %d, %s of file %d at %llu: %s (%llu, %llu, %llu)\n", g_row,
-                              t_way, file, static_cast<unsigned long long>(at), what, static_cast<unsigned long long>(a),
-                              static_cast<unsigned long long>(b), static_cast<unsigned long long>(c));
+  const int n = std::snprintf(
+      text, sizeof text, "WRONG: process %d, %s of file %d at %llu: %s (%llu, %llu, %llu)\n", g_row,
+      t_way, file, static_cast<unsigned long long>(at), what, static_cast<unsigned long long>(a),
+      static_cast<unsigned long long>(b), static_cast<unsigned long long>(c));
   [[maybe_unused]] const ssize_t written = write(1, text, static_cast<std::size_t>(n));
 }
 
-// The bytes that may be seen: generations from `least` to `most`; k_any at first, if all are to be of one.
+// The bytes that may be seen: generations from `least` to `most`; k_any at first, if all are to be
+// of one.
 constexpr std::uint64_t k_any = UINT64_MAX;
 struct Allowed {
   int file;
@@ -54,14 +58,17 @@ struct Allowed {
   std::uint64_t* one = nullptr;
 };
 
-// A read beside a write may get the first bytes of a word from before it, and the others from after it, as in the kernel.
+// A read beside a write may get the first bytes of a word from before it, and the others from after
+// it, as in the kernel.
 inline bool is_torn(const Allowed& allowed, std::uint64_t word, std::uint64_t index) {
   if (allowed.one != nullptr || allowed.most - allowed.least > 8) return false;
   for (std::uint64_t a = allowed.least; a <= allowed.most; ++a) {
     for (std::uint64_t b = allowed.least; b <= allowed.most; ++b) {
       for (int bits = 8; bits < 64; bits += 8) {
         const std::uint64_t low = (std::uint64_t{1} << bits) - 1;
-        if (word == ((word_at(allowed.file, a, index) & low) | (word_at(allowed.file, b, index) & ~low))) return true;
+        if (word ==
+            ((word_at(allowed.file, a, index) & low) | (word_at(allowed.file, b, index) & ~low)))
+          return true;
       }
     }
   }
@@ -73,17 +80,19 @@ inline bool check(const Allowed& allowed, const void* bytes, std::uint64_t n, st
   for (std::uint64_t i = skip; i + 8 <= n; i += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, static_cast<const char*>(bytes) + i, 8);
-    const std::uint64_t told = word * k_inverse, generation = told >> 40, file = (told >> 34 & 63) - 1,
-                        index = told & ((1ULL << 34) - 1);
-    const bool is_right = file == static_cast<std::uint64_t>(allowed.file) && index == (at + i) / 8 &&
-                          generation >= allowed.least && generation <= allowed.most;
+    const std::uint64_t told = word * k_inverse, generation = told >> 40,
+                        file = (told >> 34 & 63) - 1, index = told & ((1ULL << 34) - 1);
+    const bool is_right = file == static_cast<std::uint64_t>(allowed.file) &&
+                          index == (at + i) / 8 && generation >= allowed.least &&
+                          generation <= allowed.most;
     if (!is_right && is_torn(allowed, word, (at + i) / 8)) continue;
     if (file != static_cast<std::uint64_t>(allowed.file) || index != (at + i) / 8) {
       wrong(allowed.file, "bytes of another place", at + i, file, index * 8, generation);
       return false;
     }
     if (generation < allowed.least || generation > allowed.most) {
-      wrong(allowed.file, "a generation of another time", at + i, generation, allowed.least, allowed.most);
+      wrong(allowed.file, "a generation of another time", at + i, generation, allowed.least,
+            allowed.most);
       return false;
     }
     if (allowed.one == nullptr) continue;
@@ -112,7 +121,8 @@ class Opened {
     least_ = before / 2;
     most_ = (g_board->versions[file].load() + 1) / 2;
     size_ = static_cast<std::uint64_t>(st.st_size);
-    if (kind() == Kind::appended && size_ < length) wrong(file, "it is too short", 0, size_, length, 0);
+    if (kind() == Kind::appended && size_ < length)
+      wrong(file, "it is too short", 0, size_, length, 0);
   }
   ~Opened() {
     if (fd_ >= 0) close(fd_);
@@ -121,7 +131,9 @@ class Opened {
   Opened& operator=(const Opened&) = delete;
   explicit operator bool() const { return fd_ >= 0; }
   Kind kind() const { return k_files[file_].kind; }
-  bool is_steady() const { return kind() != Kind::rewritten && kind() != Kind::truncated && kind() != Kind::appended; }
+  bool is_steady() const {
+    return kind() != Kind::rewritten && kind() != Kind::truncated && kind() != Kind::appended;
+  }
   int fd() const { return fd_; }
   int file() const { return file_; }
   std::uint64_t size() const { return size_; }
@@ -132,7 +144,8 @@ class Opened {
   ssize_t checked(std::uint64_t at, std::uint64_t n, const void* bytes, const Read& read) {
     constexpr std::uint64_t k_most_areas = 64;
     std::uint64_t areas[k_most_areas];
-    const std::uint64_t first = at / k_area, last = std::min((at + n) / k_area, first + k_most_areas - 1);
+    const std::uint64_t first = at / k_area,
+                        last = std::min((at + n) / k_area, first + k_most_areas - 1);
     const std::uint64_t version = g_board->versions[file_].load();
     if (kind() == Kind::rewritten) {
       for (std::uint64_t a = first; a <= last; ++a) areas[a - first] = g_board->areas[a].load();
@@ -149,13 +162,17 @@ class Opened {
     switch (kind()) {
       case Kind::rewritten:
         for (std::uint64_t a = first; a <= last; ++a) {
-          const std::uint64_t begin = std::max(at, a * k_area), end = std::min(at + bytes_got, (a + 1) * k_area);
+          const std::uint64_t begin = std::max(at, a * k_area),
+                              end = std::min(at + bytes_got, (a + 1) * k_area);
           if (begin >= end) continue;
           const Allowed allowed{file_, areas[a - first] / 2, (g_board->areas[a].load() + 1) / 2};
           check(allowed, static_cast<const char*>(bytes) + (begin - at), end - begin, begin);
         }
         break;
-      case Kind::truncated: check({file_, version / 2, (g_board->versions[file_].load() + 1) / 2}, bytes, bytes_got, at); break;
+      case Kind::truncated:
+        check({file_, version / 2, (g_board->versions[file_].load() + 1) / 2}, bytes, bytes_got,
+              at);
+        break;
       default: check({file_, least_, most_, &one_}, bytes, bytes_got, at);
     }
     return got;

@@ -1,5 +1,5 @@
-// One process of large_torture: `large_torture_worker DIR ROW SEED`. It reads and checks until the board says stop, or changes
-// files.
+// One process of large_torture: `large_torture_worker DIR ROW SEED`. It reads and checks until the
+// board says stop, or changes files.
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -31,7 +31,8 @@ void read_in_turn(Opened& file, Random& random) {
   std::vector<char> buffer(1 + below(random, random() % 3 == 0 ? 2'000'000 : 60'000));
   std::uint64_t at = random() % 3 == 0 ? 0 : below(random, file.size());
   const std::uint64_t end = at + below(random, 12'000'000);
-  if (lseek(file.fd(), static_cast<off_t>(at), SEEK_SET) != static_cast<off_t>(at)) wrong(file.file(), "lseek", at, 0, 0, 0);
+  if (lseek(file.fd(), static_cast<off_t>(at), SEEK_SET) != static_cast<off_t>(at))
+    wrong(file.file(), "lseek", at, 0, 0, 0);
   const bool in_parts = random() % 3 == 0;
   while (at < end) {
     const std::size_t half = buffer.size() / 3;
@@ -42,7 +43,8 @@ void read_in_turn(Opened& file, Random& random) {
     if (got <= 0) break;
     at += static_cast<std::uint64_t>(got);
     const off_t is_at = lseek(file.fd(), 0, SEEK_CUR);
-    if (static_cast<std::uint64_t>(is_at) != at) wrong(file.file(), "the offset", at, static_cast<std::uint64_t>(is_at), 0, 0);
+    if (static_cast<std::uint64_t>(is_at) != at)
+      wrong(file.file(), "the offset", at, static_cast<std::uint64_t>(is_at), 0, 0);
   }
 }
 
@@ -50,7 +52,8 @@ void read_anywhere(Opened& file, Random& random, int times) {
   std::vector<char> buffer(1 + below(random, 150'000));
   for (int i = 0; i < times; ++i) {
     const std::uint64_t at = below(random, file.size()), n = 1 + below(random, buffer.size());
-    file.checked(at, n, buffer.data(), [&] { return pread(file.fd(), buffer.data(), n, static_cast<off_t>(at)); });
+    file.checked(at, n, buffer.data(),
+                 [&] { return pread(file.fd(), buffer.data(), n, static_cast<off_t>(at)); });
   }
 }
 
@@ -74,7 +77,8 @@ void read_in_threads(Opened& file, Random& random) {
       Opened again(file.file(), O_CLOEXEC);
       if (again) read_anywhere(again, own, 20);
     };
-    if (pthread_create(&threads[i], &attributes, start_threads_body, &bodies[i]) != 0) bodies[i] = nullptr;
+    if (pthread_create(&threads[i], &attributes, start_threads_body, &bodies[i]) != 0)
+      bodies[i] = nullptr;
   }
   for (int i = 0; i < k_threads; ++i) {
     if (bodies[i]) pthread_join(threads[i], nullptr);
@@ -82,7 +86,8 @@ void read_in_threads(Opened& file, Random& random) {
   pthread_attr_destroy(&attributes);
 }
 
-// A thread reads a number that is closed meanwhile, and becomes another file's: what it gets is of one file at that place.
+// A thread reads a number that is closed meanwhile, and becomes another file's: what it gets is of
+// one file at that place.
 void read_while_closed(Random& random) {
   Opened first(0, O_CLOEXEC);
   if (!first) return;
@@ -102,7 +107,8 @@ void read_while_closed(Random& random) {
       std::uint64_t word = 0;
       std::memcpy(&word, buffer.data(), 8);
       const auto file = static_cast<int>((word * k_inverse >> 34 & 63) - 1);
-      if (file != 0 && file != 1) wrong(file, "bytes of a file that was never there", at, word, 0, 0);
+      if (file != 0 && file != 1)
+        wrong(file, "bytes of a file that was never there", at, word, 0, 0);
       check({file, 0, 0}, buffer.data(), static_cast<std::uint64_t>(got), at);
     }
   });
@@ -122,22 +128,26 @@ void read_mapped(Opened& file, Random& random) {
   if (file.kind() == Kind::truncated || file.size() == 0) return;
   constexpr std::uint64_t k_page = 4096;
   const std::uint64_t from = random() % 2 == 0 ? 0 : below(random, file.size()) / k_page * k_page;
-  std::uint64_t length = random() % 2 == 0 ? file.size() - from : 1 + below(random, file.size() - from);
+  std::uint64_t length =
+      random() % 2 == 0 ? file.size() - from : 1 + below(random, file.size() - from);
   const bool is_private = random() % 2 == 0, is_written = is_private && random() % 2 == 0;
-  void* at = mmap(nullptr, length, is_written ? PROT_READ | PROT_WRITE : PROT_READ, is_private ? MAP_PRIVATE : MAP_SHARED,
-                  file.fd(), static_cast<off_t>(from));
-  if (at == MAP_FAILED) return wrong(file.file(), "mmap", from, static_cast<std::uint64_t>(errno), length, 0);
+  void* at = mmap(nullptr, length, is_written ? PROT_READ | PROT_WRITE : PROT_READ,
+                  is_private ? MAP_PRIVATE : MAP_SHARED, file.fd(), static_cast<off_t>(from));
+  if (at == MAP_FAILED)
+    return wrong(file.file(), "mmap", from, static_cast<std::uint64_t>(errno), length, 0);
   g_board->maps.fetch_add(1, std::memory_order_relaxed);
   auto* bytes = static_cast<char*>(at);
   const auto look = [&](int times) {
     for (int i = 0; i < times; ++i) {
-      const std::uint64_t place = below(random, length), n = std::min<std::uint64_t>(1 + below(random, 40'000), length - place);
+      const std::uint64_t place = below(random, length),
+                          n = std::min<std::uint64_t>(1 + below(random, 40'000), length - place);
       file.check_mapped(bytes + place, n, from + place);
     }
   };
   look(20);
   if (is_written) {
-    const std::uint64_t page = below(random, length) / k_page * k_page, n = std::min(k_page, length - page);
+    const std::uint64_t page = below(random, length) / k_page * k_page,
+                        n = std::min(k_page, length - page);
     std::memset(bytes + page, 'x', n);
     for (std::uint64_t i = 0; i < n; ++i) {
       if (bytes[page + i] != 'x') wrong(file.file(), "a private page", page, i, 0, 0);
@@ -178,7 +188,8 @@ void read_forked(Opened& file, Random& random) {
   read_anywhere(file, random, 10);
   int status = 0;
   waitpid(child, &status, 0);
-  if (status != 0) wrong(file.file(), "the child's end", 0, static_cast<std::uint64_t>(status), 0, 0);
+  if (status != 0)
+    wrong(file.file(), "the child's end", 0, static_cast<std::uint64_t>(status), 0, 0);
 }
 
 sigjmp_buf g_jump;
@@ -188,7 +199,8 @@ void on_alarm(int) {
     const int before = errno;
     const int fd = open((g_directory + "/" + name_of(1)).c_str(), O_RDONLY | O_CLOEXEC);
     char bytes[5000];
-    if (fd >= 0 && pread(fd, bytes, sizeof bytes, 8'000'000) == sizeof bytes) check({1, 0, 0}, bytes, sizeof bytes, 8'000'000);
+    if (fd >= 0 && pread(fd, bytes, sizeof bytes, 8'000'000) == sizeof bytes)
+      check({1, 0, 0}, bytes, sizeof bytes, 8'000'000);
     if (fd >= 0) close(fd);
     errno = before;
   }
@@ -218,7 +230,8 @@ void read_with_jumps(Random& random) {
       continue;
     }
     g_is_armed = 1;
-    const ssize_t got = jumps % 3 == 2 ? -2 : pread(fd, buffer.data(), buffer.size(), static_cast<off_t>(at));
+    const ssize_t got =
+        jumps % 3 == 2 ? -2 : pread(fd, buffer.data(), buffer.size(), static_cast<off_t>(at));
     if (got == -2) {
       void* const mapped = mmap(nullptr, k_mb, PROT_READ, MAP_PRIVATE, fd, 0);
       g_is_armed = 0;
@@ -246,7 +259,9 @@ void read_stdio(Opened& file, Random& random) {
     for (int i = 0; i < 8; ++i) {
       const std::uint64_t at = below(random, file.size() - sizeof bytes);
       std::fseek(stream, static_cast<long>(at), SEEK_SET);
-      file.checked(at, sizeof bytes, bytes, [&] { return static_cast<ssize_t>(std::fread(bytes, 1, sizeof bytes, stream)); });
+      file.checked(at, sizeof bytes, bytes, [&] {
+        return static_cast<ssize_t>(std::fread(bytes, 1, sizeof bytes, stream));
+      });
     }
   }
   std::fclose(stream);
@@ -264,7 +279,8 @@ void read_small(Random& random) {
     const int file = static_cast<int>(random() % k_small_files);
     const int fd = open((g_directory + "/" + small_name(file)).c_str(), O_RDONLY | O_CLOEXEC);
     const ssize_t got = fd >= 0 ? read(fd, bytes, sizeof bytes) : -1;
-    const std::string expected(20'000 + static_cast<std::size_t>(file), static_cast<char>('a' + file % 26));
+    const std::string expected(20'000 + static_cast<std::size_t>(file),
+                               static_cast<char>('a' + file % 26));
     if (got < 0 || expected != std::string_view(bytes, static_cast<std::size_t>(got)))
       wrong(-file, "a small file", 0, static_cast<std::uint64_t>(got), 0, 0);
     if (fd >= 0) close(fd);
@@ -345,7 +361,8 @@ int write_until_stopped(unsigned seed) {
     beat(100);
     const int file = static_cast<int>(random() % k_file_count);
     const Kind kind = k_files[file].kind;
-    if (kind == Kind::constant || (kind == Kind::replaced_outside) != (g_row == k_outside_writer)) continue;
+    if (kind == Kind::constant || (kind == Kind::replaced_outside) != (g_row == k_outside_writer))
+      continue;
     if (!change(file, random)) g_board->errors.fetch_add(1);
     g_board->changes.fetch_add(1);
     poll(nullptr, 0, static_cast<int>(random() % 100));  // the pace of the changes

@@ -1,8 +1,11 @@
 """The region as its file shows it, for tests that spoil it (cache/region/layout.h)."""
 import struct
 
-# RegionHeader up to created_ns: magic, version and its own size; RegionLayout with its counts and its places.
-HEADER = struct.Struct("<QII" "9I4x" "23Q")
+# RegionHeader up to created_ns: magic, version and its own size; RegionLayout with its counts and
+# its places.
+HEADER = struct.Struct("<QII"
+                       "9I4x"
+                       "23Q")
 MUTEX_BYTES, SEGMENTS_BEGIN_ON = 40, 2 << 20
 WRITER_STRIPES, OWN_WRITERS, LEFT_WRITERS = 256, 64, 256
 FLIGHT_SLOTS, RECENT_MISSES, LISTING_SLOTS, LISTED_ROWS, SERVER_ROWS = 4096, 4096, 64, 2048, 64
@@ -16,10 +19,12 @@ class Layout:
     def __init__(self, path):
         with open(path, "rb") as file:
             fields = HEADER.unpack(file.read(HEADER.size))
-        self.magic, self.version, self.header_bytes, self.segment_bytes, self.segment_count, self.process_slots = fields[:6]
+        self.magic, self.version, self.header_bytes, self.segment_bytes, self.segment_count, self.process_slots = fields[:
+                                                                                                                         6]
         self.bucket_count = fields[7:12]
-        (self.jobs, self.processes, self.pins, self.segments, self.writers, self.own_writers, self.left_writers, self.flights,
-         self.unread, self.misses, self.listings, self.listed, self.chunks, self.chunk_buckets, self.large_names, self.servers) = fields[12:28]
+        (self.jobs, self.processes, self.pins, self.segments, self.writers, self.own_writers,
+         self.left_writers, self.flights, self.unread, self.misses, self.listings, self.listed,
+         self.chunks, self.chunk_buckets, self.large_names, self.servers) = fields[12:28]
         self.index = fields[28:33]
         self.data, self.file_bytes = fields[33:35]
         self.chunk_count = self.segment_count * self.segment_bytes // CHUNK
@@ -30,37 +35,42 @@ class Layout:
         assert self.magic == int.from_bytes(b"C1region", "little"), "the magic number differs"
         assert self.file_bytes == self.data + self.segment_bytes * self.segment_count, "the places are read wrongly"
         parts = [part for name, part in self.parts().items() if name not in ("pins", "counters")]
-        # The second of two tables that follow each other begins at the end of the first, but for the part before the index.
+        # The second of two tables that follow each other begins at the end of the first, but for
+        # the part before the index.
         for (at, length), (after, _) in zip(parts, parts[1:-1]):
             assert 0 <= after - at - length < 64, f"the table at {at} has another length than {length}"
         index_end = self.index[-1] + 64 * self.bucket_count[-1]
-        assert self.data == -(-index_end // SEGMENTS_BEGIN_ON) * SEGMENTS_BEGIN_ON, "the index is read wrongly"
+        assert self.data == -(-index_end //
+                              SEGMENTS_BEGIN_ON) * SEGMENTS_BEGIN_ON, "the index is read wrongly"
 
     def parts(self):
         """Name, where it begins, how long it is: the parts that hold no lock."""
         return {
             "pins": (self.pins, 4 * self.segment_count * self.process_slots),
             "segment table": (self.segments, 56 * self.segment_count),
-            "writers": (self.writers, 64 * WRITER_STRIPES),
-            "own writers": (self.own_writers, 8 * OWN_WRITERS * self.process_slots),
-            "left writers": (self.left_writers, 32 * LEFT_WRITERS),
-            "flights": (self.flights, 16 * FLIGHT_SLOTS),
+            "writers": (self.writers,
+                        64 * WRITER_STRIPES), "own writers": (self.own_writers,
+                                                              8 * OWN_WRITERS * self.process_slots),
+            "left writers": (self.left_writers, 32 * LEFT_WRITERS), "flights": (self.flights,
+                                                                                16 * FLIGHT_SLOTS),
             "unread bits": (self.unread, self.segment_count * self.segment_bytes // 256 // 8),
-            "recent misses": (self.misses, 8 * RECENT_MISSES),
-            "listings": (self.listings, 1024 * LISTING_SLOTS),
-            "listed directories": (self.listed, 32 * LISTED_ROWS),
-            "chunks": (self.chunks, 384 * self.chunk_count),
+            "recent misses": (self.misses, 8 * RECENT_MISSES), "listings": (self.listings,
+                                                                            1024 * LISTING_SLOTS),
+            "listed directories": (self.listed,
+                                   32 * LISTED_ROWS), "chunks": (self.chunks,
+                                                                 384 * self.chunk_count),
             "chunk buckets": (self.chunk_buckets, 32 * (self.chunk_count * 2 // 8 + 1)),
             "large names": (self.large_names, 1024 * min(max(self.chunk_count, 32), 4096)),
-            "servers": (self.servers, 192 * SERVER_ROWS),
-            "index": (self.index[0], 64 * self.bucket_count[0]),
+            "servers": (self.servers, 192 * SERVER_ROWS), "index": (self.index[0],
+                                                                    64 * self.bucket_count[0]),
             "counters": (HEADER.size + 8 + MUTEX_BYTES, 8 * 8 + 8 * 8),
         }
 
 
 def records(region, layout):
     """Where records begin."""
-    # For a copy: CPython's mmap.find() reads a byte behind the mapping (gh-105235) and dies of it now and then.
+    # For a copy: CPython's mmap.find() reads a byte behind the mapping (gh-105235) and dies of it
+    # now and then.
     bytes_of_region = bytes(region)
     at = layout.data
     found = []

@@ -1,4 +1,5 @@
-"""What the fault tests share: a slow mount that obeys, hosts that are harmed, and the count of both."""
+"""What the fault tests share: a slow mount that obeys, hosts that are harmed, and the count of
+both."""
 import concurrent.futures
 import functools
 import os
@@ -41,7 +42,6 @@ def whole(data, size=None):
 
 class Host:
     """A program under test; without `settings` it runs without the library."""
-
     def __init__(self, case, settings=None, command=(), cwd="/"):
         self.case = case
         env = {"PATH": "/usr/bin:/bin", "LANG": "C"}
@@ -51,8 +51,9 @@ class Host:
             if preload:
                 env["LD_PRELOAD"] = f"{LIBRARY}:{preload}"
         self.stderr = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([*command, HOST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.stderr,
-                                        env=env, cwd=cwd, text=True, bufsize=1)
+        self.process = subprocess.Popen([*command, HOST], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.stderr, env=env,
+                                        cwd=cwd, text=True, bufsize=1)
         self.killed = False
         case.addCleanup(self.end)
 
@@ -128,7 +129,9 @@ class Host:
         self.process.stdout.close()
         if self.stderr.closed:
             return
-        strange = [line for line in self.complaints().splitlines() if not line.startswith("cubeshim")]
+        strange = [
+            line for line in self.complaints().splitlines() if not line.startswith("cubeshim")
+        ]
         self.stderr.close()
         self.case.assertEqual(strange, [], "a host says what it would not say without the library")
 
@@ -138,7 +141,6 @@ _pool = concurrent.futures.ThreadPoolExecutor(64)
 
 class Mount:
     """A lagfs mount whose operations fail, wait or lie as told."""
-
     def __init__(self, case, *options, source=None):
         self.case = case
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cubeshim-crash-"))
@@ -152,11 +154,18 @@ class Mount:
         self.start()
 
     def start(self):
-        latency = [f"--{what}-us=0" for what in ("lookup", "open", "read", "getattr", "readdir", "other")]
+        latency = [
+            f"--{what}-us=0" for what in ("lookup", "open", "read", "getattr", "readdir", "other")
+        ]
         timeouts = ["--attr-timeout=0", "--entry-timeout=0"]
-        subprocess.run([LAGFS, *latency, *timeouts, *self.options, str(self.source_root), str(self.root)], check=True)
-        # lagfs goes to the background by itself; its process is the one that has this mount point as its last argument.
-        found = subprocess.run(["pgrep", "-f", f"{LAGFS}.* {self.root}$"], capture_output=True, text=True).stdout.split()
+        subprocess.run(
+            [LAGFS, *latency, *timeouts, *self.options,
+             str(self.source_root),
+             str(self.root)], check=True)
+        # lagfs goes to the background by itself; its process is the one that has this mount point
+        # as its last argument.
+        found = subprocess.run(["pgrep", "-f", f"{LAGFS}.* {self.root}$"], capture_output=True,
+                               text=True).stdout.split()
         self.pid = int(found[0]) if found else None
 
     def path(self, name):
@@ -179,8 +188,8 @@ class Mount:
             return int(file.read(100))
 
     def while_held(self, host, command, rule, action):
-        """Sends the command, does `action` when the operation of the rule is held, and lets it go. Returns the answer and
-        whether it was held at all."""
+        """Sends the command, does `action` when the operation of the rule is held, and lets it go.
+        Returns the answer and whether it was held at all."""
         self.script(rule)
         host.send(command)
 
@@ -215,7 +224,8 @@ class Mount:
 
 
 class FaultCase(unittest.TestCase):
-    """Settings of a cache of its own for each test; its region must be gone at the end, unless the test says otherwise."""
+    """Settings of a cache of its own for each test; its region must be gone at the end, unless the
+    test says otherwise."""
 
     longMessage = True
 
@@ -239,8 +249,10 @@ class FaultCase(unittest.TestCase):
             self.fail("the region is still there")
 
     def settings(self, prefix, **more):
-        values = {"CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "16M",
-                  "CUBESHIM_RAM_DIR": self.region_directory}
+        values = {
+            "CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "16M",
+            "CUBESHIM_RAM_DIR": self.region_directory
+        }
         return values | {f"CUBESHIM_{key}": str(value) for key, value in more.items()}
 
     def tried(self, count=1):
@@ -264,7 +276,9 @@ class FaultCase(unittest.TestCase):
         if UID != 0:
             self.skipTest("a tmpfs of a set size needs root")
         directory = self.temporary()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "cubeshim-crash", str(directory)], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "cubeshim-crash",
+             str(directory)], check=True)
         self.addCleanup(subprocess.run, ["umount", "-l", str(directory)], capture_output=True)
         return directory
 
@@ -274,4 +288,5 @@ def main(module_name):
     program = unittest.main(module=module_name, exit=False, verbosity=1)
     print(f"faults tried {totals['tried']}, host harmed {totals['harmed']}")
     sys.stdout.flush()
-    os._exit(0 if program.result.wasSuccessful() and totals["harmed"] == 0 and totals["tried"] > 0 else 1)
+    os._exit(0 if program.result.wasSuccessful() and totals["harmed"] == 0 and totals["tried"] > 0
+             else 1)

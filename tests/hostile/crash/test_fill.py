@@ -1,4 +1,5 @@
-"""Files whose bytes come as a program reads them: every way to read, files that change meanwhile, and errors of the origin."""
+"""Files whose bytes come as a program reads them: every way to read, files that change meanwhile,
+and errors of the origin."""
 import os
 import pathlib
 import signal
@@ -26,8 +27,8 @@ class Reads(FillCase):
         self.tried()
 
     def test_in_any_order_and_by_any_call(self):
-        for command in ("read {}", "read {} small", "read {} pread", "read {} readv", "stdio {}", "map {}", "child {}",
-                        "threads {} 4"):
+        for command in ("read {}", "read {} small", "read {} pread", "read {} readv", "stdio {}",
+                        "map {}", "child {}", "threads {} 4"):
             with self.subTest(command=command):
                 host, path = self.new_host(), self.new_file()
                 self.assertEqual(host.ask(command.format(path)), whole(self.data))
@@ -72,7 +73,8 @@ class Reads(FillCase):
         self.tried()
 
     def test_closed_while_another_thread_reads(self):
-        """The read goes on. That the number was the file's until its end is not known, so it counts for nobody else."""
+        """The read goes on. That the number was the file's until its end is not known, so it counts
+        for nobody else."""
         host, path, other = self.new_host(), self.new_file(), self.new_file(self.other)
         for keeps in (True, False):
             path = self.new_file()
@@ -96,7 +98,8 @@ class Reads(FillCase):
             self.tried()
 
     def test_closed_and_removed_while_another_thread_reads(self):
-        """What the number has become is never shown. That the file cannot be opened again is EBADF."""
+        """What the number has become is never shown. That the file cannot be opened again is
+        EBADF."""
         host, other = self.new_host(), self.new_file(self.other)
         path = self.new_file(name="removed")
         fd = self.opened(host, path)
@@ -141,7 +144,8 @@ class Reads(FillCase):
         host = self.new_host()
         for round in range(2):
             for _ in range(40):
-                first, second = self.opened(host, self.new_file()), self.opened(host, self.new_file())
+                first, second = self.opened(host,
+                                            self.new_file()), self.opened(host, self.new_file())
                 for fd in (first, second):
                     self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
                 for fd in (second, first):
@@ -178,13 +182,16 @@ class Reads(FillCase):
         self.origin.script("hold read 2")
         host.send(f"handled {fd} 50")
         self.assertGreater(self.origin.held(), 0)
-        self.assertIn(host.answer(), [f"{whole(self.data)} handler {part(self.data, 0, STEP)}", "error EINTR read"])
+        self.assertIn(
+            host.answer(),
+            [f"{whole(self.data)} handler {part(self.data, 0, STEP)}", "error EINTR read"])
         self.origin.script("clear")
         self.assertEqual(host.ask(f"read {path}"), whole(self.data))
         self.tried()
 
     def test_left_by_a_jump(self):
-        """The part that was under way never comes. The next open fetches the file anew, and nobody waits for the first."""
+        """The part that was under way never comes. The next open fetches the file anew, and nobody
+        waits for the first."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
@@ -220,8 +227,8 @@ class KernelsPages(Reads):
 
 
 class Changes(FillCase):
-    """The file changes when a part of it has been read: no byte of it stays, and the reader goes on as without us."""
-
+    """The file changes when a part of it has been read: no byte of it stays, and the reader goes on
+    as without us."""
     def change(self, action, commands, expected, **more):
         host, path = self.new_host(**more), self.new_file(name="changing")
         fd = self.opened(host, path)
@@ -236,23 +243,34 @@ class Changes(FillCase):
         def rewrite(source, _):
             with open(source, "r+b") as file:
                 file.write(self.other)
-        # Back at the beginning, the bytes are those of now: with the old ones it would be a mixture that no reader could notice.
-        again = ["at {fd} 0 1000", f"at {{fd}} {SIZE - 1000} 1000", "at {fd} 0 1000", "read {path}", "read {path}"]
-        now = [part(self.other, 0, 1000), part(self.other, SIZE - 1000, 1000), part(self.other, 0, 1000)]
+
+        # Back at the beginning, the bytes are those of now: with the old ones it would be a mixture
+        # that no reader could notice.
+        again = [
+            "at {fd} 0 1000", f"at {{fd}} {SIZE - 1000} 1000", "at {fd} 0 1000", "read {path}",
+            "read {path}"
+        ]
+        now = [
+            part(self.other, 0, 1000),
+            part(self.other, SIZE - 1000, 1000),
+            part(self.other, 0, 1000)
+        ]
         self.change(rewrite, again, [*now, whole(self.other), whole(self.other)])
 
     def test_rewritten_and_read_on(self):
         def rewrite(source, _):
             with open(source, "r+b") as file:
                 file.write(self.other)
+
         host, path = self.change(rewrite, [], [])
         fd = 3
         at = SIZE // 2
         while at < SIZE:
             # Bytes that were read ahead may be old.
-            self.assertIn(host.ask(f"next {fd} {STEP}"), (part(self.other, at, STEP), part(self.data, at, STEP),
-                                                          *(part(self.data[:cut] + self.other[cut:], at, STEP)
-                                                            for cut in range(at // 65536 * 65536, at + STEP, 65536))))
+            self.assertIn(host.ask(f"next {fd} {STEP}"),
+                          (part(self.other, at, STEP), part(self.data, at, STEP),
+                           *(part(self.data[:cut] + self.other[cut:], at, STEP)
+                             for cut in range(at // 65536 * 65536, at + STEP, 65536))))
             at += STEP
         self.assertEqual(host.ask(f"fd {fd}"), whole(self.other))
         self.assertEqual(self.new_host().ask(f"read {path}"), whole(self.other))
@@ -260,26 +278,36 @@ class Changes(FillCase):
     def test_truncated(self):
         def cut(source, _):
             os.truncate(source, SIZE // 2 + 1000)
+
         short = self.data[:SIZE // 2 + 1000]
-        self.change(cut, [f"at {{fd}} {SIZE // 2 + 500} {STEP}", "fd {fd}", "read {path}", "read {path}"],
-                    [part(short, SIZE // 2 + 500, STEP), whole(short), whole(short), whole(short)])
+        self.change(
+            cut, [f"at {{fd}} {SIZE // 2 + 500} {STEP}", "fd {fd}", "read {path}", "read {path}"],
+            [part(short, SIZE // 2 + 500, STEP),
+             whole(short),
+             whole(short),
+             whole(short)])
 
     def test_replaced(self):
         def replace(source, _):
             new = source.with_name("new")
             new.write_bytes(self.other)
             os.rename(new, source)
-        self.change(replace, ["fd {fd}", "read {path}", "read {path}"], [whole(self.data), whole(self.other), whole(self.other)])
+
+        self.change(replace, ["fd {fd}", "read {path}", "read {path}"],
+                    [whole(self.data), whole(self.other),
+                     whole(self.other)])
 
     def test_removed(self):
-        self.change(lambda source, _: source.unlink(), ["fd {fd}", "read {path}"], [whole(self.data), "error ENOENT open"])
+        self.change(lambda source, _: source.unlink(), ["fd {fd}", "read {path}"],
+                    [whole(self.data), "error ENOENT open"])
 
     def test_written_through_the_library(self):
         writer = self.new_host()
         new = b"x" * 5000
         self.change(lambda _, path: self.assertEqual(writer.ask(f"write {path} 5000 x"), "written"),
                     ["at {fd} 0 1000", "fd {fd}", "read {path}", "read {path}"],
-                    [part(new, 0, 1000), whole(new), whole(new), whole(new)])
+                    [part(new, 0, 1000), whole(new),
+                     whole(new), whole(new)])
 
     def test_written_by_the_same_program(self):
         host, path = self.new_host(), self.new_file()
@@ -301,7 +329,8 @@ class Changes(FillCase):
         with open(self.origin.source("late"), "r+b") as file:
             file.write(self.other[:1000])
         mixed = self.other[:1000] + self.data[1000:]
-        self.assertEqual(host.ask(f"at {fd} {starts[-1]} 499990"), part(self.data, starts[-1], 499_990))
+        self.assertEqual(host.ask(f"at {fd} {starts[-1]} 499990"),
+                         part(self.data, starts[-1], 499_990))
         self.assertEqual(host.ask(f"fd {fd}"), whole(mixed))
         for reader in (host, self.new_host()):
             self.assertEqual(reader.ask(f"read {path}"), whole(mixed))

@@ -1,4 +1,5 @@
-"""Files whose bytes come as a program reads them: other processes that read, wait, die, and are made meanwhile."""
+"""Files whose bytes come as a program reads them: other processes that read, wait, die, and are
+made meanwhile."""
 import signal
 
 import support
@@ -60,7 +61,8 @@ class Processes(FillCase):
         self.tried()
 
     def test_waiter_is_answered_from_the_fill(self):
-        """Who waits makes the reader bring the rest at its next read, and asks the origin for nothing itself."""
+        """Who waits makes the reader bring the rest at its next read, and asks the origin for
+        nothing itself."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
         self.reset()
@@ -72,7 +74,8 @@ class Processes(FillCase):
         for reader in (host, peer):
             self.assertEqual(reader.answer(), whole(self.data))
         self.origin.script("clear")
-        self.assertIn(self.origin_bytes(), (SIZE, 2 * SIZE), "twice, if the peer came late or was slow")
+        self.assertIn(self.origin_bytes(), (SIZE, 2 * SIZE),
+                      "twice, if the peer came late or was slow")
         self.tried()
 
     def test_open_twice_in_one_process(self):
@@ -85,8 +88,9 @@ class Processes(FillCase):
         self.tried()
 
     def test_fork_exec_and_spawn(self):
-        for command, answer in (("forked {} 1000", f"{part(self.data, 1000, 1000)} then {part(self.data, 2000, 1000)}"),
-                                ("executed {} 1000", part(self.data, 1000, 1000))):
+        for command, answer in (
+            ("forked {} 1000", f"{part(self.data, 1000, 1000)} then {part(self.data, 2000, 1000)}"),
+            ("executed {} 1000", part(self.data, 1000, 1000))):
             with self.subTest(command=command):
                 host, path = self.new_host(), self.new_file()
                 fd = self.opened(host, path)
@@ -97,7 +101,8 @@ class Processes(FillCase):
                 self.tried()
 
     def test_close_on_exec_is_changed(self):
-        """By fcntl and by ioctl, of the number and of a dup: what the program has said counts at its exec, in both directions."""
+        """By fcntl and by ioctl, of the number and of a dup: what the program has said counts at
+        its exec, in both directions."""
         for how in ("", " ioctl"):
             for keeps in (True, False):
                 with self.subTest(how=how, keeps=keeps):
@@ -108,8 +113,11 @@ class Processes(FillCase):
                         fd = self.opened(reader, path)
                         twin = int(reader.ask(f"dup {fd}").split()[1])
                         self.assertEqual(reader.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
-                        said = [reader.ask(f"setfd {number} {flags}{how}")
-                                for number, flags in ((fd, 0), (twin, 1), *(((fd, 1), (twin, 0)) if not keeps else ()))]
+                        said = [
+                            reader.ask(f"setfd {number} {flags}{how}")
+                            for number, flags in ((fd, 0), (twin, 1),
+                                                  *(((fd, 1), (twin, 0)) if not keeps else ()))
+                        ]
                         # The fill goes on.
                         self.assertEqual(reader.ask(f"next {fd} 1000"), part(self.data, 1000, 1000))
                         self.assertEqual(reader.ask("become"), "became")
@@ -137,7 +145,8 @@ class Processes(FillCase):
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
-        self.assertEqual(host.ask(f"rawforked {fd} {SIZE // 2} 1000"), part(self.data, SIZE // 2, 1000))
+        self.assertEqual(host.ask(f"rawforked {fd} {SIZE // 2} 1000"),
+                         part(self.data, SIZE // 2, 1000))
         # The room is still the parent's: of all that the region has room for, nothing lies there.
         others = [self.new_file(self.other) for _ in range((64 << 20) // SIZE)]
         for other in others:

@@ -1,4 +1,5 @@
-"""Errors, lies and the end of the origin: what the program sees is right, or the error that it would have seen without us."""
+"""Errors, lies and the end of the origin: what the program sees is right, or the error that it
+would have seen without us."""
 import json
 import os
 import subprocess
@@ -19,7 +20,6 @@ def step_apart(line):
 
 class Requests(support.FaultCase):
     """How a large file is asked for."""
-
     def reads(self, origin):
         return json.loads((origin.root / ".lagfs/counters.json").read_text())["read"]
 
@@ -78,11 +78,13 @@ class Errors(support.FaultCase):
                         expected, got = seen
                         self.tried()
                         if "1000000" in times:
-                            self.assertEqual([step_apart(line) for line in got], [step_apart(line) for line in expected])
+                            self.assertEqual([step_apart(line) for line in got],
+                                             [step_apart(line) for line in expected])
                             continue
                         errors = {f"error {error} {step}" for step in ("open", "fstat", "read")}
                         for line in got[:2]:
-                            self.assertTrue(line == whole(self.data) or line in errors, f"{line}; without us {expected}")
+                            self.assertTrue(line == whole(self.data) or line in errors,
+                                            f"{line}; without us {expected}")
                         self.assertEqual(got[2], whole(self.data), "nothing of the failure is kept")
 
     def test_of_a_fetch(self):
@@ -92,7 +94,8 @@ class Errors(support.FaultCase):
         self.try_all(CONSISTENCY="open")
 
     def test_of_a_look_at_what_is_cached(self):
-        host, native = Host(self, self.settings(self.origin.root, CONSISTENCY="open")), self.native()
+        host, native = Host(self, self.settings(self.origin.root,
+                                                CONSISTENCY="open")), self.native()
         for operation in OPERATIONS:
             for error in ERRORS:
                 with self.subTest(operation=operation, error=error):
@@ -110,7 +113,8 @@ class Errors(support.FaultCase):
 
     def test_by_every_way_of_reading(self):
         host, native = Host(self, self.settings(self.origin.root)), self.native()
-        for command in ("read {} pread", "read {} readv", "read {} small", "stdio {}", "map {}", "child {}", "stat {}"):
+        for command in ("read {} pread", "read {} readv", "read {} small", "stdio {}", "map {}",
+                        "child {}", "stat {}"):
             for operation in OPERATIONS:
                 with self.subTest(command=command, operation=operation):
                     path = self.new_file()
@@ -125,7 +129,6 @@ class Errors(support.FaultCase):
 
 class Lies(support.FaultCase):
     """What the origin says of a file is not so."""
-
     def compare(self, *lies, options=("--direct",), commands=("read {}", "stdio {}"), **more):
         origin = self.mount(*options)
         data = content(1, 50_000)
@@ -142,13 +145,18 @@ class Lies(support.FaultCase):
         origin.script("clear")
 
     def test_size(self):
-        lies = [f"lie size {delta}" for delta in (1, 100, 4096, 1_000_000, 30_000_000, -1, -100, -49_999, -50_000)]
+        lies = [
+            f"lie size {delta}" for delta in (1, 100, 4096, 1_000_000, 30_000_000, -1, -100,
+                                              -49_999, -50_000)
+        ]
         self.compare(*lies)
         self.compare(*lies, CONSISTENCY="open")
 
     def test_size_that_the_kernel_believes(self):
-        # Not by stdio, which reads in several calls: between them the kernel may believe another size, natively too.
-        self.compare(*[f"lie size {delta}" for delta in (1, 5000, -1, -5000)], options=(), commands=("read {}",))
+        # Not by stdio, which reads in several calls: between them the kernel may believe another
+        # size, natively too.
+        self.compare(*[f"lie size {delta}" for delta in (1, 5000, -1, -5000)], options=(),
+                     commands=("read {}",))
 
     def test_size_at_the_end_of_all_numbers(self):
         top = (1 << 63) - 1
@@ -162,15 +170,17 @@ class Lies(support.FaultCase):
     def test_times(self):
         century = 100 * 365 * 86400
         for consistency in ("immutable", "open", "ttl:1"):
-            self.compare(f"lie times {century}", f"lie times {-century}", "lie times 61", "lie times -61",
-                         CONSISTENCY=consistency)
+            self.compare(f"lie times {century}", f"lie times {-century}", "lie times 61",
+                         "lie times -61", CONSISTENCY=consistency)
 
     def test_inode_that_changes_with_each_look(self):
         for consistency in ("immutable", "open"):
-            self.compare("lie inode", CONSISTENCY=consistency, commands=("read {}", "stdio {}", "stat {}", "map {}"))
+            self.compare("lie inode", CONSISTENCY=consistency,
+                         commands=("read {}", "stdio {}", "stat {}", "map {}"))
 
     def test_short_reads(self):
-        self.compare("lie size 0", options=("--direct", "--short-read=1"), commands=("read {}", "read {} pread", "stdio {}"))
+        self.compare("lie size 0", options=("--direct", "--short-read=1"),
+                     commands=("read {}", "read {} pread", "stdio {}"))
 
     def test_reads_of_nothing(self):
         # The file is shorter than what the kernel was told: every read beyond it brings nothing.
@@ -186,7 +196,6 @@ class Lies(support.FaultCase):
 
 class Ends(support.FaultCase):
     """The origin goes away, or becomes another."""
-
     def setUp(self):
         super().setUp()
         self.origin = self.mount("--direct")
@@ -245,7 +254,8 @@ class Ends(support.FaultCase):
                     subprocess.run(["umount", how, str(origin.root)], capture_output=True)
                     origin.kill_daemon()
                     answer = host.answer()
-                    self.assertTrue(answer == whole(self.old) or answer.startswith("error "), answer)
+                    self.assertTrue(answer == whole(self.old) or answer.startswith("error "),
+                                    answer)
                     host.end()
                     self.tried()
 
@@ -258,7 +268,8 @@ class Ends(support.FaultCase):
             self.origin.put(name, self.new)
         self.remount()
         self.assertEqual(self.host.ask(f"read {self.origin.path('unread')}"), whole(self.new))
-        self.assertEqual(self.host.ask(f"read {self.origin.path('cached')}"), whole(self.old), "immutable: not seen in this job")
+        self.assertEqual(self.host.ask(f"read {self.origin.path('cached')}"), whole(self.old),
+                         "immutable: not seen in this job")
         self.check_that_what_is_open_lives_on()
         fresh = Host(self, self.settings(self.origin.root, CONSISTENCY="open"))
         self.assertEqual(fresh.ask(f"read {self.origin.path('cached')}"), whole(self.new))
@@ -291,8 +302,10 @@ class Kinds(support.FaultCase):
                 self.assertEqual(host.ask(command.format(origin.path("file"))), expected)
             self.tried()
         for command in ("write {} 10 x", "replace {} 10 x", "remove {}"):
-            self.assertEqual(host.ask(command.format(origin.path("file"))), native.ask(command.format(origin.path("file"))))
-            self.assertEqual(host.ask(f"read {origin.path('file')}"), native.ask(f"read {origin.path('file')}"))
+            self.assertEqual(host.ask(command.format(origin.path("file"))),
+                             native.ask(command.format(origin.path("file"))))
+            self.assertEqual(host.ask(f"read {origin.path('file')}"),
+                             native.ask(f"read {origin.path('file')}"))
             self.tried()
         return data
 
@@ -309,10 +322,13 @@ class Kinds(support.FaultCase):
         host, native = Host(self, self.settings(origin.root)), self.native()
         self.assertEqual(host.ask(f"read {origin.path('file')}"), whole(content(1, 60_000)))
         for path in ("a", "b"):
-            answers = [reader.ask(f"write {origin.path(path)} 100000 x") for reader in (native, host)]
+            answers = [
+                reader.ask(f"write {origin.path(path)} 100000 x") for reader in (native, host)
+            ]
             self.assertEqual(answers[0], answers[1])
             self.assertTrue(answers[1].startswith("error ENOSPC"), answers[1])
-            self.assertEqual(host.ask(f"read {origin.path(path)}"), native.ask(f"read {origin.path(path)}"))
+            self.assertEqual(host.ask(f"read {origin.path(path)}"),
+                             native.ask(f"read {origin.path(path)}"))
             self.tried()
         self.assertEqual(host.ask(f"read {origin.path('file')}"), whole(content(1, 60_000)))
 

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""A pack is damaged while programs read from it: each answer is right or an error, and a program never dies or hangs.
+"""A pack is damaged while programs read from it: each answer is right or an error, and a program
+never dies or hangs.
 
-A reader checks every answer against what was packed. Meanwhile this script flips bytes, fills ranges with zeros, or cuts the
-pack short. Some cases do so through a shared mapping on a tmpfs, where no time of the file changes: then only the hashes can
-tell. A second job then reads what the first has left in memory or on the disk.
+A reader checks every answer against what was packed. Meanwhile this script flips bytes, fills
+ranges with zeros, or cuts the pack short. Some cases do so through a shared mapping on a tmpfs,
+where no time of the file changes: then only the hashes can tell. A second job then reads what the
+first has left in memory or on the disk.
 
     CUBESHIM_BUILD=build tests/hostile/crash/test_pack.py [--seconds N] [--seed N]
 
@@ -31,7 +33,8 @@ BUILD = pathlib.Path(os.environ["CUBESHIM_BUILD"])
 LIBRARY = os.environ.get("PRELOAD_LIBRARY", str(BUILD / "libcubeshim.so"))
 HANG_S = 60
 FILES, DIRECTORIES = 240, 8
-WAYS = ("mapped", "mapped_index", "mapped_zeros", "kept", "written", "cut", "before", "before_index")
+WAYS = ("mapped", "mapped_index", "mapped_zeros", "kept", "written", "cut", "before",
+        "before_index")
 
 READER = r"""
 import collections, json, mmap, os, random, sys, zlib
@@ -103,22 +106,27 @@ class Campaign:
             (self.prefix / f"d{d}").mkdir(parents=True)
             directories[f"d{d}"] = sorted(f"f{i}" for i in range(d, FILES, DIRECTORIES))
         for i in range(FILES):
-            size = self.random.choice((0, 1, 300, 5_000, 40_000, 200_000)) * self.random.randrange(50, 150) // 100
+            size = self.random.choice(
+                (0, 1, 300, 5_000, 40_000, 200_000)) * self.random.randrange(50, 150) // 100
             data, name = self.random.randbytes(size), f"d{i % DIRECTORIES}/f{i}"
             (self.prefix / name).write_bytes(data)
             files[name] = [len(data), zlib.crc32(data)]
         os.symlink("d0/f0", self.prefix / "link")
-        self.table.write_text(json.dumps({"files": files, "directories": directories, "link": "d0/f0"}))
-        subprocess.run([BUILD / "cubeshim", "pack", "-q", self.prefix, self.pack], check=True, stdout=subprocess.DEVNULL)
+        self.table.write_text(
+            json.dumps({"files": files, "directories": directories, "link": "d0/f0"}))
+        subprocess.run([BUILD / "cubeshim", "pack", "-q", self.prefix, self.pack], check=True,
+                       stdout=subprocess.DEVNULL)
         shutil.rmtree(self.prefix)
         self.whole = self.pack.read_bytes()
         # PackHeader::index_begin.
         self.index_begin = struct.unpack_from("<Q", self.whole, 40)[0]
 
     def settings(self, name):
-        values = {"PACKS": f"{self.prefix}={self.pack}", "NAME": name, "RAM": "8M", "RAM_DIR": self.work, "STATS": "off",
-                  "RAM_KEEP": "1", "PREFETCH": self.random.choice("01"),
-                  "MODE": self.random.choice(("virtual", "virtual", "real"))}
+        values = {
+            "PACKS": f"{self.prefix}={self.pack}", "NAME": name, "RAM": "8M", "RAM_DIR": self.work,
+            "STATS": "off", "RAM_KEEP": "1", "PREFETCH": self.random.choice("01"),
+            "MODE": self.random.choice(("virtual", "virtual", "real"))
+        }
         if self.random.random() < 0.4:
             (self.work / "disk").mkdir(exist_ok=True)
             values |= {"DISK_DIR": self.work / "disk", "DISK": "64M"}
@@ -128,13 +136,16 @@ class Campaign:
     def place(self, way):
         if way.endswith("index") and self.random.random() < 0.9:
             return self.random.randrange(self.index_begin, len(self.whole))
-        return self.random.randrange(len(self.whole)) if self.random.random() < 0.95 else self.random.randrange(256)
+        return self.random.randrange(len(
+            self.whole)) if self.random.random() < 0.95 else self.random.randrange(256)
 
     def flip(self, way, store):
         for _ in range(self.random.choice((1, 1, 3, 30))):
             at = self.place(way)
             if way == "mapped_zeros":
-                store(at, bytes(min(self.random.choice((8, 500, 4096, 20_000)), len(self.whole) - at)))
+                store(at,
+                      bytes(min(self.random.choice((8, 500, 4096, 20_000)),
+                                len(self.whole) - at)))
             else:
                 store(at, bytes([self.whole[at] ^ 1 << self.random.randrange(8)]))
 
@@ -144,16 +155,21 @@ class Campaign:
         before = os.stat(self.pack)
         with open(self.pack, "r+b", buffering=0) as file:
             if not way.startswith("mapped"):
+
                 def write(at, data):
                     os.pwrite(file.fileno(), data, at)
                     if way == "kept":
                         os.utime(self.pack, ns=(before.st_atime_ns, before.st_mtime_ns))
+
                 yield write
                 return
             with mmap.mmap(file.fileno(), len(self.whole)) as memory:
+
                 def store(at, data):
                     memory[at:at + len(data)] = data
-                # The first store to a page changes the times of the file, so all of them come before the reader starts.
+
+                # The first store to a page changes the times of the file, so all of them come
+                # before the reader starts.
                 store(0, self.whole)
                 yield store
 
@@ -172,9 +188,14 @@ class Campaign:
 
     def start(self, environment, reads):
         errors = tempfile.TemporaryFile()
-        arguments = [sys.executable, "-c", READER, self.prefix, self.table, str(self.random.randrange(1 << 30)), str(reads)]
-        reader = subprocess.Popen(["timeout", "-s", "KILL", str(HANG_S), *arguments], env=environment, stdout=subprocess.PIPE,
-                                  stderr=errors, text=True)
+        arguments = [
+            sys.executable, "-c", READER, self.prefix, self.table,
+            str(self.random.randrange(1 << 30)),
+            str(reads)
+        ]
+        reader = subprocess.Popen(
+            ["timeout", "-s", "KILL", str(HANG_S), *arguments], env=environment,
+            stdout=subprocess.PIPE, stderr=errors, text=True)
         return reader, errors
 
     def judge(self, what, reader, errors, answer):
@@ -187,11 +208,15 @@ class Campaign:
             problems.append(f"the reader ended with {status}")
         elif answer["wrong"]:
             problems.append(f"wrong: {answer['wrong']}")
-        # Reads of a damaged pack fail with EIO. A damaged index may also have lost a name, and a pack that is refused has none.
-        odd = set((answer or {}).get("said", {})) - {"right", "wrong", str(errno.EIO), str(errno.ENOENT)}
+        # Reads of a damaged pack fail with EIO. A damaged index may also have lost a name, and a
+        # pack that is refused has none.
+        odd = set((answer or {}).get("said", {})) - {
+            "right", "wrong", str(errno.EIO), str(errno.ENOENT)
+        }
         if odd:
             problems.append(f"errors {odd}")
-        if len(lines) != len(set(lines)) or len(lines) > 3 or any(not line.startswith("cubeshim: ") for line in lines):
+        if len(lines) != len(set(lines)) or len(lines) > 3 or any(
+                not line.startswith("cubeshim: ") for line in lines):
             problems.append("not one clear line")
         if str(errno.EIO) in (answer or {}).get("said", {}) and not lines:
             problems.append("EIO without a line")
@@ -207,10 +232,12 @@ class Campaign:
             if way.startswith("before"):
                 self.flip(way, store)
             reader, errors = self.start(environment, 900)
-            self.judge(f"case {number}, {way}, first job", reader, errors, self.harm(way, reader, store))
+            self.judge(f"case {number}, {way}, first job", reader, errors,
+                       self.harm(way, reader, store))
         # With what the first has left in memory and on the disk.
         reader, errors = self.start(environment, 300)
-        self.judge(f"case {number}, {way}, second job", reader, errors, self.harm("before", reader, None))
+        self.judge(f"case {number}, {way}, second job", reader, errors,
+                   self.harm("before", reader, None))
         self.totals["cases"] += 1
         for left in self.work.glob("cubeshim-*"):
             left.unlink()
@@ -218,7 +245,8 @@ class Campaign:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--way", choices=WAYS, action="append")
@@ -233,7 +261,8 @@ def main():
                 break
     finally:
         shutil.rmtree(work)
-    said = ", ".join(f"{errno.errorcode.get(int(key), key) if key.isdigit() else key} {n}" for key, n in campaign.totals.items())
+    said = ", ".join(f"{errno.errorcode.get(int(key), key) if key.isdigit() else key} {n}"
+                     for key, n in campaign.totals.items())
     print(f"{said}, failed {len(campaign.failures)}")
     return 1 if campaign.failures or campaign.totals["right"] < 100 else 0
 

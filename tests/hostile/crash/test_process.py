@@ -65,6 +65,7 @@ class HeldFetch(support.FaultCase):
             self.check_that_others_go_on()
             self.origin.script("go")
             self.assertEqual(self.fetcher.answer(), whole(self.data))
+
         self.each(action)
 
     def test_fetcher_is_killed(self):
@@ -73,6 +74,7 @@ class HeldFetch(support.FaultCase):
             self.fetcher.kill()
             self.assertEqual(self.reader.answer(), whole(self.data))
             self.check_that_others_go_on()
+
         self.each(action)
 
     def test_fetcher_is_stopped_and_goes_on(self):
@@ -85,6 +87,7 @@ class HeldFetch(support.FaultCase):
             # Lagfs answers EINTR to whom a signal takes out of a wait, with us and without.
             self.assertRegex(self.fetcher.answer(), f"{whole(self.data)}|error EINTR .*")
             self.assertEqual(self.fetcher.ask(f"read {self.path('wanted')}"), whole(self.data))
+
         self.each(action)
 
     def test_fetcher_is_stopped_and_killed(self):
@@ -94,6 +97,7 @@ class HeldFetch(support.FaultCase):
             self.check_that_others_go_on()
             self.fetcher.kill()
             self.check_that_others_go_on()
+
         self.each(action)
 
     def test_everybody_but_one_is_stopped(self):
@@ -131,7 +135,8 @@ class HeldFetch(support.FaultCase):
                 self.tried()
 
     def test_waiter_is_interrupted(self):
-        # It waits for another's fetch: not longer than it would without the signal, and then it reads.
+        # It waits for another's fetch: not longer than it would without the signal, and then it
+        # reads.
         self.assertTrue(self.start("hold read"))
         self.assertEqual(self.reader.ask(f"alarmed 50 {self.path('wanted')}"), whole(self.data))
         self.origin.script("go")
@@ -185,10 +190,12 @@ class OutOfMemory(support.FaultCase):
             victim = Host(self, self.settings(origin.root))
             (group / "cgroup.procs").write_text(str(victim.process.pid))
             for number in range(5):
-                self.assertEqual(victim.ask(f"read {origin.path(f'f{i * 5 + number}')}"), whole(data))
+                self.assertEqual(victim.ask(f"read {origin.path(f'f{i * 5 + number}')}"),
+                                 whole(data))
             victim.killed = True
             victim.send("eat 400000000")
-            self.assertEqual(victim.process.wait(support.WATCHDOG_S), -signal.SIGKILL, "it was to be killed by the kernel")
+            self.assertEqual(victim.process.wait(support.WATCHDOG_S), -signal.SIGKILL,
+                             "it was to be killed by the kernel")
             for number in range(20):
                 self.assertEqual(survivor.ask(f"read {origin.path(f'f{number}')}"), whole(data))
             self.tried()
@@ -228,9 +235,11 @@ class Clocks(support.FaultCase):
 
     def host(self, **more):
         settings = self.settings(self.origin.root, **more)
-        settings |= {"PRELOAD_TOO": self.FAKETIME, "FAKETIME_TIMESTAMP_FILE": self.clock.name, "FAKETIME_NO_CACHE": "1",
-                     "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1",
-                     "FAKETIME_DONT_RESET": "1"}
+        settings |= {
+            "PRELOAD_TOO": self.FAKETIME, "FAKETIME_TIMESTAMP_FILE": self.clock.name,
+            "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1", "FAKETIME_DONT_RESET": "1"
+        }
         return Host(self, settings)
 
     def put_old(self, name, data, age):
@@ -252,7 +261,8 @@ class Clocks(support.FaultCase):
                     second = self.host(CONSISTENCY=consistency)
                     for host in (first, second):
                         self.assertEqual(host.ask(f"read {path}"), whole(data))
-                    # It is still a hit, without a question to the origin, or the freshness asked for.
+                    # It is still a hit, without a question to the origin, or the freshness asked
+                    # for.
                     self.put_old("file", other, 500)
                     expected = other if consistency == "open" else data
                     for host in (first, second):
@@ -279,7 +289,8 @@ class Clocks(support.FaultCase):
                 self.tried()
 
     def test_set_while_somebody_waits_for_the_region(self):
-        # A process that is stopped may hold the region's lock; nobody waits longer because of a clock.
+        # A process that is stopped may hold the region's lock; nobody waits longer because of a
+        # clock.
         data = content(1, SIZE)
         path = self.put_old("file", data, 1000)
         for jump in (-self.DAY, self.DAY):

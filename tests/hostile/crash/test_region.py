@@ -1,4 +1,5 @@
-"""The region is spoiled, filled, taken away or another's: the program reads what it would read without us."""
+"""The region is spoiled, filled, taken away or another's: the program reads what it would read
+without us."""
 import mmap
 import os
 import random
@@ -9,8 +10,13 @@ import region_file
 import support
 from support import Host, content, whole
 
-PARTS = ("pins", "segment table", "writers", "own writers", "flights", "unread bits", "recent misses", "listings", "listed directories", "chunks", "chunk buckets", "large names", "index", "counters")
-FILES = {"small": content(1, 1000), "page": content(2, 5000), "large": content(3, 100_000), "run": content(4, 3_000_000)}
+PARTS = ("pins", "segment table", "writers", "own writers", "flights", "unread bits",
+         "recent misses", "listings", "listed directories", "chunks", "chunk buckets",
+         "large names", "index", "counters")
+FILES = {
+    "small": content(1, 1000), "page": content(2, 5000), "large": content(3, 100_000),
+    "run": content(4, 3_000_000)
+}
 
 
 class RegionCase(support.FaultCase):
@@ -40,7 +46,6 @@ class RegionCase(support.FaultCase):
 
 class InItsPlace(RegionCase):
     """Something else has the name of the region."""
-
     def refused(self, what):
         with self.subTest(what=what):
             before = os.lstat(self.region)
@@ -50,7 +55,8 @@ class InItsPlace(RegionCase):
             host.end_and_expect_complaint()
             after = os.lstat(self.region)
             self.assertEqual((before.st_ino, before.st_size, before.st_mode, before.st_mtime_ns),
-                             (after.st_ino, after.st_size, after.st_mode, after.st_mtime_ns), "it was left alone")
+                             (after.st_ino, after.st_size, after.st_mode, after.st_mtime_ns),
+                             "it was left alone")
             self.tried()
 
     def tearDown(self):
@@ -70,7 +76,8 @@ class InItsPlace(RegionCase):
         for what, make in makers.items():
             make()
             self.refused(what)
-            os.rmdir(self.region) if os.path.isdir(self.region) and not os.path.islink(self.region) else os.unlink(self.region)
+            os.rmdir(self.region) if os.path.isdir(
+                self.region) and not os.path.islink(self.region) else os.unlink(self.region)
         self.assertEqual(target.read_bytes(), b"important")
 
     def in_shm_hard_link(self):
@@ -82,7 +89,10 @@ class InItsPlace(RegionCase):
         self.addCleanup(os.unlink, other)
 
     def test_files_that_are_no_region(self):
-        for what, data in {"empty": b"", "a byte": b"x", "zeros": bytes(1 << 20), "noise": random.Random(1).randbytes(1 << 20)}.items():
+        for what, data in {
+                "empty": b"", "a byte": b"x", "zeros": bytes(1 << 20),
+                "noise": random.Random(1).randbytes(1 << 20)
+        }.items():
             with open(self.region, "wb") as file:
                 file.write(data)
             os.chmod(self.region, 0o600)
@@ -94,6 +104,7 @@ class InItsPlace(RegionCase):
                 with open(self.region, "r+b") as file:
                     file.seek(at)
                     file.write(data)
+
             return change
 
         def resize(share):
@@ -104,18 +115,15 @@ class InItsPlace(RegionCase):
             "mode 0660": lambda: os.chmod(self.region, 0o660),
             "mode 0700": lambda: os.chmod(self.region, 0o700),
             "the version before": poke(8, (1).to_bytes(4, "little")),
-            "a version to come": poke(8, (1000).to_bytes(4, "little")),
-            "version 0": poke(8, bytes(4)),
-            "a larger header": poke(12, (8192).to_bytes(4, "little")),
-            "no magic": poke(0, bytes(8)),
-            "another segment size": poke(16, (4 << 20).to_bytes(4, "little")),
-            "no segments": poke(20, bytes(4)),
-            "many segments": poke(20, b"\xff" * 4),
-            "no header": poke(0, bytes(4096)),
-            "header of noise": poke(16, random.Random(2).randbytes(4000)),
-            "cut to nothing": resize(0),
-            "cut to a half": resize(0.5),
-            "twice as long": resize(2),
+            "a version to come": poke(8, (1000).to_bytes(4,
+                                                         "little")), "version 0": poke(8, bytes(4)),
+            "a larger header": poke(12, (8192).to_bytes(4,
+                                                        "little")), "no magic": poke(0, bytes(8)),
+            "another segment size": poke(16, (4 << 20).to_bytes(4, "little")), "no segments": poke(
+                20, bytes(4)), "many segments": poke(20, b"\xff" * 4), "no header": poke(
+                    0, bytes(4096)), "header of noise": poke(16,
+                                                             random.Random(2).randbytes(4000)),
+            "cut to nothing": resize(0), "cut to a half": resize(0.5), "twice as long": resize(2),
         }
         if support.UID == 0:
             changes["of another user"] = lambda: os.chown(self.region, 65534, -1)
@@ -126,10 +134,12 @@ class InItsPlace(RegionCase):
             os.unlink(self.region)
 
     def test_a_region_of_another_configuration(self):
-        for what, settings in {"larger": {"RAM": "64M"}, "smaller": {"RAM": "8M"}, "a share": {"RAM": "1%"},
-                               "consistency": {"CONSISTENCY": "open"}, "mode": {"MODE": "real"},
-                               "another prefix": {"PREFIXES": str(self.temporary())},
-                               "smaller files": {"MAX_FILE": "2K"}}.items():
+        for what, settings in {
+                "larger": {"RAM": "64M"}, "smaller": {"RAM": "8M"}, "a share": {"RAM": "1%"},
+                "consistency": {"CONSISTENCY": "open"}, "mode": {"MODE": "real"},
+                "another prefix": {"PREFIXES": str(self.temporary())},
+                "smaller files": {"MAX_FILE": "2K"}
+        }.items():
             with self.subTest(what=what):
                 self.kept_region()
                 host = self.host(RAM_KEEP=1, **settings)
@@ -143,7 +153,6 @@ class InItsPlace(RegionCase):
 
 class Room(RegionCase):
     """No room where the region lies, at each moment."""
-
     def check_in(self, directory, **more):
         self.region_directory = str(directory)
         first, second = self.host(**more), self.host(**more)
@@ -200,7 +209,8 @@ class Room(RegionCase):
     def test_limit_of_file_sizes(self):
         for limit in (0, 4096, 1 << 20, 20 << 20):
             with self.subTest(limit=limit):
-                host = Host(self, self.settings(self.origin), command=["prlimit", f"--fsize={limit}"])
+                host = Host(self, self.settings(self.origin),
+                            command=["prlimit", f"--fsize={limit}"])
                 self.check(host)
                 host.end()
                 self.tried()
@@ -208,7 +218,6 @@ class Room(RegionCase):
 
 class InUse(RegionCase):
     """Another process of the user spoils the region while programs use it."""
-
     def test_name_is_taken_away(self):
         first = self.host()
         self.check(first, ["small", "large"])
@@ -256,7 +265,8 @@ class InUse(RegionCase):
                     os.unlink(self.region)
 
     def spoil(self, part, how, seed):
-        """A host reads, the part is spoiled, and it goes on: it must live, and read right bytes where these are not it."""
+        """A host reads, the part is spoiled, and it goes on: it must live, and read right bytes
+        where these are not it."""
         with self.subTest(part=part, how=how, seed=seed):
             host = self.host()
             self.check(host)
@@ -265,7 +275,9 @@ class InUse(RegionCase):
             chance = random.Random(seed)
             with open(self.region, "r+b") as file, mmap.mmap(file.fileno(), 0) as region:
                 if part == "record headers":
-                    places = [at + 4 + i for at in region_file.records(region, layout) for i in range(60)]
+                    places = [
+                        at + 4 + i for at in region_file.records(region, layout) for i in range(60)
+                    ]
                 else:
                     begin, size = layout.parts()[part]
                     places = list(range(begin, begin + size))
@@ -276,8 +288,11 @@ class InUse(RegionCase):
                     for at in places:
                         region[at] = {"zeros": 0, "ones": 255, "noise": chance.randrange(256)}[how]
             names = list(FILES)
-            answers = [host.ask(f"{command} {self.origin}/{name}") for command in ("read", "stat", "map", "stdio", "child")
-                       for name in names]
+            answers = [
+                host.ask(f"{command} {self.origin}/{name}")
+                for command in ("read", "stat", "map", "stdio", "child")
+                for name in names
+            ]
             host.ask(f"fd {fd}")
             host.ask(f"kernel {fd}")
             for name in names:
@@ -285,8 +300,10 @@ class InUse(RegionCase):
                 host.ask(f"remove {self.origin}/{name}")
             if part != "record headers":
                 for i, answer in enumerate(answers):
-                    self.assertEqual(answer.split()[-1], whole(FILES[names[i % len(names)]]).split()[-1]
-                                     if not answer.startswith("size") else str(len(FILES[names[i % len(names)]])))
+                    self.assertEqual(
+                        answer.split()[-1],
+                        whole(FILES[names[i % len(names)]]).split()[-1] if
+                        not answer.startswith("size") else str(len(FILES[names[i % len(names)]])))
             for name, data in FILES.items():
                 (self.origin / name).write_bytes(data)
                 os.utime(self.origin / name, (10**9, 10**9))

@@ -1,4 +1,5 @@
-"""Every setting with values that it does not take: the program runs as without us, or as with the default."""
+"""Every setting with values that it does not take: the program runs as without us, or as with the
+default."""
 import os
 import pathlib
 import re
@@ -7,10 +8,12 @@ import support
 from support import Host, content, whole
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-VARIABLES = re.findall(r'"(CUBESHIM_\w+)"', (ROOT / "cache/base/config.def").read_text())
-GARBAGE = ["x", "0", "-1", "1", "1" * 4000, "18446744073709551616", "8G8", "101%", "%p%s%n", "::::", "/", "../..",
-           "/nonexistent/file", "/dev/null", "/dev/full", "/proc/self/mem", "/dev/shm", "\x01\x7f\x1b[2J", "\xff\xfe", "ttl:-1",
-           "/" + "a" * 5000, "/a:" * 1000]
+VARIABLES = re.findall(r'"(CUBESHIM_\w+)"', (ROOT / "cache/base/settings/config.def").read_text())
+GARBAGE = [
+    "x", "0", "-1", "1", "1" * 4000, "18446744073709551616", "8G8", "101%", "%p%s%n", "::::", "/",
+    "../..", "/nonexistent/file", "/dev/null", "/dev/full", "/proc/self/mem", "/dev/shm",
+    "\x01\x7f\x1b[2J", "\xff\xfe", "ttl:-1", "/" + "a" * 5000, "/a:" * 1000
+]
 
 
 class Garbage(support.FaultCase):
@@ -47,7 +50,9 @@ class Garbage(support.FaultCase):
         for name in ("fifo", "directory", "link", "absent/file", "readonly"):
             for format_name in ("text", "classic", "json"):
                 with self.subTest(name=name, format=format_name):
-                    host = Host(self, self.settings(origin, STATS=directory / name, STATS_FORMAT=format_name))
+                    host = Host(
+                        self, self.settings(origin, STATS=directory / name,
+                                            STATS_FORMAT=format_name))
                     self.assertEqual(host.ask(f"read {origin}/file"), whole(b"x"))
                     host.end()
                     self.tried()
@@ -58,7 +63,8 @@ class Garbage(support.FaultCase):
         (origin / "file").write_bytes(b"x")
         directory = self.temporary()
         for limit in (0, 10):
-            host = Host(self, self.settings(origin, STATS=directory / "report"), command=["prlimit", f"--fsize={limit}"])
+            host = Host(self, self.settings(origin, STATS=directory / "report"),
+                        command=["prlimit", f"--fsize={limit}"])
             self.assertEqual(host.ask(f"read {origin}/file"), whole(b"x"))
             host.end()
             self.tried()

@@ -1,4 +1,5 @@
-"""The file changes at each step of its fetch, as by another node: the reader gets what a reader without us could get."""
+"""The file changes at each step of its fetch, as by another node: the reader gets what a reader
+without us could get."""
 import os
 
 import support
@@ -7,8 +8,8 @@ from support import Host, content, whole
 SIZE = 300_000
 LARGE = 500_000  # several requests, however it is read
 
-STEPS = [("lookup", 1), ("lookup", 2), ("open", 1), ("getattr", 1), ("getattr", 2), ("getattr", 3), ("getattr", 4),
-         ("read", 1), ("read", 2), ("read", 3), ("read", 4), ("flush", 1)]
+STEPS = [("lookup", 1), ("lookup", 2), ("open", 1), ("getattr", 1), ("getattr", 2), ("getattr", 3),
+         ("getattr", 4), ("read", 1), ("read", 2), ("read", 3), ("read", 4), ("flush", 1)]
 
 
 def in_place(path, data):
@@ -42,7 +43,8 @@ def to_link(path, data):
 
 CHANGES = {
     "truncated to nothing": lambda path, old, new: os.truncate(path, 0),
-    "truncated to a half": lambda path, old, new: os.truncate(path, len(old) // 2),
+    "truncated to a half": lambda path, old, new: os.truncate(path,
+                                                              len(old) // 2),
     "grown": lambda path, old, new: append(path, b"more" * 1000),
     "grown by a byte": lambda path, old, new: append(path, b"x"),
     "rewritten": lambda path, old, new: in_place(path, new),
@@ -55,22 +57,25 @@ CHANGES = {
     "made a link": lambda path, old, new: to_link(path, new),
 }
 
-
-# One of each kind, for the ways of reading that differ in how often the origin is asked, not in what is compared.
-FEW_CHANGES = CHANGES if support.IS_LONG else ("truncated to a half", "rewritten", "replaced", "removed")
+# One of each kind, for the ways of reading that differ in how often the origin is asked, not in
+# what is compared.
+FEW_CHANGES = CHANGES if support.IS_LONG else ("truncated to a half", "rewritten", "replaced",
+                                               "removed")
 
 
 class Steps(support.FaultCase):
     lie = ""
 
     def results(self, origin, reader, change, step, size):
-        """What the reader sees when the file changes at this step, and what it and `others` see afterwards."""
+        """What the reader sees when the file changes at this step, and what it and `others` see
+        afterwards."""
         self.count = getattr(self, "count", 0) + 1
         name = f"f{self.count}"
         old, new = content(1, size), content(2, size)
         path = origin.put(name, old)
         os.utime(origin.source(name), (10**9, 10**9))
-        answer, held = origin.while_held(reader, f"read {path}", f"{self.lie}hold {step[0]} {step[1]}",
+        answer, held = origin.while_held(reader, f"read {path}",
+                                         f"{self.lie}hold {step[0]} {step[1]}",
                                          lambda: CHANGES[change](origin.source(name), old, new))
         return answer, held, path
 
@@ -95,7 +100,8 @@ class Steps(support.FaultCase):
                 now = native.ask(f"read {path}")
                 for reader in (host, other):
                     # Immutable: the old file or the new one, but a whole one.
-                    self.assertIn(reader.ask(f"read {path}"), {now} if "CONSISTENCY" in more else {now, whole(old)})
+                    self.assertIn(reader.ask(f"read {path}"),
+                                  {now} if "CONSISTENCY" in more else {now, whole(old)})
                 self.tried()
         self.assertGreater(reached, 4)
 

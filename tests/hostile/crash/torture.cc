@@ -1,11 +1,13 @@
-// Eight readers check every byte of a data set three times as large as the cache, while one of them is killed every 50 ms
-// and replaced, some are stopped for a while, and a writer changes files through the library.
+// Eight readers check every byte of a data set three times as large as the cache, while one of them
+// is killed every 50 ms and replaced, some are stopped for a while, and a writer changes files
+// through the library.
 //
 //   torture [--seconds N] [--round N] [--seed N] [--with disk,packs,list]
 //
-// It goes in rounds, each with a new region, for a full one is never published into again. At the end of a round nobody may
-// have left anything in the region: no slot, pin, lease or writer, and all of it can be filled. With a disk, which is kept
-// over the rounds, a second job then reads all files, some of them from there.
+// It goes in rounds, each with a new region, for a full one is never published into again. At the
+// end of a round nobody may have left anything in the region: no slot, pin, lease or writer, and
+// all of it can be filled. With a disk, which is kept over the rounds, a second job then reads all
+// files, some of them from there.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -39,7 +41,8 @@ std::string library() {
 }
 
 struct Totals {
-  std::uint64_t kills = 0, stops = 0, hangs = 0, rounds = 0, died = 0, too_large = 0, left_over = 0, records = 0, disk_hits = 0;
+  std::uint64_t kills = 0, stops = 0, hangs = 0, rounds = 0, died = 0, too_large = 0, left_over = 0,
+                records = 0, disk_hits = 0;
   std::uint64_t kills_in[static_cast<int>(Phase::count)] = {};
 };
 
@@ -55,15 +58,16 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   void start(int row, unsigned seed) {
-    std::vector<std::string> variables = {"LD_PRELOAD=" + library(),
-                                          "CUBESHIM_PREFIXES=" + directory_,
-                                          "CUBESHIM_NAME=" + name_,
-                                          "CUBESHIM_RAM=24M",
-                                          row == k_second_job ? "CUBESHIM_STATS=" + setup_.report() : "CUBESHIM_STATS=off",
-                                          "CUBESHIM_STATS_FORMAT=json",
-                                          row == k_second_job ? "CUBESHIM_PREFETCH=0" : "CUBESHIM_PREFETCH=1",
-                                          "PATH=/usr/bin:/bin",
-                                          row % 2 == 0 ? job_variable() : "LANG=C"};
+    std::vector<std::string> variables = {
+        "LD_PRELOAD=" + library(),
+        "CUBESHIM_PREFIXES=" + directory_,
+        "CUBESHIM_NAME=" + name_,
+        "CUBESHIM_RAM=24M",
+        row == k_second_job ? "CUBESHIM_STATS=" + setup_.report() : "CUBESHIM_STATS=off",
+        "CUBESHIM_STATS_FORMAT=json",
+        row == k_second_job ? "CUBESHIM_PREFETCH=0" : "CUBESHIM_PREFETCH=1",
+        "PATH=/usr/bin:/bin",
+        row % 2 == 0 ? job_variable() : "LANG=C"};
     const auto more = setup_.variables();
     variables.insert(variables.end(), more.begin(), more.end());
     tests::keep_mutant(variables);
@@ -71,7 +75,8 @@ class Team {
     for (const auto& v : variables) environment.push_back(const_cast<char*>(v.c_str()));
     environment.push_back(nullptr);
     const std::string row_text = std::to_string(row), seed_text = std::to_string(seed);
-    const char* const arguments[] = {TORTURE_WORKER, directory_.c_str(), row_text.c_str(), seed_text.c_str(), nullptr};
+    const char* const arguments[] = {TORTURE_WORKER, directory_.c_str(), row_text.c_str(),
+                                     seed_text.c_str(), nullptr};
     const pid_t parent = getpid();
     pids_[row] = fork();
     if (pids_[row] != 0) return;
@@ -98,7 +103,8 @@ class Team {
   }
   bool has_ended(int row) const {
     siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(pids_[row]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+    return waitid(P_PID, static_cast<id_t>(pids_[row]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
   }
 
  private:
@@ -128,20 +134,25 @@ class Torture {
   }
 
   bool run(std::uint64_t seconds, std::uint64_t round_seconds) {
-    std::printf("%d files, %.1f MiB, %.1f times the cache\n", k_files, static_cast<double>(data_bytes_) / (1 << 20),
+    std::printf("%d files, %.1f MiB, %.1f times the cache\n", k_files,
+                static_cast<double>(data_bytes_) / (1 << 20),
                 static_cast<double>(data_bytes_) / static_cast<double>(k_ram));
     const std::uint64_t end = base::monotonic_ns() + seconds * 1'000'000'000;
-    while (base::monotonic_ns() < end && is_clean()) round(std::min(end, base::monotonic_ns() + round_seconds * 1'000'000'000));
+    while (base::monotonic_ns() < end && is_clean())
+      round(std::min(end, base::monotonic_ns() + round_seconds * 1'000'000'000));
     (void)unlink((tests::region_path("/dev/shm", name_) + ".sock").c_str());
     print();
-    return is_clean() && totals_.kills > 0 && totals_.records > totals_.rounds * 50 && board_->reads > 0 && board_->changes > 0 &&
-           (!setup_->parts().disk || totals_.disk_hits > 0) && (!setup_->parts().packs || board_->packed_reads > 0);
+    return is_clean() && totals_.kills > 0 && totals_.records > totals_.rounds * 50 &&
+           board_->reads > 0 && board_->changes > 0 &&
+           (!setup_->parts().disk || totals_.disk_hits > 0) &&
+           (!setup_->parts().packs || board_->packed_reads > 0);
   }
 
  private:
   bool is_clean() const {
-    return board_->wrong == 0 && board_->errors == 0 && totals_.hangs == 0 && totals_.died == 0 && totals_.too_large == 0 &&
-           totals_.left_over == 0 && board_->leaked_fds == 0 && counts_.is_clean();
+    return board_->wrong == 0 && board_->errors == 0 && totals_.hangs == 0 && totals_.died == 0 &&
+           totals_.too_large == 0 && totals_.left_over == 0 && board_->leaked_fds == 0 &&
+           counts_.is_clean();
   }
 
   void complain(const char* what, std::uint64_t& count) {
@@ -191,24 +202,29 @@ class Torture {
     start(team, k_second_job);
     wait_for_end(team, k_second_job);
     const std::uint64_t hits = Setup::disk_hits_in(setup_->report());
-    if (hits == 0) std::printf("round %llu: no file came from the disk\n", static_cast<unsigned long long>(totals_.rounds));
+    if (hits == 0)
+      std::printf("round %llu: no file came from the disk\n",
+                  static_cast<unsigned long long>(totals_.rounds));
     totals_.disk_hits += hits;
   }
 
-  // Nothing of this name may be left beside the region but the socket of a killed leader, which the next one replaces, nor a
-  // file in the making on the disk.
+  // Nothing of this name may be left beside the region but the socket of a killed leader, which the
+  // next one replaces, nor a file in the making on the disk.
   void check_names(const std::string& region_path) {
-    for (const auto& name : Setup::names_in("/dev/shm", region_path.substr(std::strlen("/dev/shm/")))) {
+    for (const auto& name :
+         Setup::names_in("/dev/shm", region_path.substr(std::strlen("/dev/shm/")))) {
       if (name.ends_with(".sock")) continue;
       std::printf("left in /dev/shm: %s\n", name.c_str());
       ++totals_.left_over;
     }
     if (!setup_->parts().disk) return;
-    const std::string disk = setup_->disk() + "/cubeshim-" + std::to_string(geteuid()) + "-" + name_;
+    const std::string disk =
+        setup_->disk() + "/cubeshim-" + std::to_string(geteuid()) + "-" + name_;
     std::uint64_t bytes = 0;
     for (const auto& name : Setup::names_in(disk, "")) {
       struct ::stat st {};
-      if (stat((disk + "/" + name).c_str(), &st) == 0) bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
+      if (stat((disk + "/" + name).c_str(), &st) == 0)
+        bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
       if (name.find("new") == std::string::npos && name.find("tmp") == std::string::npos) continue;
       std::printf("left on the disk: %s\n", name.c_str());
       ++totals_.left_over;
@@ -254,10 +270,12 @@ class Torture {
         start(team, row);
       }
       const std::uint64_t beat = board_->workers[row].beat_ns;
-      if (stopped_until_[row] == 0 && now > beat && now - beat > k_hang_ns) complain("a process hangs", totals_.hangs);
+      if (stopped_until_[row] == 0 && now > beat && now - beat > k_hang_ns)
+        complain("a process hangs", totals_.hangs);
     }
     struct ::stat st {};
-    if (stat(region_path.c_str(), &st) == 0 && static_cast<std::uint64_t>(st.st_blocks) * 512 > k_ram) {
+    if (stat(region_path.c_str(), &st) == 0 &&
+        static_cast<std::uint64_t>(st.st_blocks) * 512 > k_ram) {
       complain("the region takes more than was allowed", totals_.too_large);
     }
   }
@@ -280,8 +298,9 @@ class Torture {
   }
 
   static bool is_written(const cache::WriterStripe& stripe) {
-    return stripe.others != 0 || std::any_of(std::begin(stripe.writers), std::end(stripe.writers),
-                                             [](const auto& word) { return (word.load() & 0xffff) != 0; });
+    return stripe.others != 0 ||
+           std::any_of(std::begin(stripe.writers), std::end(stripe.writers),
+                       [](const auto& word) { return (word.load() & 0xffff) != 0; });
   }
 
   void check_what_is_left(tests::TestRegion& region) {
@@ -312,12 +331,14 @@ class Torture {
     for (std::uint32_t s = 0; s < region->layout().segment_count; ++s) {
       const auto& row = region->segment_row(s);
       const auto word = cache::SegmentWord::of_word(row.word);
-      const bool is_ours = word.state == cache::SegmentState::open && word.owner == region->own_slot();
+      const bool is_ours =
+          word.state == cache::SegmentState::open && word.owner == region->own_slot();
       const bool has_room = word.state == cache::SegmentState::free ||
-                            (word.state == cache::SegmentState::open && region->layout().segment_bytes - row.fill > 40'000);
+                            (word.state == cache::SegmentState::open &&
+                             region->layout().segment_bytes - row.fill > 40'000);
       if (is_ours || (row.is_ring == 0 && (!has_room || is_index_full))) continue;
-      std::printf("segment %u: state %u, fill %u, of the ring %u\n", s, static_cast<unsigned>(word.state), row.fill.load(),
-                  row.is_ring.load());
+      std::printf("segment %u: state %u, fill %u, of the ring %u\n", s,
+                  static_cast<unsigned>(word.state), row.fill.load(), row.is_ring.load());
       complain("a segment cannot be filled", totals_.left_over);
     }
   }
@@ -336,20 +357,25 @@ class Torture {
 
   void print() const {
     const auto n = [](const auto& value) { return static_cast<unsigned long long>(value); };
-    std::printf("rounds %llu, records %llu, kills %llu, stops %llu, reads %llu (%llu raced), %llu MiB, changes %llu\n",
-                n(totals_.rounds), n(totals_.records), n(totals_.kills), n(totals_.stops), n(board_->reads), n(board_->raced),
-                n(board_->bytes >> 20), n(board_->changes));
-    std::printf("of packs %llu reads, %llu versions; from the disk %llu hits; leaked fds %llu\n", n(board_->packed_reads),
-                n(board_->pack_version / 2), n(totals_.disk_hits), n(board_->leaked_fds));
+    std::printf(
+        "rounds %llu, records %llu, kills %llu, stops %llu, reads %llu (%llu raced), %llu MiB, "
+        "changes %llu\n",
+        n(totals_.rounds), n(totals_.records), n(totals_.kills), n(totals_.stops), n(board_->reads),
+        n(board_->raced), n(board_->bytes >> 20), n(board_->changes));
+    std::printf("of packs %llu reads, %llu versions; from the disk %llu hits; leaked fds %llu\n",
+                n(board_->packed_reads), n(board_->pack_version / 2), n(totals_.disk_hits),
+                n(board_->leaked_fds));
     std::printf("killed while");
     for (int i = 0; i < static_cast<int>(Phase::count); ++i)
       std::printf("%s %s %llu", i == 0 ? "" : ",", k_phase_names[i], n(totals_.kills_in[i]));
     std::printf(
-        "\nwrong %llu, hangs %llu, ended by themselves %llu, failed changes %llu, over the size %llu, left over %llu, leaked "
+        "\nwrong %llu, hangs %llu, ended by themselves %llu, failed changes %llu, over the size "
+        "%llu, left over %llu, leaked "
         "pins %d, "
         "leaked leases %d\n",
-        n(board_->wrong), n(totals_.hangs + static_cast<unsigned>(counts_.hangs)), n(totals_.died), n(board_->errors),
-        n(totals_.too_large), n(totals_.left_over), counts_.leaked_pins, counts_.leaked_leases);
+        n(board_->wrong), n(totals_.hangs + static_cast<unsigned>(counts_.hangs)), n(totals_.died),
+        n(board_->errors), n(totals_.too_large), n(totals_.left_over), counts_.leaked_pins,
+        counts_.leaked_leases);
     if (board_->wrong != 0) std::printf("first wrong: %s\n", board_->complaint);
   }
 
@@ -382,7 +408,8 @@ int main(int count, char** arguments) {
     } else if (option == "--seed") {
       seed = static_cast<unsigned>(value);
     } else if (option != "--with" || !parts.add(arguments[i + 1])) {
-      std::fprintf(stderr, "usage: torture [--seconds N] [--round N] [--seed N] [--with disk,packs,list]\n");
+      std::fprintf(
+          stderr, "usage: torture [--seconds N] [--round N] [--seed N] [--with disk,packs,list]\n");
       return 2;
     }
   }

@@ -1,5 +1,6 @@
-// The data set of the torture: files whose bytes follow from their number and generation, and a board that all processes
-// map, on which the writer says which generation a file has before and after each change.
+// The data set of the torture: files whose bytes follow from their number and generation, and a
+// board that all processes map, on which the writer says which generation a file has before and
+// after each change.
 #pragma once
 
 #include <sys/mman.h>
@@ -16,7 +17,8 @@ inline constexpr int k_files = 700, k_packed = 100, k_workers = 8;
 inline constexpr int k_second_job = k_workers + 1;
 
 enum class Phase : std::uint32_t { idle, opening, reading, mapped, stdio, forked, closing, count };
-inline constexpr const char* k_phase_names[] = {"between files", "opening", "reading", "mapped", "stdio", "forked", "closing"};
+inline constexpr const char* k_phase_names[] = {"between files", "opening", "reading", "mapped",
+                                                "stdio",         "forked",  "closing"};
 
 struct WorkerRow {
   std::atomic<std::uint64_t> beat_ns;  // when it last got on
@@ -51,7 +53,8 @@ inline std::size_t size_of(int number, std::uint64_t generation) {
 
 inline std::string content_of(int number, std::uint64_t generation) {
   std::string text(size_of(number, generation) / 8 * 8, '\0');
-  std::uint64_t x = (static_cast<std::uint64_t>(number) << 40 ^ generation) * 0x9e3779b97f4a7c15ULL + 1;
+  std::uint64_t x =
+      (static_cast<std::uint64_t>(number) << 40 ^ generation) * 0x9e3779b97f4a7c15ULL + 1;
   for (std::size_t i = 16; i < text.size(); i += 8) {
     x = x * 6364136223846793005ULL + 1442695040888963407ULL;
     std::memcpy(text.data() + i, &x, 8);
@@ -67,7 +70,8 @@ inline bool is_whole(int number, const std::string& bytes, std::uint64_t& genera
   if (bytes.size() < sizeof head) return false;
   std::memcpy(head, bytes.data(), sizeof head);
   generation = head[1];
-  return head[0] == static_cast<std::uint64_t>(number) && bytes.size() == size_of(number, generation) / 8 * 8 &&
+  return head[0] == static_cast<std::uint64_t>(number) &&
+         bytes.size() == size_of(number, generation) / 8 * 8 &&
          bytes == content_of(number, generation);
 }
 

@@ -1,5 +1,6 @@
-// The parts of the library that the torture turns on beside the cache in memory: a disk, packs, a list for the prefetcher.
-// Made once for all rounds. Thread safety: none; for the one thread of the torture.
+// The parts of the library that the torture turns on beside the cache in memory: a disk, packs, a
+// list for the prefetcher. Made once for all rounds. Thread safety: none; for the one thread of the
+// torture.
 #pragma once
 
 #include <dirent.h>
@@ -25,7 +26,10 @@ struct Parts {
     while (!names.empty()) {
       const std::string_view name = names.substr(0, names.find(','));
       names.remove_prefix(std::min(names.size(), name.size() + 1));
-      bool* const part = name == "disk" ? &disk : name == "packs" ? &packs : name == "list" ? &list : nullptr;
+      bool* const part = name == "disk"    ? &disk
+                         : name == "packs" ? &packs
+                         : name == "list"  ? &list
+                                           : nullptr;
       if (part == nullptr) return false;
       *part = true;
     }
@@ -37,7 +41,8 @@ class Setup {
  public:
   static constexpr std::uint64_t k_disk = 32 << 20;
 
-  Setup(const Parts& parts, const tests::TempDir& data, Board& board) : parts_(parts), data_(data.path()), board_(board) {
+  Setup(const Parts& parts, const tests::TempDir& data, Board& board)
+      : parts_(parts), data_(data.path()), board_(board) {
     if (parts.disk) mkdir(disk().c_str(), 0700);
     if (parts.packs) {
       mkdir((work_.path() + "/source").c_str(), 0755);
@@ -49,25 +54,31 @@ class Setup {
 
   std::vector<std::string> variables() const {
     std::vector<std::string> all;
-    if (parts_.disk) all.insert(all.end(), {"CUBESHIM_DISK_DIR=" + disk(), "CUBESHIM_DISK=" + std::to_string(k_disk)});
+    if (parts_.disk)
+      all.insert(all.end(),
+                 {"CUBESHIM_DISK_DIR=" + disk(), "CUBESHIM_DISK=" + std::to_string(k_disk)});
     if (parts_.packs) all.push_back("CUBESHIM_PACKS=" + data_ + "/packed=" + pack());
     if (parts_.list) all.push_back("CUBESHIM_PREFETCH_LIST=" + list());
     return all;
   }
 
-  // Another version of the pack takes its name. A process sees the one that it has opened at its start.
+  // Another version of the pack takes its name. A process sees the one that it has opened at its
+  // start.
   bool replace_pack() {
     const std::uint64_t generation = board_.pack_version.load() / 2 + 1;
     for (int i = k_files; i < k_files + k_packed; ++i) {
-      const std::string path = work_.path() + "/source/" + file_name(i), bytes = content_of(i, generation);
+      const std::string path = work_.path() + "/source/" + file_name(i),
+                        bytes = content_of(i, generation);
       std::FILE* const file = std::fopen(path.c_str(), "wb");
       if (file == nullptr) return false;
       const bool is_written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
       if (std::fclose(file) != 0 || !is_written) return false;
     }
     const std::string made = work_.path() + "/new.cube";
-    const std::string command = std::string(CUBESHIM_COMMAND " pack -q '") + work_.path() + "/source' '" + made + "' >/dev/null";
-    if (std::system(command.c_str()) != 0) return false;  // NOLINT(cert-env33-c): this program's own text
+    const std::string command = std::string(CUBESHIM_COMMAND " pack -q '") + work_.path() +
+                                "/source' '" + made + "' >/dev/null";
+    if (std::system(command.c_str()) != 0)
+      return false;  // NOLINT(cert-env33-c): this program's own text
     board_.pack_version.fetch_add(1);
     const bool is_renamed = std::rename(made.c_str(), pack().c_str()) == 0;
     board_.pack_version.fetch_add(1);
@@ -75,7 +86,8 @@ class Setup {
   }
 
   // Names in a directory that begin with this.
-  static std::vector<std::string> names_in(const std::string& directory, const std::string& beginning) {
+  static std::vector<std::string> names_in(const std::string& directory,
+                                           const std::string& beginning) {
     std::vector<std::string> names;
     DIR* const stream = opendir(directory.c_str());
     if (stream == nullptr) return names;
@@ -114,8 +126,11 @@ class Setup {
     std::FILE* const file = std::fopen(list().c_str(), "wb");
     if (file == nullptr) std::abort();
     for (int i = 0; i < k_files + (parts_.packs ? k_packed : 0); ++i) {
-      std::fprintf(file, "%s/%s%s\n", data_.c_str(), i < k_files ? "" : "packed/", file_name(i).c_str());
-      if (i % 50 == 0) std::fprintf(file, "%s/missing%d\n%s/folder\n%s/fifo\n", data_.c_str(), i, data_.c_str(), data_.c_str());
+      std::fprintf(file, "%s/%s%s\n", data_.c_str(), i < k_files ? "" : "packed/",
+                   file_name(i).c_str());
+      if (i % 50 == 0)
+        std::fprintf(file, "%s/missing%d\n%s/folder\n%s/fifo\n", data_.c_str(), i, data_.c_str(),
+                     data_.c_str());
     }
     std::fclose(file);
   }

@@ -1,5 +1,5 @@
-// A reader or the writer of the torture: `torture_worker DIRECTORY ROW SEED`, the board is fd 3. Plain libc calls; it runs
-// with the library preloaded. Row k_workers is the writer.
+// A reader or the writer of the torture: `torture_worker DIRECTORY ROW SEED`, the board is fd 3.
+// Plain libc calls; it runs with the library preloaded. Row k_workers is the writer.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -22,35 +22,44 @@ namespace {
 Board* g_board = nullptr;
 WorkerRow* g_row = nullptr;
 std::string g_directory;
-std::uint64_t g_pack_generation = 0;  // of the pack that this process sees; 0: it has read nothing of it yet
+std::uint64_t g_pack_generation =
+    0;  // of the pack that this process sees; 0: it has read nothing of it yet
 
 void say(Phase phase, int file) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   g_row->file.store(static_cast<std::uint32_t>(file));
   g_row->phase.store(static_cast<std::uint32_t>(phase));
-  g_row->beat_ns.store(static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec));
+  g_row->beat_ns.store(static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+                       static_cast<std::uint64_t>(now.tv_nsec));
 }
 
-void wrong(int file, const char* how, const char* what, std::uint64_t generation, std::uint64_t before, std::uint64_t after) {
+void wrong(int file, const char* how, const char* what, std::uint64_t generation,
+           std::uint64_t before, std::uint64_t after) {
   if (g_board->wrong.fetch_add(1) != 0) return;
-  std::snprintf(g_board->complaint, sizeof g_board->complaint, "f%d by %s: %s (generation %llu, versions %llu..%llu, errno %d)",
-                file, how, what, static_cast<unsigned long long>(generation), static_cast<unsigned long long>(before),
-                static_cast<unsigned long long>(after), errno);
+  std::snprintf(g_board->complaint, sizeof g_board->complaint,
+                "f%d by %s: %s (generation %llu, versions %llu..%llu, errno %d)", file, how, what,
+                static_cast<unsigned long long>(generation),
+                static_cast<unsigned long long>(before), static_cast<unsigned long long>(after),
+                errno);
 }
 
-// For all its life, a process sees the version of a pack that had the name when the process was started.
+// For all its life, a process sees the version of a pack that had the name when the process was
+// started.
 void check_packed(int file, const char* how, bool complete, const std::string& bytes) {
   g_board->reads.fetch_add(1);
   g_board->packed_reads.fetch_add(1);
   g_board->bytes.fetch_add(bytes.size());
-  const std::uint64_t newest = (g_board->pack_version.load() + 1) / 2, floor = g_row->pack_floor.load();
+  const std::uint64_t newest = (g_board->pack_version.load() + 1) / 2,
+                      floor = g_row->pack_floor.load();
   std::uint64_t generation = 0;
   if (!complete || !is_whole(file, bytes, generation)) {
-    wrong(file, how, complete ? "not whole, of a pack" : "an error, of a pack", bytes.size(), floor, newest);
+    wrong(file, how, complete ? "not whole, of a pack" : "an error, of a pack", bytes.size(), floor,
+          newest);
     return;
   }
-  if (generation < floor || generation > newest) wrong(file, how, "of another pack", generation, floor, newest);
+  if (generation < floor || generation > newest)
+    wrong(file, how, "of another pack", generation, floor, newest);
   if (g_pack_generation != 0 && generation != g_pack_generation) {
     wrong(file, how, "of two packs in one process", generation, g_pack_generation, newest);
   }
@@ -58,7 +67,8 @@ void check_packed(int file, const char* how, bool complete, const std::string& b
 }
 
 // The bytes that were read of a file between the two looks at its version.
-void check(int file, const char* how, bool complete, const std::string& bytes, std::uint64_t before, std::uint64_t after) {
+void check(int file, const char* how, bool complete, const std::string& bytes, std::uint64_t before,
+           std::uint64_t after) {
   if (file >= k_files) return check_packed(file, how, complete, bytes);
   g_board->reads.fetch_add(1);
   g_board->bytes.fetch_add(bytes.size());
@@ -79,11 +89,14 @@ void check(int file, const char* how, bool complete, const std::string& bytes, s
   if (generation > (after + 1) / 2) wrong(file, how, "from the future", generation, before, after);
 }
 
-std::string path_of(int file) { return g_directory + (file < k_files ? "/" : "/packed/") + file_name(file); }
+std::string path_of(int file) {
+  return g_directory + (file < k_files ? "/" : "/packed/") + file_name(file);
+}
 std::uint64_t version_of(int file) { return file < k_files ? g_board->versions[file].load() : 0; }
 
 int any_file(std::minstd_rand& random) {
-  if (g_board->has_packs && random() % 4 == 0) return k_files + static_cast<int>(random() % k_packed);
+  if (g_board->has_packs && random() % 4 == 0)
+    return k_files + static_cast<int>(random() % k_packed);
   return static_cast<int>(random() % k_files);
 }
 
@@ -151,7 +164,8 @@ bool read_stdio(int file, const std::string& path, std::string& bytes) {
   if (stream == nullptr) return false;
   say(Phase::stdio, file);
   char buffer[5000];
-  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stream)) bytes.append(buffer, n);
+  while (const std::size_t n = std::fread(buffer, 1, sizeof buffer, stream))
+    bytes.append(buffer, n);
   const bool complete = std::ferror(stream) == 0;
   say(Phase::closing, file);
   std::fclose(stream);
@@ -250,7 +264,8 @@ int read_until_stopped(unsigned seed) {
 // All files once: the second job of a round, which meets what the first has left.
 int read_all(unsigned seed) {
   std::minstd_rand random(seed);
-  for (int file = 0; file < k_files + (g_board->has_packs ? k_packed : 0); ++file) read_one(file, random);
+  for (int file = 0; file < k_files + (g_board->has_packs ? k_packed : 0); ++file)
+    read_one(file, random);
   count_fds();
   return 0;
 }
@@ -261,7 +276,8 @@ bool write_file(const std::string& path, const std::string& bytes) {
   // In two parts, so that a reader in between sees a half.
   const std::size_t half = bytes.size() / 2;
   const bool whole = write(fd, bytes.data(), half) == static_cast<ssize_t>(half) &&
-                     write(fd, bytes.data() + half, bytes.size() - half) == static_cast<ssize_t>(bytes.size() - half);
+                     write(fd, bytes.data() + half, bytes.size() - half) ==
+                         static_cast<ssize_t>(bytes.size() - half);
   return close(fd) == 0 && whole;
 }
 
@@ -279,7 +295,8 @@ int write_until_stopped(unsigned seed) {
     if (is_rewritten(file)) {
       changed = write_file(path, bytes);
     } else {
-      changed = write_file(path + ".new", bytes) && rename((path + ".new").c_str(), path.c_str()) == 0;
+      changed =
+          write_file(path + ".new", bytes) && rename((path + ".new").c_str(), path.c_str()) == 0;
     }
     version.fetch_add(1);
     if (!changed) g_board->errors.fetch_add(1);

@@ -1,4 +1,5 @@
-// Another preloaded library, which lies about the owner of files, as libfakeroot does: to be loaded behind ours.
+// Another preloaded library, which lies about the owner of files, as libfakeroot does: to be loaded
+// behind ours.
 #include <dlfcn.h>
 #include <sys/stat.h>
 

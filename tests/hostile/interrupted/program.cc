@@ -1,8 +1,9 @@
 // A program that is interrupted:  program WAY ARGUMENT...
-//   handlers DIRECTORY COUNT [packed]  everything that may be called in a handler, of files f0, f1 ..., while malloc ends us
-//   jump PATH       SIGUSR1 leaves its open by siglongjmp; then again, at each line of stdin
-//   jumps PATH      the same of an open at each line of stdin; then says by how many MiB and numbers the process has grown
-//   unload LIBRARY PATH   threads load the library, open the file by its open, unload it, and end
+//   handlers DIRECTORY COUNT [packed]  everything that may be called in a handler, of files f0, f1
+//   ..., while malloc ends us jump PATH       SIGUSR1 leaves its open by siglongjmp; then again, at
+//   each line of stdin jumps PATH      the same of an open at each line of stdin; then says by how
+//   many MiB and numbers the process has grown unload LIBRARY PATH   threads load the library, open
+//   the file by its open, unload it, and end
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -131,7 +132,8 @@ void read_whole() {
   read_all(fd);
   check(lseek(fd, 0, SEEK_SET) == 0 && lseek(fd, 0, SEEK_CUR) == 0, "lseek");
   char first = 0;
-  check(size_of(g_number) == 0 || (pread(fd, &first, 1, 0) == 1 && first == byte_of(g_number, 0)), "pread");
+  check(size_of(g_number) == 0 || (pread(fd, &first, 1, 0) == 1 && first == byte_of(g_number, 0)),
+        "pread");
   check(fcntl(fd, F_GETFD) >= 0, "fcntl");
   const int copy = dup(fd);
   check(copy >= 0 && close(copy) == 0, "dup");
@@ -165,7 +167,9 @@ void map_it() {
 void look_for_none() {
   struct stat st {};
   std::snprintf(g_path, sizeof g_path, "%s/none", g_directory);
-  check(open(g_path, O_RDONLY) == -1 && errno == ENOENT && stat(g_path, &st) == -1 && errno == ENOENT, "none");
+  check(
+      open(g_path, O_RDONLY) == -1 && errno == ENOENT && stat(g_path, &st) == -1 && errno == ENOENT,
+      "none");
 }
 void open_directory() {
   char entries[1024];
@@ -186,7 +190,8 @@ void change() {
   check(rename(g_path, other) == 0, "rename");
   char text[8] = {};
   fd = open(other, O_RDONLY);
-  check(fd >= 0 && read(fd, text, 8) == 5 && std::memcmp(text, "hello", 5) == 0 && close(fd) == 0, "read of what was written");
+  check(fd >= 0 && read(fd, text, 8) == 5 && std::memcmp(text, "hello", 5) == 0 && close(fd) == 0,
+        "read of what was written");
   check(chmod(other, 0600) == 0 && unlink(other) == 0, "unlink");
 }
 
@@ -227,7 +232,8 @@ void open_and_tell(const char* path, int lowest) {
   char bytes[16];
   const int fd = open(path, O_RDONLY);
   const ssize_t n = read(fd, bytes, sizeof bytes);
-  std::printf("%s %s\n", n == 16 ? "read" : strerrorname_np(errno), fd == lowest ? "lowest" : "not the lowest");
+  std::printf("%s %s\n", n == 16 ? "read" : strerrorname_np(errno),
+              fd == lowest ? "lowest" : "not the lowest");
   close(fd);
 }
 bool wait_for_line() { return std::getchar() == '\n'; }
@@ -282,7 +288,8 @@ int do_unload(int argc, char** argv) {
   const auto body = [](void* of) -> void* {
     char** const arguments = static_cast<char**>(of);
     for (int i = 0; i < 3; ++i) {
-      void* const library = dlopen(arguments[0], RTLD_NOW | (i % 2 != 0 ? RTLD_GLOBAL : RTLD_LOCAL));
+      void* const library =
+          dlopen(arguments[0], RTLD_NOW | (i % 2 != 0 ? RTLD_GLOBAL : RTLD_LOCAL));
       if (library == nullptr) end(dlerror());
       const auto open_it = reinterpret_cast<int (*)(const char*, int, ...)>(dlsym(library, "open"));
       const auto close_it = reinterpret_cast<int (*)(int)>(dlsym(library, "close"));
@@ -296,7 +303,8 @@ int do_unload(int argc, char** argv) {
   };
   for (int i = 0; i < 3; ++i) {
     pthread_t thread;
-    if (pthread_create(&thread, nullptr, body, argv) != 0 || pthread_join(thread, nullptr) != 0) return 1;
+    if (pthread_create(&thread, nullptr, body, argv) != 0 || pthread_join(thread, nullptr) != 0)
+      return 1;
   }
   std::puts("well");
   return 0;

@@ -38,20 +38,22 @@ class Case(crash.FaultCase):
         return directory
 
     def environment(self, **more):
-        values = {"NAME": self.name, "RAM": "64M", "STATS": self.report, "STATS_FORMAT": "json"} | more
+        values = {"NAME": self.name, "RAM": "64M", "STATS": self.report, "STATS_FORMAT": "json"
+                 } | more
         preload = values.pop("PRELOAD", crash.LIBRARY)
         settings = {f"CUBESHIM_{key}": str(value) for key, value in values.items()}
-        return {"PATH": "/usr/bin:/bin", "LANG": "C"} | ({"LD_PRELOAD": preload} if preload else {}) | settings
+        return {"PATH": "/usr/bin:/bin", "LANG": "C"
+               } | ({"LD_PRELOAD": preload} if preload else {}) | settings
 
     def run_program(self, *arguments, **more):
-        done = subprocess.run([PROGRAM, *map(str, arguments)], env=self.environment(**more), capture_output=True, text=True,
-                              timeout=PATIENCE_S)
+        done = subprocess.run([PROGRAM, *map(str, arguments)], env=self.environment(**more),
+                              capture_output=True, text=True, timeout=PATIENCE_S)
         self.tried()
         return done
 
     def start_program(self, *arguments, **more):
-        job = subprocess.Popen([PROGRAM, *map(str, arguments)], env=self.environment(**more), stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True, bufsize=1)
+        job = subprocess.Popen([PROGRAM, *map(str, arguments)], env=self.environment(**more),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.addCleanup(job.stdout.close)
         self.addCleanup(job.wait)
         self.addCleanup(job.kill)

@@ -1,5 +1,5 @@
-"""A signal handler opens, stats, reads and closes files, while the code that it interrupts is inside malloc: each call takes
-another way through the cache, and none may allocate."""
+"""A signal handler opens, stats, reads and closes files, while the code that it interrupts is
+inside malloc: each call takes another way through the cache, and none may allocate."""
 import os
 import subprocess
 import time
@@ -15,16 +15,19 @@ class Handlers(Case):
         return self.last_report()
 
     def test_first_open_and_misses(self):
-        report = self.check(self.write_files(self.work / "data", 100), 100, PREFIXES=self.work / "data")
+        report = self.check(self.write_files(self.work / "data", 100), 100,
+                            PREFIXES=self.work / "data")
         self.assertGreaterEqual(report["misses"], 100)
         self.assertGreater(report["hits"]["ram"], 50)
 
     def test_more_than_one_segment(self):
-        report = self.check(self.write_files(self.work / "data", 700), 700, PREFIXES=self.work / "data")
+        report = self.check(self.write_files(self.work / "data", 700), 700,
+                            PREFIXES=self.work / "data")
         self.assertGreaterEqual(report["misses"], 700)
 
     def test_full(self):
-        report = self.check(self.write_files(self.work / "data", 700), 700, PREFIXES=self.work / "data", RAM="8M")
+        report = self.check(self.write_files(self.work / "data", 700), 700,
+                            PREFIXES=self.work / "data", RAM="8M")
         self.assertGreater(report["bypassed"]["full"], 100)
 
     def test_fresh_at_each_open(self):
@@ -42,7 +45,8 @@ class Handlers(Case):
     def test_packs(self):
         self.write_files(self.work / "data", 100)
         pack, prefix = self.work / "set.cube", self.work / "mounted"
-        subprocess.run([COMMAND, "pack", "-q", self.work / "data", pack], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", self.work / "data", pack], check=True,
+                       stdout=subprocess.DEVNULL)
         report = self.check(prefix, 100, "packed", PACKS=f"{prefix}={pack}")
         self.assertGreater(report["hits"]["ram"], 50)
 
@@ -59,8 +63,8 @@ class Handlers(Case):
         deadline = time.monotonic() + PATIENCE_S
         # A job has some milliseconds at its end for what is not written yet.
         while True:
-            subprocess.run(["cat", *(data / f"f{n}" for n in range(100))], env=self.environment(**settings), check=True,
-                           stdout=subprocess.DEVNULL)
+            subprocess.run(["cat", *(data / f"f{n}" for n in range(100))],
+                           env=self.environment(**settings), check=True, stdout=subprocess.DEVNULL)
             if self.last_report()["disk"]["entries"] >= 50:
                 break
             self.assertLess(time.monotonic(), deadline, "nothing comes to the disk")

@@ -1,5 +1,5 @@
-"""An open that waits for the origin is left by a jump out of a signal handler. The file is served afterwards as any other, and
-no number is lost."""
+"""An open that waits for the origin is left by a jump out of a signal handler. The file is served
+afterwards as any other, and no number is lost."""
 import signal
 import subprocess
 import unittest
@@ -15,7 +15,8 @@ class Left(Case):
         self.path = f"{self.origin.root}/f7"
 
     def check_afterwards(self, job):
-        """The first open fetches it, the second one is a hit; nobody found that somebody else is at it."""
+        """The first open fetches it, the second one is a hit; nobody found that somebody else is at
+        it."""
         self.origin.script("clear")
         for _ in range(2):
             job.stdin.write("\n")
@@ -24,7 +25,8 @@ class Left(Case):
         self.assertEqual(job.wait(), 0)
         self.tried()
         report = self.last_report()
-        self.assertEqual((report["misses"], report["hits"]["ram"], report["bypassed"]["busy"]), (1, 1, 0), report)
+        self.assertEqual((report["misses"], report["hits"]["ram"], report["bypassed"]["busy"]),
+                         (1, 1, 0), report)
 
     def check_jump(self, operation):
         self.origin.script(f"hold {operation} 1")
@@ -41,11 +43,15 @@ class Left(Case):
         self.check_jump("read")
 
     def check_packed(self, read, **more):
-        """Twenty opens of a packed file are left, each at its n-th read: neither memory nor a number is lost."""
+        """Twenty opens of a packed file are left, each at its n-th read: neither memory nor a
+        number is lost."""
         data = self.write_files(self.work / "data", 8)
-        subprocess.run([COMMAND, "pack", "-q", data, self.origin.source_root / "set.cube"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([COMMAND, "pack", "-q", data, self.origin.source_root / "set.cube"],
+                       check=True, stdout=subprocess.DEVNULL)
         prefix = self.work / "packed"
-        job = self.start_program("jumps", prefix / "f7", PACKS=f"{prefix}={self.origin.root}/set.cube", PREFETCH="0", **more)
+        job = self.start_program("jumps", prefix / "f7",
+                                 PACKS=f"{prefix}={self.origin.root}/set.cube", PREFETCH="0",
+                                 **more)
         # The pack is open by now.
         self.assertEqual(job.stdout.readline(), "ready\n")
         for _ in range(20):

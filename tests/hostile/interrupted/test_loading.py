@@ -1,4 +1,5 @@
-"""The library in a process that loads and unloads it, and one that has another library of its kind behind it."""
+"""The library in a process that loads and unloads it, and one that has another library of its kind
+behind it."""
 import json
 import os
 import subprocess
@@ -24,15 +25,19 @@ class Loading(Case):
     def test_loaded_and_unloaded_by_threads_that_end(self):
         for preload in (None, crash.LIBRARY):
             with self.subTest(preload=preload):
-                done = self.run_program("unload", crash.LIBRARY, self.data / "f7", PREFIXES=self.data, PRELOAD=preload)
+                done = self.run_program("unload", crash.LIBRARY, self.data / "f7",
+                                        PREFIXES=self.data, PRELOAD=preload)
                 self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "well\n", ""))
 
     def test_a_library_behind_it_that_says_other_owners(self):
         for preload in (FAKER, f"{FAKER}:{crash.LIBRARY}", f"{crash.LIBRARY}:{FAKER}"):
             with self.subTest(preload=preload):
-                done = subprocess.run(["/usr/bin/python3", "-c", STATS, self.data / "f7"], capture_output=True, text=True,
-                                      env=self.environment(PREFIXES=self.data, PRELOAD=preload), timeout=PATIENCE_S)
-                self.assertEqual((done.stderr, json.loads(done.stdout)), ("", [12345, 12345, 12345, 200000]))
+                done = subprocess.run(["/usr/bin/python3", "-c", STATS, self.data / "f7"],
+                                      capture_output=True, text=True,
+                                      env=self.environment(PREFIXES=self.data,
+                                                           PRELOAD=preload), timeout=PATIENCE_S)
+                self.assertEqual((done.stderr, json.loads(done.stdout)),
+                                 ("", [12345, 12345, 12345, 200000]))
                 self.tried()
 
 

@@ -16,7 +16,8 @@ class Starting(Case):
         self.write_files(self.origin.source_root / "sub", 2)
 
     def run_it(self, *command, **more):
-        done = subprocess.run(command, env=self.environment(**more), capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run(command, env=self.environment(**more), capture_output=True, text=True,
+                              timeout=PATIENCE_S)
         self.tried()
         return done
 
@@ -54,11 +55,13 @@ class Starting(Case):
         self.write_files(origin.source_root / "sub", 2)
         link = self.work / "link"
         link.symlink_to(f"{origin.root}/sub")
-        # The kernel notes in the link that it was followed, and cannot do that from what it knows. One note is enough.
-        while not os.statvfs(self.work).f_flag & os.ST_NOATIME and link.lstat().st_atime_ns <= link.lstat().st_ctime_ns:
+        # The kernel notes in the link that it was followed, and cannot do that from what it knows.
+        # One note is enough.
+        while not os.statvfs(self.work).f_flag & os.ST_NOATIME and link.lstat(
+        ).st_atime_ns <= link.lstat().st_ctime_ns:
             link.stat()
-        done = self.run_it("/usr/bin/python3", "-c", READ, f"{origin.root}/sub/f1", PREFIXES=link, STATS="stderr",
-                           STATS_FORMAT="text")
+        done = self.run_it("/usr/bin/python3", "-c", READ, f"{origin.root}/sub/f1", PREFIXES=link,
+                           STATS="stderr", STATS_FORMAT="text")
         self.assertIn(f"{origin.root}/sub/f1", done.stderr)
 
 

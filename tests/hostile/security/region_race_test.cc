@@ -1,6 +1,7 @@
-// Somebody changes what stands under the region's name between any two system calls of a process that attaches: where a
-// directory has no sticky bit others may, and a process of the same user always may. At any moment, the process ends in time,
-// reads right bytes, and the victim's other files stay as they are. And locks that nobody may wait for.
+// Somebody changes what stands under the region's name between any two system calls of a process
+// that attaches: where a directory has no sticky bit others may, and a process of the same user
+// always may. At any moment, the process ends in time, reads right bytes, and the victim's other
+// files stay as they are. And locks that nobody may wait for.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -58,7 +59,8 @@ const std::map<std::string, Attack> k_attacks = {
 };
 
 // System calls at which what stands under the name matters, or is about to.
-const std::set<long> k_moments = {SYS_openat, SYS_linkat, SYS_newfstatat, SYS_unlinkat, SYS_fstat, SYS_fallocate, SYS_ftruncate};
+const std::set<long> k_moments = {SYS_openat, SYS_linkat,    SYS_newfstatat, SYS_unlinkat,
+                                  SYS_fstat,  SYS_fallocate, SYS_ftruncate};
 
 int victims_life(const Stage& stage) {
   alarm(120);  // whoever waits for a FIFO's other end dies of it
@@ -94,7 +96,10 @@ bool attack_at(int n, const std::string& what, Attack attack, bool region_is_the
   Tracee victim([&] { return victims_life(stage); });
   int seen = 0;
   while (seen < n && victim.to_system_call()) {
-    seen += std::any_of(k_moments.begin(), k_moments.end(), [&](long number) { return victim.at_entry_of(number); }) ? 1 : 0;
+    seen += std::any_of(k_moments.begin(), k_moments.end(),
+                        [&](long number) { return victim.at_entry_of(number); })
+                ? 1
+                : 0;
   }
   if (!victim.is_alive()) {
     EXPECT_EQ(victim.exit_status(), 0);
@@ -103,12 +108,14 @@ bool attack_at(int n, const std::string& what, Attack attack, bool region_is_the
   attack(stage);
   while (victim.to_stop()) {
   }
-  EXPECT_EQ(victim.exit_status(), 0) << what << " at call " << n << (region_is_there ? " of one that joins" : "");
+  EXPECT_EQ(victim.exit_status(), 0)
+      << what << " at call " << n << (region_is_there ? " of one that joins" : "");
   std::string content(std::strlen(k_victims), '\0');
   const int fd = open(stage.victim.c_str(), O_RDONLY);
   EXPECT_EQ(read(fd, content.data(), content.size()), static_cast<ssize_t>(content.size()));
   struct stat st {};
-  EXPECT_TRUE(fstat(fd, &st) == 0 && static_cast<std::size_t>(st.st_size) == content.size() && st.st_nlink == 1);
+  EXPECT_TRUE(fstat(fd, &st) == 0 && static_cast<std::size_t>(st.st_size) == content.size() &&
+              st.st_nlink == 1);
   close(fd);
   EXPECT_EQ(content, k_victims) << what << " at call " << n;
   EXPECT_FALSE(tests::exists(stage.dir / "free")) << what << " at call " << n;
@@ -119,7 +126,10 @@ bool attack_at(int n, const std::string& what, Attack attack, bool region_is_the
 void attack_everywhere(bool region_is_there) {
   int attacks = 0;
   for (const auto& [what, attack] : k_attacks) {
-    for (int n = 1; n < 400 && attack_at(n, what, attack, region_is_there) && !testing::Test::HasFailure(); ++n) ++attacks;
+    for (int n = 1;
+         n < 400 && attack_at(n, what, attack, region_is_there) && !testing::Test::HasFailure();
+         ++n)
+      ++attacks;
   }
   std::printf("%d attacks\n", attacks);
   EXPECT_GT(attacks, 50);
@@ -140,7 +150,8 @@ std::string why_refused(std::uint64_t at, std::uint32_t word) {
             }),
             0);
   const int fd = open(name.path().c_str(), O_RDWR);
-  EXPECT_EQ(pwrite(fd, &word, sizeof word, static_cast<off_t>(at)), static_cast<ssize_t>(sizeof word));
+  EXPECT_EQ(pwrite(fd, &word, sizeof word, static_cast<off_t>(at)),
+            static_cast<ssize_t>(sizeof word));
   close(fd);
   std::string why;
   EXPECT_EQ(tests::attach(name.options, &why), nullptr);
@@ -148,17 +159,22 @@ std::string why_refused(std::uint64_t at, std::uint32_t word) {
 }
 
 TEST(RegionLock, OneThatNobodyLetsGoOfIsRefusedInTime) {
-  EXPECT_NE(why_refused(offsetof(RegionHeader, lifecycle), 1).find("held by a process that does not run"), std::string::npos);
+  EXPECT_NE(
+      why_refused(offsetof(RegionHeader, lifecycle), 1).find("held by a process that does not run"),
+      std::string::npos);
 }
 
 TEST(RegionLock, OneOfAnotherKindIsRefused) {
   constexpr std::uint64_t k_kind = offsetof(pthread_mutex_t, __data.__kind);
   for (const std::uint32_t kind : {0U, 32U, 64U, 0xffffffffU}) {
-    EXPECT_NE(why_refused(offsetof(RegionHeader, lifecycle) + k_kind, kind).find("not a sound region"), std::string::npos);
+    EXPECT_NE(
+        why_refused(offsetof(RegionHeader, lifecycle) + k_kind, kind).find("not a sound region"),
+        std::string::npos);
   }
 }
 
-// Two regions of one user, renamed over each other: sound, of this user, but not what the name says.
+// Two regions of one user, renamed over each other: sound, of this user, but not what the name
+// says.
 TEST(RegionRace, ASecondNameIsRefused) {
   const RegionName one, two;
   EXPECT_EQ(tests::run_in_child([&] {

@@ -1,4 +1,5 @@
-"""A job with a data set, a directory for regions and a library that every user may read; all of it goes with the job."""
+"""A job with a data set, a directory for regions and a library that every user may read; all of it
+goes with the job."""
 import json
 import os
 import shutil
@@ -16,7 +17,10 @@ as_root = unittest.skipUnless(os.geteuid() == 0, "only root can take on other us
 
 def as_user(uid, *groups):
     """The words before a command that make it another user's, with these groups besides its own."""
-    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"]
+    return [
+        "setpriv", f"--reuid={uid}", f"--regid={uid}",
+        f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
+    ]
 
 
 def write(path, content=CONTENT, mode=0o644, owner=None):
@@ -53,8 +57,11 @@ class Job:
         os.mkdir(self.open_dir)
         os.chmod(self.open_dir, 0o1777)
         self.report = f"{self.open_dir}/report.json"
-        self.settings = {"CUBESHIM_PREFIXES": self.data, "CUBESHIM_RAM": "16M", "CUBESHIM_RAM_DIR": self.ram_dir,
-                         "CUBESHIM_STATS": self.report, "CUBESHIM_STATS_FORMAT": "json", "CUBESHIM_NAME": "security"}
+        self.settings = {
+            "CUBESHIM_PREFIXES": self.data, "CUBESHIM_RAM": "16M", "CUBESHIM_RAM_DIR": self.ram_dir,
+            "CUBESHIM_STATS": self.report, "CUBESHIM_STATS_FORMAT": "json",
+            "CUBESHIM_NAME": "security"
+        }
 
     def path(self, name):
         return f"{self.directory}/{name}"
@@ -64,7 +71,10 @@ class Job:
         return f"{self.ram_dir}/cubeshim-{uid}-{name or self.settings['CUBESHIM_NAME']}"
 
     def environment(self, **settings):
-        every = {"PATH": os.environ["PATH"], "LD_PRELOAD": self.library, "LANG": "C.UTF-8", **self.settings, **settings}
+        every = {
+            "PATH": os.environ["PATH"], "LD_PRELOAD": self.library, "LANG": "C.UTF-8",
+            **self.settings, **settings
+        }
         return {key: value for key, value in every.items() if value is not None}
 
     def run(self, command, before=(), timeout=60, **settings):
@@ -72,12 +82,14 @@ class Job:
         environment = self.environment(**settings)
         preload = environment.pop("LD_PRELOAD", None)
         words = [*before, "env", *([f"LD_PRELOAD={preload}"] if preload else []), *command]
-        done = subprocess.run(words, env=environment, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(words, env=environment, capture_output=True, timeout=timeout,
+                              check=False, stdin=subprocess.DEVNULL)
         done.stdout = done.stdout.decode(errors="backslashreplace")
         return done
 
     def python(self, script, before=(), timeout=60, **settings):
-        return self.run([PYTHON, "-c", f"F = {self.file!r}\n" + script], before, timeout, **settings)
+        return self.run([PYTHON, "-c", f"F = {self.file!r}\n" + script], before, timeout,
+                        **settings)
 
     def read(self, before=(), **settings):
         """A program that reads the file and says how long it is."""
@@ -102,7 +114,8 @@ class Case(unittest.TestCase):
 
     def assert_well(self, done, lines=0):
         """It did what it does without the library, and said that many lines."""
-        self.assertEqual((done.returncode, done.stdout.strip()), (0, str(len(CONTENT))), done.stderr)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, str(len(CONTENT))),
+                         done.stderr)
         self.assertEqual(len(self.lines(done)), lines, done.stderr)
 
     def assert_one_line(self, done, *words):

@@ -1,4 +1,5 @@
-"""Programs with more rights than who starts them, and what the library leaves as it is in the process."""
+"""Programs with more rights than who starts them, and what the library leaves as it is in the
+process."""
 import os
 import shutil
 import subprocess
@@ -28,8 +29,10 @@ class WithMoreRights(Case):
         os.mkdir(self.mount_point)
 
     def run_program(self):
-        before = ["unshare", "-m", "--propagation=private", "sh", "-c", IN_OWN_ETC, "sh", self.mount_point, self.job.library,
-                  *as_user(USER)]
+        before = [
+            "unshare", "-m", "--propagation=private", "sh", "-c", IN_OWN_ETC, "sh",
+            self.mount_point, self.job.library, *as_user(USER)
+        ]
         return self.job.run([self.program, self.job.file], before, LD_PRELOAD=None)
 
     def expect_nothing(self):
@@ -95,10 +98,14 @@ print(len(found), all(found))
         self.assertEqual(every, "True")
 
     def test_what_the_kernel_enforces_of_it_stays_the_same(self):
-        script = ("import ctypes, os\nopen(F).read()\nlibc = ctypes.CDLL(None)\n"
-                  "keep = ('TracerPid', 'NoNewPrivs', 'Seccomp:', 'Cap', 'Uid', 'Gid', 'Groups', 'Umask', 'SigBlk', 'SigIgn', 'SigCgt')\n"
-                  "print([line for line in open('/proc/self/status') if line.startswith(keep)], libc.prctl(3, 0, 0, 0, 0))")
-        self.assertEqual(self.job.python(script).stdout, self.job.python(script, LD_PRELOAD=None).stdout)
+        script = (
+            "import ctypes, os\nopen(F).read()\nlibc = ctypes.CDLL(None)\n"
+            "keep = ('TracerPid', 'NoNewPrivs', 'Seccomp:', 'Cap', 'Uid', 'Gid', 'Groups', 'Umask', 'SigBlk', 'SigIgn', 'SigCgt')\n"
+            "print([line for line in open('/proc/self/status') if line.startswith(keep)], libc.prctl(3, 0, 0, 0, 0))"
+        )
+        self.assertEqual(
+            self.job.python(script).stdout,
+            self.job.python(script, LD_PRELOAD=None).stdout)
 
 
 if __name__ == "__main__":

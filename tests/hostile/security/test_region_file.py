@@ -23,7 +23,8 @@ class OwnRegion(Case):
                 script = f"import os; os.umask({umask}); R = {self.job.ram_dir!r}\n" + STAT
                 done = self.job.python(script)
                 name = os.path.basename(self.job.region())
-                self.assertEqual(done.stdout.split(), [name, "0o100600", str(os.geteuid()), "1"], done.stderr)
+                self.assertEqual(done.stdout.split(),
+                                 [name, "0o100600", str(os.geteuid()), "1"], done.stderr)
 
     def test_is_refused_with_other_rights_or_a_second_name(self):
         self.assert_well(self.job.read(CUBESHIM_RAM_KEEP="1"))
@@ -35,7 +36,8 @@ class OwnRegion(Case):
         os.chmod(region, 0o600)
         os.link(region, self.job.region(name="other"))
         for name in ("security", "other"):
-            self.assert_one_line(self.job.read(CUBESHIM_RAM_KEEP="1", CUBESHIM_NAME=name), "refused", "name")
+            self.assert_one_line(self.job.read(CUBESHIM_RAM_KEEP="1", CUBESHIM_NAME=name),
+                                 "refused", "name")
         os.unlink(self.job.region(name="other"))
         self.assert_well(self.job.read(CUBESHIM_RAM_KEEP="1"))
         self.assertEqual(self.job.totals()["hits"]["ram"], 1)
@@ -44,7 +46,8 @@ class OwnRegion(Case):
     def test_is_not_readable_by_another_user(self):
         os.chmod(self.job.file, 0o600)
         self.assert_well(self.job.read(CUBESHIM_RAM_KEEP="1"))
-        done = self.job.python(f"open({self.job.region()!r}, 'rb')", as_user(NOBODY), LD_PRELOAD=None)
+        done = self.job.python(f"open({self.job.region()!r}, 'rb')", as_user(NOBODY),
+                               LD_PRELOAD=None)
         self.assertIn(b"PermissionError", done.stderr)
         # With the same settings he has a region of his own, and the kernel's answer.
         done = self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1", CUBESHIM_STATS="off")
@@ -55,8 +58,8 @@ class OwnRegion(Case):
 
 @as_root
 class Squatter(Case):
-    """Another user was there first: one line, the plain way, nothing of the victim's is touched, nothing is waited for."""
-
+    """Another user was there first: one line, the plain way, nothing of the victim's is touched,
+    nothing is waited for."""
     def expect_plain(self, make, *words, victims=(0, USER)):
         for victim in victims:
             with self.subTest(victim=victim):
@@ -86,7 +89,9 @@ class Squatter(Case):
 
     def test_with_a_second_name_of_a_file_of_the_victim(self):
         def make(region, own):
-            other = write(f"{self.job.ram_dir}/{os.path.basename(own)}", b"the victim's other file", 0o600, os.stat(own).st_uid)
+            other = write(f"{self.job.ram_dir}/{os.path.basename(own)}", b"the victim's other file",
+                          0o600,
+                          os.stat(own).st_uid)
             os.link(other, region)
 
         self.expect_plain(make, "refused")
@@ -115,7 +120,8 @@ class Squatter(Case):
         self.expect_plain(make)
 
     def test_with_a_file_that_is_leased(self):
-        """Who opens such a file waits up to 45 seconds for the holder of the lease, unless it says that it will not."""
+        """Who opens such a file waits up to 45 seconds for the holder of the lease, unless it says
+        that it will not."""
         held = []
 
         def make(region, own):
@@ -133,7 +139,8 @@ class Squatter(Case):
 
     def test_with_a_region_of_his_own(self):
         """Sound in every way, but his: its bytes must not be served."""
-        self.assert_well(self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1", CUBESHIM_STATS="off"))
+        self.assert_well(self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1",
+                                       CUBESHIM_STATS="off"))
         os.rename(self.job.region(NOBODY), f"{self.job.ram_dir}/his")
         self.expect_plain(lambda region, own: self.put_region(region), "refused")
 
@@ -144,7 +151,8 @@ class Squatter(Case):
 
 class Removed(Case):
     def test_while_it_is_used_and_a_fifo_stands_there(self):
-        """Memory for the next segment and mappings need the name: neither waits for a writer of the FIFO."""
+        """Memory for the next segment and mappings need the name: neither waits for a writer of the
+        FIFO."""
         region = self.job.region()
         write(f"{self.job.data}/large", b"z" * 3_000_000)
         done = self.job.python(f"""

@@ -5,7 +5,6 @@ import unittest
 
 from support import CONTENT, GROUP, NOBODY, PYTHON, USER, Case, as_root, as_user, write
 
-
 # In one job: a process that may reads the file; then a child, by an exec with fewer rights, tries.
 IN_ONE_JOB = """
 import os, subprocess
@@ -28,7 +27,8 @@ class AfterExec(Case):
         script = f"BEFORE = {list(before)!r}\nTRY = {TRY!r}\n" + IN_ONE_JOB
         done = self.job.python(script, first)
         lines = done.stdout.splitlines()
-        self.assertEqual((done.returncode, len(lines), lines[:1]), (0, 2, [str(len(CONTENT))]), done.stderr)
+        self.assertEqual((done.returncode, len(lines), lines[:1]), (0, 2, [str(len(CONTENT))]),
+                         done.stderr)
         return lines[1]
 
     def test_another_user_is_denied(self):
@@ -44,7 +44,9 @@ class AfterExec(Case):
         os.chmod(self.job.file, 0o040)
         # A user cannot drop groups without a capability; who starts as root can.
         keep = ["--inh-caps=+setgid", "--ambient-caps=+setgid"]
-        self.assertEqual(self.child_sees(["setpriv", "--clear-groups"], as_user(USER, GROUP) + keep), "denied")
+        self.assertEqual(
+            self.child_sees(["setpriv", "--clear-groups"],
+                            as_user(USER, GROUP) + keep), "denied")
 
     def test_a_later_job_of_the_user_without_the_group_is_denied(self):
         os.chown(self.job.file, 0, GROUP)
@@ -63,12 +65,14 @@ class AfterExec(Case):
         self.assertEqual(seen, str((b"another file" * 10)[:20]))
 
     def test_the_same_rights_share(self):
-        """What the tests above must not cost: a child with the rights of its parent finds what that has read."""
+        """What the tests above must not cost: a child with the rights of its parent finds what that
+        has read."""
         self.assertEqual(self.child_sees([]), str(CONTENT[:20]))
         self.assertEqual((self.job.totals()["misses"], self.job.totals()["hits"]["ram"]), (1, 1))
 
 
-# Enters a domain in which only what lies below the words before "--" may be read, and becomes the program behind it.
+# Enters a domain in which only what lies below the words before "--" may be read, and becomes the
+# program behind it.
 IN_A_DOMAIN = """
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -86,27 +90,36 @@ os.setgroups([int(sys.argv[1]), *range(100000, 101100)])
 os.setresgid(77, 77, 77); os.setresuid(54321, 54321, 54321)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
-KEEP = {"CUBESHIM_RAM_KEEP": "1", "CUBESHIM_NAMES_TTL": "job"}
+KEEP = {"CUBESHIM_RAM_KEEP": "1", "CUBESHIM_METADATA_TTL": "job"}
 
 
 def has_landlock():
-    asked = subprocess.run([PYTHON, "-c", "import ctypes; print(ctypes.CDLL(None).syscall(444, None, 0, 1))"], capture_output=True, text=True, check=True)
+    asked = subprocess.run(
+        [PYTHON, "-c", "import ctypes; print(ctypes.CDLL(None).syscall(444, None, 0, 1))"],
+        capture_output=True, text=True, check=True)
     return int(asked.stdout) >= 1
 
 
 @as_root
 class AtTheStart(Case):
-    """Rights that a process was born with, next to another job of the same user that has read the file."""
-
+    """Rights that a process was born with, next to another job of the same user that has read the
+    file."""
     def test_a_process_in_a_landlock_domain_is_denied(self):
         if not has_landlock():
             self.skipTest("this kernel has no Landlock")
         self.assert_well(self.job.read(**KEEP))
-        system = [place for place in ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev") if os.path.exists(place)]
-        domain = [PYTHON, "-c", IN_A_DOMAIN, *system, self.job.ram_dir, self.job.open_dir, self.job.library]
+        system = [
+            place for place in ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev")
+            if os.path.exists(place)
+        ]
+        domain = [
+            PYTHON, "-c", IN_A_DOMAIN, *system, self.job.ram_dir, self.job.open_dir,
+            self.job.library
+        ]
         for denied, allowed in (((), (self.job.data,)), ((self.job.data,), ())):
             done = self.job.python(TRY, [*domain, *allowed, "--"], **KEEP)
-            self.assertEqual(done.stdout.strip(), "denied" if denied else str(CONTENT[:20]), done.stderr)
+            self.assertEqual(done.stdout.strip(), "denied" if denied else str(CONTENT[:20]),
+                             done.stderr)
 
     def test_processes_that_gain_no_privileges_share(self):
         """As in most containers: no sandbox, so no open at the origin."""
@@ -126,14 +139,14 @@ class AtTheStart(Case):
 @as_root
 class InTheProcess(Case):
     """Rights that are given up while the program runs: the next open is the kernel's."""
-
     def denied_after(self, drop):
         write(self.job.file, mode=0o600, owner=USER)
         done = self.job.python("import ctypes, os, struct\n"
                                "libc = ctypes.CDLL(None, use_errno=True)\n"
                                "print(len(open(F, 'rb').read()), len(open(F, 'rb').read()))\n"
                                f"{drop}\n" + TRY)
-        self.assertEqual(done.stdout.split(), [str(len(CONTENT)), str(len(CONTENT)), "denied"], done.stderr)
+        self.assertEqual(done.stdout.split(),
+                         [str(len(CONTENT)), str(len(CONTENT)), "denied"], done.stderr)
 
     def test_by_another_user(self):
         self.denied_after(f"os.seteuid({NOBODY})")
@@ -161,8 +174,9 @@ class InTheProcess(Case):
                 self.assertEqual(done.stdout.split()[2:], ["denied"], done.stderr)
         # The group as the process's own.
         own = ["setpriv", f"--reuid={USER}", f"--regid={GROUP}", "--clear-groups", *may_set]
-        for drop in ("os.setegid(1)", "os.setresgid(1, 1, 1)", "assert libc.syscall(119, 1, 1, 1) == 0",
-                     "assert libc.syscall(106, 1) == 0", "assert libc.syscall(114, 1, 1) == 0"):
+        for drop in ("os.setegid(1)", "os.setresgid(1, 1, 1)",
+                     "assert libc.syscall(119, 1, 1, 1) == 0", "assert libc.syscall(106, 1) == 0",
+                     "assert libc.syscall(114, 1, 1) == 0"):
             with self.subTest(drop):
                 done = self.job.python(script.format(drop), own)
                 self.assertEqual(done.stdout.split()[2:], ["denied"], done.stderr)
@@ -170,9 +184,10 @@ class InTheProcess(Case):
     def test_by_landlock(self):
         if not has_landlock():
             self.skipTest("this kernel has no Landlock")
-        self.denied_after("read_file = struct.pack('Q', 1 << 2)\n"
-                          "rules = libc.syscall(444, read_file, 8, 0); assert rules >= 0\n"
-                          "assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(446, rules, 0) == 0")
+        self.denied_after(
+            "read_file = struct.pack('Q', 1 << 2)\n"
+            "rules = libc.syscall(444, read_file, 8, 0); assert rules >= 0\n"
+            "assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(446, rules, 0) == 0")
 
 
 if __name__ == "__main__":

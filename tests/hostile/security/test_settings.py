@@ -1,4 +1,5 @@
-"""No setting makes the library write to anything but its region and the report that was asked for, or wait."""
+"""No setting makes the library write to anything but its region and the report that was asked for,
+or wait."""
 import os
 import subprocess
 import threading
@@ -8,15 +9,21 @@ from support import CONTENT, NOBODY, USER, Case, as_root, as_user, snapshot, wri
 
 
 class Name(Case):
-    HOSTILE = ["../escaped", "/etc/escaped", "a/b", "..", ".", "-", "x\ny", "x\x1b[31m", "a b", "n" * 65, "n" * 255, "n" * 5000,
-               "%n%s", "\udcff\udcfe", "$(id)", "*", "a\\0b", "\x7f", "\u00e4"]
+    HOSTILE = [
+        "../escaped", "/etc/escaped", "a/b", "..", ".", "-", "x\ny", "x\x1b[31m", "a b", "n" * 65,
+        "n" * 255, "n" * 5000, "%n%s", "\udcff\udcfe", "$(id)", "*", "a\\0b", "\x7f", "\u00e4"
+    ]
 
     def test_never_leads_out_of_the_directory(self):
         for name in self.HOSTILE:
             with self.subTest(name=name[:40]):
-                done = self.job.python(f"import os\nopen(F).read()\nprint(os.listdir({self.job.ram_dir!r}))", CUBESHIM_NAME=name)
+                done = self.job.python(
+                    f"import os\nopen(F).read()\nprint(os.listdir({self.job.ram_dir!r}))",
+                    CUBESHIM_NAME=name)
                 allowed = name if name in ("..", ".", "-") else "default"
-                self.assertEqual(done.stdout.strip(), str([os.path.basename(self.job.region(name=allowed))]), done.stderr)
+                self.assertEqual(done.stdout.strip(),
+                                 str([os.path.basename(self.job.region(name=allowed))]),
+                                 done.stderr)
                 self.assertEqual(len(self.lines(done)), 0 if allowed == name else 1, done.stderr)
                 self.assertLess(len(done.stderr), 1200)
                 self.assertEqual(os.listdir(self.job.ram_dir), [])
@@ -25,7 +32,6 @@ class Name(Case):
 
 class Report(Case):
     """CUBESHIM_STATS is the one path that the library writes to besides its region."""
-
     def read_to(self, path, **settings):
         return self.job.read(CUBESHIM_STATS=path, **settings)
 
@@ -69,7 +75,8 @@ class Report(Case):
             os.close(both)
 
     def test_survives_a_limit_of_file_sizes(self):
-        """Beyond it a write brings a signal that ends the program. The region needs a size too, so the file is full already."""
+        """Beyond it a write brings a signal that ends the program. The region needs a size too, so
+        the file is full already."""
         path = self.job.path("full")
         with open(path, "wb") as file:
             file.truncate(1 << 30)
@@ -80,7 +87,8 @@ class Report(Case):
     def test_is_refused_by_what_is_no_file(self):
         directory = self.job.path("directory")
         os.mkdir(directory)
-        for path in (directory, "/dev/full", self.job.path("no/such"), "/proc/self/mem/x", "/dev/shm", self.job.file + "/x"):
+        for path in (directory, "/dev/full", self.job.path("no/such"), "/proc/self/mem/x",
+                     "/dev/shm", self.job.file + "/x"):
             with self.subTest(path):
                 self.assert_one_line(self.read_to(path), "CUBESHIM_STATS", path)
         self.assertEqual(os.listdir(directory), [])
@@ -112,13 +120,16 @@ class Report(Case):
     def test_takes_percent_signs_as_they_are(self):
         for name in ("%n%s%x", "%", "%%", "{}", "{0}", "%%p", "a%"):
             with self.subTest(name):
-                done = self.job.python("import os; open(F).read(); print(os.getpid())", CUBESHIM_STATS=self.job.path("r-" + name))
+                done = self.job.python("import os; open(F).read(); print(os.getpid())",
+                                       CUBESHIM_STATS=self.job.path("r-" + name))
                 expected = "r-" + name.replace("%p", done.stdout.strip())
                 self.assertEqual(self.lines(done), [], done.stderr)
-                self.assertTrue(os.path.exists(self.job.path(expected)), os.listdir(self.job.directory))
+                self.assertTrue(os.path.exists(self.job.path(expected)),
+                                os.listdir(self.job.directory))
 
     def test_of_a_path_without_end_is_one_line_or_none(self):
-        for path in ("/" + "a" * 4093, "a/" * 2040, self.job.directory + "/%p" * 1300, "b" * 100_000):
+        for path in ("/" + "a" * 4093, "a/" * 2040, self.job.directory + "/%p" * 1300,
+                     "b" * 100_000):
             with self.subTest(length=len(path)):
                 done = self.read_to(path)
                 self.assertEqual(done.returncode, 0)
@@ -148,23 +159,30 @@ class Report(Case):
 
 class Directory(Case):
     def test_that_is_relative_or_missing_is_one_line(self):
-        for directory in ("relative", "../up", "/dev/shm/../../tmp", "/no/such", self.job.file, "/proc", "/" + "d" * 5000):
+        for directory in ("relative", "../up", "/dev/shm/../../tmp", "/no/such", self.job.file,
+                          "/proc", "/" + "d" * 5000):
             with self.subTest(directory[:40]):
-                done = self.job.read(CUBESHIM_RAM_DIR=directory, CUBESHIM_STATS="off", CUBESHIM_NAME=os.path.basename(self.job.ram_dir))
+                done = self.job.read(CUBESHIM_RAM_DIR=directory, CUBESHIM_STATS="off",
+                                     CUBESHIM_NAME=os.path.basename(self.job.ram_dir))
                 self.assert_well(done, lines=1)
-                self.assertIn(b"CUBESHIM_RAM_DIR" if directory[0] == "." or directory in ("relative", "/no/such") else b"", done.stderr)
+                self.assertIn(
+                    b"CUBESHIM_RAM_DIR" if directory[0] == "."
+                    or directory in ("relative", "/no/such") else b"", done.stderr)
                 self.assertLess(len(done.stderr), 1200)
 
     def test_that_is_a_link_is_the_one_it_leads_to(self):
         link = self.job.path("link")
         os.symlink(self.job.ram_dir, link)
-        done = self.job.python(f"import os; open(F).read(); print(os.listdir({self.job.ram_dir!r}))", CUBESHIM_RAM_DIR=link)
+        done = self.job.python(
+            f"import os; open(F).read(); print(os.listdir({self.job.ram_dir!r}))",
+            CUBESHIM_RAM_DIR=link)
         self.assertEqual(done.stdout.strip(), str([os.path.basename(self.job.region())]))
         self.assertTrue(os.path.islink(link))
 
     @as_root
     def test_where_others_may_remove_files_shows_them_nothing(self):
-        """Without the sticky bit another user can take the name away. Then there is no cache; there is never his."""
+        """Without the sticky bit another user can take the name away. Then there is no cache; there
+        is never his."""
         os.chmod(self.job.ram_dir, 0o777)
         region = self.job.region()
         move = " ".join(as_user(NOBODY) + ["mv", region, region + ".moved"])
@@ -186,8 +204,10 @@ print(len(open(F).read()))
 class JobVariable(Case):
     def test_of_any_text_does_no_harm(self):
         own = f"{os.getpid()}.1.1"
-        for text in ("0.0.0", "-1.0.0", "4294967295.0.0", "2147483648.1.1", "1.0." + str(os.stat("/proc/self/ns/pid").st_ino),
-                     "0.0." + str(os.stat("/proc/self/ns/pid").st_ino), own, "x" * 100_000, "1.2.3.4", "%n.%n.%n"):
+        for text in ("0.0.0", "-1.0.0", "4294967295.0.0", "2147483648.1.1",
+                     "1.0." + str(os.stat("/proc/self/ns/pid").st_ino),
+                     "0.0." + str(os.stat("/proc/self/ns/pid").st_ino), own, "x" * 100_000,
+                     "1.2.3.4", "%n.%n.%n"):
             with self.subTest(text[:30]):
                 self.assert_well(self.job.read(CUBESHIM_JOB=text))
 

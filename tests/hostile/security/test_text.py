@@ -1,11 +1,15 @@
-"""File names and settings are bytes of others: they are read as they are, and never reach a terminal as they are."""
+"""File names and settings are bytes of others: they are read as they are, and never reach a
+terminal as they are."""
 import os
 import unittest
 
 from support import CONTENT, Case, write
 
-NAMES = [b"new\nline", b"\x1b[2J\x1b]0;title\x07", b"%n%s%x%p", b"\xff" * 255, b"\xc2\x9b31m", b"\x9b31m", b"{}{0}", b"tab\there",
-         b" ", b"\x7f\x08", b"\r", "\u540d\u524d.jpg".encode(), b"n" * 255, b"\\", b"'\"", b"-rf"]
+NAMES = [
+    b"new\nline", b"\x1b[2J\x1b]0;title\x07", b"%n%s%x%p", b"\xff" * 255, b"\xc2\x9b31m",
+    b"\x9b31m", b"{}{0}", b"tab\there", b" ", b"\x7f\x08", b"\r", "\u540d\u524d.jpg".encode(),
+    b"n" * 255, b"\\", b"'\"", b"-rf"
+]
 
 
 def is_text(line):
@@ -19,7 +23,8 @@ class Names(Case):
         for name in NAMES:
             write(os.fsencode(self.job.data) + b"/" + name, CONTENT + name)
         for form in ("text", "classic", "json"):
-            done = self.job.python(f"""
+            done = self.job.python(
+                f"""
 import os
 for turn in range(2):
   for name in {NAMES!r}:
@@ -37,11 +42,13 @@ print({len(CONTENT)})
 
 
 class Lines(Case):
-    """What is said of a wrong setting or a failure shows the text, without what a terminal would obey."""
-
+    """What is said of a wrong setting or a failure shows the text, without what a terminal would
+    obey."""
     def test_of_settings_are_text_and_bounded(self):
-        hostile = [n.decode(errors="surrogateescape") for n in NAMES if n != b"-rf"] + ["a" * 100_000, "\x1b[31m" * 1000, "\u540d" * 1000]
-        variables = ("CUBESHIM_MODE", "CUBESHIM_NAME", "CUBESHIM_RAM", "CUBESHIM_RAM_DIR", "CUBESHIM_STATS_FORMAT")
+        hostile = [n.decode(errors="surrogateescape") for n in NAMES if n != b"-rf"
+                  ] + ["a" * 100_000, "\x1b[31m" * 1000, "\u540d" * 1000]
+        variables = ("CUBESHIM_MODE", "CUBESHIM_NAME", "CUBESHIM_RAM", "CUBESHIM_RAM_DIR",
+                     "CUBESHIM_STATS_FORMAT")
         for value in hostile:
             with self.subTest(value[:20]):
                 done = self.job.run(["/bin/echo", "main"], **dict.fromkeys(variables, value))
@@ -52,7 +59,8 @@ class Lines(Case):
         for name in NAMES + ["\u540d".encode() * 80, b"\x1b" * 200]:
             text = name.decode(errors="surrogateescape")
             with self.subTest(text[:20]):
-                done = self.job.read(CUBESHIM_PREFIXES=f"{self.job.data}:/no/{text}", CUBESHIM_STATS=f"/no/{text}",
+                done = self.job.read(CUBESHIM_PREFIXES=f"{self.job.data}:/no/{text}",
+                                     CUBESHIM_STATS=f"/no/{text}",
                                      **{f"CUBESHIM_{text}".replace("=", ""): "1"})
                 self.check(done, lines=3)
                 done = self.job.read(CUBESHIM_RAM_DIR=f"/no/{text}")
@@ -70,7 +78,8 @@ class Lines(Case):
 class Secrets(Case):
     def test_of_the_environment_are_not_told(self):
         secret = "s3cret-0123456789"
-        done = self.job.read(API_TOKEN=secret, CUBESHIM_TOKEN=secret, CUBESHIM_LOG="debug", CUBESHIM_ANNOUNCE="0")
+        done = self.job.read(API_TOKEN=secret, CUBESHIM_TOKEN=secret, CUBESHIM_LOG="debug",
+                             CUBESHIM_ANNOUNCE="0")
         self.assert_one_line(done, "CUBESHIM_TOKEN")
         with open(self.job.report, encoding="utf-8") as file:
             self.assertNotIn(secret, file.read())

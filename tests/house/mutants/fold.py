@@ -109,8 +109,7 @@ TOKEN = re.compile(
                              |"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
   | (?P<word>[A-Za-z_]\w*|\.?\d(?:[eEpP][+-]|['\w.])*)
   | (?P<sign><<=|>>=|<=>|->\*|\.\.\.|::|->|\+\+|--|[-+*/%&|^=!<>]=|&&|\|\||.)
-""",
-    re.X | re.S,
+""", re.X | re.S,
 )
 OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 DECLARES = re.compile(
@@ -119,8 +118,10 @@ DECLARES = re.compile(
     r"|(?:::)?[A-Za-z_][\w:]*(?:\s*<[^;]*?>(?:::\w+)*)?(?:\s+const)?"  # a type
     r"(?:\s*[&*]+\s*|\s+)[A-Za-z_]\w*\s*(?:[=;{(\[,]|$)"  # and a name
 )
-NO_TYPES = {"return", "delete", "throw", "goto", "break", "continue", "new", "case", "co_return",
-    "co_await", "co_yield", "else"}
+NO_TYPES = {
+    "return", "delete", "throw", "goto", "break", "continue", "new", "case", "co_return",
+    "co_await", "co_yield", "else"
+}
 
 
 @dataclass
@@ -160,19 +161,8 @@ class Source:
         """Whether the brace begins statements, not a class, a namespace or a list of values."""
         before = self.word(i - 1)
         if before in {
-            ")",
-            "else",
-            "do",
-            "try",
-            "]",
-            ";",
-            "{",
-            "}",
-            ":",
-            "const",
-            "noexcept",
-            "override",
-            "mutable",
+                ")", "else", "do", "try", "]", ";", "{", "}", ":", "const", "noexcept", "override",
+                "mutable",
         }:
             return True
         j = i - 1  # a return type
@@ -212,23 +202,20 @@ class Source:
         return i
 
     def is_label(self, i: int) -> bool:
-        return self.word(i) in {"case", "default"} or (
-            re.match(r"[A-Za-z_]", self.word(i)) is not None and self.word(i + 1) == ":")
+        return self.word(i) in {
+            "case", "default"
+        } or (re.match(r"[A-Za-z_]", self.word(i)) is not None and self.word(i + 1) == ":")
 
     def declares(self, begin: int, end: int) -> bool:
         text = " ".join(self.words[begin:end])
         return (self.words[begin] not in NO_TYPES
-            and DECLARES.match(text.replace(" :: ", "::").replace(" <", "<")) is not None)
+                and DECLARES.match(text.replace(" :: ", "::").replace(" <", "<")) is not None)
 
     def statements_around(self, first: int, last: int) -> tuple[int, int] | None:
         """The statements, as tokens, that hold these tokens."""
         block = self.inside[first]
-        while block >= 0 and not (
-            self.words[block] == "{"
-            and self.is_block(block)
-            and block < first
-            and self.match.get(block, -1) > last
-        ):
+        while block >= 0 and not (self.words[block] == "{" and self.is_block(block)
+                                  and block < first and self.match.get(block, -1) > last):
             block = self.inside[block]
         if block < 0:
             return None
@@ -282,8 +269,7 @@ class Source:
             tail += 1
         begin, end = at + same, at + len(old) - tail
         if "#" in new or any(
-            start < max(end, begin + 1) and begin < stop for start, stop in self.directives
-        ):
+                start < max(end, begin + 1) and begin < stop for start, stop in self.directives):
             return False
         touched = [i for i, m in enumerate(self.tokens) if m.end() > begin and m.start() < end]
         groups = [touched]
@@ -303,8 +289,8 @@ class Source:
                 break
         else:
             return False
-        fault.text = (self.text[fault.begin : begin] + new[same : len(new) - tail]
-            + self.text[end : fault.end])
+        fault.text = (self.text[fault.begin:begin] + new[same:len(new) - tail] +
+                      self.text[end:fault.end])
         return True
 
     def whole_brackets(self, first: int, last: int) -> tuple[int, int]:
@@ -332,10 +318,10 @@ def render(source: str, begin: int, end: int, faults: list[Fault]) -> list[tuple
         outer, inner, rest = faults[0], [], []
         for fault in faults[1:]:
             (inner if fault.end <= outer.end else rest).append(fault)
-        pieces.append((source[at : outer.begin], 0))
+        pieces.append((source[at:outer.begin], 0))
         within = render(source, outer.begin, outer.end, inner)
         pieces += [(f"{{ if (CUBESHIM_FAULT({outer.id})) {{\n", outer.id), (outer.text, 0),
-            ("\n} else {\n", 0), *within, ("\n} }", -outer.id)]
+                   ("\n} else {\n", 0), *within, ("\n} }", -outer.id)]
         at, faults = outer.end, rest
     return [*pieces, (source[at:end], 0)]
 
@@ -345,11 +331,10 @@ def fold(text: str, faults: list[Fault], include: str) -> Folded:
     placed: list[Fault] = []
     for fault in faults:
         if not source.place(fault) or any(
-            max(other.begin, fault.begin) < min(other.end, fault.end)
-            and not (other.begin <= fault.begin and fault.end <= other.end)
-            and not (fault.begin <= other.begin and other.end <= fault.end)
-            for other in placed
-        ):
+                max(other.begin, fault.begin) < min(other.end, fault.end)
+                and not (other.begin <= fault.begin and fault.end <= other.end)
+                and not (fault.begin <= other.begin and other.end <= fault.end)
+                for other in placed):
             done.left.append(fault.id)
         else:
             placed.append(fault)

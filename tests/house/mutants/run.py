@@ -54,23 +54,22 @@ MOST_KNOWN_SURVIVORS = 3
 # These compare the lists with the sources, which have changed, and try this tool.
 NEVER = re.compile(r"^house\.")
 WHOLE_PROGRAMS = re.compile(r"^(apps|company|bench|cpython|launch|ray)\.")
-FLAGS = ["-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=ON",
-    "-DCUBESHIM_WERROR=OFF"]
+FLAGS = [
+    "-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=ON", "-DCUBESHIM_WERROR=OFF"
+]
 SWITCHED = {".cc", ".h"}
 # The part of a source that a row does not tell: the first that fits.
-PARTS = (
-    ("profiler", r"^shim/(profile/|cli/(profile|function_name))"),
-    ("large",
-        r"/large_|^cache/region/chunks|^cache/tier/block_|^prefetch/(block_reader|prefetch_large)"),
-    ("cluster", r"/cluster|^cache/fill/background_fill|^prefetch/prefetch_(remote|together)"
-        r"|/(pool|server)_?[a-z]*\."),
-    ("metadata", r"^cache/names/|^cache/corrections|^cache/region/(listings|names_room)"
-        r"|/(directory_data|listing|name_change|names)\."),
-    ("leader", r"^prefetch/|^cache/region/(ring|lead_claim|filling|take_anew)|^cache/fetch_ahead"),
-    ("calls", r"^shim/calls/"),
-    ("cli", r"^shim/cli/"),
-    ("other", r""),
-)
+PARTS = (("profiler", r"^shim/(profile/|cli/(profile|function_name))"), (
+    "large",
+    r"/large_|^cache/region/large/chunks|^cache/tier/block_|^prefetch/(block_reader|prefetch_large)"
+), ("cluster", r"/cluster|^cache/fill/background_fill|^prefetch/prefetch_(remote|together)"
+    r"|/(pool|server)_?[a-z]*\."),
+         ("metadata", r"^cache/metadata/|^cache/corrections|^cache/region/(listings|metadata_room)"
+          r"|/(directory_data|listing|name_change|names)\."),
+         ("leader",
+          r"^prefetch/|^cache/region/(ring|lead_claim|filling|reclaim)|^cache/fetch_ahead"),
+         ("calls", r"^shim/calls/"), ("cli", r"^shim/cli/"), ("other", r""),
+        )
 # A /dev/shm and a /tmp of its own, in which the work directory ($1) is where it was. The shell
 # stays, as init. $2: the /tmp.
 IN_ROOM = """
@@ -81,8 +80,10 @@ cd "$3" && shift 3 && "$@"
 exit $?
 """
 # Ends with the tool, and all in it with it.
-UNSHARE = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--ipc", "--fork",
-    "--kill-child", "--mount-proc"]
+UNSHARE = [
+    "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--ipc", "--fork",
+    "--kill-child", "--mount-proc"
+]
 
 
 @dataclass
@@ -160,8 +161,10 @@ def complaints(root: Path, mutants: list[Mutant]) -> list[str]:
         except re.error as error:
             found.append(f"{m.title}\n    tests: {error}")
     places = [(m.file, m.old, m.new) for m in mutants]
-    found += [f"{m.title}\n    is in the list twice" for m, place in zip(mutants, places)
-        if places.count(place) > 1]
+    found += [
+        f"{m.title}\n    is in the list twice" for m, place in zip(mutants, places)
+        if places.count(place) > 1
+    ]
     known = sum(bool(m.survives) for m in mutants)
     if known > MOST_KNOWN_SURVIVORS:
         found.append(f"{known} faults are known to survive; at most {MOST_KNOWN_SURVIVORS} may")
@@ -172,14 +175,9 @@ def run(command: list[str], seconds: float, stop: int = -1, **more) -> tuple[int
     """Exit status and output. The status is None if the time was over, or if something can be read
     from stop; nothing of the command runs on then."""
     with tempfile.TemporaryFile() as output:
-        with subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            **more,
-        ) as process:
+        with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+                              stdin=subprocess.DEVNULL, start_new_session=True, **more,
+                             ) as process:
             ended = os.pidfd_open(process.pid)
             try:
                 poll = select.poll()
@@ -200,7 +198,7 @@ def run(command: list[str], seconds: float, stop: int = -1, **more) -> tuple[int
 
 def can_unshare() -> bool:
     return (os.geteuid() == 0 and shutil.which("setpriv") is not None
-        and run([*UNSHARE, "true"], 60)[0] == 0)
+            and run([*UNSHARE, "true"], 60)[0] == 0)
 
 
 @dataclass
@@ -218,27 +216,30 @@ class Test:
 
 class Scratch:
     """A copy of the tree, and its build."""
-
     def __init__(self, root: Path, work: Path, jobs: int) -> None:
         self.root, self.work, self.tree, self.build, self.jobs = (root, work, work / "tree",
-            work / "build", jobs)
+                                                                  work / "build", jobs)
         self.with_faults: set[str] = set()  # sources
         # The tests are those of the short run.
         self.environment = {
-            name: value for name, value in os.environ.items() if name != "CUBESHIM_TEST_LONG"}
+            name: value for name, value in os.environ.items() if name != "CUBESHIM_TEST_LONG"
+        }
 
     def copy(self) -> None:
         """Writes only what differs, so that a second run builds little. fold() writes the sources
         that have faults."""
-        git = ["git", "-c", "safe.directory=*", "-C", str(self.root), "ls-files", "-z", "--cached",
-            "--others", "--exclude-standard"]
-        names = {name for name in subprocess.check_output(git, text=True).split("\0")
-            if name and (self.root / name).is_file()}
+        git = [
+            "git", "-c", "safe.directory=*", "-C",
+            str(self.root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"
+        ]
+        names = {
+            name for name in subprocess.check_output(git, text=True).split("\0")
+            if name and (self.root / name).is_file()
+        }
         self.tree.mkdir(parents=True, exist_ok=True)
         for path in [
-            p
-            for p in self.tree.rglob("*")
-            if p.is_file() and str(p.relative_to(self.tree)) not in names
+                p for p in self.tree.rglob("*")
+                if p.is_file() and str(p.relative_to(self.tree)) not in names
         ]:
             if path.name != fold.HEADER_NAME:
                 path.unlink()
@@ -264,8 +265,8 @@ class Scratch:
             text = (self.root / file).read_text()
             if here:
                 include = "../" * file.count("/") + fold.HEADER_NAME
-                folded[file] = fold.fold(
-                    text, [fold.Fault(m.id, m.old, m.new) for m in here], include)
+                folded[file] = fold.fold(text, [fold.Fault(m.id, m.old, m.new) for m in here],
+                                         include)
                 text = folded[file].text
                 for m in here:
                     m.is_switched = m.id not in folded[file].left
@@ -278,18 +279,19 @@ class Scratch:
         launcher = []
         if shutil.which("ccache"):
             launcher = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
-        return run(
-            ["cmake", "-S", str(self.tree), "-B", str(self.build), "-G", "Ninja", *FLAGS,
-                *launcher],
-            LONGEST_BUILD,
-            env=self.environment,
-        )
+        return run([
+            "cmake", "-S",
+            str(self.tree), "-B",
+            str(self.build), "-G", "Ninja", *FLAGS, *launcher
+        ], LONGEST_BUILD, env=self.environment,
+                  )
 
     def make(self, *targets: str) -> tuple[int | None, str]:
         chosen = ["--target", *targets] if targets else []
         return run(
-            ["cmake", "--build", str(self.build), "-j", str(self.jobs), *chosen, "--", "-k", "0"],
-            LONGEST_BUILD, env=self.environment)
+            ["cmake", "--build",
+             str(self.build), "-j",
+             str(self.jobs), *chosen, "--", "-k", "0"], LONGEST_BUILD, env=self.environment)
 
     def make_all_faults(self, mutants: list[Mutant]) -> tuple[int | None, str]:
         """Builds the copy. A fault that the compiler refuses in it gets a build of its own."""
@@ -306,8 +308,8 @@ class Scratch:
             for path, line in re.findall(r"^([^\s:]+):(\d+):\d+: (?:fatal )?error:", output, re.M):
                 file = os.path.relpath(self.build / path, self.tree)
                 lines = folded[file].lines if file in folded else []
-                refused |= set(
-                    [key for first, last, key in lines if first <= int(line) <= last][:1])
+                refused |= set([key for first, last, key in lines if first <= int(line) <= last
+                               ][:1])
             for m in mutants:
                 if m.id in refused:
                     m.is_switched = False
@@ -318,15 +320,16 @@ class Scratch:
     def find_tests(self) -> dict[str, Test]:
         """Of the short run, by name."""
         listing = subprocess.run(
-            ["ctest", "--test-dir", str(self.build), "--show-only=json-v1", "-LE", "^long$"],
-            stdout=subprocess.PIPE, text=True, env=self.environment, check=True)
+            ["ctest", "--test-dir",
+             str(self.build), "--show-only=json-v1", "-LE", "^long$"], stdout=subprocess.PIPE,
+            text=True, env=self.environment, check=True)
         tests = {}
         for row in json.loads(listing.stdout)["tests"]:
             properties = {item["name"]: item["value"] for item in row.get("properties", [])}
             if NEVER.match(row["name"]) or properties.get("DISABLED"):
                 continue
             test = Test(row["name"], row.get("command", ["false"]),
-                properties.get("WORKING_DIRECTORY", str(self.build)))
+                        properties.get("WORKING_DIRECTORY", str(self.build)))
             test.environment = dict(
                 setting.split("=", 1) for setting in properties.get("ENVIRONMENT", []))
             test.limit = float(properties.get("TIMEOUT", test.limit))
@@ -339,12 +342,12 @@ class Scratch:
 
     def part_of_parity(self, which: str) -> Test:
         script = str(self.tree / "tests/parity/run_parity.py")
-        return Test(
-            f"parity.disk ({which})",
-            ["/usr/bin/python3", script, "--build", str(self.build), "--modes", "virtual", "real",
-                "--filter", which, "--jobs", str(self.jobs), "disk"],
-            str(self.build),
-        )
+        return Test(f"parity.disk ({which})", [
+            "/usr/bin/python3", script, "--build",
+            str(self.build), "--modes", "virtual", "real", "--filter", which, "--jobs",
+            str(self.jobs), "disk"
+        ], str(self.build),
+                   )
 
 
 @dataclass
@@ -359,7 +362,6 @@ class Seen:
 
 class Runner:
     """Runs tests, several at a time."""
-
     def __init__(self, scratch: Scratch) -> None:
         self.scratch = scratch
         self.room = UNSHARE if can_unshare() else []
@@ -367,9 +369,8 @@ class Runner:
         self.places = list(range(scratch.jobs + 1))
         self.lock = threading.Lock()
 
-    def once(
-        self, test: Test, fault: int, seconds: float, stop: int = -1, is_recorded: bool = False
-    ) -> Seen | None:
+    def once(self, test: Test, fault: int, seconds: float, stop: int = -1,
+             is_recorded: bool = False) -> Seen | None:
         """None: it was stopped."""
         with self.lock:
             place = self.places.pop()
@@ -383,8 +384,11 @@ class Runner:
         if self.room:
             room.mkdir(exist_ok=True)
             room.chmod(0o1777)
-            command = [*self.room, "sh", "-c", IN_ROOM, "room", str(self.scratch.work), str(room),
-                test.folder, *command]
+            command = [
+                *self.room, "sh", "-c", IN_ROOM, "room",
+                str(self.scratch.work),
+                str(room), test.folder, *command
+            ]
             more = {}
         begin = time.monotonic()
         try:
@@ -392,10 +396,10 @@ class Runner:
             took = time.monotonic() - begin
             if status is None and took < seconds:
                 return None
-            end = (" ".join(said.split())[-300:] if status is not None
-                else f"(no end within {seconds:.0f} s)")
-            places = (
-                [i for i, byte in enumerate(reached.read_bytes()) if byte] if is_recorded else [])
+            end = (" ".join(said.split())[-300:]
+                   if status is not None else f"(no end within {seconds:.0f} s)")
+            places = ([i for i, byte in enumerate(reached.read_bytes()) if byte]
+                      if is_recorded else [])
             return Seen(status in (0, test.status_of_skip), took, end, places)
         finally:
             shutil.rmtree(room, ignore_errors=True)
@@ -403,15 +407,9 @@ class Runner:
             with self.lock:
                 self.places.append(place)
 
-    def each(
-        self,
-        tests: list[Test],
-        seconds: float,
-        then,
-        fault: int = 0,
-        is_recorded: bool = False,
-        limits: dict[str, float] = {},
-    ) -> bool:
+    def each(self, tests: list[Test], seconds: float, then, fault: int = 0,
+             is_recorded: bool = False, limits: dict[str, float] = {},
+            ) -> bool:
         """Calls then(test, seen) for each, until it returns True. False: the time was over, and
         tests have not begun."""
         deadline, left = time.monotonic() + seconds, list(reversed(tests))
@@ -434,8 +432,10 @@ class Runner:
                         was_stopped = True
                         os.write(stop_write, b"x")
 
-        threads = [threading.Thread(target=work, daemon=True)
-            for _ in range(min(len(self.places), len(tests)))]
+        threads = [
+            threading.Thread(target=work, daemon=True)
+            for _ in range(min(len(self.places), len(tests)))
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -444,14 +444,9 @@ class Runner:
         os.close(stop_write)
         return not left or was_stopped
 
-    def first_failing(
-        self,
-        tests: list[Test],
-        fault: int,
-        seconds: float,
-        limits: dict[str, float] = {},
-        is_doubted: bool = False,
-    ) -> str:
+    def first_failing(self, tests: list[Test], fault: int, seconds: float,
+                      limits: dict[str, float] = {}, is_doubted: bool = False,
+                     ) -> str:
         """The name of a test that fails, and how. is_doubted: twice."""
         found: list[tuple[Test, Seen]] = []
         done: set[str] = set()
@@ -480,7 +475,6 @@ class Runner:
 
 class Record:
     """Which places each test reaches, how long it takes, and whether it passes without a fault."""
-
     def __init__(self, path: Path, ids: list[int], is_new: bool) -> None:
         self.path, self.ids = path, ids
         kept = json.loads(path.read_text()) if path.exists() and not is_new else {"ids": []}
@@ -497,7 +491,8 @@ class Record:
 
         def note(test: Test, seen: Seen) -> bool:
             self.rows[test.name] = {
-                "passed": seen.passed, "seconds": round(seen.seconds, 2), "reached": seen.reached}
+                "passed": seen.passed, "seconds": round(seen.seconds, 2), "reached": seen.reached
+            }
             if not seen.passed:
                 print(f"    {test.name} fails without a fault: {seen.said}", flush=True)
             if len(self.rows) % 20 == 0:
@@ -517,8 +512,10 @@ class Record:
         return self.rows[name]["seconds"]
 
     def that_reach(self, tests: list[Test], ids: set[int]) -> list[Test]:
-        able = [test for test in tests
-            if self.passes(test.name) and not ids.isdisjoint(self.rows[test.name]["reached"])]
+        able = [
+            test for test in tests
+            if self.passes(test.name) and not ids.isdisjoint(self.rows[test.name]["reached"])
+        ]
         return sorted(able, key=lambda test: self.seconds(test.name))
 
     def limits(self) -> dict[str, float]:
@@ -527,11 +524,10 @@ class Record:
 
 class Results:
     """What was found, kept in a file."""
-
     def __init__(self, path: Path, root: Path, again: bool) -> None:
         self.path, self.root = path, root
-        self.rows: dict[str, dict] = (
-            json.loads(path.read_text()) if path.exists() and not again else {})
+        self.rows: dict[str, dict] = (json.loads(path.read_text())
+                                      if path.exists() and not again else {})
 
     def key(self, m: Mutant) -> str:
         text = "\0".join((m.file, m.old, m.new, (self.root / m.file).read_text()))
@@ -546,17 +542,15 @@ class Results:
 
 
 class Attempt:
-    def __init__(
-        self,
-        scratch: Scratch,
-        runner: Runner,
-        tests: dict[str, Test],
-        record: Record,
-        every: list[Mutant],
-        options: argparse.Namespace,
-    ) -> None:
+    def __init__(self, scratch: Scratch, runner: Runner, tests: dict[str, Test], record: Record,
+                 every: list[Mutant], options: argparse.Namespace,
+                ) -> None:
         self.scratch, self.runner, self.tests, self.record, self.every, self.options = (scratch,
-            runner, tests, record, every, options)
+                                                                                        runner,
+                                                                                        tests,
+                                                                                        record,
+                                                                                        every,
+                                                                                        options)
 
     def likely(self, m: Mutant) -> list[Test]:
         named = [test for test in self.tests.values() if m.tests and re.search(m.tests, test.name)]
@@ -564,8 +558,10 @@ class Attempt:
 
     def wide(self, m: Mutant) -> list[Test]:
         """All others that reach the place; for a fault with a build of its own, a place near it."""
-        among = [test for test in self.tests.values()
-            if not WHOLE_PROGRAMS.match(test.name) and re.search(self.options.tests, test.name)]
+        among = [
+            test for test in self.tests.values()
+            if not WHOLE_PROGRAMS.match(test.name) and re.search(self.options.tests, test.name)
+        ]
         self.record.fill(self.runner, among)
         if m.is_switched:
             reaching = self.record.that_reach(among, {m.id})
@@ -613,8 +609,8 @@ class Attempt:
                         self.scratch.make()
                     wide = self.wide(m)
                     self.build_alone(m)
-                found = self.runner.first_failing(
-                    wide, fault, self.options.wide_limit, self.record.limits(), is_doubted=True)
+                found = self.runner.first_failing(wide, fault, self.options.wide_limit,
+                                                  self.record.limits(), is_doubted=True)
                 ran += len(wide)
         finally:
             self.scratch.write(m.file, right)
@@ -626,8 +622,11 @@ class Attempt:
 
 def check_finders(attempt: Attempt, results: Results, mutants: list[Mutant]) -> None:
     """The tests that found faults pass without one."""
-    by = {m.number: results.get(m)["by"] for m in mutants
-        if results.get(m)["result"] == "found" and not results.get(m).get("checked")}
+    by = {
+        m.number: results.get(m)["by"]
+        for m in mutants
+        if results.get(m)["result"] == "found" and not results.get(m).get("checked")
+    }
     parts = {test.name: test for m in mutants for test in attempt.likely(m)}
     names = {name for name in by.values() if not attempt.record.passes(name)}
     wrong: dict[str, str] = {}
@@ -638,20 +637,17 @@ def check_finders(attempt: Attempt, results: Results, mutants: list[Mutant]) -> 
             wrong[test.name] = seen.said
         return False
 
-    attempt.runner.each(
-        [parts.get(name) or attempt.tests[name] for name in sorted(names)], 86400, note)
+    attempt.runner.each([parts.get(name) or attempt.tests[name] for name in sorted(names)], 86400,
+                        note)
     for m in mutants:
         if m.number in by:
             name = by[m.number]
             if name in wrong:
-                print(
-                    f"{m.title}\n    {name} fails without the fault, too: {wrong[name]}", flush=True
-                )
-            results.put(
-                m,
-                ({"result": "error", "by": name} if name in wrong
-                    else {**results.get(m), "checked": True}),
-            )
+                print(f"{m.title}\n    {name} fails without the fault, too: {wrong[name]}",
+                      flush=True)
+            results.put(m, ({"result": "error", "by": name}
+                            if name in wrong else {**results.get(m), "checked": True}),
+                       )
 
 
 def mutate(options: argparse.Namespace, every: list[Mutant], mutants: list[Mutant]) -> int:
@@ -697,16 +693,15 @@ def report(mutants: list[Mutant], results: Results) -> int:
     counts = {word: sum(result == word for _, result in rows) for word in ("found", "error")}
     print(
         f"{len(rows)} faults: {counts['found']} found, {len(survivors)} survive ({len(survivors) - len(new)} known), "
-        f"{counts['error']} are errors of the list"
-    )
+        f"{counts['error']} are errors of the list")
     return int(bool(new) or counts["error"] != 0)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "lists", nargs="*", type=Path, help="other lists than those beside the tool")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lists", nargs="*", type=Path,
+                        help="other lists than those beside the tool")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", help="numbers of faults, comma between them")
@@ -714,12 +709,12 @@ def main() -> int:
     parser.add_argument("--folder", help="faults of the sources below it, as cache/pack")
     parser.add_argument("--short", action="store_true", help="the faults marked as short")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
-    parser.add_argument(
-        "--likely", action="store_true", help="run only the tests that each fault names")
+    parser.add_argument("--likely", action="store_true",
+                        help="run only the tests that each fault names")
     parser.add_argument("--tests", default="", help="the only other tests (a regular expression)")
     parser.add_argument("--again", action="store_true", help="forget what is kept of earlier runs")
-    parser.add_argument(
-        "--limit", type=int, default=600, help="seconds for the tests that a fault names")
+    parser.add_argument("--limit", type=int, default=600,
+                        help="seconds for the tests that a fault names")
     parser.add_argument("--wide-limit", type=int, default=900, help="seconds for the others")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--root", type=Path, default=HERE.parents[2])

@@ -52,16 +52,14 @@ NEVER_ENDS = "for (volatile int i = 0;;) i = i;"
 
 
 def row(old, new, **more):
-    lines = ["[[mutant]]", 'file = "toy.cc"', f"old = '''{old}'''", f"new = '''{new}'''",
-        'wrong = "sums are wrong"']
-    return (
-        "\n".join(
-            lines
-            + [f"{name} = {value if value == 'true' else chr(34) + value + chr(34)}"
-                for name, value in ({"tests": "sum"} | more).items()]
-        )
-        + "\n"
-    )
+    lines = [
+        "[[mutant]]", 'file = "toy.cc"', f"old = '''{old}'''", f"new = '''{new}'''",
+        'wrong = "sums are wrong"'
+    ]
+    return ("\n".join(lines + [
+        f"{name} = {value if value == 'true' else chr(34) + value + chr(34)}"
+        for name, value in ({"tests": "sum"} | more).items()
+    ]) + "\n")
 
 
 class Tool(unittest.TestCase):
@@ -85,31 +83,37 @@ class Tool(unittest.TestCase):
 
     def command(self, rows, *more):
         (self.root / "rows.toml").write_text(rows)
-        return [sys.executable, str(RUN), str(self.root / "rows.toml"), "--root", str(self.root),
-            "--work", str(self.work), "--jobs", "1", *more]
+        return [
+            sys.executable,
+            str(RUN),
+            str(self.root / "rows.toml"), "--root",
+            str(self.root), "--work",
+            str(self.work), "--jobs", "1", *more
+        ]
 
     def run_with(self, rows, *more):
-        done = subprocess.run(
-            self.command(rows, *more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.assertEqual(
-            (self.root / "toy.cc").read_text(), self.source, "the sources are as they were")
+        done = subprocess.run(self.command(rows, *more), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        self.assertEqual((self.root / "toy.cc").read_text(), self.source,
+                         "the sources are as they were")
         return done.returncode, done.stdout
 
     def running(self, text):
         """Whether a process of this test's tree has the text in its command line."""
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                if text.encode() in (process / "cmdline").read_bytes() and (
-                    text == self.name or os.readlink(process / "cwd").startswith(str(self.work))
-                ):
+                if text.encode() in (process /
+                                     "cmdline").read_bytes() and (text == self.name or os.readlink(
+                                         process / "cwd").startswith(str(self.work))):
                     return True
             except OSError:
                 pass
         return False
 
     def test_a_fault_is_found_by_a_named_test_or_by_one_that_reaches_its_place(self):
-        status, said = self.run_with(row("a + b", "a + b + 1", tests="zero")
-            + row("a + b", "a - b", tests="zero") + row("n < least", "false", tests="", part="cli"))
+        status, said = self.run_with(
+            row("a + b", "a + b + 1", tests="zero") + row("a + b", "a - b", tests="zero") +
+            row("n < least", "false", tests="", part="cli"))
         self.assertEqual(status, 0, said)
         self.assertIn("found by toy.zero", said)
         self.assertEqual(len(re.findall("found by toy.(sum|least)", said)), 2, said)
@@ -117,11 +121,13 @@ class Tool(unittest.TestCase):
         self.assertIn("toy.broken fails without a fault", said)
         self.assertIn("cli             1      1  100 %\nother           2      2  100 %\n", said)
         self.assertIn("3 faults: 3 found, 0 survive (0 known), 0 are errors of the list", said)
-        reached = {name: len(seen["reached"])
-            for name, seen in json.loads((self.work / "tests.json").read_text())["tests"].items()}
+        reached = {
+            name: len(seen["reached"])
+            for name, seen in json.loads((self.work / "tests.json").read_text())["tests"].items()
+        }
         self.assertEqual(
-            reached, {"toy.sum": 3, "toy.zero": 3, "toy.least": 3, "toy.broken": 3, "toy.leaves": 0}
-        )
+            reached,
+            {"toy.sum": 3, "toy.zero": 3, "toy.least": 3, "toy.broken": 3, "toy.leaves": 0})
 
     def test_a_fault_that_no_test_reaches_survives_without_a_run(self):
         status, said = self.run_with(row("return 7", "return 8", tests=""))
@@ -130,8 +136,8 @@ class Tool(unittest.TestCase):
         self.assertIn("0 %", said)
 
     def test_a_fault_that_cannot_be_switched_has_a_build_of_its_own(self):
-        rows = (row("k_first = 0", "k_first = 9") + row("a + b", "a - b", **{"as": "build"})
-            + row("a + b", "a * b", tests=""))
+        rows = (row("k_first = 0", "k_first = 9") + row("a + b", "a - b", **{"as": "build"}) +
+                row("a + b", "a * b", tests=""))
         status, said = self.run_with(rows)
         self.assertEqual(status, 0, said)
         self.assertEqual(said.count("found by toy.sum"), 3, said)
@@ -189,8 +195,8 @@ class Tool(unittest.TestCase):
     def test_a_tool_that_is_killed_leaves_nothing_that_runs(self):
         program = str(self.work / "build/toy")
         with subprocess.Popen(
-            self.command(row("static_cast<void>(unused)", NEVER_ENDS), "--likely"),
-            stdout=subprocess.DEVNULL,
+                self.command(row("static_cast<void>(unused)", NEVER_ENDS), "--likely"),
+                stdout=subprocess.DEVNULL,
         ) as tool:
             while not self.running(program):
                 self.assertIsNone(tool.poll())
@@ -208,26 +214,25 @@ class Tool(unittest.TestCase):
     def test_the_list_is_checked_before_anything_is_built(self):
         known = "".join(row("= 5", f"= {n}", survives="x") for n in range(6, 10))
         marks = {path: path.stat().st_mtime_ns for path in self.work.rglob("*")}
-        for rows, wrong in (
-            (row(" = ", "c"), "is there 3 times"),
-            (row("otherwise", "c"), "is there 0 times"),
-            (row("= 5", "= 5"), "are the same"),
-            (row("= 5", "= 6", tests="("), "tests:"),
-            (known, "at most 3 may"),
-            (row("= 5", "= 6", name="x"), "row 1"),
-            (row("= 5", "= 6") * 2, "in the list twice"),
-            (row("= 5", "= 6", **{"as": "x"}), "not statement"),
-            (row("= 5", "= 6", part="x"), "there is no part x"),
-            (row("= 5", "= 6").replace("sums are wrong", ""), "does not say"),
-            ("", "no rows"),
-        ):
+        for rows, wrong in ((row(" = ", "c"), "is there 3 times"), (row("otherwise",
+                                                                        "c"), "is there 0 times"),
+                            (row("= 5",
+                                 "= 5"), "are the same"), (row("= 5", "= 6", tests="("),
+                                                           "tests:"), (known, "at most 3 may"),
+                            (row("= 5", "= 6",
+                                 name="x"), "row 1"), (row("= 5", "= 6") * 2, "in the list twice"),
+                            (row("= 5", "= 6", **{"as": "x"}),
+                             "not statement"), (row("= 5", "= 6", part="x"), "there is no part x"),
+                            (row("= 5", "= 6").replace("sums are wrong",
+                                                       ""), "does not say"), ("", "no rows"),
+                           ):
             for more in ([], ["--check"]):
                 status, said = self.run_with(rows, *more)
                 self.assertEqual(status, 1, said)
                 self.assertIn(wrong, said)
         self.assertEqual({path: path.stat().st_mtime_ns for path in self.work.rglob("*")}, marks)
-        self.assertEqual(
-            self.run_with(row("= 5", "= 6"), "--check"), (0, "1 faults fit the sources\n"))
+        self.assertEqual(self.run_with(row("= 5", "= 6"), "--check"),
+                         (0, "1 faults fit the sources\n"))
 
     def test_a_name_that_no_test_has_is_an_error_of_the_list(self):
         for name in ("gone", "long"):
@@ -239,8 +244,9 @@ class Tool(unittest.TestCase):
 class Fold(unittest.TestCase):
     def folded(self, source, *changes):
         """The source with all faults, without its first line and spaces: <A: wrong | right >."""
-        done = fold.fold(
-            source, [fold.Fault(i, old, new) for i, (old, new) in enumerate(changes, 1)], "x.h")
+        done = fold.fold(source,
+                         [fold.Fault(i, old, new) for i, (old, new) in enumerate(changes, 1)],
+                         "x.h")
         self.left = done.left
         text = done.text.partition("\n")[2].replace("\n} else {\n", "|").replace("\n} }", ">")
         for i, name in enumerate("AB", 1):
@@ -252,67 +258,69 @@ class Fold(unittest.TestCase):
 
     def test_a_statement_is_switched_as_a_whole(self):
         self.expect("void f() { a(); b(1, 2); c(); }",
-            "void f() { a(); <A: b(1); | b(1, 2); > c(); }", ("1, 2", "1"))
+                    "void f() { a(); <A: b(1); | b(1, 2); > c(); }", ("1, 2", "1"))
         self.expect("int f() { if (a && b) return 1; return 2; }",
-            "int f() { <A: if (a) return 1; | if (a && b) return 1; > return 2; }", (" && b", ""))
+                    "int f() { <A: if (a) return 1; | if (a && b) return 1; > return 2; }",
+                    (" && b", ""))
 
     def test_a_declaration_is_switched_with_the_rest_of_its_block(self):
-        self.expect("int f() { a(); { const int n = 1; b(n); } c(); }",
+        self.expect(
+            "int f() { a(); { const int n = 1; b(n); } c(); }",
             "int f() { a(); { <A: const int n = 2; b(n); | const int n = 1; b(n); > } c(); }",
             ("n = 1", "n = 2"))
-        self.expect("void f() { std::unique_ptr<T> p(1); p(); }",
+        self.expect(
+            "void f() { std::unique_ptr<T> p(1); p(); }",
             "void f(){ <A: std::unique_ptr<T> p(2); p(); | std::unique_ptr<T> p(1); p(); > }",
             ("(1)", "(2)"))
 
     def test_a_branch_is_switched_by_itself(self):
         self.expect("void f() { if (a) b(); else if (c) d(); else e(); }",
-            "void f() { if (a) <A: x(); | b(); > else if (c) d(); else e(); }", ("b()", "x()"))
+                    "void f() { if (a) <A: x(); | b(); > else if (c) d(); else e(); }",
+                    ("b()", "x()"))
         self.expect("void f() { if (a) b(); else if (c) d(); else e(); }",
-            "void f() { if (a) b(); else if (c) d(); else <A: x(); | e(); > }", ("e()", "x()"))
+                    "void f() { if (a) b(); else if (c) d(); else <A: x(); | e(); > }",
+                    ("e()", "x()"))
 
     def test_text_that_comes_in_between_goes_with_the_statement_before_it(self):
         self.expect("void f() { a(); b(); }", "void f() { <A: a(); x(); | a(); > b(); }",
-            ("a();", "a(); x();"))
+                    ("a();", "a(); x();"))
         self.expect("void f() { a(); b(); }", "void f() { <A: x(); a(); | a(); > b(); }",
-            ("{ a();", "{ x(); a();"))
+                    ("{ a();", "{ x(); a();"))
 
     def test_faults_of_one_statement_are_all_in_it(self):
         self.expect("void f() { g(a, b); }", "void f() { <A: g(a); | <B: g(b); | g(a, b); > > }",
-            (", b", ""), ("a, ", ""))
+                    (", b", ""), ("a, ", ""))
         self.expect("void f() { while (a) { b(); } }",
-            "void f() { <A: while (x) { b(); } | while (a) { <B: y(); | b(); > } > }",
-            ("(a)", "(x)"), ("b()", "y()"))
+                    "void f() { <A: while (x) { b(); } | while (a) { <B: y(); | b(); > } > }",
+                    ("(a)", "(x)"), ("b()", "y()"))
 
     def test_a_label_stays_where_it_is(self):
         self.expect("void f() { switch (a) { case 1: return b; case 2: c(); } }",
-            "void f() { switch (a) { case 1: <A: return x; | return b; > case 2: c(); } }",
-            ("case 1: return b", "case 1: return x"))
+                    "void f() { switch (a) { case 1: <A: return x; | return b; > case 2: c(); } }",
+                    ("case 1: return b", "case 1: return x"))
 
     def test_text_outside_the_body_of_a_function_is_left(self):
-        for source, old in (
-            ("constexpr int k = 1;", "1"),
-            ("struct S { S() : a_(1) {} int a_; };", "1"),
-            ("#define X 1\nint f() { return X; }", "1"),
-            ("enum class E { a, b };", "a, "),
-            ("void f() { switch (a) { case 1: b(); } }", "case 1:"),
-        ):
+        for source, old in (("constexpr int k = 1;",
+                             "1"), ("struct S { S() : a_(1) {} int a_; };",
+                                    "1"), ("#define X 1\nint f() { return X; }",
+                                           "1"), ("enum class E { a, b };", "a, "),
+                            ("void f() { switch (a) { case 1: b(); } }", "case 1:"),
+                           ):
             with self.subTest(source):
                 self.expect(source, source, (old, "2"))
                 self.assertEqual(self.left, [1])
 
     def test_a_comment_is_never_cut(self):
         self.expect("void f() { a(); // first\n  b(); }",
-            "void f() { a(); <A: // first\n | // first\n b(); > }", ("\n  b();", ""))
+                    "void f() { a(); <A: // first\n | // first\n b(); > }", ("\n  b();", ""))
         self.expect("void f() { // first\n  b(); }",
-            "void f() { <A: // fir \n x(); | // first\n b(); > }", ("st\n  b()", "\n x()"))
+                    "void f() { <A: // fir \n x(); | // first\n b(); > }", ("st\n  b()", "\n x()"))
 
     def test_a_bracket_in_a_text_or_comment_is_none(self):
         self.expect(
             """void f() { a("}{", '{', R"x({)x"); /* } */ b(); // {
-            c(); }""",
-            """void f() { a("}{", '{', R"x({)x"); /* } */ <A: x(); | b(); > // {
-            c(); }""",
-            ("b()", "x()"),
+            c(); }""", """void f() { a("}{", '{', R"x({)x"); /* } */ <A: x(); | b(); > // {
+            c(); }""", ("b()", "x()"),
         )
 
 

@@ -1,11 +1,12 @@
-// Listens for announcements and prints what it is given: announced SOCKET PREFIX COUNT. A line is the reader's number, the
-// sequence number and the path. After COUNT lines it waits until its stdin ends.
+// Listens for announcements and prints what it is given: announced SOCKET PREFIX COUNT. A line is
+// the reader's number, the sequence number and the path. After COUNT lines it waits until its stdin
+// ends.
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 
-#include "prefetch/order/announcements.h"
+#include "prefetch/order/announced/announcements.h"
 #include "prefetch/threads/event_count.h"
 
 int main(int argc, char** argv) {
@@ -13,8 +14,9 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   EventCount arrivals;
   std::string why;
-  const auto source =
-      Announcements::start({argv[1], {argv[2]}, [](void* of) { static_cast<EventCount*>(of)->notify(); }, &arrivals}, why);
+  const auto source = Announcements::start(
+      {argv[1], {argv[2]}, [](void* of) { static_cast<EventCount*>(of)->notify(); }, &arrivals},
+      why);
   if (source == nullptr) {
     std::fprintf(stderr, "%s\n", why.c_str());
     return 1;
@@ -29,7 +31,8 @@ int main(int argc, char** argv) {
       arrivals.wait(seen);
       continue;
     }
-    std::printf("%u %llu %s\n", file.reader, static_cast<unsigned long long>(file.sequence), file.path.c_str());
+    std::printf("%u %llu %s\n", file.reader, static_cast<unsigned long long>(file.sequence),
+                file.path.c_str());
     source->settled(file.reader, 1);
     --left;
   }

@@ -1,8 +1,8 @@
-"""A rank of a job for test_launchers.py: launchers_rank.py DATA OUT LAUNCHER. It reads its share of two epochs, and waits in between.
+"""A rank of a job for test_launchers.py: launchers_rank.py DATA OUT LAUNCHER. It reads its share of
+two epochs, and waits in between.
 
-What it was and what it read goes to OUT/EPOCH-RANK.json. Behind the first batch of an epoch it waits for OUT/told-EPOCH, and behind the
-first epoch for OUT/go.
-"""
+What it was and what it read goes to OUT/EPOCH-RANK.json. Behind the first batch of an epoch it
+waits for OUT/told-EPOCH, and behind the first epoch for OUT/go. """
 import hashlib
 import json
 import os
@@ -19,7 +19,8 @@ DEADLINE_S = 240
 
 class Files(Dataset):
     def __init__(self, folder):
-        self.paths = sorted(str(path) for path in Path(folder).iterdir() if path.name.startswith("f"))
+        self.paths = sorted(
+            str(path) for path in Path(folder).iterdir() if path.name.startswith("f"))
 
     def __len__(self):
         return len(self.paths)
@@ -60,7 +61,9 @@ def main():
                 # So short an epoch would be over before it is announced.
                 wait_for(out / f"told-{epoch}")
         part = out / f"part-{rank}"
-        part.write_text(json.dumps({"node": os.environ["CUBESHIM_NAME"], "rank": rank, "world": world, "read": read}))
+        part.write_text(
+            json.dumps(
+                {"node": os.environ["CUBESHIM_NAME"], "rank": rank, "world": world, "read": read}))
         part.rename(out / f"{epoch}-{rank}.json")
         if epoch == 0:
             wait_for(out / "go")

@@ -1,4 +1,5 @@
-"""What the tests with a real Ray share: a cluster of two raylets on the loopback, data sets, and loops compared with torch's."""
+"""What the tests with a real Ray share: a cluster of two raylets on the loopback, data sets, and
+loops compared with torch's."""
 import multiprocessing
 import os
 import pickle
@@ -13,8 +14,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[3] / "prefetch" / "python"
 sys.path.insert(0, str(PACKAGE))
 # The raylets and their workers have the package and this file from here.
-os.environ.update(PYTHONPATH=f"{PACKAGE}:{Path(__file__).resolve().parent}", RAY_DEDUP_LOGS="0", RAY_USAGE_STATS_ENABLED="0",
-                  RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0", PYTHONDONTWRITEBYTECODE="1")
+os.environ.update(PYTHONPATH=f"{PACKAGE}:{Path(__file__).resolve().parent}", RAY_DEDUP_LOGS="0",
+                  RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+                  PYTHONDONTWRITEBYTECODE="1")
 
 import cubeshim.ray  # noqa: E402
 import numpy  # noqa: E402
@@ -28,23 +30,28 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 DEADLINE = 120
 # A raylet that is killed is missed after 15 s by default.
-SOON = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+SOON = {
+    "health_check_initial_delay_ms": 1000, "health_check_period_ms": 500,
+    "health_check_failure_threshold": 3
+}
 NODE = dict(num_cpus=4, object_store_memory=100 << 20)
 # Addresses of the loopback. Ray replaces 127.0.0.1 by the address of the machine.
 FIRST, SECOND = "127.0.0.2", "127.0.0.3"
 
 
 class Aside:
-    """Torch's loops run in a process that Ray has never been in: its threads and signal handlers do not stand a fork."""
-
+    """Torch's loops run in a process that Ray has never been in: its threads and signal handlers do
+    not stand a fork."""
     def __init__(self):
         self.ours, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.get_context("fork").Process(target=self.serve, args=(theirs,))
+        self.process = multiprocessing.get_context("fork").Process(target=self.serve,
+                                                                   args=(theirs,))
         self.process.start()
         theirs.close()
 
     def serve(self, pipe):
-        """Each loop in a process of its own: what an earlier one has left behind would end once more in its workers."""
+        """Each loop in a process of its own: what an earlier one has left behind would end once
+        more in its workers."""
         self.ours.close()
         while True:
             try:
@@ -80,19 +87,23 @@ class Aside:
 
 class Two:
     """Two raylets, with a store of objects each."""
-
     def __init__(self):
-        self.cluster = Cluster(initialize_head=True, head_node_args=dict(
-            NODE, node_ip_address=FIRST, include_dashboard=False, _system_config=SOON))
+        self.cluster = Cluster(
+            initialize_head=True, head_node_args=dict(NODE, node_ip_address=FIRST,
+                                                      include_dashboard=False, _system_config=SOON))
         self.second = self.cluster.add_node(**NODE, node_ip_address=SECOND)
-        ray.init(address=self.cluster.address, _node_ip_address=FIRST, log_to_driver=False, logging_level="error")
-        # The first raylet hears of the second one some time later, and would put all work on itself.
-        second = next(node["NodeID"] for node in ray.nodes() if node["NodeManagerAddress"] == SECOND)
+        ray.init(address=self.cluster.address, _node_ip_address=FIRST, log_to_driver=False,
+                 logging_level="error")
+        # The first raylet hears of the second one some time later, and would put all work on
+        # itself.
+        second = next(
+            node["NodeID"] for node in ray.nodes() if node["NodeManagerAddress"] == SECOND)
         until(lambda: self.takes_work(second), "the second raylet takes work")
 
     @staticmethod
     def takes_work(node):
-        probe = ray.remote(lambda: 1).options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+        probe = ray.remote(lambda: 1).options(
+            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
         try:
             return ray.get(probe.remote(), timeout=DEADLINE) == 1
         except ray.exceptions.RayError:
@@ -112,8 +123,7 @@ def until(true, what):
 
 
 class Items(Dataset):
-    """Numbers, small and large tensors; with `draws` what random transforms would draw."""
-
+    """FdEpoch, small and large tensors; with `draws` what random transforms would draw."""
     def __init__(self, count=50, draws=False, fails=(), dies=(), gate=None, at=None):
         self.count, self.draws, self.fails, self.dies, self.gate, self.at = count, draws, fails, dies, gate, at
 
@@ -128,8 +138,11 @@ class Items(Dataset):
             os._exit(1)
         if index == self.at:
             stop_at(self.gate)
-        item = {"index": index, "small": torch.tensor([index, 2]), "large": torch.full((2000,), float(index)), "text": str(index),
-                "array": numpy.full((3000,), index, numpy.int32)}
+        item = {
+            "index": index, "small": torch.tensor([index, 2]), "large": torch.full((2000,),
+                                                                                   float(index)),
+            "text": str(index), "array": numpy.full((3000,), index, numpy.int32)
+        }
         if self.draws:
             item["drawn"] = random.random(), numpy.random.rand(), torch.rand(2)
         return item
@@ -142,7 +155,6 @@ def node_address():
 
 class OnNode(Items):
     """Whoever fetches one of the later items on this node stops there."""
-
     def __init__(self, address, *arguments, **more):
         super().__init__(*arguments, **more)
         self.address = address
@@ -154,8 +166,8 @@ class OnNode(Items):
 
 
 class Stream(IterableDataset):
-    """Each worker has its share; the shares are not equally long. The first of them may stop in the middle."""
-
+    """Each worker has its share; the shares are not equally long. The first of them may stop in the
+    middle."""
     def __init__(self, count=41, gate=None):
         self.count, self.gate = count, gate
 
@@ -213,8 +225,8 @@ def outcome(make, kind, loop, epochs):
     """Of each epoch, with the generators behind it."""
     torch.manual_seed(5)
     loader = make(kind)
-    return [(loop(loader), torch.get_rng_state().tolist(), loader.generator and loader.generator.get_state().tolist())
-            for _ in range(epochs)]
+    return [(loop(loader), torch.get_rng_state().tolist(), loader.generator
+             and loader.generator.get_state().tolist()) for _ in range(epochs)]
 
 
 class Case(unittest.TestCase):
@@ -244,8 +256,12 @@ class Case(unittest.TestCase):
 
     def same(self, make, loop=list, epochs=2):
         expected, found = self.torchs(make, loop, epochs), self.ours(make, loop, epochs)
-        self.assertTrue(expected == found, f"not as torch has it:\n{str(found)[:600]}\nbut\n{str(expected)[:600]}")
+        self.assertTrue(expected == found,
+                        f"not as torch has it:\n{str(found)[:600]}\nbut\n{str(expected)[:600]}")
 
 
-__all__ = ["FIRST", "SECOND", "Case", "DataLoader", "Dataset", "Gate", "Items", "IterableDataset", "OnNode", "Stream", "cubeshim", "flat",
-           "get_worker_info", "node_address", "numpy", "os", "random", "ray", "torch", "unittest", "until", "without"]
+__all__ = [
+    "FIRST", "SECOND", "Case", "DataLoader", "Dataset", "Gate", "Items", "IterableDataset",
+    "OnNode", "Stream", "cubeshim", "flat", "get_worker_info", "node_address", "numpy", "os",
+    "random", "ray", "torch", "unittest", "until", "without"
+]

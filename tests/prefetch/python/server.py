@@ -1,4 +1,5 @@
-"""Stands in for the server of announcements: speaks doc/FORMAT.md on its own, keeps all it hears, and does as it is told."""
+"""Stands in for the server of announcements: speaks doc/FORMAT.md on its own, keeps all it hears,
+and does as it is told."""
 import os
 import select
 import socket
@@ -14,7 +15,7 @@ class Client:
     def __init__(self, connection):
         self.connection = connection
         self.rank = self.world = self.job = None
-        self.epochs = {}    # epoch: [(sequence number, path)]
+        self.epochs = {}  # epoch: [(sequence number, path)]
         self.ended = set()
         self.said_bye = self.has_gone = False
 
@@ -23,8 +24,8 @@ class Client:
 
 
 class Server:
-    """`takes`: what is announced counts as handed on at once. `reads`: otherwise everything stays in the socket."""
-
+    """`takes`: what is announced counts as handed on at once. `reads`: otherwise everything stays
+    in the socket."""
     def __init__(self, directory, name="default", takes=True, reads=True, version=1):
         self.path = Path(directory) / f"cubeshim-{os.geteuid()}-{name}.sock"
         self.takes, self.reads, self.version = takes, reads, version
@@ -100,11 +101,13 @@ class Server:
         assert len(message) <= 1 << 16, len(message)
         kind = struct.unpack_from("=I", message)[0]
         if kind == HELLO:
-            _, magic, version, client.rank, client.world, zero, client.job = struct.unpack("=IIIIIIQ", message)
+            _, magic, version, client.rank, client.world, zero, client.job = struct.unpack(
+                "=IIIIIIQ", message)
             assert (magic, version, zero) == (MAGIC, 1, 0), message
         elif kind == BEGIN:
             _, zero, epoch = struct.unpack_from("=IIQ", message)
-            assert zero == 0 and client.rank is not None and all(epoch > older for older in client.epochs), message
+            assert zero == 0 and client.rank is not None and all(
+                epoch > older for older in client.epochs), message
             client.epochs[epoch] = []
             client.base = message[16:].decode()
             assert os.path.isabs(client.base), client.base
@@ -117,7 +120,8 @@ class Server:
             order = client.epochs[epoch]
             assert epoch == max(client.epochs) and epoch not in client.ended
             assert not order or first > order[-1][0], (first, order[-1])
-            order += [(first + i, os.path.normpath(os.path.join(client.base, name))) for i, name in enumerate(names)]
+            order += [(first + i, os.path.normpath(os.path.join(client.base, name)))
+                      for i, name in enumerate(names)]
             if self.takes:
                 self.tell(client, epoch, first + count)
         elif kind == END:
@@ -137,8 +141,9 @@ class Server:
     def wait(self, condition, what, seconds=60):
         with self.changed:
             if not self.changed.wait_for(condition, seconds):
-                raise AssertionError(f"{what} did not come; heard {[(c.epochs.keys(), c.has_gone) for c in self.clients]}, "
-                                     f"wrong {self.wrong}")
+                raise AssertionError(
+                    f"{what} did not come; heard {[(c.epochs.keys(), c.has_gone) for c in self.clients]}, "
+                    f"wrong {self.wrong}")
         if self.wrong:
             raise AssertionError(self.wrong)
 
@@ -146,5 +151,6 @@ class Server:
         """The clients whose epoch has come to its end, of which there are so many."""
         def ended():
             return [client for client in self.clients if epoch in client.ended]
+
         self.wait(lambda: len(ended()) >= count, f"the end of epoch {epoch}")
         return ended()

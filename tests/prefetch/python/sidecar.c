@@ -1,4 +1,5 @@
-/* Stands in for the library where a test asks whether it was asked to listen: leaves a file that says how often. */
+/* Stands in for the library where a test asks whether it was asked to listen: leaves a file that
+ * says how often. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>

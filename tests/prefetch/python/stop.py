@@ -1,8 +1,8 @@
-"""Stops the thread that announces at a line of the package, for ever and with all the locks that it has there.
+"""Stops the thread that announces at a line of the package, for ever and with all the locks that it
+has there.
 
-So does the end of the interpreter, wherever a daemon thread is. A module of its own: the frames of the thread would keep the
-program's globals alive, whose end is to be seen.
-"""
+So does the end of the interpreter, wherever a daemon thread is. A module of its own: the frames of
+the thread would keep the program's globals alive, whose end is to be seen. """
 import _thread
 import os
 import sys
@@ -32,7 +32,9 @@ def _stop(is_there):
                 stopped.set()
                 _for_ever.acquire()
         return trace
-    _thread.start_new_thread = lambda run, arguments: _start(lambda: (sys.settrace(trace), run(*arguments)), ())
+
+    _thread.start_new_thread = lambda run, arguments: _start(
+        lambda: (sys.settrace(trace), run(*arguments)), ())
 
 
 def stop_at(place):
@@ -47,4 +49,5 @@ def stop_in(function, count):
         nonlocal lines
         lines += place[1] == function
         return lines == count
+
     _stop(is_there)

@@ -1,4 +1,5 @@
-"""What the tests of the Python side share: a directory with a server's socket, data sets of files, a loop compared."""
+"""What the tests of the Python side share: a directory with a server's socket, data sets of files,
+a loop compared."""
 import contextlib
 import os
 import random
@@ -36,8 +37,9 @@ def without():
 
 
 def generators():
-    return repr((random.getstate(), numpy.random.get_state()[1].tobytes(), numpy.random.get_state()[2],
-                 torch.get_rng_state().numpy().tobytes()))
+    return repr(
+        (random.getstate(), numpy.random.get_state()[1].tobytes(), numpy.random.get_state()[2],
+         torch.get_rng_state().numpy().tobytes()))
 
 
 def seed(number=7):
@@ -72,8 +74,8 @@ class Case(unittest.TestCase):
 
 
 class Files(torch.utils.data.Dataset):
-    """`samples` as ImageFolder has them; an item is its index, with what random transforms would draw."""
-
+    """`samples` as ImageFolder has them; an item is its index, with what random transforms would
+    draw."""
     def __init__(self, count, draws=False, name="f"):
         self.samples = [(f"/data/{name}{i}.jpg", i % 10) for i in range(count)]
         self.draws = draws
@@ -102,5 +104,7 @@ def as_is(batch):
     return batch
 
 
-__all__ = ["Case", "DataLoader", "Files", "PACKAGE", "PLAIN", "ROOT", "Server", "WRAPPED", "as_is", "begun", "cubeshim", "generators",
-           "numpy", "random", "seed", "torch", "without"]
+__all__ = [
+    "Case", "DataLoader", "Files", "PACKAGE", "PLAIN", "ROOT", "Server", "WRAPPED", "as_is",
+    "begun", "cubeshim", "generators", "numpy", "random", "seed", "torch", "without"
+]

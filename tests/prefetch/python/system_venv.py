@@ -1,7 +1,8 @@
-"""A venv below the build directory with the system's torch and packages of PyPI, that is made once. in_NAME_venv.py runs a test in it.
+"""A venv below the build directory with the system's torch and packages of PyPI, that is made once.
+in_NAME_venv.py runs a test in it.
 
-It ends with 77, and one line that says why, where the packages cannot be installed: ctest calls that a skip.
-"""
+It ends with 77, and one line that says why, where the packages cannot be installed: ctest calls
+that a skip. """
 import fcntl
 import os
 import subprocess
@@ -24,11 +25,16 @@ def make(venv, requirements, title):
         done = venv / "done"
         if done.exists() and done.read_text() == requirements.read_text():
             return
-        for command in (["/usr/bin/python3", "-m", "venv", "--system-site-packages", venv],
-                        [venv / "bin/python", "-m", "pip", "install", "-q", "--retries", "1", "-r", requirements]):
-            made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for command in (["/usr/bin/python3", "-m", "venv", "--system-site-packages", venv], [
+                venv / "bin/python", "-m", "pip", "install", "-q", "--retries", "1", "-r",
+                requirements
+        ]):
+            made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
             if made.returncode:
-                skip(f"{title} cannot be installed: {(made.stdout.strip() or 'no output').splitlines()[-1]}")
+                skip(
+                    f"{title} cannot be installed: {(made.stdout.strip() or 'no output').splitlines()[-1]}"
+                )
         done.write_text(requirements.read_text())
 
 

@@ -1,4 +1,5 @@
-"""What the server hears while a loop runs: paths in the sampler's order, epochs, ranks; and what servers may do to us."""
+"""What the server hears while a loop runs: paths in the sampler's order, epochs, ranks; and what
+servers may do to us."""
 import itertools
 import os
 import socket
@@ -12,7 +13,9 @@ from torch.utils.data import DistributedSampler
 
 
 def connections_of_channels():
-    return [channel.connection for channel in list(_channel._channels) if channel.connection is not None]
+    return [
+        channel.connection for channel in list(_channel._channels) if channel.connection is not None
+    ]
 
 
 class Heard(Case):
@@ -33,8 +36,12 @@ class Heard(Case):
         heard = 0
 
         def wait_for_the_next():
-            # The loop waits for the server here, before it asks for more, so nothing is passed over.
-            server.wait(lambda: server.clients and len(server.clients[0].paths()) >= min(len(got) + 500, 150_000), "what comes next")
+            # The loop waits for the server here, before it asks for more, so nothing is passed
+            # over.
+            server.wait(
+                lambda: server.clients and len(server.clients[0].paths()) >= min(
+                    len(got) + 500, 150_000), "what comes next")
+
         wait_for_the_next()
         for batch in iterator:
             heard = max(heard, len(server.clients[0].paths()) - len(got))
@@ -50,6 +57,7 @@ class Heard(Case):
         class Emptying(Files):
             def __getitems__(self, indices):
                 return emptied(indices)
+
         server = self.serve()
         dataset = Emptying(100)
         iterator, _ = begun(DataLoader(dataset, batch_size=4, collate_fn=emptied))
@@ -72,7 +80,8 @@ class Heard(Case):
     def test_persistent_workers_and_draws_ahead_of_them(self):
         server = self.serve()
         dataset = Files(200)
-        loader = DataLoader(dataset, batch_size=5, shuffle=True, collate_fn=as_is, num_workers=2, persistent_workers=True)
+        loader = DataLoader(dataset, batch_size=5, shuffle=True, collate_fn=as_is, num_workers=2,
+                            persistent_workers=True)
         for epoch in range(2):
             iterator, first = begun(loader)
             heard = server.wait_for_order(epoch=epoch)[-1].paths(epoch)
@@ -96,7 +105,8 @@ class Heard(Case):
         del iterator
         server.wait(lambda: server.clients[0].has_gone, "the end of the connection")
         iterator, _ = begun(loader)
-        server.wait(lambda: len(server.clients) > 1 and server.clients[1].paths(1), "the next epoch")
+        server.wait(lambda: len(server.clients) > 1 and server.clients[1].paths(1),
+                    "the next epoch")
 
     def test_a_loader_that_is_gone_has_no_connection(self):
         server = self.serve()
@@ -106,8 +116,10 @@ class Heard(Case):
         server.wait(lambda: server.clients[0].has_gone, "the end of the connection")
 
     def test_ranks_of_other_launchers(self):
-        for (rank, world), own in ((("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), {}), (("PMI_RANK", "PMI_SIZE"), {}),
-                                   (("SLURM_PROCID", "SLURM_NTASKS"), {}), (("RANK", "WORLD_SIZE"), {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"})):
+        for (rank,
+             world), own in ((("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), {}),
+                             (("PMI_RANK", "PMI_SIZE"), {}), (("SLURM_PROCID", "SLURM_NTASKS"), {}),
+                             (("RANK", "WORLD_SIZE"), {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"})):
             with self.subTest(rank), mock.patch.dict(os.environ, {rank: "3", world: "8"} | own):
                 server = self.serve()
                 iterator, _ = begun(DataLoader(Files(10), collate_fn=as_is))
@@ -129,7 +141,8 @@ class Heard(Case):
         self.assertEqual((client.rank, client.world), (3, 8))
         self.assertEqual(client.paths(), dataset.paths(list(sampler)))
         # Torch's own word comes first.
-        torch.distributed.init_process_group("gloo", init_method=f"file://{self.dir}/store", rank=0, world_size=1)
+        torch.distributed.init_process_group("gloo", init_method=f"file://{self.dir}/store", rank=0,
+                                             world_size=1)
         self.addCleanup(torch.distributed.destroy_process_group)
         iterator, _ = begun(DataLoader(Files(10), collate_fn=as_is))
         client = server.wait_for_order(2)[1]
@@ -137,8 +150,8 @@ class Heard(Case):
 
 
 class Servers(Case):
-    """What becomes of an order when the server is not as it should be; the loop goes on in any case."""
-
+    """What becomes of an order when the server is not as it should be; the loop goes on in any
+    case."""
     def test_the_next_server_goes_on_where_the_last_ended(self):
         first = self.serve(takes=False)
         dataset = Files(3000)
@@ -222,7 +235,10 @@ class Servers(Case):
         server = self.serve()
         iterator, _ = begun(DataLoader(Files(500), collate_fn=as_is))
         server.wait_for_order()
-        mine = [thread for thread in threading.enumerate() if thread not in (threading.main_thread(), server.thread)]
+        mine = [
+            thread for thread in threading.enumerate()
+            if thread not in (threading.main_thread(), server.thread)
+        ]
         self.assertEqual(mine, [])
         del iterator
 
@@ -256,13 +272,14 @@ class Servers(Case):
                 os._exit(4)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         server.wait(lambda: len(server.clients) == 2, "the child's client")
-        self.assertEqual(server.wait_for_order(2)[1].paths(), Files(30, name="child").paths(range(30)))
+        self.assertEqual(
+            server.wait_for_order(2)[1].paths(),
+            Files(30, name="child").paths(range(30)))
         self.assertFalse(server.clients[0].has_gone)
 
 
 class Plain(Case):
     """cubeshim.announce(): no torch, no sampler."""
-
     def test_a_sequence(self):
         server = self.serve()
         names = [f"/data/{i}" for i in range(20_000)]
@@ -270,7 +287,8 @@ class Plain(Case):
         client = server.wait_for_order(epoch=4)[0]
         self.assertEqual(client.paths(4), names)
         server.wait(lambda: client.has_gone, "the end of the connection")
-        self.assertTrue(client.said_bye, "it was not killed: what was fetched for it is still to be read")
+        self.assertTrue(client.said_bye,
+                        "it was not killed: what was fetched for it is still to be read")
 
     def test_it_gives_what_it_was_given(self):
         self.serve()

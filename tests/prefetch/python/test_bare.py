@@ -1,4 +1,5 @@
-"""`LD_PRELOAD=libcubeshim.so python train.py`, without the command: which programs get the package, and which do not."""
+"""`LD_PRELOAD=libcubeshim.so python train.py`, without the command: which programs get the package,
+and which do not."""
 import itertools
 import os
 import shutil
@@ -13,8 +14,8 @@ LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 SITE = PACKAGE / "site"
 PRINT = "import os, sys; print(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
 
-
-# The library keeps to the name that it began with. Its own leader would take the place of the test's server.
+# The library keeps to the name that it began with. Its own leader would take the place of the
+# test's server.
 ANOTHER_NAME = "import os; os.environ['CUBESHIM_NAME'] = 'test'\n"
 
 
@@ -22,10 +23,12 @@ class Bare(Case):
     def setUp(self):
         super().setUp()
         self.env.pop("PYTHONPATH", None)
-        self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_NAME="library", CUBESHIM_PREFIXES=str(self.dir), CUBESHIM_STATS="off")
+        self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_NAME="library",
+                        CUBESHIM_PREFIXES=str(self.dir), CUBESHIM_STATS="off")
 
     def of(self, program, *words, said="", **env):
-        done = subprocess.run([program, *words], env=self.env | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+        done = subprocess.run([program, *words], env=self.env | env, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=100)
         self.assertEqual((done.returncode > 0, done.stderr), (done.stdout == "", said))
         return done.stdout
 
@@ -40,8 +43,9 @@ class Bare(Case):
         chain = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], *sys.argv[2:]])"
         self.assertEqual(self.of("/usr/bin/python3", "-c", chain, chain, PRINT), f"{SITE} True\n")
         shell = f"/usr/bin/python3 -c \"{PRINT}\""
-        self.assertEqual(self.of("/usr/bin/python3", "-c", "import os, sys; os.system(sys.argv[1])", shell, PYTHONPATH="/mine"),
-                         f"{SITE}:/mine True\n")
+        self.assertEqual(
+            self.of("/usr/bin/python3", "-c", "import os, sys; os.system(sys.argv[1])", shell,
+                    PYTHONPATH="/mine"), f"{SITE}:/mine True\n")
 
     def test_in_front_of_what_is_there(self):
         self.assertEqual(self.print_of(PYTHONPATH="/mine:/too"), f"{SITE}:/mine:/too True\n")
@@ -51,7 +55,8 @@ class Bare(Case):
         self.assertEqual(self.print_of(PYTHONPATH=f"{SITE}s:/mine"), f"{SITE}:{SITE}s:/mine True\n")
 
     def test_not_where_the_user_says_so(self):
-        for env in ({"CUBESHIM_ANNOUNCE": "0"}, {"CUBESHIM_PREFETCH": "0"}, {"CUBESHIM_MODE": "off"}):
+        for env in ({"CUBESHIM_ANNOUNCE": "0"}, {"CUBESHIM_PREFETCH": "0"},
+                    {"CUBESHIM_MODE": "off"}):
             self.assertEqual(self.print_of(**env), "None False\n")
         nothing = "cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set; it names the directories to serve\n"
         self.assertEqual(self.print_of(CUBESHIM_PREFIXES="", said=nothing), "None False\n")
@@ -60,12 +65,15 @@ class Bare(Case):
             self.assertEqual(self.print_of(word), f"{SITE} False\n")
 
     def test_python_by_its_name(self):
-        pythons = ("python", "python2.7", "python3", "python3.13t", "python3.11d", "python3.11-dbg", "python3.7m", "pypy3", "pypy3.10-c")
-        others = ("printenv", "trainer", "pythonic", "python3-config", "bpython", "pypyjit", "blender")
+        pythons = ("python", "python2.7", "python3", "python3.13t", "python3.11d", "python3.11-dbg",
+                   "python3.7m", "pypy3", "pypy3.10-c")
+        others = ("printenv", "trainer", "pythonic", "python3-config", "bpython", "pypyjit",
+                  "blender")
         for name in pythons + others:
             shutil.copy("/usr/bin/printenv", self.dir / name)
             with self.subTest(name):
-                self.assertEqual(self.of(self.dir / name, "PYTHONPATH"), f"{SITE}\n" if name in pythons else "")
+                self.assertEqual(self.of(self.dir / name, "PYTHONPATH"),
+                                 f"{SITE}\n" if name in pythons else "")
         # By the program's own file, and not the name by which it was called.
         (self.dir / "train").symlink_to(self.dir / "python3")
         self.assertEqual(self.of(self.dir / "train", "PYTHONPATH"), f"{SITE}\n")
@@ -73,14 +81,18 @@ class Bare(Case):
     def test_a_venv(self):
         place = self.dir / "venv"
         for more in ((), ("--copies",)):
-            subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", "--clear", *more, place], check=True, timeout=100)
+            subprocess.run(
+                ["/usr/bin/python3", "-m", "venv", "--without-pip", "--clear", *more, place],
+                check=True, timeout=100)
             code = PRINT + "; print(sys.prefix)"
-            self.assertEqual(self.of(place / "bin" / "python", "-c", code), f"{SITE} True\n{place}\n")
+            self.assertEqual(self.of(place / "bin" / "python", "-c", code),
+                             f"{SITE} True\n{place}\n")
 
     def test_the_sitecustomize_that_would_have_run_runs(self):
         """The venv's; or the distribution's, where that comes first."""
         place = self.dir / "venv"
-        subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place], check=True, timeout=100)
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place], check=True,
+                       timeout=100)
         packages, = place.glob("lib/python*/site-packages")
         (packages / "sitecustomize.py").write_text("")
         for program in (place / "bin" / "python", "/usr/bin/python3"):
@@ -98,8 +110,9 @@ class Bare(Case):
         code = f"import os, sys; os.rmdir(os.getcwd()); sys.path[:0] = ['relative', '', {str(SITE)!r}, {str(self.mine())!r}]; import sitecustomize"
         gone = self.dir / "gone"
         gone.mkdir()
-        done = subprocess.run(["/usr/bin/python3", "-S", "-c", code], cwd=gone, env=self.env, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=100)
+        done = subprocess.run(["/usr/bin/python3", "-S", "-c", code], cwd=gone, env=self.env,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=100)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "mine\n", ""))
 
     def test_one_of_a_finder_behind_pythons_own(self):
@@ -117,11 +130,13 @@ import sitecustomize"""
         self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code), "mine\n")
 
     def test_one_in_a_zip_file(self):
-        """Its loader has another method up to Python 3.9: here a finder gives one that has no more."""
+        """Its loader has another method up to Python 3.9: here a finder gives one that has no
+        more."""
         archive = self.dir / "mine.zip"
         with zipfile.ZipFile(archive, "w") as made:
             made.writestr("sitecustomize.py", "print('mine', __file__)")
-        self.assertEqual(self.of("/usr/bin/python3", "-c", "", PYTHONPATH=str(archive)), f"mine {archive}/sitecustomize.py\n")
+        self.assertEqual(self.of("/usr/bin/python3", "-c", "", PYTHONPATH=str(archive)),
+                         f"mine {archive}/sitecustomize.py\n")
         code = f"""
 import importlib.machinery, importlib.util, sys, zipimport
 class Loader:
@@ -154,7 +169,8 @@ if spec is not None:
         for others in ("", f":{self.dir / 'next'}"):
             path = f"{self.mine(agent)}{others}"
             with_it = self.of("/usr/bin/python3", "-c", code, PYTHONPATH=path)
-            self.assertEqual(with_it, self.of("/usr/bin/python3", "-c", code, PYTHONPATH=path, LD_PRELOAD=""))
+            self.assertEqual(
+                with_it, self.of("/usr/bin/python3", "-c", code, PYTHONPATH=path, LD_PRELOAD=""))
 
     def test_a_long_variable_leaves_room_for_other_programs(self):
         """The kernel takes no longer string than this one."""
@@ -162,7 +178,8 @@ if spec is not None:
         code = "import os, subprocess; print(subprocess.run(['/bin/true']).returncode, len(os.environ['PYTHONPATH']))"
         for less, added in ((0, 0), (len(f"{SITE}:") - 1, 0), (len(f"{SITE}:"), len(f"{SITE}:"))):
             value = longest[:len(longest) - less]
-            self.assertEqual(self.of("/usr/bin/python3", "-c", code, PYTHONPATH=value), f"0 {len(value) + added}\n")
+            self.assertEqual(self.of("/usr/bin/python3", "-c", code, PYTHONPATH=value),
+                             f"0 {len(value) + added}\n")
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
     def test_not_what_another_user_put_beside_the_library(self):
@@ -175,12 +192,14 @@ if spec is not None:
         shutil.copytree(PACKAGE / "cubeshim", place / "cubeshim")
         (place / "site" / "sitecustomize.py").write_text(f"open({str(spoiled)!r}, 'w')")
         library = place / LIBRARY.name
-        cases = [(root, root, root, 0o755, True), (other, root, root, 0o755, False), (root, other, root, 0o755, False),
-                 (root, root, root, 0o777, False), (other, other, other, 0o755, True), (third, other, other, 0o755, False)]
+        cases = [(root, root, root, 0o755, True), (other, root, root, 0o755, False),
+                 (root, other, root, 0o755, False), (root, root, root, 0o777, False),
+                 (other, other, other, 0o755, True), (third, other, other, 0o755, False)]
         for of_site, of_file, of_library, mode, runs in cases:
             with self.subTest(of_site=of_site, of_file=of_file, of_library=of_library, mode=mode):
                 spoiled.unlink(missing_ok=True)
-                for path, owner in ((place / "site", of_site), (place / "site/sitecustomize.py", of_file), (library, of_library)):
+                for path, owner in ((place / "site", of_site), (place / "site/sitecustomize.py",
+                                                                of_file), (library, of_library)):
                     os.chown(path, owner, owner)
                 (place / "site").chmod(mode)
                 self.print_of(LD_PRELOAD=str(library))
@@ -200,26 +219,34 @@ if spec is not None:
         wheel, alone, odd = (self.dir / name for name in ("wheel/cubeshim", "alone", "o:dd"))
         shutil.copytree(PACKAGE / "cubeshim", wheel)
         shutil.copytree(SITE, wheel / "site")
-        (wheel.parent / "other.py").write_text("")  # beside it, of another Python perhaps: not to be found by this one
+        (wheel.parent / "other.py").write_text(
+            "")  # beside it, of another Python perhaps: not to be found by this one
         shutil.copytree(wheel, odd)
         alone.mkdir()
         for place in (wheel, alone, odd):
             shutil.copy(LIBRARY, place)
         code = PRINT + "; import importlib.util; print(importlib.util.find_spec('other'))"
-        self.assertEqual(self.of("/usr/bin/python3", "-c", code, LD_PRELOAD=str(wheel / LIBRARY.name)), f"{wheel}/site True\nNone\n")
+        self.assertEqual(
+            self.of("/usr/bin/python3", "-c", code, LD_PRELOAD=str(wheel / LIBRARY.name)),
+            f"{wheel}/site True\nNone\n")
         self.assertEqual(self.print_of(LD_PRELOAD=str(alone / LIBRARY.name)), "None False\n")
         # Neither the loader nor PYTHONPATH can hold a colon; a link leads there.
         (self.dir / "link").symlink_to(odd)
-        self.assertEqual(self.print_of(LD_PRELOAD=str(self.dir / "link" / LIBRARY.name)), "None False\n")
+        self.assertEqual(self.print_of(LD_PRELOAD=str(self.dir / "link" / LIBRARY.name)),
+                         "None False\n")
         # A library in PREFIX/lib/MACHINE, as Debian has it.
         shutil.copytree(PACKAGE, self.dir / "usr" / "share" / "cubeshim" / "python")
         shutil.copytree(alone, self.dir / "usr" / "lib" / "x86_64-linux-gnu")
         library = self.dir / "usr" / "lib" / "x86_64-linux-gnu" / LIBRARY.name
-        self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{self.dir}/usr/share/cubeshim/python/site True\n")
+        self.assertEqual(self.print_of(LD_PRELOAD=str(library)),
+                         f"{self.dir}/usr/share/cubeshim/python/site True\n")
         to = self.dir / "prefix"
-        subprocess.run(["cmake", "--install", os.environ["CUBESHIM_BUILD"], "--prefix", to], check=True, capture_output=True)
-        library, = itertools.chain(to.glob("lib/*.so"), to.glob("lib/*/*.so"), to.glob("lib64/*.so"))
-        self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{to}/share/cubeshim/python/site True\n")
+        subprocess.run(["cmake", "--install", os.environ["CUBESHIM_BUILD"], "--prefix", to],
+                       check=True, capture_output=True)
+        library, = itertools.chain(to.glob("lib/*.so"), to.glob("lib/*/*.so"),
+                                   to.glob("lib64/*.so"))
+        self.assertEqual(self.print_of(LD_PRELOAD=str(library)),
+                         f"{to}/share/cubeshim/python/site True\n")
 
 
 if __name__ == "__main__":

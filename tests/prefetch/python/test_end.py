@@ -1,4 +1,5 @@
-"""The end of the interpreter, wherever it stops the thread that announces: nothing that runs after that may wait for it."""
+"""The end of the interpreter, wherever it stops the thread that announces: nothing that runs after
+that may wait for it."""
 import json
 import os
 import signal
@@ -12,7 +13,8 @@ from server import Server
 
 PACKAGE = Path(__file__).resolve().parents[3] / "prefetch" / "python"
 
-# All kinds of code that may run at the end: callbacks of atexit, of weak references and of finalizers, __del__ in garbage and of globals.
+# All kinds of code that may run at the end: callbacks of atexit, of weak references and of
+# finalizers, __del__ in garbage and of globals.
 ENDS = """
 import atexit, gc, json, os, sys, weakref
 def say(text, write=os.write):
@@ -123,18 +125,25 @@ class Ends(unittest.TestCase):
         made = tempfile.TemporaryDirectory(prefix="cubeshim-python-")
         self.addCleanup(made.cleanup)
         self.dir = Path(made.name)
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
-        self.env.update(CUBESHIM_RAM_DIR=str(self.dir), CUBESHIM_NAME="test", PYTHONPATH=f"{PACKAGE}:{Path(__file__).parent}")
+        self.env = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
+        }
+        self.env.update(CUBESHIM_RAM_DIR=str(self.dir), CUBESHIM_NAME="test",
+                        PYTHONPATH=f"{PACKAGE}:{Path(__file__).parent}")
 
     def run_to_its_end(self, script, argument):
-        """Returns what it has said. It fails if it has not ended within a minute, some hundred times as long as it takes."""
-        program = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script, repr(argument)], env=self.env, text=True,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        """Returns what it has said. It fails if it has not ended within a minute, some hundred
+        times as long as it takes."""
+        program = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script,
+                                    repr(argument)], env=self.env, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, start_new_session=True)
         try:
             out, error = program.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             os.killpg(program.pid, signal.SIGKILL)
-            self.fail("stopped at %r, it does not end; it has said %r" % (argument, program.communicate()))
+            self.fail("stopped at %r, it does not end; it has said %r" %
+                      (argument, program.communicate()))
         self.assertEqual((program.returncode, error), (0, ""), argument)
         return out.splitlines()
 
@@ -149,7 +158,8 @@ class Ends(unittest.TestCase):
             first, *said = self.run_to_its_end(ENDS, (None, is_for_one))
             self.assertEqual(sorted(said), SAID)
             places = {tuple(place) for place in json.loads(first)}
-            self.assertLessEqual({"run", "tell", "rest", "connect", "messages", "told", "close"}, {name for _, name, _ in places})
+            self.assertLessEqual({"run", "tell", "rest", "connect", "messages", "told", "close"},
+                                 {name for _, name, _ in places})
             stopped = []
             for place in sorted(places - seen):
                 first, *said = self.run_to_its_end(ENDS, (place, is_for_one))

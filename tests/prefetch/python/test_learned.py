@@ -1,4 +1,5 @@
-"""Data sets of which nothing is known: their workers learn under the library which files an index needs."""
+"""Data sets of which nothing is known: their workers learn under the library which files an index
+needs."""
 import fcntl
 import json
 import os
@@ -16,7 +17,8 @@ from pathlib import Path
 LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 COUNT = 60
 
-# The library keeps to the name that it began with; this side looks for its server, and for what was learned, by another.
+# The library keeps to the name that it began with; this side looks for its server, and for what was
+# learned, by another.
 JOB = """
 import json, os, sys
 os.environ.update(CUBESHIM_NAME="test", **eval(sys.argv[2]))
@@ -69,13 +71,17 @@ class Jobs(Case):
             (self.data / f"label{i}").write_bytes(b"x")
         (self.data / "other").write_bytes(b"x")
         (self.dir / "job.py").write_text(JOB)
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
-        self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_PREFIXES=str(self.data), CUBESHIM_NAME="library", CUBESHIM_STATS="off",
-                        CUBESHIM_RAM="16M", CUBESHIM_RAM_DIR=str(self.dir))
+        self.env = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
+        }
+        self.env.update(LD_PRELOAD=str(LIBRARY), CUBESHIM_PREFIXES=str(self.data),
+                        CUBESHIM_NAME="library", CUBESHIM_STATS="off", CUBESHIM_RAM="16M",
+                        CUBESHIM_RAM_DIR=str(self.dir))
 
     def job(self, more="{}", **env):
-        job = subprocess.Popen(["/usr/bin/python3", self.dir / "job.py", more, repr(env)], env=self.env, text=True,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        job = subprocess.Popen(["/usr/bin/python3", self.dir / "job.py", more,
+                                repr(env)], env=self.env, text=True, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(job.communicate)
         self.addCleanup(job.kill)
         return job
@@ -83,7 +89,10 @@ class Jobs(Case):
     def go_on(self, job):
         job.stdin.write("\n")
         job.stdin.flush()
-        return [index for batch in json.loads(job.stdout.readline()) for index in (batch if isinstance(batch, list) else [batch])]
+        return [
+            index for batch in json.loads(job.stdout.readline())
+            for index in (batch if isinstance(batch, list) else [batch])
+        ]
 
     def ready(self, job):
         line = job.stdout.readline()
@@ -104,13 +113,17 @@ class Jobs(Case):
             order = self.go_on(job)
             self.end(job)
         self.assertEqual(sorted(first), sorted(order))
-        self.assertEqual(heard, [path for index in order for path in paths_of(self.data, name(index))])
+        self.assertEqual(heard,
+                         [path for index in order for path in paths_of(self.data, name(index))])
         # The first epoch tells one path, which has been read.
-        self.assertLessEqual(len([path for client in server.clients for path in client.paths(0)]), 2)
+        self.assertLessEqual(len([path for client in server.clients for path in client.paths(0)]),
+                             2)
 
     def test_workers(self):
-        for more in ("{}", "dict(num_workers=2)", "dict(num_workers=2, persistent_workers=True)", "dict(batch_size=None)",
-                     "dict(num_workers=2, multiprocessing_context='spawn')", "dict(of=lambda data: Subset(data, range(COUNT)))"):
+        for more in ("{}", "dict(num_workers=2)", "dict(num_workers=2, persistent_workers=True)",
+                     "dict(batch_size=None)",
+                     "dict(num_workers=2, multiprocessing_context='spawn')",
+                     "dict(of=lambda data: Subset(data, range(COUNT)))"):
             with self.subTest(more):
                 self.check(more)
 
@@ -121,17 +134,20 @@ class Jobs(Case):
         self.check("{}")
         self.assertFalse((self.dir / learned).exists())
         self.check("{}", CUBESHIM_DISK_DIR=str(disk))
-        self.assertEqual(sorted(path.suffix for path in (disk / learned).iterdir()), [".index", ".paths"])
+        self.assertEqual(sorted(path.suffix for path in (disk / learned).iterdir()),
+                         [".index", ".paths"])
         # A job to come knows it from the first epoch on.
         with Server(self.dir, "test") as server:
             job = self.job(CUBESHIM_DISK_DIR=str(disk))
             self.ready(job)
             heard = server.wait_for_order()[0].paths()
             order = self.go_on(job)
-            self.assertEqual(heard, [path for index in order for path in paths_of(self.data, index)])
+            self.assertEqual(heard,
+                             [path for index in order for path in paths_of(self.data, index)])
 
     def test_not_without_the_library_or_prefetching(self):
-        for change in ({"LD_PRELOAD": ""}, {"CUBESHIM_PREFETCH": "0"}, {"CUBESHIM_MODE": "off"}, {"CUBESHIM_ANNOUNCE": "0"}):
+        for change in ({"LD_PRELOAD": ""}, {"CUBESHIM_PREFETCH": "0"}, {"CUBESHIM_MODE": "off"},
+                       {"CUBESHIM_ANNOUNCE": "0"}):
             self.env.update(CUBESHIM_RAM_DIR=str(self.dir), PYTHONPATH=f"{PACKAGE / 'site'}")
             before = dict(self.env)
             self.env |= change
@@ -179,8 +195,11 @@ ctypes.c_uint32.from_address(room).value = 0xffffffff
 open("f6").close()
 print(ctypes.c_uint32.from_address(room).value == 0xffffffff, claim() == room, noted())
 """
-        done = subprocess.run(["/usr/bin/python3", "-c", code], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.assertEqual((done.stdout, done.stderr), ("['f1', 'f2'] True\n[None] 2\n['f4']\nTrue True True\nTrue True []\n", ""))
+        done = subprocess.run(["/usr/bin/python3", "-c", code], env=self.env,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(
+            (done.stdout, done.stderr),
+            ("['f1', 'f2'] True\n[None] 2\n['f4']\nTrue True True\nTrue True []\n", ""))
 
 
 class Stores(Case):
@@ -202,12 +221,14 @@ class Stores(Case):
         for name in ("../x", "a b", "x" * 65, ""):
             os.environ.update(CUBESHIM_RAM_DIR="/ram", CUBESHIM_NAME=name, CUBESHIM_DISK_DIR="")
             self.assertEqual((_socket.path(), _learned.directory()),
-                             (f"/ram/cubeshim-{own}-default.sock", (f"/ram/cubeshim-learned-{own}-default", False)))
+                             (f"/ram/cubeshim-{own}-default.sock",
+                              (f"/ram/cubeshim-learned-{own}-default", False)))
         os.environ.update(CUBESHIM_NAME="a.B-9_")
         for wrong in ("disk", "./disk", "/a/../disk", ""):
             os.environ.update(CUBESHIM_RAM_DIR=wrong, CUBESHIM_DISK_DIR=wrong)
             self.assertEqual((_socket.path(), _learned.directory()),
-                             (f"/dev/shm/cubeshim-{own}-a.B-9_.sock", (f"/dev/shm/cubeshim-learned-{own}-a.B-9_", False)))
+                             (f"/dev/shm/cubeshim-{own}-a.B-9_.sock",
+                              (f"/dev/shm/cubeshim-learned-{own}-a.B-9_", False)))
         os.environ.update(CUBESHIM_DISK_DIR="/disk/")
         self.assertEqual(_learned.directory(), (f"/disk/cubeshim-learned-{own}-a.B-9_", True))
 
@@ -222,8 +243,9 @@ class Stores(Case):
         self.assertFalse(self.store.is_empty())
 
     def test_what_is_drawn_at_random_is_not_kept(self):
-        for paths, kept in (([b"/a", b"/x", b"/y"], [b"/a", b"/x", b"/y"]), ([b"/z", b"/a"], [b"/a"]), ([b"/a", b"/w"], [b"/a"]),
-                            ([b"/other"], [b"/other"])):
+        for paths, kept in (([b"/a", b"/x", b"/y"], [b"/a", b"/x", b"/y"]), ([b"/z",
+                                                                              b"/a"], [b"/a"]),
+                            ([b"/a", b"/w"], [b"/a"]), ([b"/other"], [b"/other"])):
             self.store.write([(7, paths)])
             self.assertEqual(self.store.resolve([7]), kept)
         size = self.file("paths").stat().st_size
@@ -291,7 +313,8 @@ class Stores(Case):
         self.assertEqual(1, self.store.write([(1, [b"/a"])]))
 
     def test_the_standard_numbers_are_left_to_the_program(self):
-        """A program without stdin, stdout and stderr; what C code writes there goes nowhere, as natively."""
+        """A program without stdin, stdout and stderr; what C code writes there goes nowhere, as
+        natively."""
         code = f"""
 import os, sys
 os.closerange(0, 3)
@@ -305,7 +328,8 @@ with _learned.Files(store, os.O_RDWR) as files:
     taken = [fd for fd in range(3) if os.path.exists("/proc/self/fd/%d" % fd)]
 open({str(self.dir / "numbers")!r}, "w").write(repr((taken, [fd >= 3 for fd in numbers])))
 """
-        subprocess.run(["/usr/bin/python3", "-c", code], check=True, timeout=100, env=dict(os.environ))
+        subprocess.run(["/usr/bin/python3", "-c", code], check=True, timeout=100,
+                       env=dict(os.environ))
         self.assertEqual((self.dir / "numbers").read_text(), repr(([], [True] * 5)))
 
     def test_files_that_killed_processes_left_go(self):
@@ -328,9 +352,18 @@ open({str(self.dir / "numbers")!r}, "w").write(repr((taken, [fd >= 3 for fd in n
 
         class Others(Files):
             pass
+
         self.assertEqual(key(root="/a", calls=1), key(root="/a", calls=2))
-        different = [key(root="/a"), key(root="/b"), key(11, root="/a"), key(kind=Others, root="/a"), key(root="/a", ids=list(range(10))),
-                     key(root="/a", ids=list(range(1, 11))), key(root="/a", inner=Files(4)), key(root="/a", inner=Files(5))]
+        different = [
+            key(root="/a"),
+            key(root="/b"),
+            key(11, root="/a"),
+            key(kind=Others, root="/a"),
+            key(root="/a", ids=list(range(10))),
+            key(root="/a", ids=list(range(1, 11))),
+            key(root="/a", inner=Files(4)),
+            key(root="/a", inner=Files(5))
+        ]
         self.assertEqual(len(set(different)), len(different))
         self.assertIsNone(key(0))
 
@@ -347,23 +380,31 @@ open({str(self.dir / "numbers")!r}, "w").write(repr((taken, [fd >= 3 for fd in n
 class Learners(Case):
     def setUp(self):
         super().setUp()
-        self.store = types.SimpleNamespace(length=10, base="x", written=[], write=lambda learned: self.store.written.extend(learned) or self.news)
+        self.store = types.SimpleNamespace(
+            length=10, base="x", written=[],
+            write=lambda learned: self.store.written.extend(learned) or self.news)
         self.learner = _learning.Learner.__new__(_learning.Learner)
-        vars(self.learner).update(store=self.store, learned=[], looked_at=0, found=0, without_news=0, batches=0, is_over=False,
-                                  notes=types.SimpleNamespace(clear=lambda: None, paths=lambda: self.opened))
+        vars(self.learner).update(
+            store=self.store, learned=[], looked_at=0, found=0, without_news=0, batches=0,
+            is_over=False, notes=types.SimpleNamespace(clear=lambda: None,
+                                                       paths=lambda: self.opened))
         self.opened, self.news = [], 1
 
     def test_several_at_once_share_evenly(self):
-        for index, paths, learned in (([4, 2], [b"a", b"b", b"c", b"d"], [(4, [b"a", b"b"]), (2, [b"c", b"d"])]),
-                                      ([4, 2], [b"a", b"b", b"c"], []), (torch.tensor(3), [b"a", b"a"], [(3, [b"a"])]), (12, [b"a"], []),
-                                      ([], [], []), (1, [], []), (1, [b"%d" % i for i in range(17)], [])):
+        for index, paths, learned in (([4, 2], [b"a", b"b", b"c", b"d"], [
+            (4, [b"a", b"b"]), (2, [b"c", b"d"])
+        ]), ([4, 2], [b"a", b"b", b"c"], []), (torch.tensor(3), [b"a", b"a"], [
+            (3, [b"a"])
+        ]), (12, [b"a"], []), ([], [], []), (1, [], []), (1, [b"%d" % i for i in range(17)], [])):
             self.learner.learned = []
             self.learner.learn(index, paths)
             self.assertEqual(self.learner.learned, learned)
 
     def fetcher(self, dataset):
         kind = torch.utils.data._utils.fetch._MapDatasetFetcher
-        return kind(dataset, True, as_is, False), kind.fetch.__closure__[[*kind.fetch.__code__.co_freevars].index("real")].cell_contents
+        return kind(dataset, True, as_is,
+                    False), kind.fetch.__closure__[[*kind.fetch.__code__.co_freevars
+                                                   ].index("real")].cell_contents
 
     def test_a_data_set_that_is_asked_for_batches(self):
         """As newer torch asks it, whose fetcher this stands for."""
@@ -373,32 +414,40 @@ class Learners(Case):
                 return list(indices)
 
         def real(fetcher, indices):
-            items = fetcher.dataset.__getitems__(indices) if hasattr(fetcher.dataset, "__getitems__") else [fetcher.dataset[i] for i in indices]
+            items = fetcher.dataset.__getitems__(indices) if hasattr(
+                fetcher.dataset, "__getitems__") else [fetcher.dataset[i] for i in indices]
             self.opened += [b"/other"]
             return items
+
         inner = Batches(10)
         self.learner.fetch(real, types.SimpleNamespace(dataset=inner), [3, 1])
         self.assertEqual(self.store.written, [(3, [b"/3"]), (1, [b"/1"])])
         self.store.written.clear()
         # Each of its own item, though the subset could be asked for a batch.
         subset = torch.utils.data.Subset(Files(10), [5, 6])
-        with unittest.mock.patch.object(torch.utils.data.Subset, "__getitems__", create=True, new=lambda *_: self.fail("asked for a batch")):
+        with unittest.mock.patch.object(torch.utils.data.Subset, "__getitems__", create=True,
+                                        new=lambda *_: self.fail("asked for a batch")):
             self.ask_subset(real, subset)
 
     def test_a_data_set_is_asked_for_batches_when_torch_would_ask(self):
         class Odd(Files):
             def __getattr__(self, name):
                 raise ValueError(name)
+
         self.opened = [b"/a"]
-        fetched = self.learner.fetch(lambda fetcher, index: fetcher.dataset[index], types.SimpleNamespace(dataset=Odd(10)), 3)
+        fetched = self.learner.fetch(lambda fetcher, index: fetcher.dataset[index],
+                                     types.SimpleNamespace(dataset=Odd(10)), 3)
         self.assertEqual((fetched, self.store.written), (3, [(3, [b"/a"])]))
         for dataset, error in ((Odd(10), ValueError), (Files(10), AttributeError)):
-            self.assertRaises(error, self.learner.fetch, lambda fetcher, _: fetcher.dataset.__getitems__,
+            self.assertRaises(error, self.learner.fetch,
+                              lambda fetcher, _: fetcher.dataset.__getitems__,
                               types.SimpleNamespace(dataset=dataset), [3])
 
     def ask_subset(self, real, subset):
         self.opened = [b"/x"]
-        self.learner.fetch(real, types.SimpleNamespace(dataset=torch.utils.data.Subset(subset, [0, 1])), [1, 0])
+        self.learner.fetch(real,
+                           types.SimpleNamespace(dataset=torch.utils.data.Subset(subset, [0, 1])),
+                           [1, 0])
         self.assertEqual(len(self.store.written), 2)
 
     def test_what_is_known_is_seldom_looked_at(self):
@@ -416,6 +465,7 @@ class Learners(Case):
         class Failing(Files):
             def __getitem__(self, index):
                 raise ValueError(type(self).__name__)
+
         dataset = Failing(10)
         fetcher, real = self.fetcher(dataset)
         self.assertRaisesRegex(ValueError, "Failing", self.learner.fetch, real, fetcher, [1])
@@ -426,6 +476,7 @@ class Learners(Case):
 
         def fail(learned):
             raise OSError("no room")
+
         self.store.write, self.opened = fail, [b"/a"]
         self.assertEqual(self.learner.fetch(real, fetcher, [1, 2]), [1, 2])
         self.assertTrue(self.learner.is_over)

@@ -1,4 +1,5 @@
-"""PaddlePaddle is not on every machine: a module that has its names, and a loop as its iterators have it."""
+"""PaddlePaddle is not on every machine: a module that has its names, and a loop as its iterators
+have it."""
 import sys
 import types
 import unittest
@@ -54,7 +55,8 @@ class Paddle(Case):
     def module(self, wrapped):
         name = "paddle.io.dataloader.dataloader_iter"
         module = types.ModuleType(name)
-        exec(compile(SOURCE.replace("\nclass ", f"\n__name__ = {name!r}\nclass "), name, "exec"), module.__dict__)
+        exec(compile(SOURCE.replace("\nclass ", f"\n__name__ = {name!r}\nclass "), name, "exec"),
+             module.__dict__)
         if wrapped:
             from cubeshim import _hook
             _hook.wrap(module)
@@ -82,6 +84,7 @@ class Paddle(Case):
             seen = [(batch, generators()) for batch in loader]
             loader._reset()
             return seen + [(batch, generators()) for batch in loader]
+
         self.assertTrue(trace(True) == trace(False))
 
 

@@ -1,4 +1,5 @@
-"""A worker of Ray that lists a directory and reads a share of it at random: how much is fetched of what it does not read."""
+"""A worker of Ray that lists a directory and reads a share of it at random: how much is fetched of
+what it does not read."""
 import os
 import random
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "prefetch" / "python"), str(ROOT / "tests" / "preload")]
-os.environ.update(PYTHONPATH=str(ROOT / "prefetch" / "python"), RAY_USAGE_STATS_ENABLED="0", PYTHONDONTWRITEBYTECODE="1")
+os.environ.update(PYTHONPATH=str(ROOT / "prefetch" / "python"), RAY_USAGE_STATS_ENABLED="0",
+                  PYTHONDONTWRITEBYTECODE="1")
 
 import cubeshim.ray  # noqa: E402
 import ray  # noqa: E402
@@ -34,19 +36,22 @@ class Reader:
 class Listing(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="cubeshim-ray-")))
+        cls.scratch = Path(
+            cls.enterClassContext(tempfile.TemporaryDirectory(prefix="cubeshim-ray-")))
         cls.source = cls.scratch / "source"
         cls.source.mkdir()
         for number in range(FILES):
             (cls.source / f"{number:05}").write_bytes(os.urandom(SIZE))
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", object_store_memory=100 << 20)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error",
+                 object_store_memory=100 << 20)
         cls.addClassCleanup(ray.shutdown)
 
     def fetched(self, order, more_than=0, **settings):
         """Opens at the origin, when no more come: a busy machine may pause before."""
         memory = self.enterContext(tempfile.TemporaryDirectory(dir="/dev/shm"))
         mount = self.enterContext(SlowMount(BUILD / "lagfs", self.source, self.scratch, LATENCY_US))
-        environment = cubeshim.ray.env(mount.path, library=BUILD / "libcubeshim.so", ram="256M", ram_dir=memory, **settings)
+        environment = cubeshim.ray.env(mount.path, library=BUILD / "libcubeshim.so", ram="256M",
+                                       ram_dir=memory, **settings)
         reader = ray.remote(Reader).options(runtime_env=environment).remote()
         self.assertGreater(ray.get(reader.read.remote(str(mount.path), order)), 0)
         seen = []
@@ -54,6 +59,7 @@ class Listing(unittest.TestCase):
         def is_settled():
             seen.append(mount.on_data("open"))
             return len(seen) >= LOOKS and len(set(seen[-LOOKS:])) == 1 and seen[-1] > more_than
+
         wait_until(is_settled, "fetching comes to its end")
         ray.kill(reader)
         return seen[-1]

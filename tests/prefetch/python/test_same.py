@@ -1,4 +1,5 @@
-"""With the wrap a loop gets the same batches in the same order, and sees every random generator as it is without."""
+"""With the wrap a loop gets the same batches in the same order, and sees every random generator as
+it is without."""
 import itertools
 import unittest
 import warnings
@@ -6,8 +7,9 @@ import warnings
 from support import *  # noqa: F403
 from cubeshim._ahead import Ahead
 from cubeshim._generators import State
-from torch.utils.data import (BatchSampler, DistributedSampler, IterableDataset, RandomSampler, Sampler, SequentialSampler,
-                              SubsetRandomSampler, WeightedRandomSampler)
+from torch.utils.data import (BatchSampler, DistributedSampler, IterableDataset, RandomSampler,
+                              Sampler, SequentialSampler, SubsetRandomSampler,
+                              WeightedRandomSampler)
 
 
 def of(generator):
@@ -16,7 +18,6 @@ def of(generator):
 
 class Shuffling(Sampler):
     """Draws its order from a global generator at once, then yields."""
-
     def __init__(self, count):
         self.count = count
 
@@ -45,7 +46,6 @@ class Drawing(Shuffling):
 
 class DrawingLate(Shuffling):
     """Nothing for a while, and then for every chunk: no watching of the first draws shows it."""
-
     def __iter__(self):
         for start in range(0, self.count, 64):
             chunk = list(range(start, min(start + 64, self.count)))
@@ -67,7 +67,6 @@ class OwnGenerator(Shuffling):
 
 class Counting(Shuffling):
     """Keeps count for a checkpoint, as resumable samplers do."""
-
     def __init__(self, count):
         super().__init__(count)
         self.consumed = 0
@@ -80,7 +79,6 @@ class Counting(Shuffling):
 
 class Steered(Shuffling):
     """The loop changes what comes next."""
-
     def __init__(self, count):
         super().__init__(count)
         self.offset = 0
@@ -178,7 +176,8 @@ class Same(Case):
         seen = self.trace(make, **more)
         Ahead.draw_ahead = real
         for step, (is_so, should_be) in enumerate(zip(seen, expected)):
-            self.assertTrue(is_so == should_be, f"step {step}: {is_so[0]}, without the wrap {should_be[0]}")
+            self.assertTrue(is_so == should_be,
+                            f"step {step}: {is_so[0]}, without the wrap {should_be[0]}")
         self.assertEqual(len(seen), len(expected))
         self.assertTrue(held, "nothing was wrapped")
         if ahead is not None:
@@ -192,36 +191,43 @@ class Same(Case):
 
     def test_torchs_samplers(self):
         for name, make in {
-            "sequential": lambda: self.loader(),
-            "shuffled": lambda: self.loader(shuffle=True),
-            "uneven": lambda: self.loader(count=203, shuffle=True),
-            "drop_last": lambda: self.loader(count=203, shuffle=True, drop_last=True),
-            "subset": lambda: self.loader(sampler=SubsetRandomSampler(range(0, 150, 3))),
-            "weighted": lambda: self.loader(sampler=WeightedRandomSampler([1.0] * 200, 77)),
-            "replacement": lambda: self.loader(sampler=RandomSampler(range(200), replacement=True, num_samples=333)),
-            "several permutations": lambda: self.loader(sampler=RandomSampler(range(200), num_samples=500)),
-            "distributed": lambda: self.loader(sampler=DistributedSampler(range(200), 3, 1, shuffle=True)),
-            "list": lambda: self.loader(sampler=[5, 1, 4, 1, 3]),
-            "list of batches": lambda: self.loader(batch_sampler=[[5, 1], [4, 1, 3], [2]]),
-            "batch sampler": lambda: self.loader(batch_sampler=BatchSampler(RandomSampler(range(200)), 7, True)),
-            "no batches": lambda: self.loader(batch_size=None, shuffle=True),
+                "sequential": lambda: self.loader(), "shuffled": lambda: self.loader(shuffle=True),
+                "uneven": lambda: self.loader(count=203, shuffle=True),
+                "drop_last": lambda: self.loader(count=203, shuffle=True, drop_last=True),
+                "subset": lambda: self.loader(sampler=SubsetRandomSampler(range(0, 150, 3))),
+                "weighted": lambda: self.loader(sampler=WeightedRandomSampler([1.0] * 200, 77)),
+                "replacement": lambda: self.loader(sampler=RandomSampler(
+                    range(200), replacement=True, num_samples=333)),
+                "several permutations": lambda: self.loader(sampler=RandomSampler(
+                    range(200), num_samples=500)), "distributed": lambda: self.loader(
+                        sampler=DistributedSampler(range(200), 3, 1, shuffle=True)),
+                "list": lambda: self.loader(sampler=[5, 1, 4, 1, 3]),
+                "list of batches": lambda: self.loader(batch_sampler=[[5, 1], [4, 1, 3], [2]]),
+                "batch sampler": lambda: self.loader(batch_sampler=BatchSampler(
+                    RandomSampler(range(200)), 7, True)),
+                "no batches": lambda: self.loader(batch_size=None, shuffle=True),
         }.items():
             with self.subTest(name):
                 self.check(make, ahead=True)
 
     def test_a_generator_that_the_program_sees(self):
-        for more in (dict(), dict(drop_last=True), dict(batch_size=7), dict(batch_size=200), dict(batch_size=300),
-                     dict(batch_size=None)):
+        for more in (dict(), dict(drop_last=True), dict(batch_size=7), dict(batch_size=200),
+                     dict(batch_size=300), dict(batch_size=None)):
             for kind in ("shuffle", "permutations", "fewer", "replacement"):
+
                 def make():
                     generator = torch.Generator()
                     generator.manual_seed(11)
-                    sampler = {"shuffle": lambda: None,
-                               "permutations": lambda: RandomSampler(range(200), num_samples=530, generator=generator),
-                               "fewer": lambda: RandomSampler(range(200), num_samples=90, generator=generator),
-                               "replacement": lambda: RandomSampler(range(200), True, 330, generator)}[kind]()
+                    sampler = {
+                        "shuffle": lambda: None, "permutations": lambda: RandomSampler(
+                            range(200), num_samples=530, generator=generator), "fewer": lambda:
+                        RandomSampler(range(200), num_samples=90, generator=generator),
+                        "replacement": lambda: RandomSampler(range(200), True, 330, generator)
+                    }[kind]()
                     order = dict(shuffle=True) if sampler is None else dict(sampler=sampler)
-                    return self.loader(generator=generator, looked_at=[lambda: of(generator)], **order, **more)
+                    return self.loader(generator=generator, looked_at=[lambda: of(generator)],
+                                       **order, **more)
+
                 with self.subTest(kind=kind, **more):
                     if kind != "shuffle" and "drop_last" in more:
                         continue
@@ -230,32 +236,41 @@ class Same(Case):
     def test_accelerates_samplers(self):
         for count in (200, 203, 7):
             for is_shard in (False, True):
+
                 def make():
                     generator = torch.Generator()
                     sampler = SeedableRandomSampler(range(count), generator=generator)
                     batches = BatchSampler(sampler, 4, False)
-                    return self.loader(count=count, looked_at=[lambda: of(generator), lambda: sampler.epoch],
-                                       batch_sampler=BatchSamplerShard(batches) if is_shard else batches)
+                    return self.loader(
+                        count=count, looked_at=[lambda: of(generator), lambda: sampler.epoch],
+                        batch_sampler=BatchSamplerShard(batches) if is_shard else batches)
+
                 with self.subTest(count=count, is_shard=is_shard):
                     self.check(make, ahead=count > 7)
 
     def test_workers(self):
-        for more in (dict(), dict(persistent_workers=True), dict(multiprocessing_context="forkserver")):
+        for more in (dict(), dict(persistent_workers=True),
+                     dict(multiprocessing_context="forkserver")):
             with self.subTest(**more):
                 self.check(lambda: self.loader(count=64, shuffle=True, num_workers=2, **more),
                            epochs=1 if "multiprocessing_context" in more else 2, ahead=True)
 
     def test_unknown_samplers(self):
-        for kind, ahead in ((Shuffling, True), (Drawing, False), (DrawingLate, True), (OwnGenerator, False), (Counting, False),
-                            (Failing, True)):
+        for kind, ahead in ((Shuffling, True), (Drawing, False), (DrawingLate, True),
+                            (OwnGenerator, False), (Counting, False), (Failing, True)):
             for generator in ("random", "numpy", "torch") if kind is Drawing else ("",):
                 for draws in (False, True):
+
                     def make():
                         sampler = kind(300)
                         sampler.generator = generator
-                        looks = [lambda: getattr(sampler, "consumed", None), lambda: repr(vars(sampler).get("numbers") and
-                                                                                          sampler.numbers.bit_generator.state)]
+                        looks = [
+                            lambda: getattr(sampler, "consumed", None), lambda: repr(
+                                vars(sampler).get("numbers") and sampler.numbers.bit_generator.state
+                            )
+                        ]
                         return self.loader(count=300, draws=draws, sampler=sampler, looked_at=looks)
+
                     with self.subTest(kind=kind.__name__, generator=generator, draws=draws):
                         # If the program itself draws, too, nothing could be put back later.
                         self.check(make, ahead=ahead and not draws)
@@ -271,11 +286,14 @@ class Same(Case):
         class List(list):
             def __len__(self):
                 raise ValueError("len")
+
         for value, ahead in ((Attribute(), True), (Kind(), False), (List(), False)):
+
             def make():
                 sampler = Shuffling(300)
                 sampler.value = value
                 return self.loader(count=300, draws=False, sampler=sampler)
+
             with self.subTest(type(value).__name__):
                 self.check(make, ahead=ahead)
 
@@ -297,17 +315,21 @@ class Same(Case):
     def test_a_sampler_that_the_loop_steers(self):
         def steer(loader, step):
             loader.sampler.offset += 1
-        self.check(lambda: self.loader(count=300, draws=False, sampler=Steered(300)), in_loop=steer, ahead=False)
+
+        self.check(lambda: self.loader(count=300, draws=False, sampler=Steered(300)), in_loop=steer,
+                   ahead=False)
 
     def test_drawing_for_single_indices(self):
         """A sampler of batches for a loader that makes none."""
         def make():
             sampler = BatchSampler(RandomSampler(range(99)), 3, False)
             return DataLoader(Lists(99), batch_size=None, sampler=sampler, collate_fn=as_is), []
+
         self.check(make, ahead=True)
 
     def test_leaving_the_loop_early(self):
-        self.check(lambda: self.loader(count=100_000, draws=False, shuffle=True), epochs=3, stop=5, ahead=True)
+        self.check(lambda: self.loader(count=100_000, draws=False, shuffle=True), epochs=3, stop=5,
+                   ahead=True)
 
     def test_an_endless_sampler_does_not_run_away(self):
         sampler = Endless()
@@ -341,6 +363,7 @@ class Same(Case):
             def samples(self):
                 type(self).touched += 1
                 return ["/data/a"] * 10
+
         server = self.serve()
         self.assertEqual(list(DataLoader(Stream(), batch_size=None)), list(range(10)))
         self.assertEqual(list(DataLoader(Other(), batch_size=None)), list(range(10)))

@@ -1,4 +1,5 @@
-"""The package against the real server: what it is given to fetch is what the loop will read. ANNOUNCED says where it lies."""
+"""The package against the real server: what it is given to fetch is what the loop will read.
+ANNOUNCED says where it lies."""
 import os
 import signal
 import subprocess
@@ -10,8 +11,9 @@ from support import *  # noqa: F403
 class Real(Case):
     def start(self, count):
         path = self.dir / f"cubeshim-{os.geteuid()}-test.sock"
-        server = subprocess.Popen([os.environ["ANNOUNCED"], path, "/data", str(count)], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, text=True)
+        server = subprocess.Popen([os.environ["ANNOUNCED"], path, "/data",
+                                   str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  text=True)
         self.addCleanup(self.end, server)
         self.assertEqual(server.stdout.readline(), "listening\n")
         return server
@@ -49,7 +51,8 @@ class Real(Case):
         ranks = {}
         for reader, _, path in self.given(server, 4000):
             ranks.setdefault(reader, []).append(path)
-        self.assertCountEqual(ranks.values(), [[f"/data/{rank}/{i}" for i in range(1000)] for rank in range(4)])
+        self.assertCountEqual(ranks.values(),
+                              [[f"/data/{rank}/{i}" for i in range(1000)] for rank in range(4)])
 
     def test_the_next_leader_goes_on(self):
         first = self.start(5000)

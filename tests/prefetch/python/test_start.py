@@ -1,4 +1,5 @@
-"""How the package comes into a program: by import, before or after torch, by its sitecustomize, or by `cubeshim run`."""
+"""How the package comes into a program: by import, before or after torch, by its sitecustomize, or
+by `cubeshim run`."""
 import json
 import os
 import shutil
@@ -39,13 +40,16 @@ class Case(unittest.TestCase):
         made = tempfile.TemporaryDirectory(prefix="cubeshim-python-")
         self.addCleanup(made.cleanup)
         self.dir = Path(made.name)
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
+        self.env = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
+        }
         self.env.update(CUBESHIM_RAM_DIR=str(self.dir), CUBESHIM_NAME="test")
 
     def python(self, code, *words, env=None, before=(), **more):
         script = self.dir / "script.py"
         script.write_text(code)
-        return subprocess.run([*before, "/usr/bin/python3", script, *words], env=self.env | (env or {}), stdout=subprocess.PIPE,
+        return subprocess.run([*before, "/usr/bin/python3", script, *words],
+                              env=self.env | (env or {}), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, timeout=100, **more)
 
     def check_loop(self, before, *words, env=None):
@@ -53,8 +57,9 @@ class Case(unittest.TestCase):
         script = self.dir / "script.py"
         script.write_text(before + LOOP)
         with Server(self.dir, "test") as server:
-            loop = subprocess.Popen(["/usr/bin/python3", script, *words], env=self.env | (env or {}), text=True,
-                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            loop = subprocess.Popen(["/usr/bin/python3", script, *words],
+                                    env=self.env | (env or {}), text=True, stdin=subprocess.PIPE,
+                                    stdout=subprocess.PIPE)
             self.addCleanup(loop.wait)
             self.addCleanup(loop.kill)
             heard = server.wait_for_order()[0].paths()
@@ -73,11 +78,14 @@ class Import(Case):
         self.check_loop("import torch, cubeshim", env=self.path)
 
     def test_workers_by_spawn(self):
-        self.check_loop("import cubeshim", "dict(num_workers=2, multiprocessing_context='spawn')", env=self.path)
+        self.check_loop("import cubeshim", "dict(num_workers=2, multiprocessing_context='spawn')",
+                        env=self.path)
 
     def test_without_torch_it_is_nothing(self):
-        done = self.python("import sys; before = set(sys.modules)\nimport cubeshim, threading\n"
-                           "print(sorted(set(sys.modules) - before - {'threading'}), threading.active_count())", env=self.path)
+        done = self.python(
+            "import sys; before = set(sys.modules)\nimport cubeshim, threading\n"
+            "print(sorted(set(sys.modules) - before - {'threading'}), threading.active_count())",
+            env=self.path)
         self.assertIn("'cubeshim', 'cubeshim._hook']", done.stdout)
         loaded = done.stdout.split("]")[0]
         for heavy in ("socket", "ctypes", "torch", "cubeshim._channel"):
@@ -85,9 +93,10 @@ class Import(Case):
         self.assertEqual(done.stderr, "")
 
     def test_modules_are_as_they_were(self):
-        done = self.python("import cubeshim\nimport torch.utils.data.dataloader as d, inspect\n"
-                           "print(type(d.__loader__).__name__, type(d.__spec__.loader).__name__, inspect.getsource(d)[:3] != '')",
-                           env=self.path)
+        done = self.python(
+            "import cubeshim\nimport torch.utils.data.dataloader as d, inspect\n"
+            "print(type(d.__loader__).__name__, type(d.__spec__.loader).__name__, inspect.getsource(d)[:3] != '')",
+            env=self.path)
         self.assertEqual(done.stdout, "SourceFileLoader SourceFileLoader True\n", done.stderr)
 
     def test_an_unknown_torch_is_left_alone(self):
@@ -96,16 +105,24 @@ class Import(Case):
         for folder in (package, package.parent, package.parent.parent):
             (folder / "__init__.py").write_text("")
         (package / "dataloader.py").write_text("class DataLoader: pass\n")
-        done = self.python("import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\nprint(DataLoader)", env=self.path)
-        self.assertEqual((done.stdout, done.stderr), ("<class 'torch.utils.data.dataloader.DataLoader'>\n", ""))
-        done = self.python("import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\nprint(DataLoader)",
-                           env=self.path | {"CUBESHIM_LOG": "debug"})
+        done = self.python(
+            "import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\nprint(DataLoader)",
+            env=self.path)
+        self.assertEqual((done.stdout, done.stderr),
+                         ("<class 'torch.utils.data.dataloader.DataLoader'>\n", ""))
+        done = self.python(
+            "import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\nprint(DataLoader)",
+            env=self.path | {"CUBESHIM_LOG": "debug"})
         self.assertEqual(done.stderr.count("\n"), 1)
-        self.assertTrue(done.stderr.startswith("cubeshim: debug: announcements: torch.utils.data.dataloader is left alone"))
+        self.assertTrue(
+            done.stderr.startswith(
+                "cubeshim: debug: announcements: torch.utils.data.dataloader is left alone"))
 
     def test_the_library_is_asked_to_listen(self):
         calls = self.dir / "calls"
-        self.check_loop("import cubeshim", env=self.path | {"LD_PRELOAD": os.environ["SIDECAR"], "SIDECAR_CALLS": str(calls)})
+        self.check_loop(
+            "import cubeshim",
+            env=self.path | {"LD_PRELOAD": os.environ["SIDECAR"], "SIDECAR_CALLS": str(calls)})
         self.assertEqual(calls.read_text(), "x")
 
     def test_trouble_is_one_line_for_who_asks(self):
@@ -117,7 +134,10 @@ class Import(Case):
 
     def test_it_never_fails(self):
         """Without a working directory, and without a thread more."""
-        for before in ("os.rmdir(os.getcwd())", "_thread.start_new_thread = lambda *_: (_ for _ in ()).throw(RuntimeError('no more'))"):
+        for before in (
+                "os.rmdir(os.getcwd())",
+                "_thread.start_new_thread = lambda *_: (_ for _ in ()).throw(RuntimeError('no more'))"
+        ):
             gone = self.dir / "gone"
             gone.mkdir(exist_ok=True)
             code = f"import _thread, cubeshim, os\n{before}\nwith cubeshim.announce(['/data/a', '/data/b']) as order: print(list(order))\n"
@@ -127,11 +147,13 @@ class Import(Case):
     def test_the_process_ends_at_once(self):
         # The server never reads: the thread is in the midst of its order when the program ends.
         with Server(self.dir, "test", reads=False) as server:
-            done = self.python("import cubeshim\nkept = cubeshim.announce(['/data/' + 'x' * 90 + str(i) for i in range(100000)])\n"
-                               "import sys; sys.stdin.read(); print('end')", env=self.path, input="")
+            done = self.python(
+                "import cubeshim\nkept = cubeshim.announce(['/data/' + 'x' * 90 + str(i) for i in range(100000)])\n"
+                "import sys; sys.stdin.read(); print('end')", env=self.path, input="")
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "end\n", ""))
             server.set(reads=True)
-            server.wait(lambda: all(client.has_gone for client in server.clients), "the end of the connection")
+            server.wait(lambda: all(client.has_gone for client in server.clients),
+                        "the end of the connection")
 
 
 class Site(Case):
@@ -147,11 +169,16 @@ class Site(Case):
         other.mkdir()
         (other / "sitecustomize.py").write_text("import sys\nsys.ran = __file__\nhere = 5\n")
         path = {"PYTHONPATH": f"{self.path['PYTHONPATH']}:{other}"}
-        done = self.python("import sys, sitecustomize\nprint(sys.ran, sitecustomize.here, 'cubeshim' in sys.modules)", env=path)
+        done = self.python(
+            "import sys, sitecustomize\nprint(sys.ran, sitecustomize.here, 'cubeshim' in sys.modules)",
+            env=path)
         self.assertEqual((done.stdout, done.stderr), (f"{other}/sitecustomize.py 5 True\n", ""))
         # The machine's own, if there is one, otherwise.
-        plain = self.python("import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))")
-        done = self.python("import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))", env=self.path)
+        plain = self.python(
+            "import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))")
+        done = self.python(
+            "import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))",
+            env=self.path)
         expected = plain.stdout if plain.stdout != "None\n" else f"{PACKAGE}/site/sitecustomize.py\n"
         self.assertEqual(done.stdout, expected)
 
@@ -165,21 +192,25 @@ class Site(Case):
         (self.dir / "alias").symlink_to(PACKAGE / "site")
         other.mkdir()
         (other / "sitecustomize.py").write_text("print('ran')\n")
-        for places in ((copy / "site", PACKAGE / "site"), (PACKAGE / "site", self.dir / "alias", PACKAGE / "site"), (linked / "site",)):
+        for places in ((copy / "site", PACKAGE / "site"), (PACKAGE / "site", self.dir / "alias",
+                                                           PACKAGE / "site"), (linked / "site",)):
             done = self.python("import sys, cubeshim\nprint(cubeshim.__file__)",
                                env={"PYTHONPATH": ":".join(map(str, [*places, other]))})
-            self.assertEqual((done.stdout, done.stderr), (f"ran\n{places[0].parent}/cubeshim/__init__.py\n", ""))
+            self.assertEqual((done.stdout, done.stderr),
+                             (f"ran\n{places[0].parent}/cubeshim/__init__.py\n", ""))
 
     def test_an_old_python_is_left_alone(self):
-        done = self.python(f"import runpy, sys\nsys.version_info = (3, 6, 15)\nbefore = list(sys.path)\n"
-                           f"runpy.run_path({str(PACKAGE / 'site' / 'sitecustomize.py')!r})\n"
-                           f"print('cubeshim' in sys.modules, sys.path == before)")
+        done = self.python(
+            f"import runpy, sys\nsys.version_info = (3, 6, 15)\nbefore = list(sys.path)\n"
+            f"runpy.run_path({str(PACKAGE / 'site' / 'sitecustomize.py')!r})\n"
+            f"print('cubeshim' in sys.modules, sys.path == before)")
         self.assertEqual((done.stdout, done.stderr), ("False True\n", ""))
 
     def test_not_if_the_user_says_so(self):
         code = "import sys\nprint([type(finder).__name__ for finder in sys.meta_path if type(finder).__module__ == 'cubeshim._hook'])"
         self.assertEqual(self.python(code, env=self.path).stdout, "['Finder']\n")
-        self.assertEqual(self.python(code, env=self.path | {"CUBESHIM_ANNOUNCE": "0"}).stdout, "[]\n")
+        self.assertEqual(
+            self.python(code, env=self.path | {"CUBESHIM_ANNOUNCE": "0"}).stdout, "[]\n")
 
     def test_the_trouble_of_the_other_is_its_own(self):
         other = self.dir / "other"
@@ -198,8 +229,10 @@ class Run(Case):
         return self.python(code, before=self.command(*options), env=env)
 
     def command(self, *options):
-        return [os.environ["CUBESHIM_COMMAND"], "run", "-p", self.dir, "--ram-dir", "/dev/shm", "--name",
-                f"python-{os.getpid()}", *options, "--"]
+        return [
+            os.environ["CUBESHIM_COMMAND"], "run", "-p", self.dir, "--ram-dir", "/dev/shm",
+            "--name", f"python-{os.getpid()}", *options, "--"
+        ]
 
     def test_puts_the_package_in_front(self):
         done = self.run_command(self.PRINT, env={"PYTHONPATH": "/mine:/too"})
@@ -215,13 +248,16 @@ class Run(Case):
     def test_a_program_that_embeds_python_has_it_too(self):
         program = self.dir / "trainer"
         shutil.copy("/usr/bin/printenv", program)
-        done = subprocess.run([*self.command(), program, "PYTHONPATH"], env=self.env, stdout=subprocess.PIPE, text=True, timeout=100)
+        done = subprocess.run([*self.command(), program, "PYTHONPATH"], env=self.env,
+                              stdout=subprocess.PIPE, text=True, timeout=100)
         self.assertEqual(done.stdout, f"{PACKAGE}/site\n")
 
     def test_an_installed_command_finds_the_installed_package(self):
         to = self.dir / "prefix"
-        subprocess.run(["cmake", "--install", os.environ["CUBESHIM_BUILD"], "--prefix", to], check=True, capture_output=True)
-        os.environ["CUBESHIM_COMMAND"], before = str(to / "bin" / "cubeshim"), os.environ["CUBESHIM_COMMAND"]
+        subprocess.run(["cmake", "--install", os.environ["CUBESHIM_BUILD"], "--prefix", to],
+                       check=True, capture_output=True)
+        os.environ["CUBESHIM_COMMAND"], before = str(to / "bin" /
+                                                     "cubeshim"), os.environ["CUBESHIM_COMMAND"]
         self.addCleanup(os.environ.update, CUBESHIM_COMMAND=before)
         package = to / "share" / "cubeshim" / "python"
         self.assertEqual(self.run_command(self.PRINT).stdout, f"{package}/site True\n")
@@ -231,11 +267,16 @@ class Run(Case):
         shutil.copy(Path(os.environ["CUBESHIM_BUILD"], "libcubeshim.so"), library)
         for level, lines in (("info", 1), ("warn", 0)):
             # Its worker is of the same job, and says nothing.
-            done = self.python("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])",
-                               env={"LD_PRELOAD": str(library), "CUBESHIM_PREFIXES": str(self.dir), "CUBESHIM_LOG": level,
-                                    "CUBESHIM_STATS": "off", "CUBESHIM_NAME": f"python-{os.getpid()}", "CUBESHIM_RAM_DIR": "/dev/shm"})
-            self.assertEqual(done.stderr.count(f"announce nothing: {library} has no directory site of the package cubeshim beside it"),
-                             lines, done.stderr)
+            done = self.python(
+                "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])", env={
+                    "LD_PRELOAD": str(library), "CUBESHIM_PREFIXES": str(self.dir),
+                    "CUBESHIM_LOG": level, "CUBESHIM_STATS": "off",
+                    "CUBESHIM_NAME": f"python-{os.getpid()}", "CUBESHIM_RAM_DIR": "/dev/shm"
+                })
+            self.assertEqual(
+                done.stderr.count(
+                    f"announce nothing: {library} has no directory site of the package cubeshim beside it"
+                ), lines, done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Jobs beside which files are prefetched: compared with the same job alone (Job), or harmed step by step (FaultCase).
+"""Jobs beside which files are prefetched: compared with the same job alone (Job), or harmed step by
+step (FaultCase).
 
-The data set lies on a lagfs mount. Nothing here sleeps until prefetching has happened: `cubeshim stats` is asked how far it is.
-"""
+The data set lies on a lagfs mount. Nothing here sleeps until prefetching has happened: `cubeshim
+stats` is asked how far it is. """
 import importlib.util
 import json
 import os
@@ -25,7 +26,8 @@ def _load(name, folder):
     return module
 
 
-# The library that they preload can be another build, to see that the tests notice what is broken in it.
+# The library that they preload can be another build, to see that the tests notice what is broken in
+# it.
 LIBRARY = os.environ.get("SIDECAR_LIBRARY")
 if LIBRARY:
     os.environ["COMPANY_LIBRARY"] = os.environ["PRELOAD_LIBRARY"] = LIBRARY
@@ -38,7 +40,8 @@ NOBODY = 65534
 PATIENCE_S = int(os.environ.get("SIDECAR_PATIENCE_S", "60"))
 TRIGGER = "trigger"  # a file that no list has: reading it starts the sidecar
 COUNT = 60
-DEMAND = ("full", "busy")  # reasons for which a reader had to ask the origin though the file could be cached
+DEMAND = ("full", "busy"
+         )  # reasons for which a reader had to ask the origin though the file could be cached
 
 program, need_root, need_tool = company.program, company.need_root, company.need_tool
 Host, content, whole = crash.Host, crash.content, crash.whole
@@ -48,7 +51,8 @@ def write_files(directory, count=COUNT, salt=0, sizes=company.SIZES):
     directory.mkdir(parents=True, exist_ok=True)
     for n in range(count + 1):
         name = f"f{n}" if n < count else TRIGGER
-        (directory / name).write_bytes(random.Random(f"{n} {salt}").randbytes(sizes[n % len(sizes)]))
+        (directory / name).write_bytes(
+            random.Random(f"{n} {salt}").randbytes(sizes[n % len(sizes)]))
         # Files this young are looked at twice; old ones are the common case.
         os.utime(directory / name, (1_600_000_000, 1_600_000_000))
     return directory
@@ -64,7 +68,8 @@ def wait_until(condition, what):
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"after {PATIENCE_S} s: not {what if isinstance(what, str) else what()}")
+            raise AssertionError(
+                f"after {PATIENCE_S} s: not {what if isinstance(what, str) else what()}")
         time.sleep(0.01)
 
 
@@ -82,17 +87,22 @@ def held(mount):
 class Watch:
     """How far the sidecar of a cache is, by `cubeshim stats`."""
 
-    # A file that a reader has asked the origin for first is not fetched any more: without this, all of a list may never come.
+    # A file that a reader has asked the origin for first is not fetched any more: without this, all
+    # of a list may never come.
     counts_late = False
 
     def __init__(self, settings):
-        self.environment = {"PATH": "/usr/bin:/bin"} | {key: value for key, value in settings.items()
-                                                        if key in ("CUBESHIM_NAME", "CUBESHIM_RAM_DIR")}
+        self.environment = {"PATH": "/usr/bin:/bin"} | {
+            key: value
+            for key, value in settings.items()
+            if key in ("CUBESHIM_NAME", "CUBESHIM_RAM_DIR")
+        }
         self.command = [COMMAND]  # another one for the cache of another user
 
     def counts(self):
         """The sum over the jobs of the cache; None while there is none."""
-        done = subprocess.run([*self.command, "stats", "--json"], env=self.environment, capture_output=True, text=True)
+        done = subprocess.run([*self.command, "stats", "--json"], env=self.environment,
+                              capture_output=True, text=True)
         if done.returncode != 0:
             return None
         sums = {}
@@ -106,13 +116,14 @@ class Watch:
         return counts.get("fetched", 0) + (counts.get("late", 0) if self.counts_late else 0)
 
     def wait(self, files):
-        wait_until(lambda: self.fetched() >= files, lambda: f"{files} files fetched, but {self.counts()}")
+        wait_until(lambda: self.fetched() >= files,
+                   lambda: f"{files} files fetched, but {self.counts()}")
 
 
 class Gate(threading.Thread):
-    """The other end of a job's stdin. It lets the job on when so many files are prefetched as it asks for by a line with a
-    number (`need()` in READ, or `at_once`, for programs that only wait for the end of their input)."""
-
+    """The other end of a job's stdin. It lets the job on when so many files are prefetched as it
+    asks for by a line with a number (`need()` in READ, or `at_once`, for programs that only wait
+    for the end of their input)."""
     def __init__(self, watch, at_once=None, action=None):
         super().__init__(daemon=True)
         self.watch, self.at_once, self.action = watch, at_once, action
@@ -133,7 +144,8 @@ class Gate(threading.Thread):
                 pass  # the job has ended first
 
     def obey(self, wish):
-        # A job whose wish does not come true goes on, so that the test can say what else is wrong with it.
+        # A job whose wish does not come true goes on, so that the test can say what else is wrong
+        # with it.
         try:
             if wish != "act" and self.failure is None:
                 self.watch.wait(int(wish))
@@ -179,7 +191,8 @@ class Planned:
                 client.connect(str(self.socket))
             except OSError:
                 return None
-            return struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            return struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED,
+                                                         12))[0]
 
 
 class Job(Planned, company.Job):
@@ -204,9 +217,11 @@ class Job(Planned, company.Job):
     def make_source(self):
         return write_files(self.dir / "source", self.count)
 
-    # Prefetching that has gone so far before the job goes on. The job is Python (READ) or company_job with the step `wait`.
+    # Prefetching that has gone so far before the job goes on. The job is Python (READ) or
+    # company_job with the step `wait`.
     def check_gated(self, command, fetched=None, action=None, misses=1, native=None, **options):
-        """As check(). misses: how often a reader may ask the origin, the trigger included; None: not looked at."""
+        """As check(). misses: how often a reader may ask the origin, the trigger included; None:
+        not looked at."""
         native = native or self.run_one(command, shim=False, preexec_fn=options.get("preexec_fn"))
         gate = Gate(self.watch, fetched, action)
         try:
@@ -247,22 +262,29 @@ def read_all(names=None):
 
     def as_nobody(self, *command):
         """Another user may reach no build tree, but what copy_for_others() has made."""
-        return [need_tool("setpriv"), "--reuid", str(self.nobody), "--regid", str(NOBODY), "--clear-groups", *command]
+        return [
+            need_tool("setpriv"), "--reuid",
+            str(self.nobody), "--regid",
+            str(NOBODY), "--clear-groups", *command
+        ]
 
     def copy_for_others(self):
         need_root()
-        for name, path in {"lib.so": LIBRARY, "job": program("company_job"), "cubeshim": COMMAND}.items():
+        for name, path in {"lib.so": LIBRARY, "job": program("company_job"),
+                           "cubeshim": COMMAND}.items():
             shutil.copy(path, self.dir / name)
         self.dir.chmod(0o777)
         self.watch.command = self.as_nobody(self.dir / "cubeshim")
 
     def nobodys(self, *command):
         """The command without the library, and with it: setpriv itself never has it."""
-        return self.as_nobody(*command), self.as_nobody("/usr/bin/env", f"LD_PRELOAD={self.dir}/lib.so", *command)
+        return self.as_nobody(*command), self.as_nobody("/usr/bin/env",
+                                                        f"LD_PRELOAD={self.dir}/lib.so", *command)
 
 
 class FaultCase(Planned, crash.FaultCase):
-    """Hosts that do as they are told, over files `f0`..., `trigger` of a mount that fails as told."""
+    """Hosts that do as they are told, over files `f0`..., `trigger` of a mount that fails as
+    told."""
 
     size = 20_000
     lagfs = ()
@@ -292,7 +314,8 @@ class FaultCase(Planned, crash.FaultCase):
 
     def check_reads(self, host, numbers=None):
         for n in range(self.count) if numbers is None else numbers:
-            self.assertEqual(host.ask(f"read {self.data}/f{n}"), whole(content(n, self.size)), f"f{n}")
+            self.assertEqual(host.ask(f"read {self.data}/f{n}"), whole(content(n, self.size)),
+                             f"f{n}")
             self.tried()
 
     def origin_counters(self):

@@ -1,4 +1,5 @@
-"""Jobs that become another user, move to another root or leave their namespaces while the sidecar is at work."""
+"""Jobs that become another user, move to another root or leave their namespaces while the sidecar
+is at work."""
 import unittest
 
 from support import COUNT, NOBODY, Job, need_root, write_files
@@ -45,7 +46,9 @@ read_all()
         mounts.start()
         for n in range(0, COUNT, 3):
             (self.source / f"f{n}").chmod(0o600)
-        done = self.check_midway(f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)\nread_all()\n")
+        done = self.check_midway(
+            f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)\nread_all()\n"
+        )
         self.assertEqual(done.out.count(" 13\n"), COUNT // 3, str(done))
 
     def test_threads_with_another_user_each(self):
@@ -72,7 +75,8 @@ read_all()
         self.assertNotEqual(lines[0], lines[2], "the other root's f1 is not the same")
 
     def test_another_root_of_a_child(self):
-        # The child's root is none of the parent's business, nor of the sidecar's, which goes on in the parent.
+        # The child's root is none of the parent's business, nor of the sidecar's, which goes on in
+        # the parent.
         self.make_root()
         self.check_midway(f"""
 if os.fork() == 0:
@@ -123,7 +127,8 @@ read_all()
 """)
 
     def test_the_root_is_right_for_others_too(self):
-        # Files that the leader fetches after it has moved to another root must not be served to those that have not.
+        # Files that the leader fetches after it has moved to another root must not be served to
+        # those that have not.
         self.make_root()
         done = self.check_midway(f"""
 import subprocess

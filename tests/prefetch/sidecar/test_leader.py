@@ -1,5 +1,5 @@
-"""One process of the node prefetches for all; another takes over when it ends, is killed, or is in nobody's way when it is
-stopped. And the socket's name may be taken."""
+"""One process of the node prefetches for all; another takes over when it ends, is killed, or is in
+nobody's way when it is stopped. And the socket's name may be taken."""
 import os
 import pathlib
 import signal
@@ -28,22 +28,26 @@ class Leaders(FaultCase):
         return host
 
     def find_leader(self, hosts):
-        wait_until(lambda: self.leader() in [host.process.pid for host in hosts], "one of them leads")
+        wait_until(lambda: self.leader() in [host.process.pid for host in hosts],
+                   "one of them leads")
         pid = self.leader()
         return next(host for host in hosts if host.process.pid == pid)
 
     def wait_for_opens(self, opens):
-        wait_until(lambda: self.origin_count() >= opens, lambda: f"{opens} opens, but {self.origin_count()}")
+        wait_until(lambda: self.origin_count() >= opens,
+                   lambda: f"{opens} opens, but {self.origin_count()}")
 
     def check_that_all_is_there(self, hosts, leaders=1):
-        """The rest was fetched by whoever took over; what was under way is fetched again, and nothing else is."""
+        """The rest was fetched by whoever took over; what was under way is fetched again, and
+        nothing else is."""
         self.wait_for_opens(self.count + 1)
         for host in hosts:
             self.check_reads(host)
-        # Each host is a job. A leader looks again at files that were fetched before its job began: many, if a busy machine was slow
-        # to start the host.
+        # Each host is a job. A leader looks again at files that were fetched before its job began:
+        # many, if a busy machine was slow to start the host.
         under_way = (leaders + len(hosts)) * (DEPTH + 1)
-        self.assertLessEqual(self.origin_count(), self.count + under_way + len(hosts) + self.opened_before_jobs)
+        self.assertLessEqual(self.origin_count(),
+                             self.count + under_way + len(hosts) + self.opened_before_jobs)
 
     def lose_leader(self, how):
         hosts = [self.host(), self.host()]
@@ -63,6 +67,7 @@ class Leaders(FaultCase):
             held(self.origin)
             leader.kill()
             self.origin.script("clear")
+
         self.lose_leader(how)
 
     def test_ends(self):
@@ -91,7 +96,8 @@ class Leaders(FaultCase):
         self.check_that_all_is_there([*others, stopped], leaders=2)
 
     def wait_for_all_but_those_under_way(self):
-        # The turns of the stopped one stay its own: these files are read by those who need them. One file is the trigger.
+        # The turns of the stopped one stay its own: these files are read by those who need them.
+        # One file is the trigger.
         self.wait_for_opens(self.count - DEPTH + 1)
 
     def test_stopped_while_another_waits(self):
@@ -102,7 +108,8 @@ class Leaders(FaultCase):
         self.wait_for_all_but_those_under_way()
         self.check_reads(hosts[0])
         self.go_on(stopped, hosts)
-        self.assertEqual(self.find_leader(hosts), hosts[0], "who has lost the lead does not take it back")
+        self.assertEqual(self.find_leader(hosts), hosts[0],
+                         "who has lost the lead does not take it back")
 
     def test_stopped_before_another_begins(self):
         stopped = self.stop_leader([self.host()])
@@ -194,8 +201,8 @@ class Leaders(FaultCase):
 
 
 class Squatted(Job):
-    """The name of the socket is taken by something else, before the job starts. It stays what it is, and the list is served."""
-
+    """The name of the socket is taken by something else, before the job starts. It stays what it
+    is, and the list is served."""
     def check_squatted(self, says=None, **options):
         before = self.look()
         done = self.check_gated(self.script("need(COUNT)\nread_all()\n"), quiet=False, **options)

@@ -1,4 +1,5 @@
-"""A leader that is stopped, and a job that announces its files: another one listens, and is told what the first has not taken."""
+"""A leader that is stopped, and a job that announces its files: another one listens, and is told
+what the first has not taken."""
 import os
 import pathlib
 import signal
@@ -30,8 +31,12 @@ sys.stdin.readline()
 
 class AnnouncingJob:
     def __init__(self, case):
-        env = {"PATH": "/usr/bin:/bin", "LANG": "C", "LD_PRELOAD": LIBRARY, "PYTHONPATH": str(PACKAGE), "CUBESHIM_STATS": "off"}
-        self.process = subprocess.Popen([sys.executable, "-c", JOB, case.data, str(case.count)], env=env | case.planned(),
+        env = {
+            "PATH": "/usr/bin:/bin", "LANG": "C", "LD_PRELOAD": LIBRARY, "PYTHONPATH": str(PACKAGE),
+            "CUBESHIM_STATS": "off"
+        }
+        self.process = subprocess.Popen([sys.executable, "-c", JOB, case.data,
+                                         str(case.count)], env=env | case.planned(),
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         case.addCleanup(self.end)
         case.assertEqual(self.line(), "announced")
@@ -64,11 +69,13 @@ class Announced(FaultCase):
         return super().planned(**{"PREFETCH_DEPTH": DEPTH} | more)
 
     def wait_for_opens(self, opens):
-        wait_until(lambda: self.origin_count() >= opens, lambda: f"{opens} opens, but {self.origin_count()}")
+        wait_until(lambda: self.origin_count() >= opens,
+                   lambda: f"{opens} opens, but {self.origin_count()}")
 
     def check_job(self, job):
         # The other job goes on as soon as it leads.
-        self.assertLess(self.origin_count(), self.count, "not all was fetched before the leader was stopped")
+        self.assertLess(self.origin_count(), self.count,
+                        "not all was fetched before the leader was stopped")
         wait_until(lambda: self.leader() == job.process.pid, "the other job leads")
 
     def check_ends(self, job):

@@ -1,4 +1,5 @@
-"""A directory that one process has listed: what others read of it is fetched ahead, in proportion to what they have read."""
+"""A directory that one process has listed: what others read of it is fetched ahead, in proportion
+to what they have read."""
 import json
 import os
 import time
@@ -9,7 +10,8 @@ from support import Job, demand_misses, wait_until
 COUNT = 300
 SIZE = 20_000
 
-# The gate is the first process's stdin; those that it starts read what they are told by a pipe, or as a pool's workers.
+# The gate is the first process's stdin; those that it starts read what they are told by a pipe, or
+# as a pool's workers.
 PARENT = """
 import multiprocessing, subprocess
 names = []
@@ -86,10 +88,13 @@ class Listings(Job):
     def test_read_by_spawned_workers(self):
         for kind in ("spawn", "forkserver", "fork"):
             with self.subTest(kind=kind):
-                self.check_misses(self.check_gated([*self.script(POOL, first=self.READ_NOTHING), kind], misses=None))
+                self.check_misses(
+                    self.check_gated([*self.script(POOL, first=self.READ_NOTHING), kind],
+                                     misses=None))
 
     def test_read_by_a_process_that_was_there_before(self):
-        self.check_misses(self.check_gated(self.script(EARLIER, first=self.READ_NOTHING), misses=None))
+        self.check_misses(
+            self.check_gated(self.script(EARLIER, first=self.READ_NOTHING), misses=None))
 
 
 class Trees(Listings):
@@ -99,7 +104,8 @@ class Trees(Listings):
     test_read_by_spawned_workers = test_read_by_a_process_that_was_there_before = None
 
     def opens(self):
-        return json.loads((self.mount.root / ".lagfs/counters.json").read_text())["open"]["data_files"]
+        return json.loads(
+            (self.mount.root / ".lagfs/counters.json").read_text())["open"]["data_files"]
 
     def settled(self, has_begun=lambda: True):
         """Until nothing has been fetched for a while: a sidecar that knows no bound goes on."""
@@ -112,7 +118,9 @@ class Trees(Listings):
             time.sleep(0.02)
 
     def test_of_which_little_is_read(self):
-        done = self.check_gated(self.script("""
+        done = self.check_gated(
+            self.script(
+                """
 import random
 total = 0
 for d in range(10):
@@ -120,13 +128,16 @@ for d in range(10):
     for name in random.Random(d).sample(names, 9): total += len(open(f'{D}/d{d}/{name}', 'rb').read())
 act()
 print(total)
-""", first=self.READ_NOTHING), action=lambda: self.settled(lambda: self.watch.fetched() > 0), misses=None, hits=None)
+""", first=self.READ_NOTHING), action=lambda: self.settled(lambda: self.watch.fetched() > 0),
+            misses=None, hits=None)
         self.assertLessEqual(done.report["origin"]["bytes"], 3 * 90 * SIZE, str(done))
         self.assertGreater(done.report["prefetch"]["fetched"], 0, str(done))
 
     def test_of_which_nothing_is_read(self):
         for first in ("", "read('trigger')\n"):
-            done = self.check_gated(self.script(f"""
+            done = self.check_gated(
+                self.script(
+                    f"""
 {first}
 print(sorted(name for _, _, names in os.walk(D) for name in names))
 act()
@@ -138,20 +149,25 @@ act()
         (self.source / "mixed").mkdir()
         for n in range(100):
             (self.source / "mixed" / f"f{n}").write_bytes(bytes(1000 if n < 10 else 200_000))
-        command = self.script("""
+        command = self.script(
+            """
 os.listdir(f'{D}/mixed')
 for n in range(10): print(read(f'mixed/f{n}'))
 act()
 """, first=self.READ_NOTHING)
         native = self.run_one(command, shim=False)
         before = self.opens()
-        done = self.check_gated(command, native=native, action=lambda: self.settled(lambda: self.opens() > before + 10), misses=None, hits=None)
+        done = self.check_gated(command, native=native,
+                                action=lambda: self.settled(lambda: self.opens() > before + 10),
+                                misses=None, hits=None)
         self.assertLessEqual(done.report["origin"]["bytes"], 10 * 1000 + 64 * 1024, str(done))
         self.assertGreater(done.report["origin"]["opens"], 10, "some of them were looked at")
         self.assertLessEqual(done.report["origin"]["opens"], 10 + 64 + 10, str(done))
 
     def test_of_which_the_directory_above_is_listed(self):
-        done = self.check_gated(self.script("""
+        done = self.check_gated(
+            self.script(
+                """
 os.listdir(os.path.dirname(D))
 for n in range(30): print(read(f'f{n}'))
 act()

@@ -1,4 +1,5 @@
-"""What a list may be, and what it may not: reads are served from it, and nothing that is wrong with it harms the job."""
+"""What a list may be, and what it may not: reads are served from it, and nothing that is wrong with
+it harms the job."""
 import json
 import os
 import random
@@ -11,10 +12,12 @@ READ_GATED = "need(COUNT)\nread_all()\n"
 
 class Served(Job):
     def check_all_early(self, misses=1, fetched=COUNT, duplicate=0, **options):
-        done = self.check_gated(self.script(f"need({fetched})\nread_all()\n"), misses=misses, **options)
+        done = self.check_gated(self.script(f"need({fetched})\nread_all()\n"), misses=misses,
+                                **options)
         found = done.report["prefetch"]
-        self.assertEqual({key: found[key] for key in ("fetched", "early", "late", "wasted", "unread")},
-                         {"fetched": fetched, "early": fetched, "late": 0, "wasted": 0, "unread": 0}, str(done))
+        self.assertEqual(
+            {key: found[key] for key in ("fetched", "early", "late", "wasted", "unread")},
+            {"fetched": fetched, "early": fetched, "late": 0, "wasted": 0, "unread": 0}, str(done))
         self.assertLessEqual(found["duplicate"], duplicate, str(done))
         return done
 
@@ -22,9 +25,12 @@ class Served(Job):
         for engine in ("auto", "uring", "threads"):
             for depth in (1, 64, 256):
                 with self.subTest(engine=engine, depth=depth):
-                    self.settings |= {"CUBESHIM_IO_ENGINE": engine, "CUBESHIM_PREFETCH_DEPTH": str(depth)}
+                    self.settings |= {
+                        "CUBESHIM_IO_ENGINE": engine, "CUBESHIM_PREFETCH_DEPTH": str(depth)
+                    }
                     done = self.check_all_early()
-                    self.assertEqual(demand_misses(done.report), 1, "the file that is not in the list")
+                    self.assertEqual(demand_misses(done.report), 1,
+                                     "the file that is not in the list")
 
     def test_each_file_is_asked_for_once(self):
         native = self.run_one(self.script(READ_GATED), shim=False)
@@ -33,24 +39,25 @@ class Served(Job):
         self.assertEqual(self.opens() - before, COUNT + 1)
 
     def opens(self):
-        return json.loads((self.mount.root / ".lagfs/counters.json").read_text())["open"]["data_files"]
+        return json.loads(
+            (self.mount.root / ".lagfs/counters.json").read_text())["open"]["data_files"]
 
     def test_forms(self):
         names = [f"f{n}" for n in range(COUNT)]
         absolute = [f"{self.data}/{name}" for name in names]
         forms = {
-            "NUL-separated": (absolute, "\0"),
-            "relative to the prefix": (names, "\n"),
+            "NUL-separated": (absolute, "\0"), "relative to the prefix": (names, "\n"),
             "a directory, the trigger left out": ([f"- {self.data}/trigger", self.data], "\n"),
             "comments, empty lines, dots and slashes": (
-                ["# all of them", ""] + [f"{self.data}//.//x/../{name}" for name in names] + ["", "# end"], "\n"),
-            "lines ended as on Windows": (absolute, "\r\n"),
+                ["# all of them", ""] + [f"{self.data}//.//x/../{name}" for name in names] +
+                ["", "# end"], "\n"), "lines ended as on Windows": (absolute, "\r\n"),
             "each thrice": (absolute * 3, "\n"),
         }
         for form, (lines, separator) in forms.items():
             with self.subTest(form):
                 self.write_list(lines, separator)
-                # A path that stands there again may be asked for again while it is under way, if turns collide.
+                # A path that stands there again may be asked for again while it is under way, if
+                # turns collide.
                 self.check_all_early(duplicate=5 if len(lines) > 2 * COUNT else 0)
 
     def test_without_an_end_of_line(self):
@@ -58,7 +65,8 @@ class Served(Job):
         self.check_all_early()
 
     def test_what_is_left_out(self):
-        self.write_list([f"- {self.data}/f{n}" for n in range(5)] + [f"{self.data}/f{n}" for n in range(COUNT)])
+        self.write_list([f"- {self.data}/f{n}" for n in range(5)] +
+                        [f"{self.data}/f{n}" for n in range(COUNT)])
         self.check_all_early(misses=1 + 5, fetched=COUNT - 5)
 
     def test_a_list_under_the_prefix(self):
@@ -68,7 +76,10 @@ class Served(Job):
         self.check_all_early()
 
     def test_names_of_all_kinds(self):
-        odd = [b"with space ", b"\xff\xfe", b"quote\"'", b"new\nline", "ümläut".encode(), b"-dash", b"#hash", b"n" * 255]
+        odd = [
+            b"with space ", b"\xff\xfe", b"quote\"'", b"new\nline", "ümläut".encode(), b"-dash",
+            b"#hash", b"n" * 255
+        ]
         for name in odd:
             with open(os.path.join(os.fsencode(self.source), name), "wb") as file:
                 file.write(name)
@@ -84,9 +95,9 @@ for name in {odd!r}:
 
 class Refused(Job):
     """The job reads all the same, and is told once."""
-
     def check_bad(self, says, command=None, **options):
-        done = self.check(command or self.script("read_all()\n"), says=says, hits=None, tries=20, **options)
+        done = self.check(command or self.script("read_all()\n"), says=says, hits=None, tries=20,
+                          **options)
         self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
         self.assertEqual(demand_misses(done.report), COUNT + 1, str(done))
 
@@ -114,9 +125,12 @@ class Refused(Job):
 
     def test_garbage(self):
         numbers = random.Random(1)
-        kinds = {"bytes": numbers.randbytes(300_000), "one line": b"x" * 1_000_000, "lines": b"\n" * 100_000,
-                 "slashes": b"/" * 5000 + b"\n" + b"../" * 3000 + b"etc/passwd\n", "NULs": b"\0" * 100_000,
-                 "letters": bytes(numbers.choices(b"abc/.-# \n", k=200_000))}
+        kinds = {
+            "bytes": numbers.randbytes(300_000), "one line": b"x" * 1_000_000,
+            "lines": b"\n" * 100_000,
+            "slashes": b"/" * 5000 + b"\n" + b"../" * 3000 + b"etc/passwd\n",
+            "NULs": b"\0" * 100_000, "letters": bytes(numbers.choices(b"abc/.-# \n", k=200_000))
+        }
         for kind, data in kinds.items():
             with self.subTest(kind):
                 self.list.write_bytes(data)
@@ -139,8 +153,10 @@ class Refused(Job):
     def test_paths_that_lead_nowhere(self):
         # Among good ones: those are served, and each reason for which others are not is told once.
         good = [f"{self.data}/f{n}" for n in range(COUNT)]
-        bad = ["/etc/passwd", "/nowhere", f"{self.data}/missing", f"{self.data}/../outside", f"{self.data}/f0/below",
-               f"{self.data}/{'x' * 300}", f"{self.data}" + "/x" * 4000]
+        bad = [
+            "/etc/passwd", "/nowhere", f"{self.data}/missing", f"{self.data}/../outside",
+            f"{self.data}/f0/below", f"{self.data}/{'x' * 300}", f"{self.data}" + "/x" * 4000
+        ]
         os.mkfifo(self.source / "fifo")
         os.symlink("nowhere", self.source / "dangling")
         os.symlink("loop", self.source / "loop")
@@ -157,10 +173,12 @@ class Refused(Job):
 
     def test_a_list_that_changes_while_it_is_read(self):
         big = "".join(f"{self.data}/missing{n}\n" for n in range(200_000)).encode()
-        for change in (lambda: os.truncate(self.list, 0), lambda: self.list.write_bytes(big[:5000]), self.list.unlink):
+        for change in (lambda: os.truncate(self.list, 0), lambda: self.list.write_bytes(big[:5000]),
+                       self.list.unlink):
             with self.subTest(change):
                 self.list.write_bytes(self.write_list().read_bytes() + big)
-                done = self.check_gated(self.script("need(COUNT)\nact()\nread_all()\n"), action=change, quiet=False)
+                done = self.check_gated(self.script("need(COUNT)\nact()\nread_all()\n"),
+                                        action=change, quiet=False)
                 # Changed, missing, and a last line that was cut.
                 self.assertLessEqual(len(done.ours), 3, str(done))
 
@@ -176,7 +194,8 @@ print(len(os.listdir('/proc/self/task')), threading.active_count())
     def test_nothing_runs_when_it_is_switched_off(self):
         self.settings["CUBESHIM_PREFETCH"] = "0"
         done = self.check(self.script(self.SCRIPT), hits=None)
-        self.assertEqual(done.report["prefetch"], dict.fromkeys(done.report["prefetch"], 0), str(done))
+        self.assertEqual(done.report["prefetch"], dict.fromkeys(done.report["prefetch"], 0),
+                         str(done))
         self.assertEqual(demand_misses(done.report), COUNT + 1, str(done))
 
     def test_nothing_runs_where_nothing_is_served(self):
@@ -201,7 +220,8 @@ print(len(os.listdir('/proc/self/task')), threading.active_count())
         with self.subTest(name, value=value):
             before = self.settings
             self.settings = before | {name: value}
-            self.check(self.script("read_all()\n"), says=f'{name}="{value}" is not usable: it takes ', hits=None)
+            self.check(self.script("read_all()\n"),
+                       says=f'{name}="{value}" is not usable: it takes ', hits=None)
             self.settings = before
 
 

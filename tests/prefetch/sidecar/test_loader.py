@@ -43,7 +43,8 @@ class Loaders(Job):
     def setUp(self):
         super().setUp()
         (self.dir / "loader.py").write_text(LOADER)
-        # Whether CPython's tracker of semaphores is told of them in time is a race of its own at exit, without us too.
+        # Whether CPython's tracker of semaphores is told of them in time is a race of its own at
+        # exit, without us too.
         self.env |= {"PYTHONWARNINGS": "ignore::UserWarning:multiprocessing.resource_tracker"}
         self.command = ["/usr/bin/python3", self.dir / "loader.py", self.data, self.count]
 

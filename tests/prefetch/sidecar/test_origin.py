@@ -1,4 +1,5 @@
-"""The origin fails, hangs, changes or goes away under the sidecar: what the job reads is right, or its own error."""
+"""The origin fails, hangs, changes or goes away under the sidecar: what the job reads is right, or
+its own error."""
 import os
 import subprocess
 import unittest
@@ -38,19 +39,22 @@ class Origin(FaultCase):
             for engine in ("uring", "threads"):
                 with self.subTest(how=how, engine=engine):
                     host = self.start(IO_ENGINE=engine)
-                    subprocess.run(["umount", how, str(self.data)], check=False, capture_output=True)
+                    subprocess.run(["umount", how, str(self.data)], check=False,
+                                   capture_output=True)
                     right = self.check_each(host)
                     self.assertGreater(len(right), 0, "what was fetched before is served")
                     self.assertLess(len(right), self.count)
                     self.check_end(host)
-                    subprocess.run(["umount", "-l", str(self.data)], check=False, capture_output=True)
+                    subprocess.run(["umount", "-l", str(self.data)], check=False,
+                                   capture_output=True)
                     self.origin.start()
 
     def test_connection_aborted_midway(self):
         control = "/sys/fs/fuse/connections"
         minor = os.stat(self.data).st_dev & 0xff
         if not os.path.exists(f"{control}/{minor}"):
-            if subprocess.run(["mount", "-t", "fusectl", "none", control], capture_output=True).returncode != 0:
+            if subprocess.run(["mount", "-t", "fusectl", "none", control],
+                              capture_output=True).returncode != 0:
                 self.skipTest("no fusectl here")
             self.addCleanup(subprocess.run, ["umount", control])
         host = self.start()
@@ -110,7 +114,8 @@ class Origin(FaultCase):
         return host
 
     def check_changed(self, rules, change, expected):
-        """`change` comes while the sidecar's first operation of that kind is held; `expected` is what the job must see then."""
+        """`change` comes while the sidecar's first operation of that kind is held; `expected` is
+        what the job must see then."""
         path = f"{self.data}/changing"
         self.write_list([path])
         for rule in rules:
@@ -133,6 +138,7 @@ class Origin(FaultCase):
             other = Host(self, self.planned())
             self.assertEqual(other.ask(command.format(path)), answer)
             other.end()
+
         return change
 
     def test_changed_at_the_origin_while_it_is_fetched(self):
@@ -141,23 +147,28 @@ class Origin(FaultCase):
         self.check_changed(["hold open"], lambda path: self.origin.put("changing", new), whole(new))
 
     def test_written_by_the_job_while_it_is_fetched(self):
-        self.check_changed(["hold open", "hold read"], self.by_another("write {} 30000 z", "written"), whole(b"z" * 30000))
+        self.check_changed(["hold open", "hold read"],
+                           self.by_another("write {} 30000 z", "written"), whole(b"z" * 30000))
 
     def test_removed_by_the_job_while_it_is_fetched(self):
-        self.check_changed(["hold read"], self.by_another("remove {}", "removed"), "error ENOENT open")
+        self.check_changed(["hold read"], self.by_another("remove {}", "removed"),
+                           "error ENOENT open")
 
     def test_replaced_by_the_job_while_it_is_fetched(self):
-        self.check_changed(["hold read"], self.by_another("replace {} 30000 y", "written"), whole(b"y" * 30000))
+        self.check_changed(["hold read"], self.by_another("replace {} 30000 y", "written"),
+                           whole(b"y" * 30000))
 
     def test_short_reads_and_lies(self):
-        for lie in ("lie size 100", "lie size -100", "lie size -19999", "lie inode", "lie times 100000"):
+        for lie in ("lie size 100", "lie size -100", "lie size -19999", "lie inode",
+                    "lie times 100000"):
             with self.subTest(lie):
                 self.origin.script("clear", lie)
                 host, native = self.host_beside(), self.native()
                 before = self.origin_count()
                 wait_until(lambda: self.origin_count() >= before + 10, "10 opens")
                 for n in range(0, self.count, 7):
-                    self.assertEqual(host.ask(f"read {self.data}/f{n}"), native.ask(f"read {self.data}/f{n}"))
+                    self.assertEqual(host.ask(f"read {self.data}/f{n}"),
+                                     native.ask(f"read {self.data}/f{n}"))
                     self.tried()
                 self.origin.script("clear")
                 self.check_end(host)

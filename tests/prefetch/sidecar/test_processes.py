@@ -1,4 +1,5 @@
-"""Jobs that fork, exec, end in a hurry, become daemons and close what is not theirs while the sidecar is at work."""
+"""Jobs that fork, exec, end in a hurry, become daemons and close what is not theirs while the
+sidecar is at work."""
 import subprocess
 import time
 import unittest
@@ -37,7 +38,9 @@ read_all()
     def test_a_child_whose_parent_goes(self):
         # The child is the only one left, and takes over what the parent's sidecar has not done.
         # The job's first process only waits for the end of both, and prefetches nothing itself.
-        done = self.check_gated(self.script("""
+        done = self.check_gated(
+            self.script(
+                """
 r, w = os.pipe()
 if os.fork() == 0:
     os.close(r)
@@ -81,19 +84,22 @@ read_all()
     def test_another_program_in_its_place(self):
         # The same process, another image: the sidecar of the old one is gone, and the list goes on.
         inner = self.script("need(COUNT)\nread_all()\n", "inner.py")
-        self.check_midway(f"""
+        self.check_midway(
+            f"""
 if len(sys.argv) == 3: os.execv(sys.executable, {list(map(str, inner))!r} + ['again'])
 """, fetched=(0, COUNT // 4))
 
     def test_ends(self):
-        for end in ("os._exit(3)", "sys.exit(3)", "import ctypes; ctypes.CDLL(None).exit(3)",
-                    "import threading; threading.Thread(target=lambda: (read_all(), os._exit(3))).start()",
-                    "import ctypes; ctypes.CDLL(None).quick_exit(3)"):
+        for end in (
+                "os._exit(3)", "sys.exit(3)", "import ctypes; ctypes.CDLL(None).exit(3)",
+                "import threading; threading.Thread(target=lambda: (read_all(), os._exit(3))).start()",
+                "import ctypes; ctypes.CDLL(None).quick_exit(3)"):
             with self.subTest(end):
                 self.check_midway(end + "\n", fetched=(0, COUNT // 4), status=3)
 
     def test_the_main_thread_ends_first(self):
-        self.check_midway("""
+        self.check_midway(
+            """
 import ctypes, threading
 def work():
     read_all()
@@ -147,8 +153,8 @@ for n in range(30):
 
 
 class ExitTime(Job):
-    """Ending does not wait for what hangs. How long it takes is measured by the benchmark: a busy machine says little of
-    the 50 ms that it may."""
+    """Ending does not wait for what hangs. How long it takes is measured by the benchmark: a busy
+    machine says little of the 50 ms that it may."""
 
     lagfs = SLOW
     TRIALS = 60
@@ -157,8 +163,9 @@ class ExitTime(Job):
     def run_once(self, action, *script):
         self.mount.script(*script)
         gate = Gate(self.watch, action=action)
-        with subprocess.Popen(list(map(str, self.script(self.LATE))), stdin=gate.theirs, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, env=self.env | self.settings | {"LD_PRELOAD": self.preload[0]}) as child:
+        with subprocess.Popen(list(map(str, self.script(self.LATE))), stdin=gate.theirs,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env |
+                              self.settings | {"LD_PRELOAD": self.preload[0]}) as child:
             said, errors = child.stdout.read(), child.stderr.read()
             status = child.wait()
             took = time.monotonic_ns() - int(said or 0)

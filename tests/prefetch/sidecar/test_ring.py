@@ -1,4 +1,5 @@
-"""Data larger than the memory: what was fetched stays until it is read, and what is read in order is there."""
+"""Data larger than the memory: what was fetched stays until it is read, and what is read in order
+is there."""
 import pathlib
 import shutil
 import tempfile
@@ -31,12 +32,14 @@ class Larger(Job):
 
     def setUp(self):
         super().setUp()
-        self.settings |= {"CUBESHIM_RAM": "32M", "CUBESHIM_RING": "8M", "CUBESHIM_PREFETCH_DEPTH": str(DEPTH)}
+        self.settings |= {
+            "CUBESHIM_RAM": "32M", "CUBESHIM_RING": "8M", "CUBESHIM_PREFETCH_DEPTH": str(DEPTH)
+        }
 
 
 class Ring(Larger):
-    # In steps that the ring has room for, so that the reader is never ahead of the sidecar; the last that were fetched
-    # need not be the next in the list.
+    # In steps that the ring has room for, so that the reader is never ahead of the sidecar; the
+    # last that were fetched need not be the next in the list.
     IN_ORDER = f"""
 for first in range(0, COUNT, {BATCH}):
     need(min(first + {BATCH} + {DEPTH}, COUNT))
@@ -45,11 +48,13 @@ for first in range(0, COUNT, {BATCH}):
 
     def check_in_order(self, **settings):
         self.settings |= settings
-        # One fetch may take so long that many after it have ended: then it is waited for, or the reader fetches for itself.
+        # One fetch may take so long that many after it have ended: then it is waited for, or the
+        # reader fetches for itself.
         few = self.count // 100
         done = self.check_gated(self.script(self.IN_ORDER), misses=1 + few)
         found = done.report["prefetch"]
-        # A list whose files do not all stay begins anew at its end: some of those are fetched already.
+        # A list whose files do not all stay begins anew at its end: some of those are fetched
+        # already.
         self.assertLessEqual(found["fetched"] - found["unread"], self.count, str(done))
         self.assertGreaterEqual(found["fetched"] - found["unread"], self.count - few, str(done))
         self.assertEqual(found["early"] + found["late"], self.count, str(done))
@@ -78,16 +83,24 @@ for first in range(0, COUNT, {BATCH}):
         done = self.check_gated(self.script(f"need({BATCH})\nread_all()\n"), misses=None)
         found = done.report["prefetch"]
         # It may be overtaken by the reader in the midst of a fetch.
-        self.assertLessEqual(found["wasted"] + found["duplicate"], DEPTH + self.count // 100, str(done))
+        self.assertLessEqual(found["wasted"] + found["duplicate"], DEPTH + self.count // 100,
+                             str(done))
         self.assertEqual(done.report["opens"], self.count + 1, str(done))
 
     def test_a_reader_in_another_order(self):
-        # The list is of no use; what was fetched and not read yet is not thrown out for it, and nothing is read wrong.
-        self.check_gated(self.script(f"need({BATCH})\nfor n in reversed(range(COUNT)): print(n, read(f'f{{n}}'))\n"), misses=None)
+        # The list is of no use; what was fetched and not read yet is not thrown out for it, and
+        # nothing is read wrong.
+        self.check_gated(
+            self.script(
+                f"need({BATCH})\nfor n in reversed(range(COUNT)): print(n, read(f'f{{n}}'))\n"),
+            misses=None)
 
     def test_a_reader_that_leaves_out_most(self):
-        # A reader that does not read the planned files makes the window full: the sidecar waits, and demand goes on.
-        done = self.check_gated(self.script("need(64)\nread_all([f'f{n}' for n in range(COUNT - 100, COUNT)])\n"), misses=101, hits=None)
+        # A reader that does not read the planned files makes the window full: the sidecar waits,
+        # and demand goes on.
+        done = self.check_gated(
+            self.script("need(64)\nread_all([f'f{n}' for n in range(COUNT - 100, COUNT)])\n"),
+            misses=101, hits=None)
         self.assertLess(done.report["prefetch"]["fetched"], self.count, str(done))
 
     def test_files_larger_than_the_ring(self):
@@ -95,12 +108,15 @@ for first in range(0, COUNT, {BATCH}):
         self.addCleanup((self.source / "big").unlink)
         names = [f"f{n}" for n in range(60)]
         self.write_list([f"{self.data}/{name}" for name in (*names[:30], "big", *names[30:])])
-        self.check_gated(self.script("need(60)\nread_all([f'f{n}' for n in range(60)])\nprint(read('big'))\n"), misses=2)
+        self.check_gated(
+            self.script("need(60)\nread_all([f'f{n}' for n in range(60)])\nprint(read('big'))\n"),
+            misses=2)
 
     def test_a_second_epoch(self):
         # Resident files are not fetched again, and the rest is: the list begins anew.
         # A reader that went on at once could pass all of them by on a busy machine.
-        done = self.check_gated(self.script(self.IN_ORDER + f"need(COUNT + {BATCH})\nread_all()\n"), misses=None)
+        done = self.check_gated(self.script(self.IN_ORDER + f"need(COUNT + {BATCH})\nread_all()\n"),
+                                misses=None)
         found = done.report["prefetch"]
         self.assertGreater(found["fetched"], self.count, str(done))
         self.assertLess(found["fetched"], 1.95 * self.count, str(done))
@@ -119,7 +135,8 @@ class LateRing(Larger):
         self.settings |= {"CUBESHIM_RAM_KEEP": "1"}
         self.watch.counts_late = True
         self.env |= {"PYTHONPATH": str(PACKAGE)}
-        done = self.check(self.script(f"read_all([f'f{{n}}' for n in range({self.LATE})])\n"), CUBESHIM_PREFETCH="0", hits=None)
+        done = self.check(self.script(f"read_all([f'f{{n}}' for n in range({self.LATE})])\n"),
+                          CUBESHIM_PREFETCH="0", hits=None)
         self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
         self.assertGreater(done.report["bypassed"]["full"], COUNT // 4, str(done))
 
@@ -143,7 +160,8 @@ def announced():
     def test_an_announced_epoch_is_there_before_it_is_read(self):
         count = COUNT - self.LATE
         few = count // 100
-        done = self.check_gated(self.announced(f"""
+        done = self.check_gated(
+            self.announced(f"""
 for i, path in announced():
     if i % {BATCH} == 0: need(min(i + {BATCH} + {DEPTH} + {few}, {count}))
     print(path[len(D):], read(path[len(D) + 1:]))
@@ -156,8 +174,10 @@ for i, path in announced():
         self.assertGreaterEqual(done.report["ram"]["used"], 16 * MB, str(done))
 
     def test_what_a_child_has_mapped_is_never_used_anew(self):
-        # In each segment of the memory there is something that the child has mapped, and that its parent has let go of.
-        self.check(self.announced("""
+        # In each segment of the memory there is something that the child has mapped, and that its
+        # parent has let go of.
+        self.check(
+            self.announced("""
 import mmap
 maps = {}
 for n in range(LATE):

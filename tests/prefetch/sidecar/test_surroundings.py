@@ -1,4 +1,5 @@
-"""Sandboxes and limits: io_uring refused, threads refused, little memory. The job is right, and is told once if at all."""
+"""Sandboxes and limits: io_uring refused, threads refused, little memory. The job is right, and is
+told once if at all."""
 import os
 import unittest
 
@@ -10,17 +11,24 @@ PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group,exit,rt
 
 
 class Sandboxed(Job):
-    """The filter is there when the library is loaded: a static program puts it on, which the library never sees."""
-
+    """The filter is there when the library is loaded: a static program puts it on, which the
+    library never sees."""
     def check_refused(self, how, calls, says=None, fetched=COUNT, **settings):
         self.settings |= settings
-        job = [program("company_job"), *self.steps("one:DIR/trigger", "wait", "read:DIR", "fork:DIR")]
+        job = [
+            program("company_job"), *self.steps("one:DIR/trigger", "wait", "read:DIR", "fork:DIR")
+        ]
         native = self.run_one(job, shim=False)
-        command = [program("company_static"), f"seccomp:{how}:{calls}", "exec", "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *job]
+        command = [
+            program("company_static"), f"seccomp:{how}:{calls}", "exec", "/usr/bin/env",
+            f"LD_PRELOAD={LIBRARY}", *job
+        ]
         misses = 1 if fetched else COUNT + 1
-        # If nothing is fetched, there is nothing to wait for, and the job may be over before it has been told.
+        # If nothing is fetched, there is nothing to wait for, and the job may be over before it has
+        # been told.
         tries = 1 if fetched else 20
-        return self.check_gated(command, fetched=fetched, native=native, preload=[], says=says, misses=misses, hits=None, tries=tries)
+        return self.check_gated(command, fetched=fetched, native=native, preload=[], says=says,
+                                misses=misses, hits=None, tries=tries)
 
     def test_io_uring_refused(self):
         for how in ("EPERM", "ENOSYS", "EACCES"):
@@ -28,7 +36,8 @@ class Sandboxed(Job):
                 self.check_refused(how, URING)
 
     def test_io_uring_refused_that_was_asked_for(self):
-        self.check_refused("EPERM", URING, CUBESHIM_IO_ENGINE="uring", says="io_uring.*(threads|refused)")
+        self.check_refused("EPERM", URING, CUBESHIM_IO_ENGINE="uring",
+                           says="io_uring.*(threads|refused)")
 
     def test_io_uring_that_kills(self):
         # Some sandboxes do: where there is a filter of any kind nobody tries what it may kill for.
@@ -50,7 +59,8 @@ class Sandboxed(Job):
 
 class NoThreads(Job):
     def check_alone(self, done, native):
-        self.assertEqual((done.status, done.out, done.theirs), (0, native.out, native.err), str(done))
+        self.assertEqual((done.status, done.out, done.theirs), (0, native.out, native.err),
+                         str(done))
         self.assertLessEqual(len(done.ours), 1, str(done))
         self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
         self.assertEqual((demand_misses(done.report), done.hits), (COUNT + 1, COUNT), str(done))
@@ -60,8 +70,10 @@ class NoThreads(Job):
         native = self.run_one(job, shim=False)
         for how in ("EPERM", "ENOSYS"):
             with self.subTest(how):
-                command = [program("company_static"), f"seccomp:{how}:clone3,clone", "exec", "/usr/bin/env",
-                           f"LD_PRELOAD={LIBRARY}", *job]
+                command = [
+                    program("company_static"), f"seccomp:{how}:clone3,clone", "exec",
+                    "/usr/bin/env", f"LD_PRELOAD={LIBRARY}", *job
+                ]
                 self.check_alone(self.run_one(command, shim=True, preload=[]), native)
 
     def test_by_a_limit(self):
@@ -71,12 +83,14 @@ class NoThreads(Job):
         steps = self.steps("one:DIR/trigger", "read:DIR", "read:DIR")
         plain, command = self.nobodys(self.dir / "job", *steps)
         native = self.run_one(plain, shim=False, preload=[])
-        self.check_alone(self.run_one(command, shim=True, preload=[], preexec_fn=self.limited(NPROC=1)), native)
+        self.check_alone(
+            self.run_one(command, shim=True, preload=[], preexec_fn=self.limited(NPROC=1)), native)
 
 
 class Small(Job):
     def check_small(self, **limits):
-        steps = self.steps("one:DIR/trigger", "wait", "read:DIR", "threads:DIR:4:65536", "fork:DIR", "vfork:DIR")
+        steps = self.steps("one:DIR/trigger", "wait", "read:DIR", "threads:DIR:4:65536", "fork:DIR",
+                           "vfork:DIR")
         command = [program("company_job"), *steps]
         return self.check_gated(command, fetched=COUNT, preexec_fn=self.limited(**limits))
 
@@ -117,7 +131,8 @@ class SandboxedLater(Job):
         self.check_gated([program("company_job"), *steps], fetched=COUNT, hits=None, misses=None)
 
     def test_on_all_its_threads(self):
-        # The sidecar's threads get it too. They must be gone before, or the filter's kill ends the job.
+        # The sidecar's threads get it too. They must be gone before, or the filter's kill ends the
+        # job.
         script = self.script("""
 import ctypes, struct
 libc = ctypes.CDLL(None, use_errno=True)

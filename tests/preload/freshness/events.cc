@@ -14,12 +14,13 @@
 namespace cube::freshness {
 namespace {
 
-#define MUST(condition)                                                                             \
-  do {                                                                                              \
-    if (!(condition)) {                                                                             \
-      std::fprintf(stderr, "events.cc:%d: %s: %s\n", __LINE__, #condition, strerrorname_np(errno)); \
-      _exit(97);                                                                                    \
-    }                                                                                               \
+#define MUST(condition)                                                    \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      std::fprintf(stderr, "events.cc:%d: %s: %s\n", __LINE__, #condition, \
+                   strerrorname_np(errno));                                \
+      _exit(97);                                                           \
+    }                                                                      \
   } while (false)
 
 constexpr char k_first[] = "the first content of the file";
@@ -42,7 +43,9 @@ void make_old(const std::string& path, const char* bytes) {
   set_time(path);
 }
 void make_directory(const std::string& path) { MUST(mkdir(path.c_str(), 0755) == 0); }
-void rename_to(const std::string& from, const std::string& to) { MUST(rename(from.c_str(), to.c_str()) == 0); }
+void rename_to(const std::string& from, const std::string& to) {
+  MUST(rename(from.c_str(), to.c_str()) == 0);
+}
 timespec changed_at(const std::string& path) {
   struct stat st {};
   MUST(stat(path.c_str(), &st) == 0);
@@ -70,7 +73,8 @@ void a_link_to_a_directory(const std::string& data) {
   MUST(symlink("v1", (data + "/current").c_str()) == 0);
 }
 
-// Bytes are written and the time is set back. The ctime moves with the kernel's tick, so until that has passed we go on.
+// Bytes are written and the time is set back. The ctime moves with the kernel's tick, so until that
+// has passed we go on.
 void write_and_put_time_back(const std::string& data) {
   const std::string path = data + "/f";
   const timespec before = changed_at(path);
@@ -98,19 +102,31 @@ std::string error_of(const char* call) { return std::string(call) + " " + strerr
 
 const std::vector<Event>& events() {
   static const std::vector<Event> all = {
-      {"written", "f", one_file, [](const std::string& data) { write_to(data + "/f", "CHANGED", 0); }},
-      {"rewritten", "f", one_file, [](const std::string& data) { write_to(data + "/f", "shorter", O_CREAT | O_TRUNC); }},
-      {"grown", "f", one_file, [](const std::string& data) { write_to(data + "/f", " and more of it", O_APPEND); }},
-      {"truncated", "f", one_file, [](const std::string& data) { MUST(truncate((data + "/f").c_str(), 9) == 0); }},
+      {"written", "f", one_file,
+       [](const std::string& data) { write_to(data + "/f", "CHANGED", 0); }},
+      {"rewritten", "f", one_file,
+       [](const std::string& data) { write_to(data + "/f", "shorter", O_CREAT | O_TRUNC); }},
+      {"grown", "f", one_file,
+       [](const std::string& data) { write_to(data + "/f", " and more of it", O_APPEND); }},
+      {"truncated", "f", one_file,
+       [](const std::string& data) { MUST(truncate((data + "/f").c_str(), 9) == 0); }},
       {"written_and_time_put_back", "f", one_file, write_and_put_time_back},
-      {"written_by_another_link", "f", two_links, [](const std::string& data) { write_to(data + "/g", "CHANGED", 0); }},
-      {"renamed_over", "f", one_file_and_the_next, [](const std::string& data) { rename_to(data + "/next", data + "/f"); }},
-      {"renamed_away", "f", one_file, [](const std::string& data) { rename_to(data + "/f", data + "/away"); }},
-      {"removed", "f", one_file, [](const std::string& data) { MUST(unlink((data + "/f").c_str()) == 0); }},
-      {"touched", "f", one_file, [](const std::string& data) { set_time(data + "/f", 1'600'000'001); }},
-      {"mode_changed", "f", one_file, [](const std::string& data) { MUST(chmod((data + "/f").c_str(), 0600) == 0); }},
+      {"written_by_another_link", "f", two_links,
+       [](const std::string& data) { write_to(data + "/g", "CHANGED", 0); }},
+      {"renamed_over", "f", one_file_and_the_next,
+       [](const std::string& data) { rename_to(data + "/next", data + "/f"); }},
+      {"renamed_away", "f", one_file,
+       [](const std::string& data) { rename_to(data + "/f", data + "/away"); }},
+      {"removed", "f", one_file,
+       [](const std::string& data) { MUST(unlink((data + "/f").c_str()) == 0); }},
+      {"touched", "f", one_file,
+       [](const std::string& data) { set_time(data + "/f", 1'600'000'001); }},
+      {"mode_changed", "f", one_file,
+       [](const std::string& data) { MUST(chmod((data + "/f").c_str(), 0600) == 0); }},
       {"link_added", "f", one_file,
-       [](const std::string& data) { MUST(link((data + "/f").c_str(), (data + "/g").c_str()) == 0); }},
+       [](const std::string& data) {
+         MUST(link((data + "/f").c_str(), (data + "/g").c_str()) == 0);
+       }},
       {"directory_replaced", "v1/f", two_directories,
        [](const std::string& data) {
          rename_to(data + "/v1", data + "/v0");
@@ -122,14 +138,17 @@ const std::vector<Event>& events() {
          rename_to(data + "/next", data + "/current");
        }},
       {"created", "f", nothing, one_file},
-      {"entry_added", "v1", two_directories, [](const std::string& data) { make_old(data + "/v1/g", k_first); }},
-      {"entry_removed", "v1", two_directories, [](const std::string& data) { MUST(unlink((data + "/v1/f").c_str()) == 0); }},
+      {"entry_added", "v1", two_directories,
+       [](const std::string& data) { make_old(data + "/v1/g", k_first); }},
+      {"entry_removed", "v1", two_directories,
+       [](const std::string& data) { MUST(unlink((data + "/v1/f").c_str()) == 0); }},
   };
   return all;
 }
 
 const Event& event_named(const std::string& name) {
-  const auto found = std::find_if(events().begin(), events().end(), [&](const Event& e) { return name == e.name; });
+  const auto found = std::find_if(events().begin(), events().end(),
+                                  [&](const Event& e) { return name == e.name; });
   MUST(found != events().end());
   return *found;
 }
@@ -141,19 +160,23 @@ std::string see_path(const std::string& path) {
   // No opendir of a file: the kernel would answer, and its answer corrects memory.
   if (fd >= 0 && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
     close(fd);
-    if (DIR* const directory = opendir(path.c_str()); directory != nullptr) return see_directory(directory);
+    if (DIR* const directory = opendir(path.c_str()); directory != nullptr)
+      return see_directory(directory);
     return error_of("opendir");
   }
   seen = fd < 0 ? error_of("open") : see_fd(fd);
   char text[200];
   if (fd >= 0) {
     MUST(fstat(fd, &st) == 0 && close(fd) == 0);
-    std::snprintf(text, sizeof text, ", fstat %o %lu %ld.%09ld", st.st_mode, st.st_nlink, st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    std::snprintf(text, sizeof text, ", fstat %o %lu %ld.%09ld", st.st_mode, st.st_nlink,
+                  st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     seen += text;
   }
-  if (stat(path.c_str(), &st) != 0) return seen + ", " + error_of("stat") + (access(path.c_str(), R_OK) == 0 ? ", access" : "");
-  std::snprintf(text, sizeof text, ", stat %o %lu %ld %lu %ld.%09ld %ld.%09ld", st.st_mode, st.st_nlink, st.st_size, st.st_ino,
-                st.st_mtim.tv_sec, st.st_mtim.tv_nsec, st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
+  if (stat(path.c_str(), &st) != 0)
+    return seen + ", " + error_of("stat") + (access(path.c_str(), R_OK) == 0 ? ", access" : "");
+  std::snprintf(text, sizeof text, ", stat %o %lu %ld %lu %ld.%09ld %ld.%09ld", st.st_mode,
+                st.st_nlink, st.st_size, st.st_ino, st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+                st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
   return seen + text + (access(path.c_str(), R_OK) == 0 ? ", access" : "");
 }
 
@@ -162,7 +185,8 @@ std::string see_fd(int fd) {
   const ssize_t n = pread(fd, bytes, sizeof bytes, 0);
   struct stat st {};
   MUST(n >= 0 && fstat(fd, &st) == 0);
-  return std::to_string(st.st_size) + " bytes \"" + std::string(bytes, static_cast<std::size_t>(n)) + "\"";
+  return std::to_string(st.st_size) + " bytes \"" +
+         std::string(bytes, static_cast<std::size_t>(n)) + "\"";
 }
 
 }  // namespace cube::freshness

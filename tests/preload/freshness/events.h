@@ -1,5 +1,5 @@
-// The things that can happen to a file, and a reader's view of them: the same code in the driver, which stands for another node,
-// and in the programs under the library.
+// The things that can happen to a file, and a reader's view of them: the same code in the driver,
+// which stands for another node, and in the programs under the library.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,8 @@ struct Event {
 const std::vector<Event>& events();
 const Event& event_named(const std::string& name);
 
-// All that can be read of a path, in one line: bytes and stat, the error, or the names in a directory.
+// All that can be read of a path, in one line: bytes and stat, the error, or the names in a
+// directory.
 std::string see_path(const std::string& path);
 // The size and bytes of an open file.
 std::string see_fd(int fd);

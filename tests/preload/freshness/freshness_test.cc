@@ -1,6 +1,7 @@
-// The table of doc/SEMANTICS.md, "Freshness": what a reader sees of each event, in each mode, and after how long. The driver is
-// not under the library: it stands for another node, is the oracle (what the kernel shows it is the truth), keeps the region
-// alive between jobs, and turns back the time at which records were looked at, so that no test waits for a TTL.
+// The table of doc/SEMANTICS.md, "Freshness": what a reader sees of each event, in each mode, and
+// after how long. The driver is not under the library: it stands for another node, is the oracle
+// (what the kernel shows it is the truth), keeps the region alive between jobs, and turns back the
+// time at which records were looked at, so that no test waits for a TTL.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,8 @@
 namespace cube::freshness {
 namespace {
 
-// When readers see what has happened behind the library's back. A change through it is seen at once, in every mode.
+// When readers see what has happened behind the library's back. A change through it is seen at
+// once, in every mode.
 enum Seen {
   by_next_job,   // and by all, once that has looked
   after_ttl,     // S seconds after the last look, by whoever opens or stats it then
@@ -96,7 +98,9 @@ class Stage {
   std::string path() const { return data_ + "/" + event_.subject; }
   std::string see() const { return "see " + path(); }
   std::string happen() const { return "happen " + event_and(data_); }
-  std::string event_and(const std::string& data) const { return std::string(event_.name) + " " + data; }
+  std::string event_and(const std::string& data) const {
+    return std::string(event_.name) + " " + data;
+  }
   // Names of the data set that lie below no prefix.
   std::string link_to_data() const {
     const std::string link = dir_ / "link";
@@ -240,7 +244,8 @@ TEST_P(Freshness, AtTheOriginBetweenTwoJobs) {
   EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
 }
 
-// The process that makes the change has cached nothing, or serves nothing any more. It tells the reader all the same.
+// The process that makes the change has cached nothing, or serves nothing any more. It tells the
+// reader all the same.
 struct Teller {
   const char* name;
   const char* become;  // nullptr: nothing
@@ -269,7 +274,8 @@ class FreshnessTold : public testing::TestWithParam<Teller> {};
 
 TEST_P(FreshnessTold, ChangeIsSeenAtOnceWhoeverMakesIt) {
   const Teller& teller = GetParam();
-  for (const char* const event : {"written", "truncated", "renamed_over", "removed", "mode_changed"}) {
+  for (const char* const event :
+       {"written", "truncated", "renamed_over", "removed", "mode_changed"}) {
     SCOPED_TRACE(event);
     Stage stage(event, k_modes[0]);
     Program reader(stage.new_job());
@@ -296,22 +302,25 @@ INSTANTIATE_TEST_SUITE_P(Tellers, FreshnessTold, testing::ValuesIn(k_tellers),
 std::string name_of(const testing::TestParamInfo<Cell>& cell) {
   return std::string(std::get<0>(cell.param).name) + "_" + std::get<1>(cell.param).event;
 }
-INSTANTIATE_TEST_SUITE_P(Table, Freshness, testing::Combine(testing::ValuesIn(k_modes), testing::ValuesIn(k_rows)), name_of);
+INSTANTIATE_TEST_SUITE_P(Table, Freshness,
+                         testing::Combine(testing::ValuesIn(k_modes), testing::ValuesIn(k_rows)),
+                         name_of);
 
 // The cells of a row as the document has them; nothing that is never cached waits for an open.
 std::string documented(const Row& row) {
   const bool is_cached = row.immutable != by_next_open;
   const char* const words[] = {"next job", "after S", is_cached ? "next open" : "within 1 s"};
-  return std::string("| `") + row.event + "` | " + words[row.immutable] + " | " + words[row.ttl] + " | " + words[row.open] +
-         " |\n";
+  return std::string("| `") + row.event + "` | " + words[row.immutable] + " | " + words[row.ttl] +
+         " | " + words[row.open] + " |\n";
 }
 
 TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
   std::ifstream file(SEMANTICS_MD);
   const std::string document{std::istreambuf_iterator<char>(file), {}};
   for (const Event& event : events()) {
-    const Row* const row =
-        std::find_if(std::begin(k_rows), std::end(k_rows), [&](const Row& one) { return one.event == std::string(event.name); });
+    const Row* const row = std::find_if(std::begin(k_rows), std::end(k_rows), [&](const Row& one) {
+      return one.event == std::string(event.name);
+    });
     ASSERT_NE(row, std::end(k_rows)) << event.name;
     EXPECT_NE(document.find(documented(*row)), std::string::npos) << documented(*row);
   }
@@ -319,7 +328,8 @@ TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
 
 // With no process left between the jobs.
 TEST(FreshnessKept, TheNextJobSeesWhatHasHappenedMeanwhile) {
-  for (const char* const event : {"written_and_time_put_back", "renamed_over", "removed", "touched"}) {
+  for (const char* const event :
+       {"written_and_time_put_back", "renamed_over", "removed", "touched"}) {
     SCOPED_TRACE(event);
     Stage stage(event, k_modes[0]);
     const tests::RegionName kept;  // takes the file away
@@ -341,7 +351,8 @@ TEST(FreshnessKept, TheNextJobSeesWhatHasHappenedMeanwhile) {
   }
 }
 
-// By the real clock, for the tests above turn it. The reader only opens the file: the seconds may end between an open and a stat.
+// By the real clock, for the tests above turn it. The reader only opens the file: the seconds may
+// end between an open and a stat.
 TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;
   Stage stage("renamed_over", {"ttl", "ttl:1", "virtual", &Row::ttl});

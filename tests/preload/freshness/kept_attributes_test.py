@@ -1,5 +1,6 @@
-"""A mount that keeps attributes and names for as long as a test runs, and another node that changes files meanwhile: the bytes that a
-plain open and read would get are what a promise of freshness gives. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""A mount that keeps attributes and names for as long as a test runs, and another node that changes
+files meanwhile: the bytes that a plain open and read would get are what a promise of freshness
+gives. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -42,7 +43,9 @@ for line in sys.stdin:
 class KeepingMount(SlowMount):
     def _options(self) -> list[str]:
         # Read-only: of any other mount the kernel asks again after each read, for the access time.
-        return [*super()._options(), "--attr-timeout", "1000", "--entry-timeout", "1000", "-o", "ro"]
+        return [
+            *super()._options(), "--attr-timeout", "1000", "--entry-timeout", "1000", "-o", "ro"
+        ]
 
 
 def digest(data: bytes) -> str:
@@ -59,7 +62,8 @@ class KeptAttributes(unittest.TestCase):
 
     def mount_source(self):
         os.utime(self.source, (OLD, OLD))
-        self.mount = self.enterContext(KeepingMount(Path(LAGFS), self.source, self.scratch, self.latency_us))
+        self.mount = self.enterContext(
+            KeepingMount(Path(LAGFS), self.source, self.scratch, self.latency_us))
 
     def put(self, name: str, data: bytes, mtime: float = OLD):
         with open(self.source / name, "r+b" if (self.source / name).exists() else "wb") as file:
@@ -71,16 +75,22 @@ class KeptAttributes(unittest.TestCase):
         """By another node, while this one has attributes that hold for long."""
         os.stat(self.mount.path / name)
         self.put(name, data, OLD + 1)
-        self.assertEqual(os.stat(self.mount.path / name).st_mtime, OLD, "the mount has not kept the attributes")
+        self.assertEqual(
+            os.stat(self.mount.path / name).st_mtime, OLD, "the mount has not kept the attributes")
 
     def environment(self, **settings: str) -> dict:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
-        return clean | {"CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": f"kept-{os.getpid()}", "CUBESHIM_RAM": "64M",
-                        "CUBESHIM_STATS": "off", "CUBESHIM_ANNOUNCE": "0", "LD_PRELOAD": LIBRARY} | settings
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
+        }
+        return clean | {
+            "CUBESHIM_PREFIXES": str(
+                self.mount.path), "CUBESHIM_NAME": f"kept-{os.getpid()}", "CUBESHIM_RAM": "64M",
+            "CUBESHIM_STATS": "off", "CUBESHIM_ANNOUNCE": "0", "LD_PRELOAD": LIBRARY
+        } | settings
 
     def start(self, **settings: str) -> subprocess.Popen:
-        job = subprocess.Popen([PYTHON, "-uc", READER], env=self.environment(**settings), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               text=True)
+        job = subprocess.Popen([PYTHON, "-uc", READER], env=self.environment(**settings),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(job.stdout.close)
         self.addCleanup(job.wait)
         self.addCleanup(job.stdin.close)
@@ -98,13 +108,14 @@ class KeptAttributes(unittest.TestCase):
 
     def run_job(self, *names: str, **settings: str) -> list[str]:
         lines = "".join(f"read {self.mount.path / name}\n" for name in names)
-        done = subprocess.run([PYTHON, "-c", READER], env=self.environment(**settings), input=lines, capture_output=True, text=True,
-                              timeout=DEADLINE_S)
+        done = subprocess.run([PYTHON, "-c", READER], env=self.environment(**settings), input=lines,
+                              capture_output=True, text=True, timeout=DEADLINE_S)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return done.stdout.split()
 
     def opens(self) -> int:
-        return json.loads((self.mount.path / ".lagfs" / "counters.json").read_text())["open"]["data_files"]
+        return json.loads(
+            (self.mount.path / ".lagfs" / "counters.json").read_text())["open"]["data_files"]
 
 
 class Files(KeptAttributes):
@@ -152,7 +163,10 @@ class Files(KeptAttributes):
     def test_the_next_job_sees_the_new_bytes_instead_of_those_on_the_disk(self):
         (self.scratch / "disk").mkdir()
         report = self.scratch / "report"
-        settings = {"CUBESHIM_DISK_DIR": str(self.scratch / "disk"), "CUBESHIM_STATS": str(report), "CUBESHIM_STATS_FORMAT": "json"}
+        settings = {
+            "CUBESHIM_DISK_DIR": str(self.scratch / "disk"), "CUBESHIM_STATS": str(report),
+            "CUBESHIM_STATS_FORMAT": "json"
+        }
         for _ in range(50):
             self.assertEqual(self.run_job("f", **settings), [digest(b"old content")])
             if json.loads(report.read_text().splitlines()[-1])["hits"]["disk"] == 1:
@@ -175,7 +189,8 @@ sys.stdin.readline()
 while os.read(fd, 1 << 20):
     pass
 """
-        half = subprocess.Popen([PYTHON, "-uc", reads], env=self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        half = subprocess.Popen([PYTHON, "-uc", reads], env=self.environment(),
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         with half:
             self.assertEqual(half.stdout.readline(), "begun\n")
             self.change("parts", new)
@@ -218,7 +233,9 @@ class ManyFiles(KeptAttributes):
             self.assertEqual(self.ask(self.keeper, "read", f"f{n}"), digest(b"old %d" % n))
         for n in self.changed:
             self.change(f"f{n}", b"new %d" % n)
-        self.now = [digest((b"new %d" if n in self.changed else b"old %d") % n) for n in range(FILES)]
+        self.now = [
+            digest((b"new %d" if n in self.changed else b"old %d") % n) for n in range(FILES)
+        ]
 
     def test_stats_that_threads_have_gathered_prove_nothing_that_is_old(self):
         self.assertEqual(self.run_job(*self.names), self.now)
@@ -230,7 +247,8 @@ class ManyFiles(KeptAttributes):
         job = self.start(CUBESHIM_PREFETCH_LIST=str(paths), CUBESHIM_IO_ENGINE=engine)
         self.assertEqual(self.ask(job, "exists", "none"), "False")
         until = time.monotonic() + DEADLINE_S
-        # Each file is opened and looked at; without the program, so that it is not the one that looks.
+        # Each file is opened and looked at; without the program, so that it is not the one that
+        # looks.
         while self.opens() - before < FILES:
             self.assertLess(time.monotonic(), until, "the list is not fetched")
             time.sleep(0.01)
@@ -260,12 +278,13 @@ class Names(KeptAttributes):
         self.assertEqual(self.ask(job, "exists", "d/new"), "False")
         os.stat(self.mount.path / "d")
         (self.source / "d" / "new").touch()
-        self.assertEqual(os.stat(self.mount.path / "d").st_mtime, OLD, "the mount has not kept the attributes")
+        self.assertEqual(
+            os.stat(self.mount.path / "d").st_mtime, OLD, "the mount has not kept the attributes")
         self.ask_until(job, "exists", "d/new", "True")
         self.assertEqual(self.ask(job, "list", "d").count("'new'"), 1)
         job.stdin.close()
         job.wait()
-        names = json.loads(report.read_text().splitlines()[-1])["names"]
+        names = json.loads(report.read_text().splitlines()[-1])["metadata"]
         self.assertTrue(names["absent"] and names["listings"], names)
 
 

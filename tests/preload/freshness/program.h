@@ -41,7 +41,8 @@ class Program {
   std::string ask(const std::string& command) {
     const std::string line = command + "\n";
     std::string answer;
-    if (write(to_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) return "(no answer)";
+    if (write(to_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+      return "(no answer)";
     for (char c = 0;; answer += c) {
       pollfd waiting{from_, POLLIN, 0};
       if (poll(&waiting, 1, 120'000) != 1 || read(from_, &c, 1) != 1) return "(no answer)";

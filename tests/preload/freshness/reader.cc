@@ -26,7 +26,8 @@ bool become(const std::string& how) {
 }
 
 // Nothing is made on the parent's memory that outlives the child.
-[[gnu::noinline]] bool happens_in_vfork(const cube::freshness::Event& event, const std::string& data) {
+[[gnu::noinline]] bool happens_in_vfork(const cube::freshness::Event& event,
+                                        const std::string& data) {
   const pid_t child = vfork();
   if (child == 0) {
     event.happen(data);

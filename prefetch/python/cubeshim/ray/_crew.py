@@ -13,12 +13,16 @@ PATIENCE = 300  # seconds in which some node must have started an actor
 
 
 def alive_nodes():
-    """Id -> name of those that take work. The name is the same after a restart of the node, where addresses tell the nodes apart."""
+    """Id -> name of those that take work. The name is the same after a restart of the node, where
+    addresses tell the nodes apart."""
     rows = [row for row in ray.nodes() if row["Alive"]]
     rows = [row for row in rows if row["Resources"].get("CPU")] or rows
     addresses = [row["NodeManagerAddress"] for row in rows]
-    return {row["NodeID"]: row["NodeManagerAddress"] if addresses.count(row["NodeManagerAddress"]) == 1 else row["NodeID"]
-            for row in sorted(rows, key=lambda row: (row["NodeManagerAddress"], row["NodeID"]))}
+    return {
+        row["NodeID"]: row["NodeManagerAddress"]
+        if addresses.count(row["NodeManagerAddress"]) == 1 else row["NodeID"]
+        for row in sorted(rows, key=lambda row: (row["NodeManagerAddress"], row["NodeID"]))
+    }
 
 
 def session():
@@ -31,9 +35,11 @@ class Member:
         self.number, self.node = number, node
         self.load = 0  # indices that it was given and that have not come back
         strategy = NodeAffinitySchedulingStrategy(node, soft=True)
-        self.actor = ray.remote(Worker).options(**{"num_cpus": 0, "scheduling_strategy": strategy, **options}).remote()
+        self.actor = ray.remote(Worker).options(
+            **{"num_cpus": 0, "scheduling_strategy": strategy, **options}).remote()
         self.answer, self.since = self.actor.node.remote(), time.monotonic()
-        # The first ones have work from the start. One that takes another's place may have been put on a node that is gone.
+        # The first ones have work from the start. One that takes another's place may have been put
+        # on a node that is gone.
         self.is_starting = not is_new
 
     def look(self, timeout=0):
@@ -81,19 +87,28 @@ class Crew:
             member.look(None)
 
     def spread(self):
-        """Waits for all. A cluster that has just begun may put actors elsewhere than it was asked to, and leave a node without one."""
+        """Waits for all. A cluster that has just begun may put actors elsewhere than it was asked
+        to, and leave a node without one."""
         for _ in range(len(self.members) + 2):
             self.ready()
-            by_node = {node: [member for member in self.members if member.node == node] for node in self.names}
-            empty, crowded = min(by_node, key=lambda node: len(by_node[node])), max(by_node.values(), key=len)
+            by_node = {
+                node: [member
+                       for member in self.members
+                       if member.node == node]
+                for node in self.names
+            }
+            empty, crowded = min(by_node, key=lambda node: len(by_node[node])), max(
+                by_node.values(), key=len)
             if by_node[empty] or len(crowded) < 2 or "scheduling_strategy" in self.options:
                 return
             crowded[-1].end()
-            found = self.members[self.members.index(crowded[-1])] = Member(crowded[-1].number, empty, self.options, True)
+            found = self.members[self.members.index(crowded[-1])] = Member(
+                crowded[-1].number, empty, self.options, True)
             self.began(found)
 
     def replace(self, member, elsewhere=False):
-        """Another one in the place of a lost one: on its node, unless that is gone, or on the one with the fewest members."""
+        """Another one in the place of a lost one: on its node, unless that is gone, or on the one
+        with the fewest members."""
         member.end()
         self.names = alive_nodes()
         counts = {node: 0 for node in self.names}
@@ -101,7 +116,8 @@ class Crew:
             if other is not member and other.node in counts:
                 counts[other.node] += 1
         others = [node for node in counts if node != member.node] if elsewhere else []
-        node = member.node if not others and member.node in counts else min(others or counts, key=counts.get)
+        node = member.node if not others and member.node in counts else min(
+            others or counts, key=counts.get)
         is_joiner = member in self.joiners
         found = Member(member.number, node, self.options, is_joiner or elsewhere)
         rank = self.joiners if is_joiner else self.members
@@ -120,9 +136,14 @@ class Crew:
             if found:
                 return found
             if time.monotonic() > deadline:
-                raise RuntimeError("no node has started a worker of the DataLoader within %d s" % PATIENCE)
+                raise RuntimeError("no node has started a worker of the DataLoader within %d s" %
+                                   PATIENCE)
             # One that has failed is an answer, too, and is left out.
-            asked = [member.answer for member in self.members if member.look() and member.answer is not None]
+            asked = [
+                member.answer
+                for member in self.members
+                if member.look() and member.answer is not None
+            ]
             ray.wait(asked, timeout=1) if asked else time.sleep(PAUSE)
 
     def homes(self):
@@ -130,4 +151,7 @@ class Crew:
         by_node = {}
         for member in self.usable():
             by_node.setdefault(member.node, []).append(member)
-        return {hash_of(self.names.get(node, node).encode()): members for node, members in by_node.items()}
+        return {
+            hash_of(self.names.get(node, node).encode()): members
+            for node, members in by_node.items()
+        }

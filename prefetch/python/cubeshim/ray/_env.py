@@ -1,30 +1,39 @@
-"""From prefixes and settings to the runtime_env by which each worker of a Ray job has the library."""
+"""From prefixes and settings to the runtime_env by which each worker of a Ray job has the
+library."""
 import os
 import platform
 
 SETTINGS = frozenset("""
     announce block cluster cluster_deadline cluster_fill cluster_job cluster_login_file cluster_name cluster_origin cluster_trust
-    consistency disk disk_dir io_engine log max_file mode name names names_ram names_ttl observe packs prefetch prefetch_depth
-    prefetch_list profile profile_all profile_every ram ram_dir ram_keep ring stats stats_format stats_interval strict""".split())
-# Each worker of Ray is a job of its own: the memory must outlive it, and a report of each would only be noise.
+    consistency disk disk_dir io_engine log max_file mode name names metadata_ram metadata_ttl observe packs prefetch prefetch_depth
+    prefetch_list profile profile_all profile_every ram ram_dir ram_keep ring stats stats_format stats_interval strict"""
+                     .split())
+# Each worker of Ray is a job of its own: the memory must outlive it, and a report of each would
+# only be noise.
 DEFAULTS = {"ram_keep": "1", "stats": "off"}
 LIBRARY = "libcubeshim.so"
 
 
 def of_prefixes(given):
     """One path, or several, as CUBESHIM_PREFIXES takes them."""
-    paths = [given] if isinstance(given, (str, bytes)) or hasattr(given, "__fspath__") else list(given)
+    paths = [given] if isinstance(given,
+                                  (str, bytes)) or hasattr(given, "__fspath__") else list(given)
     paths = [os.fsdecode(path) for path in paths]
     for path in paths:
         parts = path.split("/")
-        if not path.startswith("/") or not path.strip("/") or ".." in parts or ":" in path or "\0" in path:
-            raise ValueError("%r is no prefix: it takes the absolute path of a directory other than /, without '..' and ':'" % path)
+        if not path.startswith("/") or not path.strip(
+                "/") or ".." in parts or ":" in path or "\0" in path:
+            raise ValueError(
+                "%r is no prefix: it takes the absolute path of a directory other than /, without '..' and ':'"
+                % path)
     return ":".join(paths)
 
 
 def of_setting(name, value):
     if name not in SETTINGS:
-        raise TypeError("%r is no setting: doc/CONFIG.md has CUBESHIM_* in capitals, here they are small and without CUBESHIM_" % name)
+        raise TypeError(
+            "%r is no setting: doc/CONFIG.md has CUBESHIM_* in capitals, here they are small and without CUBESHIM_"
+            % name)
     if isinstance(value, bool):
         value = int(value)
     if isinstance(value, (int, str)) or hasattr(value, "__fspath__"):
@@ -54,22 +63,27 @@ def find_library():
             path = os.path.normpath(os.path.join(prefix, folder, LIBRARY))
             if is_usable(path):
                 return path
-    raise ValueError("%s did not come with this package: library= takes its path, which is the same on all nodes" % LIBRARY)
+    raise ValueError(
+        "%s did not come with this package: library= takes its path, which is the same on all nodes"
+        % LIBRARY)
 
 
 def in_front(library, others):
     """LD_PRELOAD with the library once, and first."""
-    rest = [word for word in others.replace(" ", ":").split(":") if word and os.path.basename(word) != LIBRARY]
+    rest = [
+        word for word in others.replace(" ", ":").split(":")
+        if word and os.path.basename(word) != LIBRARY
+    ]
     return ":".join([library] + rest)
 
 
 def env(prefixes, *, library=None, runtime_env=None, **settings):
     """A runtime_env for ray.init(), ray.remote() and ray.data, in which `prefixes` are cached.
 
-    `prefixes`: a path or several. `library`: libcubeshim.so on all nodes; without it the one of this process or package.
-    `settings`: those of doc/CONFIG.md, in small letters and without CUBESHIM_: ram="32G", disk_dir="/nvme/cache".
-    `runtime_env`: one of the program's own, which is copied; what it has stays. Wrong input is a ValueError or TypeError.
-    """
+    `prefixes`: a path or several. `library`: libcubeshim.so on all nodes; without it the one of
+    this process or package. `settings`: those of doc/CONFIG.md, in small letters and without
+    CUBESHIM_: ram="32G", disk_dir="/nvme/cache". `runtime_env`: one of the program's own, which is
+    copied; what it has stays. Wrong input is a ValueError or TypeError. """
     made = dict(runtime_env or {})
     variables = dict(made.get("env_vars") or {})
     ours = {"CUBESHIM_PREFIXES": of_prefixes(prefixes)}
@@ -79,14 +93,17 @@ def env(prefixes, *, library=None, runtime_env=None, **settings):
         ours["CUBESHIM_" + name.upper()] = of_setting(name, value)
     for name, value in ours.items():
         if variables.get(name, value) != value:
-            raise ValueError("%s is %r in runtime_env and %r here: give it once" % (name, variables[name], value))
+            raise ValueError("%s is %r in runtime_env and %r here: give it once" %
+                             (name, variables[name], value))
     for name, value in DEFAULTS.items():
         variables.setdefault("CUBESHIM_" + name.upper(), value)
     variables.update(ours)
     if library is not None:
         library = os.fsdecode(library)
         if not library.startswith("/") or ":" in library or " " in library:
-            raise ValueError("library=%r: it takes the absolute path of %s, without ':' and spaces" % (library, LIBRARY))
+            raise ValueError(
+                "library=%r: it takes the absolute path of %s, without ':' and spaces" %
+                (library, LIBRARY))
     variables["LD_PRELOAD"] = in_front(library or find_library(), variables.get("LD_PRELOAD", ""))
     made["env_vars"] = variables
     return made

@@ -1,4 +1,5 @@
-"""Which node caches the file of an index, and how a batch is taken apart by that and put together again. No Ray here."""
+"""Which node caches the file of an index, and how a batch is taken apart by that and put together
+again. No Ray here."""
 import hashlib
 import operator
 import os
@@ -27,8 +28,8 @@ def bytes_of(index):
 
 
 class Homes:
-    """`resolve`: an index to the paths that it needs (cubeshim._datasets), or None where that is not known."""
-
+    """`resolve`: an index to the paths that it needs (cubeshim._datasets), or None where that is
+    not known."""
     def __init__(self, resolve=None):
         self.resolve = resolve
 
@@ -43,7 +44,8 @@ class Homes:
         return hash_of(bytes_of(index))
 
     def home(self, index, nodes):
-        """Rendezvous: a node that comes or goes moves its own share and no other. `nodes`: the hash of each name."""
+        """Rendezvous: a node that comes or goes moves its own share and no other. `nodes`: the hash
+        of each name."""
         key = self.key(index)
         return max(nodes, key=lambda node: (mixed(key, node), node))
 

@@ -1,4 +1,5 @@
-"""An epoch: torch's own order of drawing indices and seeds, with Ray's actors in the place of its processes."""
+"""An epoch: torch's own order of drawing indices and seeds, with Ray's actors in the place of its
+processes."""
 import ray
 from ray import cloudpickle
 from torch.utils.data import _DatasetKind
@@ -67,10 +68,12 @@ class RayIterator(_BaseDataLoaderIter):
             data = unpack(answer[1])
             if answer[0] == "error":
                 data.reraise()
-            return _utils.pin_memory.pin_memory(data, self._pin_memory_device) if self._pin_memory else data
+            return _utils.pin_memory.pin_memory(
+                data, self._pin_memory_device) if self._pin_memory else data
 
     def _end(self):
-        """The actors go back to the loader; work that nobody waits for any more is taken from them."""
+        """The actors go back to the loader; work that nobody waits for any more is taken from
+        them."""
         engine, self._engine = self._engine, None
         self._sent = self._received = 0
         if engine is not None and ray.is_initialized():
@@ -83,4 +86,3 @@ class RayIterator(_BaseDataLoaderIter):
             self._end()
         except Exception:
             pass  # the interpreter ends
-

@@ -7,7 +7,8 @@ from torch.utils.data import DataLoader as TorchLoader
 
 
 def has_ray():
-    """A program that uses Ray has begun it, or was started by `ray job submit`, which tells where it is."""
+    """A program that uses Ray has begun it, or was started by `ray job submit`, which tells where
+    it is."""
     if importlib.util.find_spec("ray") is None:
         return False
     import ray
@@ -18,7 +19,6 @@ def has_ray():
 
 class Crews:
     """Actors are kept from one epoch to the next; two loops at the same time have a crew each."""
-
     def __init__(self, options):
         self.options, self.free = options, []
 
@@ -40,10 +40,10 @@ class DataLoader(TorchLoader):
     """torch's arguments and, as keywords:
 
     distribute: False makes it torch's loader, as it is anyway without Ray and with num_workers=0.
-    split: whether a batch is split by the nodes whose caches have its files; None: if the workers are on several nodes.
+    split: whether a batch is split by the nodes whose caches have its files; None: if the workers
+    are on several nodes.
     ray_options: for the actors, as ray.remote takes them: num_cpus, resources, runtime_env ...
     """
-
     def __init__(self, dataset, *arguments, distribute=True, split=None, ray_options=None, **more):
         self.distribute, self.split = distribute, split
         self.ray_options = dict(ray_options or {})
@@ -51,7 +51,12 @@ class DataLoader(TorchLoader):
         super().__init__(dataset, *arguments, **more)
 
     def is_distributed(self):
-        is_pipe = isinstance(self.dataset, tuple(getattr(torchs, name) for name in ("IterDataPipe", "MapDataPipe") if hasattr(torchs, name)))
+        is_pipe = isinstance(
+            self.dataset,
+            tuple(
+                getattr(torchs, name)
+                for name in ("IterDataPipe", "MapDataPipe")
+                if hasattr(torchs, name)))
         return bool(self.distribute and self.num_workers > 0 and not is_pipe and has_ray())
 
     def _get_iterator(self):

@@ -1,4 +1,5 @@
-"""Batches split by the nodes whose caches have their files, and put together on this node in the sampler's order."""
+"""Batches split by the nodes whose caches have their files, and put together on this node in the
+sampler's order."""
 import ray
 
 from cubeshim.ray._homes import Homes
@@ -38,7 +39,8 @@ class Parts:
     def submit(self, number, indices):
         batch = self.batches[number] = Batch(number, indices)
         nodes = self.crew.homes()
-        split = self.homes.split(indices, nodes) if self.makes_batches else [(self.homes.home(indices, nodes), None)]
+        split = self.homes.split(indices, nodes) if self.makes_batches else [(self.homes.home(
+            indices, nodes), None)]
         batch.parts = [Part(self.least(nodes[node]), positions) for node, positions in split]
         for part in batch.parts:
             self.send(batch, part)
@@ -52,15 +54,19 @@ class Parts:
     def send(self, batch, part):
         part.member.load += len(part.positions or [0])
         if len(batch.parts) == 1:
-            batch.ref = part.ref = part.member.actor.whole.remote(self.epoch, batch.number, batch.indices)
+            batch.ref = part.ref = part.member.actor.whole.remote(self.epoch, batch.number,
+                                                                  batch.indices)
         else:
-            part.ref = part.member.actor.part.remote(self.epoch, batch.number, [batch.indices[at] for at in part.positions], part.positions)
+            part.ref = part.member.actor.part.remote(self.epoch, batch.number,
+                                                     [batch.indices[at] for at in part.positions],
+                                                     part.positions)
 
     def send_join(self, batch):
         if len(batch.parts) > 1:
             batch.joiner = self.crew.joiners[batch.number % len(self.crew.joiners)]
-            batch.ref = batch.joiner.actor.join.remote(self.epoch, batch.number, [(part.positions, [part.ref]) for part in batch.parts],
-                                                       len(batch.indices))
+            batch.ref = batch.joiner.actor.join.remote(
+                self.epoch, batch.number, [(part.positions, [part.ref]) for part in batch.parts],
+                len(batch.indices))
 
     def take(self, number, timeout):
         batch = self.batches[number]
@@ -70,6 +76,7 @@ class Parts:
 
         def again(error):
             self.lost(batch, error)
+
         answer, = get(refs, again, number, timeout)
         for _ in range(MOST_TRIES):
             if answer[0] != "lost":
@@ -123,4 +130,7 @@ class Parts:
         self.send(batch, part)
 
     def refs(self):
-        return [ref for batch in self.batches.values() for ref in [batch.ref, *(part.ref for part in batch.parts)]]
+        return [
+            ref for batch in self.batches.values()
+            for ref in [batch.ref, *(part.ref for part in batch.parts)]
+        ]

@@ -1,7 +1,8 @@
-"""Whole batches, each to the worker that torch would give it to, with its random numbers: on one node, and for IterableDataset.
+"""Whole batches, each to the worker that torch would give it to, with its random numbers: on one
+node, and for IterableDataset.
 
-A lost worker's successor begins with the state of its generators behind the last batch that was delivered. That of an
-IterableDataset reads its copy from the start, and drops what was delivered.
+A lost worker's successor begins with the state of its generators behind the last batch that was
+delivered. That of an IterableDataset reads its copy from the start, and drops what was delivered.
 """
 import itertools
 
@@ -14,8 +15,10 @@ class Streams:
     def __init__(self, crew, work, iterator):
         self.crew, self.work, self.base = crew, work, iterator._base_seed
         self.is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
-        self.batches = {}  # number: [member's number, indices, refs], as long as it is not delivered
-        self.states = [None] * len(crew.members)  # behind the last batch delivered, or of the last epoch
+        self.batches = {
+        }  # number: [member's number, indices, refs], as long as it is not delivered
+        self.states = [None] * len(
+            crew.members)  # behind the last batch delivered, or of the last epoch
         self.latest = list(self.states)
         self.delivered = [0] * len(crew.members)
         crew.begin(lambda member: member.actor.begin.remote(work, member.number, self.base))
@@ -50,7 +53,8 @@ class Streams:
 
     def take(self, batch, timeout):
         number, _, _ = self.batches[batch]
-        answer, state = get(lambda: self.batches[batch][2], lambda error: self.again(number), batch, timeout)
+        answer, state = get(lambda: self.batches[batch][2], lambda error: self.again(number), batch,
+                            timeout)
         del self.batches[batch]
         if state is not None:
             self.latest[number] = state

@@ -1,4 +1,5 @@
-"""Waits for an answer of the workers, has lost ones made again, and says torch's words where none comes."""
+"""Waits for an answer of the workers, has lost ones made again, and says torch's words where none
+comes."""
 import time
 
 import ray
@@ -16,10 +17,12 @@ def get(refs, again, batch, timeout):
     deadline = time.monotonic() + timeout if timeout > 0 else None
     for tries in range(MOST_TRIES):
         try:
-            return ray.get(refs(), timeout=None if deadline is None else max(deadline - time.monotonic(), 0))
+            return ray.get(
+                refs(), timeout=None if deadline is None else max(deadline - time.monotonic(), 0))
         except ray.exceptions.GetTimeoutError:
             raise RuntimeError("DataLoader timed out after {} seconds".format(timeout)) from None
-        except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError, ray.exceptions.TaskCancelledError):
+        except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError,
+                ray.exceptions.TaskCancelledError):
             raise
         except ray.exceptions.RayError as error:
             if tries + 1 == MOST_TRIES:

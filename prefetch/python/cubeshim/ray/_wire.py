@@ -1,7 +1,8 @@
-"""Items and batches on their way through Ray's object store: bytes of tensors and arrays lie beside the pickle, and are copied once.
+"""Items and batches on their way through Ray's object store: bytes of tensors and arrays lie beside
+the pickle, and are copied once.
 
-Ray by itself would put the bytes of each tensor through torch.save. What comes out is writable and the receiver's own, as from torch's workers.
-"""
+Ray by itself would put the bytes of each tensor through torch.save. What comes out is writable and
+the receiver's own, as from torch's workers. """
 import io
 import pickle
 
@@ -20,7 +21,6 @@ def pickler():
 
     class Pickler(cloudpickle.CloudPickler):
         """As cloudpickle, for classes of a program's main file; plain tensors go by their bytes."""
-
         def reducer_override(self, value):
             if type(value) is torch.Tensor and is_plain(value):
                 data = value.contiguous().flatten().view(torch.uint8).numpy()
@@ -28,8 +28,10 @@ def pickler():
             return super().reducer_override(value)
 
     def is_plain(value):
-        return (value.device.type == "cpu" and value.layout is torch.strided and not value.requires_grad and value.numel()
+        return (value.device.type == "cpu" and value.layout is torch.strided
+                and not value.requires_grad and value.numel()
                 and not (value.is_quantized or value.is_conj() or value.is_neg()))
+
     return Pickler
 
 

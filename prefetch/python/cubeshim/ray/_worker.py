@@ -1,4 +1,5 @@
-"""The actor that fetches: a dataset of its own, seeds and worker_info as a worker of torch has them."""
+"""The actor that fetches: a dataset of its own, seeds and worker_info as a worker of torch has
+them."""
 import pickle
 import random
 
@@ -18,7 +19,6 @@ except ImportError:
 
 class Work:
     """What a loader's workers have in common."""
-
     def __init__(self, loader):
         self.dataset = loader.dataset
         self.kind = loader._dataset_kind
@@ -29,12 +29,14 @@ class Work:
         self.workers = loader.num_workers
 
     def fetcher(self):
-        return _DatasetKind.create_fetcher(self.kind, self.dataset, self.makes_batches, self.collate, self.drop_last)
+        return _DatasetKind.create_fetcher(self.kind, self.dataset, self.makes_batches,
+                                           self.collate, self.drop_last)
 
 
 def state():
     """Of the generators that torch seeds in a worker."""
-    return pickle.dumps((random.getstate(), torch.get_rng_state().numpy().tobytes(), numpy and numpy.random.get_state(legacy=False)))
+    return pickle.dumps((random.getstate(), torch.get_rng_state().numpy().tobytes(), numpy
+                         and numpy.random.get_state(legacy=False)))
 
 
 def restore(saved):
@@ -65,7 +67,6 @@ def seed_for(*numbers):
 
 class Worker:
     """Answers are (kind, value, ...): `data` and `error` with something packed, `ended`, `lost`."""
-
     def __init__(self):
         torch.set_num_threads(1)
         self.trouble = None
@@ -78,12 +79,14 @@ class Worker:
         return ExceptionWrapper(where="in DataLoader worker process %d" % self.number)
 
     def begin(self, work, number, base, saved=None, skipped=0):
-        """A new life: another copy of the dataset. Its trouble is told by what is asked next, as torch does."""
+        """A new life: another copy of the dataset. Its trouble is told by what is asked next, as
+        torch does."""
         self.number, self.base, self.trouble = number, base, None
         seed_as_worker(base, number)
         try:
             self.work = pickle.loads(work)
-            torchs._worker_info = torchs.WorkerInfo(id=number, num_workers=self.work.workers, seed=base + number, dataset=self.work.dataset)
+            torchs._worker_info = torchs.WorkerInfo(id=number, num_workers=self.work.workers,
+                                                    seed=base + number, dataset=self.work.dataset)
             if self.work.init is not None:
                 self.work.init(number)
             if saved is not None:
@@ -108,7 +111,8 @@ class Worker:
             self.fetcher = self.work.fetcher()
 
     def fetch(self, indices):
-        """A batch as torch's worker fetches it, and the generators' state behind it if that has moved."""
+        """A batch as torch's worker fetches it, and the generators' state behind it if that has
+        moved."""
         answer = self.answer(lambda: self.fetcher.fetch(indices))
         now = state()
         moved, self.last = now != self.last, now
@@ -154,8 +158,9 @@ class Worker:
                 seed_for(self.base, epoch, batch, position)
                 items = dataset.__getitems__(indices)
                 if len(items) != len(indices):
-                    raise RuntimeError("__getitems__ gave %d items for %d indices, so a batch cannot be split by nodes: split=False "
-                                       "leaves it whole" % (len(items), len(indices)))
+                    raise RuntimeError(
+                        "__getitems__ gave %d items for %d indices, so a batch cannot be split by nodes: split=False "
+                        "leaves it whole" % (len(items), len(indices)))
             else:
                 for position, index in zip(positions, indices):
                     seed_for(self.base, epoch, batch, position)
@@ -165,7 +170,8 @@ class Worker:
         return "data", items
 
     def join(self, epoch, batch, parts, count):
-        """`parts`: [(positions, [ref of part()])]. Refs in a list are not waited for by Ray: a lost one is told by its number."""
+        """`parts`: [(positions, [ref of part()])]. Refs in a list are not waited for by Ray: a lost
+        one is told by its number."""
         import ray
         answers, lost = [], []
         for number, (_, (ref,)) in enumerate(parts):
@@ -181,5 +187,7 @@ class Worker:
         failed = [answer for answer in answers if answer[0] == "error"]
         if failed:
             return min(failed, key=lambda answer: answer[2])[:2]
-        items = join([(positions, unpack(answer[1])) for (positions, _), answer in zip(parts, answers)], count)
+        items = join(
+            [(positions, unpack(answer[1])) for (positions, _), answer in zip(parts, answers)],
+            count)
         return self.collated(epoch, batch, items)

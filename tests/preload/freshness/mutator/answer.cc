@@ -7,7 +7,8 @@ namespace {
 
 Attributes parse_attributes(std::istream& in) {
   Attributes a;
-  in >> a.inode >> a.size >> std::oct >> a.mode >> std::dec >> a.links >> a.modified_ns >> a.changed_ns;
+  in >> a.inode >> a.size >> std::oct >> a.mode >> std::dec >> a.links >> a.modified_ns >>
+      a.changed_ns;
   return a;
 }
 
@@ -27,8 +28,8 @@ void parse(std::istream& in, Answer& answer) {
           break;
         }
         const std::size_t colon = word.find(':');
-        answer.runs.push_back(
-            {static_cast<std::uint32_t>(std::stoul(word)), static_cast<std::uint32_t>(std::stoul(word.substr(colon + 1)))});
+        answer.runs.push_back({static_cast<std::uint32_t>(std::stoul(word)),
+                               static_cast<std::uint32_t>(std::stoul(word.substr(colon + 1)))});
       }
       break;
     case 'L':
@@ -47,10 +48,13 @@ void parse(std::istream& in, Answer& answer) {
 
 std::string Ask::text() const {
   if (what == "drop" || what == "kept-stat") return what + " " + std::to_string(slot);
-  if (what == "kept-read") return what + " " + std::to_string(slot) + " " + std::to_string(first) + " " + std::to_string(words);
+  if (what == "kept-read")
+    return what + " " + std::to_string(slot) + " " + std::to_string(first) + " " +
+           std::to_string(words);
   if (what == "keep") return what + " " + std::to_string(slot) + " " + path;
   if (what == "read") return what + " " + path + " " + std::to_string(chunk);
-  if (what == "pread") return what + " " + path + " " + std::to_string(first) + " " + std::to_string(words);
+  if (what == "pread")
+    return what + " " + path + " " + std::to_string(first) + " " + std::to_string(words);
   return what + " " + path;
 }
 

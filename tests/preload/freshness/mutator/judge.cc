@@ -11,8 +11,12 @@ namespace {
 constexpr std::int64_t k_second = 1'000'000'000;
 constexpr std::uint64_t k_whole = UINT32_MAX;
 
-bool reads_whole(const Ask& ask) { return ask.what == "read" || ask.what == "stream" || ask.what == "map"; }
-std::uint64_t words_of(const Ask& ask) { return ask.what == "pread" || ask.what == "kept-read" ? ask.words : k_whole; }
+bool reads_whole(const Ask& ask) {
+  return ask.what == "read" || ask.what == "stream" || ask.what == "map";
+}
+std::uint64_t words_of(const Ask& ask) {
+  return ask.what == "pread" || ask.what == "kept-read" ? ask.words : k_whole;
+}
 
 std::string milliseconds(std::int64_t ns) {
   char text[40];
@@ -30,8 +34,8 @@ std::string text_of(const Runs& runs) {
 
 std::string text_of(const Attributes& a) {
   char text[200];
-  std::snprintf(text, sizeof text, "inode %lu, %lu bytes, mode %o, links %lu, mtime %ld, ctime %ld", a.inode, a.size, a.mode,
-                a.links, a.modified_ns, a.changed_ns);
+  std::snprintf(text, sizeof text, "inode %lu, %lu bytes, mode %o, links %lu, mtime %ld, ctime %ld",
+                a.inode, a.size, a.mode, a.links, a.modified_ns, a.changed_ns);
   return text;
 }
 
@@ -49,7 +53,7 @@ Judge::Window Judge::window_of(const Answer& answer, std::int64_t slack_ns) cons
   const std::int64_t promised = promise_ == Promise::immutable ? std::min(answer.begin, job_begin_)
                                 : promise_ == Promise::ttl_1   ? answer.begin - k_second
                                                                : answer.begin;
-  // doc/NAMES.md: absent names and listings are a second old at most; with `open` they are the
+  // doc/METADATA.md: absent names and listings are a second old at most; with `open` they are the
   // kernel's.
   const std::int64_t of_directory = is_library ? answer.begin - k_second : answer.begin;
   const std::int64_t of_names = std::min(promised, of_directory);
@@ -85,7 +89,8 @@ std::string Judge::judge_path(const Ask& ask, const Answer& answer, const Window
     if (answer.kind == 'Y') {
       fits = true;
     } else if (answer.kind == 'T') {
-      fits = ask.what == "readlink" ? object.kind == Kind::link && object.target == answer.target : place.real == answer.target;
+      fits = ask.what == "readlink" ? object.kind == Kind::link && object.target == answer.target
+                                    : place.real == answer.target;
     } else if (answer.kind == 'A') {
       fits = has_attributes(object, *answer.attributes, window.attributes, window.end);
     }
@@ -100,24 +105,30 @@ std::string Judge::judge_path(const Ask& ask, const Answer& answer, const Window
   return "an answer of no permitted moment" + origin_of(answer);
 }
 
-std::string Judge::judge_error(const Ask& ask, const Answer& answer, const std::vector<Place>& places) {
+std::string Judge::judge_error(const Ask& ask, const Answer& answer,
+                               const std::vector<Place>& places) {
   for (const Place& place : places) {
     if (place.error != 0 && answer.error == strerrorname_np(place.error)) return "";
     if (place.error != 0) continue;
     const Object& object = *place.object;
     const bool reads = reads_whole(ask) || ask.what == "pread" || ask.what == "keep";
     if (answer.error == "EISDIR" && reads && object.kind == Kind::directory) return "";
-    if (answer.error == "ENOTDIR" && (ask.what == "list" || ask.what == "scan") && object.kind != Kind::directory) return "";
+    if (answer.error == "ENOTDIR" && (ask.what == "list" || ask.what == "scan") &&
+        object.kind != Kind::directory)
+      return "";
     if (answer.error == "EINVAL" && ask.what == "readlink" && object.kind != Kind::link) return "";
     // A directory that was removed, found by a name that the kernel still keeps.
-    if (answer.error == "ENOENT" && object.kind == Kind::directory && object.attributes.now().links == 0) return "";
+    if (answer.error == "ENOENT" && object.kind == Kind::directory &&
+        object.attributes.now().links == 0)
+      return "";
   }
   return "an error of no permitted moment";
 }
 
 // The kernel reads the bytes of now as far as the size that it keeps, and fills up with zeros, of a
 // mapping to the end of the page. No record may stay of that, so that the mode allows nothing more.
-bool Judge::is_kernels_cut(const Object& file, const Ask& ask, const Answer& answer, std::int64_t kernel_ns) const {
+bool Judge::is_kernels_cut(const Object& file, const Ask& ask, const Answer& answer,
+                           std::int64_t kernel_ns) const {
   if (timeout_s_ == 0) return false;
   std::uint64_t most = 0;
   file.attributes.each(answer.begin - kernel_ns, answer.end,
@@ -132,7 +143,8 @@ bool Judge::is_kernels_cut(const Object& file, const Ask& ask, const Answer& ans
   return fits;
 }
 
-std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window& window, const std::vector<Place>& places) {
+std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window& window,
+                              const std::vector<Place>& places) {
   std::string late;
   for (const Place& place : places) {
     if (place.error != 0 || place.object->kind != Kind::file) continue;
@@ -143,8 +155,8 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
     });
     bool fits = version != SIZE_MAX;
     // A write is not atomic for who reads meanwhile.
-    fits |=
-        file.content.changes(answer.begin, answer.end) && is_mixture(file, ask.first, answer.runs, window.content, window.end);
+    fits |= file.content.changes(answer.begin, answer.end) &&
+            is_mixture(file, ask.first, answer.runs, window.content, window.end);
     fits |= is_kernels_cut(file, ask, answer, window.kernel_ns);
     if (fits && answer.attributes) {
       if (!has_attributes(file, *answer.attributes, window.attributes, window.end)) {
@@ -154,8 +166,8 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
     }
     if (!fits) continue;
     // An empty file may be any of them.
-    const bool is_told_apart =
-        std::any_of(answer.runs.begin(), answer.runs.end(), [](const Run& run) { return run.tag != k_hole; });
+    const bool is_told_apart = std::any_of(answer.runs.begin(), answer.runs.end(),
+                                           [](const Run& run) { return run.tag != k_hole; });
     if (version == SIZE_MAX || !reads_whole(ask) || !is_told_apart) return "";
     return judge_progress(ask, place, version, window);
   }
@@ -163,7 +175,8 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
 }
 
 // Within a job nobody goes back to what was replaced.
-std::string Judge::judge_progress(const Ask& ask, const Place& place, std::size_t version, const Window& window) {
+std::string Judge::judge_progress(const Ask& ask, const Place& place, std::size_t version,
+                                  const Window& window) {
   Seen now{place.object, version, place.directory, place.name, SIZE_MAX};
   std::size_t last = 0;
   const Timeline<Object*>& entry = place.directory->entries.at(place.name);
@@ -176,8 +189,10 @@ std::string Judge::judge_progress(const Ask& ask, const Place& place, std::size_
   std::string wrong;
   if (before != seen_.end()) {
     const Seen& seen = before->second;
-    if (seen.object == now.object && version < seen.version) wrong = "older bytes than the same job has seen before";
-    if (seen.object != now.object && seen.directory == now.directory && seen.name == now.name && last < seen.entry) {
+    if (seen.object == now.object && version < seen.version)
+      wrong = "older bytes than the same job has seen before";
+    if (seen.object != now.object && seen.directory == now.directory && seen.name == now.name &&
+        last < seen.entry) {
       wrong = "an older file than the same job has seen before";
     }
   }
@@ -185,22 +200,25 @@ std::string Judge::judge_progress(const Ask& ask, const Place& place, std::size_
   return wrong;
 }
 
-bool Judge::is_mixture(const Object& file, std::uint64_t first, const Runs& runs, std::int64_t from, std::int64_t until) const {
+bool Judge::is_mixture(const Object& file, std::uint64_t first, const Runs& runs, std::int64_t from,
+                       std::int64_t until) const {
   std::uint64_t at = first;
   for (const Run& run : runs) {
     std::vector<bool> known(run.words, run.tag == k_hole && timeout_s_ != 0);
     file.content.each(from, until, [&](std::size_t, const Runs& version) {
       std::uint64_t begin = 0;
       for (const Run& each : version) {
-        const std::uint64_t low = std::max(begin, at), high = std::min(begin + each.words, at + run.words);
+        const std::uint64_t low = std::max(begin, at),
+                            high = std::min(begin + each.words, at + run.words);
         if (each.tag == run.tag && low < high) {
-          std::fill(known.begin() + static_cast<std::ptrdiff_t>(low - at), known.begin() + static_cast<std::ptrdiff_t>(high - at),
-                    true);
+          std::fill(known.begin() + static_cast<std::ptrdiff_t>(low - at),
+                    known.begin() + static_cast<std::ptrdiff_t>(high - at), true);
         }
         begin += each.words;
       }
     });
-    if (!std::all_of(known.begin(), known.end(), [](bool is_known) { return is_known; })) return false;
+    if (!std::all_of(known.begin(), known.end(), [](bool is_known) { return is_known; }))
+      return false;
     at += run.words;
   }
   return true;
@@ -215,14 +233,17 @@ std::string Judge::judge_kept(const Ask& ask, const Answer& answer, const Window
       // doc/SEMANTICS.md, Limits: of a file that is no longer at its path, the copy that its bytes
       // lie in.
       fits |= promise_ != Promise::kernel && answer.attributes->links == 0 &&
-              std::any_of(object->content.begin(), object->content.end(),
-                          [&](const auto& version) { return words_in(version.value) * k_word == answer.attributes->size; });
+              std::any_of(object->content.begin(), object->content.end(), [&](const auto& version) {
+                return words_in(version.value) * k_word == answer.attributes->size;
+              });
     } else if (answer.kind == 'D' && object->kind == Kind::file &&
                is_mixture(*object, ask.first, answer.runs, kept.opened.content, window.end)) {
-      object->attributes.each(kept.opened.attributes, window.end, [&](std::size_t, const Attributes& a) {
-        const std::uint64_t words = a.size / k_word;
-        fits |= answer.size / k_word == (words <= ask.first ? 0 : std::min(ask.words, words - ask.first));
-      });
+      object->attributes.each(
+          kept.opened.attributes, window.end, [&](std::size_t, const Attributes& a) {
+            const std::uint64_t words = a.size / k_word;
+            fits |= answer.size / k_word ==
+                    (words <= ask.first ? 0 : std::min(ask.words, words - ask.first));
+          });
     } else if (answer.kind == 'E') {
       fits = answer.error == "EISDIR" && object->kind == Kind::directory;
     }
@@ -247,8 +268,11 @@ std::string Judge::judge_listing(const Ask& ask, const Answer& answer, const Win
     if (place.object->names.changes(answer.begin, answer.end)) {
       const std::set<std::string> seen(answer.names.begin(), answer.names.end());
       fits |= std::all_of(times.begin(), times.end(),
-                          [&](const auto& each) { return each.second < states || seen.contains(each.first); }) &&
-              std::all_of(seen.begin(), seen.end(), [&](const auto& name) { return times.contains(name); });
+                          [&](const auto& each) {
+                            return each.second < states || seen.contains(each.first);
+                          }) &&
+              std::all_of(seen.begin(), seen.end(),
+                          [&](const auto& name) { return times.contains(name); });
     }
     if (fits) wrong.clear();
   }
@@ -264,7 +288,8 @@ std::string Judge::judge_listing(const Ask& ask, const Answer& answer, const Win
 
 // Each field for itself, and any size between, where a reader may have asked in the middle of a
 // change, and kept what it saw.
-bool Judge::has_attributes(const Object& object, const Attributes& seen, std::int64_t from, std::int64_t until) {
+bool Judge::has_attributes(const Object& object, const Attributes& seen, std::int64_t from,
+                           std::int64_t until) {
   bool fits = false;
   Attributes known;
   std::uint64_t least = UINT64_MAX, most = 0;
@@ -290,13 +315,15 @@ std::string Judge::origin_of(const Answer& answer) const {
   for (const auto& object : world_.objects()) {
     for (std::size_t i = object->content.size(); answer.kind == 'D' && i-- > 0;) {
       if (object->content[i].value != answer.runs || answer.runs.empty()) continue;
-      return ": version " + std::to_string(i) + " of object " + std::to_string(object->id) + ", replaced " +
-             milliseconds(answer.begin - object->content.gone(i)) + " before the question";
+      return ": version " + std::to_string(i) + " of object " + std::to_string(object->id) +
+             ", replaced " + milliseconds(answer.begin - object->content.gone(i)) +
+             " before the question";
     }
     for (std::size_t i = object->attributes.size(); answer.kind == 'A' && i-- > 0;) {
       if (object->attributes[i].value != *answer.attributes) continue;
-      return ": stat " + std::to_string(i) + " of object " + std::to_string(object->id) + ", replaced " +
-             milliseconds(answer.begin - object->attributes.gone(i)) + " before the question";
+      return ": stat " + std::to_string(i) + " of object " + std::to_string(object->id) +
+             ", replaced " + milliseconds(answer.begin - object->attributes.gone(i)) +
+             " before the question";
     }
   }
   if (answer.kind == 'A') return ": no such stat has ever been";
@@ -306,36 +333,46 @@ std::string Judge::origin_of(const Answer& answer) const {
 std::string Judge::history(const Ask& ask, const Answer& answer) const {
   constexpr std::size_t k_most = 8;
   std::string text;
-  const auto when = [&](std::int64_t begin) { return begin == 0 ? std::string("ever") : milliseconds(begin - answer.begin); };
-  std::vector<Place> places =
-      places_of(world_, ask.path, true, {.present = answer.begin - 40 * k_second, .absent = LLONG_MAX, .until = answer.end});
+  const auto when = [&](std::int64_t begin) {
+    return begin == 0 ? std::string("ever") : milliseconds(begin - answer.begin);
+  };
+  std::vector<Place> places = places_of(
+      world_, ask.path, true,
+      {.present = answer.begin - 40 * k_second, .absent = LLONG_MAX, .until = answer.end});
   if (ask.is_of_kept() && kept_.contains(ask.slot)) {
-    for (Object* const object : kept_.at(ask.slot).objects) places.push_back({.object = object, .real = "(kept)"});
+    for (Object* const object : kept_.at(ask.slot).objects)
+      places.push_back({.object = object, .real = "(kept)"});
   }
   std::set<const void*> told;
   for (const Place& place : places) {
     if (place.error != 0) continue;
-    if (place.directory != nullptr && told.insert(&place.directory->entries.at(place.name)).second) {
+    if (place.directory != nullptr &&
+        told.insert(&place.directory->entries.at(place.name)).second) {
       const auto& entry = place.directory->entries.at(place.name);
-      text += "    name " + place.name + " of object " + std::to_string(place.directory->id) + ":\n";
+      text +=
+          "    name " + place.name + " of object " + std::to_string(place.directory->id) + ":\n";
       for (std::size_t i = entry.size() - std::min(entry.size(), k_most); i < entry.size(); ++i) {
         text += "      from " + when(entry[i].begin) + ": " +
-                (entry[i].value == nullptr ? "absent" : "object " + std::to_string(entry[i].value->id)) + "\n";
+                (entry[i].value == nullptr ? "absent"
+                                           : "object " + std::to_string(entry[i].value->id)) +
+                "\n";
       }
     }
     const Object& object = *place.object;
     if (!told.insert(&object).second) continue;
     text += "    object " + std::to_string(object.id) + ", " + place.real + ":\n";
-    for (std::size_t i = object.content.size() - std::min(object.content.size(), k_most); i < object.content.size(); ++i) {
-      text += "      from " + when(object.content[i].begin) + ": version " + std::to_string(i) + ", " +
-              text_of(object.content[i].value) + "\n";
+    for (std::size_t i = object.content.size() - std::min(object.content.size(), k_most);
+         i < object.content.size(); ++i) {
+      text += "      from " + when(object.content[i].begin) + ": version " + std::to_string(i) +
+              ", " + text_of(object.content[i].value) + "\n";
     }
-    for (std::size_t i = object.attributes.size() - std::min(object.attributes.size(), k_most); i < object.attributes.size();
-         ++i) {
-      text += "      from " + when(object.attributes[i].begin) + ": stat " + std::to_string(i) + ", " +
-              text_of(object.attributes[i].value) + "\n";
+    for (std::size_t i = object.attributes.size() - std::min(object.attributes.size(), k_most);
+         i < object.attributes.size(); ++i) {
+      text += "      from " + when(object.attributes[i].begin) + ": stat " + std::to_string(i) +
+              ", " + text_of(object.attributes[i].value) + "\n";
     }
-    for (std::size_t i = object.names.size() - std::min(object.names.size(), k_most); i < object.names.size(); ++i) {
+    for (std::size_t i = object.names.size() - std::min(object.names.size(), k_most);
+         i < object.names.size(); ++i) {
       text += "      from " + when(object.names[i].begin) + ":";
       for (const auto& name : object.names[i].value) text += " " + name;
       text += "\n";

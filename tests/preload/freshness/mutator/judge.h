@@ -18,7 +18,8 @@ enum class Promise : std::uint8_t { kernel, open, ttl_1, immutable };
 
 class Judge {
  public:
-  Judge(World& world, Promise promise, int timeout_s) : world_(world), promise_(promise), timeout_s_(timeout_s) {}
+  Judge(World& world, Promise promise, int timeout_s)
+      : world_(world), promise_(promise), timeout_s_(timeout_s) {}
 
   // Nothing that was over before `now` may be seen.
   void job_begins(std::int64_t now);
@@ -51,12 +52,18 @@ class Judge {
   std::string judge_path(const Ask& ask, const Answer& answer, const Window& window);
   std::string judge_kept(const Ask& ask, const Answer& answer, const Window& window);
   std::string judge_listing(const Ask& ask, const Answer& answer, const Window& window);
-  static std::string judge_error(const Ask& ask, const Answer& answer, const std::vector<Place>& places);
-  std::string judge_data(const Ask& ask, const Answer& answer, const Window& window, const std::vector<Place>& places);
-  std::string judge_progress(const Ask& ask, const Place& place, std::size_t version, const Window& window);
-  bool is_kernels_cut(const Object& file, const Ask& ask, const Answer& answer, std::int64_t kernel_ns) const;
-  bool is_mixture(const Object& file, std::uint64_t first, const Runs& runs, std::int64_t from, std::int64_t until) const;
-  static bool has_attributes(const Object& object, const Attributes& seen, std::int64_t from, std::int64_t until);
+  static std::string judge_error(const Ask& ask, const Answer& answer,
+                                 const std::vector<Place>& places);
+  std::string judge_data(const Ask& ask, const Answer& answer, const Window& window,
+                         const std::vector<Place>& places);
+  std::string judge_progress(const Ask& ask, const Place& place, std::size_t version,
+                             const Window& window);
+  bool is_kernels_cut(const Object& file, const Ask& ask, const Answer& answer,
+                      std::int64_t kernel_ns) const;
+  bool is_mixture(const Object& file, std::uint64_t first, const Runs& runs, std::int64_t from,
+                  std::int64_t until) const;
+  static bool has_attributes(const Object& object, const Attributes& seen, std::int64_t from,
+                             std::int64_t until);
   std::string origin_of(const Answer& answer) const;
 
   World& world_;

@@ -25,7 +25,8 @@ namespace cube::mutator {
 namespace {
 
 // Paths by links, by a hard link, and spelled in other ways.
-constexpr const char* k_by_way[] = {"current/f", "current/g", "d1/link", "d2/link", "v1/f", "d1/../d2/f1", "d3//./hard"};
+constexpr const char* k_by_way[] = {"current/f", "current/g",   "d1/link",   "d2/link",
+                                    "v1/f",      "d1/../d2/f1", "d3//./hard"};
 constexpr std::uint64_t k_chunks[] = {4000, 65536, 1 << 20, 1 << 20};
 
 struct Options {
@@ -48,8 +49,10 @@ Options parse(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc) usage();
     const std::string name = argv[i], value = argv[i + 1];
-    const std::map<std::string, std::uint64_t*> numbers = {
-        {"--seed", &options.seed}, {"--steps", &options.steps}, {"--most", &options.most}, {"--jobs", &options.steps_of_job}};
+    const std::map<std::string, std::uint64_t*> numbers = {{"--seed", &options.seed},
+                                                           {"--steps", &options.steps},
+                                                           {"--most", &options.most},
+                                                           {"--jobs", &options.steps_of_job}};
     if (const auto number = numbers.find(name); number != numbers.end()) {
       *number->second = std::strtoull(value.c_str(), nullptr, 0);
     } else if (name == "--only") {
@@ -71,7 +74,9 @@ class Recent {
     paths_.push_back(path);
     if (paths_.size() > k_most) paths_.pop_front();
   }
-  std::string pick(Random& random) const { return paths_.empty() ? "d0/f0" : one_of(random, paths_); }
+  std::string pick(Random& random) const {
+    return paths_.empty() ? "d0/f0" : one_of(random, paths_);
+  }
 
  private:
   static constexpr std::size_t k_most = 10;
@@ -103,16 +108,22 @@ class Slack {
 class Driver {
  public:
   Driver(const Options& options, const std::string& base)
-      : options_(options), random_(options.seed), world_(base), mutations_(world_, random_), base_(base) {
+      : options_(options),
+        random_(options.seed),
+        world_(base),
+        mutations_(world_, random_),
+        base_(base) {
     mutations_.make_tree();
-    for (const Promise promise : {Promise::kernel, Promise::open, Promise::ttl_1, Promise::immutable}) {
+    for (const Promise promise :
+         {Promise::kernel, Promise::open, Promise::ttl_1, Promise::immutable}) {
       for (const int timeout : {0, 1, 30}) {
         for (const Store store : {Store::fresh, Store::kept, Store::disk}) {
           const Setting setting{promise, timeout, store};
           const std::string name = setting.name();
           const bool is_wanted =
               options.only.empty() || promise == Promise::kernel ||
-              std::any_of(options.only.begin(), options.only.end(), [&](const auto& each) { return name.starts_with(each); });
+              std::any_of(options.only.begin(), options.only.end(),
+                          [&](const auto& each) { return name.starts_with(each); });
           if (is_wanted && (promise != Promise::kernel || store == Store::fresh)) {
             subjects_.push_back(std::make_unique<Subject>(world_, setting, base));
           }
@@ -122,7 +133,8 @@ class Driver {
   }
 
   int run() {
-    std::printf("mutator: seed %lu, %lu steps, %zu readers\n", options_.seed, options_.steps, subjects_.size());
+    std::printf("mutator: seed %lu, %lu steps, %zu readers\n", options_.seed, options_.steps,
+                subjects_.size());
     std::fflush(stdout);
     for (step_ = 1; step_ <= options_.steps && !subjects_.empty(); ++step_) {
       // Each step has its own numbers, so that a reader more or less changes nothing for the
@@ -138,7 +150,9 @@ class Driver {
   void step() {
     for (std::size_t i = 0; i < subjects_.size(); ++i) {
       // Jobs end at different steps, but for the plain readers, whose jobs are nothing.
-      if (Random(options_.seed + step_ * 1'000 + i)() % options_.steps_of_job != 0 || subjects_[i]->is_plain()) continue;
+      if (Random(options_.seed + step_ * 1'000 + i)() % options_.steps_of_job != 0 ||
+          subjects_[i]->is_plain())
+        continue;
       subjects_[i]->end_job();
       subjects_[i]->begin_job();
     }
@@ -165,7 +179,9 @@ class Driver {
     const std::int64_t slack_ns = slack_.ns();
     for (std::size_t i = 0; i < asked.size(); ++i) {
       ++answers_;
-      const std::string wrong = answers[i].kind == '?' ? "no answer" : asked[i]->judge().verdict(ask, answers[i], slack_ns);
+      const std::string wrong = answers[i].kind == '?'
+                                    ? "no answer"
+                                    : asked[i]->judge().verdict(ask, answers[i], slack_ns);
       if (!wrong.empty()) explain(*asked[i], ask, answers[i], wrong);
     }
     std::erase_if(subjects_, [&](const auto& subject) {
@@ -176,7 +192,8 @@ class Driver {
   }
 
   void change() {
-    const Mutations::Change done = mutations_.change(below(random_, 2) == 0 ? asked_.pick(random_) : "");
+    const Mutations::Change done =
+        mutations_.change(below(random_, 2) == 0 ? asked_.pick(random_) : "");
     changed_.add(done.path);
     ++changes_;
     log("step " + std::to_string(step_) + ": CHANGE " + done.path + ": " + done.what);
@@ -187,7 +204,8 @@ class Driver {
     if (dice < 45) return changed_.pick(random_);
     if (dice < 75) return asked_.pick(random_);
     if (dice < 82) return one_of(random_, k_by_way);
-    if (dice < 90) return "d" + std::to_string(below(random_, 6)) + "/x" + std::to_string(below(random_, 4));
+    if (dice < 90)
+      return "d" + std::to_string(below(random_, 6)) + "/x" + std::to_string(below(random_, 4));
     return one_of(random_, all_paths(world_));
   }
 
@@ -245,31 +263,38 @@ class Driver {
   void explain(Subject& subject, const Ask& ask, const Answer& answer, const std::string& wrong) {
     ++failures_;
     ++wrong_of_[subject.name()];
-    std::printf("mutator: WRONG: seed %lu, step %lu, %s\n  asked: %s\n  answer: %.300s\n  %s\n", options_.seed, step_,
-                subject.name().c_str(), ask.text().c_str(), answer.text.c_str(), wrong.c_str());
+    std::printf("mutator: WRONG: seed %lu, step %lu, %s\n  asked: %s\n  answer: %.300s\n  %s\n",
+                options_.seed, step_, subject.name().c_str(), ask.text().c_str(),
+                answer.text.c_str(), wrong.c_str());
     std::printf("  the job began %.1f ms before the question, which took %.1f ms\n%s",
                 static_cast<double>(answer.begin - subject.judge().job_begin()) / 1e6,
-                static_cast<double>(answer.end - answer.begin) / 1e6, subject.judge().history(ask, answer).c_str());
+                static_cast<double>(answer.end - answer.begin) / 1e6,
+                subject.judge().history(ask, answer).c_str());
     const std::string part = ask.path.substr(ask.path.rfind('/') + 1);
     for (const auto& line : log_) {
-      if (line.find("CHANGE") != std::string::npos || line.find(part) != std::string::npos) std::printf("    %s\n", line.c_str());
+      if (line.find("CHANGE") != std::string::npos || line.find(part) != std::string::npos)
+        std::printf("    %s\n", line.c_str());
     }
     std::fflush(stdout);
   }
 
   void summarise() {
-    std::printf("mutator: %lu steps, %lu answers, %lu changes, %lu wrong\n", step_ - 1, answers_, changes_, failures_);
+    std::printf("mutator: %lu steps, %lu answers, %lu changes, %lu wrong\n", step_ - 1, answers_,
+                changes_, failures_);
     for (const auto& subject : subjects_) {
       subject->end_job();
       const auto& totals = subject->totals();
-      const auto sum = [&](const char* name) { return totals.contains(name) ? totals.at(name) : 0.0; };
+      const auto sum = [&](const char* name) {
+        return totals.contains(name) ? totals.at(name) : 0.0;
+      };
       if (subject->is_plain()) continue;
       std::printf(
           "mutator: %-18s hits %.0f, of the disk %.0f, misses %.0f, in blocks %.0f; names: stats "
           "%.0f, absent %.0f, listings "
           "%.0f\n",
-          subject->name().c_str(), sum("hits.ram"), sum("hits.disk"), sum("misses"), sum("blocks.hits"), sum("names.stats"),
-          sum("names.absent"), sum("names.listings"));
+          subject->name().c_str(), sum("hits.ram"), sum("hits.disk"), sum("misses"),
+          sum("blocks.hits"), sum("metadata.stats"), sum("metadata.negative"),
+          sum("metadata.listings"));
       // Without hits nothing was tested but the kernel.
       if (sum("hits.ram") == 0) {
         std::printf("mutator: FAILED: %s: no open was a hit\n", subject->name().c_str());

@@ -39,11 +39,14 @@ void Mutations::make_tree() {
   world_.add_name(*d2.child("f2"), d1, "hard");
   Object& big = world_.make_directory(root, "big");
   const std::uint64_t most = k_most_whole / k_word;
-  for (const char* name : {"m0", "m1"}) world_.make_file(big, name, new_runs((1 << 20) / k_word + below(random_, most / 4)));
-  for (const char* name : {"g0", "g1"}) world_.make_file(big, name, new_runs(most + 1 + below(random_, most / 4)));
+  for (const char* name : {"m0", "m1"})
+    world_.make_file(big, name, new_runs((1 << 20) / k_word + below(random_, most / 4)));
+  for (const char* name : {"g0", "g1"})
+    world_.make_file(big, name, new_runs(most + 1 + below(random_, most / 4)));
   for (const char* name : {"v1", "v2"}) {
     Object& version = world_.make_directory(root, name);
-    for (const char* file : {"f", "g"}) world_.make_file(version, file, new_runs(100 + below(random_, 2000)));
+    for (const char* file : {"f", "g"})
+      world_.make_file(version, file, new_runs(100 + below(random_, 2000)));
   }
   world_.make_link(root, "current", "v1");
   for (const auto& object : world_.objects()) {
@@ -57,7 +60,8 @@ std::vector<Mutations::Spot> Mutations::spots() {
     Object* const object = world_.root().child(name);
     all.push_back({&world_.root(), name, object, name});
     if (object->kind != Kind::directory) continue;
-    for (const auto& inner : object->names.now()) all.push_back({object, inner, object->child(inner), name + "/" + inner});
+    for (const auto& inner : object->names.now())
+      all.push_back({object, inner, object->child(inner), name + "/" + inner});
   }
   return all;
 }
@@ -100,8 +104,9 @@ Mutations::Change Mutations::change(const std::string& near) {
     return {spot.path, replace_file(spot)};
   }
   if (dice < 90) {
-    const Spot spot =
-        pick(near, [](const Spot& one) { return one.directory != nullptr && one.path.find('/') != std::string::npos; });
+    const Spot spot = pick(near, [](const Spot& one) {
+      return one.directory != nullptr && one.path.find('/') != std::string::npos;
+    });
     return change_names(spot);
   }
   return dice < 95 ? switch_link() : replace_directory();
@@ -122,17 +127,24 @@ std::string Mutations::change_file(const Spot& spot) {
       world_.set_times(file, modified);
       return "rewritten, same size and time";
     case 4: world_.write(file, 0, new_runs(words_like(spot)), true); return "rewritten by O_TRUNC";
-    case 5: world_.write(file, size, new_runs(1 + below(random_, 600)), false); return "appended to";
+    case 5:
+      world_.write(file, size, new_runs(1 + below(random_, 600)), false);
+      return "appended to";
     case 6:
-      world_.truncate(file, spot.path.starts_with("big/") ? size - below(random_, size / 8 + 1) : below(random_, size + 1));
+      world_.truncate(file, spot.path.starts_with("big/") ? size - below(random_, size / 8 + 1)
+                                                          : below(random_, size + 1));
       return "truncated";
     case 7: {
-      const std::uint64_t first = below(random_, size + 1), words = 1 + below(random_, size - first + 1);
+      const std::uint64_t first = below(random_, size + 1),
+                          words = 1 + below(random_, size - first + 1);
       world_.write(file, first, new_runs(words), false);
       return "patched";
     }
     case 8: world_.set_mode(file, one_of(random_, k_modes)); return "chmod";
-    case 9: world_.set_times(file, wall_ns() - static_cast<std::int64_t>(below(random_, 1000)) * k_second); return "touched";
+    case 9:
+      world_.set_times(file,
+                       wall_ns() - static_cast<std::int64_t>(below(random_, 1000)) * k_second);
+      return "touched";
     default: world_.truncate(file, size + below(random_, 600)); return "extended";
   }
 }
@@ -141,7 +153,8 @@ std::string Mutations::replace_file(const Spot& spot) {
   const bool is_alike = below(random_, 2) == 0;
   const std::string name = world_.staging_name();
   const std::uint64_t size = words_in(spot.object->content.now());
-  Object& next = world_.make_file(world_.staging(), name, new_runs(is_alike ? size : words_like(spot)));
+  Object& next =
+      world_.make_file(world_.staging(), name, new_runs(is_alike ? size : words_like(spot)));
   if (is_alike) world_.set_times(next, spot.object->attributes.now().modified_ns);
   world_.rename(world_.staging(), name, *spot.directory, spot.name);
   return is_alike ? "replaced, same size and time" : "replaced";
@@ -155,7 +168,9 @@ Mutations::Change Mutations::change_names(const Spot& spot) {
   if (directory.child(name) == nullptr) {
     switch (below(random_, 6)) {
       case 0: world_.make_directory(directory, name); return {path, "made, a directory"};
-      case 1: world_.make_link(directory, name, one_of(random_, directory.names.now())); return {path, "made, a symbolic link"};
+      case 1:
+        world_.make_link(directory, name, one_of(random_, directory.names.now()));
+        return {path, "made, a symbolic link"};
       case 2:
         if (spot.object->kind != Kind::file) break;
         world_.add_name(*spot.object, directory, name);
@@ -170,8 +185,9 @@ Mutations::Change Mutations::change_names(const Spot& spot) {
     return {path, "created"};
   }
   if (directory.names.now().size() < 3) return {path, "left alone"};
-  if (Object& there = *directory.child(name); below(random_, 4) == 0 && name != spot.name && &there != spot.object &&
-                                              there.kind != Kind::directory && spot.object->kind != Kind::directory) {
+  if (Object& there = *directory.child(name);
+      below(random_, 4) == 0 && name != spot.name && &there != spot.object &&
+      there.kind != Kind::directory && spot.object->kind != Kind::directory) {
     world_.rename(directory, spot.name, directory, name);
     return {path, "replaced by " + spot.path};
   }

@@ -40,7 +40,9 @@ class Mutations {
   };
   std::vector<Spot> spots();
   Spot pick(const std::string& near, bool (*fits)(const Spot&));
-  Runs new_runs(std::uint64_t words) { return {{world_.new_tag(), static_cast<std::uint32_t>(words)}}; }
+  Runs new_runs(std::uint64_t words) {
+    return {{world_.new_tag(), static_cast<std::uint32_t>(words)}};
+  }
   std::uint64_t words_like(const Spot& spot);
 
   std::string change_file(const Spot& spot);

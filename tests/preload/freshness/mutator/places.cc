@@ -14,7 +14,8 @@ Parts parts_of(const std::string& path) {
   Parts parts;
   for (std::size_t at = 0; at <= path.size();) {
     const std::size_t end = std::min(path.find('/', at), path.size());
-    if (std::string part = path.substr(at, end - at); !part.empty() && part != ".") parts.push_back(std::move(part));
+    if (std::string part = path.substr(at, end - at); !part.empty() && part != ".")
+      parts.push_back(std::move(part));
     at = end + 1;
   }
   return parts;
@@ -27,7 +28,8 @@ struct Step {
 
 class Walk {
  public:
-  Walk(World& world, bool follows, const Since& since) : world_(world), follows_(follows), since_(since) {}
+  Walk(World& world, bool follows, const Since& since)
+      : world_(world), follows_(follows), since_(since) {}
 
   void go(std::vector<Step> way, Parts rest, unsigned links) {
     if (rest.empty()) return arrive(way);
@@ -41,19 +43,20 @@ class Walk {
     }
     const auto entry = here.entries.find(name);
     if (entry == here.entries.end()) return fail(ENOENT);
-    entry->second.each(std::min(since_.present, since_.absent), since_.until, [&](std::size_t i, Object* child) {
-      if (entry->second.gone(i) < (child != nullptr ? since_.present : since_.absent)) return;
-      if (child == nullptr) return fail(ENOENT);
-      if (child->kind == Kind::link && (follows_ || !rest.empty())) {
-        if (links == k_most_links) return fail(ELOOP);
-        Parts onward = parts_of(child->target);
-        onward.insert(onward.end(), rest.begin(), rest.end());
-        return go(way, std::move(onward), links + 1);
-      }
-      std::vector<Step> further = way;
-      further.push_back({child, name});
-      go(std::move(further), rest, links);
-    });
+    entry->second.each(
+        std::min(since_.present, since_.absent), since_.until, [&](std::size_t i, Object* child) {
+          if (entry->second.gone(i) < (child != nullptr ? since_.present : since_.absent)) return;
+          if (child == nullptr) return fail(ENOENT);
+          if (child->kind == Kind::link && (follows_ || !rest.empty())) {
+            if (links == k_most_links) return fail(ELOOP);
+            Parts onward = parts_of(child->target);
+            onward.insert(onward.end(), rest.begin(), rest.end());
+            return go(way, std::move(onward), links + 1);
+          }
+          std::vector<Step> further = way;
+          further.push_back({child, name});
+          go(std::move(further), rest, links);
+        });
   }
 
   std::vector<Place> found;
@@ -91,7 +94,8 @@ void collect(Object& directory, const std::string& before, std::vector<std::stri
 
 }  // namespace
 
-std::vector<Place> places_of(World& world, const std::string& path, bool follows, const Since& since) {
+std::vector<Place> places_of(World& world, const std::string& path, bool follows,
+                             const Since& since) {
   Walk walk(world, follows, since);
   walk.go({}, parts_of(path), 0);
   return std::move(walk.found);

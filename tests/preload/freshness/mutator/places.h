@@ -26,7 +26,8 @@ struct Place {
 };
 
 // `path` is relative to the root of the world.
-std::vector<Place> places_of(World& world, const std::string& path, bool follows, const Since& since);
+std::vector<Place> places_of(World& world, const std::string& path, bool follows,
+                             const Since& since);
 
 // Every path by which the tree can be read now, links not followed.
 std::vector<std::string> all_paths(World& world);

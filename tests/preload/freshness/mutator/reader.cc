@@ -29,8 +29,9 @@ std::string error_text() { return std::string("E ") + strerrorname_np(errno); }
 
 std::string stat_text(const struct stat& st) {
   char text[200];
-  std::snprintf(text, sizeof text, "A %lu %lu %o %lu %ld %ld", st.st_ino, st.st_size, st.st_mode, st.st_nlink,
-                st.st_mtim.tv_sec * 1'000'000'000L + st.st_mtim.tv_nsec, st.st_ctim.tv_sec * 1'000'000'000L + st.st_ctim.tv_nsec);
+  std::snprintf(text, sizeof text, "A %lu %lu %o %lu %ld %ld", st.st_ino, st.st_size, st.st_mode,
+                st.st_nlink, st.st_mtim.tv_sec * 1'000'000'000L + st.st_mtim.tv_nsec,
+                st.st_ctim.tv_sec * 1'000'000'000L + st.st_ctim.tv_nsec);
   return text;
 }
 
@@ -111,7 +112,8 @@ class Reader {
   std::string read_part() {
     const int fd = open(path(1).c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return error_text();
-    const ssize_t n = pread(fd, buffer_.get(), number(3) * k_word, static_cast<off_t>(number(2) * k_word));
+    const ssize_t n =
+        pread(fd, buffer_.get(), number(3) * k_word, static_cast<off_t>(number(2) * k_word));
     const std::string error = n < 0 ? error_text() : "";
     close(fd);
     ends_here();
@@ -172,7 +174,9 @@ class Reader {
     char found[PATH_MAX];
     if (realpath(path(1).c_str(), found) == nullptr) return error_text();
     const std::string real = found;
-    return "T " + (real.starts_with(root_ + "/") ? real.substr(root_.size() + 1) : real == root_ ? "." : "outside:" + real);
+    return "T " + (real.starts_with(root_ + "/") ? real.substr(root_.size() + 1)
+                   : real == root_               ? "."
+                                                 : "outside:" + real);
   }
 
   std::string names_of(const std::string& directory, std::vector<std::string>& names) {
@@ -227,7 +231,8 @@ class Reader {
 
   // SLOT FIRST_WORD WORDS
   std::string kept_read() {
-    const ssize_t n = pread(kept_.at(number(1)), buffer_.get(), number(3) * k_word, static_cast<off_t>(number(2) * k_word));
+    const ssize_t n = pread(kept_.at(number(1)), buffer_.get(), number(3) * k_word,
+                            static_cast<off_t>(number(2) * k_word));
     if (n < 0) return error_text();
     ends_here();
     return data_text(static_cast<std::size_t>(n), number(2), nullptr);

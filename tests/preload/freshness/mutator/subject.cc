@@ -37,7 +37,8 @@ std::string library() {
   return other != nullptr ? other : CUBESHIM_LIBRARY;
 }
 
-void add(const nlohmann::json& object, const std::string& before, std::map<std::string, double>& totals) {
+void add(const nlohmann::json& object, const std::string& before,
+         std::map<std::string, double>& totals) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) add(value, before + name + ".", totals);
     if (value.is_number()) totals[before + name] += value.get<double>();
@@ -49,7 +50,8 @@ void add(const nlohmann::json& object, const std::string& before, std::map<std::
 std::string Setting::name() const {
   static constexpr const char* k_promises[] = {"kernel", "open", "ttl:1", "immutable"};
   static constexpr const char* k_stores[] = {"fresh", "kept", "disk"};
-  std::string text = std::string(k_promises[static_cast<int>(promise)]) + "/" + std::to_string(timeout_s);
+  std::string text =
+      std::string(k_promises[static_cast<int>(promise)]) + "/" + std::to_string(timeout_s);
   if (promise != Promise::kernel) text += std::string("/") + k_stores[static_cast<int>(store)];
   return text;
 }
@@ -74,14 +76,16 @@ Subject::Subject(World& world, const Setting& setting, const std::string& base)
     words.insert(words.end(), {std::string("--") + cost + "-us", "0"});
   }
   const std::string seconds = std::to_string(setting.timeout_s);
-  words.insert(words.end(), {"--attr-timeout", seconds, "--entry-timeout", seconds, base + "/data", mount_});
+  words.insert(words.end(),
+               {"--attr-timeout", seconds, "--entry-timeout", seconds, base + "/data", mount_});
   if (run(words) != 0) give_up("lagfs at " + mount_);
   begin_job();
 }
 
 Subject::~Subject() {
   end_job();
-  if (geteuid() != 0 || umount2(mount_.c_str(), MNT_DETACH) != 0) run({"fusermount3", "-u", "-z", mount_});
+  if (geteuid() != 0 || umount2(mount_.c_str(), MNT_DETACH) != 0)
+    run({"fusermount3", "-u", "-z", mount_});
   unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + cache_name_).c_str());
 }
 
@@ -89,10 +93,13 @@ std::vector<std::string> Subject::environment() const {
   std::vector<std::string> all = {"PATH=/usr/bin:/bin"};
   if (is_plain()) return all;
   static constexpr const char* k_consistency[] = {"", "open", "ttl:1", "immutable"};
-  all.insert(all.end(), {"LD_PRELOAD=" + library(), "CUBESHIM_PREFIXES=" + mount_, "CUBESHIM_NAME=" + cache_name_,
-                         std::string("CUBESHIM_CONSISTENCY=") + k_consistency[static_cast<int>(setting_.promise)],
-                         "CUBESHIM_RAM=64M", "CUBESHIM_MAX_FILE=1536K", "CUBESHIM_BLOCK=64K", "CUBESHIM_STATS_FORMAT=json",
-                         "CUBESHIM_STRICT=1", "CUBESHIM_STATS=" + directory_ + "/report"});
+  all.insert(
+      all.end(),
+      {"LD_PRELOAD=" + library(), "CUBESHIM_PREFIXES=" + mount_, "CUBESHIM_NAME=" + cache_name_,
+       std::string("CUBESHIM_CONSISTENCY=") + k_consistency[static_cast<int>(setting_.promise)],
+       "CUBESHIM_RAM=64M", "CUBESHIM_MAX_FILE=1536K", "CUBESHIM_BLOCK=64K",
+       "CUBESHIM_STATS_FORMAT=json", "CUBESHIM_STRICT=1",
+       "CUBESHIM_STATS=" + directory_ + "/report"});
   if (setting_.store == Store::kept) all.push_back("CUBESHIM_RAM_KEEP=1");
   if (setting_.store == Store::disk) all.push_back("CUBESHIM_DISK_DIR=" + directory_ + "/disk");
   return all;
@@ -110,7 +117,8 @@ void Subject::begin_job() {
     std::vector<char*> pointers;
     for (auto& variable : variables) pointers.push_back(variable.data());
     pointers.push_back(nullptr);
-    char* const arguments[] = {const_cast<char*>(MUTATOR_READER), const_cast<char*>(mount_.c_str()), nullptr};
+    char* const arguments[] = {const_cast<char*>(MUTATOR_READER), const_cast<char*>(mount_.c_str()),
+                               nullptr};
     execve(MUTATOR_READER, arguments, pointers.data());
     return 127;
   });
@@ -137,7 +145,8 @@ void Subject::end_job() {
 
 void Subject::ask(const Ask& ask) {
   const std::string line = ask.text() + "\n";
-  if (write(to_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) give_up(name_ + " takes no question");
+  if (write(to_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    give_up(name_ + " takes no question");
 }
 
 bool Subject::take(Answer& answer) {

@@ -66,7 +66,10 @@ inline Runs decode(const char* bytes, std::size_t size, std::uint64_t first_word
     std::uint64_t word = 0;
     std::memcpy(&word, bytes + i * k_word, k_word);
     const bool is_in_place = (word & 0xffff'ffff) == first_word + i;
-    append_run(runs, {word == 0 ? k_hole : is_in_place ? static_cast<std::uint32_t>(word >> 32) : k_alien, 1});
+    append_run(runs, {word == 0     ? k_hole
+                      : is_in_place ? static_cast<std::uint32_t>(word >> 32)
+                                    : k_alien,
+                      1});
   }
   if (size % k_word != 0) append_run(runs, {k_alien, 1});
   return runs;

@@ -28,7 +28,9 @@ std::int64_t ns(const timespec& time) { return time.tv_sec * 1'000'000'000LL + t
 Attributes attributes_of(int fd) {
   struct stat st {};
   MUST(fstatat(fd, "", &st, AT_EMPTY_PATH) == 0);
-  return {st.st_ino, static_cast<std::uint64_t>(st.st_size), st.st_mode, st.st_nlink, ns(st.st_mtim), ns(st.st_ctim)};
+  return {st.st_ino,      static_cast<std::uint64_t>(st.st_size),
+          st.st_mode,     st.st_nlink,
+          ns(st.st_mtim), ns(st.st_ctim)};
 }
 
 }  // namespace
@@ -78,7 +80,8 @@ Object& World::adopt(Object& directory, const std::string& name, Kind kind, cons
   return object;
 }
 
-void World::set_entry(Object& directory, const std::string& name, Object* child, const Moment& when) {
+void World::set_entry(Object& directory, const std::string& name, Object* child,
+                      const Moment& when) {
   Timeline<Object*>& entry = directory.entries[name];
   if (entry.empty()) entry.add(0, 0, nullptr);
   entry.add(when.begin, when.end, child);
@@ -93,7 +96,8 @@ void World::note_attributes(const Moment& when) {
   for (const auto& object : objects_) {
     if (object->fd < 0) continue;
     const Attributes now = attributes_of(object->fd);
-    object->attributes.add(when.begin, when.end, now, is_watched_ || when.end - when.begin > k_slow);
+    object->attributes.add(when.begin, when.end, now,
+                           is_watched_ || when.end - when.begin > k_slow);
     // Nothing changes it any more. A removed directory of ext4 keeps no link either.
     if (now.links == 0) close(std::exchange(object->fd, -1));
   }
@@ -110,12 +114,16 @@ void World::wait_for_tick(const Object& object) const {
 
 Object& World::make_file(Object& directory, const std::string& name, const Runs& runs) {
   int fd = -1;
-  Moment when = at([&] { fd = openat(directory.fd, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); });
+  Moment when = at([&] {
+    fd = openat(directory.fd, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  });
   MUST(fd >= 0);
   Object& file = adopt(directory, name, Kind::file, when);
   file.content.add(when.begin, when.end, {});
   const std::string bytes = encode(runs, 0);
-  when = at([&] { MUST(pwrite(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size())); });
+  when = at([&] {
+    MUST(pwrite(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  });
   close(fd);
   file.content.add(when.begin, when.end, runs);
   note_attributes(when);
@@ -138,7 +146,9 @@ void World::write(Object& file, std::uint64_t first, const Runs& runs, bool trun
   wait_for_tick(file);
   const std::string bytes = encode(runs, first);
   int fd = -1;
-  Moment when = at([&] { fd = open(proc_path(file).c_str(), O_WRONLY | O_CLOEXEC | (truncates_first ? O_TRUNC : 0)); });
+  Moment when = at([&] {
+    fd = open(proc_path(file).c_str(), O_WRONLY | O_CLOEXEC | (truncates_first ? O_TRUNC : 0));
+  });
   MUST(fd >= 0);
   if (truncates_first) {
     file.content.add(when.begin, when.end, {});
@@ -152,7 +162,8 @@ void World::write(Object& file, std::uint64_t first, const Runs& runs, bool trun
   for (const Run& run : runs) append_run(whole, run);
   for (const Run& run : cut(old, words_in(whole), UINT64_MAX / 2)) append_run(whole, run);
   when = at([&] {
-    MUST(pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(first * k_word)) == static_cast<ssize_t>(bytes.size()));
+    MUST(pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(first * k_word)) ==
+         static_cast<ssize_t>(bytes.size()));
   });
   close(fd);
   file.content.add(when.begin, when.end, std::move(whole));
@@ -164,7 +175,8 @@ void World::truncate(Object& file, std::uint64_t words) {
   Runs runs = cut(file.content.now(), 0, words);
   if (const std::uint64_t kept = words_in(runs); kept < words)
     append_run(runs, {k_hole, static_cast<std::uint32_t>(words - kept)});
-  const Moment when = at([&] { MUST(::truncate(proc_path(file).c_str(), static_cast<off_t>(words * k_word)) == 0); });
+  const Moment when = at(
+      [&] { MUST(::truncate(proc_path(file).c_str(), static_cast<off_t>(words * k_word)) == 0); });
   file.content.add(when.begin, when.end, std::move(runs));
   note_attributes(when);
 }
@@ -172,7 +184,8 @@ void World::truncate(Object& file, std::uint64_t words) {
 void World::set_times(Object& object, std::int64_t modified_ns) {
   const timespec time{modified_ns / 1'000'000'000, modified_ns % 1'000'000'000};
   const timespec times[2] = {time, time};
-  const Moment when = at([&] { MUST(utimensat(AT_FDCWD, proc_path(object).c_str(), times, 0) == 0); });
+  const Moment when =
+      at([&] { MUST(utimensat(AT_FDCWD, proc_path(object).c_str(), times, 0) == 0); });
   note_attributes(when);
 }
 
@@ -182,23 +195,29 @@ void World::set_mode(Object& object, mode_t mode) {
 }
 
 void World::add_name(Object& file, Object& directory, const std::string& name) {
-  const Moment when =
-      at([&] { MUST(linkat(AT_FDCWD, proc_path(file).c_str(), directory.fd, name.c_str(), AT_SYMLINK_FOLLOW) == 0); });
+  const Moment when = at([&] {
+    MUST(linkat(AT_FDCWD, proc_path(file).c_str(), directory.fd, name.c_str(), AT_SYMLINK_FOLLOW) ==
+         0);
+  });
   set_entry(directory, name, &file, when);
   note_attributes(when);
 }
 
 void World::rename(Object& from, const std::string& name, Object& to, const std::string& new_name) {
   Object* const moved = from.child(name);
-  const Moment when = at([&] { MUST(renameat(from.fd, name.c_str(), to.fd, new_name.c_str()) == 0); });
+  const Moment when =
+      at([&] { MUST(renameat(from.fd, name.c_str(), to.fd, new_name.c_str()) == 0); });
   set_entry(from, name, nullptr, when);
   set_entry(to, new_name, moved, when);
   note_attributes(when);
 }
 
-void World::exchange(Object& from, const std::string& name, Object& to, const std::string& new_name) {
+void World::exchange(Object& from, const std::string& name, Object& to,
+                     const std::string& new_name) {
   Object *const one = from.child(name), *const other = to.child(new_name);
-  const Moment when = at([&] { MUST(renameat2(from.fd, name.c_str(), to.fd, new_name.c_str(), RENAME_EXCHANGE) == 0); });
+  const Moment when = at([&] {
+    MUST(renameat2(from.fd, name.c_str(), to.fd, new_name.c_str(), RENAME_EXCHANGE) == 0);
+  });
   set_entry(from, name, other, when);
   set_entry(to, new_name, one, when);
   note_attributes(when);

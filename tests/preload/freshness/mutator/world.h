@@ -37,7 +37,8 @@ class Timeline {
   const Entry& operator[](std::size_t i) const { return entries_[i]; }
   // When nobody could see it any more.
   std::int64_t gone(std::size_t i) const {
-    return i + 1 < entries_.size() ? entries_[i + 1].made : std::numeric_limits<std::int64_t>::max();
+    return i + 1 < entries_.size() ? entries_[i + 1].made
+                                   : std::numeric_limits<std::int64_t>::max();
   }
   // The entries that were true at a moment of [from, to].
   template <typename See>
@@ -48,11 +49,13 @@ class Timeline {
   }
   // Was one of its entries seen, or possibly seen, half made by whoever asked since `from`?
   bool was_torn(std::int64_t from) const {
-    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.was_watched && e.made >= from; });
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [&](const Entry& e) { return e.was_watched && e.made >= from; });
   }
   // Was one of its entries made at a moment of [from, to]?
   bool changes(std::int64_t from, std::int64_t to) const {
-    return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.begin <= to && e.made >= from; });
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [&](const Entry& e) { return e.begin <= to && e.made >= from; });
   }
 
  private:
@@ -120,7 +123,9 @@ class World {
   void set_entry(Object& directory, const std::string& name, Object* child, const Moment& when);
   void note_attributes(const Moment& when);
   void wait_for_tick(const Object& object) const;
-  static std::string proc_path(const Object& object) { return "/proc/self/fd/" + std::to_string(object.fd); }
+  static std::string proc_path(const Object& object) {
+    return "/proc/self/fd/" + std::to_string(object.fd);
+  }
 
   std::vector<std::unique_ptr<Object>> objects_;
   Object* root_ = nullptr;

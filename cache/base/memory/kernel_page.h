@@ -1,0 +1,14 @@
+// The page of the running kernel: 4 KiB on x86-64; 4, 16 or 64 KiB on aarch64. mmap, mremap and
+// madvise take its multiples alone. Formats of files and of the region do not follow it
+// (cache/record/record.h, k_page). Thread safety: yes; async-signal-safe.
+#pragma once
+
+#include <sys/auxv.h>
+
+#include <cstdint>
+
+namespace cube::base {
+
+inline std::uint64_t kernel_page() { return getauxval(AT_PAGESZ); }
+
+}  // namespace cube::base

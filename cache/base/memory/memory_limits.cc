@@ -1,0 +1,197 @@
+#include "cache/base/memory/memory_limits.h"
+
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include "cache/base/process/aside.h"
+#include "cache/base/sys.h"
+
+namespace cube::base {
+namespace {
+
+constexpr std::uint64_t k_unknown = UINT64_MAX;
+
+std::uint64_t number_at(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  std::uint64_t value = 0;
+  return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{}
+             ? value
+             : k_unknown;
+}
+
+// The beginning of a file, in memory of its own: this runs on the stacks of threads, which may be
+// of the least size (16 KB).
+class FileText {
+ public:
+  explicit FileText(const char* path) {
+    const long at =
+        sys::mmap(nullptr, k_room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (sys::failed(at)) return;
+    text_ = reinterpret_cast<char*>(at);
+    size_ = sys::read_small_file(path, text_, k_room);
+  }
+  ~FileText() {
+    if (text_ != nullptr) sys::munmap(text_, k_room);
+  }
+  FileText(const FileText&) = delete;
+  FileText& operator=(const FileText&) = delete;
+  explicit operator bool() const { return !sys::failed(size_); }
+  std::string_view view() const { return {text_, static_cast<std::size_t>(size_)}; }
+
+ private:
+  static constexpr std::size_t k_room = 8192;
+  char* text_ = nullptr;
+  long size_ = -ENOMEM;
+};
+
+std::uint64_t number_in(const char* path) {
+  char text[64];
+  const long n = sys::read_small_file(path, text, sizeof text);
+  return sys::failed(n) ? k_unknown : number_at({text, static_cast<std::size_t>(n)});
+}
+
+std::uint64_t available_on_machine() {
+  const FileText text("/proc/meminfo");
+  if (!text) return k_unknown;
+  const std::string_view all = text.view();
+  constexpr std::string_view k_label = "MemAvailable:";
+  const std::size_t at = all.find(k_label);
+  if (at == std::string_view::npos) return k_unknown;
+  const std::uint64_t kib = number_at(all.substr(at + k_label.size()));
+  return kib == k_unknown ? k_unknown : kib * 1024;
+}
+
+std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
+  if (limit == k_unknown || usage == k_unknown) return k_unknown;
+  return limit > usage ? limit - usage : 0;
+}
+
+// root + group + "/" + file. Aside: a thread may have a stack of 16 KB.
+class GroupPath {
+ public:
+  GroupPath(std::string_view root, std::string_view group, std::string_view file) {
+    if (!room_ || root.size() + group.size() + file.size() + 2 > Aside::k_bytes) return;
+    char* to = room_.data();
+    for (const std::string_view part : {root, group, std::string_view("/"), file}) {
+      for (const char c : part) {
+        *to++ = c;
+        // Or the compiler makes it a memcpy, which a sanitizer of the host watches.
+        asm volatile("" : : : "memory");
+      }
+    }
+    *to = '\0';
+    is_whole_ = true;
+  }
+  // "": there is no such file.
+  const char* c_str() const { return is_whole_ ? room_.data() : ""; }
+
+ private:
+  Aside room_;
+  bool is_whole_ = false;
+};
+
+// The sum of two lines of memory.stat, or one of them where they are the same.
+std::uint64_t sum_in_stat(std::string_view root, std::string_view group, std::string_view one,
+                          std::string_view other) {
+  const GroupPath path(root, group, "memory.stat");
+  const FileText text(path.c_str());
+  if (!text) return 0;
+  std::string_view rest = text.view();
+  std::uint64_t sum = 0;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::size_t space = line.find(' ');
+    if (space == std::string_view::npos ||
+        (line.substr(0, space) != one && line.substr(0, space) != other))
+      continue;
+    const std::uint64_t bytes = number_at(line.substr(space));
+    if (bytes != k_unknown) sum += bytes;
+  }
+  return sum;
+}
+
+struct GroupFiles {
+  const char *limit, *usage, *inactive, *active, *shared;
+};
+constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                             "total_inactive_file", "total_active_file", "total_shmem"};
+constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file",
+                             "shmem"};
+
+// The group's own limit and those of the groups around it.
+void take_limits_of(std::string_view root, std::string_view group, const GroupFiles& files,
+                    GroupMemory& memory) {
+  while (true) {
+    const std::uint64_t most = number_in(GroupPath(root, group, files.limit).c_str());
+    // "max", and the huge number that v1 has for it, need no look at the rest.
+    if (most < k_unknown / 4) {
+      const std::uint64_t used = number_in(GroupPath(root, group, files.usage).c_str());
+      // Page cache of the group counts as used, and goes when memory is wanted.
+      const std::uint64_t cached = sum_in_stat(root, group, files.inactive, files.active);
+      const std::uint64_t left =
+          left_of(most, used == k_unknown ? used : used - std::min(used, cached));
+      memory.limit = std::min(memory.limit, most);
+      if (left < memory.left) {
+        memory.left = left;
+        memory.shared = sum_in_stat(root, group, files.shared, files.shared);
+      }
+    }
+    if (group.empty()) return;
+    group = group.substr(0, group.rfind('/'));
+  }
+}
+
+}  // namespace
+
+// A line of /proc/self/cgroup is "ID:CONTROLLERS:GROUP"; in v2 ID is 0 and CONTROLLERS is empty.
+GroupMemory memory_of_groups() {
+  GroupMemory memory;
+  const FileText text("/proc/self/cgroup");
+  if (!text) return memory;
+  std::string_view rest = text.view();
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string_view::npos || second == std::string_view::npos) continue;
+    const std::string_view controllers = line.substr(first + 1, second - first - 1);
+    std::string_view group = line.substr(second + 1);
+    if (group == "/") group = {};
+    if (controllers.empty()) {
+      take_limits_of("/sys/fs/cgroup", group, k_v2, memory);
+    } else if (controllers.find("memory") != std::string_view::npos) {
+      take_limits_of("/sys/fs/cgroup/memory", group, k_v1, memory);
+    }
+  }
+  return memory;
+}
+
+std::uint64_t available_memory() {
+  return std::min(available_on_machine(), memory_of_groups().left);
+}
+
+std::uint64_t missing_memory() {
+  const GroupMemory groups = memory_of_groups();
+  const auto missing = [](std::uint64_t left) {
+    return k_memory_left_alone - std::min(left, k_memory_left_alone);
+  };
+  return std::max(missing(available_on_machine()), std::min(missing(groups.left), groups.shared));
+}
+
+Result<SharedRoom> shared_room(const char* path) {
+  struct ::statfs fs {};
+  const long error = sys::raw(SYS_statfs, sys::arg(path), sys::arg(&fs));
+  if (sys::failed(error)) return fail(static_cast<int>(-error));
+  const auto block = static_cast<std::uint64_t>(fs.f_bsize);
+  return SharedRoom{.total = static_cast<std::uint64_t>(fs.f_blocks) * block,
+                    .free = static_cast<std::uint64_t>(fs.f_bavail) * block};
+}
+
+}  // namespace cube::base

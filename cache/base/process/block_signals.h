@@ -1,0 +1,33 @@
+// Holds back all signals of this thread: a handler must not wait for what the code that it
+// interrupts holds, nor leave it held by a jump (siglongjmp). Thread safety and async-signal
+// safety: yes.
+#pragma once
+
+#include <csignal>
+#include <cstdint>
+
+#include "cache/base/sys.h"
+
+namespace cube::base {
+
+class BlockSignals {
+ public:
+  static constexpr std::uint64_t k_all = ~0ULL;
+  // Without the two of libc's own (32, 33): setuid() waits for each thread that libc knows to
+  // answer the latter.
+  static constexpr std::uint64_t k_but_libcs = k_all & ~(3ULL << 31);
+
+  explicit BlockSignals(std::uint64_t which = k_all) {
+    sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&which), sys::arg(&before_), sizeof before_);
+  }
+  ~BlockSignals() {
+    sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, sys::arg(&before_), 0, sizeof before_);
+  }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  std::uint64_t before_ = 0;
+};
+
+}  // namespace cube::base

@@ -1,0 +1,29 @@
+// CUBESHIM_JOB, by which a process knows its job: the ProcessId of the job's first process.
+// `cubeshim run` is the first process of the job that it starts, and adds the pid of the program,
+// which speaks for the job until it has ended: "PID.START.NAMESPACE/PID". Thread safety: pure
+// functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "cache/base/process/process_id.h"
+
+namespace cube::base {
+
+inline constexpr const char* k_job_variable = "CUBESHIM_JOB";
+// The ProcessId of the process that has told that nothing is to be served. Its descendants are
+// silent, but no part of a job.
+inline constexpr const char* k_told_variable = "CUBESHIM_TOLD";
+
+struct JobVariable {
+  ProcessId first;
+  std::uint32_t speaker = 0;  // 0: the first process speaks itself
+};
+
+// False where it does not parse.
+bool parse_job_variable(std::string_view text, JobVariable& job);
+std::size_t format_job_variable(const JobVariable& job, char* to, std::size_t capacity);
+
+}  // namespace cube::base

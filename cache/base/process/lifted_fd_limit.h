@@ -1,0 +1,117 @@
+// Numbers for fds that live but for a moment, where the program is at its limit of them.
+// Thread safety: all of it; async-signal-safe. A caller blocks signals, for a jump out of a handler
+// would leave the limit lifted.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+
+#include "cache/base/process/block_signals.h"
+#include "cache/base/sys.h"
+
+namespace cube::base {
+
+// Room above the program's limit of fds, for as long as this lives: it may have lowered the limit
+// below what it has open. An unprivileged process has no such room if its hard limit is as low. The
+// limit belongs to the process: threads that lift it at a time share the lift, and the last one
+// restores the limit, unless the program has set another meanwhile.
+class LiftedFdLimit {
+ public:
+  LiftedFdLimit() {
+    const Lock lock;
+    g_users.fetch_add(1, std::memory_order_relaxed);
+    struct ::rlimit before {};
+    // Another thread has lifted it.
+    if (!get(before) || before.rlim_cur == g_lifted.load(std::memory_order_relaxed)) return;
+    struct ::rlimit wide = before;
+    wide.rlim_cur = std::max<rlim_t>(before.rlim_cur, 1 << 17);
+    wide.rlim_max = std::max(wide.rlim_max, wide.rlim_cur);
+    if (lift(before, wide)) return;
+    wide.rlim_cur = wide.rlim_max = before.rlim_max;
+    lift(before, wide);
+  }
+  ~LiftedFdLimit() {
+    const Lock lock;
+    if (g_users.fetch_sub(1, std::memory_order_relaxed) == 1) restore();
+  }
+  LiftedFdLimit(const LiftedFdLimit&) = delete;
+  LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
+
+  // In a forked child: the parent's threads, which had lifted it or were about to, are not there.
+  static void forget() {
+    g_locked.store(0, std::memory_order_relaxed);
+    g_users.store(0, std::memory_order_relaxed);
+    restore();
+  }
+
+ private:
+  // The count and the limit change together: a thread that found the limit lifted would be without
+  // it when the last user restores it. Held for some system calls that do not wait. Signals are
+  // blocked, so no handler meets it on its own thread.
+  class Lock {
+   public:
+    Lock() {
+      constexpr timespec k_look_again{0, 1'000'000};
+      while (g_locked.exchange(1, std::memory_order_acquire) != 0)
+        sys::futex_wait(&g_locked, 1, &k_look_again);
+    }
+    ~Lock() {
+      g_locked.store(0, std::memory_order_release);
+      sys::futex_wake_all(&g_locked);
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+  };
+
+  static bool get(struct ::rlimit& limit) {
+    return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit)));
+  }
+  static bool set(const struct ::rlimit& limit) {
+    return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&limit)));
+  }
+  static bool lift(const struct ::rlimit& before, const struct ::rlimit& wide) {
+    if (wide.rlim_cur <= before.rlim_cur) return false;
+    g_program_soft.store(before.rlim_cur, std::memory_order_relaxed);
+    g_program_hard.store(before.rlim_max, std::memory_order_relaxed);
+    // Before the change: a child that is forked now restores it.
+    g_lifted.store(wide.rlim_cur, std::memory_order_release);
+    if (set(wide)) return true;
+    g_lifted.store(0, std::memory_order_release);
+    return false;
+  }
+  static void restore() {
+    struct ::rlimit now {};
+    const rlim_t lifted = g_lifted.load(std::memory_order_acquire);
+    if (lifted == 0 || !get(now)) return;
+    if (now.rlim_cur == lifted)
+      set({g_program_soft.load(std::memory_order_relaxed),
+           g_program_hard.load(std::memory_order_relaxed)});
+    g_lifted.store(0, std::memory_order_release);
+  }
+
+  static constinit inline std::atomic<std::uint32_t> g_locked{0};
+  // Changes under the lock only, as all below it.
+  static constinit inline std::atomic<int> g_users{0};
+  // The soft limit while it is lifted; 0: it is not.
+  static constinit inline std::atomic<rlim_t> g_lifted{0};
+  // The limit to restore. Pair with g_lifted.
+  static constinit inline std::atomic<rlim_t> g_program_soft{0};
+  static constinit inline std::atomic<rlim_t> g_program_hard{0};
+};
+
+// A call that makes an fd above the limit if there is no number below it; or -EMFILE.
+template <typename Call>
+long within_lifted_fd_limit(Call&& call) {
+  const long fd = call();
+  if (fd != -EMFILE) return fd;
+  const BlockSignals block;
+  const LiftedFdLimit lifted;
+  return call();
+}
+
+}  // namespace cube::base

@@ -1,0 +1,153 @@
+#include "cache/base/process/signal_frame.h"
+
+#include <sys/auxv.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/base/sys.h"
+
+namespace cube::base {
+namespace {
+
+constexpr int k_signals = 64;
+
+// As the kernel has it, without libc's changes; on aarch64 there is a restorer, too, though libc
+// sets none.
+struct KernelAction {
+  std::uintptr_t handler;
+  unsigned long flags;
+  std::uintptr_t restorer;
+  std::uint64_t mask;
+};
+
+constinit std::atomic<std::uintptr_t> g_first_thread{0};
+
+std::uintptr_t own_thread() { return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer()); }
+
+// The begin of this thread's stack: behind the strings of the program, or at the thread's own
+// control block.
+std::uintptr_t stack_begin() {
+  return own_thread() == g_first_thread.load(std::memory_order_relaxed) ? getauxval(AT_RANDOM)
+                                                                        : own_thread();
+}
+
+// The signals whose handlers may be running, as bits; and the addresses to which they return.
+struct Candidates {
+  std::uint64_t signals = 0;
+#if defined(__aarch64__)
+  std::uintptr_t vdso = getauxval(AT_SYSINFO_EHDR);
+#else
+  std::uintptr_t returns[k_signals] = {};
+  int count = 0;
+
+  bool holds(std::uintptr_t word) const {
+    return std::find(returns, returns + count, word) != returns + count;
+  }
+#endif
+};
+
+Candidates find_candidates() {
+  Candidates found;
+  std::uint64_t blocked = 0;
+  sys::raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, sys::arg(&blocked), sizeof blocked);
+  for (int signal = 1; signal <= k_signals; ++signal) {
+    KernelAction action{};
+    if (sys::failed(sys::raw(SYS_rt_sigaction, signal, 0, sys::arg(&action), sizeof action.mask)))
+      continue;
+    // The handler of a signal that is handled once is forgotten when it begins.
+    const bool has_handler = action.handler > 1 || (action.flags & SA_RESETHAND) != 0;
+    const std::uint64_t bit = 1ULL << (signal - 1);
+    if (!has_handler || ((blocked & bit) == 0 && (action.flags & SA_NODEFER) == 0)) continue;
+    found.signals |= bit;
+#if defined(__x86_64__)
+    if (!found.holds(action.restorer)) found.returns[found.count++] = action.restorer;
+#endif
+  }
+  return found;
+}
+
+// The stack, from this call's frame on. `end`: behind the last word that can be read.
+struct StackWords {
+  const std::uintptr_t *begin = nullptr, *end = nullptr;
+};
+
+// Is this word the mark of a frame of one of them?
+#if defined(__x86_64__)
+__attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
+                                                      const StackWords& stack,
+                                                      const Candidates& candidates) {
+  // A frame: the address to return to, and the context, which ends with the mask before the signal
+  // came.
+  constexpr std::ptrdiff_t k_mask_at = 38;
+  if (!candidates.holds(*at)) return false;
+  return stack.end - at <= k_mask_at || (candidates.signals & ~at[k_mask_at]) != 0;
+}
+#else
+// The return address is in a register, and the handler may store it signed (PAC). So a frame is
+// known by the registers of SIMD, which the kernel puts first behind the context. The mask before
+// the signal came stands in front of them.
+__attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
+                                                      const StackWords& stack,
+                                                      const Candidates& candidates) {
+  constexpr std::uintptr_t k_simd = std::uintptr_t{sizeof(fpsimd_context)} << 32 | FPSIMD_MAGIC;
+  constexpr std::ptrdiff_t k_mask_before =
+      (offsetof(ucontext_t, uc_mcontext) + offsetof(mcontext_t, __reserved) -
+       offsetof(ucontext_t, uc_sigmask)) /
+      sizeof *at;
+  if (*at == k_simd && at - stack.begin >= k_mask_before)
+    return (candidates.signals & ~at[-k_mask_before]) != 0;
+  // gVisor leaves that mark out. A return address into the vdso, behind its header, whose address
+  // every stack of a program holds.
+  constexpr std::uintptr_t k_not_signed = (1ULL << 48) - 1, k_header = 64, k_most = 0x4000;
+  const std::uintptr_t address = *at & k_not_signed, vdso = candidates.vdso;
+  return vdso != 0 && address > vdso + k_header && address < vdso + k_most;
+}
+#endif
+
+// The kernel looks at the new mask before it finds that it is not told what to do with it.
+bool is_readable(std::uintptr_t at) {
+  constexpr long k_nothing = -1;
+  return sys::raw(SYS_rt_sigprocmask, k_nothing, static_cast<long>(at), 0, sizeof(std::uint64_t)) ==
+         -EINVAL;
+}
+
+}  // namespace
+
+void remember_first_thread() {
+  // By the address: a sandbox may kill for a system call that the program itself does not make.
+  constexpr std::uintptr_t k_near = 64 << 20;
+  if (getauxval(AT_RANDOM) - reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < k_near)
+    g_first_thread.store(own_thread(), std::memory_order_relaxed);
+}
+
+__attribute__((no_sanitize("address"))) bool may_be_in_handler() {
+  const Candidates candidates = find_candidates();
+  if (candidates.signals == 0) return false;
+  constexpr std::uintptr_t k_page = 4096;
+  const std::uintptr_t end = stack_begin() / sizeof(std::uintptr_t) * sizeof(std::uintptr_t);
+  auto at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  // On another stack, which lies above the thread's own.
+  if (at >= end) return true;
+  // On another stack below the thread's own, what lies in between may not be readable.
+  std::uintptr_t known = at;
+  StackWords stack{.begin = reinterpret_cast<const std::uintptr_t*>(at)};
+  while (at < end) {
+    const std::uintptr_t next = std::min(end, (at / k_page + 1) * k_page);
+    for (; known < std::min(end, next + k_page); known = (known / k_page + 1) * k_page) {
+      if (!is_readable(known)) return true;
+    }
+    stack.end = reinterpret_cast<const std::uintptr_t*>(std::min(end, known));
+    for (; at < next; at += sizeof(std::uintptr_t)) {
+      if (is_frame(reinterpret_cast<const std::uintptr_t*>(at), stack, candidates)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace cube::base

@@ -1,0 +1,111 @@
+#include "cache/base/process/view.h"
+
+#include <linux/capability.h>
+
+#include <atomic>
+#include <string_view>
+
+#include "cache/base/hash.h"
+#include "cache/base/memory/mapping.h"
+#include "cache/base/process/landlock.h"
+#include "cache/base/sys.h"
+
+namespace cube::base {
+namespace {
+
+constexpr unsigned k_unique_mount_id = 0x4000;  // STATX_MNT_ID_UNIQUE: Linux 6.8
+
+// Covers all groups: a process may have 65,536.
+std::uint64_t hash_of_groups() {
+  const long count = sys::raw(SYS_getgroups, 0, 0);
+  if (count == 0) return 0;
+  const auto room =
+      Mapping::anonymous(static_cast<std::size_t>(sys::failed(count) ? 0 : count) * sizeof(gid_t));
+  const long n = room ? sys::raw(SYS_getgroups, count, sys::arg(room->data())) : -ENOMEM;
+  // Not known: they are nobody else's.
+  if (sys::failed(n))
+    return static_cast<std::uint64_t>(sys::getpid()) << 32 | static_cast<std::uint32_t>(-n);
+  return hash_bytes(room->data(), static_cast<std::size_t>(n) * sizeof(gid_t));
+}
+
+// The capabilities that let a process read a file against its mode.
+std::uint32_t reading_capabilities() {
+  ::__user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  ::__user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+  if (sys::failed(sys::raw(SYS_capget, sys::arg(&header), sys::arg(data)))) return 0;
+  return data[0].effective & ((1U << CAP_DAC_OVERRIDE) | (1U << CAP_DAC_READ_SEARCH));
+}
+
+// 0: there is none.
+std::uint64_t hash_of_file(const char* path) {
+  char text[1024];
+  const long n = sys::read_small_file(path, text, sizeof text);
+  return sys::failed(n) ? 0 : hash_bytes(text, static_cast<std::size_t>(n));
+}
+
+std::uint64_t inode_of(const char* path) {
+  struct ::stat st {};
+  return sys::failed(sys::fstatat(AT_FDCWD, path, &st, 0)) ? 0 : st.st_ino;
+}
+
+// The first user namespace has this inode for ever. Others get theirs by chance, and the inodes of
+// ended ones anew.
+bool is_in_first_user_namespace() { return inode_of("/proc/self/ns/user") == 0xeffffffd; }
+
+// A number that forked children have, too, but no program that is executed. k_none: the rules of
+// Landlock do not matter.
+std::uint64_t domain_token() {
+  constexpr std::uint64_t k_none = 1;
+  static constinit std::atomic<std::uint64_t> g_token{0};
+  std::uint64_t token = g_token.load(std::memory_order_relaxed);
+  if (token != 0) return token;
+  std::uint64_t made = k_none;
+  if (may_be_in_landlock_domain()) {
+    struct ::timespec now {};
+    sys::raw(SYS_clock_gettime, CLOCK_MONOTONIC, sys::arg(&now));
+    const std::uint64_t parts[] = {static_cast<std::uint64_t>(now.tv_sec),
+                                   static_cast<std::uint64_t>(now.tv_nsec),
+                                   static_cast<std::uint64_t>(sys::raw(SYS_gettid))};
+    made = hash_bytes(parts, sizeof parts) | 2;
+  }
+  return g_token.compare_exchange_strong(token, made, std::memory_order_relaxed) ? made : token;
+}
+
+}  // namespace
+
+std::uint64_t current_rights() {
+  const bool is_first = is_in_first_user_namespace();
+  const std::uint64_t parts[] = {sys::geteuid(),
+                                 static_cast<std::uint64_t>(sys::raw(SYS_getegid)),
+                                 hash_of_groups(),
+                                 reading_capabilities(),
+                                 is_first ? 0 : hash_of_file("/proc/self/uid_map"),
+                                 is_first ? 0 : hash_of_file("/proc/self/gid_map"),
+                                 hash_of_file("/proc/self/attr/current"),
+                                 domain_token()};
+  return hash_bytes(parts, sizeof parts) | 1;
+}
+
+View current_view() {
+  // The root's mount belongs to one namespace, and it is the one that paths lead into, whatever
+  // namespace the process is in. Its directory may be another one with the inode of a removed one,
+  // but not with its time of birth.
+  struct ::statx root {};
+  sys::statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT,
+             STATX_INO | STATX_BTIME | STATX_MNT_ID | k_unique_mount_id, &root);
+  View view;
+  view.rights = current_rights();
+  view.is_lasting = (root.stx_mask & k_unique_mount_id) != 0 && is_in_first_user_namespace();
+  const std::uint64_t parts[] = {
+      view.rights, inode_of("/proc/self/ns/mnt"), inode_of("/proc/self/ns/user"),
+      (root.stx_mask & (STATX_MNT_ID | k_unique_mount_id)) != 0 ? root.stx_mnt_id : 0,
+      (static_cast<std::uint64_t>(root.stx_dev_major) << 32) | root.stx_dev_minor, root.stx_ino,
+      static_cast<std::uint64_t>(root.stx_btime.tv_sec), root.stx_btime.tv_nsec,
+      // A region that is kept on a disk outlives the boot, and with it the clock of its marks.
+      hash_of_file("/proc/sys/kernel/random/boot_id")};
+  view.number = hash_bytes(parts, sizeof parts);
+  if (view.number <= View::k_ended) view.number = View::k_ended + 1;
+  return view;
+}
+
+}  // namespace cube::base

@@ -1,0 +1,450 @@
+#include "cache/base/settings/config.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <climits>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "cache/base/path.h"
+#include "cache/base/process/job_variable.h"
+
+namespace cube::base {
+namespace {
+
+bool parse_number(std::string_view text, std::uint64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() && !text.empty();
+}
+
+template <typename T>
+struct Choice {
+  std::string_view name;
+  T value;
+};
+
+template <typename T, std::size_t N>
+bool choose(std::string_view text, const Choice<T> (&choices)[N], T& value) {
+  for (const auto& choice : choices) {
+    if (choice.name != text) continue;
+    value = choice.value;
+    return true;
+  }
+  return false;
+}
+
+bool share_or_bytes(std::string_view text, std::uint64_t most_percent, std::uint64_t least_bytes,
+                    RamSize& value) {
+  RamSize parsed;
+  parsed.is_percent = text.ends_with('%');
+  if (parsed.is_percent) {
+    if (!parse_number(text.substr(0, text.size() - 1), parsed.value) || parsed.value < 1 ||
+        parsed.value > most_percent)
+      return false;
+  } else if (!parse_bytes(text, parsed.value) || parsed.value < least_bytes) {
+    return false;
+  }
+  value = parsed;
+  return true;
+}
+
+// A prefix within another adds nothing: the wider one covers it.
+void keep_outermost(config_types::Prefixes& value) {
+  std::sort(value.begin(), value.end());
+  config_types::Prefixes kept;
+  for (auto& prefix : value) {
+    const bool covered = std::any_of(kept.begin(), kept.end(),
+                                     [&](const auto& k) { return is_at_or_below(prefix, k); });
+    if (!covered) kept.push_back(std::move(prefix));
+  }
+  value = std::move(kept);
+}
+
+// "10.0.0.1", "cache-1:11211", "[fd00::1]:11211" -> the same with a port; "/run/m.sock", a Unix
+// socket, as it is. False: it is no such text.
+bool server_of(std::string_view text, std::string& server) {
+  constexpr std::string_view k_port = "11211";
+  constexpr std::size_t k_longest = 255;
+  std::string_view host = text, port = k_port;
+  if (text.starts_with('/')) {
+    constexpr std::size_t k_longest_path = 107;
+    server = text;
+    return text.size() > 1 && text.size() <= k_longest_path;
+  }
+  const bool is_bracketed = text.starts_with('[');
+  const std::size_t host_end = is_bracketed ? text.find(']') : text.find(':');
+  if (is_bracketed && host_end == std::string_view::npos) return false;
+  if (host_end != std::string_view::npos) {
+    host = text.substr(0, host_end + (is_bracketed ? 1 : 0));
+    std::string_view rest = text.substr(host.size());
+    if (!rest.empty() && !rest.starts_with(':')) return false;
+    if (!rest.empty()) port = rest.substr(1);
+  }
+  const auto allowed = [&](char c) {
+    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || c == '.' || c == '-';
+    return is_word || (is_bracketed && (c == ':' || c == '[' || c == ']')) ||
+           (!is_bracketed && c == '_');
+  };
+  std::uint64_t number = 0;
+  if (host.size() <= (is_bracketed ? 2U : 0U) || host.size() > k_longest ||
+      !std::ranges::all_of(host, allowed))
+    return false;
+  if (!parse_number(port, number) || number < 1 || number > 65535) return false;
+  server = fmt::format("{}:{}", host, number);
+  return true;
+}
+
+// One overload for each type named in config.def; false means: not one of what it takes.
+struct Parse {
+  static bool Prefixes(std::string_view text, config_types::Prefixes& value) {
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t end = std::min(text.find(':', at), text.size());
+      const std::string_view item = text.substr(at, end - at);
+      at = end + 1;
+      if (item.empty()) continue;
+      std::string prefix;
+      // Under "/" lie /proc and /dev, whose files are not what their names say.
+      if (!normalize_prefix(item, prefix) || prefix == "/") return false;
+      value.push_back(std::move(prefix));
+    }
+    keep_outermost(value);
+    return true;
+  }
+  static bool Origins(std::string_view text, config_types::Origins& value) {
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t end = std::min(text.find(':', at), text.size());
+      const std::string_view item = text.substr(at, end - at);
+      at = end + 1;
+      if (item.empty()) continue;
+      const std::size_t sign = item.find('=');
+      OriginSetting origin;
+      if (sign == std::string_view::npos || sign + 1 == item.size() ||
+          item.size() - sign >= PATH_MAX)
+        return false;
+      if (!normalize_prefix(item.substr(0, sign), origin.prefix) || origin.prefix == "/")
+        return false;
+      if (std::any_of(value.begin(), value.end(),
+                      [&](const auto& p) { return p.prefix == origin.prefix; }))
+        return false;
+      origin.file = item.substr(sign + 1);
+      value.push_back(std::move(origin));
+    }
+    // The innermost is the one that answers.
+    std::stable_sort(value.begin(), value.end(), [](const auto& a, const auto& b) {
+      return a.prefix.size() > b.prefix.size();
+    });
+    return true;
+  }
+  static bool Servers(std::string_view text, ServerList& value) {
+    constexpr std::size_t k_most_servers = 64;
+    constexpr std::string_view k_scheme = "memcached://";
+    if (text.empty()) return true;
+    if (!text.starts_with(k_scheme)) return false;
+    text.remove_prefix(k_scheme.size());
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t end = std::min(text.find(',', at), text.size());
+      std::string server;
+      if (!server_of(text.substr(at, end - at), server) || value.texts.size() == k_most_servers)
+        return false;
+      if (std::ranges::find(value.texts, server) != value.texts.end()) return false;
+      value.texts.push_back(std::move(server));
+      at = end + 1;
+    }
+    return true;
+  }
+  static bool OriginIds(std::string_view text, config_types::OriginIds& value) {
+    return Origins(text, value);
+  }
+  static bool Milliseconds(std::string_view text, Duration& value) {
+    std::uint64_t number = 0;
+    const bool is_ms = text.ends_with("ms");
+    if (!is_ms && !text.ends_with('s')) return false;
+    if (!parse_number(text.substr(0, text.size() - (is_ms ? 2 : 1)), number) || number > 10'000)
+      return false;
+    value.ms = is_ms ? number : number * 1000;
+    return value.ms >= 1 && value.ms <= 10'000;
+  }
+  static bool Mode(std::string_view text, base::Mode& value) {
+    static constexpr Choice<base::Mode> k_choices[] = {{"virtual", base::Mode::virtual_files},
+                                                       {"real", base::Mode::real_files},
+                                                       {"off", base::Mode::off}};
+    return choose(text, k_choices, value);
+  }
+  static bool Name(std::string_view text, std::string& value) {
+    const auto allowed = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '.' || c == '_' || c == '-';
+    };
+    if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), allowed))
+      return false;
+    value = text;
+    return true;
+  }
+  static bool RamSize(std::string_view text, base::RamSize& value) {
+    return share_or_bytes(text, 100, 8 << 20, value);
+  }
+  static bool RingSize(std::string_view text, base::RamSize& value) {
+    return share_or_bytes(text, 50, 1, value);
+  }
+  static bool DiskSize(std::string_view text, base::RamSize& value) {
+    return share_or_bytes(text, 100, 4 << 20, value);
+  }
+  static bool Directory(std::string_view text, std::string& value) {
+    if (text.empty()) return true;
+    return normalize_prefix(text, value);
+  }
+  static bool Switch(std::string_view text, bool& value) {
+    static constexpr Choice<bool> k_choices[] = {{"0", false}, {"1", true}};
+    return choose(text, k_choices, value);
+  }
+  static bool Bytes(std::string_view text, std::uint64_t& value) {
+    return parse_bytes(text, value);
+  }
+  static bool BlockSize(std::string_view text, std::uint64_t& value) {
+    if (!parse_bytes(text, value)) return false;
+    return value == 0 || (std::has_single_bit(value) && value >= 4096 && value <= (2 << 20));
+  }
+  static bool Consistency(std::string_view text, base::Consistency& value) {
+    static constexpr Choice<ConsistencyKind> k_choices[] = {
+        {"immutable", ConsistencyKind::immutable}, {"open", ConsistencyKind::open}};
+    base::Consistency parsed;
+    if (text.starts_with("ttl:")) {
+      parsed.kind = ConsistencyKind::ttl;
+      if (!parse_number(text.substr(4), parsed.ttl_seconds) || parsed.ttl_seconds > UINT32_MAX)
+        return false;
+    } else if (!choose(text, k_choices, parsed.kind)) {
+      return false;
+    }
+    value = parsed;
+    return true;
+  }
+  static bool Text(std::string_view text, std::string& value) {
+    value = text;
+    return !text.empty() && text.size() < PATH_MAX;
+  }
+  static bool StatsFormat(std::string_view text, base::StatsFormat& value) {
+    static constexpr Choice<base::StatsFormat> k_choices[] = {
+        {"text", base::StatsFormat::text},
+        {"classic", base::StatsFormat::classic},
+        {"json", base::StatsFormat::json}};
+    return choose(text, k_choices, value);
+  }
+  static bool Seconds(std::string_view text, std::uint64_t& value) {
+    return parse_number(text, value) && value <= UINT32_MAX;
+  }
+  static bool MetadataTtl(std::string_view text, base::MetadataTtl& value) {
+    using Kind = base::MetadataTtl::Kind;
+    static constexpr Choice<Kind> k_choices[] = {{"auto", Kind::automatic}, {"job", Kind::job}};
+    base::MetadataTtl parsed;
+    if (!choose(text, k_choices, parsed.kind)) {
+      parsed.kind = Kind::seconds;
+      if (!parse_number(text, parsed.seconds) || parsed.seconds > UINT32_MAX) return false;
+    }
+    value = parsed;
+    return true;
+  }
+  static bool Depth(std::string_view text, unsigned& value) {
+    std::uint64_t parsed = 0;
+    if (!parse_number(text, parsed) || parsed < 1 || parsed > 256) return false;
+    value = static_cast<unsigned>(parsed);
+    return true;
+  }
+  static bool IoEngine(std::string_view text, EngineKind& value) {
+    static constexpr Choice<EngineKind> k_choices[] = {{"auto", EngineKind::automatic},
+                                                       {"uring", EngineKind::uring},
+                                                       {"threads", EngineKind::threads}};
+    return choose(text, k_choices, value);
+  }
+  static bool Log(std::string_view text, LogLevel& value) {
+    static constexpr Choice<LogLevel> k_choices[] = {{"error", LogLevel::error},
+                                                     {"warn", LogLevel::warn},
+                                                     {"info", LogLevel::info},
+                                                     {"debug", LogLevel::debug}};
+    return choose(text, k_choices, value);
+  }
+};
+
+// The value of a variable, made fit for one line: it has no control characters, and a long one is
+// cut.
+std::string for_a_line(std::string_view text) {
+  constexpr std::size_t k_longest = 200;
+  std::string line(text.substr(0, k_longest));
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return text.size() > k_longest ? line + "..." : line;
+}
+
+template <typename T, typename Parser>
+void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, IfWrong if_wrong,
+              std::vector<std::string>& errors) {
+  parse(row.default_text, field);
+  if (text == nullptr || *text == '\0') return;
+  T parsed{};
+  if (parse(std::string_view(text), parsed)) {
+    field = std::move(parsed);
+    return;
+  }
+  std::string line = fmt::format("{}=\"{}\" is not usable: it takes {}", row.variable,
+                                 for_a_line(text), row.takes);
+  if (if_wrong == IfWrong::use_default)
+    line += row.default_text.empty() ? std::string("; using none")
+                                     : fmt::format("; using \"{}\"", row.default_text);
+  errors.push_back(std::move(line));
+}
+
+}  // namespace
+
+const std::vector<ConfigRow>& config_rows() {
+  static const auto* rows = new std::vector<ConfigRow>{
+#define CUBE_CONFIG(type, field, variable, default_text, takes, help) \
+  {variable, default_text, takes, help},
+#include "cache/base/settings/config.def"
+#undef CUBE_CONFIG
+  };
+  return *rows;
+}
+
+namespace {
+const ConfigRow& row_of(std::string_view variable) {
+  return *std::ranges::find(config_rows(), variable, &ConfigRow::variable);
+}
+}  // namespace
+
+ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
+  ParsedConfig parsed;
+#define CUBE_CONFIG(type, field, variable, default_text, takes, help)                     \
+  read_row(ConfigRow{variable, default_text, takes, help}, lookup(variable), Parse::type, \
+           parsed.config.field, if_wrong, parsed.errors);
+#include "cache/base/settings/config.def"
+#undef CUBE_CONFIG
+  for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
+  keep_outermost(parsed.config.prefixes);
+  // The default asks for nothing, and who gave a wrong size or a wrong directory has been told so.
+  RamSize no_bound;
+  Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
+  if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {
+    parsed.config.disk = no_bound;
+    const char* const directory = lookup("CUBESHIM_DISK_DIR");
+    if (directory != nullptr && *directory != '\0') return parsed;
+    parsed.errors.push_back(
+        fmt::format("CUBESHIM_DISK=\"{}\" has no effect: CUBESHIM_DISK_DIR is not set; it takes {}",
+                    for_a_line(lookup("CUBESHIM_DISK")), row_of("CUBESHIM_DISK_DIR").takes));
+  }
+  return parsed;
+}
+
+namespace {
+
+bool is_known(std::string_view variable) {
+  return variable == k_job_variable || variable == k_told_variable ||
+         std::ranges::find(config_rows(), variable, &ConfigRow::variable) != config_rows().end();
+}
+
+constexpr std::string_view k_prefix = "CUBESHIM_";
+
+// How many characters are to be changed, added or left out.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// The setting that was meant; empty: none is near.
+std::string_view nearest_setting(std::string_view variable) {
+  constexpr std::size_t k_longest = 64, k_far = 3;
+  std::string_view nearest;
+  std::size_t least = k_far;
+  if (variable.size() > k_longest) return {};
+  for (const auto& row : config_rows()) {
+    const std::size_t size = variable.size(), other = row.variable.size();
+    // They are at least as far from each other as their lengths.
+    if (std::max(size, other) - std::min(size, other) >= least) continue;
+    const std::size_t d =
+        distance(variable.substr(k_prefix.size()), row.variable.substr(k_prefix.size()));
+    if (d >= least) continue;
+    least = d;
+    nearest = row.variable;
+  }
+  return nearest;
+}
+
+}  // namespace
+
+std::vector<std::string> unknown_variables(const char* const* environment) {
+  std::vector<std::string> lines;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry(*environment);
+    if (!entry.starts_with(k_prefix)) continue;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (is_known(name)) continue;
+    std::string hint;
+    if (const std::string_view nearest = nearest_setting(name); !nearest.empty()) {
+      hint = fmt::format("did you mean {}?", nearest);
+    } else {
+      hint = "those are CUBESHIM_ and one of:";
+      for (const auto& row : config_rows()) hint += fmt::format(" {}", row.variable.substr(9));
+    }
+    lines.push_back(fmt::format("{} is not a setting of this version; {}", for_a_line(name), hint));
+  }
+  return lines;
+}
+
+bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
+  unsigned shift = 0;
+  // K, KB and KiB are the same; B and i alone are no units.
+  for (const std::string_view suffix : {"iB", "B", "i"}) {
+    if (!text.ends_with(suffix) || text.size() <= suffix.size()) continue;
+    text.remove_suffix(suffix.size());
+    if (suffix != "B" && text.find_last_of("KMGTkmgt") != text.size() - 1) return false;
+    break;
+  }
+  if (!text.empty()) {
+    switch (text.back()) {
+      case 'K':
+      case 'k': shift = 10; break;
+      case 'M':
+      case 'm': shift = 20; break;
+      case 'G':
+      case 'g': shift = 30; break;
+      case 'T':
+      case 't': shift = 40; break;
+      default: break;
+    }
+  }
+  if (shift != 0) text.remove_suffix(1);
+  std::uint64_t number = 0;
+  if (!parse_number(text, number) || number > (std::numeric_limits<std::uint64_t>::max() >> shift))
+    return false;
+  bytes = number << shift;
+  return true;
+}
+
+bool normalize_prefix(std::string_view text, std::string& prefix) {
+  if (!text.starts_with('/') || text.size() >= PATH_MAX) return false;
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('/', at), text.size());
+    const std::string_view part = text.substr(at, end - at);
+    at = end + 1;
+    if (part.empty() || part == ".") continue;
+    if (part == "..") return false;
+    result += '/';
+    result += part;
+  }
+  prefix = result.empty() ? "/" : std::move(result);
+  return true;
+}
+
+}  // namespace cube::base

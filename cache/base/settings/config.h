@@ -1,0 +1,111 @@
+// The settings, read once from the environment. A wrong value leaves the default in place and one
+// line of text that names the variable, what it holds and what it takes. Rows: config.def. Thread
+// safety: a Config is immutable after parse_config.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/base/log.h"
+
+namespace cube::base {
+
+enum class Mode { virtual_files, real_files, off };
+
+// The size of the region: a share of the memory that is free, or bytes.
+struct RamSize {
+  bool is_percent = true;
+  std::uint64_t value = 25;
+  bool operator==(const RamSize&) const = default;
+};
+
+enum class ConsistencyKind { immutable, ttl, open };
+struct Consistency {
+  ConsistencyKind kind = ConsistencyKind::immutable;
+  std::uint64_t ttl_seconds = 0;
+};
+
+// How long names hold: by their age, for the whole job, or so many seconds.
+struct MetadataTtl {
+  enum class Kind { automatic, job, seconds };
+  Kind kind = Kind::automatic;
+  std::uint64_t seconds = 0;
+};
+
+enum class StatsFormat { text, classic, json };
+enum class EngineKind { automatic, uring, threads };
+
+// An origin that is a file, and the directory as which it is seen.
+struct OriginSetting {
+  std::string prefix, file;
+};
+
+// HOST:PORT of each, as the user has written them but for a missing port.
+struct ServerList {
+  std::vector<std::string> texts;
+};
+struct Duration {
+  std::uint64_t ms = 0;
+};
+
+namespace config_types {
+using Prefixes = std::vector<std::string>;   // absolute, normalised, none within another
+using Origins = std::vector<OriginSetting>;  // prefixes as above, longest first, each once
+using Servers = ServerList;
+using OriginIds = std::vector<OriginSetting>;  // as Origins; `file` is the ID
+using Milliseconds = Duration;
+using Mode = base::Mode;
+using Name = std::string;
+using RamSize = base::RamSize;
+using RingSize = base::RamSize;
+using DiskSize = base::RamSize;
+using Directory = std::string;
+using Switch = bool;
+using Bytes = std::uint64_t;
+using BlockSize = std::uint64_t;
+using Consistency = base::Consistency;
+using Text = std::string;
+using StatsFormat = base::StatsFormat;
+using Seconds = std::uint64_t;
+using MetadataTtl = base::MetadataTtl;
+using Depth = unsigned;
+using IoEngine = EngineKind;
+using Log = LogLevel;
+}  // namespace config_types
+
+struct Config {  // NOLINT(clang-analyzer-optin.performance.Padding): in the order of the document
+#define CUBE_CONFIG(type, field, variable, default_text, takes, help) config_types::type field{};
+#include "cache/base/settings/config.def"
+#undef CUBE_CONFIG
+};
+
+struct ConfigRow {
+  std::string_view variable, default_text, takes, help;
+};
+const std::vector<ConfigRow>& config_rows();
+
+struct ParsedConfig {
+  Config config;
+  std::vector<std::string> errors;  // one line each
+};
+
+using Lookup = std::function<const char*(const char* variable)>;
+// The caller uses the default for a wrong value, and each line says so, or it ends.
+enum class IfWrong { use_default, end };
+ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
+
+// Lines about variables that start with CUBESHIM_ and that nobody knows. `environment` is a
+// null-terminated list.
+std::vector<std::string> unknown_variables(const char* const* environment);
+
+// "512K", "8G", "1048576" -> bytes; nothing where it does not parse or overflows.
+bool parse_bytes(std::string_view text, std::uint64_t& bytes);
+
+// Collapses "//" and "/./" of an absolute path and drops a trailing slash; false for relative paths
+// and for "..".
+bool normalize_prefix(std::string_view text, std::string& prefix);
+
+}  // namespace cube::base

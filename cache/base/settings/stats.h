@@ -1,0 +1,105 @@
+// Counters and latency histograms of one process, laid out for shared memory: only atomics, no
+// pointers, all zero when new. Rows: stats.def. Thread safety: every member may be used from any
+// thread and signal handler; relaxed, for nothing is published by it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace cube::base {
+
+enum class Counter : unsigned {
+#define CUBE_COUNTER(name, place, unit, help) name,
+#include "cache/base/settings/stats.def"
+  k_count
+};
+inline constexpr std::size_t k_counters = static_cast<std::size_t>(Counter::k_count);
+
+// Durations in nanoseconds in buckets of 1/4 of a power of two, so that a quantile is right to
+// about 12 %.
+struct Histogram {
+  static constexpr std::size_t k_buckets = 40 * 4;
+  std::array<std::atomic<std::uint32_t>, k_buckets> counts;
+
+  static std::size_t bucket_of(std::uint64_t ns) {
+    if (ns < 4) return static_cast<std::size_t>(ns);
+    const unsigned log = static_cast<unsigned>(std::bit_width(ns)) - 1;
+    const std::size_t bucket = (log - 1) * 4 + ((ns >> (log - 2)) & 3);
+    return bucket < k_buckets ? bucket : k_buckets - 1;
+  }
+  static std::uint64_t upper_bound_of(std::size_t bucket) {
+    if (bucket < 4) return bucket + 1;
+    const std::size_t log = bucket / 4 + 1;
+    return (4ULL + bucket % 4 + 1) << (log - 2);
+  }
+  static double middle_of(std::size_t bucket) {
+    const std::uint64_t lower = bucket == 0 ? 0 : upper_bound_of(bucket - 1);
+    return static_cast<double>(lower + upper_bound_of(bucket)) / 2;
+  }
+  void add(std::uint64_t ns) { counts[bucket_of(ns)].fetch_add(1, std::memory_order_relaxed); }
+};
+
+struct Stats {
+  std::array<std::atomic<std::uint64_t>, k_counters> counters;
+  Histogram hit_latency;   // of an open that is a hit; sampled
+  Histogram miss_latency;  // of an open that fetches
+
+  void count(Counter counter, std::uint64_t n = 1) {
+    counters[static_cast<std::size_t>(counter)].fetch_add(n, std::memory_order_relaxed);
+  }
+};
+
+// A plain sum of Stats.
+struct Totals {
+  std::array<std::uint64_t, k_counters> counters{};
+  std::array<std::uint64_t, Histogram::k_buckets> hit_latency{};
+  std::array<std::uint64_t, Histogram::k_buckets> miss_latency{};
+
+  std::uint64_t operator[](Counter counter) const {
+    return counters[static_cast<std::size_t>(counter)];
+  }
+  void add(const Stats& stats) {
+    for (std::size_t i = 0; i < k_counters; ++i)
+      counters[i] += stats.counters[i].load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < Histogram::k_buckets; ++i) {
+      hit_latency[i] += stats.hit_latency.counts[i].load(std::memory_order_relaxed);
+      miss_latency[i] += stats.miss_latency.counts[i].load(std::memory_order_relaxed);
+    }
+  }
+};
+
+inline std::uint64_t count_of(const std::array<std::uint64_t, Histogram::k_buckets>& counts) {
+  std::uint64_t total = 0;
+  for (const auto n : counts) total += n;
+  return total;
+}
+
+// By the middles of the buckets; 0 where there are no entries.
+inline double mean_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts) {
+  const std::uint64_t total = count_of(counts);
+  double sum = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    sum += static_cast<double>(counts[i]) * Histogram::middle_of(i);
+  }
+  return total == 0 ? 0 : sum / static_cast<double>(total);
+}
+
+// The duration in nanoseconds below which the share `q` of the entries lies; 0 where there are
+// none.
+inline std::uint64_t quantile_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts,
+                                 double q) {
+  const std::uint64_t total = count_of(counts);
+  if (total == 0) return 0;
+  const auto wanted = static_cast<std::uint64_t>(q * static_cast<double>(total - 1)) + 1;
+  std::uint64_t seen = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    seen += counts[i];
+    if (seen >= wanted) return Histogram::upper_bound_of(i);
+  }
+  return 0;
+}
+
+}  // namespace cube::base

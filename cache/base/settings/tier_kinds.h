@@ -1,0 +1,32 @@
+// The tiers below RAM, in the order in which they are asked. The report, the region's header and
+// the cache loop over them. Thread safety: constants.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+#include "cache/base/settings/stats.h"
+
+namespace cube::base {
+
+struct TierKind {
+  const char* name;  // in the report
+  Counter hits;
+  Counter blocks;  // bytes of large files that came from it
+};
+inline constexpr TierKind k_tier_kinds[] = {
+    {"disk", Counter::hits_disk, Counter::block_disk},
+    {"cluster", Counter::hits_cluster, Counter::block_cluster}};
+inline constexpr std::size_t k_tiers = std::size(k_tier_kinds);
+
+// Room in a tier.
+struct TierStatus {
+  std::uint64_t capacity = 0;   // bytes; 0: there is no such tier
+  std::uint64_t used = 0;       // bytes
+  std::uint64_t entries = 0;    // records
+  std::uint64_t unwritten = 0;  // records that had no time to be written at the last exit
+  bool is_there = false;        // whatever its capacity, which may not be known
+};
+
+}  // namespace cube::base

@@ -1,0 +1,161 @@
+// How bytes of large files that no program has asked for yet come to the chunks (large_file.h):
+// those ahead of a reader, and those of a list.
+#include <algorithm>
+#include <utility>
+
+#include "cache/base/process/sandbox.h"
+#include "cache/base/readahead.h"
+#include "cache/fill/large/large_file.h"
+#include "cache/region/large/large_pages.h"
+
+namespace cube::cache {
+namespace {
+
+// The readers see the bytes after each step.
+constexpr std::uint64_t k_ahead_step = 256 << 10;
+
+}  // namespace
+
+template <typename MayGoOn>
+LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std::uint32_t number,
+                                           PageRun pages, const SingleFlight::Ticket& ticket,
+                                           std::uint64_t& bytes, const MayGoOn& may_go_on) {
+  const Chunks chunks = this->chunks(parts);
+  const auto step = static_cast<std::uint32_t>(
+      std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
+  for (bool has_asked_tiers = false;;) {
+    const PageRun gap = find(chunks, number).next_absent(pages, step);
+    if (gap.is_empty()) return Steps::done;
+    if (!may_go_on()) return Steps::ended;
+    if (!std::exchange(has_asked_tiers, true)) {
+      const Fetched fetched = bring_from_tier(
+          parts, by, std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page, bytes);
+      if (fetched == Fetched::waits) return Steps::waits;
+      if (fetched == Fetched::here) continue;
+      // A file that is read once and closed would have all of it fetched for nothing.
+      const bool is_sequence = window_.load(std::memory_order_relaxed) != 0;
+      const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page;
+      if (is_sequence)
+        ask_kernel_for(by.fd, at, std::uint64_t{pages.end - gap.first} * k_chunk_page);
+    }
+    const Fetched fetched = bring(parts, by, number, gap);
+    if (fetched != Fetched::here) return fetched == Fetched::waits ? Steps::waits : Steps::failed;
+    bytes += gap.count() * k_chunk_page;
+    ticket.hold().tell_progress();
+    pages.first = gap.end;
+  }
+}
+
+bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const Range& range) {
+  const std::uint64_t block = parts.rules.block, begin = range.begin;
+  const std::uint64_t end = std::min({(begin / block + 1) * block, range.end, stat_.size});
+  if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
+  if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
+  // A program that has closed the file does not want its lock, or its mount, held up.
+  const auto is_wanted = [&] { return fd_epoch == this->fd_epoch(); };
+  const Chunks chunks = this->chunks(parts);
+  By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};
+  by.brings_block = is_whole_block({begin, end}, block);
+  for (;;) {
+    const std::uint32_t ended = chunks.offers_ended();
+    Steps steps = Steps::done;
+    {
+      SingleFlight::Ticket ticket;
+      if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) !=
+          SingleFlight::Prefetch::mine)
+        return true;
+      if (ticket.hold().slot == nullptr) return true;
+      std::uint64_t bytes = 0;
+      steps = bring_in_steps(parts, by, chunk_of(begin), pages_of(begin, end), ticket, bytes,
+                             is_wanted);
+      end_block(parts, by, begin);
+    }
+    // A program that needs the block has its flight meanwhile.
+    if (steps != Steps::waits) return steps == Steps::done;
+    by.pass = after_wait(chunks, ended, false);
+  }
+}
+
+void LargeFile::ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes) {
+  // A file on a block device (major is not 0) needs no more than the kernel does.
+  if (bytes <= base::k_one_readahead || stat_.device_major != 0) return;
+  KernelPages pages = kernel_pages_.load(std::memory_order_relaxed);
+  if (pages == KernelPages::unknown) {
+    pages =
+        !base::may_be_sandboxed() && base::keeps_pages(fd) ? KernelPages::kept : KernelPages::none;
+    kernel_pages_.store(pages, std::memory_order_relaxed);
+  }
+  if (pages == KernelPages::kept) base::ask_for_pages(fd, at, std::min(bytes, stat_.size - at));
+}
+
+LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& range,
+                                          const std::atomic<bool>& is_stopping) {
+  const std::uint64_t block = parts.rules.block, begin = range.begin;
+  const std::uint64_t end =
+      std::min({(begin / block + 1) * block, (begin / k_chunk_bytes + 1) * k_chunk_bytes, range.end,
+                stat_.size});
+  range.begin = std::max(end, begin);
+  if (begin >= end || is_over()) return {};
+  const Chunks chunks = this->chunks(parts);
+  const PageRun all = pages_of(begin, end);
+  const auto is_present = [&] { return find(chunks, chunk_of(begin)).has_all(all); };
+  if (is_present()) return {Brought::here, 0};
+  if (has_no_place(parts, begin)) return {Brought::no_room, 0};
+  SingleFlight::Ticket ticket;
+  if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) !=
+      SingleFlight::Prefetch::mine) {
+    // A program fetches the pages of its read alone.
+    if (parts.flights.begin(block_hash(begin, block), ticket) == SingleFlight::Outcome::too_long)
+      return {};
+  }
+  if (ticket.hold().slot == nullptr) return {is_present() ? Brought::here : Brought::not_here, 0};
+  Stretch stretch{Brought::here, 0};
+  const auto may_go_on = [&] { return !is_stopping.load(std::memory_order_acquire); };
+  By by{.fd = fd};
+  by.brings_block = is_whole_block({begin, end}, block);
+  const Steps steps =
+      bring_in_steps(parts, by, chunk_of(begin), all, ticket, stretch.bytes, may_go_on);
+  end_block(parts, by, begin);
+  if (steps == Steps::ended) stretch.what = Brought::not_here;
+  if (steps == Steps::failed)
+    stretch.what = has_no_place(parts, begin) ? Brought::no_room : Brought::not_here;
+  return stretch;
+}
+
+std::uint64_t LargeFile::present_bytes(CacheParts& parts, std::string_view path,
+                                       const FileStat& stat, const Range& range) {
+  const Chunks chunks(parts.region);
+  const FileKey key = key_of_file(path, stat);
+  const std::uint64_t end = std::min(range.end, stat.size);
+  std::uint64_t bytes = 0;
+  for (std::uint64_t at = range.begin; at < end;) {
+    const std::uint64_t chunk_begin = at / k_chunk_bytes * k_chunk_bytes,
+                        chunk_end = std::min(end, chunk_begin + k_chunk_bytes);
+    const auto claim = chunks.find(key, chunk_of(at));
+    for (std::uint32_t page = page_of(at), last = pages_of(at, chunk_end).end;
+         claim && page < last;) {
+      const PageRun run = claim.next_present(page, last);
+      const std::uint64_t from = std::max(at, chunk_begin + run.first * k_chunk_page);
+      const std::uint64_t to = std::min(chunk_end, chunk_begin + run.end * k_chunk_page);
+      if (from < to) bytes += to - from;
+      page = run.end;
+    }
+    at = chunk_end;
+  }
+  return bytes;
+}
+
+void LargeFile::forget(CacheParts& parts, std::string_view path, const FileStat& stat,
+                       const Range& range) {
+  Chunks chunks(parts.region);
+  const FileKey key = key_of_file(path, stat);
+  for (std::uint64_t at = range.begin / k_chunk_bytes * k_chunk_bytes;
+       at < std::min(range.end, stat.size); at += k_chunk_bytes)
+    chunks.forget(key, chunk_of(at));
+}
+
+std::uint64_t LargeFile::present_bytes(CacheParts& parts, const Range& range) const {
+  return present_bytes(parts, path_, stat_, range);
+}
+
+}  // namespace cube::cache

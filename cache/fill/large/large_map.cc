@@ -1,0 +1,147 @@
+// Mappings of a large file (large_file.h): which of its pages a mapping may show, and how pages
+// that the program has touched come to the chunks.
+#include <algorithm>
+#include <array>
+
+#include "cache/base/process/high_fd.h"
+#include "cache/fill/large/large_file.h"
+#include "cache/region/large/large_pages.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_asked_at_once = 16 << 20;
+constexpr std::uint64_t k_kept_at_once = 1 << 20;
+
+}  // namespace
+
+std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> pieces) const {
+  const Chunks chunks = this->chunks(parts);
+  std::size_t count = 0;
+  while (!range.is_empty()) {
+    const std::uint64_t at = range.begin;
+    const std::uint64_t chunk_begin = at / k_chunk_bytes * k_chunk_bytes;
+    const std::uint64_t end = std::min(range.end, chunk_begin + k_chunk_bytes);
+    auto claim = find(chunks, chunk_of(at));
+    // It would never be replaced again: the part of the region that passes would fill up.
+    if (claim && claim.is_passing()) claim.release();
+    if (claim) claim.note_mapped();
+    for (std::uint32_t page = page_of(at), last = pages_of(at, end).end; claim && page < last;) {
+      const PageRun run = claim.next_present(page, last);
+      page = run.end;
+      if (run.is_empty()) break;
+      count_use(parts, claim, run);
+      const Piece piece{chunk_begin + run.first * k_chunk_page, run.count() * k_chunk_page,
+                        claim.offset(parts.region) + run.first * k_chunk_page};
+      Piece* const before = count != 0 ? &pieces[count - 1] : nullptr;
+      const bool goes_on = before != nullptr && before->at + before->bytes == piece.at &&
+                           before->in_region + before->bytes == piece.in_region;
+      if (goes_on) {
+        before->bytes += piece.bytes;
+      } else {
+        if (count == pieces.size()) {
+          range.begin = piece.at;
+          return count;
+        }
+        pieces[count++] = piece;
+      }
+    }
+    range.begin = end;
+  }
+  return count;
+}
+
+void LargeFile::note_shown(CacheParts& parts, const Range& range) const {
+  const Chunks chunks = this->chunks(parts);
+  const auto job =
+      static_cast<std::uint32_t>(parts.region.job_row(parts.region.own_job()).last_used);
+  std::uint64_t pages = 0;
+  for (std::uint64_t at = range.begin, end = 0; at < range.end; at = end) {
+    end = std::min(range.end, (at / k_chunk_bytes + 1) * k_chunk_bytes);
+    if (const auto claim = find(chunks, chunk_of(at)); claim)
+      pages += claim.note_shown(pages_of(at, end), job);
+  }
+  if (pages != 0) parts.stats().count(base::Counter::block_mapped, pages * k_chunk_page);
+}
+
+base::UniqueFd LargeFile::reopen() const {
+  // A path may lead to a FIFO by now.
+  auto fd = base::open_fd(path_, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  if (!fd) return {};
+  // The program reads by it, which takes as long as the origin.
+  base::UniqueFd high = base::raise_fd(std::move(*fd));
+  return is_version_of(high.get()) ? std::move(high) : base::UniqueFd();
+}
+
+bool LargeFile::tells_pages() const {
+  const long self = base::sys::raw(SYS_geteuid);
+  if (self == 0 || self == stat_.user) return true;
+  return !base::sys::failed(base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(path_), W_OK));
+}
+
+// Pages that are all of one block. Nothing: do not go on.
+std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::byte* from,
+                                                 std::uint64_t at, std::uint64_t end,
+                                                 int region_fd) {
+  Chunks chunks = this->chunks(parts);
+  const std::uint32_t number = chunk_of(at);
+  PageRun pages = find(chunks, number).next_absent(pages_of(at, end));
+  if (pages.is_empty()) return 0;
+  SingleFlight::Ticket ticket;
+  if (parts.flights.begin_prefetch(block_hash(at, parts.rules.block), ticket) !=
+      SingleFlight::Prefetch::mine)
+    return 0;
+  if (ticket.hold().slot == nullptr) return 0;
+  const auto claim = chunks.make(key_, number, place_of(chunks, number));
+  if (!claim) return {};
+  // Another may have fetched some of them before we had the flight.
+  pages = claim.next_absent(pages);
+  if (pages.is_empty()) return 0;
+  note_read_now(chunks, claim, pages);
+  const std::uint64_t first = std::uint64_t{number} * k_chunk_bytes + pages.first * k_chunk_page;
+  if (!chunks.copy_in(region_fd, claim, pages, from + (first - at))) return {};
+  if (!may_publish(parts, {})) return {};
+  chunks.note_present(claim, pages);
+  note_brought(parts, chunks, claim, first);
+  parts.stats().count(base::Counter::block_kept, pages.count() * k_chunk_page);
+  return pages.count() * k_chunk_page;
+}
+
+std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base::Mapping& mapping,
+                                                   std::uint64_t begin, int region_fd) {
+  std::array<unsigned char, k_asked_at_once / k_chunk_page> in_memory;
+  const std::uint64_t block = std::min<std::uint64_t>(parts.rules.block, k_kept_at_once);
+  std::uint64_t kept = 0;
+  for (std::uint64_t done = 0; done < mapping.size(); done += k_asked_at_once) {
+    // A lock of the program's is not to last longer than it wants, for all the pages that are not
+    // in memory.
+    if (is_locked()) return {};
+    const std::uint64_t bytes = std::min<std::uint64_t>(k_asked_at_once, mapping.size() - done);
+    if (base::sys::failed(base::sys::raw(SYS_mincore, base::sys::arg(mapping.data() + done),
+                                         static_cast<long>(bytes),
+                                         base::sys::arg(in_memory.data()))))
+      return {};
+    const std::uint64_t page_count = bytes / k_chunk_page;
+    for (std::uint64_t page = 0; page < page_count;) {
+      if ((in_memory[page] & 1) == 0) {
+        ++page;
+        continue;
+      }
+      const std::uint64_t at = begin + done + page * k_chunk_page;
+      const std::uint64_t block_end = (at / block + 1) * block;
+      std::uint64_t end = at;
+      for (; page < page_count && end < block_end && (in_memory[page] & 1) != 0; ++page)
+        end += k_chunk_page;
+      if (at >= stat_.size) break;
+      // Its lock is not to last longer than the program wants.
+      if (is_locked()) return {};
+      const auto run =
+          keep_run(parts, mapping.data() + (at - begin), at, std::min(end, stat_.size), region_fd);
+      if (!run) return {};
+      kept += *run;
+    }
+  }
+  return kept;
+}
+
+}  // namespace cube::cache

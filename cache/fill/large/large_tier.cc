@@ -1,0 +1,185 @@
+// Blocks of large files (large_file.h) and the tiers: which blocks these may get, how a block comes
+// from one, and how long a fetch waits for their writer.
+#include <algorithm>
+#include <cstring>
+
+#include "cache/base/clock.h"
+#include "cache/base/memory/copy_bytes.h"
+#include "cache/base/process/block_signals.h"
+#include "cache/fill/large/large_file.h"
+#include "cache/record/recent_change.h"
+#include "cache/region/fetch_scope.h"
+#include "cache/region/large/large_names.h"
+#include "cache/region/large/large_pages.h"
+#include "cache/tier/block_record.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+// A share of a process's time that may be spent on waiting, and how much of it at once.
+class WaitShare {
+ public:
+  constexpr WaitShare(std::uint64_t one_in, std::uint64_t most_ns)
+      : one_in_(one_in), most_ns_(most_ns) {}
+  bool has_some(std::uint64_t now_ns) const {
+    return paid_at_ns_.load(std::memory_order_relaxed) <= now_ns + one_in_ * most_ns_;
+  }
+  void spend(std::uint64_t now_ns, std::uint64_t ns) {
+    const std::uint64_t before = paid_at_ns_.load(std::memory_order_relaxed);
+    paid_at_ns_.store(std::max(before, now_ns) + one_in_ * ns, std::memory_order_relaxed);
+  }
+
+ private:
+  const std::uint64_t one_in_, most_ns_;
+  std::atomic<std::uint64_t> paid_at_ns_{
+      0};  // monotonic clock: when all that was spent will have been earned
+};
+// A disk that is slower than the origin must not make a program as slow as itself.
+constinit WaitShare g_programs_share(20, 50'000'000), g_ahead_share(4, 500'000'000);
+constexpr std::uint64_t k_wait_ns = 20'000'000;
+
+}  // namespace
+
+// Copies a record of the block to the pages that are absent in its chunk.
+class LargeFile::FromTier final : public Tier::Judge {
+ public:
+  FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block,
+           const Chunks::Claim& claim)
+      : Judge(RecordKind::block, by.is_programs ? For::program : For::ahead),
+        file_(file),
+        parts_(parts),
+        by_(by),
+        block_(block),
+        claim_(claim) {
+    if (by.brings_block) bring_whole_block_of(file.stat_);
+  }
+
+  // The first of them that has it.
+  bool ask(const Tiers& tiers, const BlockName& name, bool is_remote) {
+    is_remote_ = is_remote;
+    for (Tier* const tier : tiers) {
+      tier_ = tier;
+      if (!tier->visit(name.text(), *this)) continue;
+      parts_.stats().count(base::k_tier_kinds[tier->kind()].blocks, bytes);
+      return true;
+    }
+    return false;
+  }
+  bool is_here = false;
+  std::uint64_t bytes = 0;
+
+ private:
+  Tier::Verdict judge(const Record& record) override {
+    const Tier::Verdict verdict = compare_block(*tier_, record, file_.stat_, block_);
+    if (verdict == Tier::Verdict::taken) is_here = copy(record.data());
+    return verdict;
+  }
+
+  bool copy(const std::byte* from) {
+    Chunks chunks = file_.chunks(parts_);
+    const std::uint64_t begin = block_.begin(), end = begin + block_.bytes(file_.stat_.size);
+    const PageRun all = pages_of(begin, end);
+    for (PageRun run = claim_.next_absent(all); !run.is_empty();
+         run = claim_.next_absent({run.end, all.end})) {
+      const auto window = chunks.window(claim_, run);
+      if (!window) return false;
+      const std::uint64_t at =
+          std::uint64_t{chunk_of(begin)} * k_chunk_bytes + run.first * k_chunk_page;
+      const std::uint64_t n = std::min(run.count() * k_chunk_page, end - at);
+      base::copy_bytes(window->data(), from + (at - begin), n);
+      // As in bring(): a mapping would show what an earlier fetch has left there.
+      std::memset(window->data() + n, 0, run.count() * k_chunk_page - n);
+      if (!file_.may_publish(parts_, by_)) return false;
+      if (!by_.is_programs) {
+        chunks.note_ahead(claim_, run);
+        parts_.stats().count(Counter::block_ahead, run.count() * k_chunk_page);
+      }
+      chunks.note_present(claim_, run);
+      bytes += n;
+    }
+    if (is_remote_) {
+      chunks.note_shared(claim_, all);
+    } else {
+      chunks.note_offered(claim_, all);
+    }
+    file_.note_brought(parts_, chunks, claim_, begin, /*has_disk=*/!is_remote_);
+    return true;
+  }
+
+  Tier* tier_ = nullptr;  // that is asked now
+  bool is_remote_ = false;
+  LargeFile& file_;
+  CacheParts& parts_;
+  const By& by_;
+  const BlockPlace& block_;
+  const Chunks::Claim& claim_;
+};
+
+LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at,
+                                              std::uint64_t& bytes) {
+  if (!parts.has_tiers()) return Fetched::at_origin;
+  // A jump out of this would leave a buffer, a place half made or a number of ours.
+  const base::BlockSignals block_signals;
+  // In a handler the program may have forked, and this may be the child, whose tiers are gone.
+  if (by.scope != nullptr && !by.scope->is_own()) return Fetched::at_origin;
+  const BlockPlace block{parts.rules.block, at / parts.rules.block};
+  const BlockName name(path_, block);
+  if (name.text().empty()) return Fetched::at_origin;
+  // First a place, which the origin's bytes need as well: while there is none, the tiers would be
+  // read in vain.
+  Chunks chunks = this->chunks(parts);
+  const std::uint32_t number = chunk_of(at);
+  const auto claim = is_full() ? find(chunks, number)
+                               : chunks.make(key_, number, place_of(chunks, number), by.pass);
+  if (!claim) return chunks.waits_for_tiers() ? Fetched::waits : Fetched::at_origin;
+  FromTier judge(*this, parts, by, block, claim);
+  bool is_found = judge.ask(parts.tiers, name, /*is_remote=*/false);
+  // Pages of it that came from the origin tell that the other nodes did not have it a moment ago.
+  const bool is_to_ask =
+      !is_found && !claim.has_any(pages_of(block.begin(), block.begin() + block.bytes(stat_.size)));
+  if (is_to_ask) is_found = judge.ask(parts.remote, name, /*is_remote=*/true);
+  bytes += judge.bytes;
+  return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
+}
+
+// What is read now of a file that was changed a moment ago may be changed once more, and nothing
+// would tell.
+void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,
+                              const PageRun& pages) const {
+  const std::uint64_t now = base::wall_ns();
+  if (!is_within_step(stat_.modified, now) && !may_hide_change(stat_, now)) return;
+  chunks.note_offered(claim, pages);
+  chunks.note_shared(claim, pages);
+}
+
+void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim,
+                             std::uint64_t at, bool has_disk) {
+  const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
+  const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
+  // The one that brings pages of the block has its flight: nobody else finds it whole at the same
+  // time.
+  if (!claim.has_all(pages)) return;
+  if (LargeNames(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);
+  if (parts.remote.is_empty()) return;
+  const BlockName name(path_, {parts.rules.block, at / parts.rules.block});
+  for (Tier* const tier : parts.remote) tier->note_block_fetched(name.text(), key_, begin);
+}
+
+void LargeFile::end_block(CacheParts& parts, const By& by, std::uint64_t at) const {
+  if (!by.brings_block || parts.remote.is_empty()) return;
+  const BlockName name(path_, {parts.rules.block, at / parts.rules.block});
+  for (Tier* const tier : parts.remote) tier->note_not_fetched(name.text());
+}
+
+Chunks::Pass LargeFile::after_wait(const Chunks& chunks, std::uint32_t ended, bool is_programs) {
+  WaitShare& share = is_programs ? g_programs_share : g_ahead_share;
+  const std::uint64_t now = base::monotonic_ns();
+  if (!share.has_some(now)) return Chunks::Pass::must_pass;
+  chunks.wait_for_tiers(ended, k_wait_ns);
+  share.spend(now, base::monotonic_ns() - now);
+  return Chunks::Pass::may_pass;
+}
+
+}  // namespace cube::cache

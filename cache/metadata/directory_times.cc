@@ -1,0 +1,113 @@
+#include "cache/metadata/directory_times.h"
+
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <iterator>
+
+#include "cache/base/process/aside.h"
+#include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+constexpr std::uint64_t k_fuse = 0x65735546;
+// f_type of statfs(2): ext4, xfs, btrfs, tmpfs, overlayfs, NFS, SMB (two), Ceph, Lustre, GPFS, ZFS,
+// f2fs, BeeGFS, bcachefs.
+constexpr std::uint64_t k_kernels[] = {0xef53,     0x58465342, 0x9123683e, 0x01021994, 0x794c7630,
+                                       0x6969,     0xff534d42, 0xfe534d42, 0x00c36400, 0x0bd00bd0,
+                                       0x47504653, 0x2fc12fc1, 0xf2f52010, 0x19830326, 0xca451a4e};
+// File systems in user space, and virtiofs, by their names in mountinfo.
+constexpr std::string_view k_in_user_space[] = {
+    "virtiofs",       "fuse.cubefs",    "fuse.chubaofs",  "fuse.curvefs",
+    "fuse.juicefs",   "fuse.glusterfs", "fuse.ceph-fuse", "fuse.mfs",
+    "fuse.mfsmaster", "fuse.sshfs",     "fuse.seaweedfs", "fuse.lagfs"};
+
+std::string_view next_word(std::string_view& line) {
+  const std::size_t end = std::min(line.find(' '), line.size());
+  const std::string_view word = line.substr(0, end);
+  line.remove_prefix(std::min(end + 1, line.size()));
+  return word;
+}
+
+bool is_device(std::string_view word, std::uint32_t major, std::uint32_t minor) {
+  std::uint32_t found[2] = {};
+  const char* const end = word.data() + word.size();
+  const auto first = std::from_chars(word.data(), end, found[0]);
+  if (first.ec != std::errc{} || first.ptr == end || *first.ptr != ':') return false;
+  const auto second = std::from_chars(first.ptr + 1, end, found[1]);
+  return second.ec == std::errc{} && second.ptr == end && found[0] == major && found[1] == minor;
+}
+
+bool is_known_mount(std::uint32_t major, std::uint32_t minor) {
+  const long opened = sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+  if (sys::failed(opened)) return false;
+  const base::UniqueFd fd(static_cast<int>(opened));
+  base::Aside room;
+  if (!room) return false;
+  std::size_t used = 0;
+  while (true) {
+    const long n = sys::read(fd.get(), room.data() + used, base::Aside::k_bytes - used);
+    if (sys::failed(n) || n == 0) return false;
+    std::string_view text(room.data(), used + static_cast<std::size_t>(n));
+    for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+      if (keeps_directory_times(text.substr(0, end), major, minor)) return true;
+      text.remove_prefix(end + 1);
+    }
+    // The begin of a line. One that is longer than the room is of no use.
+    used = text.size() < base::Aside::k_bytes ? text.size() : 0;
+    std::memmove(room.data(), text.data(), used);
+  }
+}
+
+}  // namespace
+
+bool keeps_directory_times(std::string_view line, std::uint32_t major, std::uint32_t minor) {
+  next_word(line);
+  next_word(line);
+  if (!is_device(next_word(line), major, minor)) return false;
+  const std::size_t dash = line.find(" - ");
+  if (dash == std::string_view::npos) return false;
+  line.remove_prefix(dash + 3);
+  const std::string_view type = next_word(line);
+  return std::find(std::begin(k_in_user_space), std::end(k_in_user_space), type) !=
+         std::end(k_in_user_space);
+}
+
+bool DirectoryTimes::ask(int directory, std::uint64_t device) {
+  struct ::statfs fs {};
+  if (sys::failed(sys::raw(SYS_fstatfs, directory, sys::arg(&fs)))) return false;
+  const std::uint64_t type = static_cast<std::uint64_t>(fs.f_type) & 0xffffffff;
+  if (type == k_fuse)
+    return is_known_mount(static_cast<std::uint32_t>(device >> 32),
+                          static_cast<std::uint32_t>(device));
+  return std::find(std::begin(k_kernels), std::end(k_kernels), type) != std::end(k_kernels);
+}
+
+bool DirectoryTimes::are_known_to_be_kept(std::uint64_t device) const {
+  const std::uint64_t word = (device + 1) << 1 | 1;
+  return std::any_of(std::begin(known_), std::end(known_), [&](const auto& known) {
+    return known.load(std::memory_order_relaxed) == word;
+  });
+}
+
+bool DirectoryTimes::are_kept(int directory, std::uint64_t device) {
+  const std::uint64_t word = (device + 1) << 1;
+  for (const auto& known : known_) {
+    const std::uint64_t found = known.load(std::memory_order_relaxed);
+    if ((found & ~1ULL) == word) return (found & 1) != 0;
+  }
+  const bool are = ask(directory, device);
+  for (auto& known : known_) {
+    std::uint64_t none = 0;
+    if (known.compare_exchange_strong(none, word | (are ? 1 : 0), std::memory_order_relaxed)) break;
+  }
+  return are;
+}
+
+}  // namespace cube::cache

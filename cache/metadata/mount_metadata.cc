@@ -1,0 +1,467 @@
+#include "cache/metadata/mount_metadata.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/base/path.h"
+#include "cache/origin/links_on_way.h"
+#include "cache/region/fetch_scope.h"
+#include "cache/region/writers.h"
+
+namespace cube::cache {
+namespace {
+
+using base::Counter;
+
+constexpr std::uint64_t k_second_ns = 1'000'000'000;
+// So many looks that miss in one directory are no accident.
+constexpr std::uint64_t k_many_misses = 4;
+// A small program has fewer in all.
+constexpr std::uint32_t k_worth_threads = 48;
+// Nor is it one that lists so many directories.
+constexpr std::uint32_t k_worth_listing_ahead = 8;
+// Bytes of entries: a program may want the first ones alone.
+constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
+// A region of so many segments gives one of them to names where opens wait for stats.
+constexpr std::uint32_t k_spares_one = 8;
+// A record of names that nobody has looked at for so long may go.
+constexpr std::uint64_t k_unused_ns = 600 * k_second_ns;
+// Between two looks for a segment whose records may go.
+constexpr std::uint64_t k_until_looked_again_ns = 5 * k_second_ns;
+constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
+
+// The hash by which processes take turns to read a directory. The key of no file ends in a slash.
+std::uint64_t hash_of_reading(std::string_view key) {
+  return base::hash_path(key) ^ base::hash_path("/");
+}
+
+std::uint64_t bytes_of(const base::RamSize& size, const RegionLayout& layout) {
+  const std::uint64_t all = std::uint64_t{layout.segment_bytes} * layout.segment_count;
+  return std::min(size.is_percent ? all / 100 * size.value : size.value, all / 2);
+}
+
+bool is_later(const FileTime& a, const FileTime& b) {
+  return a.seconds != b.seconds ? a.seconds > b.seconds : a.nanoseconds > b.nanoseconds;
+}
+
+std::uint64_t age_ns(const FileStat& stat) {
+  const FileTime& last = is_later(stat.changed, stat.modified) ? stat.changed : stat.modified;
+  const auto now = static_cast<std::int64_t>(base::wall_ns() / k_second_ns);
+  const std::int64_t age = now - std::clamp<std::int64_t>(last.seconds, 0, now);
+  return static_cast<std::uint64_t>(age) * k_second_ns;
+}
+
+bool is_within(std::uint64_t since_ns, std::uint64_t for_ns) {
+  const std::uint64_t now = base::boot_ns();
+  return now >= since_ns && now - since_ns < for_ns;
+}
+
+}  // namespace
+
+MountMetadata::MountMetadata(Region& region, RamTier& ram, const Tiers& tiers, const Tiers& remote,
+                             const base::Config& config)
+    : region_(&region),
+      ram_(&ram),
+      tiers_(&tiers),
+      remote_(&remote),
+      flights_(region),
+      is_on_(config.metadata && config.mode == base::Mode::virtual_files &&
+             config.consistency.kind != base::ConsistencyKind::open),
+      ttl_(config.metadata_ttl),
+      most_ttl_ns_(config.consistency.kind == base::ConsistencyKind::ttl
+                       ? config.consistency.ttl_seconds * k_second_ns
+                       : UINT64_MAX),
+      job_start_ns_(region.job_row(region.own_job()).started_ns),
+      most_bytes_(bytes_of(config.metadata_ram, region.layout())) {}
+
+std::uint32_t MountMetadata::most_segments() const {
+  const std::uint64_t others = region_->header().metadata_bytes.load(std::memory_order_relaxed);
+  const auto most = static_cast<std::uint32_t>((most_bytes_ - std::min(others, most_bytes_)) /
+                                               region_->layout().segment_bytes);
+  return most == 0 && opens_wait_.load(std::memory_order_relaxed) ? 1 : most;
+}
+
+bool MountMetadata::has_room_for(std::uint64_t bytes) const {
+  const RegionHeader& header = region_->header();
+  if (most_segments() != 0 && bytes < region_->layout().segment_bytes) {
+    return header.metadata_full_until.load(std::memory_order_relaxed) <= base::boot_ns();
+  }
+  return header.metadata_bytes.load(std::memory_order_relaxed) + bytes <= most_bytes_;
+}
+
+base::Result<RamTier::Reservation> MountMetadata::reserve(std::size_t path_length,
+                                                          std::uint64_t bytes,
+                                                          std::uint64_t& beside_files) {
+  RegionHeader& header = region_->header();
+  const std::uint64_t now = base::boot_ns();
+  const std::uint32_t segments = most_segments();
+  if (segments != 0 && header.metadata_full_until.load(std::memory_order_relaxed) <= now) {
+    std::uint64_t used_since = now - std::min(now, k_unused_ns);
+    if (ttl_.kind == base::MetadataTtl::Kind::seconds)
+      used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * k_second_ns));
+    // No look is noted in such a job.
+    if (ttl_.kind == base::MetadataTtl::Kind::job) used_since = std::min(used_since, job_start_ns_);
+    auto reserved = ram_->reserve_for_metadata(path_length, bytes,
+                                               {.segments = segments, .used_since_ns = used_since});
+    if (!reserved && reserved.error().value == ENOSPC)
+      header.metadata_full_until.store(now + k_until_looked_again_ns, std::memory_order_relaxed);
+    if (reserved || (reserved.error().value != EFBIG && reserved.error().value != ENOMEM))
+      return reserved;
+  } else if (segments != 0 && bytes < region_->layout().segment_bytes) {
+    return base::fail(ENOSPC);
+  }
+  beside_files = plan_record(0, path_length, bytes, RecordShape::compact).end;
+  if (header.metadata_bytes.load(std::memory_order_relaxed) + beside_files > most_bytes_)
+    return base::fail(ENOSPC);
+  return ram_->reserve(path_length, bytes, RecordShape::compact);
+}
+
+Pin MountMetadata::directory(std::string_view key) const {
+  return ram_->find_of_kind(RecordKind::directory, key, base::hash_path(key));
+}
+
+Pin MountMetadata::stats_of(std::string_view key) const {
+  return ram_->find_of_kind(RecordKind::stat, key, base::hash_path(key));
+}
+
+void MountMetadata::doubt() {
+  if (are_any())
+    region_->job_row(region_->own_job())
+        .metadata_doubted_ns.store(base::boot_ns(), std::memory_order_relaxed);
+}
+
+bool MountMetadata::asks_again(std::string_view key, std::uint64_t kind) {
+  const std::uint64_t hash = base::hash_path(key) * 4 + kind;
+  return asked_[(hash >> 8) % k_asked].exchange(hash, std::memory_order_relaxed) == hash;
+}
+
+bool MountMetadata::is_young(const Record& record, bool again) const {
+  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
+  if (verified < doubted_ns()) return false;
+  if (ttl_.kind == base::MetadataTtl::Kind::job) return verified >= job_start_ns_;
+  // A program that asks again waits for something that others make.
+  const bool may_be_longer = ttl_.kind == base::MetadataTtl::Kind::seconds && !again;
+  return is_within(
+      verified, std::min(may_be_longer ? ttl_.seconds * k_second_ns : k_second_ns, most_ttl_ns_));
+}
+
+// A directory above may have been moved, and its old name be a link to it now. That changes nothing
+// in the directory itself, so its stat alone does not tell. If the kernel cannot tell of links, no
+// record is physical.
+base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool is_physical) {
+  if (!is_physical) return stat_path(AT_FDCWD, path, k_ask_server);
+  LinksOnWay links = LinksOnWay::unknown;
+  const long fd = open_noting_links(path, O_PATH | O_CLOEXEC, links);
+  if (fd == -EMFILE || fd == -ENFILE) return stat_path(AT_FDCWD, path, k_ask_server);
+  const base::UniqueFd own(base::sys::failed(fd) ? -1 : static_cast<int>(fd));
+  return own && links == LinksOnWay::none ? stat_path(own.get(), "", AT_EMPTY_PATH | k_ask_server)
+                                          : base::fail(ENOENT);
+}
+
+bool MountMetadata::is_still_right(const Record& record) {
+  // Nothing that can be asked would prove it; the next one to read the directory may find the same.
+  if (const auto data = DirectoryData::of(record); !data || !data->has_true_times()) return false;
+  region_->stats().count(Counter::metadata_revalidations);
+  const std::uint64_t now = base::boot_ns();
+  const auto found = stat_of_directory(record.path_text(), record.is_physical());
+  if (found && found->is_unchanged_since(record.stat)) {
+    ram_->mark_verified(record, now);
+    return true;
+  }
+  ram_->mark_record_stale(record);
+  return false;
+}
+
+Pin MountMetadata::fresh_listing(std::string_view key, bool again) {
+  Pin found = directory(key);
+  if (found && !holds(*found, again)) found.release();
+  return found;
+}
+
+bool MountMetadata::is_current(const StatTable::Entry& entry) const {
+  using Kind = base::MetadataTtl::Kind;
+  const bool is_young =
+      ttl_.kind == Kind::job
+          ? entry.looked_ns >= job_start_ns_
+          : is_within(entry.looked_ns, std::min(ttl_.kind == Kind::seconds
+                                                    ? ttl_.seconds * k_second_ns
+                                                    : std::clamp(age_ns(entry.stat) / 10,
+                                                                 k_second_ns, 60 * k_second_ns),
+                                                most_ttl_ns_));
+  return is_young && is_untouched(entry);
+}
+
+bool MountMetadata::is_untouched(const StatTable::Entry& entry) const {
+  // seq_cst: who changes the file counts first, and returns to its program then.
+  return writer_stripe_of(*region_, entry.stat).epoch.load(std::memory_order_seq_cst) ==
+             entry.changes &&
+         !may_be_written(*region_, entry.stat);
+}
+
+MountMetadata::Says MountMetadata::negative_unless_changed(std::string_view key, Pin&& directory,
+                                                           const DirectoryData& data) {
+  const std::string_view name = base::split_path(key).name;
+  if (!data.proves_negative_entries() || !may_be_negative(name) || data.has_in_any_case(name))
+    return Says::unknown;
+  if (!holds(*directory, asks_again(key, k_kind_absent))) return Says::unknown;
+  region_->stats().count(Counter::metadata_negative);
+  return Says::absent;
+}
+
+// The directory has no record: one above may not have it.
+MountMetadata::Says MountMetadata::look_above(std::string_view path) {
+  constexpr int k_most_levels = 8;
+  for (int level = 0; level < k_most_levels && path.size() > 1; ++level) {
+    const auto [above, name] = base::split_path(path);
+    Pin found = directory(above);
+    if (!found) {
+      path = above;
+      continue;
+    }
+    const auto data = DirectoryData::of(*found);
+    if (!data || data->find(name)) return Says::unknown;
+    return negative_unless_changed(path, std::move(found), *data);
+  }
+  return Says::unknown;
+}
+
+MountMetadata::Entry MountMetadata::entry_of(std::string_view key) {
+  const auto [parent, name] = base::split_path(key);
+  Entry entry;
+  entry.directory = directory(parent);
+  if (!entry.directory) {
+    entry.says = look_above(parent);
+    return entry;
+  }
+  const auto data = DirectoryData::of(*entry.directory);
+  if (!data) return entry;
+  const auto found = data->find(name);
+  if (!found) {
+    entry.says = negative_unless_changed(key, std::move(entry.directory), *data);
+    return entry;
+  }
+  entry.says = Says::present;
+  entry.entry = *found;
+  return entry;
+}
+
+MountMetadata::Says MountMetadata::directory_itself(std::string_view key, bool no_follow,
+                                                    bool with_mount, FileStat& stat) {
+  const Pin own = fresh_listing(key, /*again=*/false);
+  if (!own || (no_follow && !own->is_physical()) || (with_mount && !own->has_one_view()))
+    return Says::unknown;
+  stat = own->stat;
+  region_->stats().count(Counter::metadata_stats);
+  return Says::present;
+}
+
+bool MountMetadata::stat_is_proof(std::string_view key) const {
+  return most_ttl_ns_ != UINT64_MAX || !remote_->is_empty() ||
+         ram_->has_any(key, base::hash_path(key)) || tiers_->may_have(key);
+}
+
+MountMetadata::EntryStat MountMetadata::gathered_stat(std::string_view key,
+                                                      const Entry& entry) const {
+  EntryStat known{.table = stats_of(base::split_path(key).directory)};
+  if (known.table)
+    known.entry = StatTable::find(*known.table, StatTable::hash_of_listing(*entry.directory),
+                                  entry.entry.place);
+  return known;
+}
+
+MountMetadata::EntryStat MountMetadata::stat_of(std::string_view key, const Entry& entry) const {
+  EntryStat known = gathered_stat(key, entry);
+  if (known.entry != nullptr && !is_current(*known.entry)) known.entry = nullptr;
+  return known;
+}
+
+std::uint64_t MountMetadata::looked_ns(const EntryStat& known) {
+  return std::min(known.entry->looked_ns, known.table->verified_ns.load(std::memory_order_relaxed));
+}
+
+// A look at the directory tells.
+bool MountMetadata::is_shown(const EntryStat& stat, const Entry& entry) {
+  const std::uint64_t looked = looked_ns(stat);
+  return (is_within(looked, k_second_ns) && looked >= doubted_ns()) ||
+         holds(*entry.directory, /*again=*/false);
+}
+
+MountMetadata::Says MountMetadata::stat(std::string_view key, bool no_follow, bool with_mount,
+                                        FileStat& stat) {
+  if (!is_on_ || key.size() < 2) return Says::unknown;
+  Entry entry = entry_of(key);
+  if (entry.says == Says::absent) return Says::absent;
+  if (entry.says == Says::unknown || entry.entry.type == DT_DIR) {
+    if (directory_itself(key, no_follow, with_mount, stat) == Says::present) return Says::present;
+    if (entry.says == Says::unknown) return Says::unknown;
+  }
+  const EntryStat known = stat_of(key, entry);
+  if (known.entry == nullptr || (with_mount && !known.table->has_one_view())) return Says::unknown;
+  const bool is_link = (known.entry->stat.mode & S_IFMT) == S_IFLNK;
+  if ((is_link && !no_follow) || !is_shown(known, entry)) return Says::unknown;
+  stat = known.entry->stat;
+  region_->stats().count(Counter::metadata_stats);
+  return Says::present;
+}
+
+MountMetadata::Entry MountMetadata::listed_entry(std::string_view key) const {
+  const auto [parent, name] = base::split_path(key);
+  Entry listed;
+  listed.directory = directory(parent);
+  const auto data = listed.directory ? DirectoryData::of(*listed.directory) : std::nullopt;
+  const auto found = data ? data->find(name) : std::nullopt;
+  if (!found) return listed;
+  listed.says = Says::present;
+  listed.entry = *found;
+  return listed;
+}
+
+std::optional<KnownStats::Known> MountMetadata::known_stat(std::string_view key,
+                                                           std::uint64_t since_ns) const {
+  if (!is_on_ || !are_any() || key.size() < 2) return {};
+  const Entry listed = listed_entry(key);
+  if (listed.says != Says::present) return {};
+  const EntryStat known = gathered_stat(key, listed);
+  const StatTable::Entry* const entry = known.entry;
+  if (entry == nullptr || entry->looked_ns == 0 || !entry->stat.is_regular()) return {};
+  const std::uint64_t looked = looked_ns(known);
+  if (looked < since_ns || !is_untouched(*entry)) return {};
+  region_->stats().count(Counter::metadata_stats);
+  return Known{entry->stat, looked};
+}
+
+void MountMetadata::correct_stat(std::string_view key, const FileStat& stat) {
+  const Entry listed = listed_entry(key);
+  if (listed.says != Says::present) return;
+  const EntryStat known = gathered_stat(key, listed);
+  // A link at the end was followed.
+  if (known.entry == nullptr || (known.entry->stat.mode & S_IFMT) != (stat.mode & S_IFMT)) return;
+  if (known.entry->stat.is_unchanged_since(stat) || !is_untouched(*known.entry)) return;
+  // By the stripe's count: each stat holds that of its file.
+  writer_stripe_of(*region_, known.entry->stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+}
+
+bool MountMetadata::correct_target(std::string_view key, std::string_view target) {
+  const Entry listed = listed_entry(key);
+  if (listed.says != Says::present) return false;
+  const EntryStat known = gathered_stat(key, listed);
+  const std::string_view text = known.entry != nullptr
+                                    ? StatTable::target_of(*known.table, *known.entry)
+                                    : std::string_view();
+  if (text.empty() || text == target || !is_untouched(*known.entry)) return false;
+  writer_stripe_of(*region_, known.entry->stat).epoch.fetch_add(1, std::memory_order_seq_cst);
+  return true;
+}
+
+bool MountMetadata::has_listing_beside(std::string_view key) const {
+  return static_cast<bool>(directory(base::split_path(key).directory));
+}
+
+bool MountMetadata::is_absent(std::string_view key) {
+  return is_on_ && key.size() > 1 && entry_of(key).says == Says::absent;
+}
+
+bool MountMetadata::was_listed(std::string_view key, const FileStat& file) const {
+  const auto [parent, name] = base::split_path(key);
+  const Pin found = directory(parent);
+  const auto data = found ? DirectoryData::of(*found) : std::nullopt;
+  const auto entry = data ? data->find(name) : std::nullopt;
+  // A new file often has the inode of the one that had its name before. The ctime of the directory
+  // is that of its last name, or later. No birth time is 0.
+  return entry && entry->inode == file.inode && !is_later(file.born, found->stat.changed);
+}
+
+bool MountMetadata::note_miss(std::string_view key) {
+  if (!is_on_ || key.size() < 2) return false;
+  const std::uint64_t hash = base::hash_path(base::split_path(key).directory);
+  auto& row = missed_[hash % k_missed];
+  const std::uint64_t before = row.load(std::memory_order_relaxed);
+  const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
+  const bool are_many =
+      misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
+  // A storm that goes on is told of again: what was gathered may be too old by now.
+  row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
+  return are_many;
+}
+
+bool MountMetadata::note_look(std::string_view key) {
+  const bool is_small = most_segments() == 0;
+  if (is_small && (most_bytes_ == 0 || region_->layout().segment_count < k_spares_one))
+    return false;
+  if (!note_miss(key)) return false;
+  if (is_small) opens_wait_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+bool MountMetadata::is_first_in_directory(std::string_view key) {
+  const std::uint64_t hash = base::hash_path(base::split_path(key).directory);
+  if (last_entered_.load(std::memory_order_relaxed) == hash) return false;
+  last_entered_.store(hash, std::memory_order_relaxed);
+  return entered_[hash % k_asked].exchange(hash, std::memory_order_relaxed) != hash;
+}
+
+MountMetadata::Listed MountMetadata::list(std::string_view key, const char* path) {
+  Listed listed;
+  if (!is_on_) return listed;
+  Pin found = fresh_listing(key, asks_again(key, k_kind_listing));
+  if (found) {
+    region_->stats().count(Counter::metadata_listed);
+  } else {
+    // A handler that interrupts a fetch must not begin one.
+    if (FetchScope::is_open()) return listed;
+    FetchScope scope;
+    SingleFlight::Ticket ticket;
+    listed.was_worth_listing_ahead =
+        lists_read_.fetch_add(1, std::memory_order_relaxed) >= k_worth_listing_ahead;
+    const std::uint64_t hash = hash_of_reading(key);
+    if (flights_.begin(hash, ticket) == SingleFlight::Outcome::waited)
+      found = fresh_listing(key, /*again=*/false);
+    scope.hold(ticket.hold());
+    Read from;
+    if (!found) found = read(key, path, k_worth_waiting_for, from);
+    listed.fd = std::move(from.fd);
+    listed.is_long = from.is_long;
+  }
+  const auto data = found ? DirectoryData::of(*found) : std::nullopt;
+  if (!data) return listed;
+  auto copy = Listing::make(key, {}, found->stat, data->entries().size());
+  if (copy) {
+    (*copy)->add_all(data->entries());
+    listed.listing = *copy;
+    listed.fd.reset();
+  }
+  return listed;
+}
+
+void MountMetadata::list_ahead(std::string_view key, const char* path) {
+  SingleFlight::Ticket flight;
+  if (fresh_listing(key, /*again=*/false)) return;
+  if (flights_.begin_prefetch(hash_of_reading(key), flight) != SingleFlight::Prefetch::mine) return;
+  Read from;
+  read(key, path, most_bytes_, from);
+}
+
+Pin MountMetadata::listing_of(std::string_view key, const char* path) {
+  Pin found = fresh_listing(key, /*again=*/false);
+  Read from;
+  return found ? std::move(found) : read(key, path, most_bytes_, from);
+}
+
+bool MountMetadata::begin_gather(std::string_view key, SingleFlight::Ticket& flight) {
+  // The key of no file ends in slashes.
+  return flights_.begin_prefetch(base::hash_path(key) ^ base::hash_path("//"), flight) ==
+         SingleFlight::Prefetch::mine;
+}
+
+bool MountMetadata::is_file(std::string_view key) {
+  if (!is_on_ || key.size() < 2) return false;
+  const Entry entry = entry_of(key);
+  return entry.says == Says::present && entry.entry.type == DT_REG &&
+         holds(*entry.directory, /*again=*/false);
+}
+
+}  // namespace cube::cache

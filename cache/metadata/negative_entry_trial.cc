@@ -1,0 +1,62 @@
+#include "cache/metadata/negative_entry_trial.h"
+
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "cache/base/sys.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+// An entry in other letters may be found by names in ASCII: by K that of a Kelvin, by "ab" one with
+// a hyphen that is not shown.
+bool is_ascii(std::string_view name) {
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return static_cast<signed char>(c) > 0; });
+}
+
+}  // namespace
+
+bool may_be_negative(std::string_view name) {
+  // A hidden name; one that some file systems cut, or have made shorter (PROGRA~1); one of which
+  // there are two forms.
+  if (name.empty() || name.size() > NAME_MAX || name.front() == '.' || name.back() == '.')
+    return false;
+  return std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '~'; });
+}
+
+bool NegativeEntryTrial::makes_names_when_asked(int directory, std::uint64_t device) {
+  const std::uint64_t word = (device + 1) << 1;
+  for (const auto& known : known_) {
+    const std::uint64_t found = known.load(std::memory_order_relaxed);
+    if ((found & ~1ULL) == word) return (found & 1) != 0;
+  }
+  struct ::statfs fs {};
+  if (sys::failed(sys::raw(SYS_fstatfs, directory, sys::arg(&fs)))) return true;
+  const bool makes = fs.f_type == AUTOFS_SUPER_MAGIC;
+  for (auto& known : known_) {
+    std::uint64_t none = 0;
+    if (known.compare_exchange_strong(none, word | (makes ? 1 : 0), std::memory_order_relaxed))
+      break;
+  }
+  return makes;
+}
+
+bool NegativeEntryTrial::proves_negative_entries(int directory, std::uint64_t device,
+                                                 std::span<const std::byte> entries) {
+  // A file system that lists nothing may find names all the same.
+  bool lists_any = false;
+  DirectoryData::Entry entry;
+  for (DirectoryData::Reader reader(entries); reader.next(entry);) {
+    if (!is_ascii(entry.name)) return false;
+    lists_any = lists_any || !entry.is_dots();
+  }
+  return lists_any && !makes_names_when_asked(directory, device);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,35 @@
+// The directories that a program will look at next, if it goes from one to the next in the order of
+// their listing or of their names. Thread safety: an object belongs to one thread at a time. It
+// allocates.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/record/directory_data.h"
+
+namespace cube::cache {
+
+class NextDirectories {
+ public:
+  static constexpr std::size_t k_most = 16;
+  // `to_each`: it tells of every directory that the program comes to. `to_some`: perhaps not of
+  // those that were named before.
+  enum class Comes : std::uint8_t { to_each, to_some };
+  explicit NextDirectories(Comes comes = Comes::to_each) : comes_(comes) {}
+
+  // The program has come to `name`, an entry of the listing of `parent`. The names of those that it
+  // will come to, in order: none until it has gone on by an order once, then twice as many each
+  // time, k_most at most.
+  std::vector<std::string> after(const std::string& parent, std::string_view name,
+                                 const DirectoryData& listing);
+
+ private:
+  Comes comes_;
+  std::string parent_, last_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,66 @@
+// The stats of all entries of a directory, and the targets of its links, asked for by several
+// threads at once, and then shown to the node as one record. It is for programs that ask for one
+// after the other. One process of the node gathers those of a directory. Thread safety: step() by
+// any threads at a time; begin() and the destructor by one. It allocates, and is not for signal
+// handlers.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cache/base/mutex.h"
+#include "cache/metadata/mount_metadata.h"
+#include "cache/region/directory_watch.h"
+
+namespace cube::cache {
+
+class StatGather {
+ public:
+  // `asked`: the name that a program has asked for; empty: it will ask for all of them. Null: the
+  // directory cannot be listed; or is now, and does not have that name; or all that can be known of
+  // it is known. `most`: entries, of a directory that no program has come to yet.
+  static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
+                                           std::string_view asked,
+                                           std::uint32_t most = k_most_unasked);
+  // How many stats of the entries of this directory hold now. 0: it has no listing.
+  static std::uint32_t count_known(MountMetadata& metadata, const std::string& directory);
+
+  // The directory, for a thread that takes part; -1: it is another by now.
+  base::UniqueFd open() const;
+  // One more entry. False: none is left to begin with.
+  bool step(int directory);
+  // True once, after the last one was asked for.
+  bool is_just_over() {
+    return done_.load(std::memory_order_acquire) == data_.count() && !is_told_.exchange(true);
+  }
+
+ private:
+  static constexpr std::uint32_t k_most_unasked = 10'000;
+
+  StatGather(MountMetadata& metadata, const std::string& directory, Pin&& listing,
+             const DirectoryData& data, SingleFlight::Ticket&& flight);
+  StatTable::Entry look(int directory, std::string_view name);
+  // A mount may let links be read and not followed (mount -o nosymfollow).
+  bool are_links_followed(int directory);
+  std::uint32_t keep_target(int directory, const char* name, const FileStat& link);
+  void show();
+
+  MountMetadata& metadata_;
+  SingleFlight::Ticket flight_;
+  std::string directory_;
+  DirectoryWatch watch_;
+  Pin listing_;
+  DirectoryData data_;
+  std::uint64_t began_ns_;  // base::boot_ns
+  std::vector<StatTable::Entry> entries_;
+  base::Mutex mutex_;
+  std::string targets_;  // a zero behind each; guarded by mutex_
+  std::atomic<std::uint32_t> next_{0}, done_{0};
+  std::atomic<bool> is_told_{false};
+  enum class Followed : std::uint8_t { unknown, yes, no };
+  std::atomic<Followed> followed_{Followed::unknown};
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,109 @@
+// Packs a tree: goes through it in the order of a pack, fetches many entries at a time, and gives
+// them to the writer in their order. A thing that cannot be packed is told and left out, and the
+// listing of its directory then says that it is not complete. Thread safety: one thread; it has a
+// crew of its own for the origin.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/pack/make/pack_writer.h"
+#include "cache/pack/make/tree_fetch.h"
+#include "cache/pack/make/tree_names.h"
+#include "cache/pack/make/tree_paths.h"
+
+namespace cube::cache {
+
+enum class PackSkip : std::uint8_t {
+  missing,
+  not_a_file,
+  too_long,
+  too_deep,
+  unreadable,
+  changing,
+  below_no_directory
+};
+// "unreadable"
+std::string_view name_of(PackSkip reason);
+
+struct PackBuild {
+  std::string root, file;
+  const TreePaths* list = nullptr;  // null: all of the tree
+  unsigned threads = 16;
+  std::string scratch = "/var/tmp";
+  std::size_t most_waiting =
+      32 << 20;  // bytes of memory, for directories that wait until they are written together
+  // `error` is an errno, or 0. The path is relative to the root.
+  std::function<void(PackSkip reason, std::string_view path, int error)> skipped =
+      [](PackSkip, std::string_view, int) {};
+  // False: stop now; what was done is kept for a later run.
+  std::function<bool(const PackHeader& so_far)> go_on = [](const PackHeader&) { return true; };
+};
+
+class PackBuilder {
+ public:
+  enum class End : std::uint8_t { done, stopped, failed };
+  explicit PackBuilder(const PackBuild& build) : build_(build) {}
+  // Failed: `why` is a sentence.
+  End run(std::string& why);
+  const PackHeader& header() const { return writer_->header(); }  // after done
+  std::uint64_t resumed() const { return resumed_; }  // entries that an earlier run had written
+
+ private:
+  // An fd is held for each.
+  static constexpr std::size_t k_most_levels = 256;
+  struct DirectoryRecord {
+    std::string path;
+    FileStat stat{};
+    std::string listing;
+    // Of memory. An empty directory has hardly a listing, and there can be millions of them.
+    std::size_t bytes() const { return sizeof *this + path.size() + listing.size(); }
+  };
+  struct Level {
+    base::UniqueFd fd;
+    std::string path;
+    FileStat stat{};
+    TreeNames names;
+    std::size_t at = 0;
+    TreePaths::Range range;
+    bool is_whole = true;  // not only what the list names
+    // The records of directories in it that are done. The builder writes them together, so that few
+    // requests read them all.
+    std::vector<DirectoryRecord> done;
+  };
+
+  bool prepare();
+  bool enter_root();
+  bool enter(std::size_t i);
+  bool add_level(Level level);
+  bool leave();
+  bool write_done(Level& level);
+  bool write(const DirectoryRecord& directory);
+  bool take_batch();
+  bool take(std::size_t i, const std::string& path, FetchedEntry entry, bool& has_to_stop);
+  bool take_large(std::size_t i, const std::string& path);
+  bool add(std::size_t i, std::string_view path, RecordKind kind, const FetchedEntry& entry);
+  void list_names(Level& level) const;
+  void find_types(Level& level);
+  void refuse_below(const Level& level, const std::string& path);
+  void skip(PackSkip reason, std::string_view path, int error = 0) {
+    build_.skipped(reason, path, error);
+  }
+  FileStat packed(const FileStat& stat);
+  bool check(const base::Result<void>& written);
+  bool fail(std::string why);
+
+  PackBuild build_;
+  std::unique_ptr<PackWriter> writer_;
+  std::unique_ptr<Crew> crew_;
+  std::vector<Level> levels_;
+  std::vector<std::uint64_t> devices_;
+  std::uint64_t resumed_ = 0;
+  std::size_t done_bytes_ = 0;  // of the directories that are to be written
+  std::string why_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,461 @@
+#include "cache/region/large/chunks.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/base/sys.h"
+#include "cache/region/life/process_slots.h"
+#include "cache/region/segments.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_second_hash = 0x9e3779b97f4a7c15ULL;
+// A place is not looked for again at once where there is none.
+constexpr std::uint64_t k_full_ns = 1'000'000'000;
+
+constexpr int k_tries_for_maker = 100;
+// Files without chunks of an earlier version, so that these are not looked for in all of the region
+// for each chunk.
+constexpr std::size_t k_known = 64;
+constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
+
+std::uint64_t known_word(const Region& region, const FileKey& key) {
+  const std::uint64_t words[3] = {key.version[0], region.header().created_ns,
+                                  base::coarse_monotonic_ns() / k_full_ns};
+  return base::hash_bytes(words, sizeof words);
+}
+bool may_have_former(const Region& region, const FileKey& key) {
+  return g_without_former[key.path % k_known].load(std::memory_order_relaxed) !=
+         known_word(region, key);
+}
+void note_without_former(const Region& region, const FileKey& key) {
+  g_without_former[key.path % k_known].store(known_word(region, key), std::memory_order_relaxed);
+}
+
+std::uint64_t hash_of(const FileKey& key, std::uint32_t number) {
+  const std::uint64_t words[4] = {key.path, key.version[0], key.version[1], number};
+  return base::hash_bytes(words, sizeof words);
+}
+
+// The two buckets in which a chunk may be.
+struct Buckets {
+  ChunkBucket* of[2];
+};
+Buckets buckets_of(const Region& region, std::uint64_t hash) {
+  const std::uint32_t n = region.layout().chunk_bucket_count();
+  const auto first = static_cast<std::uint32_t>(hash % n);
+  // Another one, where there are two.
+  const auto second =
+      (first + 1 + static_cast<std::uint32_t>((hash * k_second_hash >> 32) % std::max(n - 1, 1U))) %
+      n;
+  return {{&region.chunk_bucket(first), &region.chunk_bucket(second)}};
+}
+
+std::ptrdiff_t taken_slots(const ChunkBucket& bucket) {
+  return std::count_if(std::begin(bucket.slots), std::end(bucket.slots),
+                       [](const auto& slot) { return slot.load(std::memory_order_relaxed) != 0; });
+}
+
+// No bucket leads to this place any more.
+void remove_from(ChunkBucket& bucket, std::uint32_t place) {
+  for (auto& slot : bucket.slots) {
+    std::uint32_t word = place + 1;
+    slot.compare_exchange_strong(word, 0, std::memory_order_acq_rel);
+  }
+}
+
+void remove_everywhere(const Region& region, std::uint32_t place) {
+  for (std::uint32_t i = 0, n = region.layout().chunk_bucket_count(); i < n; ++i)
+    remove_from(region.chunk_bucket(i), place);
+}
+
+}  // namespace
+
+FileKey key_of_file(std::string_view path, const FileStat& stat) {
+  const std::uint64_t words[] = {stat.device(),
+                                 stat.inode,
+                                 stat.size,
+                                 static_cast<std::uint64_t>(stat.modified.seconds),
+                                 stat.modified.nanoseconds,
+                                 static_cast<std::uint64_t>(stat.changed.seconds),
+                                 stat.changed.nanoseconds};
+  FileKey key{.path = base::hash_path(path)};
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    // Two seeds make one hash of 128 bits, of the path and of the stat.
+    key.version[i] = XXH3_64bits_withSeed(words, sizeof words,
+                                          XXH3_64bits_withSeed(path.data(), path.size(), i + 1));
+  }
+  return key;
+}
+
+std::uint32_t Chunks::Claim::end_of_run(std::uint32_t page, std::uint32_t end, bool present) const {
+  end = std::min(end, ChunkRow::k_pages);
+  if (row_ == nullptr) return present ? page : end;
+  while (page < end) {
+    // Acquire: the bytes were written before; pairs with note_present.
+    std::uint64_t bits = row_->present[page / 64].load(std::memory_order_acquire);
+    if (present) bits = ~bits;
+    bits >>= page % 64;
+    if (bits != 0) return std::min(end, page + static_cast<std::uint32_t>(std::countr_zero(bits)));
+    page = (page / 64 + 1) * 64;
+  }
+  return end;
+}
+
+bool Chunks::is_of(const ChunkRow& row, const FileKey& key, std::uint32_t number) const {
+  return row.path.load(std::memory_order_relaxed) == key.path &&
+         row.version[0].load(std::memory_order_relaxed) == key.version[0] &&
+         row.version[1].load(std::memory_order_relaxed) == key.version[1] &&
+         row.number.load(std::memory_order_relaxed) == number;
+}
+
+Chunks::Claim Chunks::claim(std::uint32_t place) const {
+  Claim claim;
+  claim.counter_ = &region_->pin_row(region_->own_slot())[segment_of(place)];
+  // seq_cst: we claim first and look at the word then, who replaces the chunk the other way round.
+  claim.epoch_ = own_epoch.load(std::memory_order_relaxed);
+  claim.counter_->fetch_add(1, std::memory_order_seq_cst);
+  claim.row_ = &region_->chunk_row(place);
+  claim.data_ = region_->segment(0) + std::uint64_t{place} * k_chunk_bytes;
+  claim.place_ = place;
+  return claim;
+}
+
+Chunks::Claim Chunks::claim_if(std::uint32_t place, const FileKey& key,
+                               std::uint32_t number) const {
+  if (place >= region_->layout().chunk_count()) return {};
+  const ChunkRow& row = region_->chunk_row(place);
+  if (!is_of(row, key, number)) return {};
+  Claim own = claim(place);
+  const bool is_there = word_of(row, std::memory_order_seq_cst).state == SegmentState::sealed &&
+                        is_of(row, key, number);
+  return is_there ? std::move(own) : Claim();
+}
+
+Chunks::Claim Chunks::find(const FileKey& key, std::uint32_t number, std::uint32_t hint) const {
+  if (Claim own = claim_if(hint, key, number); own) return own;
+  for (const ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, number)).of) {
+    for (const auto& slot : bucket->slots) {
+      const std::uint32_t word = slot.load(std::memory_order_acquire);
+      if (word == 0) continue;
+      if (Claim own = claim_if(word - 1, key, number); own) return own;
+    }
+  }
+  return {};
+}
+
+// Nobody will read them any more.
+void Chunks::drop_unread(ChunkRow& row) const {
+  std::uint64_t pages = 0;
+  for (auto& bits : row.ahead)
+    pages += static_cast<std::uint64_t>(std::popcount(bits.exchange(0, std::memory_order_relaxed)));
+  row.unread.store(0, std::memory_order_relaxed);
+  if (pages != 0)
+    region_->own_process().stats.count(base::Counter::block_wasted, pages * k_page_bytes);
+}
+
+// No bucket leads to the chunk that is here.
+void Chunks::remove_name(std::uint32_t place) const {
+  const ChunkRow& row = region_->chunk_row(place);
+  const FileKey key{row.path.load(std::memory_order_relaxed),
+                    {row.version[0].load(std::memory_order_relaxed),
+                     row.version[1].load(std::memory_order_relaxed)}};
+  for (ChunkBucket* const bucket :
+       buckets_of(*region_, hash_of(key, row.number.load(std::memory_order_relaxed))).of)
+    remove_from(*bucket, place);
+}
+
+// The caller has the row in state open, and leaves it in that state.
+void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number,
+                   bool passes) const {
+  ChunkRow& row = region_->chunk_row(place);
+  drop_unread(row);
+  std::uint64_t pages = 0;
+  for (auto& bits : row.present)
+    pages += static_cast<std::uint64_t>(std::popcount(bits.exchange(0, std::memory_order_relaxed)));
+  for (auto& bits : row.offered) bits.store(0, std::memory_order_relaxed);
+  for (auto& bits : row.shared) bits.store(0, std::memory_order_relaxed);
+  for (auto& bits : row.shown) bits.store(0, std::memory_order_relaxed);
+  row.to_offer.store(0, std::memory_order_relaxed);
+  region_->segment_row(segment_of(place))
+      .used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
+  region_->header().used_bytes.fetch_sub(pages * k_page_bytes, std::memory_order_relaxed);
+  row.passed.store(
+      passes ? region_->header().passing_order.fetch_add(1, std::memory_order_relaxed) + 1 : 0,
+      std::memory_order_relaxed);
+  row.path.store(key.path, std::memory_order_relaxed);
+  for (int i = 0; i < 2; ++i) row.version[i].store(key.version[i], std::memory_order_relaxed);
+  row.number.store(number, std::memory_order_relaxed);
+}
+
+bool Chunks::insert(std::uint64_t hash, std::uint32_t place) const {
+  Buckets buckets = buckets_of(*region_, hash);
+  // The emptier one first, so that neither is full before all are.
+  if (taken_slots(*buckets.of[1]) < taken_slots(*buckets.of[0]))
+    std::swap(buckets.of[0], buckets.of[1]);
+  for (ChunkBucket* const bucket : buckets.of) {
+    for (auto& slot : bucket->slots) {
+      std::uint32_t none = 0;
+      // Release: who finds the place sees its row; pairs with the acquire in find.
+      if (slot.compare_exchange_strong(none, place + 1, std::memory_order_release)) return true;
+    }
+  }
+  return false;
+}
+
+bool Chunks::take_place(std::uint32_t place, const FileKey& key, std::uint32_t number) {
+  const std::uint32_t segment = segment_of(place);
+  if (segment >= resident_segments(*region_)) return false;
+  const SegmentRow& of = region_->segment_row(segment);
+  if (word_of(of).state == SegmentState::free)
+    static_cast<void>(take_for_chunks(*region_, segment));
+  if (word_of(of).state != SegmentState::chunks) return false;
+  ChunkRow& row = region_->chunk_row(place);
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::free) return false;
+  if (!swap_word(row, before, {SegmentState::open, region_->own_slot(), before.generation + 1}))
+    return false;
+  write(place, key, number, false);
+  return true;
+}
+
+bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number,
+                           Replaced replaced) {
+  ChunkRow& row = region_->chunk_row(place);
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::sealed || is_segment_pinned(*region_, segment_of(place)))
+    return false;
+  const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
+  if (!swap_word(row, before, evicting)) return false;
+  // Nobody opens a former version any more.
+  const bool may =
+      replaced == Replaced::any || row.path.load(std::memory_order_relaxed) == key.path;
+  if (!may || is_of(row, key, number) || is_segment_pinned(*region_, segment_of(place)) ||
+      row.is_mapped.load(std::memory_order_seq_cst) != 0) {
+    swap_word(row, evicting, before);
+    return false;
+  }
+  // It is open first: who sweeps after our death frees such a place, and leaves one that is
+  // evicting as it is.
+  swap_word(row, evicting, {SegmentState::open, evicting.owner, evicting.generation});
+  remove_name(place);
+  write(place, key, number,
+        replaced == Replaced::any || row.passed.load(std::memory_order_relaxed) != 0);
+  return true;
+}
+
+std::uint32_t Chunks::place_for(std::uint32_t count) {
+  RegionHeader& header = region_->header();
+  if (is_full()) return k_none;
+  const std::uint32_t each = region_->layout().chunks_of_segment(),
+                      end = resident_segments(*region_);
+  const std::uint32_t segments = (count + each - 1) / each;
+  if (segments > end) return k_none;
+  const auto is_free = [&](std::uint32_t segment) {
+    return word_of(region_->segment_row(segment)).state == SegmentState::free;
+  };
+  // Two files that are opened at the same time get places of their own, for each moves the hint.
+  const std::uint32_t hint = header.chunk_hint.load(std::memory_order_relaxed);
+  const std::uint32_t from = hint != 0 && hint <= end ? hint : end;
+  for (const std::uint32_t top : {from, end}) {
+    std::uint32_t run = 0;
+    for (std::uint32_t segment = top; segment-- > 0;) {
+      run = is_free(segment) ? run + 1 : 0;
+      if (run < segments) continue;
+      header.chunk_hint.store(segment, std::memory_order_relaxed);
+      return segment * each;
+    }
+  }
+  return k_none;
+}
+
+std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
+  // A look goes through all of the region.
+  if (is_full()) return may_have_former(*region_, key) ? former_place(key, number) : k_none;
+  const std::uint32_t each = region_->layout().chunks_of_segment(),
+                      end = resident_segments(*region_);
+  // In a segment that belongs to large files already, then in a free one. From the top, away from
+  // the records of small files.
+  for (const bool in_free : {false, true}) {
+    for (std::uint32_t segment = end; segment-- > 0;) {
+      const SegmentRow& row = region_->segment_row(segment);
+      if (word_of(row).state != (in_free ? SegmentState::free : SegmentState::chunks)) continue;
+      for (std::uint32_t place = segment * each; place < (segment + 1) * each; ++place) {
+        if (take_place(place, key, number)) return place;
+      }
+    }
+  }
+  count_passing();
+  region_->header().chunks_full_until.store(base::coarse_monotonic_ns() + k_full_ns,
+                                            std::memory_order_relaxed);
+  return former_place(key, number);
+}
+
+// Takes the place of a chunk of an earlier version of the file.
+std::uint32_t Chunks::former_place(const FileKey& key, std::uint32_t number) {
+  const std::uint32_t end = resident_segments(*region_) * region_->layout().chunks_of_segment();
+  bool is_any = false;
+  for (std::uint32_t place = 0; place < end; ++place) {
+    const ChunkRow& row = region_->chunk_row(place);
+    if (row.path.load(std::memory_order_relaxed) != key.path ||
+        row.version[0].load(std::memory_order_relaxed) == key.version[0])
+      continue;
+    is_any = true;
+    if (take_replaced(place, key, number, Replaced::former_version)) return place;
+  }
+  if (!is_any) note_without_former(*region_, key);
+  return k_none;
+}
+
+// The caller has the place open, and nobody has a claim on it.
+void Chunks::give_back(std::uint32_t place) const {
+  ChunkRow& row = region_->chunk_row(place);
+  remove_name(place);
+  const bool passes = row.passed.load(std::memory_order_relaxed) != 0;
+  if (passes) {
+    // The next one that passes may have it.
+    for (auto* const part : {&row.path, &row.version[0], &row.version[1]})
+      part->store(0, std::memory_order_relaxed);
+    row.passed.store(1, std::memory_order_relaxed);
+    region_->header().passing_hand.store(place, std::memory_order_relaxed);
+  }
+  const SegmentWord own = word_of(row);
+  swap_word(row, own,
+            {passes ? SegmentState::sealed : SegmentState::free, k_no_owner, own.generation});
+}
+
+// Another may have made the same chunk while we looked for a place, for another block of it. Ours
+// is open and has its name: of two that are open, each sees the other or is seen, and the one of
+// the lower place stays.
+bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place,
+                              std::uint32_t wanted, Claim& other) const {
+  const auto rival = [&] {
+    for (const ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, number)).of) {
+      for (const auto& slot : bucket->slots) {
+        const std::uint32_t at = slot.load(std::memory_order_seq_cst) - 1;
+        if (at == place || at >= region_->layout().chunk_count()) continue;
+        const ChunkRow& row = region_->chunk_row(at);
+        const SegmentState state = word_of(row, std::memory_order_seq_cst).state;
+        if ((state == SegmentState::open || state == SegmentState::sealed) &&
+            is_of(row, key, number))
+          return at;
+      }
+    }
+    return k_none;
+  };
+  bool is_lower = false;
+  for (int tries = 0; tries < k_tries_for_maker && !is_lower; ++tries) {
+    const std::uint32_t at = rival();
+    if (at == k_none) return false;
+    if (other = find(key, number, wanted); other) return true;
+    is_lower = at < place;
+    // The one of the higher place goes, or has not seen ours and is about to be sealed.
+    if (!is_lower) base::sys::raw(SYS_sched_yield);
+  }
+  return is_lower;
+}
+
+Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32_t wanted,
+                           Pass pass) {
+  if (Claim own = find(key, number, wanted); own) return own;
+  const bool is_taken = wanted < region_->layout().chunk_count() && take_place(wanted, key, number);
+  // Another process may have made this chunk there meanwhile.
+  if (!is_taken) {
+    if (Claim own = find(key, number, wanted); own) return own;
+  }
+  std::uint32_t place = is_taken ? wanted : any_place(key, number);
+  waits_for_tiers_ = false;
+  if (place == k_none && pass != Pass::no) place = passing_place(key, number, pass);
+  if (place == k_none) return {};
+  region_->header().has_chunks.store(1, std::memory_order_relaxed);
+  ChunkRow& row = region_->chunk_row(place);
+  // Nobody has a claim on the place before it is sealed, so that it can be given back until then.
+  bool is_known = insert(hash_of(key, number), place);
+  // Either-or, with the same of another maker.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Claim other;
+  if (is_known && is_made_by_other(key, number, place, wanted, other)) {
+    remove_name(place);
+    // The other maker seals it a few instructions later. If that one stands still, ours is kept
+    // as well: an empty claim would say that no place is left, and large files would be refused
+    // for a second.
+    for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {
+      other = find(key, number, wanted);
+      if (!other) base::sys::raw(SYS_sched_yield);
+    }
+    is_known = !other && insert(hash_of(key, number), place);
+  }
+  if (!is_known) {
+    give_back(place);
+    return other;
+  }
+  const SegmentWord own = word_of(row);
+  swap_word(row, own, {SegmentState::sealed, k_no_owner, own.generation});
+  return find(key, number, place);
+}
+
+void Chunks::forget(const FileKey& key, std::uint32_t number) {
+  while (const Claim own = find(key, number)) {
+    ChunkRow& row = region_->chunk_row(own.place());
+    const SegmentWord before = word_of(row);
+    const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
+    if (before.state != SegmentState::sealed || !swap_word(row, before, evicting)) continue;
+    for (ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, number)).of)
+      remove_from(*bucket, own.place());
+    // Its readers go on: the bytes stay as they are.
+    row.version[0].fetch_xor(1, std::memory_order_relaxed);
+    swap_word(row, evicting, {SegmentState::sealed, k_no_owner, evicting.generation});
+  }
+}
+
+std::uint64_t Chunks::give_back_memory(std::uint32_t place, bool whatever) {
+  ChunkRow& row = region_->chunk_row(place);
+  const auto may_go = [&] {
+    if (is_segment_pinned(*region_, segment_of(place)) ||
+        row.is_mapped.load(std::memory_order_seq_cst) != 0)
+      return false;
+    return whatever || (row.unread.load(std::memory_order_relaxed) == 0 &&
+                        row.to_offer.load(std::memory_order_relaxed) == 0);
+  };
+  const SegmentWord before = word_of(row);
+  if (before.state != SegmentState::sealed || !may_go()) return 0;
+  const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
+  if (!swap_word(row, before, evicting)) return 0;
+  if (!may_go()) {
+    swap_word(row, evicting, before);
+    return 0;
+  }
+  // As in take_replaced.
+  const SegmentWord open{SegmentState::open, evicting.owner, evicting.generation};
+  swap_word(row, evicting, open);
+  std::uint64_t pages = 0;
+  for (const auto& bits : row.present)
+    pages += static_cast<std::uint64_t>(std::popcount(bits.load(std::memory_order_relaxed)));
+  remove_name(place);
+  write(place, {}, 0, /*passes=*/false);
+  const auto window = region_->window(std::uint64_t{place} * k_chunk_bytes, k_chunk_bytes);
+  if (window) base::sys::madvise(window->data(), window->size(), MADV_REMOVE);
+  swap_word(row, open, {SegmentState::free, k_no_owner, open.generation});
+  return pages * k_page_bytes;
+}
+
+void forget_chunks_of(Region& region, std::uint32_t process_slot) {
+  if (region.header().has_chunks.load(std::memory_order_relaxed) == 0) return;
+  for (std::uint32_t place = 0, n = region.layout().chunk_count(); place < n; ++place) {
+    ChunkRow& row = region.chunk_row(place);
+    const SegmentWord word = word_of(row);
+    if (word.owner != process_slot) continue;
+    // Nothing of it has changed, and others may have claims on it.
+    if (word.state == SegmentState::evicting)
+      swap_word(row, word, {SegmentState::sealed, k_no_owner, word.generation});
+    if (word.state != SegmentState::open) continue;
+    remove_everywhere(region, place);
+    swap_word(row, word, {SegmentState::free, k_no_owner, word.generation});
+    region.header().chunks_full_until.store(0, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,43 @@
+// The paths and the stats of large files whose chunks are in the region. A chunk knows its file by
+// a FileKey alone (chunks.h); who writes it to a tier needs its name. There are as many rows as
+// chunks, up to 4,096 of 1 KiB; where a file finds none free, the one that was noted longest ago
+// goes. Invariant: a name that is found is the one that its key was made of. Rows are written
+// without a lock, and a reader makes the key of what it has read once more. Thread safety: all of
+// it, between threads and processes. Async-signal-safe, no allocation.
+#pragma once
+
+#include <string_view>
+
+#include "cache/region/large/chunks.h"
+
+namespace cube::cache {
+
+class LargeNames {
+ public:
+  // Bytes of the longest path that has room in a row.
+  static constexpr std::size_t k_longest = 800;
+  struct Name {
+    FileStat stat;
+    std::uint32_t length = 0;
+    char text[k_longest + 1] = {};
+    std::string_view path() const { return {text, length}; }
+  };
+
+  explicit LargeNames(Region& region) : region_(&region) {}
+
+  // `key` is key_of_file(path, stat). False: the path is too long.
+  bool note(const FileKey& key, std::string_view path, const FileStat& stat);
+  // False: there is none of this key.
+  bool find(const FileKey& key, Name& name) const;
+
+ private:
+  struct Content;
+  static constexpr std::uint32_t k_ways = 8;  // rows that a key may take
+
+  LargeNameRow& row_of(const FileKey& key, std::uint32_t way) const;
+  static bool read(const LargeNameRow& row, const FileKey& key, Content& content);
+
+  Region* region_;
+};
+
+}  // namespace cube::cache

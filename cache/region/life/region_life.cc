@@ -1,0 +1,290 @@
+// The users of a region, and the end of its name.
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+#include "cache/base/file_io.h"
+#include "cache/region/life/ended_views.h"
+#include "cache/region/life/life_lock.h"
+#include "cache/region/life/process_reaper.h"
+#include "cache/region/life/process_slots.h"
+#include "cache/region/life/robust_lock.h"
+#include "cache/region/region.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+// So long one is left to those who have made it, whatever its locks say.
+constexpr std::uint64_t k_young_ns = 60'000'000'000;
+
+bool is_own_socket(const std::string& path, struct ::stat& st) {
+  return !sys::failed(sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW)) &&
+         S_ISSOCK(st.st_mode) && st.st_uid == sys::geteuid();
+}
+
+// Its maker is listening by now, unless it is dead.
+bool is_old(const struct ::stat& st) {
+  const std::uint64_t made_ns = static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000ULL +
+                                static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
+  return base::wall_ns() - made_ns >= k_young_ns;
+}
+
+bool is_old_socket(const std::string& path) {
+  struct ::stat st {};
+  return is_own_socket(path, st) && is_old(st);
+}
+
+// A leader that died has left it. Only if nobody listens there, and only this very file: a new
+// leader may be quicker.
+void remove_dead_socket(const std::string& path) {
+  sockaddr_un address{};
+  struct ::stat before {
+  }, now{};
+  if (path.size() >= sizeof address.sun_path || !is_own_socket(path, before)) return;
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  const long fd = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (sys::failed(fd)) return;
+  const base::UniqueFd client(static_cast<int>(fd));
+  if (sys::connect(client.get(), &address, sizeof address) != -ECONNREFUSED ||
+      !is_own_socket(path, now))
+    return;
+  // A new leader refuses, too, until it listens.
+  if (is_old(now) && now.st_dev == before.st_dev && now.st_ino == before.st_ino)
+    sys::unlink(path.c_str());
+}
+
+}  // namespace
+
+std::uint32_t Region::count_processes() const {
+  const LifeProbe probe(reopen(O_RDONLY));
+  std::uint32_t living = 0;
+  for (std::uint32_t i = 0; i < slots_reached(*this); ++i) {
+    const ProcessSlot& slot = process_slot(i);
+    if (slot.used.load(std::memory_order_acquire) != 0 && probe.is_held(i)) ++living;
+  }
+  return living;
+}
+
+void Region::reap() {
+  const RobustLock lock(&header().lifecycle);
+  if (lock) reap_dead_processes(*this, own_slot_);
+}
+
+bool Region::retire_if_left() {
+  return base::wall_ns() - header().created_ns >= k_young_ns && retire_if_unused();
+}
+
+bool Region::retire_if_unused() {
+  if (header().kept.load(std::memory_order_relaxed) != 0 ||
+      LifeProbe(reopen(O_RDONLY)).is_held(0, layout_.process_slots))
+    return false;
+  const RobustLock lock(&header().lifecycle, 100);
+  if (!lock || reap_dead_processes(*this, k_nobody, true) != 0 || report_is_due(*this, {}))
+    return false;
+  header().dead.store(1, std::memory_order_relaxed);
+  // Nobody listens there who does not use the region, and the next one is not made before the name
+  // has gone.
+  struct ::stat st {};
+  if (const std::string socket = socket_path_of(path_); is_own_socket(socket, st))
+    sys::unlink(socket.c_str());
+  remove_name();
+  return true;
+}
+
+base::Result<void> Region::retire() {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) return base::fail(EBUSY);
+  header().dead.store(1, std::memory_order_relaxed);
+  remove_name();
+  if (is_named()) return base::fail(EPERM);
+  return {};
+}
+
+Region::Joined Region::join(const RegionOptions& options, std::string& why) {
+  // Asked here, and not where there is nothing to join: a program that reads nothing covered comes
+  // by at its end.
+  const base::ProcessId self = base::current_process();
+  const base::View view =
+      options.view.number != base::View::k_free ? options.view : base::current_view();
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) {
+    why = fmt::format("{} is held by a process that does not run", path_);
+    return Joined::no;
+  }
+  // Left by processes that were killed, and nobody asked to keep it; or its last process died while
+  // it took the name away.
+  const bool unused =
+      options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
+  const bool left_over =
+      unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
+  // Clears the wishes of an earlier job.
+  if (unused) header().threads_wanted.store(0, std::memory_order_relaxed);
+  if (header().dead.load(std::memory_order_relaxed) != 0 || left_over) {
+    header().dead.store(1, std::memory_order_relaxed);
+    remove_name();
+    return Joined::gone;
+  }
+  auto claim = claim_process_slot(*this, self, options.job);
+  if (!claim) {
+    // Somebody else has taken the name away.
+    if (claim.error().value == ESTALE) return Joined::gone;
+    why = why_not_claimed(claim.error().value);
+    // Nobody else uses it, nor will: a region that was made for this process alone.
+    if (unused && !options.keep && header().records.load(std::memory_order_relaxed) == 0) {
+      header().dead.store(1, std::memory_order_relaxed);
+      remove_name();
+    }
+    return Joined::no;
+  }
+  own_slot_ = claim->slot;
+  own_job_ = claim->job;
+  own_view_ = claim_view(view);
+  if (own_view_ == 0) own_view_ = take_ended_view(view);
+  if (own_view_ == 0) {
+    release_process_slot(*this, own_slot_);
+    why = fmt::format(
+        "{} is used from {} mount namespaces or sets of permissions, and takes no more: set "
+        "another CUBESHIM_NAME",
+        path_, k_views);
+    return Joined::no;
+  }
+  own_rights_ = view.rights;
+  own_process().view.store(own_view_, std::memory_order_relaxed);
+  life_ = std::move(claim->life);
+  began_job_ = claim->is_new_job;
+  if (options.keep) header().kept.store(1, std::memory_order_relaxed);
+  return Joined::yes;
+}
+
+std::string Region::why_not_claimed(int error) const {
+  switch (error) {
+    case EUSERS:
+      return fmt::format("all {} process slots of {} are taken: set another CUBESHIM_NAME",
+                         layout_.process_slots, path_);
+    case EDQUOT:
+      return fmt::format(
+          "{} is used by {} jobs (processes that were started independently of each other), and "
+          "takes no more: set "
+          "another CUBESHIM_NAME",
+          path_, layout_.job_rows);
+    case EINVAL:
+    case EPERM:
+    case EACCES:
+    case ENOSYS:
+      return "a sandbox refuses locks of open files (F_OFD_SETLK), by which the death of a process "
+             "is noticed";
+    default:
+      return fmt::format("cannot take a process slot of {}: {}", path_, base::text_of_error(error));
+  }
+}
+
+std::uint32_t Region::claim_view(const base::View& view) {
+  for (std::uint32_t i = 0; i < k_views; ++i) {
+    std::uint64_t& known = header().views[i];
+    // The kernel may have given the numbers of a view that has ended to this one.
+    if (known == view.number && !view.is_lasting &&
+        (living_views(*this, LeftViews::have_ended) >> i & 1) == 0)
+      known = base::View::k_ended;
+    if (known == base::View::k_free) known = view.number;
+    if (known == view.number) return 1U << i;
+  }
+  return 0;
+}
+
+std::uint32_t Region::take_ended_view(const base::View& view) {
+  const std::uint32_t ended = ~living_views(*this, LeftViews::may_be_filled);
+  if (ended == 0 || !forget_views(*this, ended)) return 0;
+  for (std::uint32_t i = 0; i < k_views; ++i) {
+    if ((ended >> i & 1) != 0) header().views[i] = base::View::k_free;
+  }
+  return claim_view(view);
+}
+
+bool Region::is_named() const {
+  struct ::stat st {};
+  return !sys::failed(sys::fstatat(AT_FDCWD, path_.c_str(), &st, AT_SYMLINK_NOFOLLOW)) &&
+         st.st_dev == device_ && st.st_ino == inode_;
+}
+
+void Region::remove_name() {
+  // Only while the name is still this region's: another may have been made under it.
+  if (is_named()) sys::unlink(path_.c_str());
+}
+
+void Region::detach() {
+  const RobustLock lock(&header().lifecycle);
+  if (!lock) return;
+  JobRow& job = job_row(own_job_);
+  if (job.leader == process_slot(own_slot_).process)
+    job.reported.store(1, std::memory_order_relaxed);
+  const std::uint32_t others = reap_dead_processes(*this, own_slot_);
+  const bool last = others == 0 && !report_is_due(*this, process_slot(own_slot_).process);
+  if (last && !keep_) {
+    // A program's mapping of the region stays whole without a name.
+    header().dead.store(1, std::memory_order_relaxed);
+    remove_name();
+  }
+  const auto* const pins = pin_row(own_slot_);
+  const bool pinned = std::any_of(pins, pins + layout_.segment_count, [](const auto& pin) {
+    return pin.load(std::memory_order_relaxed) != 0;
+  });
+  // With pins held, the slot is left to the kernel: it tells of our death when we are really gone.
+  if (pinned) return;
+  release_process_slot(*this, own_slot_);
+  life_.reset();
+}
+
+void Region::sweep_name(RegionOptions& options, std::string_view name) {
+  options.name = name;
+  std::string why;
+  // A region may have the name of another's socket.
+  const std::string path = path_of(options.directory, options.name);
+  const bool is_socket = name.ends_with(k_socket_suffix) && is_old_socket(path);
+  if (is_socket) options.name.resize(name.size() - k_socket_suffix.size());
+  const auto found = look(options, why);
+  const std::unique_ptr<Region> region(found ? *found : nullptr);
+  if (!is_socket) {
+    if (region != nullptr) region->retire_if_left();
+    return;
+  }
+  // While somebody uses the region, a leader may listen, whom a connection would disturb; and the
+  // next leader replaces the file.
+  const bool is_left =
+      region != nullptr ? region->count_processes() == 0 : found.error().value == ENOENT;
+  if (is_left) remove_dead_socket(path);
+}
+
+void Region::sweep_regions(const std::string& directory) {
+  constexpr std::size_t k_block = 16 << 10;
+  const auto fd = base::open_fd(directory.c_str(), O_RDONLY | O_DIRECTORY);
+  const std::unique_ptr<std::byte[]> block(new (std::nothrow) std::byte[k_block]);
+  if (!fd || block == nullptr) return;
+  const std::string prefix = fmt::format("cubeshim-{}-", sys::geteuid());
+  RegionOptions options{.directory = directory, .job = {}};
+  while (true) {
+    const long n = sys::getdents64(fd->get(), block.get(), k_block);
+    if (n <= 0) return;
+    for (long at = 0; at < n;) {
+      const auto* const entry = reinterpret_cast<const base::DirectoryEntry*>(block.get() + at);
+      at += entry->length;
+      const std::string_view name(reinterpret_cast<const char*>(entry) +
+                                  offsetof(base::DirectoryEntry, name));
+      if (!name.starts_with(prefix)) continue;
+      sweep_name(options, name.substr(prefix.size()));
+    }
+  }
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,71 @@
+// A process-shared robust mutex in the region: when its holder dies, the kernel hands it to the
+// next. The memory that a critical section guards must make sense after a death at any instruction.
+// Thread safety: yes. Not async-signal-safe.
+#pragma once
+
+#include <pthread.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "cache/base/clock.h"
+#include "cache/base/libc_functions.h"
+#include "cache/base/process/block_signals.h"
+#include "cache/base/sanitizers.h"
+
+namespace cube::cache {
+
+inline int init_robust_mutex(pthread_mutex_t* mutex) {
+  pthread_mutexattr_t attributes;
+  int error = pthread_mutexattr_init(&attributes);
+  if (error == 0) error = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  if (error == 0) error = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  // A signal handler that exits while its thread holds the mutex gets an error, not a deadlock.
+  if (error == 0) error = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
+  if (error == 0) error = pthread_mutex_init(mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+  return error;
+}
+
+// Was it made by init_robust_mutex, as `fresh` was? In a file with wrong bytes it may be of another
+// kind, which libc waits for without end or aborts on.
+inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t& fresh) {
+  return mutex.__data.__kind == fresh.__data.__kind;
+}
+
+// No signal is handled while it is held: a handler could leave by a jump, and everybody else would
+// wait for a thread that goes on. Waits no longer than two seconds, or what is asked for: a stopped
+// process (SIGSTOP, a debugger) must not hold up the others.
+class RobustLock {
+ public:
+  explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
+    // Not by the wall clock where it can be helped: somebody may set it meanwhile.
+    // ThreadSanitizer does not know pthread_mutex_clocklock.
+    const bool by_wall_clock = &__tsan_init != nullptr || base::g_libc.clocklock == nullptr;
+    timespec deadline = base::read_clock(by_wall_clock ? CLOCK_REALTIME : CLOCK_MONOTONIC);
+    deadline.tv_sec += at_most_ms / 1000;
+    deadline.tv_nsec += at_most_ms % 1000 * 1'000'000;
+    if (deadline.tv_nsec >= 1'000'000'000) {
+      ++deadline.tv_sec;
+      deadline.tv_nsec -= 1'000'000'000;
+    }
+    const base::LibcFunctions& libc = base::g_libc;
+    int error = by_wall_clock ? libc.timedlock(mutex_, &deadline)
+                              : libc.clocklock(mutex_, CLOCK_MONOTONIC, &deadline);
+    if (error == EOWNERDEAD) error = libc.consistent(mutex_);
+    held_ = error == 0;
+  }
+  ~RobustLock() {
+    if (held_) base::g_libc.unlock(mutex_);
+  }
+  RobustLock(const RobustLock&) = delete;
+  RobustLock& operator=(const RobustLock&) = delete;
+  explicit operator bool() const { return held_; }
+
+ private:
+  const base::BlockSignals block_;
+  pthread_mutex_t* mutex_;
+  bool held_ = false;
+};
+
+}  // namespace cube::cache

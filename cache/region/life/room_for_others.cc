@@ -1,0 +1,121 @@
+#include "cache/region/life/room_for_others.h"
+
+#include <algorithm>
+
+#include "cache/base/clock.h"
+#include "cache/base/memory/memory_limits.h"
+#include "cache/region/large/chunks.h"
+#include "cache/region/reclaim.h"
+#include "cache/region/region.h"
+#include "cache/region/segments.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::uint64_t k_between_room_looks_ns = 10'000'000;
+enum class Goes : std::uint8_t { empty, read, any };
+
+// The segments are ours, and nobody finds anything in them. The mark goes first: a process that
+// dies in between leaves memory that is reserved once more, but never a segment that claims memory
+// which it does not have.
+void drop_memory(const Region& region, std::uint32_t first, std::uint32_t count) {
+  for (std::uint32_t i = first; i < first + count; ++i)
+    region.segment_row(i).has_memory.store(0, std::memory_order_release);
+  const std::uint64_t segment_bytes = region.layout().segment_bytes;
+  const auto window = region.window(segment_bytes * first, segment_bytes * count);
+  if (window) base::sys::madvise(window->data(), window->size(), MADV_REMOVE);
+}
+
+bool may_go(const Region& region, const SegmentRow& row, Goes goes) {
+  if (row.is_mapped.load(std::memory_order_acquire) != 0) return false;
+  if (goes == Goes::any) return true;
+  const bool waits_for_disk =
+      row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) &&
+      is_tier_writer_alive(region.header());
+  return row.unread.load(std::memory_order_seq_cst) == 0 &&
+         row.is_names.load(std::memory_order_relaxed) == 0 && !waits_for_disk;
+}
+
+std::uint64_t give_back_records(Region& region, std::uint32_t segment, Goes goes) {
+  SegmentRow& row = region.segment_row(segment);
+  const SegmentWord before = word_of(row);
+  if (goes == Goes::empty) {
+    if (before.state != SegmentState::free || row.has_memory.load(std::memory_order_relaxed) == 0)
+      return 0;
+    if (!take_free(region, segment, SegmentState::open)) return 0;
+  } else {
+    if (!before.is_closed() || !may_go(region, row, goes)) return 0;
+    if (!reclaim(region, segment, before, before, [&] { return may_go(region, row, goes); }))
+      return 0;
+  }
+  const std::uint32_t count = run_length_of(region, segment);
+  drop_memory(region, segment, count);
+  row.is_ring.store(0, std::memory_order_relaxed);
+  row.is_names.store(0, std::memory_order_relaxed);
+  free_run(region, segment);
+  return std::uint64_t{region.layout().segment_bytes} * count;
+}
+
+std::uint64_t give_back_chunks(Region& region, std::uint32_t segment, Goes goes) {
+  const std::uint32_t each = region.layout().chunks_of_segment();
+  std::uint64_t given = 0;
+  if (goes == Goes::empty) return given;
+  for (std::uint32_t place = segment * each; place < (segment + 1) * each; ++place)
+    given += Chunks(region).give_back_memory(place, goes == Goes::any);
+  return given;
+}
+
+// Did nobody look for so long? The caller does then.
+bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint64_t between_ns) {
+  std::uint64_t looked = looked_ns.load(std::memory_order_relaxed);
+  return now - looked >= between_ns &&
+         looked_ns.compare_exchange_strong(looked, now, std::memory_order_relaxed);
+}
+
+std::uint64_t missing_room(Region& region) {
+  RegionHeader& header = region.header();
+  const auto room = base::shared_room(region.path().c_str());
+  struct ::stat st {};
+  if (!room || base::sys::failed(
+                   base::sys::fstatat(AT_FDCWD, region.path().c_str(), &st, AT_SYMLINK_NOFOLLOW)))
+    return 0;
+  // Programs that only hit look at nothing: a thread beside them is to look as soon as we have much
+  // of what others may want.
+  const std::uint64_t own = static_cast<std::uint64_t>(st.st_blocks) * 512;
+  if (own > room->free / 2 && (header.threads_wanted.load(std::memory_order_relaxed) &
+                               RegionHeader::k_to_look_at_room) == 0)
+    header.threads_wanted.fetch_or(RegionHeader::k_to_look_at_room, std::memory_order_relaxed);
+  return room->left_to_others() - std::min(room->free, room->left_to_others());
+}
+
+}  // namespace
+
+std::uint64_t give_back(Region& region, std::uint64_t bytes) {
+  std::uint64_t given = 0;
+  // From the end: there are the ring and large files, and what programs read first of all lies at
+  // the begin.
+  for (const Goes goes : {Goes::empty, Goes::read, Goes::any}) {
+    for (std::uint32_t segment = region.layout().segment_count; segment-- > 0 && given < bytes;) {
+      const bool has_chunks = word_of(region.segment_row(segment)).state == SegmentState::chunks;
+      given += has_chunks ? give_back_chunks(region, segment, goes)
+                          : give_back_records(region, segment, goes);
+    }
+  }
+  return given;
+}
+
+void keep_room_for_others(Region& region) {
+  RegionHeader& header = region.header();
+  const std::uint64_t now = base::coarse_monotonic_ns();
+  // Each process may be in a control group of its own, and its memory takes longer to look at.
+  static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
+  std::uint64_t missing =
+      is_due(memory_looked_ns, now, k_look_at_room_ns) ? base::missing_memory() : 0;
+  if (is_due(header.room_looked_ns, now, k_between_room_looks_ns))
+    missing = std::max(missing, missing_room(region));
+  if (missing == 0) return;
+  header.gave_back_ns.store(now, std::memory_order_relaxed);
+  give_back(region, missing);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,372 @@
+#include "cache/region/ram/ram_tier.h"
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+#include "cache/base/memory/kernel_page.h"
+#include "cache/base/path.h"
+#include "cache/base/round.h"
+#include "cache/region/ram/ram_window.h"
+#include "cache/region/segments.h"
+
+namespace cube::cache {
+
+RamTier::RamTier(Region& region)
+    : region_(&region), index_(region), ring_(region), metadata_room_(region) {}
+
+const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const {
+  const RegionLayout& layout = region_->layout();
+  if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes)
+    return nullptr;
+  const std::byte* const at = region_->segment(place.segment) + place.offset;
+  // The header and the path are on their way while the claim is made, which holds later loads back.
+  for (std::size_t line = 0; line < sizeof(Record) + 2 * 64; line += 64)
+    __builtin_prefetch(at + line);
+  counter = &region_->pin_row(region_->own_slot())[place.segment];
+  // seq_cst on both: first our claim is visible, then we look whether the segment is still the one
+  // we mean. An evictor marks first and looks at the claims then, so one of the two sees the other.
+  counter->fetch_add(1, std::memory_order_seq_cst);
+  const SegmentWord word = SegmentWord::of_word(
+      region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
+  const auto& record = *reinterpret_cast<const Record*>(at);
+  const bool is_living =
+      word.is_readable() && (word.generation & Index::k_generation_mask) == place.generation;
+  if (is_living && is_within_region(record)) return &record;
+  counter->fetch_sub(1, std::memory_order_release);
+  return nullptr;
+}
+
+bool RamTier::is_within_region(const Record& record) const {
+  const std::uint64_t room = region_->layout().file_bytes -
+                             region_->offset_of(reinterpret_cast<const std::byte*>(&record));
+  return record.magic == Record::k_magic && record.path_length < PATH_MAX &&
+         record.record_size <= room && record.data_offset <= record.record_size &&
+         record.data_offset > sizeof(Record) + record.path_length &&
+         record.data_size <= record.record_size - record.data_offset;
+}
+
+template <typename Accept>
+Pin RamTier::find_if(RecordKind kind, std::string_view path, std::uint64_t hash,
+                     Accept&& accept) const {
+  Pin found;
+  index_.visit(hash, [&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return false;
+    Pin candidate(counter, record);
+    if (record->kind != kind || record->path() != path || record->is_stale() || !accept(*record))
+      return false;
+    found = std::move(candidate);
+    return true;
+  });
+  return found;
+}
+
+Pin RamTier::find(std::string_view path, std::uint64_t hash) const {
+  return find_of_kind(RecordKind::file, path, hash);
+}
+
+Pin RamTier::find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const {
+  return find_if(kind, path, hash, [view = region_->own_view()](const Record& record) {
+    return record.is_seen_by(view);
+  });
+}
+
+Pin RamTier::find_directory(const FileStat& directory) const {
+  Pin found;
+  index_.visit(base::hash_inode(directory.device(), directory.inode),
+               [&](const RecordPlace& place) {
+                 std::atomic<std::uint32_t>* counter = nullptr;
+                 const Record* const record = pin(place, counter);
+                 if (record == nullptr) return false;
+                 Pin candidate(counter, record);
+                 if (record->kind != RecordKind::directory || record->is_stale() ||
+                     !record->stat.same_file(directory) || !record->is_seen_by(region_->own_view()))
+                   return false;
+                 found = std::move(candidate);
+                 return true;
+               });
+  return found;
+}
+
+Pin RamTier::find_of_others(std::string_view path, std::uint64_t hash) const {
+  return find_if(RecordKind::file, path, hash, [view = region_->own_view()](const Record& record) {
+    return !record.is_seen_by(view);
+  });
+}
+
+bool RamTier::has_any(std::string_view path, std::uint64_t hash) const {
+  return static_cast<bool>(
+      find_if(RecordKind::file, path, hash, [](const Record&) { return true; }));
+}
+
+Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
+  const std::uint32_t view = region_->own_view();
+  Pin pin = find_if(RecordKind::file, found.path, hash, [&](const Record& record) {
+    return !record.is_seen_by(view) && record.is_physical() == found.physical &&
+           record.stat.looks_like(found.stat);
+  });
+  if (!pin) return pin;
+  const bool adopted = change_marks(*pin, [&](Record& r) {
+    r.verified_ns.store(found.verified_ns, std::memory_order_relaxed);
+    r.views.fetch_or(view, std::memory_order_relaxed);
+  });
+  if (!adopted) pin.release();
+  return pin;
+}
+
+std::atomic<std::uint32_t>* RamTier::claim_on(std::uint32_t segment) const {
+  std::atomic<std::uint32_t>* const claims = &region_->pin_row(region_->own_slot())[segment];
+  // seq_cst, as in pin().
+  claims->fetch_add(1, std::memory_order_seq_cst);
+  return claims;
+}
+
+const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
+  const std::byte* const at = region_->segment(segment) + offset;
+  // It may be a hole, or be written just now: each field is read once, and the path only as far as
+  // the region goes.
+  if (reinterpret_cast<const Record*>(at)->magic != Record::k_magic) return nullptr;
+  Record head;
+  std::memcpy(static_cast<void*>(&head), at, sizeof head);
+  const std::uint64_t room = region_->layout().file_bytes - region_->offset_of(at);
+  if (head.magic != Record::k_magic || head.path_length >= PATH_MAX ||
+      head.path_length >= room - sizeof head)
+    return nullptr;
+  if (head.record_size > room || head.record_size < sizeof head ||
+      head.record_size % k_record_alignment != 0)
+    return nullptr;
+  const std::uint32_t generation =
+      SegmentWord::of_word(region_->segment_row(segment).word.load(std::memory_order_acquire))
+          .generation &
+      Index::k_generation_mask;
+  const std::string_view path(reinterpret_cast<const char*>(at) + sizeof head, head.path_length);
+  const bool is_found = index_.visit(base::hash_path(path), [&](const RecordPlace& place) {
+    return place.segment == segment && place.offset == offset && place.generation == generation;
+  });
+  return is_found ? reinterpret_cast<const Record*>(at) : nullptr;
+}
+
+bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const {
+  Pin own(claim_on(segment), nullptr);
+  // seq_cst, as in pin().
+  const SegmentWord word =
+      SegmentWord::of_word(region_->segment_row(segment).word.load(std::memory_order_seq_cst));
+  if (!word.is_readable()) return false;
+  generation = word.generation;
+  claim = std::move(own);
+  return true;
+}
+
+base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
+                                   const Record& record) {
+  // A dead record is of use to nobody, whatever it was of: a new file often gets the inode of one
+  // that was removed.
+  const auto is_dead = [&](const Record& old) {
+    return old.stale.load(std::memory_order_acquire) == Record::k_changed;
+  };
+  const auto with_record = [&](const RecordPlace& other, auto&& says) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const old = pin(other, counter);
+    if (old == nullptr) return false;
+    const Pin held(counter, old);
+    return says(*old);
+  };
+  const auto may_replace = [&](const Record& old) {
+    if (is_dead(old)) return true;
+    return old.path() == record.path() && record.is_mappable() && !old.is_mappable() &&
+           old.is_seen_by(record.views.load(std::memory_order_relaxed));
+  };
+  return index_.insert(
+      hash, place, [&](const RecordPlace& other) { return with_record(other, may_replace); },
+      [&](const RecordPlace& other) { return with_record(other, is_dead); });
+}
+
+bool RamTier::has_many_names(const FileStat& stat) const {
+  std::uint32_t names = 0;
+  return index_.visit(base::hash_inode(stat.device(), stat.inode), [&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return false;
+    const Pin held(counter, record);
+    if (record->stale.load(std::memory_order_acquire) == Record::k_changed ||
+        !record->stat.same_file(stat))
+      return false;
+    return ++names == Index::k_most_of_one;
+  });
+}
+
+bool RamTier::knows_device(std::uint64_t device) const {
+  return region_->header().knows_device(device);
+}
+
+void RamTier::note_device(std::uint64_t device) {
+  for (auto& known : region_->header().devices) {
+    // seq_cst, as the swap: it may stand in the place of one that another process has made
+    // (knows_device).
+    std::uint64_t word = known.load(std::memory_order_seq_cst);
+    if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst))
+      return;
+    if (word == device + 1) return;
+  }
+}
+
+// Its publisher has found it, and may open it.
+RecordContent RamTier::seen_by_us(const RecordContent& content) const {
+  RecordContent seen = content;
+  seen.views |= region_->own_view();
+  seen.rights = region_->own_rights();
+  return seen;
+}
+
+Pin RamTier::write_head(const Reservation& reservation, const RecordContent& content) {
+  const Window& window = *reservation.window_;
+  const RecordContent seen = seen_by_us(content);
+  write_record_head(window.mapping.data() + reservation.plan_.start, reservation.plan_, seen,
+                    {.size = content.stat.size});
+  return {
+      claim_on(window.segment),
+      reinterpret_cast<const Record*>(region_->segment(window.segment) + reservation.plan_.start)};
+}
+
+base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
+  const Window& window = *reservation.window_;
+  RegionHeader& header = region_->header();
+  // Before the record can be found, so that a writer who sees none of its device, or no records at
+  // all, has come before it.
+  note_device(content.stat.device());
+  header.records.fetch_add(1, std::memory_order_seq_cst);
+  const RecordContent seen = seen_by_us(content);
+  write_record(window.mapping.data(), reservation.plan_, seen);
+  SegmentRow& row = region_->segment_row(window.segment);
+  const RecordPlace place{window.segment,
+                          SegmentWord::of_word(row.word.load(std::memory_order_relaxed)).generation,
+                          reservation.plan_.start};
+  Pin pin(claim_on(place.segment),
+          reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
+  // Before anybody can find it, so that a run that is still open when its writer dies was never
+  // found; and under our claim, for a sealed run without one may be given back to others.
+  if (window.count > 1) seal_segment(*region_, window.segment);
+  if (content.prefetched) ring_.note_published(*pin);
+  // By its inode first: a writer may come by another name.
+  auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
+  // From here on somebody may have seen it; before, its room can be given back.
+  reservation.published_ = static_cast<bool>(inserted) || window.count > 1;
+  if (!inserted && window.count > 1) free_run(*region_, window.segment);
+  if (inserted) inserted = insert(base::hash_path(content.path), place, *pin);
+  if (!inserted) {
+    if (content.prefetched) ring_.take_back(*pin);
+    header.records.fetch_sub(1, std::memory_order_relaxed);
+    note_index_error(inserted.error().value);
+    return base::fail(inserted.error().value);
+  }
+  // The sums first: what the ring takes back from them, by the rows, is then never more than is in
+  // them.
+  header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
+  row.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
+  row.records.fetch_add(1, std::memory_order_relaxed);
+  return pin;
+}
+
+bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
+  auto& record =
+      *reinterpret_cast<Record*>(reservation.window_->mapping.data() + reservation.plan_.start);
+  std::uint32_t unconfirmed = Record::k_unconfirmed;
+  // Release: pairs with the acquire in Record::is_stale.
+  const bool confirmed =
+      record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
+  if (!confirmed && pin->is_prefetched()) ring_.take_back(*pin);
+  // Now that it may be written to the disk, and while it has a claim.
+  if (confirmed && !pin->is_from_disk())
+    region_->segment_row(reservation.window_->segment)
+        .fresh.fetch_add(1, std::memory_order_seq_cst);
+  reservation.window_.reset();
+  return confirmed && !pin->is_stale();
+}
+
+template <typename Change>
+bool RamTier::change_marks(const Record& record, Change&& change) const {
+  const std::uint64_t at = region_->offset_in_data(&record);
+  // The marks lie in the record's first line, which no page divides.
+  const std::uint64_t page_bytes = base::kernel_page(), page = base::round_down(at, page_bytes);
+  const auto mapping = region_->window(page, page_bytes);
+  if (!mapping) return false;
+  change(*reinterpret_cast<Record*>(mapping->data() + (at - page)));
+  return true;
+}
+
+bool RamTier::mark_changed(const Record& record) {
+  // Pairs with the acquire in Record::is_stale.
+  if (!change_marks(record,
+                    [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); }))
+    return false;
+  // Nobody will open it: the ring does not wait for that.
+  if (record.is_prefetched()) ring_.take_back(record);
+  return true;
+}
+
+template <typename Wanted>
+std::size_t RamTier::mark_if(std::uint64_t hash, Wanted&& wanted) {
+  std::size_t marked = 0;
+  index_.visit(hash, [&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return false;
+    const Pin held(counter, record);
+    if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return false;
+    if (!wanted(*record)) return false;
+    if (mark_changed(*record)) ++marked;
+    return false;
+  });
+  return marked;
+}
+
+std::size_t RamTier::mark_stale(std::string_view path) {
+  return mark_if(base::hash_path(path),
+                 [&](const Record& r) { return r.path_length == path.size() && r.path() == path; });
+}
+
+std::size_t RamTier::mark_stale_inode(const FileStat& stat) {
+  return mark_if(base::hash_inode(stat.device(), stat.inode),
+                 [&](const Record& r) { return r.stat.same_file(stat); });
+}
+
+std::size_t RamTier::mark_stale_tree(std::string_view directory) {
+  std::size_t marked = 0;
+  index_.visit_all([&](const RecordPlace& place) {
+    std::atomic<std::uint32_t>* counter = nullptr;
+    const Record* const record = pin(place, counter);
+    if (record == nullptr) return;
+    const Pin held(counter, record);
+    if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
+    const bool below = base::is_below(record->path(), directory);
+    // A path through a link may lead below it without saying so.
+    if (!below && record->is_physical()) return;
+    if (mark_changed(*record)) ++marked;
+  });
+  return marked;
+}
+
+void RamTier::mark_record_stale(const Record& record) { mark_changed(record); }
+
+void RamTier::mark_verified(const Record& record, std::uint64_t now_ns) {
+  change_marks(record, [&](Record& r) { r.verified_ns.store(now_ns, std::memory_order_relaxed); });
+}
+
+RamTier::PlaceInRegion RamTier::place_of(const Record& record) const {
+  PlaceInRegion place;
+  const std::uint64_t at = region_->offset_in_data(&record);
+  place.segment = ring_.segment_of(record);
+  place.generation =
+      SegmentWord::of_word(region_->segment_row(place.segment).word.load(std::memory_order_relaxed))
+          .generation;
+  place.offset = at % region_->layout().segment_bytes;
+  place.bytes = record.record_size;
+  place.is_in_ring = ring_.holds(record);
+  return place;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,17 @@
+// The window through which RamTier writes records. Only RamTier's own files use it.
+// Thread safety: a plain value; who writes where is the reservations' affair.
+#pragma once
+
+#include "cache/base/memory/mapping.h"
+#include "cache/region/ram/ram_tier.h"
+
+namespace cube::cache {
+
+// The writable mapping of a leased segment or run; lives as long as somebody writes through it.
+struct RamTier::Window {
+  base::Mapping mapping;
+  std::uint32_t segment = 0;
+  std::uint32_t count = 1;
+};
+
+}  // namespace cube::cache

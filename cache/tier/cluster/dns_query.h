@@ -1,0 +1,66 @@
+// Looks up the name of a server: in /etc/hosts, then at the name servers of /etc/resolv.conf, with
+// its search list, as libc does. libc's own resolver is not for a thread inside a host: it loads
+// libraries, allocates, and waits. Nothing here waits: the owner polls. Invariants: a query ends
+// within k_longest_ns. Its sockets are in the fd table of its thread. Thread safety: one thread.
+#pragma once
+
+#include <poll.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/base/unique_fd.h"
+#include "cache/tier/cluster/dns_message.h"
+
+namespace cube::cache {
+
+struct ResolverSettings {
+  std::vector<ServerAddress> servers;  // three at most, with their ports
+  std::vector<std::string> search;
+  unsigned ndots = 1;
+  std::uint64_t timeout_ns = 1'000'000'000;
+  unsigned rounds = 2;
+};
+// The text of a file such as /etc/resolv.conf.
+ResolverSettings parse_resolver_settings(std::string_view text);
+// The names to ask for, in this order.
+std::vector<std::string> names_to_ask(std::string_view host, const ResolverSettings& settings);
+
+class DnsQuery {
+ public:
+  static constexpr std::uint64_t k_longest_ns = 20'000'000'000;
+
+  // `server`: "HOST:PORT". Ends what was under way.
+  void begin(std::string_view server, ResolverSettings settings, std::uint64_t now_ns);
+  // With the files of this machine. Done at once, if /etc/hosts has the name.
+  void begin(std::string_view server, std::uint64_t now_ns);
+  bool is_under_way() const { return static_cast<bool>(socket_); }
+  pollfd to_poll() const { return {.fd = socket_.get(), .events = POLLIN, .revents = 0}; }
+  // Takes what has come, and goes on where nothing comes any more.
+  void pump(std::uint64_t now_ns);
+  // After it has ended.
+  bool has_address() const { return has_address_; }
+  const ServerAddress& address() const { return address_; }
+  std::string_view why() const { return why_; }
+
+ private:
+  void ask(std::uint64_t now_ns);
+  void next_server(std::uint64_t now_ns);
+  void next_name(std::uint64_t now_ns);
+  void end(std::string_view why);
+  void take(const DnsAnswer& answer, std::uint64_t now_ns);
+
+  ResolverSettings settings_;
+  std::vector<std::string> names_;
+  std::size_t name_ = 0, try_ = 0;
+  DnsType type_ = DnsType::v4;
+  std::uint16_t id_ = 0, port_ = 0;
+  base::UniqueFd socket_;
+  std::uint64_t until_ns_ = 0, end_ns_ = 0;
+  bool has_address_ = false;
+  ServerAddress address_;
+  std::string_view why_;
+};
+
+}  // namespace cube::cache

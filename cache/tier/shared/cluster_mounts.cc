@@ -1,0 +1,73 @@
+#include "cache/tier/shared/cluster_mounts.h"
+
+namespace cube::cache {
+
+const ClusterMounts::Row* ClusterMounts::row_at(std::uint64_t row) const {
+  const std::uint64_t number = row & ~k_own_machine;
+  return number == 0 ? nullptr : &rows_[number - 1];
+}
+
+std::uint64_t ClusterMounts::row_of(std::uint64_t tag, bool is_own_machine) {
+  const std::uint64_t own = is_own_machine ? k_own_machine : 0;
+  tag |= 1;
+  for (std::size_t i = 0; i < k_rows; ++i) {
+    std::uint64_t found = rows_[i].tag.load(std::memory_order_relaxed);
+    if (found == 0 && rows_[i].tag.compare_exchange_strong(found, tag, std::memory_order_relaxed))
+      return own | (i + 1);
+    if (found == tag) return own | (i + 1);
+  }
+  return own;
+}
+
+// Acquire: the device that `note` has stored before.
+bool ClusterMounts::is_stable(std::uint64_t row) const {
+  const Row* const of = row_at(row);
+  if (of == nullptr) return false;
+  const std::uint32_t agreed = of->agreed.load(std::memory_order_acquire);
+  return agreed >= k_needed && agreed < k_unstable;
+}
+
+bool ClusterMounts::are_any_stable() const {
+  for (std::uint64_t row = 1; row <= k_rows; ++row) {
+    if (is_stable(row)) return true;
+  }
+  return false;
+}
+
+void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
+  const Row& of = *row_at(row);
+  const std::uint64_t device = of.device.load(std::memory_order_relaxed);
+  stat.device_major = static_cast<std::uint32_t>(device >> 32);
+  stat.device_minor = static_cast<std::uint32_t>(device);
+  stat.mount_id = of.mount_id.load(std::memory_order_relaxed);
+}
+
+// Numbers of devices are the machine's own. One of another machine's may be the same by chance. A
+// disk makes no inode numbers up, so on this machine another number there is another tree, which a
+// container has mounted.
+bool ClusterMounts::may_be_same(std::uint64_t row, const FileStat& remote,
+                                const FileStat& here) const {
+  if (remote.inode == here.inode) return true;
+  const bool is_on_disk = here.device_major != 0;
+  const bool are_true =
+      (row & k_own_machine) != 0 && (is_on_disk || remote.device() == here.device());
+  return !are_true && !is_stable(row);
+}
+
+void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileStat& here) {
+  if (row_at(row) == nullptr) return;
+  Row& of = rows_[(row & ~k_own_machine) - 1];
+  if (remote.inode != here.inode) {
+    of.agreed.fetch_or(k_unstable, std::memory_order_release);
+    return;
+  }
+  // Two mounts here are one there: which of them a file lies on, only its stat tells.
+  const std::uint64_t before = of.device.exchange(here.device(), std::memory_order_relaxed);
+  if (before != 0 && before != here.device())
+    of.agreed.fetch_or(k_unstable, std::memory_order_release);
+  of.mount_id.store(here.mount_id, std::memory_order_relaxed);
+  if (of.agreed.load(std::memory_order_relaxed) < k_needed)
+    of.agreed.fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,40 @@
+// The name of a path on all nodes: the id of its origin (CUBESHIM_CLUSTER_ORIGIN, or the prefix
+// itself) and the path below that. Thread safety: nothing changes after it is made.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/base/settings/config.h"
+#include "cache/record/record.h"
+#include "cache/tier/cluster/cluster_key.h"
+
+namespace cube::cache {
+
+class ClusterPaths {
+ public:
+  explicit ClusterPaths(const base::Config& config);
+  struct Place {
+    std::uint64_t origin = 0;  // ClusterKey::hash_of_origin
+    std::string_view below;    // points into the path; empty for the prefix itself
+  };
+  std::optional<Place> place_of(std::string_view path) const;
+
+ private:
+  struct Root {
+    std::string prefix;
+    std::uint64_t origin;
+  };
+  std::vector<Root> roots_;  // the longest first
+};
+
+// The key of what lies there.
+inline ClusterKey cluster_key(std::string_view space, const ClusterPaths::Place& place,
+                              RecordKind kind) {
+  return {space, place.origin, place.below,
+          kind == RecordKind::directory ? ClusterKey::Of::listing : ClusterKey::Of::file};
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,111 @@
+// The tier of the memcached servers that nodes share (doc/CLUSTER.md). A program's miss asks the
+// server of the file; what a program has fetched from the origin is offered in the background
+// (cluster_offers.h). Invariants: a record is shown only if it is whole and of this path. It is
+// served without a look at the origin only if another process of this job has read it, the mode is
+// immutable, the mount's inode numbers are the same on both nodes, and this node has not changed
+// it. An open waits for an answer no longer than CUBESHIM_CLUSTER_DEADLINE, and no longer than 50
+// ms for another node that reads the file or block; a fetch ahead of a block waits 200 ms at most.
+// A lease that this process will not use is given back. Thread safety: as Tier. A tier whose thread
+// cannot be started answers nothing.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "cache/tier/shared/cluster_mounts.h"
+#include "cache/tier/shared/cluster_offers.h"
+#include "cache/tier/tier.h"
+
+namespace cube::cache {
+
+class ClusterTier final : public Tier {
+ public:
+  // Never freed. On failure, `why` is one line for the user.
+  static base::Result<ClusterTier*> open(const base::Config& config, RamTier& ram,
+                                         base::Stats& stats, std::string& why);
+
+  bool visit(std::string_view key, Judge& judge) override;
+  bool needs_no_look(const Record& record) const override { return record.job_tag != 0; }
+  bool may_answer(std::string_view key) override;
+  bool may_need_no_look() const override {
+    return is_immutable_ && tags_.job != 0 && mounts_.are_any_stable();
+  }
+  Verdict judge_by_stat(const Record& record, const FileStat& stat) override;
+  bool is_of_version(const Record& record, const FileStat& stat) override;
+  bool has_our_inodes(const Record& record) const override {
+    return mounts_.is_stable(record.node_tag);
+  }
+  void note_fetched(std::string_view key, const Pin& pin) override;
+  void note_block_fetched(std::string_view name, const FileKey& file, std::uint64_t at) override;
+  void note_not_fetched(std::string_view key) override;
+  bool takes_offers() const override { return client_.takes_offers(); }
+  // By the client's thread instead.
+  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
+    return {};
+  }
+  void end_offers() override {}
+  void content_changed(std::string_view key, const FileStat* stat) override;
+  void tree_changed() override;
+  base::TierStatus status() const override;
+  void abandon() override { offers_.forget(); }
+
+  ClusterClient& client() { return client_; }
+
+ private:
+  static constexpr std::size_t k_kind = 1;
+  ClusterTier(const base::Config& config, RamTier& ram, base::Stats& stats,
+              ClusterClientOptions options);
+
+  using Outcome = ClusterClient::Outcome;
+  // Waits as well for a node that has the lease of a file or a block. Listings have no leases.
+  void ask(std::string_view key, const Judge& judge, const ClusterKey& place,
+           ClusterClient::Answer& answer);
+  bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer,
+            Judge& judge);
+  void start_thread();
+  // A limit of time: so often the time that 95 % of the fetches from the origin take, as far as is
+  // known. A quantile of the time that whole files take at the origin. Nothing: there were too few
+  // of them.
+  std::optional<std::uint64_t> fetch_ns(double quantile) const;
+  std::uint64_t at_most(std::uint64_t most_ns) const;
+  bool is_worth_asking(RecordKind kind);
+  bool wants_lease(const Judge& judge) const;
+  // How long it is of use to wait for another node's fetch.
+  std::uint64_t longest_wait(const Judge& judge) const;
+  bool may_be_changed(std::uint64_t hash) const;
+  void note_change(std::uint64_t hash);
+
+  RamTier& ram_;
+  base::Stats& stats_;
+  const ClusterPaths paths_;
+  const std::string space_;
+  const bool is_immutable_;
+  const std::uint64_t deadline_ns_;
+  const ClusterTags tags_;
+  // Files, blocks, listings: a job that finds none of one kind may well find the others.
+  static constexpr std::size_t k_shared_kinds = 3;
+  ColdPool colds_[k_shared_kinds];
+  ClusterMounts mounts_;
+  AheadWindow ahead_;
+  ClusterClient client_;
+  ClusterOffers offers_;
+  // A whole block from the origin, as it took of late; 0: not known yet.
+  std::atomic<std::uint64_t> block_fetch_ns_{0};
+  LeaseWaits block_waits_;
+  // Leases of this process, and with a `cas` of 0 blocks that it fetches without one. The thread
+  // that has won one takes it again. A thread claims a place that is free, or whose lease is over,
+  // by writing its end first.
+  struct Lease {
+    std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
+  };
+  bool keep_lease(std::uint64_t hash, std::uint64_t cas);
+  struct Held {
+    std::uint64_t cas, age_ns;
+  };
+  std::optional<Held> take_lease(std::uint64_t hash);
+  void give_back_lease(std::string_view key, std::uint64_t cas);
+  static constexpr std::size_t k_leases = 64;
+  Lease leases_[k_leases];
+};
+
+}  // namespace cube::cache

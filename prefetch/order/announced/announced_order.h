@@ -1,0 +1,64 @@
+// The paths that one client of the socket has announced and nobody has taken yet, in their order.
+// It enforces the order of messages and is bounded: who feeds it stops at is_full(). Thread safety:
+// one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "prefetch/order/announced/announce_message.h"
+
+namespace cube::prefetch {
+
+class AnnouncedOrder {
+ public:
+  // Null, or why the client is to be dropped; nothing is changed then.
+  const char* take(std::string_view bytes);
+
+  // A message more could be more than k_most_bytes.
+  bool is_full() const { return bytes_ + k_longest_message > k_most_bytes; }
+  bool is_empty() const { return blocks_.empty(); }
+  // How often the client has left an epoch behind: begun the next, or said that the rest will not
+  // be read.
+  std::uint64_t epochs_left() const { return epochs_left_; }
+  bool said_hello() const { return said_hello_; }
+  bool said_bye() const { return said_bye_; }
+  // Normalised, and empty for the root too.
+  const std::string& base() const { return base_; }
+  bool has_base() const { return has_base_; }
+  std::uint32_t rank() const { return rank_; }
+
+  // The next path as it was announced, good until the next call of anything here. Only where there
+  // is one.
+  std::string_view next();
+
+  // Up to where paths have been handed on, for the client; false where it has been told.
+  bool has_news() const { return has_news_; }
+  TakenMessage news() const;
+  void told() { has_news_ = false; }
+
+ private:
+  static constexpr std::size_t k_most_bytes = 512 << 10;
+  struct Block {
+    std::uint64_t first;  // sequence number of the path at `at`
+    std::size_t at;
+    std::string paths;
+  };
+
+  const char* begin(const ClientMessage& message);
+  const char* add(const ClientMessage& message);
+  const char* end(const ClientMessage& message);
+  void drop_all();
+
+  std::deque<Block> blocks_;
+  std::string base_, path_;
+  std::size_t bytes_ = 0;
+  std::uint64_t epochs_left_ = 0, epoch_ = 0, expected_ = 0, taken_ = 0;
+  std::uint32_t rank_ = 0;
+  bool said_hello_ = false, said_bye_ = false, has_begun_ = false, is_open_ = false,
+       has_news_ = false, has_base_ = false;
+};
+
+}  // namespace cube::prefetch

@@ -1,0 +1,118 @@
+#include "prefetch/order/announced/announcements.h"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+#include "cache/base/log.h"
+#include "prefetch/order/announced/announcement_server.h"
+#include "prefetch/threads/background_thread.h"
+
+namespace cube::prefetch {
+namespace {
+
+using State = AnnouncementServer::State;
+
+constexpr std::size_t k_listener_stack = 64 << 10;
+
+void thread_body(void* of) {
+  const std::unique_ptr<std::shared_ptr<AnnouncementServer>> server(
+      static_cast<std::shared_ptr<AnnouncementServer>*>(of));
+  (*server)->run();
+}
+
+// The state when it is no more `from`, or the same after so long.
+State wait_while(AnnouncementServer& server, State from, std::uint64_t at_most_ns) {
+  const std::uint64_t end = base::monotonic_ns() + at_most_ns;
+  while (true) {
+    const auto seen = server.changed.now();
+    const State state = server.state.load(std::memory_order_acquire);
+    const std::uint64_t now = base::monotonic_ns();
+    if (state != from || now >= end) return state;
+    server.changed.wait(seen, end - now);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Announcements> Announcements::start(AnnouncementsOptions options,
+                                                    std::string& why) {
+  const std::string socket = options.socket;
+  const auto refuse = [&](std::string_view reason) {
+    why = fmt::format("announcements are not taken at {}: {}", socket, reason);
+    return nullptr;
+  };
+  const auto server = std::make_shared<AnnouncementServer>(std::move(options));
+  auto given = std::make_unique<std::shared_ptr<AnnouncementServer>>(server);
+  if (const int error = start_background_thread(thread_body, given.get(), k_listener_stack);
+      error != 0) {
+    return refuse(base::text_of_error(error));
+  }
+  static_cast<void>(given.release());
+  std::unique_ptr<Announcements> announcements(new Announcements(server));
+  const State state = wait_while(*server, State::starting, 10'000 * base::k_ns_per_ms);
+  if (state == State::starting) return refuse("its thread does not run");
+  if (state == State::ended) return refuse(server->why);
+  return announcements;
+}
+
+Announcements::Announcements(std::shared_ptr<AnnouncementServer> server)
+    : server_(std::move(server)), pid_(base::sys::getpid()) {}
+
+Announcements::~Announcements() {
+  if (base::sys::getpid() != pid_) return;
+  try {
+    end();
+  } catch (...) {
+    // No memory for what was to be said.
+    return;
+  }
+}
+
+void Announcements::stop_listening() {
+  server_->is_stopping.store(true, std::memory_order_release);
+  if (server_->state.load(std::memory_order_acquire) != State::listening) return;
+  // First, for the socket is found by its name.
+  knock(server_->options.socket);
+  server_->remove_name();
+}
+
+void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_order_release); }
+
+void Announcements::end() {
+  // Before the gate: a thread that has not begun to listen looks there who leads, and does not
+  // begin any more.
+  server_->is_stopping.store(true, std::memory_order_release);
+  server_->gate.close();
+  stop_listening();
+  // A thread that is still somewhere ends by itself, and calls nobody.
+  wait_while(*server_, State::listening, 15 * base::k_ns_per_ms);
+  for (const auto& line : server_->take_lines()) base::log(base::LogLevel::warn, "{}", line);
+}
+
+PathSource::Next Announcements::next(PlannedFile& file) {
+  for (const auto& line : server_->take_lines()) base::log(base::LogLevel::warn, "{}", line);
+  if (server_->orders.next(file)) return Next::file;
+  for (const auto& line : server_->orders.take_refusals())
+    base::log(base::LogLevel::warn, "{}", line);
+  return Next::none_yet;
+}
+
+void Announcements::settled(std::uint32_t reader, std::uint32_t files) {
+  server_->orders.settled(reader, files);
+}
+
+void Announcements::refuse(Refusal reason, const std::string& path) {
+  server_->orders.refuse(reason, path);
+}
+
+std::optional<std::uint32_t> Announcements::next_reader() const {
+  return server_->orders.next_reader();
+}
+std::uint64_t Announcements::passed(std::uint32_t reader) { return server_->orders.passed(reader); }
+
+}  // namespace cube::prefetch

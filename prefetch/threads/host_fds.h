@@ -1,0 +1,23 @@
+// For a thread with an fd table of its own (background_thread.h): copies of the numbers that the
+// rest of the process has. A copy is the same open file, with its offset and its locks. A sandbox
+// may refuse these calls, and an old kernel lacks them. Thread safety: all of it.
+#pragma once
+
+#include "cache/base/result.h"
+#include "cache/base/unique_fd.h"
+
+namespace cube::prefetch {
+
+class HostFds {
+ public:
+  // pidfd_open, Linux 5.3.
+  static base::Result<HostFds> open();
+  // pidfd_getfd, Linux 5.6. EBADF: there is no such number.
+  base::Result<base::UniqueFd> copy_of(int fd) const;
+
+ private:
+  explicit HostFds(base::UniqueFd process) : process_(std::move(process)) {}
+  base::UniqueFd process_;
+};
+
+}  // namespace cube::prefetch

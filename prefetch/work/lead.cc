@@ -1,0 +1,279 @@
+#include "prefetch/work/lead.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+
+namespace cube::prefetch {
+namespace {
+
+constexpr std::uint64_t k_tick_ns = 10 * base::k_ns_per_ms,
+                        k_idle_tick_ns = 250 * base::k_ns_per_ms,
+                        k_blocked_tick_ns = 50 * base::k_ns_per_ms;
+constexpr std::uint64_t k_least_rest_ns = 1000 * base::k_ns_per_ms,
+                        k_rest = 10;  // between rounds; times what the round took
+constexpr std::uint64_t k_stuck_after_ns = 200 * base::k_ns_per_ms,
+                        k_starved_after_ns = 1000 * base::k_ns_per_ms,
+                        k_give_up_unknown_after_ns = 2000 * base::k_ns_per_ms;
+
+// JobRow::listed: which list:16 | how many entries:48.
+constexpr std::uint64_t k_most_listed = (1ULL << 48) - 1;
+
+std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & ~k_most_listed; }
+
+}  // namespace
+
+// Each file under way takes an fd of those that the process may have, and the socket, lists and
+// rings take some.
+unsigned Lead::most_in_flight(unsigned wanted) {
+  constexpr std::uint64_t k_others = 12;
+  struct ::rlimit limit {};
+  if (base::sys::failed(base::sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, base::sys::arg(&limit))))
+    return wanted;
+  const std::uint64_t most = limit.rlim_cur > k_others ? limit.rlim_cur - k_others : 1;
+  return static_cast<unsigned>(std::min<std::uint64_t>(wanted, most));
+}
+
+void Lead::open_list() {
+  if (config_.prefetch_list.empty()) return;
+  const std::uint64_t listed = cache_.ahead().listed_of_job().load(std::memory_order_relaxed);
+  std::uint64_t from =
+      (listed & ~k_most_listed) == mark_of(config_.prefetch_list) ? listed & k_most_listed : 0;
+  if (from == k_most_listed) from = ListSource::k_all;
+  // A set that did not fit as a whole will be wanted again.
+  const auto repeats = [](void* of) {
+    auto& ahead = *static_cast<cache::FetchAhead*>(of);
+    return ahead.is_full() || ahead.ring().is_in_use();
+  };
+  std::string why;
+  auto list = ListSource::open({config_.prefetch_list, config_.prefixes, false, {}, origins_.get()},
+                               from, repeats, &cache_.ahead(), why);
+  if (list == nullptr) base::log(base::LogLevel::warn, "CUBESHIM_PREFETCH_LIST: {}", why);
+  plan_.set_list(std::move(list));
+}
+
+void Lead::listen() {
+  AnnouncementsOptions options{
+      .socket = socket_path(), .prefixes = config_.prefixes, .argument = this};
+  options.arrived = [](void* lead) { static_cast<Lead*>(lead)->events_.notify(); };
+  // That thread never waits for the origin, as this one may for a list. So a leader beats while its
+  // process runs.
+  options.leads = [](void* lead) { return static_cast<Lead*>(lead)->claim_.beat(); };
+  std::string why;
+  auto announcements = Announcements::start(std::move(options), why);
+  // If another process has taken the lead, announcements go there.
+  if (announcements == nullptr)
+    base::log(claim_.beat() ? base::LogLevel::warn : base::LogLevel::debug, "{}", why);
+  const std::lock_guard lock(socket_mutex_);
+  plan_.set_announcements(std::move(announcements));
+}
+
+void Lead::remove_socket() {
+  const std::unique_lock lock(socket_mutex_, std::try_to_lock);
+  if (lock && plan_.announcements() != nullptr) plan_.announcements()->stop_listening();
+}
+
+void Lead::lose() {
+  const std::lock_guard lock(socket_mutex_);
+  if (plan_.announcements() != nullptr) plan_.announcements()->leave_name();
+  plan_.set_announcements(nullptr);
+}
+
+void Lead::end(unsigned patience_ms) {
+  {
+    // First, for who ends us does not wait for the rest; and by its name, which wakes the thread
+    // that listens.
+    const std::lock_guard lock(socket_mutex_);
+    plan_.set_announcements(nullptr);
+  }
+  prefetcher_->stop(patience_ms);
+  cache_.ahead().end_lead();
+  // So far as it has come.
+  plan_.refused(prefetcher_->take_refused());
+  if (ListSource* const list = plan_.list(); list != nullptr) list->log();
+}
+
+// Not before there is something to prefetch, for what is the ring's does not hold what stays.
+void Lead::make_ring() {
+  if (std::exchange(has_ring_, true)) return;
+  cache_.ahead().make_ring(config_.ring);
+  cache_.ahead().prepare_ring();
+  if (cache_.ahead().is_full() && cache_.ahead().ring().came_too_late())
+    base::log(base::LogLevel::info,
+              "files that are not in memory are not prefetched: the region was full before, and "
+              "all of it is mapped or in use; "
+              "`cubeshim clear` makes room");
+}
+
+bool Lead::begin() {
+  Prefetcher::Options options;
+  options.engine = config_.io_engine;
+  options.depth = most_in_flight(config_.prefetch_depth);
+  options.use_ring = true;
+  options.prefixes = config_.prefixes;
+  options.progress = &events_;
+  std::string why;
+  prefetcher_ = Prefetcher::make(cache_, options, why);
+  if (prefetcher_ == nullptr) {
+    base::log(base::LogLevel::warn, "nothing is prefetched: {}", why);
+    return false;
+  }
+  listen();
+  return true;
+}
+
+void Lead::open() {
+  if (cache_.ahead().origins() != nullptr) origins_ = cache_.ahead().origins()->reopened();
+  plan_.use_origins(origins_.get());
+  cache_.ahead().begin_lead();
+  open_list();
+  demand_ = cache_.ahead().demand();
+}
+
+bool Lead::wants_more_of_next() {
+  const auto reader = plan_.next_reader();
+  return reader && prefetcher_->wants_more_of(*reader);
+}
+
+// False: the plan has nothing now.
+bool Lead::feed() {
+  // No more than this at a time: there is other work.
+  for (int i = 0; i < 1024; ++i) {
+    if (!has_next_) {
+      if (!prefetcher_->wants_more() && !wants_more_of_next()) return true;
+      if (plan_.next(next_) != PathSource::Next::file) return false;
+      has_next_ = true;
+      make_ring();
+    }
+    if (!prefetcher_->offer(next_)) return true;
+    has_next_ = false;
+  }
+  return true;
+}
+
+bool Lead::is_demand_foreign() {
+  cache_.ahead().demand_of_jobs(demand_of_jobs_);
+  jobs_.clear();
+  for (const cache::JobDemand& row : demand_of_jobs_)
+    jobs_.push_back({row.job, row.fetches, row.ahead,
+                     plan_.list() != nullptr && row.job == cache_.ahead().own_job()});
+  const PrefetchCounts counts = prefetcher_->counts();
+  return foreign_.is_there(jobs_, counts.demanded + counts.cached);
+}
+
+void Lead::adapt_depth(std::uint64_t now) {
+  const cache::Demand demand = cache_.ahead().demand();
+  // The counts of a process that has ended are gone with it.
+  if (demand.fetches > demand_.fetches && demand.ns >= demand_.ns)
+    depth_.demand_took((demand.ns - demand_.ns) / (demand.fetches - demand_.fetches));
+  demand_ = demand;
+  depth_.demand_waits(demand.waiting);
+  const unsigned in_flight = prefetcher_->in_flight();
+  depth_.tick(now, in_flight);
+  const Prefetcher::Took took = prefetcher_->take_times();
+  bound_.fetches_took(took.ns, took.fetches);
+  bound_.tick(now, in_flight, is_demand_foreign());
+  const unsigned depth = std::min(depth_.depth(), bound_.bound());
+  prefetcher_->set_depth(depth);
+  cache_.ahead().note_depth(depth);
+}
+
+void Lead::settle(const std::vector<Settled>& rows) {
+  plan_.settle(rows);
+  prefetcher_->note_settled(rows);
+}
+
+void Lead::free_ring(std::uint64_t now) {
+  const std::vector<Settled> read = prefetcher_->ring_watch().look();
+  settle(read);
+  const bool is_blocked = prefetcher_->is_blocked();
+  const PrefetchCounts counts = prefetcher_->counts();
+  if (ring_need_.is_too_small({counts.fetched, counts.demanded, demand_.fetches, is_blocked}) &&
+      cache_.ahead().ring().widen())
+    base::log(base::LogLevel::debug,
+              "prefetch: the ring is too small for its readers and gets one segment more");
+  const std::uint64_t stalled_ns =
+      ring_stall_.tick(now, is_blocked, !read.empty(), demand_.fetches);
+  if (!is_blocked) return;
+  std::vector<Settled> settled;
+  RingWatch& watch = prefetcher_->ring_watch();
+  std::uint32_t wasted = watch.give_up(plan_, stalled_ns >= k_stuck_after_ns, settled);
+  if (wasted == 0 && stalled_ns >= k_starved_after_ns && prefetcher_->take_starved())
+    wasted = watch.give_up_furthest(settled);
+  settle(settled);
+  if (wasted == 0 && stalled_ns >= k_give_up_unknown_after_ns) wasted = watch.give_up_unknown();
+  if (wasted == 0) return;
+  cache_.stats().count(base::Counter::prefetch_wasted, wasted);
+  ring_stall_.end();
+}
+
+void Lead::note_listed() {
+  const ListSource* const list = plan_.list();
+  if (list == nullptr) return;
+  std::uint64_t listed = list->dealt_with();
+  // A file that is not fetched yet is the next leader's, and so are all after it: fetches end in
+  // any order.
+  if (const auto first = prefetcher_->first_unended(ListSource::k_reader))
+    listed = std::min(listed, list->before(*first));
+  if (has_next_ && next_.reader == ListSource::k_reader)
+    listed = std::min(listed, list->before(next_.sequence));
+  // A stop during this turn has dropped files, and the next leader goes on from what was noted
+  // before.
+  if (prefetcher_->is_stopped()) return;
+  listed = mark_of(config_.prefetch_list) | std::min(listed, k_most_listed);
+  cache_.ahead().listed_of_job().store(listed, std::memory_order_relaxed);
+}
+
+void Lead::end_round(std::uint64_t now) {
+  if (now < next_round_ns_ || !plan_.all_is_known()) return;
+  // One that had nothing to fetch is followed by another such, but not at once.
+  const std::uint64_t fetched = prefetcher_->counts().fetched;
+  if (fetched == fetched_before_)
+    next_round_ns_ = now + std::max(k_least_rest_ns, k_rest * (now - round_began_ns_));
+  fetched_before_ = fetched;
+  round_began_ns_ = now;
+}
+
+std::uint64_t Lead::turn() {
+  const std::uint64_t now = base::monotonic_ns();
+  plan_.refused(prefetcher_->take_refused());
+  plan_.settle(prefetcher_->take_settled());
+  const bool has_more = feed();
+  note_listed();
+  const bool is_idle = !has_more && prefetcher_->is_idle();
+  if (is_idle) {
+    plan_.refused(prefetcher_->take_refused());
+    end_round(now);
+  }
+  if (now >= next_look_ns_) {
+    next_look_ns_ = now + k_tick_ns;
+    adapt_depth(now);
+    free_ring(now);
+  }
+  prefetcher_->pump();
+  if (!is_idle) prepare_room();
+  return is_idle && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;
+}
+
+// Here, where nobody waits for it: not in the fetch that happens to need the next segment.
+void Lead::prepare_room() {
+  constexpr int k_most = 2;
+  // One is filled in by each process that fetches; the prefetcher alone fills some of them in a
+  // turn.
+  constexpr std::uint32_t k_ahead = 3;
+  for (int i = 0; i < k_most && cache_.ahead().prepare_room(k_ahead); ++i) {
+  }
+}
+
+void Lead::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
+  const bool is_blocked = prefetcher_->is_blocked() && cache_.ahead().ring().is_made();
+  if (is_blocked && cache_.ahead().ring().wait_for_room(k_blocked_tick_ns)) return;
+  // If there is room, it is promised to fetches under way, or there is no memory for it.
+  events_.wait(seen, is_blocked ? k_blocked_tick_ns : at_most_ns);
+}
+
+}  // namespace cube::prefetch

@@ -1,0 +1,96 @@
+// The leader's work, turn by turn: it offers the files that the plan gives, adapts the depth to the
+// programs' waits, and keeps the ring free of records that nobody will read. Thread safety: one
+// thread, but stop().
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cache/base/mutex.h"
+#include "cache/base/settings/config.h"
+#include "cache/file_cache.h"
+#include "prefetch/pace/depth_control.h"
+#include "prefetch/pace/flight_bound.h"
+#include "prefetch/pace/foreign_demand.h"
+#include "prefetch/pace/ring_need.h"
+#include "prefetch/pace/ring_stall.h"
+#include "prefetch/threads/event_count.h"
+#include "prefetch/work/plan.h"
+#include "prefetch/work/prefetcher.h"
+
+namespace cube::prefetch {
+
+class Lead {
+ public:
+  // The claim is one that has the lead.
+  Lead(cache::FileCache& cache, const base::Config& config, EventCount& events,
+       cache::LeadClaim& claim)
+      : cache_(cache),
+        config_(config),
+        events_(events),
+        claim_(claim),
+        depth_({.most = most_in_flight(config.prefetch_depth)}),
+        bound_({.most = most_in_flight(config.prefetch_depth)}),
+        plan_(cache) {}
+
+  // False: nothing can be prefetched here; the log says why.
+  bool begin();
+  // After that: what is to be fetched. It may wait for the origin.
+  void open();
+  // Returns for how long there is nothing to do unless something happens, in nanoseconds.
+  std::uint64_t turn();
+  // Until something has happened since `seen`.
+  void wait(std::uint32_t seen, std::uint64_t at_most_ns);
+  // Ends what is under way; no file is fetched afterwards. By any thread.
+  void stop(unsigned patience_ms) { prefetcher_->stop(patience_ms); }
+  // By any thread, where end() is not awaited.
+  void remove_socket();
+  // After the last turn. Another process leads: its clients are let go, and no file is taken any
+  // more.
+  void lose();
+  // Whether what was taken before that is fetched, or has to wait for room.
+  bool is_drained() { return prefetcher_->is_idle() || prefetcher_->is_blocked(); }
+  // After the last turn, and after lose() if that was called.
+  void end(unsigned patience_ms);
+
+ private:
+  static unsigned most_in_flight(unsigned wanted);
+  void open_list();
+  void make_ring();
+  void note_listed();
+  void end_round(std::uint64_t now);
+  void listen();
+  std::string socket_path() const { return cache_.ahead().socket_path(); }
+  bool feed();
+  bool wants_more_of_next();
+  void settle(const std::vector<Settled>& rows);
+  void adapt_depth(std::uint64_t now);
+  bool is_demand_foreign();
+  void free_ring(std::uint64_t now);
+  void prepare_room();
+
+  cache::FileCache& cache_;
+  const base::Config& config_;
+  EventCount& events_;
+  cache::LeadClaim& claim_;
+  DepthControl depth_;
+  ForeignDemand foreign_;
+  FlightBound bound_;
+  RingNeed ring_need_;
+  RingStall ring_stall_;
+  std::unique_ptr<cache::Origins> origins_;  // opened by this thread; null: all files are on mounts
+  std::unique_ptr<Prefetcher> prefetcher_;
+  Plan plan_;
+  base::Mutex socket_mutex_;  // guards which announcements plan_ has
+  PlannedFile next_;
+  bool has_next_ = false, has_ring_ = false;
+  cache::Demand demand_;
+  std::vector<cache::JobDemand> demand_of_jobs_;
+  std::vector<ForeignDemand::Job> jobs_;
+  std::uint64_t next_look_ns_ = 0;
+  std::uint64_t round_began_ns_ = 0, next_round_ns_ = 0, fetched_before_ = 0;
+};
+
+}  // namespace cube::prefetch

@@ -1,0 +1,167 @@
+// How a fetch ends: its record is shown, or it is put back, or refused, and who waits is told
+// (prefetcher.h).
+#include "cache/base/clock.h"
+#include "prefetch/work/decline_reason.h"
+#include "prefetch/work/prefetcher.h"
+#include "prefetch/work/try_to.h"
+
+namespace cube::prefetch {
+
+using base::Counter;
+
+void Prefetcher::note_placed(PlannedFetch& flight) {
+  if (!std::exchange(flight.is_placed, true)) unplaced_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Prefetcher::watch(const PlannedFetch& flight) {
+  const cache::RamTier::PlaceInRegion& place = flight.fetch.place();
+  // Else it is one that nobody knows of, and given up as such.
+  try_to([&] {
+    watch_.add({place.segment, place.generation, place.offset}, flight.file.reader,
+               flight.file.sequence);
+  });
+}
+
+void Prefetcher::published(const PlannedFetch& flight, std::uint64_t bytes) {
+  fetched_.fetch_add(1, std::memory_order_relaxed);
+  fetched_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  cache_.stats().count(Counter::prefetch_fetched);
+  const cache::RamTier::PlaceInRegion& place = flight.fetch.place();
+  if (place.is_in_ring) {
+    watch(flight);
+  } else {
+    settle(flight.file.reader);
+  }
+  const std::lock_guard lock(mutex_);
+  if (!place.is_in_ring) is_resident_full_ = false;
+  ring_credit_.note_placed(place.bytes);
+}
+
+bool Prefetcher::put_back(PlannedFetch& flight) {
+  flight.fetch.give_up();
+  const std::lock_guard lock(mutex_);
+  const std::uint32_t reader = flight.file.reader;
+  const std::uint64_t sequence = flight.file.sequence;
+  if (is_stopped_ || !try_to([&] { waiting_.put_back(flight.file); })) return false;
+  under_way_.leave(reader, sequence);
+  is_blocked_ = true;
+  // It is too large, even if is_full() says that smaller ones fit.
+  is_resident_full_ = true;
+  ring_credit_.note_no_room(flight.bytes, base::monotonic_ns());
+  return true;
+}
+
+void Prefetcher::refuse(const PlannedFile& file, Refused why, int error, std::uint64_t bytes,
+                        std::uint64_t missing) {
+  refused_count_.fetch_add(1, std::memory_order_relaxed);
+  if (!options_.keep_refused) return;
+  const std::lock_guard lock(mutex_);
+  // The path may still be looked at by the engine; a copy is not.
+  try_to([&] { refused_.push_back({file, why, error, bytes, missing}); });
+}
+
+void Prefetcher::settle(std::uint32_t reader) {
+  const std::lock_guard lock(mutex_);
+  waiting_.note_over(reader, 1);
+  try_to([&] { add_settled(settled_, reader, 1); });
+}
+
+void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
+  switch (reason) {
+    case k_is_there: cached_.fetch_add(1, std::memory_order_relaxed); break;
+    case k_no_room:
+      waits = may_use_ring(flight.file);
+      if (!waits) refuse(flight, Refused::no_room);
+      break;
+    case k_large:  // there can be no thread for it
+    case k_too_large: refuse(flight, Refused::too_large); break;
+    case k_directory: refuse(flight, Refused::directory); break;
+    case k_not_a_file: refuse(flight, Refused::not_a_file); break;
+    default: refuse(flight, Refused::busy); break;
+  }
+}
+
+void Prefetcher::ended(Fetch& of, const FetchResult& result) {
+  std::unique_ptr<PlannedFetch> flight(static_cast<PlannedFetch*>(&of));
+  base::Stats& stats = cache_.stats();
+  stats.count(Counter::origin_opens, result.opens);
+  stats.count(Counter::origin_stats, result.stats);
+  stats.count(Counter::origin_reads, result.reads);
+  stats.count(Counter::origin_bytes, result.bytes);
+  const bool is_declined = result.ending == Ending::declined;
+  if (is_declined && result.reason == k_ask_origin) return ask_origin(std::move(flight));
+  const bool is_remote = is_declined && result.reason == k_published;
+  bool is_over = true, waits = false, is_wrong = false;
+  // One of several cannot go on alone: it is not counted.
+  const bool is_alone = flight->is_first && flight->is_last;
+  if (is_alone && is_declined && result.reason == k_large && hand_on(flight)) return;
+  const bool has_no_name = is_alone && result.ending == Ending::failed &&
+                           (result.error == ENOENT || result.error == ENAMETOOLONG);
+  if (has_no_name && hand_on_range(flight, is_wrong)) return;
+  switch (result.ending) {
+    case Ending::whole:
+      if (flight->is_first) {
+        took_ns_.fetch_add(base::monotonic_ns() - flight->began_ns, std::memory_order_relaxed);
+        took_fetches_.fetch_add(1, std::memory_order_relaxed);
+      }
+      if (result.data_hash) flight->fetch.note_hash(*result.data_hash);
+      if (flight->fetch.publish()) {
+        published(*flight, result.bytes);
+        is_over = false;
+      } else {
+        refuse(*flight, Refused::busy);
+      }
+      break;
+    case Ending::declined:
+      is_over = !is_remote;
+      is_remote ? published(*flight, flight->bytes) : declined(*flight, result.reason, waits);
+      break;
+    case Ending::failed:
+      if (is_wrong) {
+        refuse(*flight, Refused::bad_range);
+        break;
+      }
+      refuse(*flight,
+             result.error == ENOENT || result.error == ENOTDIR ? Refused::missing : Refused::failed,
+             result.error);
+      break;
+    case Ending::changed: refuse(*flight, Refused::busy); break;
+    case Ending::cancelled: break;
+    case Ending::abandoned:
+      if (result.room_is_lost) flight->fetch.lose_room();
+      break;
+  }
+  if (flight->fetch.was_fetched_twice()) stats.count(Counter::prefetch_duplicate);
+  note_placed(*flight);
+  const bool is_last = flight->is_last;
+  if (waits && put_back(*flight)) {
+    flight.reset();
+    if (is_last) in_flight_.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  const std::uint64_t bytes = result.ending == Ending::whole ? result.bytes
+                              : is_remote                    ? flight->bytes
+                                                             : 0;
+  account(flight->file, bytes, result.ending != Ending::cancelled);
+  const std::uint32_t reader = flight->file.reader;
+  const std::uint64_t sequence = flight->file.sequence;
+  if (is_over) settle(reader);
+  flight.reset();
+  one_has_ended(reader, sequence, is_last);
+  if (is_last) pump();
+}
+
+void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence, bool is_last) {
+  bool is_running_low = false;
+  {
+    const std::lock_guard lock(mutex_);
+    under_way_.leave(reader, sequence);
+    is_running_low = waiting_.is_running_low();
+  }
+  if (is_last) in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  const bool was_last = unended_.fetch_sub(1, std::memory_order_release) == 1;
+  // Not for each: who offers shall sleep while there is enough to do.
+  if (was_last || is_running_low) progress_->notify();
+}
+
+}  // namespace cube::prefetch

@@ -1,0 +1,247 @@
+// Prefetcher fetches offered files into the cache, many at once. It stops while the cache has no
+// room.
+//
+// A file that is offered waits in a short queue. Its fetch begins when it leaves the queue, so a
+// program that needs a file that still waits fetches it itself. A file goes to the resident pool,
+// the segments that keep their records, then to the ring. While both are full, the next file waits.
+// A file that is not fetched is handed back with the reason. Thread safety: offer, set_depth, pump,
+// counts, is_idle and stop by any thread; take_refused and take_settled by one.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/base/mutex.h"
+#include "cache/file_cache.h"
+#include "prefetch/engine/engine_choice.h"
+#include "prefetch/order/path_source.h"
+#include "prefetch/pace/ring_credit.h"
+#include "prefetch/pace/ring_watch.h"
+#include "prefetch/pace/under_way.h"
+#include "prefetch/pace/waiting_files.h"
+#include "prefetch/threads/event_count.h"
+#include "prefetch/work/large_fetcher.h"
+
+namespace cube::prefetch {
+
+enum class Refused : std::uint8_t {
+  missing,
+  directory,
+  not_a_file,
+  too_large,
+  no_room,
+  busy,
+  failed,
+  bad_range
+};
+
+struct RefusedFile {
+  PlannedFile file;
+  Refused why = Refused::failed;
+  int error = 0;  // errno of missing and failed
+  // Of no_room: what was wanted, and what is missing of it; 0: not known.
+  std::uint64_t bytes = 0, missing = 0;
+};
+
+struct PrefetchCounts {
+  std::uint64_t fetched = 0, fetched_bytes = 0;
+  std::uint64_t cached = 0;    // were there already
+  std::uint64_t demanded = 0;  // a program was quicker
+  std::uint64_t refused = 0;
+  std::uint64_t large = 0;  // large files, of those that were fetched or were there
+  // Of those that have not ended: the large ones whose size is known, what is to come of them, and
+  // all others.
+  std::uint64_t measured = 0, bytes_to_come = 0, unmeasured = 0;
+};
+
+class Prefetcher final : public FetchClient, public LargeClient {
+ public:
+  struct Options {
+    base::EngineKind engine = base::EngineKind::automatic;
+    unsigned depth = 64;
+    bool use_ring = false;
+    int nice = 5;
+    std::vector<std::string> prefixes;  // what lies below one is of one mount
+    bool keep_refused = true;           // for take_refused()
+    EventCount* progress =
+        nullptr;  // told when more may be offered and when all has ended; else one of its own
+  };
+  // Null: `why` says so.
+  static std::unique_ptr<Prefetcher> make(cache::FileCache& cache, Options options,
+                                          std::string& why);
+  ~Prefetcher();
+
+  // False: enough is waiting; `file` is as it was.
+  bool offer(PlannedFile& file);
+  bool wants_more();
+  // The same of a file of this reader: some are taken beyond that where nothing can begin for want
+  // of room.
+  bool wants_more_of(std::uint32_t reader);
+  // Begins what may begin; called where room may have come about otherwise than by an end.
+  void pump();
+  void set_depth(unsigned depth);
+  // Nothing waits and nothing is under way.
+  bool is_idle() { return unended_.load(std::memory_order_acquire) == 0; }
+  // The earliest in this reader's order of what waits or is under way, which need not be what was
+  // offered longest ago; none: all has ended.
+  std::optional<std::uint64_t> first_unended(std::uint32_t reader);
+  // The files that waited have been dropped, and fetches under way may have been.
+  bool is_stopped();
+  unsigned in_flight() {
+    return std::max(in_flight_.load(std::memory_order_relaxed), large_.in_flight());
+  }
+  // It is the ring that keeps the next file waiting.
+  bool is_blocked();
+  // And a reader who has fetched files for himself that waited has few in it, while others have
+  // many. Since the last call.
+  bool take_starved();
+  PrefetchCounts counts() const;
+  // Fetches of whole files from the origin, since the last call.
+  struct Took {
+    std::uint64_t ns = 0, fetches = 0;
+  };
+  Took take_times() {
+    return {took_ns_.exchange(0, std::memory_order_relaxed),
+            took_fetches_.exchange(0, std::memory_order_relaxed)};
+  }
+  std::vector<RefusedFile> take_refused();
+  std::vector<Settled> take_settled();
+  // Answers of ring_watch().
+  void note_settled(const std::vector<Settled>& rows);
+  // See event_count.h for how to wait for it.
+  EventCount& progress() { return *progress_; }
+  RingWatch& ring_watch() { return watch_; }
+
+  // Cancels what waits, and after `patience_ms` abandons what hangs. The second caller waits for
+  // the first: a process that ends before the files of a ring are closed leaves the mount busy.
+  void stop(unsigned patience_ms);
+
+  First before_open(Fetch& fetch, const base::Result<cache::FileStat>* looked) override;
+  Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) override;
+  void ended(Fetch& fetch, const FetchResult& result) override;
+  void large_ended(std::unique_ptr<LargeFetch> fetch) override;
+
+ private:
+  struct PlannedFetch : Fetch {
+    PlannedFetch(cache::FileCache& cache, PlannedFile&& planned, bool use_ring)
+        : file(std::move(planned)), fetch(cache.ahead().fill(file.path, use_ring)) {
+      path = file.path.c_str();
+    }
+    PlannedFile file;
+    cache::BackgroundFill fetch;
+    bool is_placed = false;  // it has asked for its room
+    // One request may read several fetches, which count as one in flight: is this its first, its
+    // last?
+    bool is_first = true, is_last = true;
+    PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
+    std::uint64_t bytes = 0;
+    std::uint64_t began_ns = 0;  // at the origin
+  };
+
+  Prefetcher(cache::FileCache& cache, Options options);
+  // Fetches one beside the other.
+  class Flights {
+   public:
+    Flights() = default;
+    Flights(Flights&& other) noexcept
+        : first_(std::exchange(other.first_, nullptr)), last_(other.last_) {}
+    Flights(const Flights&) = delete;
+    Flights& operator=(const Flights&) = delete;
+    ~Flights() {
+      while (take_first() != nullptr) {
+      }
+    }
+    bool is_empty() const { return first_ == nullptr; }
+    std::uint64_t end() const { return last_->file.place.end(); }
+    void add(std::unique_ptr<PlannedFetch> flight);
+    std::unique_ptr<PlannedFetch> take_first();
+    // All of them, as one fetch.
+    std::unique_ptr<PlannedFetch> take_all();
+
+   private:
+    PlannedFetch *first_ = nullptr, *last_ = nullptr;
+  };
+  // The next to begin, counted as one in flight; none where none may.
+  Flights next_flights();
+  std::size_t count_together() const;
+  // The file that waits at this place.
+  std::unique_ptr<PlannedFetch> next_flight(std::size_t place);
+  bool takes(std::uint32_t reader) const;
+  bool is_for_ring_alone() const;
+  bool has_room(const PlannedFile& file);
+  bool may_use_ring(const PlannedFile& file) const { return options_.use_ring && !file.must_stay; }
+  bool is_for_ring(const PlannedFile& file) const {
+    return may_use_ring(file) && is_for_ring_alone();
+  }
+  std::uint32_t origin_of(const std::string& path) const;
+  IoEngine& engine_for(const std::string& path) const;
+  bool make_remote_engine(std::string& why);
+  // The other nodes do not have it: it goes on as a fetch from the origin.
+  void ask_origin(std::unique_ptr<PlannedFetch> flight);
+  void submit(std::unique_ptr<PlannedFetch> flight);
+  void begin(std::unique_ptr<PlannedFetch> flight);
+  void begin_all(Flights flights);
+  // False: it needs no fetch, and has been told of that.
+  bool needs_fetch(PlannedFetch& flight);
+  // The flight holds the place.
+  void watch(const PlannedFetch& flight);
+  void published(const PlannedFetch& flight, std::uint64_t bytes);
+  // False: there is nowhere to put it.
+  bool put_back(PlannedFetch& flight);
+  bool begin_stop();
+  void wait_for_stop(unsigned patience_ms);
+  void note_placed(PlannedFetch& flight);
+  static void account(const PlannedFile& file, std::uint64_t bytes, bool was_asked) {
+    if (file.allowance != nullptr) file.allowance->settle(file.promised_bytes, bytes, was_asked);
+  }
+  void refuse(const PlannedFile& file, Refused why, int error = 0, std::uint64_t bytes = 0,
+              std::uint64_t missing = 0);
+  void refuse(PlannedFetch& flight, Refused why, int error = 0) {
+    refuse(flight.file, why, error, flight.bytes, flight.bytes);
+  }
+  bool is_large(const PlannedFile& file, const cache::FileStat& stat) const;
+  // The flight goes on as one of a large file. False: there can be none.
+  bool hand_on(std::unique_ptr<PlannedFetch>& flight);
+  // Its name is of no file, but may be that of a file and a range. False: it is not.
+  bool hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_wrong);
+  void fetch_small(std::unique_ptr<LargeFetch> fetch);
+  void declined(PlannedFetch& flight, int reason, bool& waits);
+  void settle(std::uint32_t reader);
+  void one_has_ended(std::uint32_t reader, std::uint64_t sequence, bool is_last = true);
+
+  cache::FileCache& cache_;
+  const Options options_;
+  RingWatch watch_;
+  std::unique_ptr<IoEngine> engine_;
+  // For origins that are read whole by an open; null: there is none. Threads serve best, because a
+  // file takes one call.
+  std::unique_ptr<IoEngine> whole_file_engine_;
+  // Threads that ask other nodes; null: there are none.
+  std::unique_ptr<IoEngine> remote_engine_;
+  LargeFetcher large_;
+  EventCount own_progress_;
+  EventCount* const progress_;
+  std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};
+  std::atomic<std::uint64_t> took_ns_{0}, took_fetches_{0};
+  std::atomic<std::uint64_t> fetched_{0}, fetched_bytes_{0}, cached_{0}, demanded_{0},
+      refused_count_{0}, large_count_{0};
+
+  EventCount stop_over_;
+  std::atomic<bool> is_stop_over_{false};
+  base::Mutex mutex_;  // guards the rest
+  WaitingFiles waiting_;
+  UnderWay under_way_;
+  std::vector<RefusedFile> refused_;
+  std::vector<Settled> settled_;
+  unsigned depth_;
+  bool is_stopped_ = false, is_blocked_ = false, is_overtaken_ = false;
+  bool is_resident_full_ = false;  // what came back last had found no room there
+  RingCredit ring_credit_;
+};
+
+}  // namespace cube::prefetch

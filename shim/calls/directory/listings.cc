@@ -1,0 +1,31 @@
+#include "shim/calls/directory/listings.h"
+
+#include <cstdint>
+
+#include "cache/base/process/signal_frame.h"
+#include "shim/process/attachment.h"
+#include "shim/process/c_result.h"
+#include "shim/process/process.h"
+#include "shim/threads/background.h"
+
+namespace cube::shim::listings {
+
+void note_listing(std::string_view directory) {
+  if (!process::config().prefetch || directory.empty()) return;
+  const KeepErrno keep;
+  if (auto* const cache = attachment::cache(); cache != nullptr)
+    cache->ahead().listings().note_listed(directory);
+}
+
+void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t bytes) {
+  if (!process::config().prefetch ||
+      !cache.ahead().listings().note_read(file, bytes, /*was_fetched_ahead=*/false))
+    return;
+  // It starts a thread; another miss will do.
+  if (base::may_be_in_handler()) return;
+  if (cache.ahead().is_full() || !cache.ahead().listings().post(file.substr(0, file.rfind('/'))))
+    return;
+  background::start();
+}
+
+}  // namespace cube::shim::listings

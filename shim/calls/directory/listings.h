@@ -1,0 +1,22 @@
+// Directories that the program has listed: one from which programs then read file after file is
+// fetched ahead, in proportion to what they read of it, where nothing better is known
+// (CUBESHIM_PREFETCH). All processes of the node know which directories were listed
+// (cache/region/listings.h). Thread safety: all of it; as async-signal-safe as an open, but for
+// note_miss, which may start the sidecar.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cube::cache {
+class FileCache;
+}
+
+namespace cube::shim::listings {
+
+// Attaches to the cache: its readers may be other processes than the one that lists.
+void note_listing(std::string_view directory);
+// The file was fetched for the program.
+void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t bytes);
+
+}  // namespace cube::shim::listings

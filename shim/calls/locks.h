@@ -1,0 +1,55 @@
+// Locks on served files (flock, lockf, fcntl). The kernel keeps them on the origin's own file,
+// which takes the placeholder's place; bytes are still answered from memory, so that a reader who
+// locks reads the origin once. A lock that was waited for may have been another's exclusive lock:
+// after each lock the file is looked at, and is the kernel's from then on if it has changed. A
+// large file has the origin's own number already. A lock that belongs to its open file must not
+// outlast the program's numbers, and so nothing of ours may have that open file then
+// (fill/large_file.h). Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <fcntl.h>
+
+#include "shim/fd/materialize.h"
+#include "shim/process/c_result.h"
+
+namespace cube::shim::locks {
+
+inline bool is_lock(int command) {
+  switch (command) {
+    case F_GETLK:
+    case F_SETLK:
+    case F_SETLKW:
+    case F_OFD_GETLK:
+    case F_OFD_SETLK:
+    case F_OFD_SETLKW: return true;
+    default: return false;
+  }
+}
+
+// To whom the lock belongs, and so when it ends by itself.
+enum class Owner : std::uint8_t { process, flock, flock_ends, open_file };
+
+inline Owner owner_of(int command) {
+  return command == F_OFD_SETLK || command == F_OFD_SETLKW ? Owner::open_file : Owner::process;
+}
+
+void before_lock_of_large(int fd, Owner owner);
+void after_lock_of_large(int fd, Owner owner);
+
+// The result of libc's call on an fd that the kernel can lock.
+template <typename Call>
+int made(int fd, Owner owner, Call&& call) {
+  placeholder::unpark_if(fd);
+  if (g_fds.kind(fd) == RowKind::none) return call();
+  show_origin(fd);
+  before_lock_of_large(fd, owner);
+  const int result = call();
+  if (result == 0) {
+    const KeepErrno keep;
+    materialize_if_changed(fd);
+    after_lock_of_large(fd, owner);
+  }
+  return result;
+}
+
+}  // namespace cube::shim::locks

@@ -1,0 +1,181 @@
+#include "shim/calls/map/large_maps.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cache/base/memory/kernel_page.h"
+#include "shim/fd/region_fd.h"
+#include "shim/process/attachment.h"
+#include "shim/threads/background.h"
+
+namespace cube::shim::large_maps {
+namespace {
+
+namespace sys = base::sys;
+using cache::k_page;
+using cache::LargeFile;
+
+constexpr std::size_t k_most_pieces = 2048, k_at_once = 32;
+
+constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
+
+// A mapping is the kernel's if its flags are, or if it reaches beyond the last page of the file.
+bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
+  const int type = request.flags & 0x0f;
+  const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
+  if ((type != MAP_PRIVATE && !is_shared) || (is_shared && (request.protection & PROT_WRITE) != 0))
+    return false;
+  if ((request.flags & ~(0x0f | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_NORESERVE)) !=
+      0)
+    return false;
+  if ((request.protection & ~(PROT_READ | PROT_WRITE)) != 0 || base::kernel_page() != k_page)
+    return false;
+  if (request.length == 0 || request.offset < 0 ||
+      request.offset % static_cast<std::int64_t>(k_page) != 0)
+    return false;
+  const auto offset = static_cast<std::uint64_t>(request.offset);
+  return offset < size && round_up(request.length) <= round_up(size - offset);
+}
+
+// Puts what is present over the kernel's mapping at `at`: how many pieces, `most` at most. Nothing:
+// a piece may be of any file.
+std::optional<std::size_t> show_pieces(cache::FileCache& cache, LargeFile& file,
+                                       const mappings::MapRequest& request, long at,
+                                       std::size_t most) {
+  const auto begin = static_cast<std::uint64_t>(request.offset);
+  LargeFile::Range range{begin, begin + round_up(request.length)};
+  const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
+  std::array<LargeFile::Piece, k_at_once> pieces;
+  std::size_t done = 0;
+  int number = -1;
+  while (!range.is_empty() && done < most) {
+    const std::size_t count = cache.large().pieces(
+        file, range, std::span(pieces).first(std::min(k_at_once, most - done)));
+    if (count != 0 && number < 0) number = region_fd::get(cache.region());
+    if (number < 0) break;
+    done += count;
+    for (const LargeFile::Piece& piece : std::span(pieces).first(count)) {
+      auto* const to = reinterpret_cast<void*>(at + static_cast<long>(piece.at) -
+                                               static_cast<long>(request.offset));
+      bool is_shown = false;
+      if (!mappings::show_piece(cache.region(), number,
+                                {to, piece.bytes, request.protection, flags, 0}, piece.in_region,
+                                is_shown))
+        return {};
+      // Where one cannot be had, the kernel's own pages are as good.
+      if (is_shown) cache.large().note_shown(file, {piece.at, piece.at + piece.bytes});
+    }
+  }
+  return done;
+}
+
+// The kernel's mapping, of which the pieces take their parts.
+long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
+                const mappings::MapRequest& request) {
+  const long at =
+      sys::mmap(request.at, request.length, request.protection, request.flags, fd, request.offset);
+  // A mapping that is read at once is read from the origin.
+  if (sys::failed(at) || (request.flags & MAP_POPULATE) != 0) return at;
+  const std::size_t most = mappings::take_pieces(k_most_pieces);
+  const auto pieces = show_pieces(cache, file, request, at, most);
+  const std::size_t shown = pieces.value_or(0);
+  mappings::give_pieces_back(most - shown);
+  if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
+    return at;
+  // Nobody would keep a piece from showing what lies behind it.
+  mappings::give_pieces_back(shown);
+  const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
+  return sys::mmap(reinterpret_cast<void*>(at), request.length, request.protection, flags, fd,
+                   request.offset);
+}
+
+// A mapping of our own must not take the room of the program's next one.
+bool may_map_twice() {
+  rlimit limit{};
+  return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_AS, 0, sys::arg(&limit))) &&
+         limit.rlim_cur == RLIM_INFINITY;
+}
+
+// How many bytes of the range the kernel has. All where it does not say.
+std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
+  constexpr long k_cachestat = 451;
+  const std::uint64_t range[] = {static_cast<std::uint64_t>(request.offset), request.length};
+  std::uint64_t pages[5] = {};  // the first are in memory
+  if (sys::failed(sys::raw(k_cachestat, fd, sys::arg(range), sys::arg(pages), 0)))
+    return round_up(request.length);
+  return pages[0] * k_page;
+}
+
+// False: there is no such mapping, and nobody has taken it.
+bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
+                     std::uint64_t before) {
+  auto own = base::Mapping::shared(fd, static_cast<std::uint64_t>(request.offset),
+                                   round_up(request.length), PROT_READ);
+  // A mount without pages in the kernel refuses it.
+  if (!own) return false;
+  // A child would keep the open file, with its locks, and has no thread that lets go of it.
+  if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
+  // Our look at a page must not let the kernel read more of the file.
+  sys::madvise(own->data(), own->size(), MADV_RANDOM);
+  return background::keep_mapped(file, std::move(*own), static_cast<std::uint64_t>(request.offset),
+                                 at, before);
+}
+
+bool may_keep_pages(const LargeFile& file) {
+  return background::may_keep_mapped() && file.tells_pages() && may_map_twice() &&
+         !file.is_locked();
+}
+
+// What the kernel reads of it is kept for the next mapping.
+void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
+                std::uint64_t before) {
+  file.own_mappings().begin();
+  if (file.is_locked() || !map_for_keeping(fd, file, request, at, before))
+    file.own_mappings().end();
+}
+
+// A mapping that the kernel makes alone.
+file_calls::Answer left_to_kernel(cache::FileCache& cache) {
+  cache.large().note_mapping();
+  return {};
+}
+
+}  // namespace
+
+file_calls::Answer map(int fd, const mappings::MapRequest& request) {
+  const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
+  cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
+  if (!file || cache == nullptr) return {};
+  if (!is_ours(request, file->large->size()) || !cache->large().may_be_shown(*file->large, fd))
+    return left_to_kernel(*cache);
+  const auto begin = static_cast<std::uint64_t>(request.offset),
+             end = begin + round_up(request.length);
+  std::array<LargeFile::Piece, 1> first;
+  LargeFile::Range rest{begin, end};
+  const bool is_whole =
+      cache->large().pieces(*file->large, rest, first) == 1 && first[0].bytes == end - begin;
+  long at = 0;
+  if (is_whole) {
+    at = mappings::map_region(cache->region(), request, first[0].in_region);
+    if (sys::failed(at)) return at == -ESTALE ? left_to_kernel(*cache) : file_calls::Answer{at};
+    if (mappings::note_mapping(static_cast<std::uintptr_t>(at), request, *file->large, 0)) {
+      cache->large().note_shown(*file->large, {begin, end});
+      return at;
+    }
+    // Nobody would keep it from showing what lies behind it.
+    sys::munmap(reinterpret_cast<void*>(at), request.length);
+    return left_to_kernel(*cache);
+  }
+  const bool may_keep = may_keep_pages(*file->large);
+  // A mapping that is read at once has its pages when it is made.
+  const std::uint64_t before = may_keep ? bytes_in_kernel(fd, request) : 0;
+  at = map_pieces(fd, *cache, *file->large, request);
+  if (sys::failed(at)) return at;
+  cache->large().note_mapping();
+  if (may_keep) keep_pages(fd, *file->large, request, reinterpret_cast<void*>(at), before);
+  return at;
+}
+
+}  // namespace cube::shim::large_maps

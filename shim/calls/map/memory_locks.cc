@@ -1,0 +1,214 @@
+#include "shim/calls/map/memory_locks.h"
+
+#include <linux/capability.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <system_error>
+
+#include "cache/base/file_io.h"
+#include "shim/fd/open_file.h"
+#include "shim/process/attachment.h"
+#include "shim/process/process.h"
+
+// The library itself, as the linker has laid it out.
+extern "C" {
+[[gnu::visibility("hidden")]] extern const std::byte __ehdr_start[];
+[[gnu::visibility("hidden")]] extern const std::byte _end[];
+}
+
+namespace cube::shim::memory_locks {
+namespace {
+
+namespace sys = base::sys;
+
+struct Range {
+  std::uintptr_t begin = 0, end = 0;
+  std::uintptr_t bytes() const { return end - begin; }
+};
+
+struct ProgramMapping {
+  Range range;
+  bool is_shared_and_writable = false;
+  std::uint64_t inode = 0;
+};
+
+// BEGIN-END PERMISSIONS OFFSET DEVICE INODE, as the kernel writes it. False: it is something else.
+bool parse(std::string_view line, ProgramMapping& mapping) {
+  std::string_view fields[5];
+  for (auto& field : fields) {
+    const std::size_t space = line.find(' ');
+    if (space == std::string_view::npos) return false;
+    field = line.substr(0, space);
+    line.remove_prefix(space + 1);
+  }
+  const char* const end = fields[0].data() + fields[0].size();
+  const auto begun = std::from_chars(fields[0].data(), end, mapping.range.begin, 16);
+  if (begun.ec != std::errc{} || begun.ptr == end || *begun.ptr != '-') return false;
+  mapping.is_shared_and_writable =
+      fields[1].size() == 4 && fields[1][1] == 'w' && fields[1][3] == 's';
+  return std::from_chars(begun.ptr + 1, end, mapping.range.end, 16).ec == std::errc{} &&
+         std::from_chars(fields[4].data(), fields[4].data() + fields[4].size(), mapping.inode).ec ==
+             std::errc{};
+}
+
+Range range_of(std::span<const std::byte> memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  return {begin, begin + memory.size()};
+}
+
+// The program's call neither counts nor locks these: the library, its tables, the region. In the
+// order of addresses.
+class OwnRanges {
+ public:
+  OwnRanges() {
+    add({reinterpret_cast<std::uintptr_t>(__ehdr_start), reinterpret_cast<std::uintptr_t>(_end)});
+    add(range_of(open_files::memory()));
+    add(range_of(cache::LargeFile::memory()));
+    if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr) {
+      for (const auto& part : cache->region().mapped()) add(range_of(part));
+      struct ::stat st {};
+      if (!sys::failed(
+              sys::fstatat(AT_FDCWD, cache->region().path().c_str(), &st, AT_SYMLINK_NOFOLLOW)))
+        region_inode_ = st.st_ino;
+    }
+  }
+  // For each piece of the mapping that is not ours.
+  template <typename Act>
+  void visit_others(const ProgramMapping& mapping, Act&& act) const {
+    // A window to fill a segment by. A program's mapping of the region cannot be written to.
+    if (mapping.is_shared_and_writable && mapping.inode == region_inode_ && region_inode_ != 0)
+      return;
+    Range all = mapping.range;
+    for (std::size_t i = 0; i < count_ && all.begin < all.end; ++i) {
+      if (ranges_[i].end <= all.begin || ranges_[i].begin >= all.end) continue;
+      if (ranges_[i].begin > all.begin) act(Range{all.begin, ranges_[i].begin});
+      all.begin = ranges_[i].end;
+    }
+    if (all.begin < all.end) act(all);
+  }
+
+ private:
+  void add(const Range& range) {
+    if (range.bytes() == 0) return;
+    std::size_t at = count_++;
+    for (; at > 0 && ranges_[at - 1].begin > range.begin; --at) ranges_[at] = ranges_[at - 1];
+    ranges_[at] = range;
+  }
+  std::array<Range, 6> ranges_;
+  std::size_t count_ = 0;
+  std::uint64_t region_inode_ = 0;
+};
+
+// False: they cannot be read.
+template <typename Visit>
+bool visit_mappings(Visit&& visit) {
+  // A path may follow the fields, as long as it likes.
+  constexpr std::size_t k_most_fields = 128;
+  const auto fd = base::open_fd("/proc/self/maps", O_RDONLY);
+  if (!fd) return false;
+  char block[1024];
+  std::size_t kept = 0;
+  bool is_in_line = false;
+  while (true) {
+    const long n = sys::read(fd->get(), block + kept, sizeof block - kept);
+    if (sys::failed(n)) return false;
+    if (n == 0) return kept == 0;
+    std::string_view rest(block, kept + static_cast<std::size_t>(n));
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\n');
+      if (!is_in_line) {
+        if (end == std::string_view::npos && rest.size() < k_most_fields) break;
+        ProgramMapping mapping;
+        if (!parse(rest.substr(0, std::min(end, k_most_fields)), mapping)) return false;
+        visit(mapping);
+      }
+      is_in_line = end == std::string_view::npos;
+      rest.remove_prefix(is_in_line ? rest.size() : end + 1);
+    }
+    kept = rest.size();
+    std::memmove(block, rest.data(), kept);
+  }
+}
+
+bool is_exempt() {
+  __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  if (sys::failed(sys::raw(SYS_capget, sys::arg(&head), sys::arg(data)))) return false;
+  return (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
+}
+
+// May the program lock what it has without us? If it is exempt from the limit, or says so.
+enum class Right : std::uint8_t { no, fits, exempt };
+Right right_to_lock(const OwnRanges& own) {
+  struct ::rlimit limit {};
+  if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_MEMLOCK, 0, sys::arg(&limit))))
+    return Right::no;
+  std::uintptr_t all = 0;
+  const bool is_known = visit_mappings([&](const ProgramMapping& mapping) {
+    own.visit_others(mapping, [&](const Range& part) { all += part.bytes(); });
+  });
+  if (!is_known) return Right::no;
+  if (limit.rlim_cur != 0 && all <= limit.rlim_cur) return Right::fits;
+  return is_exempt() ? Right::exempt : Right::no;
+}
+
+// The kernel's takes no notice of pages that cannot be had.
+bool lock_now(const OwnRanges& own, int flags, Right right) {
+  bool is_locked = true;
+  const bool is_read = visit_mappings([&](const ProgramMapping& mapping) {
+    own.visit_others(mapping, [&](const Range& part) {
+      const auto* const at = reinterpret_cast<const void*>(part.begin);
+      // Addresses beyond the user's half are the kernel's own page.
+      if (static_cast<std::intptr_t>(part.begin) < 0) return;
+      const long error = sys::mlock2(at, part.bytes(), MLOCK_ONFAULT);
+      // Within the limit: another thread has unmapped it.
+      if (sys::failed(error) && !(error == -ENOMEM && right == Right::fits)) is_locked = false;
+      if ((flags & MCL_ONFAULT) == 0) sys::mlock2(at, part.bytes(), 0);
+    });
+  });
+  return is_read && is_locked;
+}
+
+}  // namespace
+
+int lock_all(int flags, int (*kernels)(int flags)) {
+  static constinit std::atomic<bool> locks_future{false};
+  const bool is_known = (flags & ~(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) == 0 &&
+                        (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
+  if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
+  const bool future = (flags & MCL_FUTURE) != 0;
+  // The kernel locks each later mapping, whoever makes it: a region would be refused then, or
+  // become resident.
+  if (future) {
+    attachment::cache();
+    open_files::prepare();
+    cache::LargeFile::prepare();
+  }
+  if ((flags & MCL_CURRENT) == 0) {
+    const int result = kernels(flags);
+    if (result == 0) locks_future.store(true, std::memory_order_relaxed);
+    return result;
+  }
+  const OwnRanges own;
+  // The kernel refuses: it finds more than we do.
+  const Right right = right_to_lock(own);
+  if (right == Right::no) return kernels(flags);
+  if (future) {
+    if (const int result = kernels(flags & ~MCL_CURRENT); result != 0) return result;
+  } else if (locks_future.load(std::memory_order_relaxed)) {
+    sys::raw(SYS_munlockall);
+  }
+  locks_future.store(future, std::memory_order_relaxed);
+  return lock_now(own, flags, right) ? 0 : kernels(flags);
+}
+
+}  // namespace cube::shim::memory_locks

@@ -1,0 +1,59 @@
+// The kernel's answers to calls with a path. A call that memory has not answered passes its result
+// through told(), and memory is corrected by it before the program sees it (cache/corrections.h):
+//   return told(real::chdir(path), {.path = path, .wants = PathCall::Wants::directory});
+// Keeps errno. Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/process/libc_types.h"
+
+namespace cube::shim {
+
+struct PathCall {
+  // What the call asks of the name at the end of the path.
+  enum class Wants : std::uint8_t {
+    name,       // that it is there
+    directory,  // that it is a directory
+    file,       // that it is no directory
+    link,       // that it is a link
+    new_name,   // that it is not there
+    any_name,   // nothing: it is made where it is not there
+  };
+  int dir = AT_FDCWD;
+  const char* path = nullptr;
+  Wants wants = Wants::name;
+  bool no_follow = false;
+  // ENOENT may concern another path, or what the file holds.
+  bool has_other_reasons = false;
+  // The process attaches to a region that others have made.
+  bool is_change = false;
+};
+
+namespace kernel_answer {
+
+// What told() does, for a result of another form. `error`: 0 for success.
+void learn(const PathCall& call, int error);
+
+}  // namespace kernel_answer
+
+// A result of libc's: -1 and errno, or no failure. ENOENT becomes what our own names say of the
+// path (names.h).
+long told(long result, const PathCall& call);
+inline int told(int result, const PathCall& call) {
+  return static_cast<int>(told(static_cast<long>(result), call));
+}
+inline long told(long result, int dir, const char* path, bool no_follow) {
+  return told(result, {.dir = dir, .path = path, .no_follow = no_follow});
+}
+inline int told(int result, int dir, const char* path, bool no_follow) {
+  return told(result, {.dir = dir, .path = path, .no_follow = no_follow});
+}
+// stat(2) and its kin. `st` is null if another library may have written it.
+int told_stat(int result, int dir, const char* path, bool no_follow, const struct ::stat* st);
+int told_statx(int result, int dir, const char* path, bool no_follow, const struct ::statx* x);
+// readlink(2), into this room.
+long told_link(long length, int dir, const char* path, const char* to, std::size_t room);
+
+}  // namespace cube::shim

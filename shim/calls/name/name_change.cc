@@ -1,0 +1,278 @@
+#include "shim/calls/name/name_change.h"
+
+#include <linux/fs.h>
+
+#include <cstring>
+
+#include "cache/base/process/aside.h"
+#include "shim/calls/directory/listed_directory.h"
+#include "shim/calls/name/kernel_answer.h"
+#include "shim/fd/fd_table.h"
+#include "shim/fd/materialize.h"
+#include "shim/path/fd_path.h"
+#include "shim/path/path_of_fd.h"
+#include "shim/process/attachment.h"
+#include "shim/process/c_result.h"
+
+namespace cube::shim {
+
+namespace sys = base::sys;
+
+namespace {
+
+// The owner is of no matter to root, whom nobody refuses: who extracts an archive gives away one
+// directory after the other.
+bool has_lost(const Passage& before, const cache::FileStat& after) {
+  constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
+  const bool is_given_away = before.user != after.user || before.group != after.group;
+  return before.is_lost || (before.mode & ~after.mode & k_search) != 0 ||
+         (is_given_away && sys::raw(SYS_geteuid) != 0);
+}
+
+// A child of vfork has the fds of its parent, and changes files as others do.
+cache::FileCache* cache_of_changes() {
+  return process::owns_table() ? attachment::existing_cache() : attachment::attached_cache();
+}
+
+}  // namespace
+
+NameChange::NameChange(int dir, const char* path, Of of)
+    : of_(of), name_(of == Of::name ? path : nullptr), dir_(dir) {
+  if (!process::tells()) return;
+  materialize_named(path, dir);
+  // The file of the fd itself.
+  by_fd_ =
+      dir >= 0 && (path == nullptr || (path_filter::is_readable_pointer(path) && *path == '\0'));
+  if (by_fd_) materialize(dir, "fchownat");
+  auto* const cache = attachment::existing_cache();
+  was_empty_ = cache == nullptr || cache->changes().is_empty();
+  if (was_empty_) return;
+  // The way there may lead through the name itself, and be gone then.
+  if (name_ != nullptr) directory_ = directory_of(dir, path);
+  covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
+  // By another name it may be what is covered, and a link under a covered name is not what it leads
+  // to.
+  if (of == Of::file) followed_ = path;
+  if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) {
+    materialize_below(prefix_);
+    listed_directory::hold_all();
+  }
+  // While the name still leads to the file.
+  if (covered_) materialize_below(path_.key());
+  if (of == Of::file || !prefix_.empty()) return;
+  const KeepErrno keep;
+  const auto stat = cache::stat_path(dir, path, of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW);
+  if (!stat || (!covered_ && !cache->changes().knows_device(stat->device()))) return;
+  before_ = *stat;
+  materialize_other_names(*stat);
+  const auto type = stat->mode & S_IFMT;
+  is_tree_ = type == S_IFDIR || type == S_IFLNK;
+  if (!is_tree_) return;
+  if (of != Of::file_or_link) listed_directory::hold_all();
+  // The path may lead there through links, and what is cached below it be known by its real path. A
+  // record that is known by a path through links is dropped with any tree.
+  knows_tree_ = take_real_path(dir, path);
+  if (knows_tree_ && !covered_) materialize_below(path_.key());
+}
+
+// The place itself, while the name leads to it. False: there is no fd for the question.
+bool NameChange::take_real_path(int dir, const char* path) {
+  const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
+  const long fd = sys::openat(dir, path, O_PATH | O_CLOEXEC | follow);
+  if (sys::failed(fd)) return false;
+  base::Aside real;
+  const long n = real ? read_path_of_fd(static_cast<int>(fd), real.data()) : -ENOMEM;
+  sys::close(static_cast<int>(fd));
+  return !sys::failed(n) &&
+         path_filter::join({real.data(), static_cast<std::size_t>(n)}, {}, path_);
+}
+
+// Attributes of a directory elsewhere are no matter, unless they close the way to what is below it.
+bool NameChange::changes_tree(const Passage& before) const {
+  if (of_ != Of::file_or_link || covered_ || !knows_tree_) return true;
+  const auto after = cache::stat_path(AT_FDCWD, path_.c_str(), AT_SYMLINK_NOFOLLOW);
+  return before.is_known && (!after || has_lost(before, *after));
+}
+
+// The directory that holds the name. Nothing: no listing is kept, or it cannot be found.
+std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* path) {
+  if (!process::tells() || !path_filter::is_readable_pointer(path)) return std::nullopt;
+  const KeepErrno keep;
+  const auto* const cache = cache_of_changes();
+  if (cache == nullptr || !cache->metadata().are_any()) return std::nullopt;
+  std::string_view text(path, strnlen(path, PATH_MAX));
+  while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
+  const std::size_t slash = text.rfind('/');
+  base::Aside above;
+  if (!above || text.size() == PATH_MAX) return std::nullopt;
+  const std::string_view directory = slash == std::string_view::npos ? "."
+                                     : slash == 0                    ? "/"
+                                                                     : text.substr(0, slash);
+  std::memcpy(above.data(), directory.data(), directory.size());
+  above.data()[directory.size()] = '\0';
+  // Its number and its device alone are wanted, which the kernel knows.
+  const auto stat = cache::stat_path(dir, above.data(), AT_STATX_DONT_SYNC);
+  return stat ? std::optional(*stat) : std::nullopt;
+}
+
+// By the inode of the directory: whatever path leads there, its listing is dropped.
+void NameChange::drop_listing(const cache::FileStat& directory) {
+  const KeepErrno keep;
+  auto* const cache = cache_of_changes();
+  if (cache != nullptr && cache->changes().knows_device(directory.device()))
+    cache->changes().entries_changed(directory);
+}
+
+void NameChange::note_entry(int dir, const char* path) {
+  if (const auto directory = directory_of(dir, path); directory) drop_listing(*directory);
+}
+
+// A link at the end of the path may have led to another directory, which the fd tells.
+void NameChange::note_entry_of(int fd, int dir, const char* path) {
+  if (!process::tells()) return;
+  const KeepErrno keep;
+  const auto* const cache = cache_of_changes();
+  if (cache == nullptr || !cache->metadata().are_any()) return;
+  base::Aside real;
+  const long n = real ? read_path_of_fd(fd, real.data()) : -ENOMEM;
+  if (sys::failed(n) || n >= PATH_MAX || real.data()[0] != '/') return note_entry(dir, path);
+  real.data()[n] = '\0';
+  note_entry(AT_FDCWD, real.data());
+}
+
+void NameChange::commit(const Passage& before) {
+  path_filter::forget_found_directories();
+  if (was_empty_) return commit_of_unlooked();
+  auto* const cache = attachment::attached_cache();
+  if (cache == nullptr) return;
+  const KeepErrno keep;
+  if (directory_) drop_listing(*directory_);
+  if (name_ != nullptr && !directory_) note_entry(dir_, name_);
+  if (by_fd_) note_changed(dir_, before);
+  if (!prefix_.empty()) cache->changes().tree_changed(prefix_);
+  if (followed_ != nullptr) {
+    const long fd = sys::openat(dir_, followed_, O_PATH | O_CLOEXEC);
+    if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
+    sys::close(static_cast<int>(fd));
+  }
+  // Memory may hold names below it although there was nothing: another node has removed the
+  // directory.
+  if (is_new_tree_ && !is_tree_) {
+    knows_tree_ = take_real_path(dir_, name_);
+    is_tree_ = covered_ || knows_tree_;
+  }
+  if (!covered_ && !before_ && !is_tree_) return;
+  const bool has_key = covered_ || knows_tree_;
+  cache->changes().content_changed(has_key ? path_.key() : std::string_view(),
+                                   before_ ? &*before_ : nullptr);
+  // All there is, if it is not known which.
+  if (is_tree_ && changes_tree(before))
+    cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
+}
+
+// A process may have begun the first fetch of all since, of the file that the name led to before.
+void NameChange::commit_of_unlooked() const {
+  const KeepErrno keep;
+  auto* const cache = attachment::existing_cache();
+  if (cache != nullptr && !cache->changes().is_empty()) cache->changes().tree_changed("/");
+}
+
+long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
+  // A name that is gone proves the way to it, and nothing is below it, as of a new one.
+  const bool is_gone = result == 0 && of == NameChange::Of::name;
+  const bool no_follow = of == NameChange::Of::name || of == NameChange::Of::file_or_link;
+  const auto wants = is_gone ? PathCall::Wants::new_name : PathCall::Wants::name;
+  kernel_answer::learn(
+      {.dir = dir, .path = path, .wants = wants, .no_follow = no_follow, .is_change = true},
+      result == 0 ? 0 : errno);
+  const bool may_be_other = result == 0 && !is_gone && of != NameChange::Of::mount_point;
+  if (!may_be_other || attachment::attached_cache() == nullptr) return result;
+  // Success does not say of what. The kernel knows, which has just been there.
+  const KeepErrno keep;
+  struct ::statx now {};
+  const int flags = AT_STATX_DONT_SYNC | (no_follow ? AT_SYMLINK_NOFOLLOW : 0);
+  if (!sys::failed(sys::statx(dir, path, flags, cache::FileStat::k_request, &now)))
+    told_statx(0, dir, path, no_follow, &now);
+  return result;
+}
+
+long told_of_new_name(long result, int dir, const char* path) {
+  if (result == 0) NameChange::note_entry(dir, path);
+  kernel_answer::learn(
+      {.dir = dir, .path = path, .wants = PathCall::Wants::new_name, .is_change = true},
+      result == 0 ? 0 : errno);
+  return result;
+}
+
+void told_of_source(long result, int dir, const char* path, bool no_follow) {
+  // EEXIST, ENOTEMPTY and the like are said of the other one.
+  const bool is_of_this =
+      result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM;
+  if (!is_of_this) return;
+  kernel_answer::learn({.dir = dir,
+                        .path = path,
+                        .no_follow = no_follow,
+                        .has_other_reasons = true,
+                        .is_change = true},
+                       result == 0 ? 0 : errno);
+}
+
+void told_of_target(long result, int dir, const char* path, unsigned flags) {
+  using Wants = PathCall::Wants;
+  if (result == 0) return;
+  const Wants wants = (flags & RENAME_NOREPLACE) != 0  ? Wants::new_name
+                      : (flags & RENAME_EXCHANGE) != 0 ? Wants::name
+                                                       : Wants::any_name;
+  kernel_answer::learn({.dir = dir,
+                        .path = path,
+                        .wants = wants,
+                        .no_follow = true,
+                        .has_other_reasons = true,
+                        .is_change = true},
+                       errno);
+}
+
+Passage passage_of(int dir, const char* path) {
+  if (!process::tells() || !process::owns_table()) return {};
+  auto* const cache = attachment::existing_cache();
+  if (cache == nullptr || cache->changes().is_empty()) return {};
+  const KeepErrno keep;
+  const auto stat = cache::stat_path(dir, path, AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
+  if (!stat || (stat->mode & S_IFMT) != S_IFDIR) return {};
+  return {.is_known = true, .mode = stat->mode, .user = stat->user, .group = stat->group};
+}
+
+Passage passage_by_attribute(int dir, const char* path, const char* name) {
+  if (!process::tells()) return {};
+  const bool is_readable =
+      path_filter::is_readable_pointer(name) && !path_filter::is_unmapped(name);
+  const bool is_list = is_readable && std::strncmp(name, "system.", 7) == 0;
+  Passage passage = is_list ? passage_of(dir, path) : Passage();
+  passage.is_lost = true;
+  return passage;
+}
+
+void note_changed(int fd, const Passage& before) {
+  if (!process::tells()) return;
+  // A forked child that has opened nothing yet changes files too.
+  auto* const cache = cache_of_changes();
+  if (cache == nullptr || cache->changes().is_empty()) return;
+  const KeepErrno keep;
+  const auto stat = cache::stat_fd(fd);
+  if (!stat) return;
+  char path[PATH_MAX];
+  const bool is_known = cache->changes().knows_device(stat->device());
+  if (stat->is_regular() && is_known)
+    cache->changes().content_changed(path_of_fd(fd, path), &*stat);
+  // The stat of a directory is in its listing.
+  if (!stat->is_regular() && is_known) cache->changes().content_changed({}, &*stat);
+  if (!before.is_known || (stat->mode & S_IFMT) != S_IFDIR || !has_lost(before, *stat)) return;
+  // Mounts that prefixes lie on may be below a directory of another device.
+  const std::string_view directory = path_of_fd(fd, path);
+  std::string_view prefix;
+  if (directory.size() < sizeof path) path[directory.size()] = '\0';
+  if (is_known || path_filter::is_prefix_or_above(AT_FDCWD, path, prefix))
+    cache->changes().tree_changed(directory);
+}
+
+}  // namespace cube::shim

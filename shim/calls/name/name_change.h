@@ -1,0 +1,80 @@
+// Calls that change what a name means or what its file holds: noted before the call, committed
+// after its success. Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <optional>
+
+#include "shim/path/path_filter.h"
+#include "shim/process/process.h"
+
+namespace cube::shim {
+
+// The right to pass through a directory, for calls that may take it away: then nothing that is
+// cached below it may be served before the kernel was asked. Taken before the call. Empty: it is
+// none, or nothing is cached.
+struct Passage {
+  bool is_known = false, is_lost = false;
+  std::uint32_t mode = 0, user = 0, group = 0;
+};
+Passage passage_of(int dir, const char* path);
+// An access list says more than the mode: the right is taken for lost.
+Passage passage_by_attribute(int dir, const char* path, const char* name);
+
+class NameChange {
+ public:
+  // The subject of the change.
+  enum class Of : std::uint8_t {
+    name,          // it leads elsewhere, or nowhere: rename, unlink
+    mount_point,   // the directory that it leads to, by links too
+    file,          // the file that it leads to, by links too: truncate, chmod
+    file_or_link,  // the same, but a link at its end is meant itself: lchown
+  };
+  static constexpr Of file_by(bool follows_links) {
+    return follows_links ? Of::file : Of::file_or_link;
+  }
+  NameChange(int dir, const char* path, Of of = Of::name);
+  // After a rename, before the commit: the name now leads to the subject of `from`. If that is a
+  // directory, so do all names below.
+  void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
+  void commit(const Passage& before = {});
+  // A name was made, or taken away, where there was nothing that is cached: its directory has other
+  // entries.
+  static void note_entry(int dir, const char* path);
+  // The same of a file that an open has made, or may have made. It is open as `fd`.
+  static void note_entry_of(int fd, int dir, const char* path);
+
+ private:
+  static std::optional<cache::FileStat> directory_of(int dir, const char* path);
+  static void drop_listing(const cache::FileStat& directory);
+  bool take_real_path(int dir, const char* path);
+  bool changes_tree(const Passage& before) const;
+  void commit_of_unlooked() const;
+
+  Of of_;
+  bool was_empty_ = false;  // nothing was cached when it began, so it was not looked at
+  bool covered_ = false;
+  bool by_fd_ = false;                        // AT_EMPTY_PATH
+  const char* followed_ = nullptr;            // the path, where the call follows a link at its end
+  const char* name_ = nullptr;                // the path, where an entry of a directory changes
+  std::optional<cache::FileStat> directory_;  // that has the entry, before the change
+  std::string_view prefix_;                   // that the path is, or lies above
+  int dir_ = AT_FDCWD;
+  std::optional<cache::FileStat> before_;
+  bool is_tree_ = false;      // a directory or a link: more than one name changes
+  bool is_new_tree_ = false;  // it has become one
+  bool knows_tree_ = false;   // path_ is its real path
+  CoveredPath path_;
+};
+
+// The kernel's answer to a change of what the path names, after its commit. Passes it through.
+long told_of_change(long result, int dir, const char* path, NameChange::Of of);
+// The same of a call that makes a name, which has no NameChange of its own.
+long told_of_new_name(long result, int dir, const char* path);
+// The same of the two paths of a rename that has failed, and of the first one of a link.
+void told_of_source(long result, int dir, const char* path, bool no_follow);
+void told_of_target(long result, int dir, const char* path, unsigned flags);
+
+// The file behind an fd was changed in a way that its opening did not tell (fchmod).
+void note_changed(int fd, const Passage& before = {});
+
+}  // namespace cube::shim

@@ -1,0 +1,200 @@
+#include "shim/calls/name/path_calls.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/process/aside.h"
+#include "shim/calls/name/metadata.h"
+#include "shim/path/fd_path.h"
+#include "shim/process/attachment.h"
+#include "shim/process/real_libc.h"
+#include "shim/threads/background.h"
+
+namespace cube::shim {
+
+namespace sys = base::sys;
+
+namespace {
+
+// As attachment::cache_to_look_at; the process offers to lead if something is to be prefetched.
+cache::FileCache* cache_to_look_at() {
+  cache::FileCache* const cache = attachment::cache_to_look_at();
+  if (cache != nullptr) background::offer(*cache);
+  return cache;
+}
+
+// A look that memory does not answer. Many in one directory are worth gathering.
+Known note_miss(cache::FileCache& cache, std::string_view key) {
+  if (cache.metadata().note_miss(key)) background::gather_metadata_near(cache, key);
+  return Known::unknown;
+}
+
+// The stat of a prefix itself, of which no record can be found by the name in the directory above
+// it.
+Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& stat) {
+  const std::string_view prefix = path_filter::prefix_named(path);
+  if (prefix.empty() || !process::owns_table() || !attachment::may_have_cache_to_look_at())
+    return Known::unknown;
+  auto* const cache = cache_to_look_at();
+  if (cache == nullptr) return Known::unknown;
+  const Known known = cache->metadata().stat(prefix, wish.no_follow, wish.with_mount, stat);
+  if (known != Known::unknown) return known;
+  // All that it holds.
+  base::Aside room;
+  if (!room || prefix.size() + 1 > PATH_MAX) return Known::unknown;
+  std::memcpy(room.data(), prefix.data(), prefix.size());
+  room.data()[prefix.size()] = '/';
+  return note_miss(*cache, {room.data(), prefix.size() + 1});
+}
+
+// A path that is covered, and the cache that may know it; null: it is the kernel's. A relative path
+// may cost a getcwd: it is compared only where there is a cache to ask.
+cache::FileCache* cache_of(int dir, const char* path, CoveredPath& covered) {
+  const bool is_absolute = path_filter::is_absolute(path);
+  if (is_absolute && !path_filter::covers_served(dir, path, covered)) return nullptr;
+  if (!attachment::may_have_cache_to_look_at() ||
+      (!is_absolute && !path_filter::covers_served(dir, path, covered)))
+    return nullptr;
+  return cache_to_look_at();
+}
+
+Known stat_of_key(cache::FileCache& cache, const CoveredPath& covered, const StatWish& wish,
+                  cache::FileStat& stat, bool& may_be_read) {
+  const cache::Pin pin = cache.find({covered.key(), covered.c_str(), O_RDONLY});
+  if (!pin || (wish.no_follow && !pin->is_physical()) || (wish.with_mount && !pin->has_one_view()))
+    return cache.metadata().stat(covered.key(), wish.no_follow, wish.with_mount, stat);
+  stat = pin->stat;
+  may_be_read = true;
+  cache.stats().count(base::Counter::stat_hits);
+  return Known::present;
+}
+
+// The program has come to a name that memory knows.
+void note_answer(cache::FileCache& cache, std::string_view key) {
+  if (cache.metadata().is_first_in_directory(key)) background::follow_metadata(key);
+}
+
+// The path becomes that which links at its end lead to, as far as memory knows; nothing, where that
+// is under no prefix. Unknown: no link is at its end, or it leads on to where memory knows no more.
+Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
+  base::Aside room;
+  if (!room) return Known::unknown;
+  cache::MountMetadata::FoundPath real{.text = room.data()};
+  const Known known =
+      cache.metadata().real_path(covered.key(), cache::MountMetadata::Leads::by_link, real);
+  if (real.length == 0 || real.view() == covered.key()) return known;
+  note_answer(cache, covered.key());
+  PathBuilder builder(covered);
+  const bool is_ours = path_filter::covers_found(real.view()) && builder.copy(real.view());
+  return is_ours || known == Known::absent ? known : Known::unknown;
+}
+
+// The directory that a relative path begins at is there, since the program has it, under whatever
+// name by now. A listing above it that is a second old may lack that name.
+bool is_negative_from_above(const cache::FileCache& cache, const char* path,
+                            const CoveredPath& covered) {
+  return !path_filter::is_absolute(path) && !cache.metadata().has_listing_beside(covered.key());
+}
+
+Known stat_of_cached(int dir, const char* path, const StatWish& wish, cache::FileStat& stat,
+                     bool& may_be_read) {
+  CoveredPath covered;
+  auto* const cache = cache_of(dir, path, covered);
+  if (cache == nullptr) return stat_of_prefix(path, wish, stat);
+  Known known = stat_of_key(*cache, covered, wish, stat, may_be_read);
+  if (known == Known::absent && is_negative_from_above(*cache, path, covered))
+    return Known::unknown;
+  if (known == Known::unknown && !wish.no_follow) {
+    known = go_by_links(*cache, covered);
+    if (known == Known::present)
+      known = stat_of_key(*cache, covered, {true, wish.with_mount}, stat, may_be_read);
+  }
+  if (known == Known::unknown)
+    return covered.key().empty() ? known : note_miss(*cache, covered.key());
+  if (known == Known::present && !may_be_read) note_answer(*cache, covered.key());
+  return known;
+}
+
+Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& stat,
+                   bool& may_be_read) {
+  may_be_read = metadata::stat(dir, path, no_follow, stat);
+  return may_be_read ? Known::present : Known::unknown;
+}
+
+// The cache that knows links, and the path; null: the kernel is asked.
+cache::FileCache* cache_of_links(int dir, const char* path, CoveredPath& covered) {
+  if (!process::is_active() || process::origin_metadata() != nullptr ||
+      path_filter::passes_by(path) || real::stat_is_anothers())
+    return nullptr;
+  auto* const cache = cache_of(dir, path, covered);
+  return cache != nullptr && cache->metadata().is_on() ? cache : nullptr;
+}
+
+}  // namespace
+
+std::optional<long> readlink_from_record(int dir, const char* path, char* to, std::size_t n) {
+  if (n == 0 || n > INT_MAX || is_bad_pointer(to, n)) return std::nullopt;
+  CoveredPath covered;
+  auto* const cache = cache_of_links(dir, path, covered);
+  if (cache == nullptr) return std::nullopt;
+  base::Aside room;
+  cache::MountMetadata::FoundPath target{.text = room.data()};
+  const Known known = room ? cache->metadata().read_link(covered.key(), target) : Known::unknown;
+  if (known == Known::unknown) {
+    note_miss(*cache, covered.key());
+    return std::nullopt;
+  }
+  if (known == Known::absent && is_negative_from_above(*cache, path, covered)) return std::nullopt;
+  if (known == Known::absent) return -ENOENT;
+  if (target.length == 0) return -EINVAL;
+  const std::size_t length = std::min(n, target.length);
+  std::memcpy(to, target.text, length);
+  return static_cast<long>(length);
+}
+
+bool realpath_from_record(const char* path, char (&to)[PATH_MAX]) {
+  return base::use_aside<CoveredPath>([&](CoveredPath& covered) {
+    auto* const cache = cache_of_links(AT_FDCWD, path, covered);
+    if (cache == nullptr) return false;
+    cache::MountMetadata::FoundPath real{.text = to};
+    const Known known =
+        cache->metadata().real_path(covered.key(), cache::MountMetadata::Leads::anywhere, real);
+    if (known == Known::present) {
+      to[real.length] = '\0';
+      return true;
+    }
+    if (known == Known::unknown && path_filter::covers_found(real.view()))
+      note_miss(*cache, real.view());
+    return false;
+  });
+}
+
+Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::FileStat& stat,
+                       bool* may_be_read) {
+  bool ignored = false;
+  bool& readable = may_be_read != nullptr ? *may_be_read : ignored;
+  if (!process::is_active()) return Known::unknown;
+  // A prefix of our own names is covered by none.
+  if (path_filter::passes_by(path)) return stat_of_name(dir, path, wish.no_follow, stat, readable);
+  materialize_named(path, dir);
+  const Known known =
+      real::stat_is_anothers() ? Known::unknown : stat_of_cached(dir, path, wish, stat, readable);
+  return known == Known::unknown ? stat_of_name(dir, path, wish.no_follow, stat, readable) : known;
+}
+
+Known access_from_record(int dir, const char* path, int mode) {
+  if ((mode & ~R_OK) != 0) return Known::unknown;
+  cache::FileStat stat;
+  bool may_be_read = false;
+  const Known known = stat_from_record(dir, path, {}, stat, &may_be_read);
+  if (known != Known::present) return known;
+  // That it could be opened for reading is known of files that were. access(2) asks for the real
+  // ids.
+  if (mode != F_OK && !may_be_read) return Known::unknown;
+  const bool is_real = sys::raw(SYS_getuid) == sys::raw(SYS_geteuid) &&
+                       sys::raw(SYS_getgid) == sys::raw(SYS_getegid);
+  return is_real ? Known::present : Known::unknown;
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,370 @@
+#include "shim/calls/open/open_plan.h"
+
+#include "shim/calls/directory/listings.h"
+#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/large_reads.h"
+#include "shim/calls/loaded_calls.h"
+#include "shim/calls/name/kernel_answer.h"
+#include "shim/calls/name/metadata.h"
+#include "shim/calls/name/name_change.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/open/opened_writers.h"
+#include "shim/calls/open/path_only_fd.h"
+#include "shim/fd/fd_table.h"
+#include "shim/fd/materialize.h"
+#include "shim/fd/noted_opens.h"
+#include "shim/path/fd_path.h"
+#include "shim/path/spelling.h"
+#include "shim/process/attachment.h"
+#include "shim/threads/background.h"
+
+namespace cube::shim {
+namespace {
+
+namespace sys = base::sys;
+using base::Counter;
+
+// O_TMPFILE holds O_DIRECTORY's bit; __O_TMPFILE alone is the rest.
+constexpr int k_needs_kernel =
+    O_DIRECT | O_PATH | O_DIRECTORY | (O_TMPFILE & ~O_DIRECTORY) | O_ASYNC | O_NOATIME;
+constexpr int k_may_change = O_CREAT | O_TRUNC;
+
+// The flags that fcntl(F_GETFL) gives later.
+int status_flags(int flags) {
+  // The kernel sets it on every open of a 64-bit process. libc's O_LARGEFILE is 0 there.
+#if defined(__aarch64__)
+  constexpr int k_large_file = 0400000;
+#else
+  constexpr int k_large_file = 0100000;
+#endif
+  constexpr int k_kept = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW;
+  return (flags & k_kept) | k_large_file;
+}
+
+void count(Counter counter) {
+  if (auto* const cache = attachment::cache(); cache != nullptr) cache->stats().count(counter);
+}
+
+}  // namespace
+
+bool OpenPlan::may_write() const {
+  return (flags_ & O_ACCMODE) != O_RDONLY || (flags_ & k_may_change) != 0;
+}
+
+OpenPlan::OpenPlan(int dir, const char* path, int flags)
+    : dir_(dir), program_path_(path), flags_(flags) {
+  if (!process::is_active()) {
+    if (process::tells() && may_write()) follow_ = Follow::stranger;
+    return;
+  }
+  if (may_write() && path_filter::is_unmapped(path)) return;
+  materialize_named(path, dir);
+  metadata_ = metadata::of(dir, path, path_);
+  plan(classify());
+  if (!answered_) expect_new_fd();
+  if (metadata_ != nullptr && answered_ && result_ < 0) prefer_limit();
+}
+
+OpenPlan::Kind OpenPlan::classify() {
+  const bool for_change = may_write();
+  if (metadata_ != nullptr) {
+    if (!process::owns_table()) return Kind::name_without_table;
+    const bool asks_for_path =
+        (flags_ & (O_DIRECTORY | O_PATH)) != 0 || metadata::asks_for_directory(program_path_);
+    if (for_change || asks_for_path || path_.key() == metadata_->prefix()) return Kind::name;
+  } else {
+    if (served_directory::is_below(dir_, program_path_)) return Kind::below_served;
+    if (!path_filter::covers_served(
+            dir_, program_path_, path_,
+            for_change ? path_filter::Care::thorough : path_filter::Care::quick))
+      return Kind::outside;
+    if (for_change) return Kind::change;
+    if ((flags_ & O_DIRECTORY) != 0) return Kind::directory;
+  }
+  return (flags_ & k_needs_kernel) != 0 ? Kind::kernel_flags : Kind::file;
+}
+
+void OpenPlan::plan(Kind kind) {
+  switch (kind) {
+    case Kind::file: return plan_file();
+    case Kind::outside: return plan_outside();
+    case Kind::change: return plan_change();
+    case Kind::directory: return plan_directory();
+    case Kind::kernel_flags: return count(Counter::bypassed_flags);
+    case Kind::name: return plan_name();
+    case Kind::name_without_table: return plan_name_without_table();
+    case Kind::below_served: return answer(-ENOENT);
+  }
+}
+
+void OpenPlan::plan_outside() {
+  follow_ = may_write() ? Follow::stranger : Follow::outside;
+  if ((flags_ & O_DIRECTORY) == 0 || !path_filter::may_lead_under_prefix(dir_, program_path_))
+    return;
+  follow_ = Follow::directory;
+  // A program that lists a directory above the prefix has not listed the prefix.
+  path_filter::is_prefix(dir_, program_path_, listed_);
+}
+
+void OpenPlan::plan_change() {
+  follow_ = Follow::writer;
+  count(Counter::bypassed_write);
+}
+
+void OpenPlan::plan_directory() {
+  follow_ = Follow::directory;
+  listed_ = path_.key();
+}
+
+// Our names are asked first, and the kernel about those that we do not have.
+void OpenPlan::plan_name() {
+  if (may_write()) return answer(-error_of_change());
+  const bool asks_for_directory = metadata::asks_for_directory(program_path_);
+  // Behind a slash a link is what it leads to.
+  if (asks_for_directory) flags_ &= ~O_NOFOLLOW;
+  open_directory();
+  if (answered_) return;
+  if ((flags_ & O_DIRECTORY) != 0) return plan_directory();
+  if (asks_for_directory) {
+    if (served_directory::is_below(dir_, program_path_)) answer(-ENOENT);
+    return;
+  }
+  if ((flags_ & k_needs_kernel) != 0) return count(Counter::bypassed_flags);
+  plan_file();
+}
+
+// The kernel could not open what is ours alone.
+void OpenPlan::plan_name_without_table() {
+  if (!metadata::asks_for_directory(program_path_)) open_copy();
+}
+
+void OpenPlan::plan_file() {
+  auto* const cache = process::is_forking() ? nullptr : attachment::cache();
+  if (cache == nullptr) return open_copy();
+  if (!refuse_link()) open_cached(*cache);
+}
+
+void OpenPlan::open_cached(cache::FileCache& cache) {
+  constexpr auto k_serve = [](void* who, cache::PartialFill& fill, int fd) {
+    return static_cast<OpenPlan*>(who)->serve_fill(fill, fd);
+  };
+  cache::OpenOutcome outcome =
+      cache.open({path_.key(), path_.c_str(), flags_, expect_new_fd, k_serve, this});
+  const std::uint64_t fetched_bytes =
+      outcome.was_fetched && outcome.pin ? outcome.pin->data_size : 0;
+  const bool is_kernels_error = outcome.error != 0 && !outcome.is_known_absent;
+  const bool was_fetched = outcome.was_fetched, has_waited_for_stat = outcome.has_waited_for_stat;
+  serve(std::move(outcome));
+  if (result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
+    background::gather_metadata_near(cache, path_.key());
+  if (has_waited_for_stat && cache.metadata().note_look(path_.key()))
+    background::gather_metadata_around(cache, path_.key());
+  if (is_kernels_error) learn(-result_);
+  if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
+  // A file that cannot be opened by its whole path may be by the program's own name, or fails with
+  // its own error.
+  const bool is_kernels = metadata_ == nullptr ||
+                          (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));
+  if (result_ < 0 && result_ != -EINTR && path_.key() != program_path_ && is_kernels)
+    answered_ = false;
+  if (answered_ && result_ >= 0) noted_opens::note(path_.key());
+  background::offer(cache);
+  if (was_fetched) {
+    listings::note_miss(cache, path_.key(), fetched_bytes);
+    loaded_calls::look_if_due();
+  }
+  process::report_if_due(cache);
+}
+
+// The kernel looks for a number before it looks at the path. True: there is none, and that is the
+// answer.
+bool OpenPlan::prefer_limit() {
+  expect_new_fd();
+  const long fd = sys::open("/", O_PATH | O_CLOEXEC);
+  if (fd == -EMFILE || fd == -ENFILE) answer(static_cast<int>(fd));
+  if (sys::failed(fd)) return fd == -EMFILE || fd == -ENFILE;
+  sys::close(static_cast<int>(fd));
+  placeholder::fd_was_freed(static_cast<int>(fd));
+  return false;
+}
+
+void OpenPlan::answer(int result) {
+  answered_ = true;
+  result_ = result;
+}
+
+int OpenPlan::error_of_change() const {
+  const bool wants_new = (flags_ & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+  if (wants_new && metadata_->stat(path_.key(), cache::Metadata::Follow::nothing)) return EEXIST;
+  const auto found = metadata_->stat(path_.key(), cache::Metadata::Follow::last);
+  const bool is_directory = found && (found->mode & S_IFMT) == S_IFDIR;
+  return is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? EISDIR : EROFS;
+}
+
+// The kernel may have one that we do not have, but not where we have a file.
+void OpenPlan::open_directory() {
+  int result = served_directory::open(*metadata_, path_.key(), flags_);
+  if (result >= 0) listings::note_listing(path_.key());
+  const bool may_be_file =
+      (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH && !metadata::asks_for_directory(program_path_);
+  if (result == -ENOTDIR && may_be_file)
+    result = path_only_fd::open(*metadata_, path_.key(), flags_);
+  answered_ = false;
+  if (result != -ENOENT) answer(result);
+}
+
+// The last component of one of our names; the kernel knows nothing of it.
+bool OpenPlan::refuse_link() {
+  if ((flags_ & O_NOFOLLOW) == 0 || metadata_ == nullptr) return false;
+  const auto found = metadata_->stat(path_.key(), cache::Metadata::Follow::nothing);
+  if (!found || (found->mode & S_IFMT) != S_IFLNK) return false;
+  answer(-ELOOP);
+  return true;
+}
+
+// One of our names, for a process that cannot use the cache or the table.
+void OpenPlan::open_copy() {
+  if (metadata_ == nullptr || (flags_ & k_needs_kernel) != 0 || refuse_link()) return;
+  int result = -EROFS;
+  if (!may_write()) {
+    expect_new_fd();
+    auto copy = metadata_->open_copy(path_.key(), flags_);
+    result = copy ? copy->release() : -copy.error().value;
+    if (result >= 0 && process::owns_table()) g_fds.forget(result);
+  }
+  // We have no such file, or a directory.
+  if (result == -EISDIR && process::owns_table()) open_directory();
+  if (result != -ENOENT && result != -EISDIR) answer(result);
+}
+
+void OpenPlan::serve(cache::OpenOutcome&& outcome) {
+  answered_ = true;
+  if (!outcome.pin) {
+    result_ = outcome.error != 0 ? -outcome.error : outcome.kernel_fd;
+    if (result_ >= 0 && !outcome.is_filling) {
+      g_fds.forget(result_);
+      if (outcome.is_directory) g_fds.set_directory(result_);
+      if (outcome.unless_large) {
+        const bool is_large = metadata_ == nullptr &&
+                              large_reads::serve(result_, path_.key(), (flags_ & O_CLOEXEC) != 0);
+        count(is_large ? Counter::large_opens : *outcome.unless_large);
+      }
+    }
+    return;
+  }
+  // The name itself is a link: the kernel says ELOOP.
+  const bool is_in_kernel = outcome.pin->is_in_kernel();
+  if ((flags_ & O_NOFOLLOW) != 0 && !outcome.pin->is_physical() && is_in_kernel) {
+    answered_ = false;
+    return;
+  }
+  // A signal handler or another thread may have parked a number above the one that was used
+  // meanwhile, and is free again.
+  if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
+  OpenFileRef file = open_files::make();
+  if (process::serves_copies()) loaded_calls::look_if_doubted();
+  const bool real = process::serves_copies();
+  if (real) expect_new_fd();
+  const int fd = !file ? -ENFILE : real ? copy_to_memfd(*outcome.pin) : placeholder::acquire();
+  if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {
+    // No number to be had, or one that the table does not reach: the kernel's own open says what is
+    // to be said. Libc's own streams read 0 to 2 by calls that pass us by.
+    if (fd >= 0) sys::close(fd);
+    answered_ = false;
+    // Without any number there is none for a copy either, whose bytes would be read for nothing.
+    if (!is_in_kernel && (fd >= 0 || !prefer_limit())) open_copy();
+    return;
+  }
+  g_fds.forget(fd);
+  file->kind = OpenFile::Kind::served;
+  file->record = &*outcome.pin;
+  file->data = outcome.pin->data();
+  // The first read comes soon, and finds the page's address translated and the first lines there.
+  for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
+  file->size = outcome.pin->data_size;
+  file->flags = status_flags(flags_);
+  if (real) file->number.store(OpenFile::Number::copy, std::memory_order_relaxed);
+  file->calls_saved.store(1, std::memory_order_relaxed);
+  file->pin = std::move(outcome.pin);
+  g_fds.set(fd, RowKind::served, std::move(file), (flags_ & O_CLOEXEC) != 0);
+  result_ = fd;
+}
+
+// Reads of it are answered as its bytes come; the number is the origin's own, and the kernel knows
+// its offset (materialize.h).
+bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
+  if (!g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
+  OpenFileRef file = open_files::make();
+  if (!file) return false;
+  const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
+  // An exec hands on what the row says.
+  if (!close_on_exec) sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  g_fds.forget(fd);
+  file->kind = OpenFile::Kind::served;
+  file->number.store(OpenFile::Number::origin, std::memory_order_relaxed);
+  file->record = &fill.record();
+  file->data = file->record->data();
+  file->size = file->record->data_size;
+  file->flags = status_flags(flags_);
+  file->fill = &fill;
+  file->pin = fill.pin();
+  g_fds.set(fd, RowKind::served, std::move(file), close_on_exec);
+  return true;
+}
+
+// The very file: not a link that leads to it, nor one that had this name before.
+bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
+  const KeepErrno keep;
+  const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
+  return stat && cache.metadata().was_listed(path_.key(), *stat);
+}
+
+// Has the open made a name? If the listing of the directory had it, it was there before.
+void OpenPlan::note_new_name(int fd) {
+  constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
+  if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;
+  const bool has_key = follow_ == Follow::writer, may_be_old = (flags_ & O_EXCL) == 0;
+  const auto* const cache = attachment::attached_cache();
+  if (has_key && may_be_old && cache != nullptr && is_listed(*cache, fd)) return;
+  NameChange::note_entry_of(fd, dir_, program_path_);
+}
+
+// The kernel was asked.
+void OpenPlan::learn(int error) const {
+  using Wants = PathCall::Wants;
+  const bool for_path_only = (flags_ & O_PATH) != 0,
+             is_nameless = (flags_ & O_TMPFILE) == O_TMPFILE;
+  const bool makes = (flags_ & O_CREAT) != 0 && !is_nameless && !for_path_only;
+  const Wants wants = makes ? (flags_ & O_EXCL) != 0 ? Wants::new_name : Wants::any_name
+                      : (flags_ & O_DIRECTORY) != 0   ? Wants::directory
+                      : may_write() && !for_path_only ? Wants::file
+                                                      : Wants::name;
+  kernel_answer::learn({.dir = dir_,
+                        .path = program_path_,
+                        .wants = wants,
+                        .no_follow = (flags_ & O_NOFOLLOW) != 0,
+                        .is_change = may_write() && !for_path_only},
+                       error);
+}
+
+int OpenPlan::note(int fd) {
+  learn(fd < 0 ? errno : 0);
+  if (fd < 0 || (!process::is_active() && follow_ == Follow::nothing)) return fd;
+  note_new_name(fd);
+  if (!process::owns_table()) {
+    if (follow_ == Follow::stranger) note_vforked_writer(fd);
+    return fd;
+  }
+  g_fds.forget(fd);
+  const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
+  if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec);
+  if (follow_ == Follow::stranger) note_writer(fd, {}, close_on_exec);
+  if (follow_ == Follow::outside) spelling::opened_outside(fd, program_path_);
+  if (follow_ == Follow::directory) {
+    g_fds.set_directory(fd);
+    listings::note_listing(listed_);
+  }
+  return fd;
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,86 @@
+// OpenPlan decides whether the shim answers an open. If not, libc opens the file and note() records
+// the fd:
+//   OpenPlan plan(dir, path, flags);
+//   if (plan.is_answered()) return plan.result();
+//   return plan.note(real::open(...));
+// Thread safety: an object belongs to one call; any number of them at a time. A hit is
+// async-signal-safe.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "shim/path/path_filter.h"
+#include "shim/process/c_result.h"
+#include "shim/process/process.h"
+
+namespace cube::shim {
+
+class OpenPlan {
+ public:
+  OpenPlan(int dir, const char* path, int flags);
+
+  bool is_answered() const { return answered_; }
+  // An fd, or -1 and errno.
+  int result() const { return static_cast<int>(to_c(result_)); }
+  // libc has done it, or has failed (-1 and errno): remembers what the new fd is. Passes the fd
+  // through.
+  int note(int fd);
+
+ private:
+  // The subject of an open. Most have a function below.
+  enum class Kind : std::uint8_t {
+    name_without_table,  // one of our names (names.h), in a child of vfork and the like, whose fds
+                         // we do not know
+    name,          // one of our names, for a change, as a directory or for an fd of its path only
+    below_served,  // none of our names, and below a served directory
+    outside,       // no prefix covers it
+    change,        // a file below a prefix, for writing
+    directory,     // a directory below a prefix
+    kernel_flags,  // with flags that only the kernel can follow
+    file           // a file below a prefix, for reading
+  };
+  Kind classify();
+  void plan(Kind kind);
+  void plan_outside();
+  void plan_change();
+  void plan_directory();
+  void plan_name();
+  void plan_name_without_table();
+  void plan_file();
+
+  int error_of_change() const;
+  void open_directory();
+  void open_copy();
+  bool refuse_link();
+  void open_cached(cache::FileCache& cache);
+  void serve(cache::OpenOutcome&& outcome);
+  bool serve_fill(cache::PartialFill& fill, int fd);
+  bool prefer_limit();
+  void answer(int result);
+  bool may_write() const;
+  bool is_listed(const cache::FileCache& cache, int fd) const;
+  void note_new_name(int fd);
+  void learn(int error) const;
+
+  // The use of libc's fd.
+  enum class Follow : std::uint8_t {
+    nothing,
+    outside,
+    writer,
+    stranger,  // written by a name that is not covered; the file may have one that is
+    directory
+  };
+
+  int dir_;
+  const char* program_path_;
+  int flags_;
+  bool answered_ = false;
+  int result_ = -1;  // an fd or -errno
+  Follow follow_ = Follow::nothing;
+  const cache::Metadata* metadata_ = nullptr;  // that the path lies in; null: the kernel's
+  std::string_view listed_;                    // of Follow::directory
+  CoveredPath path_;
+};
+
+}  // namespace cube::shim

@@ -1,0 +1,75 @@
+#include "shim/calls/open/opened_writers.h"
+
+#include <climits>
+
+#include "shim/calls/name/name_change.h"
+#include "shim/fd/fd_table.h"
+#include "shim/path/path_filter.h"
+#include "shim/path/path_of_fd.h"
+#include "shim/process/attachment.h"
+#include "shim/process/c_result.h"
+
+namespace cube::shim {
+
+namespace sys = base::sys;
+
+void note_writer(int fd, std::string_view key, bool close_on_exec) {
+  const KeepErrno keep;
+  const auto stat = cache::stat_fd(fd);
+  if (!stat || !stat->is_regular()) return;
+  auto* const cache =
+      !key.empty() ? attachment::attached_cache() : attachment::cache_of_device(stat->device());
+  if (cache == nullptr) return;
+  OpenFileRef file = open_files::make();
+  if (!file || !g_fds.is_within(fd)) return;
+  file->kind = OpenFile::Kind::writer;
+  file->written = *stat;
+  cache->changes().writing_begins(key, *stat);
+  // Its other names: where it really lies.
+  char real_path[PATH_MAX];
+  cache->changes().content_changed(path_of_fd(fd, real_path), nullptr);
+  g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
+}
+
+void note_vforked_writer(int fd) {
+  auto* const cache = attachment::attached_cache();
+  if (cache == nullptr) return;
+  const KeepErrno keep;
+  const auto stat = cache::stat_fd(fd);
+  if (!stat || !stat->is_regular() || !cache->changes().knows_device(stat->device())) return;
+  cache->changes().child_writes({}, *stat);
+  char real_path[PATH_MAX];
+  cache->changes().content_changed(path_of_fd(fd, real_path), nullptr);
+}
+
+int note_foreign_fd(int fd) {
+  if (fd < 0 || !process::tells() || !process::owns_table()) return fd;
+  g_fds.forget(fd);
+  const KeepErrno keep;
+  const long flags = sys::fcntl(fd, F_GETFL, 0);
+  if (sys::failed(flags) || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_RDONLY) return fd;
+  note_writer(fd, {}, /*close_on_exec=*/(sys::fcntl(fd, F_GETFD, 0) & FD_CLOEXEC) != 0);
+  return fd;
+}
+
+void note_foreign_writer(int dir, const char* path) {
+  if (!process::tells() || !process::owns_table()) return;
+  const KeepErrno keep;
+  CoveredPath covered;
+  const bool is_covered_here =
+      path_filter::covers_served(dir, path, covered, path_filter::Care::thorough);
+  const long opened = sys::openat(dir, path, O_PATH | O_CLOEXEC);
+  if (sys::failed(opened)) return;
+  const base::UniqueFd fd(static_cast<int>(opened));
+  const auto stat = cache::stat_fd(fd.get());
+  if (!stat || !stat->is_regular()) return;
+  auto* const cache =
+      is_covered_here ? attachment::cache() : attachment::cache_of_device(stat->device());
+  if (cache == nullptr) return;
+  cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
+  NameChange::note_entry_of(fd.get(), dir, path);
+  char real_path[PATH_MAX];
+  cache->changes().content_changed(path_of_fd(fd.get(), real_path), nullptr);
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,131 @@
+// cubeshim bench: the costs of files on a mount and on this machine, and a forecast for a job.
+// Nothing is written to the mount.
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+#include "shim/cli/bench/bench_report.h"
+#include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
+#include "shim/cli/doctor/checks.h"
+#include "shim/cli/interrupt.h"
+#include "shim/cli/settings.h"
+#include "shim/cli/wrong_use.h"
+
+namespace cube::cli {
+namespace {
+
+constexpr unsigned k_many = 32;
+
+struct Bench {
+  Settings settings;
+  std::string directory;
+  std::size_t files = 1000;
+  unsigned seconds = 30;
+  bool json = false;
+};
+
+// Each pass has files of its own, so that none is warmed by another.
+void measure_mount(const Bench& bench, BenchResult& result) {
+  const auto after = [&](unsigned percent) {
+    return base::monotonic_ns() + bench.seconds * 10'000'000ULL * percent;
+  };
+  constexpr std::size_t k_listed_for_each = 20;
+  result.sample = take_bench_sample(result.directory, {.files = bench.files,
+                                                       .listed = k_listed_for_each * bench.files,
+                                                       .in_flight = k_many,
+                                                       .until_ns = after(20)});
+  const std::span<const std::string> files(result.sample.files);
+  const std::size_t quarter = files.size() / 4;
+  const auto options = [&](unsigned in_flight, bool drop) {
+    return PassOptions{.in_flight = in_flight,
+                       .until_ns = after(16),
+                       .max_file = result.max_file,
+                       .drop_pages = drop};
+  };
+  // With few files, all are read one at a time.
+  const auto one = quarter == 0 ? files : files.subspan(0, quarter);
+  result.read_one = read_files(one, options(1, true));
+  result.read_again =
+      read_files(one.subspan(0, result.read_one.whole.count() + result.read_one.too_large +
+                                    result.read_one.failed),
+                 options(1, false));
+  result.read_many = read_files(files.subspan(quarter == 0 ? files.size() : quarter, quarter),
+                                options(k_many, true));
+  result.stat_one = stat_files(files.subspan(2 * quarter, quarter), options(1, false));
+  result.stat_many =
+      stat_files(files.subspan(quarter == 0 ? files.size() : 3 * quarter), options(k_many, false));
+}
+
+int bench(const Bench& bench) {
+  const auto parsed = bench.settings.parse();
+  for (const auto& error : parsed.errors) complain(2, error);
+  if (!parsed.errors.empty()) return 2;
+  struct ::stat st {};
+  struct ::statfs fs {};
+  if (stat(bench.directory.c_str(), &st) != 0 || statfs(bench.directory.c_str(), &fs) != 0)
+    return complain(2, fmt::format("{}: {}", bench.directory, base::text_of_error(errno)));
+  if (!S_ISDIR(st.st_mode))
+    return complain(2, fmt::format("{} is not a directory: bench takes a directory of the mount",
+                                   bench.directory));
+  note_interrupts();
+  BenchResult result;
+  result.directory = bench.directory;
+  while (result.directory.size() > 1 && result.directory.ends_with('/'))
+    result.directory.pop_back();
+  result.file_system = file_system_name(fs.f_type);
+  result.max_file = parsed.config.max_file;
+  measure_mount(bench, result);
+  if (result.sample.files.empty() && interrupted_by() == 0)
+    return complain(
+        1,
+        fmt::format("{} holds no regular file that can be found: bench takes a directory with some",
+                    bench.directory));
+  if (interrupted_by() == 0) {
+    auto sizes = result.read_one.sizes;
+    sizes.insert(sizes.end(), result.read_many.sizes.begin(), result.read_many.sizes.end());
+    result.machine = measure_machine(parsed.config, sizes);
+  }
+  if (interrupted_by() != 0) return 128 + interrupted_by();
+  fmt::print("{}", bench.json ? result.json() : result.text());
+  return result.read_one.whole.count() != 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand(
+      "bench", "Measure a mount and this machine, and say what the cache would bring");
+  const auto options = std::make_shared<Bench>();
+  command
+      ->add_option("DIRECTORY", options->directory,
+                   "A directory of the mount; nothing is written there")
+      ->required();
+  command
+      ->add_option("--files", options->files, "Measure so many files at most; the default is 1000")
+      ->type_name("COUNT")
+      ->check(whole_number(1, 1'000'000));
+  command
+      ->add_option("--seconds", options->seconds,
+                   "Measure the mount for so long at most; the default is 30")
+      ->type_name("SECONDS")
+      ->check(whole_number(1, 86400));
+  command->add_flag("--json", options->json, "One JSON object");
+  options->settings.add_to(*command, Settings::Which::all);
+  command->callback([options, &status] { status = bench(*options); });
+}
+
+void add_read_hits(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand("read-hits", "Read files for bench")->group("");
+  const auto directory = std::make_shared<std::string>();
+  command->add_option("DIRECTORY", *directory, "The files")->required();
+  command->callback([directory, &status] { status = read_hits(*directory); });
+}
+
+}  // namespace cube::cli

@@ -1,0 +1,54 @@
+// One pass of `cubeshim bench`: an operation on each of some paths, so many in flight, each one
+// timed. Thread safety: pure functions; they start threads of their own.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cube::cli {
+
+// Nanoseconds of each operation.
+class Timings {
+ public:
+  void add(std::uint64_t ns) { all_.push_back(ns); }
+  void take(const Timings& others) {
+    all_.insert(all_.end(), others.all_.begin(), others.all_.end());
+  }
+  std::size_t count() const { return all_.size(); }
+  // Microseconds that a share q of the operations does not exceed; 0 of none.
+  double us(double q) const;
+  const std::vector<std::uint64_t>& all() const { return all_; }
+
+ private:
+  std::vector<std::uint64_t> all_;
+};
+
+struct PassOptions {
+  unsigned in_flight = 1;
+  std::uint64_t until_ns = UINT64_MAX;  // monotonic; operations under way go on to their end
+  std::uint64_t max_file = UINT64_MAX;  // larger files are closed again
+  bool drop_pages =
+      false;  // the kernel is asked to forget the bytes between the open and the first read
+};
+
+struct Pass {
+  unsigned in_flight = 0;
+  Timings open, read, whole;         // whole: the operation from beginning to end
+  std::vector<std::uint64_t> sizes;  // of the files that were read
+  std::uint64_t bytes = 0, too_large = 0, failed = 0;
+  std::string first_failure;
+  double seconds = 0;  // of the clock, from the first to the last
+
+  double per_second() const {
+    return seconds > 0 ? static_cast<double>(whole.count()) / seconds : 0;
+  }
+  double bytes_per_second() const { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
+};
+
+// open, fstat, read to the end, close.
+Pass read_files(std::span<const std::string> paths, const PassOptions& options);
+Pass stat_files(std::span<const std::string> paths, const PassOptions& options);
+
+}  // namespace cube::cli

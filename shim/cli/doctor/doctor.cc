@@ -1,0 +1,72 @@
+// cubeshim doctor: will it work here, and well?
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "shim/cli/commands.h"
+#include "shim/cli/doctor/checks.h"
+#include "shim/cli/settings.h"
+
+namespace cube::cli {
+namespace {
+
+struct Doctor {
+  Settings settings;
+  std::vector<std::string> program;  // with its arguments
+  bool json = false;
+};
+
+const char* name_of(Health health) {
+  return health == Health::well ? "ok" : health == Health::slow ? "warn" : "fail";
+}
+
+int doctor(const Doctor& doctor) {
+  const auto parsed = doctor.settings.parse();
+  Findings findings;
+  check_settings(parsed, findings);
+  check_prefixes(parsed.config, findings);
+  check_memory(parsed.config, findings);
+  check_region(parsed.config, findings);
+  check_disk(parsed.config, findings);
+  check_cluster(parsed.config, findings);
+  check_prefetch(parsed.config, findings);
+  check_large_files(parsed.config, findings);
+  check_memory_group(parsed.config, findings);
+  check_library(findings);
+  if (!doctor.program.empty()) check_program(doctor.program.front(), findings);
+  check_preloaded(findings);
+  check_kernel(parsed.config, findings);
+  check_limits(parsed.config, findings);
+  if (doctor.json) {
+    auto list = nlohmann::json::array();
+    for (const auto& f : findings)
+      list.push_back({{"health", name_of(f.health)}, {"what", f.what}, {"advice", f.advice}});
+    fmt::print("{}\n", list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    for (const auto& f : findings) {
+      fmt::print("{:<4}  {}\n", name_of(f.health), f.what);
+      if (!f.advice.empty()) fmt::print("      -> {}\n", f.advice);
+    }
+  }
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const auto& f) { return f.health == Health::broken; })
+             ? 1
+             : 0;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand(
+      "doctor", "Look for what would keep files from being served, and say what to do");
+  const auto options = std::make_shared<Doctor>();
+  options->settings.add_to(*command, Settings::Which::all);
+  command->add_flag("--json", options->json, "A JSON list");
+  command->add_option("PROGRAM", options->program,
+                      "Whether the library can be preloaded into it; -- goes before its arguments");
+  command->callback([options, &status] { status = doctor(*options); });
+}
+
+}  // namespace cube::cli

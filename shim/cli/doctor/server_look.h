@@ -1,0 +1,40 @@
+// The facts about one server of CUBESHIM_CLUSTER, for `cubeshim doctor`. Thread safety: one thread
+// for each look.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cache/base/settings/config.h"
+
+namespace cube::cli {
+
+// A node's own words about itself, left by `cubeshim doctor` for the others.
+struct NodeNote {
+  std::string node;
+  std::string servers;                       // CUBESHIM_CLUSTER, in the order of the alphabet
+  std::map<std::string, std::string> roots;  // the id of each prefix, and the prefix
+  std::int64_t time = 0;                     // seconds; wall clock
+};
+
+struct ServerLook {
+  std::string name;          // as in CUBESHIM_CLUSTER
+  std::string trouble;       // empty: it answers
+  bool was_refused = false;  // the login is wrong, or there is none
+  bool has_meta = false, is_new_enough = false;
+  std::string version;
+  double round_trip_us = 0;                            // median
+  std::map<std::string, std::string> stats, settings;  // what memcached says of itself
+  std::vector<NodeNote> notes;                         // of all nodes, this one included
+  std::string no_notes;                                // why there are none
+
+  std::uint64_t number(const std::string& name) const;
+};
+
+// Asks it for no longer than this. `own` is left there for other nodes, for a day.
+ServerLook look_at_server(const std::string& name, const std::string& login, const std::string& key,
+                          const NodeNote& own, int timeout_ms);
+
+}  // namespace cube::cli

@@ -1,0 +1,23 @@
+// An address and a port to listen on, as 127.0.0.1:9437 or [::1]:9437. Thread safety: pure
+// functions.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace cube::cli {
+
+struct ListenAddress {
+  sockaddr_storage address{};
+  socklen_t bytes = 0;
+};
+
+// Nothing where it is no such text.
+std::optional<ListenAddress> parse_listen_address(const std::string& text);
+// Why nobody can listen there now; empty: one can.
+std::string why_not_listening(const ListenAddress& address);
+
+}  // namespace cube::cli

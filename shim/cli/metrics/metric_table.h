@@ -1,0 +1,48 @@
+// The families of metrics by name, and those of stats.def with their values. A place there gives
+// the name here: origin.bytes is cubeshim_origin_bytes_total; hits.ram is
+// cubeshim_hits_total{tier="ram"}; ram.used is cubeshim_tier_used_bytes{tier="ram"}. Opens in all,
+// hit rates and quantiles are no metrics: Prometheus makes them of the others
+// (doc/deploy/alerts.yaml). Thread safety: constants.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/report/collect.h"
+#include "shim/cli/metrics/metrics.h"
+
+namespace cube::cli {
+
+struct MetricRow {
+  std::string family, help;
+  MetricKind kind = MetricKind::counter;
+  std::string label, value;  // besides `cache`; empty: none
+  std::string detail;        // of this one, where the family has several
+  // Nothing where the cache has no such tier.
+  std::function<bool(const cache::JobTotals&)> is_in;
+  std::function<double(const cache::JobTotals&)> value_of;
+};
+
+// One for each figure of stats.def, those of tiers once for each.
+const std::vector<MetricRow>& metric_rows();
+
+// Names of the families that are not of stats.def.
+inline constexpr std::string_view k_cache_up = "cubeshim_cache_up",
+                                  k_start_time = "cubeshim_cache_start_time_seconds",
+                                  k_processes = "cubeshim_processes", k_jobs = "cubeshim_jobs",
+                                  k_index_full = "cubeshim_index_full",
+                                  k_ring = "cubeshim_ring_bytes",
+                                  k_depth = "cubeshim_prefetch_depth",
+                                  k_metadata_memory = "cubeshim_metadata_memory_bytes",
+                                  k_hit_seconds = "cubeshim_hit_open_seconds",
+                                  k_miss_seconds = "cubeshim_miss_open_seconds",
+                                  k_server_up = "cubeshim_cluster_server_up",
+                                  k_server_used = "cubeshim_cluster_server_used_bytes",
+                                  k_server_capacity = "cubeshim_cluster_server_capacity_bytes",
+                                  k_server_entries = "cubeshim_cluster_server_entries",
+                                  k_build_info = "cubeshim_exporter_build_info",
+                                  k_collect_seconds = "cubeshim_exporter_collect_seconds";
+
+}  // namespace cube::cli

@@ -1,0 +1,35 @@
+#include "shim/cli/metrics/metrics_file.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "cache/base/error_text.h"
+#include "shim/cli/text_file.h"
+
+namespace cube::cli {
+std::string write_metrics_file(const std::string& path, std::string_view text) {
+  const std::size_t slash = path.rfind('/') + 1;
+  // The collector reads no file of such a name.
+  const std::string beside =
+      fmt::format("{}.{}.{}.tmp", path.substr(0, slash), path.substr(slash), getpid());
+  unlink(beside.c_str());
+  const auto why = [&] {
+    return fmt::format("cannot write {}: {}", path, base::text_of_error(errno));
+  };
+  // The collector is another user's, as a rule.
+  constexpr mode_t k_mode = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
+  const int fd = open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, k_mode);
+  if (fd < 0) return why();
+  std::string trouble;
+  if (fchmod(fd, k_mode) != 0 || !write_whole(fd, text)) trouble = why();
+  if (close(fd) != 0 && trouble.empty()) trouble = why();
+  if (trouble.empty() && rename(beside.c_str(), path.c_str()) != 0) trouble = why();
+  if (!trouble.empty()) unlink(beside.c_str());
+  return trouble;
+}
+
+}  // namespace cube::cli

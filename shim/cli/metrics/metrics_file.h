@@ -1,0 +1,13 @@
+// A file of metrics for node_exporter's textfile collector: readers find the former one or the new
+// one, never a part. Thread safety: one thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cube::cli {
+
+// Writes a file beside it and renames that. Returns why it cannot; empty: it is written.
+std::string write_metrics_file(const std::string& path, std::string_view text);
+
+}  // namespace cube::cli

@@ -1,0 +1,54 @@
+// A connection of the command to a memcached. Each question has an end in time; after it, or after
+// any other trouble, the connection is of no use any more. Thread safety: one thread.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cache/base/unique_fd.h"
+#include "cache/tier/cluster/server_address.h"
+
+namespace cube::cli {
+
+// The address of a server of CUBESHIM_CLUSTER, found as the library finds it. Nothing: `why` says
+// so.
+std::optional<cache::ServerAddress> look_up_server(const std::string& name,
+                                                   std::chrono::steady_clock::time_point end,
+                                                   std::string& why);
+
+class PoolTalk {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t k_longest_value = 1 << 20;
+
+  // Connects, and says `login` ("USER PASSWORD") first if there is one. False: trouble() says why.
+  bool open(const cache::ServerAddress& address, std::string_view login, Clock::time_point end);
+  bool is_open() const { return static_cast<bool>(fd_); }
+  void close() { fd_.reset(); }
+  const std::string& trouble() const { return trouble_; }
+
+  // One after the other, as one command.
+  bool send(std::span<const std::string_view> parts, Clock::time_point end);
+  // A line without its end. False: there is none in time.
+  bool read_line(std::string& line, Clock::time_point end);
+  // So many bytes, and the line end behind them.
+  bool read_value(std::size_t size, std::string& value, Clock::time_point end);
+  // A question of one line with an answer of one line.
+  bool ask(std::string_view question, std::string& line, Clock::time_point end);
+  // The STAT lines of the answer. Nothing: there is none in time, or it is an error.
+  std::optional<std::map<std::string, std::string>> figures(std::string_view question,
+                                                            Clock::time_point end);
+
+ private:
+  bool fail(std::string why);
+  bool read_more(Clock::time_point end);
+
+  base::UniqueFd fd_;
+  std::string in_, trouble_;
+};
+
+}  // namespace cube::cli

@@ -1,0 +1,163 @@
+// cubeshim profile: runs a program with the profiler on, and says who calls how.
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "cache/base/error_text.h"
+#include "cache/base/unique_fd.h"
+#include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
+#include "shim/cli/profile/profile_page.h"
+#include "shim/cli/profile/profile_report.h"
+#include "shim/cli/run/program_child.h"
+#include "shim/cli/run/run_program.h"
+#include "shim/cli/text_file.h"
+
+namespace cube::cli {
+namespace {
+
+struct ProfileCommand {
+  Run run;
+  std::string directory = "cubeshim-profile";
+  std::vector<std::string> raw_files;  // read these, run nothing
+  unsigned every = 16;
+  bool observes = false, has_all = false;
+};
+
+constexpr std::string_view k_raw_name = "raw.";
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+bool read_raw(const std::string& path, std::vector<RawFile>& files) {
+  const File in(std::fopen(path.c_str(), "rbe"), &std::fclose);
+  if (in == nullptr) return false;
+  std::string text;
+  char part[1 << 16];
+  while (const std::size_t n = std::fread(part, 1, sizeof part, in.get())) text.append(part, n);
+  if (std::ferror(in.get()) != 0) return false;
+  files.push_back(parse_raw(text));
+  return true;
+}
+
+// The directory is the user's, and others' files may have such names.
+bool is_raw_file(const std::string& path) {
+  const auto fd = base::open_fd(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  struct stat st {};
+  char head[shim::profile::k_raw_head.size()];
+  return fd && fstat(fd->get(), &st) == 0 && S_ISREG(st.st_mode) &&
+         read(fd->get(), head, sizeof head) == static_cast<ssize_t>(sizeof head) &&
+         std::string_view(head, sizeof head) == shim::profile::k_raw_head;
+}
+
+std::vector<std::string> raw_files_in(const std::string& directory) {
+  std::vector<std::string> files;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()), &closedir);
+  while (const struct dirent* const entry = stream != nullptr ? readdir(stream.get()) : nullptr) {
+    std::string path = directory + "/" + entry->d_name;
+    if (std::string_view(entry->d_name).starts_with(k_raw_name) && is_raw_file(path))
+      files.push_back(std::move(path));
+  }
+  return files;
+}
+
+int show(const ProfileCommand& command, const std::vector<std::string>& paths, bool writes) {
+  std::vector<RawFile> files;
+  for (const auto& path : paths) {
+    if (!read_raw(path, files))
+      return complain(1, fmt::format("cannot read {}: {}", path, base::text_of_error(errno)));
+  }
+  const Profile profile = make_profile(files);
+  if (profile.sites.empty())
+    return complain(1,
+                    "nothing was recorded: no process called a file below the prefixes, or none "
+                    "came to its end");
+  const auto patterns = find_patterns(profile);
+  fmt::print("{}", profile_as_table(profile, patterns));
+  if (!writes) return 0;
+  const std::string text = profile_as_json(profile, patterns),
+                    json = command.directory + "/profile.json",
+                    folded = command.directory + "/stacks.folded",
+                    page = command.directory + "/profile.html";
+  const std::pair<const std::string&, std::string> outputs[] = {
+      {json, text}, {folded, profile_as_folded(profile)}, {page, profile_as_page(text)}};
+  for (const auto& [path, content] : outputs) {
+    if (const std::string trouble = write_text_file(path, content); !trouble.empty())
+      return complain(1, trouble);
+  }
+  fmt::print("\nwritten: {} for a browser, {} and {} for programs\n", page, json, folded);
+  return 0;
+}
+
+int profile(ProfileCommand& command) {
+  const bool writes = command.raw_files.empty() || command.directory != ProfileCommand().directory;
+  if (writes && mkdir(command.directory.c_str(), 0755) != 0 && errno != EEXIST)
+    return complain(
+        1, fmt::format("cannot make {}: {}", command.directory, base::text_of_error(errno)));
+  if (!command.raw_files.empty()) return show(command, command.raw_files, writes);
+  command.run.needs_prefix = !command.has_all;
+  if (const int wrong = check_run(command.run); wrong != 0) return wrong;
+  const std::unique_ptr<char, decltype(&std::free)> absolute(
+      realpath(command.directory.c_str(), nullptr), &std::free);
+  if (absolute == nullptr)
+    return complain(
+        1, fmt::format("cannot use {}: {}", command.directory, base::text_of_error(errno)));
+  if (std::string_view(absolute.get()).find("%p") != std::string_view::npos)
+    return complain(
+        2, fmt::format("--out {}: %p in the name of a directory stands for the number of a process",
+                       absolute.get()));
+  for (const auto& path : raw_files_in(command.directory)) unlink(path.c_str());
+  setenv("CUBESHIM_PROFILE", fmt::format("{}/{}%p", absolute.get(), k_raw_name).c_str(), 1);
+  setenv("CUBESHIM_PROFILE_EVERY", std::to_string(command.every).c_str(), 1);
+  setenv("CUBESHIM_PROFILE_ALL", command.has_all ? "1" : "0", 1);
+  setenv("CUBESHIM_OBSERVE", command.observes ? "1" : "0", 1);
+  const int status = shell_status(run_program(command.run, /*keeps_stdout=*/true));
+  const int shown = show(command, raw_files_in(command.directory), true);
+  return status != 0 ? status : shown;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand(
+      "profile", "Run a program, and say who reads files how, and what it costs");
+  const auto options = std::make_shared<ProfileCommand>();
+  command->add_flag("--observe", options->observes,
+                    "Serve nothing: watch the program as it is without a cache");
+  command->add_flag("--all", options->has_all,
+                    "Watch all files, not only those below the prefixes");
+  command
+      ->add_option("--every", options->every,
+                   "Walk the native stack of one call in so many; the default is 16")
+      ->type_name("N")
+      ->check(CLI::Range(1U, 256U));
+  command
+      ->add_option(
+          "--out", options->directory,
+          "Where profile.json, stacks.folded and the raw files go; the default is cubeshim-profile")
+      ->type_name("DIRECTORY");
+  command->add_option("--read", options->raw_files, "Run nothing: show these raw files")
+      ->type_name("FILE");
+  options->run.settings.add_to(*command, Settings::Which::but_for_profile);
+  command
+      ->add_option("--library", options->run.library,
+                   "libcubeshim.so, if it is not the one that came with this command")
+      ->type_name("PATH");
+  command->add_flag("--no-announce", options->run.is_not_announced, "The same as --announce 0");
+  command->footer(
+      "Usage: cubeshim profile [OPTIONS] [--] PROGRAM [ARGUMENTS], or cubeshim profile --read "
+      "FILE...");
+  command->prefix_command();
+  command->callback([command, options, &status] {
+    options->run.program = command->remaining();
+    status = profile(*options);
+  });
+}
+
+}  // namespace cube::cli

@@ -1,0 +1,56 @@
+// The raw files of the profiler (shim/profile/raw_format.h), read back. A file may be anything:
+// lines that are no lines of ours are counted and left out, and counts that would not fit are cut.
+// Thread safety: pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shim/profile/raw_format.h"
+
+namespace cube::cli {
+
+struct RawMap {
+  std::uint64_t begin = 0, end = 0, offset = 0;
+  std::string path;
+};
+struct RawCode {
+  std::uint32_t line = 0;
+  std::string function, file;
+};
+struct RawSite {
+  std::size_t kind = 0;  // of k_kind_metadata
+  std::string example;
+  std::vector<std::uint64_t> native;
+  std::vector<std::uint32_t> python;
+  std::array<std::uint64_t, shim::profile::k_site_counts> counts{};
+  std::array<std::uint64_t, shim::profile::k_latency_buckets> latency{};
+  std::array<std::uint64_t, shim::profile::k_open_counts> opens{};
+};
+struct RawBin {
+  std::size_t level = 0;
+  std::uint64_t number = 0, busy_ns = 0, calls = 0;
+};
+// A process, or one program of it.
+struct RawSection {
+  std::uint64_t pid = 0, start_ns = 0, end_ns = 0, every = 1;
+  bool observes = false, is_whole = false;
+  std::vector<RawMap> maps;
+  std::map<std::uint32_t, RawCode> codes;
+  std::vector<RawSite> sites;
+  std::vector<RawBin> bins;
+  std::array<std::uint64_t, shim::profile::k_drop_counts> dropped{};
+  std::array<std::uint64_t, shim::profile::k_cost_counts> cost{};
+};
+struct RawFile {
+  std::vector<RawSection> sections;
+  std::uint64_t bad_lines = 0;
+};
+
+RawFile parse_raw(std::string_view text);
+
+}  // namespace cube::cli

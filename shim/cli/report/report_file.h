@@ -1,0 +1,39 @@
+// Reports of jobs as CUBESHIM_STATS writes them with CUBESHIM_STATS_FORMAT=json: one JSON object a
+// line. A job that reports while it runs (CUBESHIM_STATS_INTERVAL) has many lines, the course of
+// its figures. Thread safety: pure functions.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cube::cli {
+
+// Counts since the job began.
+struct CoursePoint {
+  double seconds = 0, opens = 0, requests = 0, hits = 0, origin_operations = 0;
+};
+
+struct JobReport {
+  std::string path;
+  std::size_t jobs_in_file = 1;  // this is the last of them
+  std::map<std::string, double>
+      values;  // of its last line, by the names of doc/CONFIG.md: "origin.opens"
+  std::vector<CoursePoint> course;  // a point for each line, after one of zeros
+
+  // 0: it has no such figure.
+  double value(const std::string& name) const;
+  // The sum of an object: "hits".
+  double sum_of(std::string_view object) const;
+  double hits() const { return sum_of("hits"); }
+  double requests() const;
+  // Questions that the cache asked the origin, of files and of names, and opens that were not
+  // served. The report does not know what the kernel read for these.
+  double origin_operations() const;
+};
+
+// False: `why` says in one line what is wrong with the file.
+bool read_report(const std::string& path, JobReport& report, std::string& why);
+
+}  // namespace cube::cli

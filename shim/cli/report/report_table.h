@@ -1,0 +1,27 @@
+// The table of `cubeshim report`: figures of jobs beside each other. Thread safety: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shim/cli/report/report_file.h"
+
+namespace cube::cli {
+
+struct ReportRow {
+  std::string name;
+  std::vector<std::string> values;  // one for each job
+  std::vector<std::string> ratios;  // of each job to the first; the first has none
+};
+
+// The figures that a reader asks for first, and then those of others that differ by more than
+// chance.
+std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs);
+// "A", "B" ...: the name of a job in the table.
+std::string letter_of(std::size_t job);
+// "reports/a.json (the last of 3 jobs in it)"
+std::string title_of(const JobReport& job);
+
+std::string report_table(const std::vector<JobReport>& jobs);
+
+}  // namespace cube::cli

@@ -1,0 +1,250 @@
+// cubeshim run: the program in the environment that the library wants, and the report if the
+// program was killed.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+
+#include "cache/base/error_text.h"
+#include "cache/base/process/block_signals.h"
+#include "cache/base/process/job_variable.h"
+#include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
+#include "cache/report/write_report.h"
+#include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
+#include "shim/cli/run/elf_file.h"
+#include "shim/cli/run/library.h"
+#include "shim/cli/run/program_child.h"
+#include "shim/cli/run/program_file.h"
+#include "shim/cli/run/run_program.h"
+#include "shim/cli/settings.h"
+#include "shim/process/python_site.h"
+
+namespace cube::cli {
+
+namespace {
+
+// How the directory fails, by errno; 0: it does not, or its server does not answer in time. A child
+// asks, for a dead server would hold this command for ever.
+int error_of_directory(const std::string& path) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return 0;
+  base::UniqueFd hear(ends[0]), answer(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return 0;
+  if (child == 0) {
+    struct ::stat st {};
+    const int error = stat(path.c_str(), &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    [[maybe_unused]] const auto written = ::write(answer.get(), &error, sizeof error);
+    _exit(0);
+  }
+  answer = base::UniqueFd();
+  constexpr int k_prefix_patience_ms = 5000;
+  struct ::pollfd heard {
+    hear.get(), POLLIN, 0
+  };
+  int error = 0;
+  const bool has_answered = poll(&heard, 1, k_prefix_patience_ms) == 1 &&
+                            ::read(hear.get(), &error, sizeof error) == sizeof error;
+  if (!has_answered) {
+    tell("cubeshim: {}: no answer from its server for {} s; the program starts all the same\n",
+         path, k_prefix_patience_ms / 1000);
+    kill(child, SIGKILL);
+  }
+  // A wait at the server may outlast SIGKILL.
+  waitpid(child, nullptr, has_answered ? 0 : WNOHANG);
+  return has_answered ? error : 0;
+}
+
+// One that is given as an option must be there. One of the environment may be for other programs,
+// or be made by this one.
+bool check_prefixes(const Run& run, const base::Config& config) {
+  const auto given = run.settings.given();
+  const bool is_option = given.contains("CUBESHIM_PREFIXES");
+  for (const auto& prefix : config.prefixes) {
+    const auto is_of_pack = [&](const auto& pack) { return pack.prefix == prefix; };
+    if (std::ranges::any_of(config.origins, is_of_pack)) continue;
+    const int error = error_of_directory(prefix);
+    if (error == 0) continue;
+    const bool ends = is_option || config.strict;
+    tell("cubeshim: {} \"{}\": {}{}\n", is_option ? "--prefix" : "CUBESHIM_PREFIXES holds", prefix,
+         base::text_of_error(error),
+         is_option ? " (one that the program makes itself can be named in CUBESHIM_PREFIXES)" : "");
+    if (ends) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+int check_run(Run& run) {
+  if (run.program.empty()) {
+    tell("cubeshim: no program to run: give it after the options\n");
+    return 2;
+  }
+  if (run.program.front().starts_with('-')) {
+    tell("cubeshim: {} is not an option; see cubeshim run --help\n", run.program.front());
+    return 2;
+  }
+  const auto parsed = run.settings.parse();
+  for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
+  if (!parsed.errors.empty()) return 2;
+  if (run.needs_prefix && parsed.config.prefixes.empty()) {
+    tell("cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
+    return 2;
+  }
+  for (const auto& line : base::unknown_variables(environ)) {
+    tell("cubeshim: {}\n", line);
+    if (parsed.config.strict) return 2;
+  }
+  if (!check_prefixes(run, parsed.config)) return 2;
+  run.config = parsed.config;
+  std::string& library = run.library;
+  if (library.empty()) library = find_library();
+  if (library.empty() || access(library.c_str(), R_OK) != 0) {
+    tell("cubeshim: cannot read the library {}: give --library PATH of libcubeshim.so\n",
+         library.empty() ? "libcubeshim.so" : library);
+    return 2;
+  }
+  if (library.find_first_of(" :") != std::string::npos) {
+    tell("cubeshim: {} cannot be preloaded: the loader takes spaces and colons for ends of names\n",
+         library);
+    return 2;
+  }
+  return 0;
+}
+
+namespace {
+
+// In the child. Returns only where the program cannot be started.
+int exec_program(const Run& run, const base::ProcessId& job) {
+  const std::string& library = run.library;
+  for (const auto& [variable, value] : run.settings.given())
+    setenv(variable.c_str(), value.c_str(), 1);
+  // A job of its own, also where this command runs inside another.
+  char text[80];
+  base::format_job_variable({.first = job, .speaker = static_cast<std::uint32_t>(getpid())}, text,
+                            sizeof text);
+  setenv(base::k_job_variable, text, 1);
+  // musl's loader would end the program: the library needs symbols of glibc.
+  const std::string executable = executable_of(run.program.front());
+  const auto elf = read_elf(executable);
+  const bool is_preloaded = !elf || !elf->is_musl();
+  if (is_preloaded) {
+    put_in_front("LD_PRELOAD", library);
+  } else {
+    tell(
+        "cubeshim: {} runs with musl ({}), the library only with glibc: its files are not served\n",
+        executable, elf->interpreter);
+  }
+  if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
+  if (run.config.announce && !run.is_not_announced && is_preloaded) {
+    // The library does so itself where the program is a Python; a program that embeds one needs it
+    // from here.
+    const std::string site = shim::python_site::find_beside(library.c_str());
+    if (!site.empty()) shim::python_site::add(site);
+  }
+
+  std::vector<char*> arguments;
+  arguments.reserve(run.program.size() + 1);
+  for (const auto& word : run.program) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments.front(), arguments.data());
+  const int error = errno;
+  tell("cubeshim: cannot run {}: {}\n", run.program.front(), base::text_of_error(error));
+  return error == ENOENT ? 127 : 126;
+}
+
+// Goes on by itself, belongs to nobody, and holds nothing that anybody might wait for.
+void retire_in_background(cache::Region& region) {
+  const pid_t child = fork();
+  if (child > 0) waitpid(child, nullptr, 0);
+  if (child != 0) return;
+  setsid();
+  if (fork() != 0) _exit(0);
+  close_fds_from(0);
+  [[maybe_unused]] const int at_root = chdir("/");
+  prctl(PR_SET_NAME, "cubeshim-retire");
+  constexpr timespec k_half_a_second{0, 500'000'000};
+  while (region.is_named() && !region.retire_if_unused()) nanosleep(&k_half_a_second, nullptr);
+  _exit(0);
+}
+
+// The program has ended, and may have been killed before it could write the report.
+void end_job(const base::Config& config, const base::ProcessId& job) {
+  std::string why;
+  const std::unique_ptr<cache::Region> region(look_at_region(config, why));
+  if (region == nullptr) return;
+  for (std::uint32_t i = 0; i < region->layout().job_rows; ++i) {
+    if (region->job_row(i).leader != job) continue;
+    cache::write_last_report(*region, i, config);
+    region->job_row(i).reported.store(1, std::memory_order_relaxed);
+    // Others of the job may live on.
+    const bool stays = region->header().kept.load(std::memory_order_relaxed) != 0;
+    if (!stays && !region->retire_if_unused() && getpid() != 1) retire_in_background(*region);
+    return;
+  }
+}
+
+}  // namespace
+
+int run_program(const Run& run, bool keeps_stdout) {
+  base::remember_stderr();
+  const base::ProcessId job = base::current_process();
+  const auto status = run_in_child([&] { return exec_program(run, job); }, keeps_stdout);
+  if (!status) {
+    tell("cubeshim: cannot start a process: {}\n", base::text_of_error(errno));
+    return W_EXITCODE(126, 0);
+  }
+  const base::BlockSignals block;
+  end_job(run.config, job);
+  return *status;
+}
+
+void drop_separator_of_run(std::vector<std::string>& words) {
+  if (words.empty() || (words.front() != "run" && words.front() != "profile")) return;
+  std::size_t i = 1;
+  while (i < words.size() && words[i].starts_with('-') && words[i] != "--") {
+    // Every option but these takes a value: of its own word, or the next.
+    const bool is_alone =
+        words[i] == "-h" || words[i] == "--help" || words[i] == "--no-announce" ||
+        (words.front() == "profile" && (words[i] == "--observe" || words[i] == "--all")) ||
+        words[i].find('=') != std::string::npos ||
+        (words[i].starts_with("-p") && words[i].size() > 2);
+    i += is_alone ? 1 : 2;
+  }
+  if (i < words.size() && words[i] == "--") words.erase(words.begin() + static_cast<long>(i));
+}
+
+void add_run(CLI::App& app, int& status) {
+  CLI::App* const command =
+      app.add_subcommand("run", "Run a program whose files under the prefixes are served");
+  const auto options = std::make_shared<Run>();
+  options->settings.add_to(*command, Settings::Which::all);
+  command
+      ->add_option("--library", options->library,
+                   "libcubeshim.so, if it is not the one that came with this command")
+      ->type_name("PATH");
+  command->add_flag("--no-announce", options->is_not_announced, "The same as --announce 0");
+  command->footer("Usage: cubeshim run [OPTIONS] [--] PROGRAM [ARGUMENTS]");
+  // From the first word that is no option of ours, everything is the program's.
+  command->prefix_command();
+  command->callback([command, options, &status] {
+    options->program = command->remaining();
+    status = check_run(*options);
+    if (status == 0) status = end_alike(run_program(*options, /*keeps_stdout=*/false));
+  });
+}
+
+}  // namespace cube::cli

@@ -1,0 +1,29 @@
+// cubeshim completion bash|zsh|fish: prints the script. Hidden: `make install` puts the three where
+// the shells look.
+#include "shim/cli/shell/completion.h"
+
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "shim/cli/commands.h"
+
+namespace cube::cli {
+
+void add_completion(CLI::App& app, int& status) {
+  CLI::App* const command =
+      app.add_subcommand("completion", "Print a completion script")->group("");
+  const auto shell = std::make_shared<std::string>();
+  command->add_option("SHELL", *shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  command->callback([&app, shell, &status] {
+    const auto make = *shell == "bash"  ? bash_completion
+                      : *shell == "zsh" ? zsh_completion
+                                        : fish_completion;
+    fmt::print("{}", make(describe_command(app), describe_subcommands(app)));
+    status = 0;
+  });
+}
+
+}  // namespace cube::cli

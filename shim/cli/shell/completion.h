@@ -1,0 +1,17 @@
+// Completion scripts for shells, made from what the parser knows (description.h). Thread safety:
+// pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shim/cli/shell/description.h"
+
+namespace cube::cli {
+
+// `common` are the options before a sub-command.
+std::string bash_completion(const CommandText& common, const std::vector<CommandText>& commands);
+std::string zsh_completion(const CommandText& common, const std::vector<CommandText>& commands);
+std::string fish_completion(const CommandText& common, const std::vector<CommandText>& commands);
+
+}  // namespace cube::cli

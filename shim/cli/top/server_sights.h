@@ -1,0 +1,23 @@
+// The servers of a cluster as the leading process of this node sees them, from the region. Thread
+// safety: pure functions.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cache/region/region.h"
+
+namespace cube::cli {
+
+struct ServerSight {
+  std::string name;  // as in CUBESHIM_CLUSTER
+  std::string
+      state;  // "answers", "rests for 4 s", "full", "left out", "silent for 12 s", "not known"
+  std::uint64_t used = 0, capacity = 0, entries = 0;
+};
+// None: there is no cluster, or no process of this node has led yet.
+std::vector<ServerSight> servers_of(const cache::Region& region);
+nlohmann::ordered_json json_of(const std::vector<ServerSight>& servers);
+
+}  // namespace cube::cli

@@ -1,0 +1,164 @@
+// cubeshim top: what the jobs of a user's caches do now, in rates over the last seconds. It waits
+// for a job, and for the next.
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <set>
+
+#include "cache/base/clock.h"
+#include "shim/cli/commands.h"
+#include "shim/cli/complaint.h"
+#include "shim/cli/pack/bus_guard.h"
+#include "shim/cli/settings.h"
+#include "shim/cli/top/top_table.h"
+#include "shim/cli/top/top_terminal.h"
+#include "shim/cli/top/top_view.h"
+#include "shim/cli/wrong_use.h"
+
+namespace cube::cli {
+namespace {
+
+struct Top {
+  Settings settings;
+  unsigned interval = 2, count = 0;
+  bool json = false;
+};
+
+// A terminal of no kind, or a dumb one (of an editor, of a CI), prints what should move its cursor.
+bool has_screen() {
+  const char* const kind = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) != 0 && kind != nullptr && *kind != '\0' &&
+         std::string_view(kind) != "dumb";
+}
+
+// The text between two looks, on a terminal or elsewhere.
+class TopScreen {
+ public:
+  explicit TopScreen(std::string place) : place_(std::move(place)) {}
+
+  void show(const std::vector<CacheLook>& caches, const std::vector<std::string>& troubles) {
+    std::string ended, tables;
+    bool is_any = false;
+    for (const auto& cache : caches) {
+      for (const auto& job : cache.jobs) {
+        if (job.is_over) ended += line_of_ended(job);
+      }
+      // The figures of a cache that has gone stay until there is another.
+      if (cache.is_gone && is_terminal_) continue;
+      is_any = is_any || !cache.is_gone;
+      if (!cache.is_gone || !cache.jobs.empty()) tables += top_table(cache);
+    }
+    if (is_terminal_) return draw(tables, ended, troubles);
+    fmt::print("{}{}", tables, ended);
+    if (!is_any && !is_waiting_) fmt::print("{}", waiting_line());
+    is_waiting_ = !is_any;
+  }
+
+ private:
+  void draw(const std::string& tables, const std::string& ended,
+            const std::vector<std::string>& troubles) {
+    if (!tables.empty()) last_ = tables;
+    constexpr std::size_t k_shown = 5;
+    if (!ended.empty()) ended_.push_back(ended);
+    while (ended_.size() > k_shown) ended_.pop_front();
+    fmt::print("\x1b[H\x1b[2J{}", last_);
+    for (const auto& line : ended_) fmt::print("{}", line);
+    for (const auto& trouble : troubles) fmt::print("{}\n", trouble);
+    if (tables.empty()) fmt::print("{}", waiting_line());
+  }
+  std::string waiting_line() const { return fmt::format("waiting for a job ({})\n", place_); }
+
+  const bool is_terminal_ = has_screen();
+  const std::string place_;
+  bool is_waiting_ = false;
+  std::string last_;
+  std::deque<std::string> ended_;
+};
+
+// Each once, however often it is seen. On a terminal the screen has them.
+void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& told) {
+  for (const auto& trouble : troubles) {
+    if (told.insert(trouble).second) complain(1, trouble);
+  }
+}
+
+int show_on(TopTerminal& terminal, WatchedCaches& watched, TopView view, unsigned interval) {
+  while (true) {
+    std::vector<std::string> troubles;
+    view.update(watched.look(troubles), troubles);
+    const std::uint64_t until = base::monotonic_ns() + interval * 1'000'000'000ULL;
+    for (std::uint64_t now = 0; (now = base::monotonic_ns()) < until;) {
+      terminal.draw(view);
+      if (!view.press(
+              terminal.wait_for_key(static_cast<int>((until - now) / base::k_ns_per_ms) + 1)))
+        return 0;
+    }
+  }
+}
+
+int top(const Top& top) {
+  const auto parsed = top.settings.parse();
+  for (const auto& error : parsed.errors) complain(2, error);
+  if (!parsed.errors.empty()) return 2;
+  const base::Config& config = parsed.config;
+  const char* const name = std::getenv("CUBESHIM_NAME");
+  const bool is_named =
+      top.settings.given().contains("CUBESHIM_NAME") || (name != nullptr && *name != '\0');
+  BusGuard::install();
+  WatchedCaches watched(config.ram_dir, is_named ? config.name : "");
+  const std::string place =
+      is_named ? fmt::format("the cache named {} in {}", config.name, config.ram_dir)
+               : fmt::format("any cache of this user in {}", config.ram_dir);
+  if (!top.json && top.count == 0 && has_screen()) {
+    if (const auto terminal = TopTerminal::open())
+      return show_on(*terminal, watched, TopView(place, top.interval), top.interval);
+  }
+  TopScreen screen(place);
+  bool has_seen = false;
+  std::set<std::string> told;
+  for (unsigned shown = 0;; ++shown) {
+    std::vector<std::string> troubles;
+    const auto caches = watched.look(troubles);
+    has_seen = has_seen || !caches.empty();
+    if (top.json) {
+      for (const auto& cache : caches) fmt::print("{}", top_json(&cache));
+      if (caches.empty()) fmt::print("{}", top_json(nullptr));
+    } else {
+      screen.show(caches, troubles);
+    }
+    if (top.json || !has_screen()) tell_of(troubles, told);
+    // Nobody reads it any more, or the disk is full; main says so.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return 1;
+    if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
+    poll(nullptr, 0, static_cast<int>(top.interval * 1000));
+  }
+}
+
+}  // namespace
+
+void add_top(CLI::App& app, int& status) {
+  CLI::App* const command = app.add_subcommand(
+      "top",
+      "Show what jobs do now, in a second: of one cache, or of all caches of this user. "
+      "On a terminal keys sort, and look into a job and its processes; ? tells them");
+  const auto options = std::make_shared<Top>();
+  options->settings.add_to(*command, Settings::Which::of_the_region);
+  command
+      ->add_option("--interval", options->interval,
+                   "Show it again every so many seconds; the default is 2")
+      ->type_name("SECONDS")
+      ->check(whole_number(1, 86400));
+  command
+      ->add_option("--count", options->count,
+                   "End when it has been shown so often; with status 1 if there was no cache")
+      ->type_name("TIMES")
+      ->check(whole_number(1, UINT32_MAX));
+  command->add_flag("--json", options->json, "One JSON object a line, for each cache");
+  command->callback([options, &status] { status = top(*options); });
+}
+
+}  // namespace cube::cli

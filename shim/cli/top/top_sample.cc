@@ -1,0 +1,134 @@
+#include "shim/cli/top/top_sample.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+#include "cache/region/large/chunks.h"
+#include "cache/region/life/process_slots.h"
+#include "shim/cli/cache_names.h"
+#include "shim/cli/pack/bus_guard.h"
+
+namespace cube::cli {
+namespace {
+
+std::vector<JobSample> sample_processes(cache::Region& region, std::uint32_t job) {
+  std::vector<JobSample> processes;
+  for (std::uint32_t i = 0; i < cache::slots_reached(region); ++i) {
+    const cache::ProcessSlot& slot = region.process_slot(i);
+    if (slot.used.load(std::memory_order_acquire) == 0 || slot.job != job) continue;
+    if (base::liveness_of(slot.process) == base::Liveness::dead) continue;
+    JobSample process{slot.process, true, {}, {}};
+    process.totals.totals.add(slot.stats);
+    processes.push_back(std::move(process));
+  }
+  return processes;
+}
+
+std::vector<JobSample> sample_jobs(cache::Region& region) {
+  std::vector<JobSample> jobs;
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
+    const auto& row = region.job_row(i);
+    if (row.leader.pid == 0) continue;
+    jobs.push_back({row.leader, base::liveness_of(row.leader) != base::Liveness::dead,
+                    cache::collect(region, i), sample_processes(region, i)});
+  }
+  return jobs;
+}
+
+template <typename Counts>
+void subtract(Counts& now, const Counts& before) {
+  for (std::size_t i = 0; i < now.size(); ++i) now[i] -= std::min(now[i], before[i]);
+}
+
+std::vector<JobRise> all_rises(const std::vector<JobSample>& now,
+                               const std::vector<JobSample>& before, double seconds);
+
+JobRise rise_of(const JobSample& now, const JobSample& before, double seconds) {
+  JobRise rise{now.leader.pid, !now.is_alive, seconds,
+               now.totals,     now.totals,    all_rises(now.processes, before.processes, seconds)};
+  subtract(rise.rise.totals.counters, before.totals.totals.counters);
+  subtract(rise.rise.totals.hit_latency, before.totals.totals.hit_latency);
+  subtract(rise.rise.totals.miss_latency, before.totals.totals.miss_latency);
+  return rise;
+}
+
+// The rises of jobs that live, and of those that have ended in between.
+std::vector<JobRise> all_rises(const std::vector<JobSample>& now,
+                               const std::vector<JobSample>& before, double seconds) {
+  std::vector<JobRise> all;
+  for (const auto& job : now) {
+    const auto known = std::find_if(before.begin(), before.end(),
+                                    [&](const auto& b) { return b.leader == job.leader; });
+    if (!job.is_alive && (known == before.end() || !known->is_alive)) continue;
+    all.push_back(rise_of(job, known == before.end() ? JobSample{} : *known, seconds));
+  }
+  return all;
+}
+
+}  // namespace
+
+void WatchedCaches::find_new(std::vector<std::string>& troubles) {
+  for (const auto& name :
+       only_.empty() ? names_of_caches(directory_) : std::vector<std::string>{only_}) {
+    if (std::any_of(watched_.begin(), watched_.end(),
+                    [&](const auto& w) { return w.name == name; }))
+      continue;
+    cache::RegionOptions options;
+    options.directory = directory_;
+    options.name = name;
+    std::string why;
+    const BusGuard guard;
+    const auto region = cache::Region::look(options, why);
+    if (region) {
+      watched_.push_back({name, std::unique_ptr<cache::Region>(*region), sample_jobs(**region),
+                          base::monotonic_ns()});
+    } else if (!why.empty() || region.error().value != ENOENT) {
+      troubles.push_back(why.empty() ? base::text_of_error(region.error().value) : why);
+    }
+  }
+}
+
+std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
+  std::vector<CacheLook> looks;
+  std::erase_if(watched_, [](const auto& w) { return w.region == nullptr; });
+  find_new(troubles);
+  for (auto& watched : watched_) {
+    cache::Region& region = *watched.region;
+    const BusGuard guard;
+    // Before the counters: the last of them come before the name goes.
+    const bool is_gone = !region.is_named();
+    auto now = sample_jobs(region);
+    if (is_gone) {
+      for (auto& job : now) job.is_alive = false;
+    }
+    const std::uint64_t ns = base::monotonic_ns();
+    const double seconds = std::max(static_cast<double>(ns - watched.ns) / 1e9, 1e-3);
+    const auto& header = region.header();
+    looks.push_back(
+        {.name = watched.name,
+         .path = region.path(),
+         .used = header.used_bytes.load(),
+         .capacity = std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count,
+         .files = header.records.load(),
+         .large = cache::figures_of_chunks(region).bytes,
+         .processes = is_gone ? 0 : region.count_processes(),
+         .tiers = {},
+         .is_gone = is_gone,
+         .servers = servers_of(region),
+         .jobs = all_rises(now, watched.before, seconds)});
+    if (!looks.back().jobs.empty())
+      std::copy_n(looks.back().jobs.front().totals.tiers, base::k_tiers, looks.back().tiers);
+    if (guard.has_missed()) {
+      troubles.push_back(region.path() + " was cut short while it was read");
+      looks.pop_back();
+    }
+    watched.before = std::move(now);
+    watched.ns = ns;
+    if (is_gone || guard.has_missed()) watched.region.reset();
+  }
+  return looks;
+}
+
+}  // namespace cube::cli

@@ -1,0 +1,66 @@
+// The figures behind `cubeshim top`: the caches of a user, and for each job the rise of its
+// counters between two looks. A file that somebody cuts short is left out, if BusGuard is
+// installed. Thread safety: one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/base/process/process_id.h"
+#include "cache/region/region.h"
+#include "cache/report/collect.h"
+#include "shim/cli/top/server_sights.h"
+
+namespace cube::cli {
+
+struct JobRise {
+  std::uint32_t pid = 0;
+  bool is_over = false;  // it has ended since the last look
+  double seconds = 1;
+  cache::JobTotals rise, totals;  // between the looks; since it began
+  std::vector<JobRise>
+      processes;  // that live and have the cache, each for itself; of a process: none
+};
+
+struct CacheLook {
+  std::string name, path;
+  std::uint64_t used = 0, capacity = 0, files = 0;
+  std::uint64_t large = 0;  // of `used`, by blocks of large files
+  std::uint32_t processes = 0;
+  base::TierStatus tiers[base::k_tiers];
+  bool is_gone = false;              // with its last process; these are its last figures
+  std::vector<ServerSight> servers;  // of its cluster
+  std::vector<JobRise> jobs;
+};
+
+struct JobSample {
+  base::ProcessId leader;
+  bool is_alive = false;
+  cache::JobTotals totals;
+  std::vector<JobSample> processes;
+};
+
+// A region stays mapped after its file has gone, so that the last figures of a job are not lost.
+class WatchedCaches {
+ public:
+  // `only`: the one cache of this name; empty: all of this user in the directory.
+  WatchedCaches(std::string directory, std::string only)
+      : directory_(std::move(directory)), only_(std::move(only)) {}
+  // Since the last call; the first shows who is there. `troubles` says which caches cannot be read.
+  std::vector<CacheLook> look(std::vector<std::string>& troubles);
+
+ private:
+  struct Watched {
+    std::string name;
+    std::unique_ptr<cache::Region> region;
+    std::vector<JobSample> before;
+    std::uint64_t ns = 0;
+  };
+  void find_new(std::vector<std::string>& troubles);
+
+  const std::string directory_, only_;
+  std::vector<Watched> watched_;
+};
+
+}  // namespace cube::cli

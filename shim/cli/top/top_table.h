@@ -1,0 +1,43 @@
+// The table of `cubeshim top`, in no more than 80 columns, and its JSON. Thread safety: pure
+// functions.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "cache/report/figures.h"
+#include "shim/cli/top/top_sample.h"
+
+namespace cube::cli {
+
+// A column of the table and a field of the JSON object. The figure is that of the time between two
+// looks; counts are of a second.
+struct TopColumn {
+  const char* heading;
+  int width;
+  const char* key;  // JSON pointer
+  const char* group;
+  const char* figure;
+};
+enum class TopSet { files, large, names };
+inline constexpr TopSet k_top_sets[] = {TopSet::files, TopSet::large, TopSet::names};
+std::span<const TopColumn> columns_of(TopSet set);
+double value_of(const TopColumn& column, const JobRise& job);
+std::string cell_of(const TopColumn& column, const JobRise& job);
+// "name: 12.0 MiB of 2.0 GiB used by 600 files, 3 processes"
+std::string line_of_cache(const CacheLook& cache);
+// A line for each, after one of headings; none: it has no servers.
+std::string table_of_servers(const CacheLook& cache);
+// "4.1k", "50.0M": four digits and a letter at most.
+std::string short_count(double value);
+std::string short_bytes(double value);
+std::string short_value(cache::Unit unit, double value);
+
+// A line for the cache, one of headings, and one for each job.
+std::string top_table(const CacheLook& cache);
+// "job 4711 has ended: 9000 opens, 66.7% hits, 3000 misses, 1.2G from the origin"
+std::string line_of_ended(const JobRise& job);
+// One object; of null: there is no cache.
+std::string top_json(const CacheLook* cache);
+
+}  // namespace cube::cli

@@ -1,0 +1,387 @@
+#include "shim/cli/top/top_view.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "cache/base/sys.h"
+#include "cache/report/figures.h"
+#include "cache/report/text_report.h"
+#include "shim/cli/settings.h"
+
+namespace cube::cli {
+namespace {
+
+constexpr std::size_t k_most_ended = 3;
+constexpr std::size_t k_mark_width = 9;  // of a mark and a pid
+
+constexpr const char* k_help[] = {
+    "Up, Down, PgUp, PgDn   choose a job or a process, or read on",
+    "Enter, Right           look into it: a job has processes, a process its figures",
+    "Esc, Left, Backspace   back",
+    "s, S                   sort by the next column, by the one before",
+    "r                      the least first, or the most",
+    "Tab                    other columns: files, large files, names",
+    "q                      end",
+    "",
+    "Figures are of a second, over the time since the last look; p50 is the median, and",
+    "p99 the time that 99 of 100 opens stay below. A job has more in its page: files that",
+    "were not served, and why, since it began. Directories are not counted, for that",
+    "would cost each hit some time."};
+
+// Another process's words go to a terminal.
+std::string printed(std::string text) {
+  for (char& c : text) c = c >= ' ' && c <= '~' ? c : c == '\0' || c == '\n' ? ' ' : '?';
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+std::string command_of(std::uint32_t pid) {
+  char words[512];
+  const long n =
+      base::sys::read_small_file(fmt::format("/proc/{}/cmdline", pid).c_str(), words, sizeof words);
+  return n <= 0 ? "" : printed(std::string(words, static_cast<std::size_t>(n)));
+}
+
+// At spaces, where there are some.
+void add_wrapped(std::vector<std::string>& lines, std::string text, std::size_t columns) {
+  for (const char* indent = ""; !text.empty(); indent = "  ") {
+    const std::size_t room = std::max<std::size_t>(columns, 12) - std::string_view(indent).size();
+    std::size_t end = text.size();
+    if (end > room) {
+      end = text.rfind(' ', room);
+      if (end == std::string::npos || end == 0) end = room;
+    }
+    lines.push_back(indent + text.substr(0, end));
+    text.erase(0, std::min(text.size(), text.find_first_not_of(' ', end)));
+  }
+}
+
+// A line of each tier and server.
+void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::size_t columns) {
+  for (std::size_t i = 0; i < base::k_tiers; ++i) {
+    const base::TierStatus& tier = cache.tiers[i];
+    if (tier.capacity == 0 && !tier.is_there) continue;
+    add_wrapped(
+        lines,
+        fmt::format("{}: {} of {} used by {} files, {} to be written", base::k_tier_kinds[i].name,
+                    in_units(tier.used), in_units(tier.capacity), tier.entries, tier.unwritten),
+        columns);
+  }
+  for (const ServerSight& server : cache.servers)
+    add_wrapped(lines,
+                fmt::format("server {}: {}; {} of {} used", server.name, server.state,
+                            in_units(server.used), in_units(server.capacity)),
+                columns);
+}
+
+// As many as fit.
+std::vector<TopColumn> columns_for(TopSet set, std::size_t columns) {
+  std::vector<TopColumn> some;
+  std::size_t width = k_mark_width - 1;
+  for (const TopColumn& column : columns_of(set)) {
+    width += 1 + static_cast<std::size_t>(column.width);
+    if (width > columns) break;
+    some.push_back(column);
+  }
+  return some;
+}
+
+const char* name_of(TopSet set) {
+  return set == TopSet::large ? "LARGE" : set == TopSet::names ? "NAMES" : "PID";
+}
+
+}  // namespace
+
+void TopView::update(const std::vector<CacheLook>& caches,
+                     const std::vector<std::string>& troubles) {
+  troubles_ = troubles;
+  std::vector<CacheLook> here;
+  for (const CacheLook& cache : caches) {
+    for (const JobRise& job : cache.jobs) {
+      if (!job.is_over) continue;
+      std::string line = line_of_ended(job);
+      line.pop_back();
+      ended_.push_back(line);
+      if (ended_.size() > k_most_ended) ended_.pop_front();
+    }
+    if (!cache.is_gone) here.push_back(cache);
+  }
+  update_chosen(caches);
+  is_waiting_ = here.empty();
+  // The figures of the last cache stay until there is another.
+  if (!here.empty()) caches_ = std::move(here);
+}
+
+void TopView::update_chosen(const std::vector<CacheLook>& caches) {
+  const auto find = [](const std::vector<JobRise>& in, std::uint32_t pid) {
+    return std::find_if(in.begin(), in.end(), [&](const JobRise& rise) { return rise.pid == pid; });
+  };
+  if (!job_.is_over) {
+    job_.is_over = true;
+    for (const CacheLook& cache : caches) {
+      if (cache.name != job_.cache) continue;
+      job_.look = cache;
+      job_.look.jobs.clear();
+      const auto job = find(cache.jobs, job_.rise.pid);
+      if (job == cache.jobs.end()) continue;
+      job_.rise = *job;
+      job_.is_over = job->is_over || cache.is_gone;
+    }
+  }
+  const auto process = find(job_.rise.processes, process_.rise.pid);
+  if (process != job_.rise.processes.end()) process_.rise = *process;
+  process_.is_over = job_.is_over || process == job_.rise.processes.end();
+}
+
+std::vector<TopView::Row> TopView::rows() const {
+  std::vector<Row> rows;
+  if (page_ == Page::job) {
+    for (const JobRise& process : job_.rise.processes) rows.push_back({job_.cache, ' ', &process});
+  } else {
+    for (std::size_t i = 0; i < caches_.size(); ++i) {
+      for (const JobRise& job : caches_[i].jobs)
+        rows.push_back(
+            {caches_[i].name, caches_.size() == 1 ? ' ' : static_cast<char>('a' + i % 26), &job});
+    }
+  }
+  const TopColumn& by = columns_of(k_top_sets[set_])[sort_];
+  std::stable_sort(rows.begin(), rows.end(), [&](const Row& one, const Row& other) {
+    const double a = value_of(by, *one.rise), b = value_of(by, *other.rise);
+    return is_reversed_ ? a < b : a > b;
+  });
+  return rows;
+}
+
+void TopView::move(long by) {
+  if (page_ == Page::process || page_ == Page::help) {
+    const long to = static_cast<long>(scrolled_) + by;
+    scrolled_ = static_cast<std::size_t>(std::max(0L, to));
+    return;
+  }
+  const auto all = rows();
+  if (all.empty()) return;
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [&](const Row& row) { return row.rise->pid == cursor_; });
+  const long now = at == all.end() ? 0 : at - all.begin();
+  cursor_ =
+      all[static_cast<std::size_t>(std::clamp(now + by, 0L, static_cast<long>(all.size()) - 1))]
+          .rise->pid;
+}
+
+void TopView::look_into() {
+  if (page_ == Page::process || page_ == Page::help) return;
+  const auto all = rows();
+  if (all.empty()) return;
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [&](const Row& row) { return row.rise->pid == cursor_; });
+  const Row& row = at == all.end() ? all.front() : *at;
+  Chosen chosen{row.cache, command_of(row.rise->pid), {}, *row.rise, row.rise->is_over};
+  scrolled_ = 0;
+  if (page_ == Page::job) {
+    process_ = std::move(chosen);
+    page_ = Page::process;
+    return;
+  }
+  job_ = std::move(chosen);
+  process_ = {};
+  page_ = Page::job;
+  cursor_ = 0;
+  update_chosen(caches_);
+}
+
+bool TopView::press(TopKey key) {
+  const std::size_t sorts = columns_of(k_top_sets[set_]).size();
+  const long page = static_cast<long>(std::max<std::size_t>(shown_rows_, 2)) - 1;
+  switch (key) {
+    case TopKey::quit: return false;
+    case TopKey::up: move(-1); break;
+    case TopKey::down: move(1); break;
+    case TopKey::page_up: move(-page); break;
+    case TopKey::page_down: move(page); break;
+    case TopKey::enter: look_into(); break;
+    case TopKey::back:
+      cursor_ = page_ == Page::process ? process_.rise.pid
+                : page_ == Page::job   ? job_.rise.pid
+                                       : cursor_;
+      page_ = page_ == Page::help ? before_help_ : page_ == Page::process ? Page::job : Page::jobs;
+      break;
+    case TopKey::next_sort: sort_ = (sort_ + 1) % sorts; break;
+    case TopKey::last_sort: sort_ = (sort_ + sorts - 1) % sorts; break;
+    case TopKey::reverse: is_reversed_ = !is_reversed_; break;
+    case TopKey::next_set:
+      set_ = (set_ + 1) % std::size(k_top_sets);
+      sort_ = 0;
+      break;
+    case TopKey::help:
+      if (page_ != Page::help) before_help_ = page_;
+      page_ = Page::help;
+      scrolled_ = 0;
+      break;
+    case TopKey::none: break;
+  }
+  return true;
+}
+
+std::string TopView::title() const {
+  const auto of = [](const char* kind, const Chosen& chosen) {
+    return fmt::format("{} {}{}: {}", kind, chosen.rise.pid, chosen.is_over ? " has ended" : "",
+                       chosen.command);
+  };
+  switch (page_) {
+    case Page::help: return "cubeshim top: keys";
+    case Page::job: return of("job", job_);
+    case Page::process: return of("process", process_);
+    case Page::jobs: break;
+  }
+  if (caches_.empty() || is_waiting_) return fmt::format("waiting for a job ({})", place_);
+  std::size_t jobs = 0;
+  for (const CacheLook& cache : caches_) jobs += cache.jobs.size();
+  return fmt::format("cubeshim top: {} cache{}, {} job{}; every {} s", caches_.size(),
+                     caches_.size() == 1 ? "" : "s", jobs, jobs == 1 ? "" : "s", interval_);
+}
+
+// One line of a cache, and one of each of its tiers and servers.
+std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) const {
+  std::vector<ScreenLine> lines;
+  if (page_ == Page::job) {
+    for (auto& line : text_of_job(columns)) lines.push_back({std::move(line)});
+  }
+  if (page_ == Page::jobs) {
+    for (std::size_t i = 0; i < caches_.size(); ++i) {
+      const std::string mark =
+          caches_.size() == 1 ? "" : fmt::format("{} ", static_cast<char>('a' + i % 26));
+      lines.push_back({mark + line_of_cache(caches_[i]), Look::strong});
+      std::vector<std::string> places;
+      add_places(places, caches_[i], columns);
+      for (const auto& place : places) lines.push_back({"  " + place});
+    }
+  }
+  if (lines.size() > most && most != 0) {
+    const std::size_t left = lines.size() - most + 1;
+    lines.resize(most - 1);
+    lines.push_back({fmt::format("and {} lines more", left)});
+  }
+  lines.resize(std::min(lines.size(), most));
+  return lines;
+}
+
+std::vector<ScreenLine> TopView::below(std::size_t most) const {
+  std::vector<ScreenLine> lines;
+  if (page_ == Page::jobs) {
+    for (const auto& line : ended_) lines.push_back({line});
+  }
+  for (const auto& trouble : troubles_) lines.push_back({printed(trouble)});
+  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<long>(most));
+  return lines;
+}
+
+std::vector<std::string> TopView::text_of_job(std::size_t columns) const {
+  std::vector<std::string> lines;
+  add_wrapped(lines, line_of_cache(job_.look), columns);
+  const auto& totals = job_.rise.totals;
+  const cache::ReportText report = cache::report_as_text(totals);
+  for (std::string_view rest = report.view(); !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    constexpr std::string_view k_begin = "cubeshim: ";
+    if (line.starts_with(k_begin)) line.remove_prefix(k_begin.size());
+    add_wrapped(lines, printed(std::string(line)), columns);
+  }
+  const auto count = [&](base::Counter counter) {
+    return short_count(static_cast<double>(totals.totals[counter]));
+  };
+  using base::Counter;
+  if (totals.totals[Counter::prefetch_fetched] != 0)
+    add_wrapped(lines,
+                fmt::format("prefetch: {} files, {} early, {} late, {} wasted, {} not opened yet",
+                            count(Counter::prefetch_fetched), count(Counter::prefetch_early),
+                            count(Counter::prefetch_late), count(Counter::prefetch_wasted),
+                            short_count(static_cast<double>(totals.unread))),
+                columns);
+  add_places(lines, job_.look, columns);
+  return lines;
+}
+
+std::vector<std::string> TopView::text_of_process() const {
+  std::vector<std::string> lines;
+  for (const auto& figure : cache::figures()) {
+    if (!figure.is_count() || figure.tier != cache::Figure::k_no_tier) continue;
+    const double whole = figure.real_of(process_.rise.totals);
+    if (whole == 0) continue;
+    const double rate = figure.real_of(process_.rise.rise) / process_.rise.seconds;
+    const std::string name =
+        fmt::format("{}{}{}", figure.group, figure.group.empty() ? "" : ".", figure.name);
+    lines.push_back(fmt::format("{:<20} {:>8} {:>8}", name, short_value(figure.unit, rate),
+                                short_value(figure.unit, whole)));
+  }
+  if (lines.empty()) lines.emplace_back("it has opened no file below a prefix yet");
+  return lines;
+}
+
+std::vector<ScreenLine> TopView::table(std::size_t room, std::size_t columns) {
+  const TopSet set = k_top_sets[set_];
+  const auto shown = columns_for(set, columns);
+  std::string heading = fmt::format("{:>{}}", name_of(set), k_mark_width - 1);
+  for (const TopColumn& column : shown)
+    heading += fmt::format(" {:>{}}", column.heading, column.width);
+  std::vector<ScreenLine> lines = {
+      {heading + std::string(columns - std::min(columns, heading.size()), ' '), Look::heading}};
+  const auto all = rows();
+  shown_rows_ = std::max<std::size_t>(room, 2) - 1;
+  const auto at = std::find_if(all.begin(), all.end(),
+                               [&](const Row& row) { return row.rise->pid == cursor_; });
+  const std::size_t chosen = at == all.end() ? 0 : static_cast<std::size_t>(at - all.begin());
+  const std::size_t first = chosen < shown_rows_ ? 0 : chosen - shown_rows_ + 1;
+  for (std::size_t i = first; i < all.size() && i < first + shown_rows_; ++i) {
+    std::string text = fmt::format("{}{:>{}}", all[i].mark, all[i].rise->pid, k_mark_width - 2);
+    for (const TopColumn& column : shown)
+      text += fmt::format(" {:>{}}", cell_of(column, *all[i].rise), column.width);
+    lines.push_back({text, i == chosen ? Look::selected : Look::plain});
+  }
+  return lines;
+}
+
+std::vector<ScreenLine> TopView::body(std::size_t room, std::size_t columns) {
+  if (page_ == Page::jobs || page_ == Page::job) return table(room, columns);
+  std::vector<std::string> text;
+  std::vector<ScreenLine> lines;
+  if (page_ == Page::help) {
+    text.assign(std::begin(k_help), std::end(k_help));
+  } else {
+    lines.push_back({fmt::format("{:<20} {:>8} {:>8}", "", "a second", "so far"), Look::heading});
+    text = text_of_process();
+  }
+  shown_rows_ = room - std::min(room, lines.size());
+  scrolled_ = std::min(scrolled_, text.size() - std::min(text.size(), shown_rows_));
+  for (std::size_t i = scrolled_; i < text.size() && lines.size() < room; ++i)
+    lines.push_back({text[i]});
+  return lines;
+}
+
+std::vector<ScreenLine> TopView::lines(std::size_t rows, std::size_t columns) {
+  std::vector<ScreenLine> lines = {{title(), Look::strong}};
+  // The title, the keys, the heading and two rows come first.
+  constexpr std::size_t k_needed = 5;
+  const std::size_t spare = rows - std::min(rows, k_needed);
+  const auto foot = below(spare / 3);
+  for (auto& line : above(spare - foot.size(), columns)) lines.push_back(std::move(line));
+  const std::size_t taken = lines.size() + foot.size() + 1;
+  for (auto& line : body(std::max<std::size_t>(rows - std::min(rows, taken), 1), columns))
+    lines.push_back(std::move(line));
+  const std::size_t end = rows - std::min(rows, foot.size() + 1);
+  lines.resize(end);
+  lines.insert(lines.end(), foot.begin(), foot.end());
+  const TopColumn& by = columns_of(k_top_sets[set_])[sort_];
+  const bool has_table = page_ == Page::jobs || page_ == Page::job;
+  lines.push_back({has_table
+                       ? fmt::format("q end  Enter look into  Tab columns  ? help  s sort: {}{}",
+                                     by.heading, is_reversed_ ? ", least first" : "")
+                       : "q end  Esc back  ? help",
+                   Look::strong});
+  lines.resize(std::min(lines.size(), rows));
+  for (ScreenLine& line : lines) line.text.resize(std::min(line.text.size(), columns));
+  return lines;
+}
+
+}  // namespace cube::cli

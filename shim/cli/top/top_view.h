@@ -1,0 +1,90 @@
+// The pages of `cubeshim top` on a terminal, and the meaning of its keys, without the terminal. The
+// first page has the caches and their jobs, the next the processes of a job, the last the figures
+// of a process. Lines fit any size. Thread safety: one thread.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "shim/cli/top/top_table.h"
+
+namespace cube::cli {
+
+enum class TopKey {
+  none,
+  quit,
+  up,
+  down,
+  page_up,
+  page_down,
+  enter,
+  back,
+  next_sort,
+  last_sort,
+  reverse,
+  next_set,
+  help
+};
+
+struct ScreenLine {
+  enum class Look { plain, heading, selected, strong };
+  std::string text;
+  Look look = Look::plain;
+};
+
+class TopView {
+ public:
+  // `place`: the caches that are looked at, in words.
+  TopView(std::string place, unsigned interval) : place_(std::move(place)), interval_(interval) {}
+
+  void update(const std::vector<CacheLook>& caches, const std::vector<std::string>& troubles);
+  // False: it is the end.
+  bool press(TopKey key);
+  // No more than `rows` of them, each of `columns` characters at most.
+  std::vector<ScreenLine> lines(std::size_t rows, std::size_t columns);
+
+ private:
+  using Look = ScreenLine::Look;
+  enum class Page { jobs, job, process, help };
+  // A job or a process that was looked into. It stays when it has ended.
+  struct Chosen {
+    std::string cache, command;
+    CacheLook look;  // without its jobs
+    JobRise rise;
+    bool is_over = true;  // nothing was looked into yet, too
+  };
+  struct Row {
+    std::string cache;  // its name
+    char mark = ' ';    // of the cache, where there are several
+    const JobRise* rise = nullptr;
+  };
+
+  std::vector<Row> rows() const;
+  void move(long by);
+  void look_into();
+  void update_chosen(const std::vector<CacheLook>& caches);
+  std::string title() const;
+  std::vector<ScreenLine> above(std::size_t most, std::size_t columns) const;
+  std::vector<ScreenLine> below(std::size_t most) const;
+  std::vector<ScreenLine> body(std::size_t room, std::size_t columns);
+  std::vector<ScreenLine> table(std::size_t room, std::size_t columns);
+  std::vector<std::string> text_of_job(std::size_t columns) const;
+  std::vector<std::string> text_of_process() const;
+
+  const std::string place_;
+  const unsigned interval_;
+  std::vector<CacheLook> caches_;  // the last that were there
+  std::vector<std::string> troubles_;
+  std::deque<std::string> ended_;
+  bool is_waiting_ = true;
+  Page page_ = Page::jobs, before_help_ = Page::jobs;
+  std::size_t set_ = 0, sort_ = 0;  // in k_top_sets; in its columns
+  bool is_reversed_ = false;
+  std::uint32_t cursor_ = 0;  // a pid
+  std::size_t scrolled_ = 0;  // lines of a text
+  std::size_t shown_rows_ = 1;
+  Chosen job_, process_;
+};
+
+}  // namespace cube::cli

@@ -1,0 +1,29 @@
+// Counts what a warm-up will have to do, beside it: names only, nothing is asked of a file. Lives
+// on until it ends of its own where the origin hangs. Thread safety: the functions by one thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "shim/cli/warmup/named_paths.h"
+
+namespace cube::cli {
+
+class Census {
+ public:
+  explicit Census(std::unique_ptr<NamedPaths> paths);
+  ~Census() { state_->is_unwanted.store(true, std::memory_order_relaxed); }
+  std::uint64_t files() const { return state_->files.load(std::memory_order_relaxed); }
+  // Pairs with the release of the thread.
+  bool is_over() const { return state_->is_over.load(std::memory_order_acquire); }
+
+ private:
+  struct State {
+    std::unique_ptr<NamedPaths> paths;
+    std::atomic<std::uint64_t> files{0};
+    std::atomic<bool> is_over{false}, is_unwanted{false};
+  };
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace cube::cli

@@ -1,0 +1,87 @@
+// The files that threads bring into the servers: what waits, what is to be tried again later, and
+// what has come of them. Thread safety: all of it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "prefetch/order/path_source.h"
+
+namespace cube::cli {
+
+struct ClusterJob {
+  prefetch::PlannedFile file;
+  bool was_taken = false;  // another node had the lease
+  unsigned failures = 0;   // of its server
+};
+
+enum class NotShared : std::uint8_t {
+  directory,
+  missing,
+  not_a_file,
+  unreadable,
+  outside,
+  too_large,
+  too_large_there,
+  restricted,
+  young,
+  changing,
+  no_room,
+  no_server
+};
+struct NotSharedFile {
+  prefetch::PlannedFile file;
+  NotShared why = NotShared::unreadable;
+  int error = 0;
+};
+
+class ClusterJobs {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit ClusterJobs(std::uint64_t most_memory) : most_memory_(most_memory) {}
+
+  // False: enough waits.
+  bool offer(prefetch::PlannedFile& file);
+  // Nothing: it is over. Each job that is taken comes to an end by again() or done().
+  std::optional<ClusterJob> take();
+  void again(ClusterJob job, std::chrono::milliseconds pause);
+  void done() { done({}); }
+  void done(std::vector<NotSharedFile> left_out);
+  void stop();
+  bool is_stopped() const { return is_stopped_.load(std::memory_order_relaxed); }
+
+  std::vector<NotSharedFile> take_left_out();
+  // All that was offered has come to an end.
+  bool is_idle();
+  std::uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
+  // Until something has ended, for no longer than this.
+  void wait(std::chrono::milliseconds at_most);
+
+  // Memory for a file that is read: all threads together have no more than so much, but for one
+  // file.
+  bool take_memory(std::uint64_t bytes);
+  void give_memory(std::uint64_t bytes);
+
+ private:
+  static constexpr std::size_t k_most_waiting = 4096;
+
+  const std::uint64_t most_memory_;
+  std::mutex mutex_;  // guards the rest
+  std::condition_variable work_, news_, memory_;
+  std::minstd_rand chance_{std::random_device{}()};
+  std::vector<ClusterJob> waiting_;
+  std::multimap<Clock::time_point, ClusterJob> later_;
+  std::vector<NotSharedFile> left_out_;
+  std::uint64_t under_way_ = 0, memory_taken_ = 0;
+  std::atomic<std::uint64_t> ended_{0};
+  std::atomic<bool> is_stopped_{false};
+};
+
+}  // namespace cube::cli

@@ -1,0 +1,53 @@
+// The things that `cubeshim warmup` was told to load, as paths one after the other: files,
+// directories walked, lists. Thread safety: one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/base/unique_fd.h"
+#include "prefetch/order/path_list.h"
+#include "prefetch/order/path_source.h"
+
+namespace cube::cli {
+
+// As it was given; the text of standard input is copied, so that it can be gone through twice.
+struct NamedInput {
+  std::vector<std::string> paths;
+  std::string list;  // "-": standard input
+
+  // The options of the list readers. False: `why` is a sentence.
+  bool prepare(const std::vector<std::string>& prefixes, std::string& why);
+  std::vector<prefetch::PathListOptions> lists;
+  std::vector<std::string> directories;  // of the paths, absolute
+
+ private:
+  bool take_paths(const std::vector<std::string>& prefixes, std::string& why);
+  bool take_list(const std::vector<std::string>& prefixes, std::string& why);
+  base::UniqueFd paths_fd_, list_fd_;
+};
+
+class NamedPaths {
+ public:
+  static std::unique_ptr<NamedPaths> open(const NamedInput& input, std::string& why);
+
+  // False: no more, unless a directory is added. `reader` is to be given back to walk and refuse.
+  bool next(prefetch::PlannedFile& file);
+  void walk(const prefetch::PlannedFile& directory) {
+    lists_[directory.reader]->walk(directory.path);
+  }
+  void refuse(prefetch::Refusal reason, const prefetch::PlannedFile& file, int error) {
+    lists_[file.reader]->refuse(reason, file.path, error);
+  }
+  const std::vector<std::unique_ptr<prefetch::PathList>>& lists() const { return lists_; }
+  // Has this one lines that mean something to the user?
+  bool is_list(std::size_t i) const { return i >= first_list_; }
+
+ private:
+  std::vector<std::unique_ptr<prefetch::PathList>> lists_;
+  std::size_t first_list_ = 0;
+  std::uint64_t given_ = 0;
+};
+
+}  // namespace cube::cli

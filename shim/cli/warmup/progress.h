@@ -1,0 +1,72 @@
+// How far a long command is, on stderr: a bar that is drawn anew on a terminal, plain lines where
+// stderr is something else. Thread safety: one thread.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <deque>
+#include <string>
+
+namespace cube::cli {
+
+struct Tally {
+  std::uint64_t files = 0;  // that are dealt with
+  std::uint64_t bytes = 0;
+  std::uint64_t total_files = 0;  // as far as they have been counted
+  bool is_total_final = false;
+  // Of large files, which tell how many bytes are to come: those that are under way, and whether
+  // there are others whose size is not known yet.
+  std::uint64_t measured_files = 0, bytes_to_come = 0;
+  bool has_large = false, is_bytes_final = false;
+
+  // Of those that are to come, with a guess at the files whose size is not known.
+  double expected_bytes() const;
+};
+
+// Files and bytes in a second, over the last seconds: what has been slow at first does not count
+// for ever.
+class Rate {
+ public:
+  void add(const Tally& tally, std::uint64_t now_ns);
+  double files() const { return files_; }
+  double bytes() const { return bytes_; }
+
+ private:
+  struct Sample {
+    std::uint64_t ns = 0, files = 0, bytes = 0;
+  };
+  std::deque<Sample> samples_;
+  double files_ = 0, bytes_ = 0;
+};
+
+// "412 of 1000 files, 1.2 GiB [of at least 7.0 GiB], 310.0 MiB/s, 2100 files/s, 0:05 left"
+std::string progress_text(const Tally& tally, const Rate& rate);
+
+struct ProgressOptions {
+  bool quiet = false;      // nothing is shown
+  unsigned interval = 10;  // seconds between lines, where stderr is no terminal
+};
+
+// The options of all commands that show progress. `options` must outlive the parser.
+void add_progress_options(CLI::App& command, ProgressOptions& options);
+
+class Progress {
+ public:
+  explicit Progress(const ProgressOptions& options);
+  ~Progress() { clear(); }
+  void show(const Tally& tally);
+  // Takes the bar away.
+  void clear() noexcept;
+  bool is_shown() const { return kind_ != Kind::none; }
+
+ private:
+  enum class Kind { none, bar, lines };
+  void draw(const Tally& tally);
+
+  Kind kind_;
+  std::uint64_t every_ns_, next_ns_;
+  Rate rate_;
+  bool is_drawn_ = false;
+};
+
+}  // namespace cube::cli

@@ -1,0 +1,39 @@
+// The files that a warm-up has left out, by reason. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "prefetch/work/prefetcher.h"
+#include "shim/cli/warmup/named_paths.h"
+
+namespace cube::cli {
+
+struct SkippedRow {
+  std::string reason;  // "missing"
+  std::uint64_t count = 0;
+  std::string first;                     // an example, with its line of the list and its error
+  bool is_wanted = false;                // the list says so itself
+  std::uint64_t bytes = 0, missing = 0;  // of what had no room, as far as it is known
+};
+
+// Beside the others, or to that of the same reason.
+void add_row(std::vector<SkippedRow>& rows, SkippedRow row);
+
+class Skipped {
+ public:
+  // One that the cache has not taken. A directory is none: its files come next.
+  void add(NamedPaths& paths, const prefetch::RefusedFile& refused);
+  void add(const char* reason, const std::string& path) {
+    add_row(own_, {.reason = reason, .count = 1, .first = path});
+  }
+  // All of them, those that the lists have left out included.
+  std::vector<SkippedRow> rows(const NamedPaths& paths) const;
+
+ private:
+  void add_own(const char* reason, const prefetch::RefusedFile& refused);
+  std::vector<SkippedRow> own_;
+};
+
+}  // namespace cube::cli

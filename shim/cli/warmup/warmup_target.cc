@@ -1,0 +1,97 @@
+#include "shim/cli/warmup/warmup_target.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+
+namespace cube::cli {
+namespace {
+
+// The settings that a job was started with and that are about its data, not about itself.
+std::map<std::string, std::string> of_the_data(
+    const std::map<std::string, std::string>& environment) {
+  std::map<std::string, std::string> result;
+  for (const char* const name :
+       {"CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_MAX_FILE", "CUBESHIM_BLOCK",
+        "CUBESHIM_MODE", "CUBESHIM_CONSISTENCY", "CUBESHIM_METADATA", "CUBESHIM_METADATA_TTL",
+        "CUBESHIM_METADATA_RAM", "CUBESHIM_RAM_KEEP"}) {
+    if (const auto found = environment.find(name); found != environment.end())
+      result.insert(*found);
+  }
+  return result;
+}
+
+// A relative one is so to where the job was started, as far as anybody can tell.
+void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& packs) {
+  for (auto& pack : packs) {
+    if (pack.file.front() != '/')
+      pack.file = fmt::format("/proc/{}/cwd/{}", job.leader.pid, pack.file);
+  }
+}
+
+std::string nothing_to_load_into(const base::Config& config, bool is_there) {
+  const std::string cache = fmt::format("a cache named {} in {}", config.name, config.ram_dir);
+  const char* const advice =
+      "start the job first, or keep the cache for it: --ram-keep 1 here, and CUBESHIM_RAM_KEEP=1 "
+      "for the job";
+  return is_there ? fmt::format(
+                        "no job is running with {}, and the next job would not take over what is "
+                        "there: {}",
+                        cache, advice)
+                  : fmt::format("no job is running with {}: {}", cache, advice);
+}
+
+}  // namespace
+
+WarmupTarget find_target(const Settings& settings, bool only_look) {
+  WarmupTarget target;
+  target.parsed = settings.parse();
+  if (!target.parsed.errors.empty()) return target;
+  const std::unique_ptr<cache::Region> region(look_at_region(target.parsed.config, target.why));
+  target.is_broken = !target.why.empty();
+  if (target.is_broken) return target;
+  if (region != nullptr) {
+    target.job = find_running_job(*region);
+    target.parsed = settings.parse(of_the_data(target.job.environment));
+  }
+  base::Config& config = target.parsed.config;
+  const bool has_own_packs =
+      settings.given().contains("CUBESHIM_PACKS") || std::getenv("CUBESHIM_PACKS") != nullptr;
+  if (target.job.leader.pid != 0 && !has_own_packs) find_packs_of(target.job, config.origins);
+  target.origins = cache::Origins::open(config.origins, target.parsed.errors).release();
+  if (!target.parsed.errors.empty()) return target;
+  const bool is_running = target.job.is_there();
+  if (only_look && region == nullptr) {
+    target.why = nothing_to_load_into(config, false);
+    return target;
+  }
+  if (!is_running && !config.ram_keep && !(only_look && region != nullptr)) {
+    target.why = nothing_to_load_into(config, region != nullptr);
+    return target;
+  }
+  // A command that looks at a cache that nobody uses is the last to leave it, and must not take it
+  // away.
+  if (only_look && !is_running) config.ram_keep = true;
+  const base::ProcessId job =
+      target.job.leader.pid != 0 ? target.job.leader : base::current_process();
+  const auto cache =
+      cache::FileCache::attach(config, job, /*create=*/!is_running && !only_look, target.why);
+  if (cache) {
+    target.cache = *cache;
+    target.cache->use_origins(target.origins);
+  } else {
+    target.is_broken = !target.why.empty();
+    if (!target.is_broken) target.why = nothing_to_load_into(config, false);
+  }
+  return target;
+}
+
+bool WarmupTarget::leave() {
+  const std::string path = cache->region().path();
+  cache->detach();
+  return access(path.c_str(), F_OK) == 0;
+}
+
+}  // namespace cube::cli

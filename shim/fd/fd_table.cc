@@ -1,0 +1,112 @@
+#include "shim/fd/fd_table.h"
+
+namespace cube::shim {
+
+constinit FdTable g_fds;
+
+void FdTable::raise_end(int fd) {
+  int end = end_.load(std::memory_order_relaxed);
+  while (end <= fd && !end_.compare_exchange_weak(end, fd + 1, std::memory_order_acq_rel)) {
+  }
+}
+
+void FdTable::set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec) {
+  if (kind == RowKind::served) count_served(1);
+  raise_end(fd);
+  const std::uint64_t generation = (file->generation & 0xfffffffULL) << 32;
+  const std::uint64_t index = open_files::index_of(file.release());
+  rows_[fd].store((static_cast<std::uint64_t>(kind) << 61) | (close_on_exec ? k_close_on_exec : 0) |
+                      generation | index,
+                  std::memory_order_release);
+}
+
+void FdTable::set_directory(int fd) {
+  if (!is_within(fd)) return;
+  rows_[fd].store(static_cast<std::uint64_t>(RowKind::directory) << 61, std::memory_order_release);
+}
+
+void FdTable::set_close_on_exec(int fd, bool on) {
+  if (!is_within(fd)) return;
+  std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+  while (kind_of(row) == RowKind::served) {
+    const std::uint64_t wanted = on ? row | k_close_on_exec : row & ~k_close_on_exec;
+    if (rows_[fd].compare_exchange_weak(row, wanted, std::memory_order_acq_rel)) return;
+  }
+}
+
+OpenFileRef FdTable::reference_in(std::uint64_t row) {
+  const RowKind kind = kind_of(row);
+  if (kind != RowKind::served && kind != RowKind::listed_directory && !is_of_kernel(kind))
+    return {};
+  return OpenFileRef::adopt(open_files::at(static_cast<std::uint32_t>(row)));
+}
+
+namespace {
+
+// The number of a file is to be closed, or to become another file.
+void leave(std::uint64_t row) {
+  const RowKind kind = FdTable::kind_of(row);
+  if (kind != RowKind::served && kind != RowKind::large) return;
+  OpenFile& file = *open_files::at(static_cast<std::uint32_t>(row));
+  if (kind == RowKind::large) [[unlikely]] {
+    file.large->fd_leaves();
+  } else if (file.fill != nullptr) [[unlikely]] {
+    file.fill->fd_leaves();
+  }
+}
+
+}  // namespace
+
+OpenFileRef FdTable::take(int fd) {
+  if (!is_within(fd)) return {};
+  std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+  while (row != 0) {
+    if (kind_of(row) == RowKind::busy) {
+      sched_yield();
+      row = rows_[fd].load(std::memory_order_acquire);
+      continue;
+    }
+    if (!rows_[fd].compare_exchange_weak(row, 0, std::memory_order_acq_rel)) continue;
+    if (kind_of(row) == RowKind::served) count_served(-1);
+    leave(row);
+    return reference_in(row);
+  }
+  return {};
+}
+
+std::uint64_t FdTable::lock(int fd) {
+  constexpr std::uint64_t busy = static_cast<std::uint64_t>(RowKind::busy) << 61;
+  while (true) {
+    std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+    if (kind_of(row) == RowKind::busy) {
+      sched_yield();
+    } else if (rows_[fd].compare_exchange_weak(row, busy, std::memory_order_acq_rel)) {
+      leave(row);
+      return row;
+    }
+  }
+}
+
+bool FdTable::lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind) {
+  std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+  if (kind_of(row) != kind || open_files::at(static_cast<std::uint32_t>(row)) != file) return false;
+  constexpr std::uint64_t busy = static_cast<std::uint64_t>(RowKind::busy) << 61;
+  if (!rows_[fd].compare_exchange_strong(row, busy, std::memory_order_acq_rel)) return false;
+  was = row;
+  return true;
+}
+
+void FdTable::end_busy_rows() {
+  int served = 0;
+  for (int fd = 0; fd < end(); ++fd) {
+    const RowKind kind = kind_of(rows_[fd].load(std::memory_order_relaxed));
+    if (kind == RowKind::served) ++served;
+    if (kind != RowKind::busy) continue;
+    const long flags = base::sys::fcntl(fd, F_GETFL);
+    if (!base::sys::failed(flags) && (flags & O_PATH) != 0) base::sys::close(fd);
+    rows_[fd].store(0, std::memory_order_release);
+  }
+  served_.store(served, std::memory_order_release);
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,114 @@
+// Each row says what its fd number is: the kernel's own, a served file, a file being written, a
+// directory that may lead to a prefix, a served directory, a large file, or a directory whose
+// listing is in memory. A row is one 64-bit word:
+//   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
+// Invariants: A row holds one reference on its OpenFile. A row is cleared before its number is
+// closed. It is set only after the kernel has given us the number. BUSY means that somebody is
+// changing what the number is, and everybody else waits. Thread safety: lock-free but for BUSY;
+// async-signal-safe. Only the owner process changes it (process.h).
+#pragma once
+
+#include <sched.h>
+
+#include "shim/fd/open_file.h"
+#include "shim/process/process.h"
+
+namespace cube::shim {
+
+enum class RowKind : std::uint8_t {
+  none = 0,
+  served = 1,
+  busy = 2,
+  writer = 3,
+  directory = 4,
+  served_directory = 5,
+  large = 6,
+  listed_directory = 7
+};
+
+// The kernel has the file of such a number, too: a copy of the number is as good.
+inline bool is_of_kernel(RowKind kind) {
+  return kind == RowKind::writer || kind == RowKind::served_directory || kind == RowKind::large;
+}
+
+class FdTable {
+ public:
+  static constexpr int k_capacity = 1 << 16;  // higher numbers are left to the kernel
+
+  // A served file behind fd; empty for everything else. Waits while the row is BUSY.
+  OpenFileRef acquire(int fd) { return acquire_kind(fd, RowKind::served); }
+  // The same for a file that is being written.
+  OpenFileRef acquire_writer(int fd) { return acquire_kind(fd, RowKind::writer); }
+  // The same for a row of that kind, which has an OpenFile.
+  [[gnu::always_inline]] OpenFileRef acquire_kind(int fd, RowKind kind) {
+    if (static_cast<unsigned>(fd) >= k_capacity) return {};
+    while (true) {
+      const std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+      if (row == 0) [[likely]]
+        return {};
+      if (kind_of(row) == RowKind::busy) {
+        sched_yield();
+        continue;
+      }
+      // In a vforked child the same number may be something else.
+      if (kind_of(row) != kind || !process::owns_table()) return {};
+      OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
+      if (!open_files::try_acquire(file)) continue;
+      // The object may have been reused between the two looks; its generation in the row tells.
+      if (rows_[fd].load(std::memory_order_acquire) == row) [[likely]]
+        return OpenFileRef::adopt(file);
+      OpenFileRef::adopt(file).reset();
+    }
+  }
+
+  RowKind kind(int fd) const {
+    return is_within(fd) ? kind_of(rows_[fd].load(std::memory_order_acquire)) : RowKind::none;
+  }
+  bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
+  bool close_on_exec(int fd) const {
+    return (rows_[fd].load(std::memory_order_acquire) & k_close_on_exec) != 0;
+  }
+  void set_close_on_exec(int fd, bool on);
+
+  // The number is ours and has no row.
+  void set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec);
+  void set_directory(int fd);
+  // The row's reference goes to the caller; the row is empty after. Waits while it is BUSY.
+  OpenFileRef take(int fd);
+  // The number has become something else, whatever the row says: forget it.
+  void forget(int fd) {
+    if (is_within(fd) && rows_[fd].load(std::memory_order_relaxed) != 0) [[unlikely]]
+      take(fd);
+  }
+
+  // In a forked child: rows that another thread of the parent was changing. Their numbers are
+  // closed if they are placeholders.
+  void end_busy_rows();
+
+  // Holds a row BUSY, and what it was.
+  std::uint64_t lock(int fd);
+  // Holds it only if it still refers to `file`, and is of that kind.
+  bool lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind = RowKind::served);
+  void unlock(int fd, std::uint64_t row) { rows_[fd].store(row, std::memory_order_release); }
+  static OpenFileRef reference_in(std::uint64_t row);
+
+  // Numbers below this have had rows of served files or writers.
+  int end() const { return end_.load(std::memory_order_acquire); }
+  // Rows of served files now.
+  int served() const { return served_.load(std::memory_order_acquire); }
+  void count_served(int change) { served_.fetch_add(change, std::memory_order_acq_rel); }
+
+  static constexpr std::uint64_t k_close_on_exec = 1ULL << 60;
+  static RowKind kind_of(std::uint64_t row) { return static_cast<RowKind>(row >> 61); }
+
+ private:
+  void raise_end(int fd);
+
+  std::atomic<std::uint64_t> rows_[k_capacity]{};
+  std::atomic<int> end_{0};
+  std::atomic<int> served_{0};
+};
+
+extern constinit FdTable g_fds;
+
+}  // namespace cube::shim

@@ -1,0 +1,406 @@
+#include "shim/fd/materialize.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "cache/base/clock.h"
+#include "cache/base/path.h"
+#include "cache/base/process/lifted_fd_limit.h"
+#include "cache/base/process/proc_fd_name.h"
+#include "cache/report/notes.h"
+#include "shim/process/attachment.h"
+#include "shim/process/process.h"
+
+namespace cube::shim {
+namespace {
+
+namespace sys = base::sys;
+
+// A memfd with the bytes of a record, or -errno.
+int write_memfd(const cache::Record& record) {
+  struct ::rlimit limit {};
+  // Beyond it a write brings SIGXFSZ.
+  if (!sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) &&
+      record.data_size > limit.rlim_cur)
+    return -EFBIG;
+  const long fd = sys::memfd_create("cubeshim", MFD_CLOEXEC);
+  if (sys::failed(fd)) return static_cast<int>(fd);
+  base::UniqueFd memfd(static_cast<int>(fd));
+  for (std::uint64_t done = 0; done < record.data_size;) {
+    const long n = sys::pwrite(memfd.get(), record.data() + done, record.data_size - done,
+                               static_cast<std::int64_t>(done));
+    if (sys::failed(n) || n == 0) return sys::failed(n) ? static_cast<int>(n) : -ENOSPC;
+    done += static_cast<std::uint64_t>(n);
+  }
+  return memfd.release();
+}
+
+// The same file for reading alone, under the same number; or -errno, and it is closed.
+int made_read_only(int fd, int status = 0) {
+  if (fd < 0) return fd;
+  const long read_only = sys::open(base::ProcFdName(fd).c_str(), O_RDONLY | O_CLOEXEC | status);
+  // The lower of the two numbers is the one that the program would have got.
+  if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
+  sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
+  return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
+}
+
+enum class Accept : bool { same_content, same_file };
+
+int materialize_accepting(int fd, Accept accept, const char* call);
+
+// The origin's own file, if it is still the one that the program has opened.
+int open_origin(const OpenFile& file, Accept accept) {
+  constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
+  const long fd =
+      sys::open(file.record->path_text(), (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK);
+  if (sys::failed(fd)) return static_cast<int>(fd);
+  // A kernel fd sees what is written to its file later; what it never sees is another file under
+  // the same name.
+  const bool may_differ = accept == Accept::same_file || file.record->is_stale();
+  const auto now =
+      cache::stat_fd(static_cast<int>(fd), may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
+  const bool same = now && (may_differ ? now->same_file(file.record->stat)
+                                       : now->same_content(file.record->stat));
+  if (!same) {
+    sys::close(static_cast<int>(fd));
+    return -ESTALE;
+  }
+  if ((file.flags & O_NONBLOCK) == 0)
+    sys::fcntl(static_cast<int>(fd), F_SETFL, file.flags & ~k_only_at_open & ~O_CLOEXEC);
+  return static_cast<int>(fd);
+}
+
+// Gives a copy the stat of the file, as far as that can be set: not its inode, its links and its
+// blocks.
+int looking_like(int copy, const cache::FileStat& stat) {
+  if (copy < 0) return copy;
+  const auto& time = stat.modified;
+  const struct ::timespec times[2] = {{time.seconds, static_cast<long>(time.nanoseconds)},
+                                      {time.seconds, static_cast<long>(time.nanoseconds)}};
+  sys::raw(SYS_utimensat, copy, 0, sys::arg(times), 0);
+  sys::raw(SYS_fchmod, copy, stat.mode & 07777);
+  return copy;
+}
+
+int open_kernel_file(const OpenFile& file, Accept accept) {
+  const int fd = open_origin(file, accept);
+  if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
+  constexpr int k_status = O_APPEND | O_NONBLOCK | O_SYNC;
+  return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
+                      file.record->stat);
+}
+
+// At the limit of fds there is no room for old and new beside each other: the number itself is
+// given up first. Its row is BUSY, so nobody but the kernel can give it away meanwhile, and that
+// gives it to us.
+int open_kernel_file_at_limit(const OpenFile& file, Accept accept, int number) {
+  struct ::rlimit limit {};
+  // Above a limit that has been lowered since the kernel gives no number back.
+  if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
+      limit.rlim_cur <= static_cast<rlim_t>(number))
+    return -EMFILE;
+  sys::close(number);
+  const int fd = open_origin(file, accept);
+  return fd >= 0 ? fd : looking_like(write_memfd(*file.record), file.record->stat);
+}
+
+int open_kernel_file_above_limit(const OpenFile& file, Accept accept) {
+  const base::LiftedFdLimit lifted;
+  return open_kernel_file(file, accept);
+}
+
+void put_over(int kernel_fd, int number, int flags) {
+  if (sys::dup3(kernel_fd, number, flags) != -EBADF) return;
+  const base::LiftedFdLimit lifted;
+  sys::dup3(kernel_fd, number, flags);
+}
+
+// Between telling that a file moves and the look at the rows of its other numbers; pairs with the
+// fence in follow_if_moved.
+void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+// Calls that began to move a copy's offset before k_moved was set come to their end. None of them
+// waits for anything but memory, so one that takes longer is the call that our own signal handler
+// has interrupted, or its thread is gone.
+void await_users_of_copy(const OpenFile& file) {
+  constexpr std::uint64_t k_longest_ns = 500'000'000;
+  const std::uint64_t began = base::monotonic_ns();
+  while (file.users_of_copy.load(std::memory_order_seq_cst) != 0 &&
+         base::monotonic_ns() - began < k_longest_ns)
+    sched_yield();
+}
+
+// The offset, taken away from those who still read in user space.
+std::uint64_t take_offset(OpenFile& file, int fd) {
+  const std::uint64_t offset =
+      file.offset.fetch_or(OpenFile::k_moved, std::memory_order_seq_cst) & ~OpenFile::k_moved;
+  if (!file.is_copy()) return offset;
+  await_users_of_copy(file);
+  const long at = sys::lseek(fd, 0, SEEK_CUR);
+  return sys::failed(at) ? 0 : static_cast<std::uint64_t>(at);
+}
+
+}  // namespace
+
+int copy_to_memfd(const cache::Record& record) { return made_read_only(write_memfd(record)); }
+int empty_memfd() {
+  return made_read_only(static_cast<int>(sys::memfd_create("cubeshim", MFD_CLOEXEC)));
+}
+
+namespace {
+
+bool is_path_only(int fd) {
+  const long flags = sys::fcntl(fd, F_GETFL);
+  return sys::failed(flags) || (flags & O_PATH) != 0;
+}
+
+// Is this number of the file the origin's own? That of a file whose bytes come as they are read
+// always was, and nothing else may take its place: not all of its bytes are in memory.
+bool has_origin(const OpenFile& file, int fd) {
+  return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));
+}
+
+void count_materialized(const char* call) {
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache == nullptr) return;
+  cache->stats().count(base::Counter::materialized);
+  constexpr std::string_view k_ours = "export_";
+  const bool is_export = std::string_view(call).starts_with(k_ours);
+  cache::count_materialized(cache->region(), cache->region().own_job(),
+                            call + (is_export ? k_ours.size() : 0));
+}
+
+// The numbers of a file that the kernel has already are given over, one by one: a dup3 would drop
+// the program's record locks.
+void hand_over(OpenFile& file, int fd, std::uint64_t row) {
+  const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
+  if ((offset & OpenFile::k_moved) == 0)
+    sys::lseek(fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  const auto give = [&](int number, std::uint64_t own) {
+    sys::fcntl(number, F_SETFD, (own & FdTable::k_close_on_exec) != 0 ? FD_CLOEXEC : 0);
+    g_fds.count_served(-1);
+    g_fds.unlock(number, 0);
+    FdTable::reference_in(own).reset();
+  };
+  give(fd, row);
+  tell_before_rows();
+  for (int other = 0; other < g_fds.end() && file.refs.load(std::memory_order_acquire) > 1;
+       ++other) {
+    std::uint64_t own = 0;
+    if (!g_fds.lock_if(other, &file, own)) continue;
+    if (!has_origin(file, other)) {
+      g_fds.unlock(other, own);
+    } else {
+      give(other, own);
+    }
+  }
+}
+
+}  // namespace
+
+int open_origin_again(const OpenFile& file) { return open_origin(file, Accept::same_file); }
+
+void show_origin(int fd) {
+  if (!process::owns_table()) return;
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file || file->is_origin()) return;
+  std::uint64_t own_row = 0;
+  if (!g_fds.lock_if(fd, file.get(), own_row)) return show_origin(fd);
+  const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
+  const bool has_moved = file->is_copy() || (offset & OpenFile::k_moved) != 0;
+  const int kernel_fd = has_moved ? -ESTALE : open_origin(*file, Accept::same_file);
+  if (kernel_fd < 0) {
+    g_fds.unlock(fd, own_row);
+    // A program that locks must see the bytes that others have written, and lock the file that they
+    // lock.
+    materialize_accepting(fd, Accept::same_file, "lock");
+    return;
+  }
+  sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  // First, so that who has dup'ed the placeholder meanwhile sees it.
+  file->number.store(OpenFile::Number::origin, std::memory_order_seq_cst);
+  const auto replace = [&](int number, std::uint64_t row) {
+    put_over(kernel_fd, number, O_CLOEXEC);
+    g_fds.unlock(number, row);
+  };
+  replace(fd, own_row);
+  tell_before_rows();
+  for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 2;
+       ++other) {
+    std::uint64_t row = 0;
+    if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
+  }
+  sys::close(kernel_fd);
+}
+
+void materialize_if_changed(int fd) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file || !file->is_origin()) return;
+  const auto now = cache::stat_fd(fd, cache::k_ask_server);
+  if (!now || !now->same_content(file->record->stat)) materialize_slow(fd, "change");
+}
+
+void tell_offset(int fd) {
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(fd);
+  std::uint64_t row = 0;
+  // A row that somebody else holds is being closed, or given to the kernel with its offset.
+  if (!file || !g_fds.lock_if(fd, file.get(), row)) return;
+  const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
+  if (file->is_origin() && (offset & OpenFile::k_moved) == 0)
+    sys::lseek(fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  g_fds.unlock(fd, row);
+}
+
+void follow_origin(int from, int copy) {
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(copy);
+  std::uint64_t row = 0, from_row = 0;
+  if (!file || !is_path_only(copy) || !g_fds.lock_if(copy, file.get(), row)) return;
+  if (g_fds.lock_if(from, file.get(), from_row)) {
+    sys::dup3(from, copy, O_CLOEXEC);
+    g_fds.unlock(from, from_row);
+  }
+  g_fds.unlock(copy, row);
+}
+
+int materialize_slow(int fd, const char* call) {
+  if (g_fds.kind(fd) == RowKind::listed_directory) {
+    process::g_upcalls->materialize_directory(fd);
+    return 0;
+  }
+  return materialize_accepting(fd, Accept::same_content, call);
+}
+
+namespace {
+
+int materialize_accepting(int fd, Accept accept, const char* call) {
+  if (!process::owns_table()) return 0;
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) return 0;
+  std::uint64_t own_row = 0;
+  // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
+  if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_accepting(fd, accept, call);
+
+  if (has_origin(*file, fd)) {
+    if (file->fill != nullptr) file->fill->give_up();
+    hand_over(*file, fd, own_row);
+    count_materialized(call);
+    return 0;
+  }
+  std::uint64_t offset = take_offset(*file, fd);
+  int kernel_fd = open_kernel_file(*file, accept);
+  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_above_limit(*file, accept);
+  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_at_limit(*file, accept, fd);
+  if (kernel_fd < 0) {
+    file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
+    g_fds.unlock(fd, own_row);
+    return kernel_fd;
+  }
+  // Mode real: who passes us by has read on from the copy while the origin's file was opened.
+  if (file->is_copy() && kernel_fd != fd) offset = take_offset(*file, fd);
+  sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  const auto replace = [&](int number, std::uint64_t row) {
+    const bool close_on_exec = (row & FdTable::k_close_on_exec) != 0;
+    if (number == kernel_fd) {
+      sys::fcntl(number, F_SETFD, close_on_exec ? FD_CLOEXEC : 0);
+    } else {
+      put_over(kernel_fd, number, close_on_exec ? O_CLOEXEC : 0);
+    }
+    g_fds.count_served(-1);
+    g_fds.unlock(number, 0);
+    FdTable::reference_in(row).reset();
+  };
+  replace(fd, own_row);
+  tell_before_rows();
+  // Dups of the same file; with fd's own reference and ours gone, none is left in the common case.
+  for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 1;
+       ++other) {
+    std::uint64_t row = 0;
+    if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
+  }
+  if (kernel_fd != fd) sys::close(kernel_fd);
+  count_materialized(call);
+  return 0;
+}
+
+}  // namespace
+
+void materialize_all(bool only_inherited, const char* call) {
+  placeholder::unpark();
+  if (g_fds.served() == 0) return;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    const RowKind kind = g_fds.kind(fd);
+    if ((kind != RowKind::served && kind != RowKind::busy) ||
+        (only_inherited && g_fds.close_on_exec(fd)))
+      continue;
+    materialize_slow(fd, call);
+  }
+}
+
+void materialize_streams() {
+  if (!process::owns_table()) return;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    if (g_fds.kind(fd) == RowKind::listed_directory) process::g_upcalls->materialize_directory(fd);
+  }
+}
+
+void materialize_below(std::string_view path) {
+  if (g_fds.served() == 0) return;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    const OpenFileRef file = g_fds.acquire(fd);
+    if (!file) continue;
+    if (base::is_at_or_below(file->record->path(), path)) materialize_slow(fd, "rename");
+  }
+}
+
+void materialize_other_names(const cache::FileStat& target) {
+  if (g_fds.served() == 0) return;
+  const auto type = target.mode & S_IFMT;
+  const bool leads_on = type == S_IFDIR || type == S_IFLNK;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    const OpenFileRef file = g_fds.acquire(fd);
+    if (!file) continue;
+    if (leads_on ? !file->record->is_physical() : file->record->stat.same_file(target))
+      materialize_slow(fd, "rename");
+  }
+}
+
+void let_writer_outlive_us(int fd, cache::Sharing how) {
+  if (g_fds.kind(fd) != RowKind::writer) return;
+  // The row stays: a mapping may come after a fork.
+  if (const OpenFileRef file = g_fds.acquire_writer(fd)) open_files::let_writing_last(*file, how);
+}
+
+void let_writers_outlive_us() {
+  for (int fd = 0; fd < g_fds.end(); ++fd) let_writer_outlive_us(fd);
+}
+
+void let_inherited_writers_outlive_us() {
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    // The kernel knows whether an exec closes it: the row does not follow F_SETFD.
+    if (g_fds.kind(fd) == RowKind::writer && (sys::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
+      let_writer_outlive_us(fd);
+  }
+}
+
+void flush_counters() {
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache == nullptr) return;
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    const OpenFileRef file = g_fds.acquire(fd);
+    if (!file) continue;
+    cache->stats().count(base::Counter::bytes_served,
+                         file->bytes_served.exchange(0, std::memory_order_relaxed));
+    cache->stats().count(base::Counter::calls_saved,
+                         file->calls_saved.exchange(0, std::memory_order_relaxed));
+  }
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,55 @@
+#include "shim/fd/noted_opens.h"
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "cache/base/sys.h"
+
+namespace cube::shim::noted_opens {
+
+constinit thread_local bool t_is_noted [[gnu::tls_model("initial-exec")]] = false;
+
+namespace {
+
+// As cubeshim.h describes it. Zero pages until used.
+struct Room {
+  std::uint32_t used;
+  char text[(64 << 10) - sizeof(std::uint32_t)];
+};
+alignas(64) constinit Room g_room{};
+
+// pid << 32 | tid of the thread that has the room. With another pid it is the parent's, before a
+// fork.
+constinit std::atomic<std::uint64_t> g_owner{0};
+
+std::uint64_t this_thread() {
+  const auto tid = static_cast<std::uint32_t>(base::sys::raw(SYS_gettid));
+  return std::uint64_t{static_cast<std::uint32_t>(base::sys::getpid())} << 32 | tid;
+}
+
+}  // namespace
+
+void* claim(std::size_t* size) {
+  const std::uint64_t self = this_thread();
+  std::uint64_t owner = g_owner.load(std::memory_order_relaxed);
+  while (owner != self) {
+    if (owner >> 32 == self >> 32) return nullptr;
+    if (g_owner.compare_exchange_weak(owner, self, std::memory_order_relaxed)) break;
+  }
+  g_room.used = 0;
+  t_is_noted = true;
+  *size = sizeof g_room;
+  return &g_room;
+}
+
+void note_slow(std::string_view path) {
+  const std::uint32_t used = g_room.used;
+  // The program writes `used`, too.
+  if (used > sizeof g_room.text || path.size() + 1 > sizeof g_room.text - used) return;
+  std::memcpy(g_room.text + used, path.data(), path.size());
+  g_room.text[used + path.size()] = '\0';
+  g_room.used = used + static_cast<std::uint32_t>(path.size()) + 1;
+}
+
+}  // namespace cube::shim::noted_opens

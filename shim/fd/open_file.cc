@@ -1,0 +1,137 @@
+#include "shim/fd/open_file.h"
+
+#include <algorithm>
+
+#include "cache/base/memory/lazy_pool.h"
+#include "shim/process/attachment.h"
+#include "shim/process/process.h"
+
+namespace cube::shim {
+namespace {
+
+// Nothing is destroyed at exit: destructors of other libraries still read files.
+constinit base::LazyPool<OpenFile, open_files::k_capacity> g_pool;
+// Free list: count of pops:32 | index + 1:32, so that a pop cannot be fooled by a push and pop in
+// between.
+constinit std::atomic<std::uint64_t> g_free{0};
+constinit std::atomic<std::uint32_t> g_fresh{0};
+
+void push_free(OpenFile* file) {
+  const std::uint32_t index = open_files::index_of(file);
+  std::uint64_t head = g_free.load(std::memory_order_relaxed);
+  do {
+    file->next_free.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
+    // Release: the next owner sees the object as we left it; pairs with the acquire in make.
+  } while (!g_free.compare_exchange_weak(head, (head & ~0xffffffffULL) | (index + 1),
+                                         std::memory_order_release));
+}
+
+[[gnu::noinline, gnu::cold]] void end_fill(OpenFile& file) {
+  std::exchange(file.fill, nullptr)->end();
+}
+
+void end(OpenFile* file) {
+  if (file->kind == OpenFile::Kind::directory) {
+    std::exchange(file->directory, nullptr)->release();
+    push_free(file);
+    return;
+  }
+  if (file->kind == OpenFile::Kind::large && file->large != nullptr)
+    std::exchange(file->large, nullptr)->end();
+  if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr) {
+    if (file->kind == OpenFile::Kind::writer) {
+      if (!file->sticky.load(std::memory_order_relaxed))
+        cache->changes().writing_ends(file->written);
+    } else {
+      cache->stats().count(base::Counter::bytes_served,
+                           file->bytes_served.load(std::memory_order_relaxed));
+      cache->stats().count(base::Counter::calls_saved,
+                           file->calls_saved.load(std::memory_order_relaxed));
+    }
+  }
+  file->pin.release();
+  if (file->fill != nullptr) [[unlikely]]
+    end_fill(*file);
+  file->record = nullptr;
+  file->data = nullptr;
+  push_free(file);
+}
+
+}  // namespace
+
+bool OpenFile::is_filling() const { return fill != nullptr && fill->goes_on(); }
+
+void OpenFileRef::reset() {
+  OpenFile* const file = std::exchange(file_, nullptr);
+  // acq_rel: whoever ends the file sees all that was done with it.
+  if (file != nullptr && file->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) end(file);
+}
+
+OpenFileRef OpenFileRef::duplicate() const {
+  file_->refs.fetch_add(1, std::memory_order_relaxed);
+  return adopt(file_);
+}
+
+namespace open_files {
+
+void forget_pins() {
+  const std::uint32_t n = std::min(g_fresh.load(std::memory_order_relaxed), k_capacity);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    at(i)->pin.forget();
+    at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // the parent's threads
+  }
+}
+
+void let_writing_last(OpenFile& file, cache::Sharing how) {
+  file.sticky.store(true, std::memory_order_relaxed);
+  if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr)
+    cache->changes().writing_is_shared(file.written, how);
+}
+
+OpenFile* at(std::uint32_t index) { return g_pool.at(index); }
+
+std::uint32_t index_of(const OpenFile* file) { return g_pool.index_of(file); }
+
+bool prepare() { return g_pool.prepare(); }
+
+std::span<const std::byte> memory() { return g_pool.memory(); }
+
+OpenFileRef make() {
+  OpenFile* file = nullptr;
+  std::uint64_t head = g_free.load(std::memory_order_acquire);
+  while (static_cast<std::uint32_t>(head) != 0) {
+    file = at(static_cast<std::uint32_t>(head) - 1);
+    const std::uint64_t next =
+        ((head >> 32) + 1) << 32 | file->next_free.load(std::memory_order_relaxed);
+    if (g_free.compare_exchange_weak(head, next, std::memory_order_acquire)) break;
+    file = nullptr;
+  }
+  if (file == nullptr) {
+    const std::uint32_t fresh = g_fresh.load(std::memory_order_relaxed);
+    if (fresh >= k_capacity || !prepare()) return {};
+    const std::uint32_t index = g_fresh.fetch_add(1, std::memory_order_relaxed);
+    if (index >= k_capacity) return {};
+    file = at(index);
+  }
+  file->offset.store(0, std::memory_order_relaxed);
+  file->bytes_served.store(0, std::memory_order_relaxed);
+  file->calls_saved.store(0, std::memory_order_relaxed);
+  file->sticky.store(false, std::memory_order_relaxed);
+  file->users_of_copy.store(0, std::memory_order_relaxed);
+  file->number.store(OpenFile::Number::placeholder, std::memory_order_relaxed);
+  file->kind = OpenFile::Kind::served;
+  ++file->generation;
+  file->refs.store(1, std::memory_order_release);
+  return OpenFileRef::adopt(file);
+}
+
+bool try_acquire(OpenFile* file) {
+  std::uint32_t refs = file->refs.load(std::memory_order_relaxed);
+  while (refs != 0) {
+    if (file->refs.compare_exchange_weak(refs, refs + 1, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+}  // namespace open_files
+}  // namespace cube::shim

@@ -1,0 +1,188 @@
+// Reading directories: the streams of libc, where the names of a directory are ours
+// (served_directory.h, listed_directory.h). A stream is libc's own over the number; what it gives
+// out is ours.
+#include <cerrno>
+#include <cstring>
+
+#include "shim/calls/directory/listed_directory.h"
+#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/name/metadata.h"
+#include "shim/calls/new_fds.h"
+#include "shim/fd/materialize.h"
+#include "shim/libc/directory/listed_stream.h"
+#include "shim/libc/exports.h"
+#include "shim/libc/open_by.h"
+#include "shim/libc/watched.h"
+#include "shim/process/c_result.h"
+#include "shim/process/cancellation.h"
+#include "shim/process/real_libc.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+namespace served = cube::shim::served_directory;
+namespace listed = cube::shim::listed_directory;
+
+namespace {
+
+// The directory of a stream, if it is a served one.
+shim::OpenFileRef served_stream(DIR* directory) {
+  if (shim::process::origin_metadata() == nullptr || directory == nullptr) return {};
+  return served::acquire(real::dirfd(directory));
+}
+// The same of one whose listing is in memory.
+shim::OpenFileRef listed_stream(DIR* directory) {
+  return directory != nullptr ? listed::acquire(real::dirfd(directory)) : shim::OpenFileRef();
+}
+
+// The stream goes on at the kernel, at the same place. 0 or -errno; -ENOENT: the origin has lost
+// the directory, and the number is that of an empty one.
+int become_real(DIR* directory, long place) {
+  const int error = listed::become_real(real::dirfd(directory));
+  if (error == 0) real::seekdir(directory, place);
+  return error;
+}
+
+}  // namespace
+
+#define CUBE_READDIR(name)                                         \
+  struct ::dirent* export_##name(DIR* directory) {                 \
+    CUBE_PLAIN(struct ::dirent*, {                                 \
+      if (const shim::OpenFileRef file = served_stream(directory)) \
+        return served::next_entry(*file);                          \
+      if (const shim::OpenFileRef file = listed_stream(directory)) \
+        return listed::next_entry(*file);                          \
+      return shim::by_kernel(real::name(directory));               \
+    });                                                            \
+    CUBE_WATCHED(list, .fd = real::dirfd(directory));              \
+  }
+CUBE_READDIR(readdir)
+CUBE_READDIR(readdir64)
+
+#define CUBE_READDIR_R(name)                                                            \
+  int export_##name(DIR* directory, struct ::dirent* entry, struct ::dirent** result) { \
+    shim::OpenFileRef file = served_stream(directory);                                  \
+    const bool is_listed = !file;                                                       \
+    if (is_listed) file = listed_stream(directory);                                     \
+    if (!file) return real::name(directory, entry, result);                             \
+    if ((file->flags & O_PATH) != 0) return EBADF;                                      \
+    const struct ::dirent* const next =                                                 \
+        is_listed ? listed::next_entry(*file) : served::next_entry(*file);              \
+    if (next != nullptr) std::memcpy(static_cast<void*>(entry), next, next->d_reclen);  \
+    *result = next != nullptr ? entry : nullptr;                                        \
+    return 0;                                                                           \
+  }
+CUBE_READDIR_R(readdir_r)
+CUBE_READDIR_R(readdir64_r)
+
+long export_telldir(DIR* directory) {
+  if (const shim::OpenFileRef file = listed_stream(directory)) return listed::tell(*file);
+  if (const shim::OpenFileRef file = served_stream(directory))
+    return served::seek(*file, 0, SEEK_CUR);
+  return real::telldir(directory);
+}
+void export_seekdir(DIR* directory, long position) {
+  if (const shim::OpenFileRef file = listed_stream(directory)) {
+    if (!listed::seek(*file, position)) become_real(directory, position);
+    return;
+  }
+  if (const shim::OpenFileRef file = served_stream(directory)) {
+    served::seek(*file, position, SEEK_SET);
+    return;
+  }
+  real::seekdir(directory, position);
+}
+void export_rewinddir(DIR* directory) {
+  // It shows the directory as it is now, and so does the kernel. The listing is better than
+  // nothing.
+  if (const shim::OpenFileRef file = listed_stream(directory)) {
+    if (const int error = become_real(directory, 0); error != 0 && error != -ENOENT)
+      listed::seek(*file, 0);
+  }
+  if (const shim::OpenFileRef file = served_stream(directory)) {
+    served::seek(*file, 0, SEEK_SET);
+    return;
+  }
+  real::rewinddir(directory);
+}
+
+ssize_t export_getdents64(int fd, void* to, size_t n) {
+  CUBE_PLAIN(ssize_t, {
+    if (const shim::OpenFileRef file = served::acquire(fd))
+      return shim::to_c(served::get_entries(*file, to, n));
+    shim::materialize(fd);
+    return shim::by_kernel(real::getdents64(fd, to, n));
+  });
+  CUBE_WATCHED(list, .fd = fd);
+}
+
+int export_dirfd(DIR* directory) {
+  if (const shim::OpenFileRef file = listed_stream(directory)) {
+    // At the limit of fds, and without the right to open it any more: an empty directory would tell
+    // of no name that is there.
+    const int error = become_real(directory, listed::tell(*file));
+    if (error != 0 && error != -ENOENT) return static_cast<int>(shim::to_c(error));
+  }
+  return real::dirfd(directory);
+}
+
+namespace {
+
+DIR* stream_over(int fd) {
+  const shim::KeepErrno keep;
+  DIR* const directory = real::fdopendir(fd);
+  if (directory == nullptr) export_close(fd);
+  return directory;
+}
+
+}  // namespace
+
+std::optional<DIR*> cube::shim::open_listed_stream(int dir, const char* path) {
+  bool is_kernels = false;
+  const int fd = listed::open(dir, path, is_kernels);
+  DIR* const directory = fd >= 0 ? stream_over(fd) : nullptr;
+  if (fd < 0 && fd != listed::k_kernels) errno = -fd;
+  return directory != nullptr || (fd < 0 && fd != listed::k_kernels) ? std::optional(directory)
+                                                                     : std::nullopt;
+}
+
+namespace {
+
+DIR* open_directory(const char* path) {
+  if (const auto answer = shim::open_listed_stream(AT_FDCWD, path); answer) return *answer;
+  DIR* directory = nullptr;
+  const int fd =
+      shim::open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, [&] {
+        directory = real::opendir(path);
+        return directory != nullptr ? real::dirfd(directory) : -1;
+      });
+  // For a name of ours there is only the number yet.
+  if (directory == nullptr && fd >= 0) {
+    directory = real::fdopendir(fd);
+    if (directory == nullptr) export_close(fd);
+  }
+  return directory;
+}
+
+}  // namespace
+
+DIR* export_opendir(const char* path) {
+  if (!shim::profile::is_on()) [[likely]]
+    return open_directory(path);
+  DIR* directory = nullptr;
+  const auto number_of = [&] {
+    directory = open_directory(path);
+    return directory != nullptr ? real::dirfd(directory) : -1;
+  };
+  shim::watched(CUBE_SUBJECT(list, .fd = AT_FDCWD, .path = path), number_of);
+  return directory;
+}
+int export_closedir(DIR* directory) {
+  if (directory == nullptr) return real::closedir(directory);
+  CUBE_PLAIN(int, {
+    // The next directory under its number is another one, also where nothing is served any more.
+    const auto held = shim::file_calls::note_close(real::dirfd(directory));
+    return real::closedir(directory);
+  });
+  CUBE_WATCHED(close, .fd = real::dirfd(directory));
+}

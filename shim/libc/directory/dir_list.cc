@@ -1,0 +1,180 @@
+// Lists of names: scandir and glob, where the names of a directory are ours (served_directory.h) or
+// its listing may be in memory (listed_directory.h). Libc's own open directories by calls that pass
+// us by.
+#include <glob.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "shim/calls/directory/listed_directory.h"
+#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/name/metadata.h"
+#include "shim/calls/new_fds.h"
+#include "shim/libc/directory/listed_stream.h"
+#include "shim/libc/exports.h"
+#include "shim/process/c_result.h"
+#include "shim/process/cancellation.h"
+#include "shim/process/real_libc.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+namespace served = cube::shim::served_directory;
+
+namespace {
+
+using Filter = int (*)(const struct ::dirent*);
+using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
+
+bool is_served_directory(int dir, const char* path) {
+  cube::cache::FileStat stat;
+  return shim::metadata::stat(dir, path, /*no_follow=*/false, stat) &&
+         (stat.mode & S_IFMT) == S_IFDIR;
+}
+
+// Entries that the caller frees one by one, and the list of them.
+class EntryList {
+ public:
+  EntryList() = default;
+  EntryList(const EntryList&) = delete;
+  EntryList& operator=(const EntryList&) = delete;
+  ~EntryList() {
+    for (std::size_t i = 0; i < size_; ++i) std::free(entries_[i]);
+    std::free(static_cast<void*>(entries_));
+  }
+  bool add(const struct ::dirent& entry) {
+    if (size_ == room_) {
+      const std::size_t room = room_ == 0 ? 64 : 2 * room_;
+      void* const grown = std::realloc(static_cast<void*>(entries_), room * sizeof(void*));
+      if (grown == nullptr) return false;
+      entries_ = static_cast<struct ::dirent**>(grown);
+      room_ = room;
+    }
+    void* const copy = std::malloc(entry.d_reclen);
+    if (copy == nullptr) return false;
+    std::memcpy(copy, &entry, entry.d_reclen);
+    entries_[size_++] = static_cast<struct ::dirent*>(copy);
+    return true;
+  }
+  std::size_t hand_over(struct ::dirent*** list, Compare compare) {
+    using Order = int (*)(const void*, const void*);
+    if (compare != nullptr && size_ != 0)
+      std::qsort(static_cast<void*>(entries_), size_, sizeof(void*),
+                 reinterpret_cast<Order>(compare));
+    *list = std::exchange(entries_, nullptr);
+    return std::exchange(size_, 0);
+  }
+
+ private:
+  struct ::dirent** entries_ = nullptr;
+  std::size_t size_ = 0, room_ = 0;
+};
+
+int list_served(int dir, const char* path, struct ::dirent*** list, Filter wanted,
+                Compare compare) {
+  // Closed also where `wanted` or `compare` throws, or ends the thread.
+  struct Directory {
+    int fd;
+    ~Directory() {
+      const shim::KeepErrno keep;
+      const shim::NoCancel no_cancel;
+      if (fd >= 0) export_close(fd);
+    }
+  };
+  const Directory directory{export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (directory.fd < 0) return -1;
+  EntryList entries;
+  bool fits = true;
+  const shim::OpenFileRef file = served::acquire(directory.fd);
+  while (const struct ::dirent* const entry = file && fits ? served::next_entry(*file) : nullptr) {
+    if (wanted == nullptr || wanted(entry) != 0) fits = entries.add(*entry);
+  }
+  return fits ? static_cast<int>(entries.hand_over(list, compare)) : -1;
+}
+
+// As libc's: errno is as before where it succeeds, whatever `wanted` does.
+int list_stream(DIR* directory, struct ::dirent*** list, Filter wanted, Compare compare) {
+  struct Stream {
+    DIR* of;
+    ~Stream() {
+      const shim::KeepErrno keep;
+      const shim::NoCancel no_cancel;
+      export_closedir(of);
+    }
+  };
+  const int before = errno;
+  const Stream stream{directory};
+  EntryList entries;
+  errno = 0;
+  while (const struct ::dirent* const entry = export_readdir(directory)) {
+    const bool is_wanted = wanted == nullptr || wanted(entry) != 0;
+    errno = 0;
+    if (is_wanted && !entries.add(*entry)) {
+      errno = ENOMEM;
+      break;
+    }
+  }
+  if (errno != 0) return -1;
+  const auto count = static_cast<int>(entries.hand_over(list, compare));
+  errno = before;
+  return count;
+}
+
+}  // namespace
+
+#define CUBE_SCANDIR(name, dir, declaration, ...)                                             \
+  int export_##name declaration {                                                             \
+    shim::expect_new_fd();                                                                    \
+    if (is_served_directory(dir, path)) return list_served(dir, path, list, wanted, compare); \
+    const auto stream = shim::open_listed_stream(dir, path);                                  \
+    if (stream && *stream == nullptr) return -1;                                              \
+    return stream ? list_stream(*stream, list, wanted, compare) : real::name(__VA_ARGS__);    \
+  }
+CUBE_SCANDIR(scandir, AT_FDCWD,
+             (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path,
+             list, wanted, compare)
+CUBE_SCANDIR(scandir64, AT_FDCWD,
+             (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path,
+             list, wanted, compare)
+CUBE_SCANDIR(scandirat, dir,
+             (int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare),
+             dir, path, list, wanted, compare)
+CUBE_SCANDIR(scandirat64, dir,
+             (int dir, const char* path, struct ::dirent*** list, Filter wanted, Compare compare),
+             dir, path, list, wanted, compare)
+
+namespace {
+
+// Libc's glob through our calls, which are the kernel's outside our names.
+template <typename Call>
+int glob_through_us(int flags, ::glob_t* found, Call&& call) {
+  shim::expect_new_fd();
+  const bool may_be_ours =
+      shim::process::origin_metadata() != nullptr || shim::listed_directory::may_have_any();
+  if (!may_be_ours || !shim::process::is_active() || (flags & GLOB_ALTDIRFUNC) != 0 ||
+      found == nullptr)
+    return call(flags);
+  found->gl_opendir = [](const char* path) { return static_cast<void*>(export_opendir(path)); };
+  found->gl_readdir = [](void* directory) { return export_readdir(static_cast<DIR*>(directory)); };
+  found->gl_closedir = [](void* directory) {
+    static_cast<void>(export_closedir(static_cast<DIR*>(directory)));
+  };
+  found->gl_stat = [](const char* path, struct ::stat* st) { return export_stat(path, st); };
+  found->gl_lstat = [](const char* path, struct ::stat* st) { return export_lstat(path, st); };
+  const int result = call(flags | GLOB_ALTDIRFUNC);
+  found->gl_flags &= ~GLOB_ALTDIRFUNC;
+  return result;
+}
+
+}  // namespace
+
+int export_glob(const char* pattern, int flags, int (*on_error)(const char*, int),
+                ::glob_t* found) {
+  return glob_through_us(flags, found,
+                         [&](int all) { return real::glob(pattern, all, on_error, found); });
+}
+int export_glob64(const char* pattern, int flags, int (*on_error)(const char*, int),
+                  ::glob_t* found) {
+  return glob_through_us(flags, found,
+                         [&](int all) { return real::glob64(pattern, all, on_error, found); });
+}

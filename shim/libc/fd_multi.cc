@@ -1,0 +1,184 @@
+// Calls with several fds or with a kernel interface of their own: whatever is served among their
+// fds becomes real first.
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "shim/calls/new_fds.h"
+#include "shim/calls/open/opened_writers.h"
+#include "shim/fd/materialize.h"
+#include "shim/libc/exports.h"
+#include "shim/process/real_libc.h"
+#include "shim/process/user_pointer.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+
+namespace {
+
+// Whether the kernel must not be shown some number as it is: a served file, or one that is closed
+// for the program and parked.
+bool any_placeholder() {
+  return shim::g_fds.served() != 0 ||
+         shim::placeholder::g_parked.load(std::memory_order_relaxed) >= 0;
+}
+
+}  // namespace
+
+// ---- several fds
+// --------------------------------------------------------------------------------------------------
+
+#define CUBE_TWO_FDS(result, name, from, to, declaration, ...) \
+  result export_##name declaration {                           \
+    shim::materialize(from);                                   \
+    shim::materialize(to);                                     \
+    return real::name(__VA_ARGS__);                            \
+  }
+CUBE_TWO_FDS(ssize_t, sendfile, from, to, (int to, int from, off_t* at, size_t n), to, from, at, n)
+CUBE_TWO_FDS(ssize_t, sendfile64, from, to, (int to, int from, off_t* at, size_t n), to, from, at,
+             n)
+CUBE_TWO_FDS(ssize_t, copy_file_range, from, to,
+             (int from, off_t* from_at, int to, off_t* to_at, size_t n, unsigned flags), from,
+             from_at, to, to_at, n, flags)
+CUBE_TWO_FDS(ssize_t, splice, from, to,
+             (int from, off_t* from_at, int to, off_t* to_at, size_t n, unsigned flags), from,
+             from_at, to, to_at, n, flags)
+CUBE_TWO_FDS(ssize_t, tee, from, to, (int from, int to, size_t n, unsigned flags), from, to, n,
+             flags)
+CUBE_TWO_FDS(int, epoll_ctl, epoll, fd,
+             (int epoll, int operation, int fd, struct ::epoll_event* event), epoll, operation, fd,
+             event)
+
+namespace {
+
+void materialize_polled(const struct ::pollfd* fds, nfds_t n) {
+  if (!any_placeholder() || fds == nullptr) return;
+  for (nfds_t i = 0; i < n; ++i) shim::materialize(fds[i].fd, "poll");
+}
+
+void materialize_selected(int n, const fd_set* r, const fd_set* w, const fd_set* e) {
+  if (!any_placeholder()) return;
+  for (int fd = 0; fd < n && fd < FD_SETSIZE; ++fd) {
+    if ((r != nullptr && FD_ISSET(fd, r)) || (w != nullptr && FD_ISSET(fd, w)) ||
+        (e != nullptr && FD_ISSET(fd, e))) {
+      shim::materialize(fd, "select");
+    }
+  }
+}
+
+void materialize_sent(const struct ::msghdr* message) {
+  if (shim::is_bad_pointer(message, sizeof *message) || message->msg_control == nullptr) return;
+  auto* const m = const_cast<struct ::msghdr*>(message);
+  for (struct ::cmsghdr* c = CMSG_FIRSTHDR(m); c != nullptr; c = CMSG_NXTHDR(m, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const auto* const fds = reinterpret_cast<const int*>(CMSG_DATA(c));
+    const std::size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < n; ++i) {
+      shim::materialize(fds[i], "sendmsg");
+      shim::let_writer_outlive_us(fds[i]);
+    }
+  }
+}
+
+void note_received(struct ::msghdr* m) {
+  if (m == nullptr || m->msg_control == nullptr) return;
+  for (struct ::cmsghdr* c = CMSG_FIRSTHDR(m); c != nullptr; c = CMSG_NXTHDR(m, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const auto* const fds = reinterpret_cast<const int*>(CMSG_DATA(c));
+    const std::size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < n; ++i) shim::note_foreign_fd(fds[i]);
+  }
+}
+
+}  // namespace
+
+int export_poll(struct ::pollfd* fds, nfds_t n, int timeout) {
+  materialize_polled(fds, n);
+  return real::poll(fds, n, timeout);
+}
+int export___poll_chk(struct ::pollfd* fds, nfds_t n, int timeout, size_t room) {
+  materialize_polled(fds, n);
+  return real::__poll_chk(fds, n, timeout, room);
+}
+int export_ppoll(struct ::pollfd* fds, nfds_t n, const struct ::timespec* timeout,
+                 const sigset_t* mask) {
+  materialize_polled(fds, n);
+  return real::ppoll(fds, n, timeout, mask);
+}
+int export___ppoll_chk(struct ::pollfd* fds, nfds_t n, const struct ::timespec* timeout,
+                       const sigset_t* mask, size_t room) {
+  materialize_polled(fds, n);
+  return real::__ppoll_chk(fds, n, timeout, mask, room);
+}
+int export_select(int n, fd_set* r, fd_set* w, fd_set* e, struct ::timeval* timeout) {
+  materialize_selected(n, r, w, e);
+  return real::select(n, r, w, e, timeout);
+}
+int export_pselect(int n, fd_set* r, fd_set* w, fd_set* e, const struct ::timespec* timeout,
+                   const sigset_t* mask) {
+  materialize_selected(n, r, w, e);
+  return real::pselect(n, r, w, e, timeout, mask);
+}
+ssize_t export_sendmsg(int socket, const struct ::msghdr* message, int flags) {
+  shim::materialize(socket);
+  materialize_sent(message);
+  return real::sendmsg(socket, message, flags);
+}
+int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flags) {
+  shim::materialize(socket);
+  // The kernel takes no more at once.
+  constexpr unsigned k_most = 1024;
+  const unsigned sent = std::min(n, k_most);
+  if (!shim::is_bad_pointer(messages, sent * sizeof *messages)) {
+    for (unsigned i = 0; i < sent; ++i) materialize_sent(&messages[i].msg_hdr);
+  }
+  return real::sendmmsg(socket, messages, n, flags);
+}
+ssize_t export_recvmsg(int socket, struct ::msghdr* message, int flags) {
+  shim::materialize(socket);
+  // Only a message with room for fds can bring some.
+  if (message != nullptr && message->msg_control != nullptr) shim::expect_new_fd();
+  const ssize_t n = real::recvmsg(socket, message, flags);
+  if (n >= 0) note_received(message);
+  return n;
+}
+int export_recvmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flags,
+                    struct ::timespec* timeout) {
+  shim::materialize(socket);
+  shim::expect_new_fd();
+  const int got = real::recvmmsg(socket, messages, n, flags, timeout);
+  for (int i = 0; i < got; ++i) note_received(&messages[i].msg_hdr);
+  return got;
+}
+
+// ---- asynchronous I/O
+// ---------------------------------------------------------------------------------------------
+
+#define CUBE_AIO(name, declaration, ...)                        \
+  int export_##name declaration {                               \
+    if (block != nullptr) shim::materialize(block->aio_fildes); \
+    return real::name(__VA_ARGS__);                             \
+  }
+CUBE_AIO(aio_read, (struct ::aiocb * block), block)
+CUBE_AIO(aio_read64, (struct ::aiocb * block), block)
+CUBE_AIO(aio_fsync, (int operation, struct ::aiocb* block), operation, block)
+CUBE_AIO(aio_fsync64, (int operation, struct ::aiocb* block), operation, block)
+
+int export_lio_listio(int mode, struct ::aiocb* const* blocks, int n, struct ::sigevent* event) {
+  shim::materialize_all();
+  return real::lio_listio(mode, blocks, n, event);
+}
+int export_lio_listio64(int mode, struct ::aiocb* const* blocks, int n, struct ::sigevent* event) {
+  shim::materialize_all();
+  return real::lio_listio64(mode, blocks, n, event);
+}
+// The function of libaio; if that was loaded where we cannot look it up, the system call itself. It
+// returns -errno.
+int export_io_submit(void* context, long n, void* blocks) {
+  shim::materialize_all();
+  // A write may end after the program's close.
+  shim::let_writers_outlive_us();
+  if (real::io_submit.is_there()) return real::io_submit(context, n, blocks);
+  return static_cast<int>(cube::base::sys::raw(SYS_io_submit, cube::base::sys::arg(context), n,
+                                               cube::base::sys::arg(blocks)));
+}

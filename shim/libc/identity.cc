@@ -1,0 +1,127 @@
+// Calls after which permissions or paths mean something else: setuid, chroot, setns, seccomp.
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+#include <string_view>
+
+#include "cache/base/clock.h"
+#include "cache/base/process/aside.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/name/metadata.h"
+#include "shim/calls/name/name_change.h"
+#include "shim/fd/materialize.h"
+#include "shim/libc/exports.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/process/c_result.h"
+#include "shim/process/real_libc.h"
+#include "shim/process/user_pointer.h"
+#include "shim/threads/background.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+
+// The rights that this process had before say nothing of what it may read now, or of what lies
+// there.
+namespace {
+
+// libc has each thread that it knows change these rights, and waits for it. Ours it does not know
+// (prefetch/threads).
+shim::background::Hanging hanging_at(const char* name) {
+  const std::string_view call = name != nullptr ? name : "";
+  const bool is_of_all_threads =
+      (call.starts_with("set") && call != "setns") || call == "initgroups";
+  return is_of_all_threads ? shim::background::Hanging::is_waited_for
+                           : shim::background::Hanging::is_left;
+}
+
+// Nothing of ours may run beside such a call: it would fetch with the new rights, or of the new
+// root, what others are served. And some want a process to have but one thread. `name`: of a call
+// that changes what names or permissions mean.
+template <typename Call>
+int change_identity(const char* name, Call&& call) {
+  if (!shim::process::is_active() || !shim::process::owns_table()) return call();
+  constexpr std::uint64_t k_until_gone_ns = 50'000'000;
+  if (name != nullptr) shim::lifecycle::prepare_identity();
+  const bool had_threads = shim::background::pause(hanging_at(name));
+  const std::uint64_t until = had_threads ? cube::base::monotonic_ns() + k_until_gone_ns : 0;
+  auto result = call();
+  // The kernel's own threads for io_uring end a little later.
+  while (result != 0 && errno == EINVAL && had_threads && cube::base::monotonic_ns() < until) {
+    sched_yield();
+    result = call();
+  }
+  if (result == 0 && name != nullptr) shim::process::disable(name);
+  shim::background::resume();
+  return result;
+}
+
+}  // namespace
+
+#define CUBE_CHANGES_IDENTITY(name, declaration, ...)                       \
+  int export_##name declaration {                                           \
+    return change_identity(#name, [&] { return real::name(__VA_ARGS__); }); \
+  }
+CUBE_CHANGES_IDENTITY(setuid, (uid_t id), id)
+CUBE_CHANGES_IDENTITY(seteuid, (uid_t id), id)
+CUBE_CHANGES_IDENTITY(setreuid, (uid_t real_id, uid_t effective), real_id, effective)
+CUBE_CHANGES_IDENTITY(setresuid, (uid_t real_id, uid_t effective, uid_t saved), real_id, effective,
+                      saved)
+CUBE_CHANGES_IDENTITY(setgid, (gid_t id), id)
+CUBE_CHANGES_IDENTITY(setegid, (gid_t id), id)
+CUBE_CHANGES_IDENTITY(setregid, (gid_t real_id, gid_t effective), real_id, effective)
+CUBE_CHANGES_IDENTITY(setresgid, (gid_t real_id, gid_t effective, gid_t saved), real_id, effective,
+                      saved)
+CUBE_CHANGES_IDENTITY(setgroups, (size_t n, const gid_t* groups), n, groups)
+CUBE_CHANGES_IDENTITY(initgroups, (const char* user, gid_t group), user, group)
+CUBE_CHANGES_IDENTITY(capset, (void* header, const void* data), header, data)
+CUBE_CHANGES_IDENTITY(chroot, (const char* path), path)
+int export_setns(int fd, int type) {
+  shim::materialize(fd);
+  return change_identity("setns", [&] { return real::setns(fd, type); });
+}
+
+int export_unshare(int flags) {
+  // Threads with an fd table of their own cannot share ours.
+  if ((flags & CLONE_FILES) != 0) {
+    shim::materialize_all();
+    shim::let_writers_outlive_us();
+  }
+  const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
+  return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
+}
+// A filter, or the strict mode. Without a program it is only a question whether there is such a
+// thing.
+int export_prctl(int option, ...) {
+  va_list list;
+  va_start(list, option);
+  unsigned long a[4];
+  for (unsigned long& argument : a) argument = va_arg(list, unsigned long);
+  va_end(list);
+  if (option == PR_SET_SECCOMP && (a[0] != SECCOMP_MODE_FILTER || a[1] != 0))
+    shim::lifecycle::seal();
+  // Allocators call it before our constructor, when dlsym may not be called yet.
+  if (!real::prctl.is_there()) {
+    return static_cast<int>(shim::to_c(
+        cube::base::sys::raw(SYS_prctl, option, static_cast<long>(a[0]), static_cast<long>(a[1]),
+                             static_cast<long>(a[2]), static_cast<long>(a[3]))));
+  }
+  return real::prctl(option, a[0], a[1], a[2], a[3]);
+}
+// These return the id before, and no error.
+int export_setfsuid(uid_t id) {
+  if (id != static_cast<uid_t>(-1)) shim::lifecycle::prepare_identity();
+  const int before = real::setfsuid(id);
+  if (id != static_cast<uid_t>(-1) && static_cast<int>(id) != before)
+    shim::process::disable("setfsuid");
+  return before;
+}
+int export_setfsgid(gid_t id) {
+  if (id != static_cast<gid_t>(-1)) shim::lifecycle::prepare_identity();
+  const int before = real::setfsgid(id);
+  if (id != static_cast<gid_t>(-1) && static_cast<int>(id) != before)
+    shim::process::disable("setfsgid");
+  return before;
+}

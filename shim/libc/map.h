@@ -1,0 +1,13 @@
+// mmap, munmap, mremap and mlockall as syscall() asks for them: the kernel is called by number.
+// tcmalloc's mmap calls syscall(), so a way from there to the function called mmap, which may be
+// tcmalloc's, would never end. Thread safety: as libc's.
+#pragma once
+
+namespace cube::shim {
+
+long map_by_number(const long (&arguments)[6]);
+long unmap_by_number(const long (&arguments)[6]);
+long lock_all_by_number(const long (&arguments)[6]);
+long remap_by_number(const long (&arguments)[6]);
+
+}  // namespace cube::shim

@@ -1,0 +1,225 @@
+// fork, exec, spawn, exit. A served file never crosses a process boundary: what a child would have
+// becomes real before. fork itself is seen through pthread_atfork, so that libc's own forks
+// (forkpty, daemon) are too; vfork is in jumps.S.
+#include <alloca.h>
+
+#include <cstdarg>
+
+#include "shim/calls/file_calls.h"
+#include "shim/calls/loaded_calls.h"
+#include "shim/calls/name/kernel_answer.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/open/spawn_actions.h"
+#include "shim/fd/materialize.h"
+#include "shim/libc/exports.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/process/attachment.h"
+#include "shim/process/children.h"
+#include "shim/process/process.h"
+#include "shim/process/real_libc.h"
+#include "shim/profile/profile.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+namespace process = cube::shim::process;
+namespace children = cube::shim::children;
+
+namespace {
+
+void before_exec() {
+  if (!process::owns_table()) return;
+  shim::profile::before_exec();
+  shim::materialize_all(/*only_inherited=*/true, "exec");
+  shim::let_inherited_writers_outlive_us();
+  if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();
+}
+
+// A failed exec tells of the path. A script may name an interpreter that is not there.
+int exec_has_failed(int result, int dir, const char* path, bool no_follow = false) {
+  return shim::told(result,
+                    {.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true});
+}
+
+// The arguments of execl and its kin, as an array on the stack, for exec may be called where malloc
+// may not.
+std::size_t count_arguments(va_list list) {
+  std::size_t n = 1;
+  while (va_arg(list, char*) != nullptr) ++n;
+  return n;
+}
+void collect_arguments(const char* first, va_list list, char** to, std::size_t n) {
+  to[0] = const_cast<char*>(first);
+  for (std::size_t i = 1; i <= n; ++i) to[i] = va_arg(list, char*);
+}
+
+}  // namespace
+
+#define CUBE_EXEC(name, declaration, ...)                            \
+  int export_##name declaration {                                    \
+    before_exec();                                                   \
+    return exec_has_failed(real::name(__VA_ARGS__), AT_FDCWD, path); \
+  }
+CUBE_EXEC(execve, (const char* path, char* const* arguments, char* const* environment), path,
+          arguments, environment)
+CUBE_EXEC(execv, (const char* path, char* const* arguments), path, arguments)
+#define CUBE_EXEC_SEARCH(name, declaration, ...) \
+  int export_##name declaration {                \
+    before_exec();                               \
+    return real::name(__VA_ARGS__);              \
+  }
+CUBE_EXEC_SEARCH(execvp, (const char* file, char* const* arguments), file, arguments)
+CUBE_EXEC_SEARCH(execvpe, (const char* file, char* const* arguments, char* const* environment),
+                 file, arguments, environment)
+
+int export_execveat(int dir, const char* path, char* const* arguments, char* const* environment,
+                    int flags) {
+  before_exec();
+  shim::materialize(dir);
+  return exec_has_failed(real::execveat(dir, path, arguments, environment, flags), dir, path,
+                         (flags & AT_SYMLINK_NOFOLLOW) != 0);
+}
+int export_fexecve(int fd, char* const* arguments, char* const* environment) {
+  before_exec();
+  shim::materialize(fd);
+  return real::fexecve(fd, arguments, environment);
+}
+
+#define CUBE_EXEC_LIST(name, vector_form)                                          \
+  int export_##name(const char* path, const char* first, ...) {                    \
+    va_list list;                                                                  \
+    va_start(list, first);                                                         \
+    const std::size_t n = count_arguments(list);                                   \
+    va_end(list);                                                                  \
+    auto** const arguments = static_cast<char**>(alloca((n + 1) * sizeof(char*))); \
+    va_start(list, first);                                                         \
+    collect_arguments(first, list, arguments, n);                                  \
+    va_end(list);                                                                  \
+    before_exec();                                                                 \
+    return real::vector_form(path, arguments);                                     \
+  }
+CUBE_EXEC_LIST(execl, execv)
+CUBE_EXEC_LIST(execlp, execvp)
+int export_execle(const char* path, const char* first, ...) {
+  va_list list;
+  va_start(list, first);
+  const std::size_t n = count_arguments(list);
+  va_end(list);
+  auto** const arguments = static_cast<char**>(alloca((n + 1) * sizeof(char*)));
+  va_start(list, first);
+  collect_arguments(first, list, arguments, n);
+  char* const* const environment = va_arg(list, char* const*);
+  va_end(list);
+  before_exec();
+  return exec_has_failed(real::execve(path, arguments, environment), AT_FDCWD, path);
+}
+
+#define CUBE_SPAWNS(name, Child, path, ...)                                                    \
+  int export_##name(Child* child, const char* path, const posix_spawn_file_actions_t* actions, \
+                    const posix_spawnattr_t* attributes, char* const* arguments,               \
+                    char* const* environment) {                                                \
+    if (!real::name.is_there()) return ENOSYS;                                                 \
+    lifecycle::prepare_child();                                                                \
+    const int error = real::name(child, path, actions, attributes, arguments, environment);    \
+    __VA_ARGS__;                                                                               \
+    shim::note_spawned_writers(actions);                                                       \
+    return error;                                                                              \
+  }
+#define CUBE_SPAWNS_PATH(name, Child) \
+  CUBE_SPAWNS(name, Child, path,      \
+              if (error != 0)         \
+                  shim::kernel_answer::learn({.path = path, .has_other_reasons = true}, error))
+CUBE_SPAWNS_PATH(posix_spawn, pid_t)
+CUBE_SPAWNS_PATH(pidfd_spawn, int)
+CUBE_SPAWNS(posix_spawnp, pid_t, file)
+CUBE_SPAWNS(pidfd_spawnp, int, file)
+int export_system(const char* command) {
+  if (command != nullptr) lifecycle::prepare_child();
+  const int status = real::system(command);
+  if (command != nullptr) children::note_ended();
+  return status;
+}
+FILE* export_popen(const char* command, const char* mode) {
+  lifecycle::prepare_child();
+  shim::expect_new_fd();
+  FILE* const stream = real::popen(command, mode);
+  if (stream != nullptr) shim::noted(fileno(stream));
+  return stream;
+}
+
+int export_pclose(FILE* stream) {
+  const auto held = shim::file_calls::note_close(fileno(stream));
+  const int status = real::pclose(stream);
+  children::note_ended();
+  return status;
+}
+
+// With room of our own where the program wants no status.
+#define CUBE_WAITS(name, declaration, ...)                 \
+  pid_t export_##name declaration {                        \
+    int own = 0;                                           \
+    if (status == nullptr) status = &own;                  \
+    const pid_t child = real::name(__VA_ARGS__);           \
+    children::note_waited(child, child > 0 ? *status : 0); \
+    return child;                                          \
+  }
+CUBE_WAITS(wait, (int* status), status)
+CUBE_WAITS(waitpid, (pid_t child_wanted, int* status, int options), child_wanted, status, options)
+CUBE_WAITS(wait3, (int* status, int options, struct ::rusage* usage), status, options, usage)
+CUBE_WAITS(wait4, (pid_t child_wanted, int* status, int options, struct ::rusage* usage),
+           child_wanted, status, options, usage)
+int export_waitid(idtype_t type, id_t child, siginfo_t* info, int options) {
+  siginfo_t own{};
+  const int result = real::waitid(type, child, info != nullptr ? info : &own, options);
+  children::note_waited(result, info != nullptr ? *info : own);
+  return result;
+}
+
+// Runs no pthread_atfork handlers. A libc without it (before 2.34) has fork for the same use, which
+// does.
+pid_t export__Fork() {
+  if (!real::_Fork.is_there()) return ::fork();
+  lifecycle::prepare_child();
+  const pid_t child = real::_Fork();
+  if (child == 0) {
+    lifecycle::become_child();
+  } else {
+    lifecycle::end_fork();
+  }
+  return child;
+}
+
+int export_clone(int (*function)(void*), void* stack, int flags, void* argument, ...) {
+  va_list list;
+  va_start(list, argument);
+  auto* const parent_tid = va_arg(list, void*);
+  auto* const tls = va_arg(list, void*);
+  auto* const child_tid = va_arg(list, void*);
+  va_end(list);
+  const auto bits = static_cast<std::uint32_t>(flags);
+  lifecycle::prepare_clone(bits);
+  if ((bits & (CLONE_VM | CLONE_FILES)) == CLONE_VM) lifecycle::expect_shared_memory_child();
+  return real::clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+}
+
+void export__exit(int status) {
+  lifecycle::leave();
+  real::_exit(status);
+  __builtin_unreachable();
+}
+void export__Exit(int status) {
+  lifecycle::leave();
+  real::_Exit(status);
+  __builtin_unreachable();
+}
+
+// Called by jumps.S; the former in the parent.
+extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_vfork() {
+  if (process::tells() || shim::g_fds.served() != 0 || shim::profile::is_on())
+    lifecycle::prepare_vforked_child();
+  return real::g_vfork.find();
+}
+extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(const char*,
+                                                                               int flags) {
+  shim::loaded_calls::before_dlopen(flags);
+  return real::g_dlopen.find();
+}

@@ -1,0 +1,260 @@
+// stdio. libc's streams call libc's own read and lseek, which pass us by, so a stream over a served
+// file is a cookie stream: its functions are our exports on the placeholder's number, so stream and
+// fd share one offset, and go on working when the file is materialised. The stream's _fileno is
+// that number: std::basic_filebuf reads through it.
+#include <stdio_ext.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "cache/base/process/proc_fd_name.h"
+#include "shim/calls/directory/cookie_stream.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/new_fds.h"
+#include "shim/calls/open/open_plan.h"
+#include "shim/fd/materialize.h"
+#include "shim/libc/exports.h"
+#include "shim/libc/watched.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/process/c_result.h"
+#include "shim/process/cancellation.h"
+#include "shim/process/process.h"
+#include "shim/process/real_libc.h"
+
+namespace shim = cube::shim;
+namespace real = cube::shim::real;
+
+namespace {
+
+int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
+
+// libc fills a cookie stream's buffer by BUFSIZ, a file's by its block size. How far a stream reads
+// ahead can be seen.
+ssize_t cookie_read(void* cookie, char* to, size_t n) {
+  constexpr std::size_t k_block = 4096;
+  return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);
+}
+ssize_t cookie_write(void* cookie, const char* from, size_t n) {
+  return ::write(fd_of(cookie), from, n);
+}
+int cookie_seek(void* cookie, off64_t* offset, int whence) {
+  const off_t at = export_lseek(fd_of(cookie), *offset, whence);
+  if (at < 0) return -1;
+  *offset = at;
+  return 0;
+}
+int cookie_close(void* cookie) { return export_close(fd_of(cookie)); }
+
+// The flags of an fopen mode, or -1 where it is not plain reading that a cookie stream can do.
+int flags_of(const char* mode) {
+  int flags = 0;
+  switch (*mode) {
+    case 'r': flags = O_RDONLY; break;
+    case 'w': flags = O_WRONLY | O_CREAT | O_TRUNC; break;
+    case 'a': flags = O_WRONLY | O_CREAT | O_APPEND; break;
+    default: return -1;
+  }
+  for (const char* c = mode + 1; *c != '\0' && *c != ','; ++c) {
+    if (*c == '+') flags = (flags & ~O_ACCMODE) | O_RDWR;
+    if (*c == 'e') flags |= O_CLOEXEC;
+    if (*c == 'x') flags |= O_EXCL;
+  }
+  return flags;
+}
+
+// Conversions (",ccs=") and mapped streams ("m") are libc's own.
+bool is_plain_read(const char* mode) {
+  return *mode == 'r' && strchr(mode, '+') == nullptr && strchr(mode, 'm') == nullptr &&
+         strchr(mode, ',') == nullptr;
+}
+
+// A bit of FILE::_flags2: the stream was opened with "e". A freopen does not take that back.
+constexpr int k_close_on_exec_stream = 64;
+
+// libc's FILE is followed by the table of its functions; only cookie streams have this one, and
+// only ours have a number.
+const void* functions_of(const FILE* stream) {
+  const void* table = nullptr;
+  std::memcpy(&table, reinterpret_cast<const char*>(stream) + sizeof(FILE), sizeof table);
+  return table;
+}
+constinit std::atomic<const void*> g_cookie_functions{nullptr};
+
+// A stream over a served fd, or nullptr.
+FILE* make_stream(int fd) {
+  const cookie_io_functions_t functions{cookie_read, cookie_write, cookie_seek, cookie_close};
+  FILE* const stream =
+      fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
+  if (stream == nullptr) return nullptr;
+  stream->_fileno = fd;
+  // A stream of bytes: a cookie stream has no room for wide characters (exports/wide.cc). Old
+  // glibcs leave that pointer as malloc gave it.
+  stream->_mode = -1;
+  stream->_wide_data = reinterpret_cast<_IO_wide_data*>(-1);
+  g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
+  return stream;
+}
+
+bool is_served(int fd) {
+  const shim::RowKind kind = shim::g_fds.kind(fd);
+  return kind == shim::RowKind::served || kind == shim::RowKind::large;
+}
+
+// For the profiler: libc's own reads by a stream would pass it by. Only of a regular file, and only
+// if the stream reads alone.
+bool is_to_be_watched(int fd, const char* mode) {
+  if (!is_plain_read(mode) || !shim::profile::is_watched(fd)) return false;
+  struct ::stat st {};
+  const bool is_regular =
+      !cube::base::sys::failed(cube::base::sys::fstat(fd, &st)) && S_ISREG(st.st_mode);
+  return is_regular && (cube::base::sys::fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
+}
+
+FILE* open_watched_stream(const char* path, const char* mode) {
+  const int fd = export_open(path, flags_of(mode), 0666);
+  if (fd < 0) return nullptr;
+  FILE* const stream = is_to_be_watched(fd, mode) ? make_stream(fd) : export_fdopen(fd, mode);
+  if (stream != nullptr && (flags_of(mode) & O_CLOEXEC) != 0)
+    stream->_flags2 |= k_close_on_exec_stream;
+  if (stream == nullptr) {
+    const shim::KeepErrno keep;
+    export_close(fd);
+  }
+  return stream;
+}
+
+FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*, const char*)) {
+  shim::cancellation_point();
+  if (shim::profile::is_on() && path != nullptr && mode != nullptr && is_plain_read(mode))
+      [[unlikely]]
+    return open_watched_stream(path, mode);
+  if (path == nullptr || mode == nullptr || !shim::process::tells()) return libcs(path, mode);
+  const int flags = flags_of(mode);
+  if (flags < 0) return libcs(path, mode);
+  // An open that libc must do itself is planned with a flag that is never served.
+  shim::OpenPlan plan(AT_FDCWD, path, is_plain_read(mode) ? flags : flags | O_NOATIME);
+  if (plan.is_answered()) {
+    const int fd = plan.result();
+    if (fd < 0) return nullptr;
+    FILE* const stream = is_served(fd) ? make_stream(fd) : real::fdopen(fd, mode);
+    if (stream != nullptr && (flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
+    if (stream == nullptr) {
+      const shim::KeepErrno keep;
+      export_close(fd);
+    }
+    return stream;
+  }
+  FILE* const stream = libcs(path, mode);
+  plan.note(stream != nullptr ? fileno(stream) : -1);
+  return stream;
+}
+
+// freopen crashes on cookie streams inside libc, and callers count on the FILE staying where it is:
+// ours opens the new file, puts it over the old number, and clears what the stream has buffered.
+FILE* reopen_ours(const char* path, int flags, FILE* stream) {
+  const int number = stream->_fileno;
+  const cube::base::ProcFdName own_path(number);
+  if (path == nullptr) {
+    if (const int error = shim::materialize(number, "freopen"); error != 0) {
+      shim::to_c(error);
+      return nullptr;
+    }
+    path = own_path.c_str();
+  }
+  // Before glibc 2.41 the "e" of the mode before stays.
+  if (real::is_libc_from("2.41")) stream->_flags2 &= ~k_close_on_exec_stream;
+  if ((flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
+  if ((stream->_flags2 & k_close_on_exec_stream) != 0) flags |= O_CLOEXEC;
+  fflush(stream);
+  const int fd = export_open(path, flags, 0666);
+  if (fd < 0 || export_dup3(fd, number, flags & O_CLOEXEC) < 0) {
+    const shim::KeepErrno keep;
+    fclose(stream);
+    return nullptr;
+  }
+  export_close(fd);
+  __fpurge(stream);
+  clearerr(stream);
+  constexpr int k_no_reads = 4, k_no_writes = 8;  // of FILE::_flags
+  stream->_flags &= ~(k_no_reads | k_no_writes);
+  if ((flags & O_ACCMODE) == O_RDONLY) stream->_flags |= k_no_writes;
+  if ((flags & O_ACCMODE) == O_WRONLY) stream->_flags |= k_no_reads;
+  return stream;
+}
+
+FILE* reopen_stream(const char* path, const char* mode, FILE* stream,
+                    FILE* (*libcs)(const char*, const char*, FILE*)) {
+  if (stream == nullptr || mode == nullptr) return libcs(path, mode, stream);
+  const int flags = flags_of(mode);
+  if (shim::is_cookie_stream(stream)) {
+    if (flags >= 0) return reopen_ours(path, flags, stream);
+    fclose(stream);
+    errno = EINVAL;
+    return nullptr;
+  }
+  if (!shim::process::tells()) return libcs(path, mode, stream);
+  const auto held = shim::file_calls::note_close(stream->_fileno);
+  // libc must open it itself, so it is planned with a flag that is never served.
+  shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);
+  FILE* const reopened = libcs(path, mode, stream);
+  plan.note(reopened != nullptr ? fileno(reopened) : -1);
+  return reopened;
+}
+
+}  // namespace
+
+bool shim::is_cookie_stream(const FILE* stream) {
+  return stream->_fileno >= 0 &&
+         functions_of(stream) == g_cookie_functions.load(std::memory_order_relaxed);
+}
+
+FILE* export_fopen(const char* path, const char* mode) {
+  return open_stream(path, mode, [](const char* p, const char* m) { return real::fopen(p, m); });
+}
+FILE* export_fopen64(const char* path, const char* mode) {
+  return open_stream(path, mode, [](const char* p, const char* m) { return real::fopen64(p, m); });
+}
+FILE* export_fdopen(int fd, const char* mode) {
+  shim::placeholder::unpark_if(fd);
+  if (!is_served(fd) || mode == nullptr || !is_plain_read(mode)) {
+    if (mode != nullptr && shim::profile::is_on() && is_to_be_watched(fd, mode))
+      return make_stream(fd);
+    shim::materialize(fd);
+    return real::fdopen(fd, mode);
+  }
+  return make_stream(fd);
+}
+FILE* export_freopen(const char* path, const char* mode, FILE* stream) {
+  return reopen_stream(path, mode, stream, [](const char* p, const char* m, FILE* s) {
+    return real::freopen(p, m, s);
+  });
+}
+FILE* export_freopen64(const char* path, const char* mode, FILE* stream) {
+  return reopen_stream(path, mode, stream, [](const char* p, const char* m, FILE* s) {
+    return real::freopen64(p, m, s);
+  });
+}
+int export_fclose(FILE* stream) {
+  if (stream == nullptr) return real::fclose(stream);
+  if (stream == stderr) shim::lifecycle::stderr_ends();
+  void* const wide = shim::wide_part_of(stream);
+  // A writer ends after its buffered bytes are written.
+  using shim::file_calls::ClosingFd;
+  const auto held =
+      shim::is_cookie_stream(stream) ? ClosingFd{} : shim::file_calls::note_close(stream->_fileno);
+  // A cookie stream closes its number by ours.
+  CUBE_PLAIN(int, { return real::fclose(stream); });
+  const bool is_recorded = shim::profile::is_on() && !shim::is_cookie_stream(stream);
+  const int result =
+      is_recorded ? shim::watched(CUBE_SUBJECT(close, .fd = stream->_fileno), plain) : plain();
+  shim::free_wide_part(wide);
+  return result;
+}
+FILE* export_tmpfile() {
+  shim::expect_new_fd();
+  return real::tmpfile();
+}
+FILE* export_tmpfile64() {
+  shim::expect_new_fd();
+  return real::tmpfile64();
+}

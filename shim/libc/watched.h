@@ -1,0 +1,75 @@
+// Calls that the profiler records (shim/profile). A hit pays nothing for it where its call is a
+// cancellation point, and else one load and a jump that is not taken. For the files of this folder
+// alone. Thread safety: as libc's.
+#pragma once
+
+#include "cache/base/process/went_out.h"
+#include "shim/process/cancellation.h"
+#include "shim/process/process.h"
+#include "shim/profile/profile.h"
+
+namespace cube::shim {
+
+// Its frame is gone when the call is recorded, for which a small stack must have room, too.
+template <typename Plain>
+__attribute__((noinline)) auto by_itself(Plain& plain) -> decltype(plain()) {
+  return plain();
+}
+
+// `plain` is the whole call. A child of vfork has its parent's memory and numbers of its own.
+template <typename Plain>
+__attribute__((noinline)) auto watched(const profile::Subject& subject, Plain&& plain)
+    -> decltype(plain()) {
+  profile::Call call;
+  if (!process::owns_table() || !call.begin(subject)) return by_itself(plain);
+  const auto result = by_itself(plain);
+  call.end(subject, (long)result);  // NOLINT: a pointer of mmap's, too
+  return result;
+}
+
+// First of all in a cancellation point. True: the profiler is on, which leaves the mark of a
+// cancellation at its start.
+inline bool cancel_or_profile() {
+  if (!g_may_be_cancelled.load(std::memory_order_relaxed)) [[likely]]
+    return false;
+  pthread_testcancel();
+  return profile::is_on();
+}
+
+// A number that is the same open file as `fd`; -1 where there is none.
+inline int copied(int fd, int copy) {
+  if (profile::is_on() && process::owns_table()) [[unlikely]]
+    profile::note_dup(fd, copy);
+  return copy;
+}
+// These numbers are closed.
+inline void closed_from(unsigned first, unsigned last) {
+  if (profile::is_on() && process::owns_table()) [[unlikely]]
+    profile::note_closed_from(first, last);
+}
+
+// An answer of libc.
+template <typename Result>
+inline Result by_kernel(Result result) {
+  base::note_way_out();
+  return result;
+}
+
+}  // namespace cube::shim
+
+// The call `body`, of a lambda's body in brackets, is recorded as `kind` with the fields that
+// follow.
+#define CUBE_PLAIN(type, ...) \
+  const auto plain = [&]() __attribute__((always_inline))->type __VA_ARGS__
+#define CUBE_SUBJECT(kind_of, ...)                                                                 \
+  cube::shim::profile::Subject {                                                                   \
+    .kind = cube::shim::profile::Kind::kind_of, .caller = __builtin_return_address(0), __VA_ARGS__ \
+  }
+#define CUBE_WATCHED(kind_of, ...)                                         \
+  if (cube::shim::profile::is_on()) [[unlikely]]                           \
+    return cube::shim::watched(CUBE_SUBJECT(kind_of, __VA_ARGS__), plain); \
+  return plain()
+#define CUBE_CANCEL_OR_WATCHED(kind_of, ...)                               \
+  if (cube::shim::cancel_or_profile()) [[unlikely]]                        \
+    return cube::shim::watched(CUBE_SUBJECT(kind_of, __VA_ARGS__), plain); \
+  return plain()

@@ -1,0 +1,232 @@
+// Load, fork, exit. The constructor resolves libc, reads the settings and decides whether this is
+// the first process of a job, which prints the report; its descendants know it by the variable
+// CUBESHIM_JOB. No region is made here: a program that opens nothing under a prefix pays for the
+// look-ups alone.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <unwind.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/base/error_text.h"
+#include "cache/base/log.h"
+#include "cache/base/process/job_variable.h"
+#include "shim/calls/loaded_calls.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/path/near_look.h"
+#include "shim/path/spelling.h"
+#include "shim/process/cancellation.h"
+#include "shim/process/process.h"
+#include "shim/process/python_site.h"
+#include "shim/process/real_libc.h"
+#include "shim/profile/profile.h"
+
+namespace cube::shim {
+namespace {
+
+// The settings say so, but the directory is not there: said once, by the first process. A server is
+// asked only where the user wants to know at any price: it may be gone, and the program may not
+// need it.
+std::string complaint_about(const std::string& prefix, const near_look::DirectoryLook& look,
+                            bool may_wait) {
+  int error = look.error;
+  if (look.place != near_look::DirectoryLook::Place::real && may_wait) {
+    struct ::stat st {};
+    error = static_cast<int>(-base::sys::fstatat(AT_FDCWD, prefix.c_str(), &st, AT_NO_AUTOMOUNT));
+    if (error == 0 && !S_ISDIR(st.st_mode)) error = ENOTDIR;
+  }
+  if (error == 0) return {};
+  return fmt::format(
+      "CUBESHIM_PREFIXES holds \"{}\": {}; it takes absolute paths of directories, ':' between "
+      "them",
+      prefix, base::text_of_error(error));
+}
+
+// The job of this process: its own if it is the first, if the first is gone, or if that is of
+// another pid namespace, where neither could tell whether the other lives.
+base::JobVariable find_job(const base::ProcessId& self) {
+  base::JobVariable job;
+  const char* const known = getenv(base::k_job_variable);
+  const bool is_known =
+      known != nullptr && base::parse_job_variable(known, job) && job.first != self;
+  if (is_known && base::liveness_of(job.first) == base::Liveness::alive) return job;
+  job = {.first = self};
+  char text[80];
+  base::format_job_variable(job, text, sizeof text);
+  setenv(base::k_job_variable, text, 1);
+  return job;
+}
+
+// One line for each that cannot be used; its prefix is then a directory as any other.
+std::vector<std::string> open_origins(base::Config& config) {
+  std::vector<std::string> errors;
+  if (config.origins.empty() || config.mode == base::Mode::off) return errors;
+  char directory[PATH_MAX];
+  if (!base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory))) {
+    const std::string absolute = cache::Origins::make_absolute(config.origins, directory);
+    if (!absolute.empty()) setenv(cache::Origins::k_variable, absolute.c_str(), 1);
+  }
+  // Never freed: calls come after every destructor.
+  const cache::Origins* const origins = cache::Origins::open(config.origins, errors).release();
+  process::g_origins.store(origins, std::memory_order_release);
+  process::g_origin_metadata.store(cache::AllMetadata::make(*origins).release(),
+                                   std::memory_order_release);
+  return errors;
+}
+
+// For those who are started elsewhere.
+void make_list_absolute(base::Config& config) {
+  char directory[PATH_MAX];
+  if (config.prefetch_list.empty() || config.prefetch_list.front() == '/') return;
+  if (base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory)))
+    return;
+  config.prefetch_list = std::string(directory) + "/" + config.prefetch_list;
+  setenv("CUBESHIM_PREFETCH_LIST", config.prefetch_list.c_str(), 1);
+}
+
+bool tell_unknown_variables() {
+  const auto lines = base::unknown_variables(environ);
+  for (const auto& line : lines) base::log(base::LogLevel::warn, "{}", line);
+  return !lines.empty();
+}
+
+// `looks`: at the prefixes, in their order. `cubeshim run` has told of variables and prefixes
+// (`is_told`).
+void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins,
+              const std::vector<near_look::DirectoryLook>& looks, bool is_told) {
+  bool wrong = !parsed.errors.empty() || !about_origins.empty();
+  for (const auto& line : parsed.errors) base::log(base::LogLevel::error, "{}", line);
+  for (const auto& line : about_origins) base::log(base::LogLevel::error, "{}", line);
+  if (!is_told) wrong = tell_unknown_variables() || wrong;
+  for (std::size_t i = 0; i < looks.size() && !is_told; ++i) {
+    const std::string& prefix = parsed.config.prefixes[i];
+    // Only a mount's prefix need exist.
+    const auto& origins = parsed.config.origins;
+    if (std::any_of(origins.begin(), origins.end(),
+                    [&](const auto& origin) { return origin.prefix == prefix; }))
+      continue;
+    const std::string line = complaint_about(prefix, looks[i], parsed.config.strict);
+    if (line.empty()) continue;
+    base::log(base::LogLevel::error, "{}", line);
+    wrong = true;
+  }
+  if (wrong && parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
+}
+
+// Its interceptors take what a library that is not built with it has written for uninitialised, and
+// end the program.
+bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
+
+// A cancelled thread, and an exception of the program's own, unwind our frames by the program's
+// libgcc. There it calls our copy of the C++ personality, and that sets registers by our copy of
+// libgcc, which aborts unless it has once walked a stack itself.
+void ready_unwinder() {
+  _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
+}
+
+// LD_PRELOAD names this library: whoever set it wants files to be served. One that is linked, or
+// named in /etc/ld.so.preload, is there for other programs, too.
+bool is_preloaded_by_variable() {
+  const char* const list = getenv("LD_PRELOAD");
+  Dl_info library{};
+  if (list == nullptr || dladdr(reinterpret_cast<const void*>(&find_job), &library) == 0 ||
+      library.dli_fname == nullptr)
+    return false;
+  const std::string_view path = library.dli_fname;
+  return std::string_view(list).find(path.substr(path.rfind('/') + 1)) != std::string_view::npos;
+}
+
+// Nothing is to be served: told once in a job, for the name of the setting may be misspelled.
+void complain_of_no_work() {
+  if (!is_preloaded_by_variable()) return;
+  base::remember_stderr();
+  const base::ParsedConfig parsed =
+      base::parse_config([](const char* name) { return getenv(name); });
+  base::set_log_level(parsed.config.log_level);
+  base::ProcessId teller;
+  const char* const known = getenv(base::k_told_variable);
+  const bool is_told = known != nullptr && base::parse_process_id(known, teller);
+  if (is_told && base::liveness_of(teller) == base::Liveness::alive) return;
+  char text[80];
+  base::format_process_id(base::current_process(), text, sizeof text);
+  setenv(base::k_told_variable, text, 1);
+  if (!tell_unknown_variables())
+    base::log(base::LogLevel::warn,
+              "nothing is served: CUBESHIM_PREFIXES is not set; it names the directories to serve");
+  if (parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
+}
+
+__attribute__((constructor)) void load() {
+  const int saved_errno = errno;
+  ready_unwinder();
+  real::resolve_all();
+  const auto is_set = [](const char* name) {
+    const char* const text = getenv(name);
+    return text != nullptr && *text != '\0';
+  };
+  // A program with more rights than its caller (setuid, file capabilities), reached by
+  // /etc/ld.so.preload or a trusted directory: the settings are the caller's, and would name files
+  // for it to write.
+  const bool is_privileged = getauxval(AT_SECURE) != 0;
+  const bool has_work =
+      is_set("CUBESHIM_PREFIXES") || is_set("CUBESHIM_PACKS") || is_set("CUBESHIM_PROFILE");
+  if (!has_work || is_privileged) {
+    if (!is_privileged) complain_of_no_work();
+    errno = saved_errno;
+    return;
+  }
+  if (host_has_memory_sanitizer()) {
+    base::write_to_stderr(
+        "cubeshim: warn: files are read without a cache: the program is built with "
+        "MemorySanitizer, which takes no "
+        "libraries but its own; address, thread and undefined are fine\n");
+    errno = saved_errno;
+    return;
+  }
+  // Never freed: calls come after every destructor.
+  auto* const parsed = new (std::nothrow)
+      base::ParsedConfig(base::parse_config([](const char* name) { return getenv(name); }));
+  if (parsed != nullptr) {
+    base::remember_stderr();
+    base::set_log_level(parsed->config.log_level);
+    if (parsed->config.observe) parsed->config.mode = base::Mode::off;
+    const base::ProcessId self = base::current_process();
+    const base::JobVariable job = find_job(self);
+    const bool speaks = job.first == self || job.speaker == self.pid;
+    const auto about_origins = open_origins(parsed->config);
+    std::vector<near_look::DirectoryLook> looks;
+    if (speaks) {
+      for (const auto& prefix : parsed->config.prefixes)
+        looks.push_back(near_look::look_at(prefix));
+      complain(*parsed, about_origins, looks, /*is_told=*/job.first != self);
+      make_list_absolute(parsed->config);
+    }
+    if (parsed->config.mode != base::Mode::off && parsed->config.prefetch &&
+        parsed->config.announce)
+      python_site::start(speaks);
+    if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off")
+      spelling::start(parsed->config, std::move(looks));
+    lifecycle::start(parsed->config, job.first, speaks);
+    pthread_atfork(lifecycle::before_libc_fork, lifecycle::after_libc_fork,
+                   lifecycle::in_libc_fork_child);
+    at_quick_exit(lifecycle::leave);
+    if (process::is_active()) loaded_calls::start();
+    profile::start(parsed->config);
+    // The calls that look at this mark first are recorded behind it.
+    if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
+  }
+  errno = saved_errno;
+}
+
+__attribute__((destructor)) void unload() { lifecycle::leave(); }
+
+}  // namespace
+}  // namespace cube::shim

@@ -1,0 +1,89 @@
+#include "shim/path/fd_path.h"
+
+#include <sys/vfs.h>
+
+#include <charconv>
+
+#include "shim/fd/fd_table.h"
+#include "shim/fd/materialize.h"
+#include "shim/fd/placeholder.h"
+#include "shim/fd/region_fd.h"
+#include "shim/path/path_filter.h"
+
+namespace cube::shim {
+
+namespace sys = base::sys;
+
+namespace {
+
+// "/proc/self/task/4194304/fd/1048576" and a little more; no longer path names an fd.
+using FdName = char[96];
+
+// The path without "//" and "/./". Empty: it is too long.
+std::string_view plain_spelling(const char* path, FdName& to) {
+  std::size_t n = 0;
+  for (; *path != '\0'; ++path) {
+    if (path[0] == '/' && (path[1] == '/' || (path[1] == '.' && path[2] == '/'))) {
+      if (path[1] == '.') ++path;
+      continue;
+    }
+    if (n == sizeof to) return {};
+    to[n++] = *path;
+  }
+  return {to, n};
+}
+
+}  // namespace
+
+int named_fd(const char* path) {
+  if (!path_filter::is_readable_pointer(path) || path[0] != '/') return -1;
+  FdName plain;
+  std::string_view text = plain_spelling(path, plain);
+  if (text.starts_with("/dev/")) {
+    if (text == "/dev/stdin") return 0;
+    if (text == "/dev/stdout") return 1;
+    if (text == "/dev/stderr") return 2;
+    if (!text.starts_with("/dev/fd")) return -1;
+    text.remove_prefix(7);
+  } else if (text.starts_with("/proc/")) {
+    // /proc/self/fd, /proc/thread-self/fd, /proc/PID/fd, /proc/self/task/TID/fd, fdinfo beside
+    // each.
+    const std::size_t at = text.rfind("/fd");
+    if (at == std::string_view::npos) return -1;
+    text.remove_prefix(at + 3);
+    if (text.starts_with("info")) text.remove_prefix(4);
+  } else {
+    return -1;
+  }
+  placeholder::unpark();
+  region_fd::drop();
+  if (text.size() < 2 || text.front() != '/') return -1;
+  int fd = -1;
+  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), fd);
+  return error == std::errc{} && end == text.data() + text.size() ? fd : -1;
+}
+
+int bare_number(const char* path) {
+  if (!path_filter::is_readable_pointer(path) || *path < '0' || *path > '9') return -1;
+  int number = 0;
+  for (; *path >= '0' && *path <= '9' && number < FdTable::k_capacity; ++path)
+    number = number * 10 + (*path - '0');
+  return *path == '\0' ? number : -1;
+}
+
+void materialize_named_slow(const char* path, int dir) {
+  int fd = named_fd(path);
+  // A bare number that is served here, below what may be /proc/self/fd.
+  if (const int bare = fd < 0 ? bare_number(path) : -1; g_fds.kind(bare) == RowKind::served) {
+    struct ::statfs fs {};
+    constexpr decltype(fs.f_type) k_proc = 0x9fa0;
+    // No fd of ours: a handler would park a number above it, which were then given out though this
+    // one is free again.
+    const long error = dir == AT_FDCWD ? sys::raw(SYS_statfs, sys::arg("."), sys::arg(&fs))
+                                       : sys::raw(SYS_fstatfs, dir, sys::arg(&fs));
+    if (!sys::failed(error) && fs.f_type == k_proc) fd = bare;
+  }
+  if (fd >= 0 && process::owns_table()) materialize(fd, "/proc/self/fd");
+}
+
+}  // namespace cube::shim

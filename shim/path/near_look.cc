@@ -1,0 +1,176 @@
+#include "shim/path/near_look.h"
+
+#include <linux/openat2.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+#include "cache/base/path.h"
+#include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
+#include "shim/path/path_of_fd.h"
+
+namespace cube::shim::near_look {
+namespace {
+
+// Linux 5.12; older ones refuse it (EINVAL).
+constexpr std::uint64_t k_resolve_cached = 0x20;
+
+namespace sys = base::sys;
+
+// Without a device of their own, as what a server holds, and without a server.
+constexpr std::string_view k_local_kinds[] = {"tmpfs", "overlay", "btrfs",
+                                              "zfs",   "ramfs",   "devtmpfs"};
+
+std::string_view next_word(std::string_view& line) {
+  const std::size_t end = std::min(line.find(' '), line.size());
+  const std::string_view word = line.substr(0, end);
+  line.remove_prefix(std::min(end + 1, line.size()));
+  return word;
+}
+
+// Spaces and the like stand as "\040". In place; a null behind it.
+std::size_t unescape(char* text, std::size_t n) {
+  std::size_t out = 0;
+  const auto digit = [&](std::size_t at) {
+    return at < n && text[at] >= '0' && text[at] <= '7' ? text[at] - '0' : -1;
+  };
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool is_octal =
+        text[i] == '\\' && digit(i + 1) >= 0 && digit(i + 2) >= 0 && digit(i + 3) >= 0;
+    text[out++] =
+        is_octal ? static_cast<char>(digit(i + 1) * 64 + digit(i + 2) * 8 + digit(i + 3)) : text[i];
+    if (is_octal) i += 3;
+  }
+  text[out] = '\0';
+  return out;
+}
+
+// The mounts on the way to a path, by the text of its name.
+struct Way {
+  bool is_local = true;
+  std::size_t mount_length = 0;  // of the last mount point on it; 0: none
+};
+
+// One line: "36 35 98:0 /root /mount/point options - ext4 ...".
+void take_line(std::string_view line, std::string_view path, Way& way) {
+  next_word(line);
+  next_word(line);
+  const std::string_view device = next_word(line);
+  next_word(line);
+  char point[4096];
+  const std::string_view escaped = next_word(line);
+  if (escaped.empty() || escaped.size() >= sizeof point) {
+    way.is_local = false;
+    return;
+  }
+  std::memcpy(point, escaped.data(), escaped.size());
+  const std::string_view mount(point, unescape(point, escaped.size()));
+  if (!base::is_at_or_below(path, mount)) return;
+  way.mount_length = std::max(way.mount_length, mount.size());
+  if (!device.starts_with("0:")) return;
+  const std::size_t dash = line.find(" - ");
+  std::string_view rest =
+      dash == std::string_view::npos ? std::string_view() : line.substr(dash + 3);
+  const std::string_view kind = next_word(rest);
+  if (std::find(std::begin(k_local_kinds), std::end(k_local_kinds), kind) ==
+      std::end(k_local_kinds))
+    way.is_local = false;
+}
+
+// The kernel writes this table without a question to any server.
+Way way_to(std::string_view path) {
+  const base::UniqueFd table(
+      static_cast<int>(sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)));
+  Way way;
+  // An unread end of a line, then what follows.
+  char text[16 << 10];
+  std::size_t held = 0;
+  while (table.get() >= 0) {
+    const long n = sys::read(table.get(), text + held, sizeof text - held);
+    if (n <= 0) break;
+    std::string_view all(text, held + static_cast<std::size_t>(n));
+    for (std::size_t end = all.find('\n'); end != std::string_view::npos; end = all.find('\n')) {
+      take_line(all.substr(0, end), path, way);
+      all.remove_prefix(end + 1);
+    }
+    held = all.size();
+    // A line of such length is none that can be understood.
+    if (held == sizeof text) return {.is_local = false};
+    std::memmove(text, all.data(), held);
+  }
+  return way;
+}
+
+long open_by_how(int dir, const char* path, std::uint64_t flags, std::uint64_t resolve) {
+  struct ::open_how how {};
+  how.flags = flags | O_PATH | O_CLOEXEC;
+  how.resolve = resolve;
+  return sys::raw(SYS_openat2, dir, sys::arg(path), sys::arg(&how), sizeof how);
+}
+
+// An O_PATH fd of a path without "." and "..", which is opened if all file systems on its way are
+// this machine's own. -EREMOTE: it lies on one that a server holds. -EXDEV: a link leads to another
+// file system, whichever.
+long open_local(const char* path) {
+  const Way way = way_to(path);
+  if (!way.is_local || way.mount_length == 0) return -EREMOTE;
+  char point[4096];
+  if (way.mount_length >= sizeof point) return -EREMOTE;
+  std::memcpy(point, path, way.mount_length);
+  point[way.mount_length] = '\0';
+  const long mount = sys::open(point, O_PATH | O_CLOEXEC);
+  const char* rest = path + way.mount_length;
+  while (*rest == '/') ++rest;
+  if (sys::failed(mount) || *rest == '\0') return mount;
+  const base::UniqueFd top(static_cast<int>(mount));
+  // A link may lead to another file system.
+  const long fd = open_by_how(top.get(), rest, 0, RESOLVE_NO_XDEV);
+  // The kernel is older than 5.6, or a filter refuses this call, by whichever error.
+  return fd == -ENOSYS || fd == -EPERM || fd == -EACCES
+             ? sys::openat(top.get(), rest, O_PATH | O_CLOEXEC)
+             : fd;
+}
+
+// The same of a directory below no other mount than the root's, whose parts the kernel knows. A
+// root of a mount may be asked for at its server (NFS), known or not, so that none may be crossed.
+long open_on_root(const char* path) {
+  return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached | RESOLVE_NO_XDEV);
+}
+
+int error_of(int fd) {
+  struct ::stat st {};
+  const long error = sys::fstat(fd, &st);
+  if (sys::failed(error)) return static_cast<int>(-error);
+  return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+}
+
+}  // namespace
+
+DirectoryLook look_at(const std::string& path) {
+  DirectoryLook look{.path = path};
+  long opened = open_on_root(path.c_str());
+  const bool is_directory = !sys::failed(opened);
+  if (!is_directory) opened = open_local(path.c_str());
+  if (sys::failed(opened)) {
+    look.place = opened == -EREMOTE ? DirectoryLook::Place::on_a_server
+                 : opened == -EXDEV ? DirectoryLook::Place::behind_a_link
+                                    : DirectoryLook::Place::real;
+    if (look.place == DirectoryLook::Place::real) look.error = static_cast<int>(-opened);
+    return look;
+  }
+  const base::UniqueFd fd(static_cast<int>(opened));
+  if (!is_directory) look.error = error_of(fd.get());
+  char real[PATH_MAX];
+  if (const std::string_view found = path_of_fd(fd.get(), real); !found.empty()) look.path = found;
+  return look;
+}
+
+long open_known(const char* path) {
+  return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached);
+}
+
+}  // namespace cube::shim::near_look

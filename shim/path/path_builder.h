@@ -1,0 +1,95 @@
+// A path in a buffer of its own, and how it is put together from parts. Thread safety: each object
+// for one thread.
+#pragma once
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+namespace cube::shim {
+
+class CoveredPath {
+ public:
+  std::string_view key() const { return {text_, length_}; }
+  const char* c_str() const { return text_; }
+
+ private:
+  friend class PathBuilder;
+  std::size_t length_ = 0;
+  char text_[PATH_MAX];  // not initialised: most paths are not covered
+};
+
+// Puts an absolute path together, part by part.
+class PathBuilder {
+ public:
+  explicit PathBuilder(CoveredPath& out) : out_(out) { out_.length_ = 0; }
+
+  // As it is, but for "." and "//". False where it does not fit.
+  bool spell(std::string_view path) {
+    for (std::size_t at = 0; at < path.size();) {
+      const std::size_t end = std::min(path.find('/', at), path.size());
+      const std::string_view part = path.substr(at, end - at);
+      at = end + 1;
+      if (part.empty() || part == ".") continue;
+      if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
+      out_.text_[out_.length_++] = '/';
+      std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
+      out_.length_ += part.size();
+    }
+    out_.text_[out_.length_] = '\0';
+    return true;
+  }
+
+  // False where it does not fit, or is not something that a record could be of: "..", a trailing
+  // slash or dot.
+  bool append(std::string_view path, bool is_last) {
+    for (std::size_t at = 0; at < path.size();) {
+      const std::size_t end = std::min(path.find('/', at), path.size());
+      const std::string_view part = path.substr(at, end - at);
+      const bool last = is_last && end + 1 >= path.size();
+      at = end + 1;
+      if (part.empty() || part == ".") {
+        if (last) return false;
+        continue;
+      }
+      if (part == ".." || (last && end < path.size())) return false;
+      if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
+      out_.text_[out_.length_++] = '/';
+      std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
+      out_.length_ += part.size();
+    }
+    out_.text_[out_.length_] = '\0';
+    return out_.length_ != 0;
+  }
+  // A path without anything to take out. False where it ends in a slash.
+  bool copy(std::string_view path) {
+    if (path.back() == '/' || path.size() >= PATH_MAX) return false;
+    std::memcpy(out_.text_, path.data(), path.size());
+    out_.text_[path.size()] = '\0';
+    out_.length_ = path.size();
+    return true;
+  }
+
+  // By text alone, ".." included: what the path means unless a link stands before a "..".
+  bool fold(std::string_view path) {
+    for (std::size_t at = 0; at < path.size();) {
+      const std::size_t end = std::min(path.find('/', at), path.size());
+      const std::string_view part = path.substr(at, end - at);
+      at = end + 1;
+      if (part == "..") {
+        const std::size_t slash = out_.key().rfind('/');
+        out_.length_ = slash == std::string_view::npos ? 0 : slash;
+      } else if (!append(part, false) && !part.empty() && part != ".") {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  CoveredPath& out_;
+};
+
+}  // namespace cube::shim

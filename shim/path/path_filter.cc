@@ -1,0 +1,353 @@
+#include "shim/path/path_filter.h"
+
+#include <cstring>
+
+#include "cache/base/memory/can_read.h"
+#include "cache/base/path.h"
+#include "cache/base/process/aside.h"
+#include "shim/fd/fd_table.h"
+#include "shim/fd/placeholder.h"
+#include "shim/path/directory_paths.h"
+#include "shim/process/process.h"
+
+namespace cube::shim {
+
+namespace sys = base::sys;
+
+namespace path_filter {
+namespace {
+
+// Empty: it is none that the kernel takes.
+std::string_view text_of(const char* path) {
+  if (!is_readable_pointer(path)) return {};
+  const std::size_t length = strnlen(path, PATH_MAX);
+  return length == PATH_MAX ? std::string_view() : std::string_view(path, length);
+}
+
+// The working directory as it was last seen: only to tell quickly that a relative path is not
+// covered. Two buffers in turn, so that a reader of the one sees no half of another; what looks
+// covered is asked of the kernel again.
+struct WorkingDirectory {
+  std::size_t length = 0;
+  char text[PATH_MAX];
+};
+constinit WorkingDirectory g_directories[2]{};
+constinit std::atomic<const WorkingDirectory*> g_directory{nullptr};
+constinit std::atomic<unsigned> g_turn{0};
+
+bool covered_by_prefix(std::string_view path) {
+  for (const auto& prefix : process::config().prefixes) {
+    if (base::is_below(path, prefix)) return true;
+  }
+  return false;
+}
+
+// Could it be under a prefix once "." and "//" and ".." are dealt with? Says yes too often rather
+// than no. Written so that the compiler makes vectors of it: every open outside the prefixes pays
+// for this.
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((optimize("O3")))
+#endif
+bool has_odd_parts(std::string_view path) {
+  const char* const p = path.data();
+  unsigned char odd = 0;
+  for (std::size_t i = 0; i + 1 < path.size(); ++i) {
+    odd |= static_cast<unsigned char>((p[i] == '/') & ((p[i + 1] == '/') | (p[i + 1] == '.')));
+  }
+  return odd != 0;
+}
+
+bool has_dot_dot(std::string_view path) {
+  for (std::size_t at = path.find(".."); at != std::string_view::npos;
+       at = path.find("..", at + 1)) {
+    if ((at == 0 || path[at - 1] == '/') && (at + 2 == path.size() || path[at + 2] == '/'))
+      return true;
+  }
+  return false;
+}
+
+const WorkingDirectory* last_seen_directory() {
+  const WorkingDirectory* seen = g_directory.load(std::memory_order_acquire);
+  if (seen != nullptr) return seen;
+  WorkingDirectory& next = g_directories[g_turn.fetch_add(1, std::memory_order_relaxed) % 2];
+  next.length = working_directory(next.text).size();
+  if (next.length == 0) return nullptr;
+  g_directory.store(&next, std::memory_order_release);
+  return &next;
+}
+
+bool may_share(std::string_view directory, std::string_view prefix) {
+  return directory == "/" || directory == prefix || base::is_below(directory, prefix) ||
+         base::is_below(prefix, directory);
+}
+
+// May "directory/relative", without "..", be covered? Text only.
+bool may_cover(std::string_view directory, std::string_view relative) {
+  for (const auto& prefix : process::config().prefixes) {
+    if (prefix == "/" || directory == prefix || base::is_below(directory, prefix)) return true;
+    if (directory != "/" && !base::is_below(prefix, directory)) continue;
+    // The directory lies above the prefix: the path must begin with what is between them, or be
+    // oddly written.
+    const std::string_view rest =
+        std::string_view(prefix).substr(directory == "/" ? 1 : directory.size() + 1);
+    if (relative.starts_with(rest) || relative.starts_with("./") || has_odd_parts(relative))
+      return true;
+  }
+  return false;
+}
+
+// Threads may have 16 KB of stack, and callers have paths there already.
+struct PathRoom {
+  char text[PATH_MAX];
+};
+template <typename Use>
+auto with_room(Use&& use) {
+  return base::use_aside<PathRoom>([&](PathRoom& room) { return use(room.text); });
+}
+
+// Follows everything up to the last ".." by the kernel; the rest is text.
+bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care,
+                     char (&head)[PATH_MAX]) {
+  std::size_t cut = 0;
+  for (std::size_t at = path.find(".."); at != std::string_view::npos;
+       at = path.find("..", at + 1)) {
+    if ((at == 0 || path[at - 1] == '/') && (at + 2 == path.size() || path[at + 2] == '/'))
+      cut = at + 2;
+  }
+  if (cut >= path.size()) return false;  // it ends in "..": a directory
+  if (cut >= sizeof head) return false;
+  std::memcpy(head, path.data(), cut);
+  head[cut] = '\0';
+  const long fd = sys::openat(dir, head, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (sys::failed(fd)) return false;
+  const std::string_view resolved = directory_of(static_cast<int>(fd), head, care);
+  sys::close(static_cast<int>(fd));
+  // A signal handler or another thread may have parked a number above this one.
+  if (process::owns_table()) placeholder::fd_was_freed(static_cast<int>(fd));
+  if (resolved.empty()) return false;
+  PathBuilder builder(covered);
+  if (resolved != "/" && !builder.append(resolved, false)) return false;
+  return builder.append(path.substr(cut), true) && covered_by_prefix(covered.key());
+}
+bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care) {
+  return with_room([&](auto& head) { return resolve_dot_dot(dir, path, covered, care, head); });
+}
+
+bool looks_covered(std::string_view directory, std::string_view path, CoveredPath& covered) {
+  PathBuilder builder(covered);
+  return builder.fold(directory) && builder.fold(path) && covered_by_prefix(covered.key());
+}
+
+bool looks_covered_from_here(std::string_view path, CoveredPath& covered) {
+  return with_room(
+      [&](auto& directory) { return looks_covered(working_directory(directory), path, covered); });
+}
+
+// Only a path with ".." that looks covered is worth asking the kernel about.
+bool covers_dot_dot(int dir, std::string_view directory, std::string_view path,
+                    CoveredPath& covered, Care care) {
+  return looks_covered(directory, path, covered) && resolve_dot_dot(dir, path, covered, care);
+}
+
+bool covers_absolute(std::string_view path, CoveredPath& covered, Care care) {
+  if (!has_odd_parts(path)) {
+    // The common way: as the program has it.
+    PathBuilder builder(covered);
+    return covered_by_prefix(path) && builder.copy(path);
+  }
+  if (has_dot_dot(path)) return covers_dot_dot(AT_FDCWD, {}, path, covered, care);
+  PathBuilder builder(covered);
+  return builder.append(path, true) && covered_by_prefix(covered.key());
+}
+
+bool join_covered(std::string_view directory, std::string_view relative, CoveredPath& covered) {
+  PathBuilder builder(covered);
+  if (directory != "/" && !builder.append(directory, false)) return false;
+  return builder.append(relative, true) && covered_by_prefix(covered.key());
+}
+
+bool covers_from(int dir, std::string_view path, CoveredPath& covered, Care care) {
+  return with_room([&](auto& directory) {
+    const std::string_view base = directory_of(dir, directory, care);
+    return !base.empty() && join_covered(base, path, covered);
+  });
+}
+
+bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care care) {
+  if (dir == AT_FDCWD && care == Care::thorough) {
+    if (has_dot_dot(path))
+      return looks_covered_from_here(path, covered) && resolve_dot_dot(dir, path, covered, care);
+  } else if (dir == AT_FDCWD) {
+    const WorkingDirectory* const seen = last_seen_directory();
+    if (seen == nullptr) return false;
+    const bool up = path.starts_with("..") || path.find("/..") != std::string_view::npos;
+    if (!up && !may_cover({seen->text, seen->length}, path)) return false;
+    if (up && has_dot_dot(path))
+      return covers_dot_dot(dir, {seen->text, seen->length}, path, covered, care);
+  } else {
+    const RowKind kind = g_fds.kind(dir);
+    if (care == Care::quick && kind != RowKind::directory && kind != RowKind::served_directory)
+      return false;
+    // The kernel knows nothing of what lies below and beside a served one.
+    if (has_dot_dot(path) && kind == RowKind::served_directory) return false;
+    if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
+  }
+  return covers_from(dir, path, covered, care);
+}
+
+}  // namespace
+
+bool is_unmapped(const char* path) {
+  if (!process::is_active() || !is_readable_pointer(path)) return false;
+  constexpr std::size_t k_piece = 4096;
+  for (std::size_t done = 0; done < PATH_MAX;) {
+    const std::uintptr_t address = address_of(path + done);
+    if (!base::can_read_around(address)) return true;
+    const std::size_t n = std::min<std::size_t>(k_piece - address % k_piece, PATH_MAX - done);
+    if (std::memchr(path + done, 0, n) != nullptr) return false;
+    done += n;
+  }
+  return false;
+}
+
+bool covers(int dir, const char* path, CoveredPath& covered, Care care) {
+  const std::string_view text = text_of(path);
+  if (text.empty()) return false;
+  return text.front() == '/' ? covers_absolute(text, covered, care)
+                             : covers_relative(dir, text, covered, care);
+}
+
+bool covers_changed(int dir, const char* path, CoveredPath& covered) {
+  std::string_view text = text_of(path);
+  if (text.empty()) return false;
+  while (text.size() > 1 && (text.ends_with('/') || text.ends_with("/."))) text.remove_suffix(1);
+  return text.front() == '/' ? covers_absolute(text, covered, Care::thorough)
+                             : covers_relative(dir, text, covered, Care::thorough);
+}
+
+bool covers_directory(int dir, const char* path, CoveredPath& covered) {
+  const std::string_view text = text_of(path);
+  if (text.empty() || has_dot_dot(text)) return false;
+  PathBuilder builder(covered);
+  if (*path != '/') {
+    const bool is_added = with_room([&](auto& directory) {
+      const std::string_view base = directory_of(dir, directory, Care::quick);
+      return !base.empty() && (base == "/" || builder.append(base, false));
+    });
+    if (!is_added) return false;
+  }
+  if (!builder.append(text, false)) return false;
+  const auto& prefixes = process::config().prefixes;
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) {
+    return covered.key() == prefix || base::is_below(covered.key(), prefix);
+  });
+}
+
+bool spells_up(int dir, const char* path, CoveredPath& spelled) {
+  const std::string_view text = text_of(path);
+  if (text.empty() || !has_dot_dot(text)) return false;
+  PathBuilder builder(spelled);
+  if (*path != '/') {
+    const bool is_added = with_room([&](auto& directory) {
+      const std::string_view base = directory_of(dir, directory, Care::quick);
+      return !base.empty() && builder.spell(base);
+    });
+    if (!is_added) return false;
+  }
+  return builder.spell(text);
+}
+
+bool join(std::string_view prefix, std::string_view below, CoveredPath& joined) {
+  PathBuilder builder(joined);
+  return builder.spell(prefix) && builder.spell(below);
+}
+
+namespace {
+
+std::string_view prefix_spelled(std::string_view text) {
+  while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
+  for (const auto& prefix : process::config().prefixes) {
+    if (text == prefix) return prefix;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view prefix_named(const char* path) {
+  return is_absolute(path) ? prefix_spelled(path) : std::string_view();
+}
+
+bool covers_found(std::string_view path) { return covered_by_prefix(path); }
+
+bool passes_by(const char* path) {
+  if (!is_readable_pointer(path) || *path != '/') return false;
+  const std::string_view text(path);
+  // A prefix of our own names is covered by none, and is one of them.
+  if (process::origin_metadata() != nullptr && process::origin_metadata()->of(text) != nullptr)
+    return false;
+  return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) &&
+         !has_odd_parts(text) && prefix_spelled(text).empty();
+}
+
+namespace {
+
+bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix,
+                 CoveredPath& whole) {
+  PathBuilder builder(whole);
+  if (*path != '/') {
+    const bool is_added = with_room([&](auto& directory) {
+      const std::string_view base = directory_of(dir, directory, Care::thorough);
+      return !base.empty() && builder.fold(base);
+    });
+    if (!is_added) return false;
+  }
+  if (!builder.fold(path)) return false;
+  for (const auto& candidate : process::config().prefixes) {
+    if (candidate != whole.key() && !(or_below && base::is_below(candidate, whole.key()))) continue;
+    prefix = candidate;
+    return true;
+  }
+  return false;
+}
+
+bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix) {
+  if (text_of(path).empty()) return false;
+  return base::use_aside<CoveredPath>(
+      [&](CoveredPath& whole) { return find_prefix(dir, path, or_below, prefix, whole); });
+}
+
+}  // namespace
+
+bool is_prefix(int dir, const char* path, std::string_view& prefix) {
+  return find_prefix(dir, path, false, prefix);
+}
+
+bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix) {
+  return find_prefix(dir, path, true, prefix);
+}
+
+bool may_lead_under_prefix(int dir, const char* path) {
+  if (!is_readable_pointer(path)) return false;
+  if (*path != '/') {
+    if (dir != AT_FDCWD) return g_fds.kind(dir) == RowKind::directory;
+    const WorkingDirectory* const seen = last_seen_directory();
+    if (seen == nullptr) return false;
+    const std::string_view directory(seen->text, seen->length);
+    for (const auto& prefix : process::config().prefixes) {
+      if (may_share(directory, prefix)) return true;
+    }
+    return false;
+  }
+  std::string_view text(path);
+  while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
+  for (const auto& prefix : process::config().prefixes) {
+    if (prefix == "/" || may_share(text, prefix)) return true;
+  }
+  return has_odd_parts(text);
+}
+
+void forget_working_directory() { g_directory.store(nullptr, std::memory_order_release); }
+
+}  // namespace path_filter
+}  // namespace cube::shim

@@ -1,0 +1,177 @@
+#include "shim/process/attachment.h"
+
+#include <sched.h>
+
+#include <string>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+#include "cache/base/log.h"
+#include "cache/base/process/block_signals.h"
+#include "shim/process/c_result.h"
+
+namespace cube::shim::attachment {
+
+constinit std::atomic<cache::FileCache*> g_cache{nullptr};
+
+namespace {
+
+enum class Attachment : int { none, busy, attached, failed, left };
+
+constinit std::atomic<Attachment> g_attachment{Attachment::none};
+constinit cache::FileCache* g_former_cache = nullptr;
+// A child has ended before there was a cache to tell.
+constinit std::atomic<bool> g_has_untold_child{false};
+// Looks at files without a cache, and when to look for one again (monotonic clock).
+constinit std::atomic<std::uint32_t> g_looks{0};
+constinit std::atomic<std::uint64_t> g_next_look_ns{0};
+
+// In the only thread of a forked child, or in the one that ends the process.
+void keep_reachable(cache::FileCache* cache) {
+  cache->former = g_former_cache;
+  g_former_cache = cache;
+}
+
+constinit thread_local bool t_attaching [[gnu::tls_model("initial-exec")]] = false;
+
+// Memory that cannot be had is an error like another; nothing may be thrown through the host's
+// frames.
+base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
+  try {
+    return cache::FileCache::attach(process::config(), process::job(), create, why);
+  } catch (...) {
+    return base::fail(ENOMEM);
+  }
+}
+
+cache::FileCache* attach(bool create) {
+  const auto state = g_attachment.load(std::memory_order_acquire);
+  if (state != Attachment::none && state != Attachment::busy) return attached_cache();
+  // A handler that leaves by a jump would leave all threads waiting for this one.
+  const base::BlockSignals block;
+  auto expected = Attachment::none;
+  while (!g_attachment.compare_exchange_strong(expected, Attachment::busy,
+                                               std::memory_order_acq_rel)) {
+    // Another thread is at it; our own may be, below a signal handler or an allocator that opens
+    // files.
+    if (expected != Attachment::busy || t_attaching) return attached_cache();
+    sched_yield();
+    expected = Attachment::none;
+  }
+  t_attaching = true;
+  const KeepErrno keep;
+  std::string why;
+  const auto cache = try_attach(create, why);
+  t_attaching = false;
+  if (cache) {
+    (*cache)->use_origins(process::origins());
+    g_cache.store(*cache, std::memory_order_release);
+    g_attachment.store(Attachment::attached, std::memory_order_release);
+    if (g_has_untold_child.exchange(false, std::memory_order_acq_rel))
+      (*cache)->note_child_ended(0);
+    return *cache;
+  }
+  if (!create && cache.error().value == ENOENT) {
+    g_attachment.store(Attachment::none, std::memory_order_release);
+    return nullptr;
+  }
+  base::log(base::LogLevel::warn, "files are read without a cache: {}",
+            why.empty() ? base::text_of_error(cache.error().value) : why);
+  g_attachment.store(Attachment::failed, std::memory_order_release);
+  return nullptr;
+}
+
+}  // namespace
+
+// A fork that passed us by may show itself only by owns_table(), and is then served no more.
+cache::FileCache* attach_to_serve() {
+  if (!process::owns_table() || !process::is_active()) return nullptr;
+  // Before anything is served. Not for a report at the end, when other libraries may have ended.
+  if (g_attachment.load(std::memory_order_relaxed) == Attachment::none)
+    process::g_upcalls->before_attaching();
+  return attach(true);
+}
+
+cache::FileCache* existing_cache() {
+  cache::FileCache* const cache = attached_cache();
+  return cache == nullptr && process::owns_table() && process::tells() ? attach(false) : cache;
+}
+
+cache::FileCache* cache_of_device(std::uint64_t device) {
+  cache::FileCache* const cache = attached_cache();
+  if (cache != nullptr) return cache->changes().knows_device(device) ? cache : nullptr;
+  const Attachment state = g_attachment.load(std::memory_order_acquire);
+  const bool may_attach =
+      process::tells() && state != Attachment::failed && state != Attachment::left;
+  return may_attach && cache::FileCache::may_hold(process::config(), device) ? existing_cache()
+                                                                             : nullptr;
+}
+
+void note_child_ended(std::uint32_t pid) {
+  if (auto* const cache = attached_cache(); cache != nullptr) {
+    cache->note_child_ended(pid);
+  } else {
+    g_has_untold_child.store(true, std::memory_order_release);
+  }
+}
+
+bool has_failed() { return g_attachment.load(std::memory_order_acquire) == Attachment::failed; }
+
+namespace {
+
+bool looks_through_names() {
+  constexpr std::uint32_t k_many = 32;
+  return process::config().metadata && g_looks.load(std::memory_order_relaxed) > k_many;
+}
+
+}  // namespace
+
+bool may_have_cache_to_look_at() {
+  if (attached_cache() != nullptr || process::has_list()) return true;
+  if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
+  // Not for a command that looks at a file or two, and not at each look where there is no region.
+  constexpr std::uint32_t k_few = 8;
+  constexpr std::uint64_t k_pause_ns = 1'000'000'000;
+  const std::uint32_t looks = g_looks.fetch_add(1, std::memory_order_relaxed);
+  if (looks < k_few) return false;
+  if (looks_through_names()) return true;
+  const std::uint64_t now = base::coarse_monotonic_ns();
+  std::uint64_t due = g_next_look_ns.load(std::memory_order_relaxed);
+  return now >= due &&
+         g_next_look_ns.compare_exchange_strong(due, now + k_pause_ns, std::memory_order_relaxed);
+}
+
+cache::FileCache* cache_to_look_at() {
+  // A program that looks at so many names is worth a region.
+  return process::has_list() || looks_through_names() ? cache() : existing_cache();
+}
+
+cache::FileCache* cache_to_report_by() {
+  // The first process of a job may have read nothing itself, and have changed its namespaces for
+  // those who have (unshare).
+  const base::Config& config = process::config();
+  const bool may_attach = config.mode != base::Mode::off && !config.prefixes.empty();
+  return attached_cache() == nullptr && may_attach ? attach(false) : attached_cache();
+}
+
+void leave() {
+  cache::FileCache* const cache = attached_cache();
+  if (cache == nullptr) return;
+  g_cache.store(nullptr, std::memory_order_release);
+  g_attachment.store(Attachment::left, std::memory_order_release);
+  cache->detach();
+  keep_reachable(cache);
+}
+
+void become_child() {
+  cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel);
+  if (parents != nullptr) {
+    parents->abandon();
+    keep_reachable(parents);
+  }
+  const auto was = g_attachment.load(std::memory_order_acquire);
+  // A failure is not tried again.
+  if (was != Attachment::failed) g_attachment.store(Attachment::none, std::memory_order_release);
+}
+
+}  // namespace cube::shim::attachment

@@ -1,0 +1,29 @@
+// The one place where a kernel result (-errno) becomes libc's (-1 and errno). Thread safety: errno
+// is the thread's own.
+#pragma once
+
+#include <cerrno>
+
+#include "cache/base/sys.h"
+
+namespace cube::shim {
+
+inline long to_c(long kernel_result) {
+  if (!base::sys::failed(kernel_result)) return kernel_result;
+  errno = static_cast<int>(-kernel_result);
+  return -1;
+}
+
+// Work of ours in the middle of a call that succeeds must not show in errno.
+class KeepErrno {
+ public:
+  KeepErrno() : saved_(errno) {}
+  ~KeepErrno() { errno = saved_; }
+  KeepErrno(const KeepErrno&) = delete;
+  KeepErrno& operator=(const KeepErrno&) = delete;
+
+ private:
+  int saved_;
+};
+
+}  // namespace cube::shim

@@ -1,0 +1,54 @@
+#include "shim/process/children.h"
+
+#include <sys/wait.h>
+
+#include <cerrno>
+
+#include "shim/process/attachment.h"
+#include "shim/process/c_result.h"
+
+namespace cube::shim::children {
+namespace {
+
+namespace sys = base::sys;
+
+void note_ended(std::uint32_t pid) {
+  if (process::is_active() && process::owns_table()) attachment::note_child_ended(pid);
+}
+
+// Are children reaped by the kernel? Then a wait that finds none has seen the end of all.
+bool are_reaped_unseen() {
+  struct KernelAction {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)();
+    unsigned long mask;
+  } action{};
+  if (sys::failed(sys::raw(SYS_rt_sigaction, SIGCHLD, 0, sys::arg(&action), sizeof action.mask)))
+    return false;
+  return action.handler == SIG_IGN || (action.flags & SA_NOCLDWAIT) != 0;
+}
+
+void note_none() {
+  const KeepErrno keep;
+  if (errno == ECHILD && process::is_active() && are_reaped_unseen()) note_ended(0);
+}
+
+}  // namespace
+
+void note_waited(long result, int status) {
+  if (result < 0) return note_none();
+  if (result > 0 && (WIFEXITED(status) || WIFSIGNALED(status)))
+    note_ended(static_cast<std::uint32_t>(result));
+}
+
+void note_waited(long result, const siginfo_t& info) {
+  if (result < 0) return note_none();
+  const bool has_ended =
+      info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED;
+  if (info.si_pid > 0 && has_ended) note_ended(static_cast<std::uint32_t>(info.si_pid));
+}
+
+void note_ended() { note_ended(0); }
+
+}  // namespace cube::shim::children

@@ -1,0 +1,74 @@
+// What the runtime of C++ calls to throw, for this library alone (the version script hides it):
+// memory of our own heap, and libc's list of loaded libraries, whatever a preloaded library has put
+// in front of either. A thread of ours throws where memory is short, and may run no code of the
+// host. Thread safety: all of it.
+#include <dlfcn.h>
+#include <link.h>
+
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <new>
+
+namespace {
+
+// As the runtimes of gcc and clang have it: their header, zeroed, lies before the exception.
+constexpr std::size_t k_header = 128;
+
+// For exceptions that tell of want of memory. Nearly all are of a few bytes.
+struct Reserve {
+  std::atomic<bool> is_taken{false};
+  alignas(16) std::byte room[512];
+};
+constinit Reserve g_reserve[16] = {};
+
+void* take_reserve(std::size_t size) {
+  for (Reserve& reserve : g_reserve) {
+    if (size <= sizeof reserve.room && !reserve.is_taken.exchange(true, std::memory_order_acquire))
+      return reserve.room;
+  }
+  std::terminate();
+}
+
+using Iterate = int (*)(int (*)(dl_phdr_info*, std::size_t, void*), void*);
+constinit std::atomic<Iterate> g_iterate{nullptr};
+
+}  // namespace
+
+// NOLINTBEGIN(bugprone-reserved-identifier)
+extern "C" {
+
+void* __cxa_allocate_exception(std::size_t size) noexcept {
+  const std::size_t whole = size + k_header;
+  void* at = operator new(whole, std::nothrow);
+  if (at == nullptr) at = take_reserve(whole);
+  std::memset(at, 0, k_header);
+  return static_cast<std::byte*>(at) + k_header;
+}
+
+void __cxa_free_exception(void* exception) noexcept {
+  std::byte* const at = static_cast<std::byte*>(exception) - k_header;
+  for (Reserve& reserve : g_reserve) {
+    if (at == reserve.room) return reserve.is_taken.store(false, std::memory_order_release);
+  }
+  operator delete(at);
+}
+
+int dl_iterate_phdr(int (*callback)(dl_phdr_info*, std::size_t, void*), void* data) {
+  const Iterate iterate = g_iterate.load(std::memory_order_relaxed);
+  return iterate != nullptr ? iterate(callback, data) : 0;
+}
+}
+// NOLINTEND(bugprone-reserved-identifier)
+
+namespace {
+
+// Before other constructors of ours, one of which walks a stack.
+__attribute__((constructor(101))) void find_iterate() {
+  void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  void* const found = dlsym(libc != nullptr ? libc : RTLD_NEXT, "dl_iterate_phdr");
+  g_iterate.store(reinterpret_cast<Iterate>(found), std::memory_order_relaxed);
+  if (libc != nullptr) dlclose(libc);
+}
+
+}  // namespace

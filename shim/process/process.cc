@@ -1,0 +1,94 @@
+#include "shim/process/process.h"
+
+#include "cache/base/clock.h"
+#include "cache/report/write_report.h"
+#include "shim/process/c_result.h"
+
+namespace cube::shim::process {
+
+constinit const base::Config* g_config = nullptr;
+
+constinit std::atomic<bool> g_active{false}, g_tells{false};
+constinit std::atomic<Copies> g_serves_copies{Copies::no};
+constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
+constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Forking::no;
+constinit std::atomic<bool> g_memory_is_shared{false};
+constinit std::atomic<const std::uint32_t*> g_fork_mark{nullptr};
+constinit std::atomic<const cache::Origins*> g_origins{nullptr};
+constinit std::atomic<const cache::AllMetadata*> g_origin_metadata{nullptr};
+constinit std::atomic<bool> g_sealed{false};
+constinit const Upcalls* g_upcalls = nullptr;
+
+namespace {
+
+namespace sys = base::sys;
+
+constinit base::ProcessId g_job{};
+constinit std::atomic<int> g_owner{0};
+
+}  // namespace
+
+// One page of its own, which a fork hands to the child as zeros.
+void make_fork_mark() {
+  const long at =
+      sys::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (sys::failed(at)) return;
+  if (sys::failed(sys::madvise(reinterpret_cast<void*>(at), 4096, MADV_WIPEONFORK))) return;
+  auto* const mark = reinterpret_cast<std::uint32_t*>(at);
+  *mark = 1;
+  g_fork_mark.store(mark, std::memory_order_release);
+}
+
+void note_owner() {
+  g_owner.store(sys::getpid(), std::memory_order_relaxed);
+  if (auto* const mark = const_cast<std::uint32_t*>(g_fork_mark.load(std::memory_order_relaxed));
+      mark != nullptr)
+    *mark = 1;
+}
+
+void disable(const char* why) {
+  if (g_active.exchange(false, std::memory_order_acq_rel) && g_upcalls != nullptr)
+    g_upcalls->disabled(why);
+}
+
+bool owns_table_slow() {
+  // Not even a getpid; there is nothing left to own.
+  if (g_sealed.load(std::memory_order_relaxed)) return false;
+  const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
+  if (mark != nullptr && *mark == 0) {
+    // A fork that did not come by us. Rows that another thread of the parent was changing would be
+    // waited for without end, so they go first, as in every child.
+    note_owner();
+    if (g_upcalls != nullptr) g_upcalls->become_child();
+    if (is_forking()) {
+      t_forking = Forking::is_child;
+    } else {
+      // Libc does not know its own thread id there, nor the kernel its robust mutexes: nobody would
+      // learn of its death.
+      disable("a fork that passed libc by");
+      g_tells.store(false, std::memory_order_release);
+    }
+    return true;
+  }
+  if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
+  t_vforked = false;
+  return true;
+}
+
+void set_job(const base::ProcessId& job) { g_job = job; }
+
+const base::ProcessId& job() { return g_job; }
+
+bool has_list() { return g_config->prefetch && !g_config->prefetch_list.empty(); }
+
+void report_if_due_slow(cache::FileCache& cache) {
+  base::write_kept_lines();
+  const std::uint64_t interval = g_config->stats_interval;
+  if (interval == 0) return;
+  cache::Region& region = cache.region();
+  if (!cache::report_interval_passed(region, region.own_job(), interval)) return;
+  const KeepErrno keep;
+  cache::write_report(region, region.own_job(), *g_config, g_job.pid);
+}
+
+}  // namespace cube::shim::process

@@ -1,0 +1,158 @@
+#include "shim/process/real_libc.h"
+
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+
+#include "shim/process/stand_ins.h"
+
+namespace cube::shim::real {
+
+#define CUBE_HOOK(result, name, parameters) constinit Function<result parameters> name{#name};
+#define CUBE_RAW_HOOK(result, name, parameters) \
+  constinit Function<result parameters> name{#name, stand_in::name};
+#define CUBE_RAW_NEW_FD(result, name, parameters, arguments) CUBE_RAW_HOOK(result, name, parameters)
+#include "shim/hooks.def"
+
+namespace {
+
+// Before 2.36 RTLD_NEXT finds the oldest of several versions (glibc's bug 14932): a realpath that
+// takes no null, a posix_spawn that gives what it cannot execute to a shell.
+bool finds_the_oldest() {
+  static const bool result = !is_libc_from("2.36");
+  return result;
+}
+
+// Kept open: libc stays anyhow.
+void* libc_handle() {
+  static void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return libc;
+}
+
+// Asks libc first: dladdr goes through a whole symbol table.
+void* newest_version(const char* name, void* symbol) {
+  if (libc_handle() != nullptr && dlsym(libc_handle(), name) == symbol) return symbol;
+  ::Dl_info found{};
+  if (dladdr(symbol, &found) == 0) return symbol;
+  void* const library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return symbol;
+  void* const newest = dlsym(library, name);
+  dlclose(library);
+  return newest != nullptr ? newest : symbol;
+}
+
+}  // namespace
+
+void* symbol_of_caller(const char* name, const void* caller) {
+  ::Dl_info found{};
+  if (dladdr(caller, &found) == 0) return nullptr;
+  void* const library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  void* const symbol = dlsym(library, name);
+  dlclose(library);
+  return symbol;
+}
+
+constinit JumpTarget g_vfork{"vfork"}, g_dlopen{"dlopen"};
+
+void* JumpTarget::find() {
+  void* known = known_.load(std::memory_order_relaxed);
+  if (known == nullptr) known_.store(known = dlsym(RTLD_NEXT, name_), std::memory_order_relaxed);
+  return known;
+}
+
+void* next_symbol(const char* name) {
+  void* const symbol = dlsym(RTLD_NEXT, name);
+  return symbol != nullptr && finds_the_oldest() ? newest_version(name, symbol) : symbol;
+}
+
+namespace {
+
+// Compares with libc's own symbol first, as above.
+bool is_anothers(const char* name) {
+  ::Dl_info found{}, libc{};
+  const void* const symbol = next_symbol(name);
+  if (libc_handle() != nullptr && symbol == dlsym(libc_handle(), name)) return false;
+  if (symbol == nullptr || dladdr(symbol, &found) == 0 || found.dli_fname == nullptr) return false;
+  if (dladdr(reinterpret_cast<const void*>(&gnu_get_libc_version), &libc) == 0 ||
+      found.dli_fbase == libc.dli_fbase)
+    return false;
+  const char* const slash = std::strrchr(found.dli_fname, '/');
+  return std::strstr(slash != nullptr ? slash : found.dli_fname, "san") == nullptr;
+}
+
+// The memory of a library, from its first segment to its last.
+struct LoadedLibrary {
+  std::uintptr_t begin = 0, end = 0;
+  bool has(std::uintptr_t address) const { return address - begin < end - begin; }
+};
+
+LoadedLibrary library_of(const void* address) {
+  struct Search {
+    std::uintptr_t address;
+    LoadedLibrary found;
+  } wanted{reinterpret_cast<std::uintptr_t>(address), {}};
+  dl_iterate_phdr(
+      [](struct ::dl_phdr_info* info, size_t, void* data) {
+        LoadedLibrary library{UINTPTR_MAX, 0};
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& segment = info->dlpi_phdr[i];
+          if (segment.p_type != PT_LOAD) continue;
+          library.begin =
+              std::min<std::uintptr_t>(library.begin, info->dlpi_addr + segment.p_vaddr);
+          library.end = std::max<std::uintptr_t>(
+              library.end, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
+        }
+        auto* const search = static_cast<Search*>(data);
+        if (library.end == 0 || !library.has(search->address)) return 0;
+        search->found = library;
+        return 1;
+      },
+      &wanted);
+  return wanted.found;
+}
+
+// The libraries whose functions stand behind ours, libc apart. Written before main, by one thread.
+constinit LoadedLibrary g_behind[8] = {};
+
+void note_behind(const void* function, const LoadedLibrary& libc) {
+  const auto address = reinterpret_cast<std::uintptr_t>(function);
+  if (function == nullptr || libc.has(address)) return;
+  for (auto& library : g_behind) {
+    if (library.has(address)) return;
+    if (library.end != 0) continue;
+    library = library_of(function);
+    return;
+  }
+}
+
+}  // namespace
+
+bool is_behind(const void* address) {
+  return std::any_of(std::begin(g_behind), std::end(g_behind), [&](const auto& library) {
+    return library.has(reinterpret_cast<std::uintptr_t>(address));
+  });
+}
+
+bool is_libc_from(const char* version) { return strverscmp(gnu_get_libc_version(), version) >= 0; }
+
+void resolve_all() {
+  g_vfork.find();
+  g_dlopen.find();
+#define CUBE_HOOK(result, name, parameters) name.resolve();
+#include "shim/hooks.def"
+  for (const char* const name :
+       {"stat", "stat64", "lstat", "lstat64", "fstat", "fstat64", "fstatat", "fstatat64", "statx",
+        "__xstat", "__lxstat", "__fxstat", "__fxstatat"}) {
+    if (is_anothers(name)) g_stat_is_anothers.store(true, std::memory_order_relaxed);
+  }
+  const LoadedLibrary libc = library_of(reinterpret_cast<const void*>(&gnu_get_libc_version));
+#define CUBE_HOOK(result, name, parameters) note_behind(name.found(), libc);
+#include "shim/hooks.def"
+}
+
+}  // namespace cube::shim::real

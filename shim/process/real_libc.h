@@ -1,0 +1,99 @@
+// The functions behind ours: real::NAME(...) for each row of hooks.def. The constructor resolves
+// all of them. Before that, those with a stand-in (stand_ins.h) are raw system calls, because
+// allocators and other constructors call them while dlsym may not be called yet; the rest are
+// resolved by their first call. Thread safety: a pointer is written with the value that everybody
+// else would write.
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <type_traits>
+
+#include "shim/process/libc_types.h"
+
+namespace cube::shim::real {
+
+void* next_symbol(const char* name);
+// The function of a library that was loaded where only its users see it: that of the caller's own
+// libraries. Null: they have none.
+void* symbol_of_caller(const char* name, const void* caller);
+
+// The address behind a hook that is a jump (jumps.S). Found without next_symbol(), which calls
+// dlopen; libc has one version of each.
+class JumpTarget {
+ public:
+  constexpr explicit JumpTarget(const char* name) : name_(name) {}
+  void* find();
+
+ private:
+  std::atomic<void*> known_{nullptr};
+  const char* name_;
+};
+extern constinit JumpTarget g_vfork, g_dlopen;
+
+template <typename Signature>
+class Function {
+ public:
+  constexpr explicit Function(const char* name, Signature* stand_in = nullptr)
+      : function_(stand_in), name_(name) {}
+
+  template <typename... Arguments>
+  auto operator()(Arguments... arguments) {
+    using Return = decltype(std::declval<Signature*>()(arguments...));
+    Signature* function = function_.load(std::memory_order_relaxed);
+    if (function == nullptr) [[unlikely]] {
+      resolve();
+      function = function_.load(std::memory_order_relaxed);
+      if (function == nullptr) return missing<Return>();
+    }
+    return function(arguments...);
+  }
+  // A function that libc does not have (io_submit belongs to libaio, close_range is younger than
+  // glibc 2.33) stays as it was.
+  void resolve() {
+    if (void* const symbol = next_symbol(name_); symbol != nullptr) {
+      function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);
+      is_found_ = true;
+    }
+  }
+  // Null: this library has none behind ours.
+  const void* found() const {
+    return is_found_ ? reinterpret_cast<const void*>(function_.load(std::memory_order_relaxed))
+                     : nullptr;
+  }
+  bool is_there() const { return function_.load(std::memory_order_relaxed) != nullptr; }
+
+ private:
+  template <typename Return>
+  static Return missing() {
+    errno = ENOSYS;
+    if constexpr (std::is_pointer_v<Return>) {
+      return nullptr;
+    } else if constexpr (!std::is_void_v<Return>) {
+      return static_cast<Return>(-1);
+    }
+  }
+  std::atomic<Signature*> function_;
+  bool is_found_ = false;
+  const char* name_;
+};
+
+#define CUBE_HOOK(result, name, parameters) extern Function<result parameters> name;
+#include "shim/hooks.def"
+
+void resolve_all();
+
+// Is this code of a library, other than libc, that has one of the functions behind ours? Such a
+// function may be no more than its system call by number: what leads it back to ours would never
+// end. Async-signal-safe.
+bool is_behind(const void* address);
+
+// Is libc of this version ("2.36") or younger?
+bool is_libc_from(const char* version);
+
+// Another preloaded library behind ours answers stat in its own way (libfakeroot: other owners), so
+// it must be asked. The interceptors of sanitizers only look on.
+inline constinit std::atomic<bool> g_stat_is_anothers{false};
+inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }
+
+}  // namespace cube::shim::real

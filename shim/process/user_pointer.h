@@ -1,0 +1,31 @@
+// Pointers that the kernel would answer with EFAULT and that can be told by their value: null and
+// beyond the end of a program's addresses. One that points into unmapped memory cannot be told by
+// it: path_filter::is_unmapped asks, where there is time for it (doc/SEMANTICS.md). Thread safety:
+// pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cube::shim {
+
+#if defined(__x86_64__)
+inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000, k_address_bits = ~std::uintptr_t{0};
+#else
+// The processor ignores the top byte, where a program may keep a tag: that of an allocator (MTE) or
+// of HWASan.
+inline constexpr std::uintptr_t k_user_end = 1ULL << 52, k_address_bits = (1ULL << 56) - 1;
+#endif
+
+inline std::uintptr_t address_of(const void* at) {
+  return reinterpret_cast<std::uintptr_t>(at) & k_address_bits;
+}
+inline bool is_bad_range(const void* at, std::size_t n) {
+  const std::uintptr_t begin = address_of(at);
+  return n > k_user_end || begin > k_user_end - n;
+}
+inline bool is_bad_pointer(const void* at, std::size_t n) {
+  return at == nullptr || is_bad_range(at, n);
+}
+
+}  // namespace cube::shim

@@ -1,0 +1,423 @@
+"""Names of a mount that memory answers: listings, absent names, stats. CUBESHIM_LIBRARY and
+CUBESHIM_LAGFS name the build's files."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+from bench.harness.mount import SlowMount  # noqa: E402
+
+LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
+PYTHON, OLD, DEADLINE_S = "/usr/bin/python3", (1e9, 1e9), 120
+SEEDS = range(100, 160) if os.environ.get("CUBESHIM_TEST_LONG") else range(100, 106)
+DIRECTORIES, FILES = 20, 50
+
+
+def environment(prefix: Path, **settings: str) -> dict:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
+    return clean | {
+        "CUBESHIM_PREFIXES": str(prefix), "CUBESHIM_NAME": f"names-{os.getpid()}",
+        "CUBESHIM_RAM": "128M", "CUBESHIM_STATS": "off", "CUBESHIM_ANNOUNCE": "0",
+        "LD_PRELOAD": LIBRARY
+    } | settings
+
+
+class Names(unittest.TestCase):
+    def setUp(self):
+        self.scratch = Path(self.enterContext(
+            tempfile.TemporaryDirectory(prefix="cubeshim-names-")))
+        self.tree = self.scratch / "tree"
+        self.tree.mkdir()
+
+    def make_tree(self, root: Path):
+        for d in range(DIRECTORIES):
+            (root / f"d{d}").mkdir()
+            for f in range(FILES):
+                (root / f"d{d}" / f"f{f}").write_bytes(b"x" * f)
+                os.utime(root / f"d{d}" / f"f{f}", OLD)
+        self.age(root)
+
+    def age(self, root: Path):
+        """Listings of directories that were changed a moment ago are not kept."""
+        for top, _, _ in os.walk(root):
+            os.utime(top, OLD)
+
+    def run_job(self, text: str, *words: str, prefix: Path | None = None, **settings: str) -> str:
+        env = environment(prefix or self.tree, **settings)
+        done = subprocess.run([PYTHON, "-c", text, *words], env=env, capture_output=True, text=True,
+                              timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return done.stdout
+
+    def start_job(self, text: str, *words: str, **settings: str) -> subprocess.Popen:
+        job = subprocess.Popen([PYTHON, "-uc", text, *words],
+                               env=environment(self.tree, **settings), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.stdin.close)
+        return job
+
+    def ask(self, job: subprocess.Popen, line: str = "") -> str:
+        print(line, file=job.stdin, flush=True)
+        return job.stdout.readline().rstrip("\n")
+
+
+class Sequences(Names):
+    def test_changes_by_any_process_and_path_are_seen_at_once(self):
+        alias = self.scratch / "alias"
+        alias.symlink_to(self.tree)
+        answered = 0
+        for seed in SEEDS:
+            said = []
+            for settings in ({},
+                             environment(self.tree, CUBESHIM_STATS=str(self.scratch / "report"),
+                                         CUBESHIM_STATS_FORMAT="json")):
+                subprocess.run(["rm", "-rf", self.tree], check=True)
+                self.tree.mkdir()
+                words = [
+                    PYTHON,
+                    str(Path(__file__).with_name("metadata_job.py")),
+                    str(self.tree),
+                    str(alias),
+                    str(seed), "300"
+                ]
+                clean = {
+                    name: value
+                    for name, value in os.environ.items()
+                    if not name.startswith("CUBESHIM_")
+                }
+                said.append(
+                    subprocess.run(words, env=clean | settings, capture_output=True, text=True,
+                                   timeout=DEADLINE_S))
+            with self.subTest(seed=seed):
+                self.assertEqual(said[0].stdout.splitlines(), said[1].stdout.splitlines())
+                self.assertEqual((said[0].returncode, said[0].stderr), (0, ""))
+                self.assertEqual((said[1].returncode, said[1].stderr), (0, ""))
+            names = json.loads((self.scratch / "report").read_text().splitlines()[-1])["metadata"]
+            answered += names["listings"] and names["stats"] and names["absent"]
+        self.assertGreater(answered, 0, "the sequences never asked what memory knows")
+
+
+class Operations(Names):
+    JOB = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+root, what = sys.argv[1:]
+def walk():
+    return sum(len(files) for _, _, files in os.walk(root))
+def sizes():
+    return sum(os.path.getsize(f"{root}/d{d}/f{f}") for d in range(20) for f in range(50))
+def absent():
+    return sum(os.path.exists(f"{root}/d{d}/none{f}") for d in range(20) for f in range(50))
+def refused():
+    found = 0
+    for d in range(20):
+        for f in range(50):
+            try:
+                open(f"{root}/d{d}/none{f}")
+                found += 1
+            except FileNotFoundError:
+                pass
+    return found
+def links():
+    return [f"{root}/models/snapshots/{c}/file{f}" for c in range(3) for f in range(50)]
+def followed():
+    return sum(os.stat(link).st_size for link in links())
+def read():
+    return sum(len(os.readlink(link)) for link in links())
+def real():
+    return len({os.path.realpath(link) for link in links()})
+def by_libc():
+    return len({libc_realpath(link) for link in links()})
+def scanned():
+    return sum(entry.stat().st_size + entry.is_file() for c in range(3) for entry in os.scandir(f"{root}/models/snapshots/{c}"))
+def listed_by_libc():
+    entries = ctypes.c_void_p()
+    return sum(libc.scandir(f"{root}/d{d}".encode(), ctypes.byref(entries), None, libc.alphasort) for d in range(20))
+def globbed_by_libc():
+    found = (ctypes.c_size_t * 16)()
+    return libc.glob(f"{root}/d*/f[1-3]*".encode(), 0, None, found) or found[0]
+def libc_realpath(path):
+    room = ctypes.create_string_buffer(4096)
+    libc.realpath.restype = ctypes.c_char_p
+    return libc.realpath(path.encode(), room)
+calls = {call.__name__: call for call in (walk, sizes, absent, refused, followed, read, real, by_libc, scanned, listed_by_libc,
+                                            globbed_by_libc)}
+for line in sys.stdin:
+    print(calls[what](), flush=True)
+"""
+
+    def make_models(self, root: Path):
+        """As huggingface_hub lays them out: all files of a version are links to blobs."""
+        (root / "models" / "blobs").mkdir(parents=True)
+        for f in range(50):
+            (root / "models" / "blobs" / f"blob{f}").write_bytes(b"x" * f)
+            os.utime(root / "models" / "blobs" / f"blob{f}", OLD)
+        for c in range(3):
+            (root / "models" / "snapshots" / str(c)).mkdir(parents=True)
+            for f in range(50):
+                (root / "models" / "snapshots" / str(c) /
+                 f"file{f}").symlink_to(f"../../blobs/blob{f}")
+        self.age(root)
+
+    def asked(self) -> int:
+        counters = json.loads((self.mount.path / ".lagfs" / "counters.json").read_text())
+        return sum(counters[name]["data_files"] + counters[name]["other"]
+                   for name in ("lookup", "getattr", "opendir", "readdir", "readlink"))
+
+    def passes_of(self, what: str) -> list[int]:
+        job = subprocess.Popen(
+            [PYTHON, "-c", self.JOB, str(self.mount.path), what],
+            env=environment(self.mount.path, CUBESHIM_METADATA_TTL="job"), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True)
+        passes = []
+        with job:
+            said = set()
+            # The first passes may end before the last stats are gathered, and our own look at the
+            # counters is one of the questions.
+            while len(passes) < 2 or (passes[-1] > 0 and len(passes) < 30):
+                before = self.asked()
+                said.add(self.ask(job))
+                passes.append(self.asked() - before)
+        self.assertEqual(len(said), 1)
+        return passes
+
+    def test_a_second_look_asks_the_origin_for_nothing(self):
+        source = self.scratch / "source"
+        source.mkdir()
+        self.make_tree(source)
+        self.make_models(source)
+        self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 100))
+        for what in ("walk", "absent", "refused", "sizes", "followed", "read", "real", "by_libc",
+                     "scanned", "listed_by_libc", "globbed_by_libc"):
+            with self.subTest(what=what):
+                passes = self.passes_of(what)
+                self.assertGreater(passes[0], 10)
+                self.assertEqual(passes[-1], 0, passes)
+        with self.subTest("a name that is not listed"):
+            said = self.run_job(
+                "import os, sys; os.listdir(sys.argv[1]); print(os.path.exists(sys.argv[1] + '/.lagfs/counters.json'))",
+                str(self.mount.path), prefix=self.mount.path)
+            self.assertEqual(said, "True\n")
+
+
+class Disk(Names):
+    JOB = """
+import os, sys
+for top, _, names in os.walk(sys.argv[1]):
+    print(os.path.basename(top), *sorted(names), os.path.exists(os.path.join(top, "none")))
+"""
+
+    def counted(self) -> dict:
+        counters = json.loads((self.mount.path / ".lagfs" / "counters.json").read_text())
+        return {
+            name: counters[name]["data_files"] + counters[name]["other"]
+            for name in ("opendir", "lookup", "getattr")
+        }
+
+    def look(self) -> tuple[str, int, dict]:
+        """A job with a region of its own: what it found, how many directories it opened at the
+        origin, and its report."""
+        before = self.counted()
+        report = self.scratch / "report"
+        said = self.run_job(self.JOB, str(self.mount.path), prefix=self.mount.path,
+                            CUBESHIM_DISK_DIR=str(self.scratch / "disk"),
+                            CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
+        return said, self.counted()["opendir"] - before["opendir"], json.loads(
+            report.read_text().splitlines()[-1])["metadata"]
+
+    def look_until(self, is_enough) -> tuple[str, int, dict]:
+        """A job on a busy machine may end before its listings are on the disk."""
+        for _ in range(50):
+            found = self.look()
+            if is_enough(found):
+                return found
+        self.fail(str(found))
+
+    def test_the_next_job_takes_listings_from_the_disk_after_a_look_at_each_directory(self):
+        source = self.scratch / "source"
+        source.mkdir()
+        (self.scratch / "disk").mkdir()
+        self.make_tree(source)
+        self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 100))
+        said, opened, names = self.look()
+        self.assertEqual((opened, names["stored"]), (DIRECTORIES + 1, 0))
+        # The first one that a process comes to tells it what the mount's times are worth.
+        again, opened, names = self.look_until(lambda found: found[1] <= 1)
+        self.assertEqual((again, names["stored"], names["read"]), (said, DIRECTORIES, 1))
+        # Others change a directory: the disk has it no more.
+        (self.mount.path / "d3/new").touch()
+        os.utime(self.mount.path / "d3", (OLD[0] + 1, OLD[1] + 1))
+        changed, opened, names = self.look()
+        self.assertEqual((opened, names["stored"]), (2, DIRECTORIES - 1))
+        self.assertEqual(changed, self.with_new(said))
+
+    @staticmethod
+    def with_new(said: str) -> str:
+        """The output of the job, once d3 has a file named new."""
+        lines = [line.split() for line in said.splitlines()]
+        for words in lines:
+            if words[0] == "d3":
+                words[1:-1] = sorted(words[1:-1] + ["new"])
+        return "".join(" ".join(words) + "\n" for words in lines)
+
+
+class Ahead(Names):
+    def opened(self) -> int:
+        counters = json.loads((self.mount.path / ".lagfs" / "counters.json").read_text())["opendir"]
+        return counters["data_files"] + counters["other"]
+
+    def test_a_walk_finds_directories_in_memory_that_were_listed_before_it_came(self):
+        source = self.scratch / "source"
+        source.mkdir()
+        for number in range(60):
+            (source / f"d{number}/below").mkdir(parents=True)
+        self.age(source)
+        self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 300))
+        report = self.scratch / "report"
+        for _ in range(50):
+            before = self.opened()
+            said = self.run_job("import os, sys; print(sum(1 for _ in os.walk(sys.argv[1])))",
+                                str(self.mount.path), prefix=self.mount.path,
+                                CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
+            self.assertEqual(said, "121\n")
+            names = json.loads(report.read_text().splitlines()[-1])["metadata"]
+            # Each is read once, by whom ever.
+            self.assertEqual((self.opened() - before, names["read"]), (121, 121))
+            if names["listings"] > 0:
+                return
+        self.fail("none was listed ahead of the walk")
+
+
+class Room(Names):
+    def test_a_directory_that_has_no_room_is_left_to_the_kernel(self):
+        for number in range(3000):
+            (self.tree / f"name{number:04}").touch()
+        self.age(self.tree)
+        report = self.scratch / "report"
+        # The second has room for a few kilobytes of it; the third for less than any listing takes.
+        for room, most in (("1M", 1), ("32K", 1), ("1", 0)):
+            with self.subTest(room=room):
+                said = self.run_job(
+                    "import os, sys\nfor _ in range(10): print(len(os.listdir(sys.argv[1])))",
+                    str(self.tree), CUBESHIM_METADATA_RAM=room, CUBESHIM_STATS=str(report),
+                    CUBESHIM_STATS_FORMAT="json")
+                self.assertEqual(set(said.split()), {"3000"})
+                names = json.loads(report.read_text().splitlines()[-1])["metadata"]
+                # The threads may have read it once, too.
+                self.assertLessEqual(names["read"], 2 * most)
+
+    def test_a_stream_that_is_closed_gives_back_what_it_took(self):
+        self.make_tree(self.tree)
+        report, passes = self.scratch / "report", 70_000  # more than a process may have open
+        text = f"""
+import os, resource, sys
+os.listdir(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range({passes}):
+    os.listdir(sys.argv[1])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+        grown_kib = int(
+            self.run_job(text, str(self.tree / "d0"), CUBESHIM_METADATA_TTL="job",
+                         CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json"))
+        self.assertLess(grown_kib, 20_000)
+        self.assertGreaterEqual(
+            json.loads(report.read_text().splitlines()[-1])["metadata"]["listings"], passes - 1)
+
+
+class Others(Names):
+    def test_a_file_that_others_make_is_seen_within_a_second_or_so(self):
+        job_text = """
+import os, sys, time
+directory = sys.argv[1]
+os.listdir(directory), os.path.exists(directory + "/flag")
+print("ready", flush=True)
+while not os.path.exists(directory + "/flag"):
+    time.sleep(0.01)
+print(time.time(), flush=True)
+"""
+        for number, settings in enumerate(
+            ({}, {"CUBESHIM_METADATA_TTL": "3600"}, {"CUBESHIM_CONSISTENCY": "open"},
+             {"CUBESHIM_CONSISTENCY": "ttl:60"})):
+            with self.subTest(**settings):
+                directory = self.tree / f"barrier{number}"
+                directory.mkdir()
+                (directory / "other").touch()
+                self.age(self.tree)
+                job = self.start_job(job_text, str(directory), **settings)
+                self.assertEqual(job.stdout.readline(), "ready\n")
+                made = time.time()
+                (directory / "flag").touch()
+                self.assertLess(float(job.stdout.readline()) - made, 5)
+
+    def test_what_a_directory_holds_is_never_older_than_a_second(self):
+        self.make_tree(self.tree)
+        job = self.start_job(
+            "import os, sys\nfor line in sys.stdin: print(sorted(os.listdir(sys.argv[1])), os.path.exists(sys.argv[1] + '/new'))",
+            str(self.tree / "d0"))
+        before = sorted(f"f{f}" for f in range(FILES))
+        self.assertEqual(self.ask(job), f"{before} False")
+        (self.tree / "d0" / "new").touch()
+        after = f"{sorted(before + ['new'])} True"
+        until = time.monotonic() + DEADLINE_S
+        while (said := self.ask(job)) != after and time.monotonic() < until:
+            pass
+        self.assertEqual(said, after)
+
+    def test_a_process_without_the_right_to_list_is_refused(self):
+        (self.tree / "closed").mkdir()
+        (self.tree / "closed" / "inside").touch()
+        os.chown(self.tree / "closed", 12345, 12345)
+        os.chmod(self.tree / "closed", 0o700)
+        self.age(self.tree)
+        text = """
+import os, sys
+closed = sys.argv[1] + "/closed"
+for look in (os.listdir, lambda d: os.stat(d + "/inside").st_size, lambda d: os.stat(d + "/none")):
+    try:
+        print(look(closed))
+    except OSError as error:
+        print(error.errno)
+"""
+        holder = self.start_job(
+            "import os, sys; print(os.listdir(sys.argv[1] + '/closed'), flush=True); sys.stdin.read()",
+            str(self.tree))
+        self.assertEqual(holder.stdout.readline(), "['inside']\n")
+        self.assertEqual(self.run_job(text, str(self.tree)), "['inside']\n0\n2\n")
+        words = [
+            "capsh", "--drop=cap_dac_override,cap_dac_read_search", "--", "-c",
+            'exec "$0" -c "$1" "$2"', PYTHON, text,
+            str(self.tree)
+        ]
+        done = subprocess.run(words, env=environment(self.tree), capture_output=True, text=True,
+                              timeout=DEADLINE_S)
+        self.assertEqual(done.stdout, "13\n13\n13\n", done.stderr)
+
+    def test_a_directory_that_is_replaced_shows_the_new_one(self):
+        self.make_tree(self.tree)
+        job = self.start_job(
+            "import os, sys\nfor line in sys.stdin: print(len(os.listdir(sys.argv[1])), os.path.exists(sys.argv[1] + '/f1'))",
+            str(self.tree / "d0"))
+        self.assertEqual(self.ask(job), f"{FILES} True")
+        other = self.tree / "other"
+        other.mkdir()
+        (other / "one").touch()
+        os.utime(other, OLD)
+        (self.tree / "d0").rename(self.tree / "former")
+        other.rename(self.tree / "d0")
+        until = time.monotonic() + DEADLINE_S
+        while (said := self.ask(job)) != "1 False" and time.monotonic() < until:
+            pass
+        self.assertEqual(said, "1 False")
+
+
+if __name__ == "__main__":
+    unittest.main()
