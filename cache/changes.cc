@@ -5,18 +5,18 @@
 namespace cube::cache {
 namespace {
 
-// A change is told first - a count, a stripe, a mark - and looked for in an index then. A fetch
-// enters its record in the index first (Index::insert) and looks for changes then (ChangeWatch).
-// Without the fence the loads of the index, which are no more than acquire, could come before the
-// telling, and neither side would see the other.
+// A change is first announced (a count, a stripe, a mark), and then the index is searched for the
+// record. A fetch first enters its record in the index (Index::insert), and then checks for changes
+// (ChangeWatch). Without the fence, the loads of the index, which are acquire at most, could come
+// before the announcement, and neither side would see the other.
 void look_after_telling() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 }  // namespace
 
 void Changes::content_changed(std::string_view key, const FileStat* stat) {
   if (!key.empty()) parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
-  // The epoch first: a fetch that has read the old bytes and publishes them now sees that it must
-  // not.
+  // The epoch first: a fetch that has read the old bytes and is about to publish them sees the
+  // change.
   if (stat != nullptr)
     writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
@@ -24,13 +24,15 @@ void Changes::content_changed(std::string_view key, const FileStat* stat) {
   std::size_t marked = key.empty() ? 0 : parts_.ram.mark_stale(key);
   if (stat != nullptr) marked += parts_.ram.mark_stale_inode(*stat);
   parts_.stats().count(base::Counter::stale_marked, marked);
-  // The marks before the look into the tiers' indices; pairs with the fence in DiskStore::publish.
+  // The marks come before the search of the tiers' indices; pairs with the fence in
+  // DiskStore::publish.
   look_after_telling();
   parts_.for_each_tier([&](Tier& tier) { tier.content_changed(key, stat); });
 }
 
 void Changes::entries_changed(const FileStat& directory) {
-  // Its own stat has changed, too. By its inode, whatever path its records have.
+  // The directory's own stat has changed, too. Its records are found by the inode, whatever their
+  // paths.
   content_changed({}, &directory);
 }
 

@@ -1,4 +1,5 @@
-// Changes of files that this process makes: no tier serves what was there before. Thread safety:
+// Changes that this process makes to files, directories and paths. Each function drops what memory
+// and the tiers hold of the changed thing, so that no tier serves the former bytes. Thread safety:
 // all of it; async-signal-safe.
 #pragma once
 
@@ -13,25 +14,25 @@ class Changes {
  public:
   explicit Changes(CacheParts& parts) : parts_(parts) {}
 
-  // The file was changed, by this path (absolute) and of this identity (if known).
+  // The file with this absolute path and this identity (null: not known) was changed.
   void content_changed(std::string_view key, const FileStat* stat);
-  // A name was made in this directory, or taken away.
+  // An entry of this directory was created or removed.
   void entries_changed(const FileStat& directory);
-  // All below a directory that was renamed, or reached by a link that was.
+  // Everything below this path may have changed: a directory, or a link to one, was renamed.
   void tree_changed(std::string_view directory);
-  // From the opening for writing to the last close: nobody on the node caches the file.
+  // Brackets writing, from the open for writing to the last close. Meanwhile no process of the node
+  // caches the file.
   void writing_begins(std::string_view key, const FileStat& stat);
   void writing_ends(const FileStat& stat);
-  // Others have the open file too (a child), or need none to write (a mapping): no close of ours
-  // ends the writing.
+  // A child has inherited the open file, or a mapping can be written without it, so our last close
+  // does not end the writing.
   void writing_is_shared(const FileStat& stat, Sharing how);
-  // A child of ours has opened it for writing.
+  // A child of this process has opened the file for writing.
   void child_writes(std::string_view key, const FileStat& stat);
 
-  // Has a file of this device ever been cached? Says yes rather too often.
+  // Whether a file of this device was ever cached. May say yes wrongly, never no.
   bool knows_device(std::uint64_t device) const { return parts_.ram.knows_device(device); }
-  // Nothing is cached or on its way, so no change that has been made matters. One that is yet to be
-  // made may.
+  // True if nothing is cached or being fetched: no change made so far matters, but a later one may.
   bool is_empty() const {
     return parts_.region.header().has_fetched.load(std::memory_order_seq_cst) == 0;
   }

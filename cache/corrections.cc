@@ -12,10 +12,10 @@
 namespace cube::cache {
 namespace {
 
-// Records that may say the same of one name: of other sizes, or of other views by other paths. No
-// loop goes on for ever.
+// Bounds the loops: several records may claim the same about one path, for files of other sizes, or
+// for other views by other paths.
 constexpr int k_most_records = 16;
-// As MountMetadata looks for a directory that lacks a name on the way.
+// MountMetadata climbs as many levels in search of a directory that lacks a name.
 constexpr int k_most_levels = 9;
 
 bool is_root(std::string_view key) { return key.size() < 2; }
@@ -40,7 +40,7 @@ bool lists_nothing(const DirectoryData& data) {
   return true;
 }
 
-// As the kernel has just seen it.
+// The stat as the kernel has just seen it.
 base::Result<FileStat> stat_of(std::string_view key, int flags) {
   base::Aside room;
   if (!room || key.size() >= PATH_MAX) return base::fail(ENOMEM);
@@ -49,9 +49,9 @@ base::Result<FileStat> stat_of(std::string_view key, int flags) {
   return stat_path(AT_FDCWD, room.data(), flags | AT_STATX_DONT_SYNC);
 }
 
-// Does the answer contradict a listing that has the name as of this kind?
+// Whether the answer contradicts a listing that has the name with this kind.
 bool contradicts(std::string_view key, std::uint8_t kind, const Told& told) {
-  // A link may lead nowhere, and to anything.
+  // A link may lead nowhere, or to a file of any kind.
   if (kind == Told::k_link && !told.no_follow) return false;
   if (kind != 0) return (told.kinds & kind) == 0;
   return told.kinds == 0 && !stat_of(key, AT_SYMLINK_NOFOLLOW);
@@ -71,7 +71,7 @@ Corrections::Listed Corrections::listed_name(std::string_view key) const {
   return entry ? Listed{std::move(listing), entry->type} : Listed{};
 }
 
-// A reading that has begun is not published.
+// A directory read that is in progress will not publish its listing.
 void Corrections::drop(const Record& listing) {
   const FileStat stat = listing.stat;
   parts_.ram.mark_record_stale(listing);
@@ -79,7 +79,7 @@ void Corrections::drop(const Record& listing) {
 }
 
 void Corrections::drop_name(std::string_view key, const FileStat* stat) {
-  // A copy: the record that holds it may go.
+  // A copy, because the record that holds the stat may be reclaimed.
   const FileStat copy = stat != nullptr ? *stat : FileStat();
   changes_.content_changed(key, stat != nullptr ? &copy : nullptr);
 }
@@ -107,8 +107,8 @@ bool Corrections::drop_negative_entries(std::string_view key) {
     const Pin teller = prover_of_negative_entries(key, is_certain);
     if (!teller) break;
     if (!is_certain) {
-      // File systems find names that they do not list (.snapshot): the origin says whether this one
-      // is new.
+      // File systems find names that they do not list (.snapshot), so only a revalidation tells
+      // whether this one is new.
       parts_.ram.mark_verified(*teller, 0);
       break;
     }
@@ -124,13 +124,14 @@ void Corrections::doubt_negative_entries(std::string_view key) {
     parts_.ram.mark_verified(*teller, 0);
 }
 
-// Drops what memory believes of the name and the answer excludes.
+// Drops what memory believes about the path and the answer excludes.
 bool Corrections::correct_presence(std::string_view key, const Told& told) {
   bool has_corrected = false;
   const auto is_refuted = [&] {
     return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW);
   };
-  // A call that follows no link at the end says nothing of a record whose path leads through links.
+  // A call that follows no link at the end says nothing about a record whose path leads through
+  // links.
   const auto is_of_name = [&](const Pin& record) {
     return record && (told.kinds == 0 || !told.no_follow || record->is_physical());
   };
@@ -152,7 +153,7 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
     if (!listed.listing || !contradicts(key, kind_of_type(listed.type), told) || !is_refuted())
       break;
     drop(*listed.listing);
-    // Records of paths that lead through it.
+    // Records of paths that lead through this entry.
     if (listed.type != DT_REG) changes_.tree_changed(key);
     has_corrected = true;
   }
@@ -170,7 +171,7 @@ void Corrections::learn(std::string_view key, const Told& told) {
   if (is_root(key)) return;
   if (told.is_there && told.kinds != 0) drop_negative_entries(key);
   bool has_corrected = correct_presence(key, told);
-  // Had the way led through a file, the kernel would have said ENOTDIR.
+  // If a parent were a file, the kernel would have answered ENOTDIR.
   if (told.is_there) has_corrected |= correct_way(base::split_path(key).directory);
   if (told.has_entries) {
     const Pin own = listing_of(key);
@@ -191,7 +192,7 @@ void Corrections::learn(std::string_view key, const Told& told) {
   if (may_be_way && has_corrected) find_broken_way(key);
 }
 
-// All on the way to a name are directories, or links to such.
+// All parents of the path are directories, or links to directories.
 bool Corrections::correct_way(std::string_view way) {
   bool has_corrected = false;
   for (int level = 0; level < k_most_levels && !is_root(way) && !listing_of(way); ++level) {

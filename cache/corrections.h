@@ -1,9 +1,9 @@
-// Corrects what memory believes of a path by what the kernel has just said of it: records,
-// listings, negative entries, gathered stats and link targets that contradict the answer are
-// dropped, for all processes of the node, before the program sees it. An answer that agrees with
-// memory changes nothing. Keys are absolute and normalised. Asks the origin only once an answer has
-// been found to contradict, and then for directories that the kernel has just walked through.
-// Thread safety: all of it; async-signal-safe, no allocation.
+// Corrects memory by an answer that the kernel has just given about a path. Records, listings,
+// negative entries, gathered stats and link targets that contradict the answer are dropped for all
+// processes of the node before the program sees the answer. An answer that agrees with memory
+// changes nothing. Keys are absolute and normalized. The origin is asked only after an answer has
+// been found to contradict memory, and then about directories that the kernel has just walked
+// through. Thread safety: all of it; async-signal-safe, no allocation.
 #pragma once
 
 #include <string_view>
@@ -13,18 +13,18 @@
 
 namespace cube::cache {
 
-// An answer of the kernel about a name.
+// An answer of the kernel about a path.
 struct Told {
-  // Kinds that the name may have after the answer, as bits.
+  // The kinds that the path may have after the answer, as bits.
   enum Kind : std::uint8_t { k_directory = 1, k_link = 2, k_other = 4, k_any = 7 };
-  std::uint8_t kinds = k_any;  // 0: the name is absent
-  // False: the name itself may be absent. So it is of ENOTDIR.
+  std::uint8_t kinds = k_any;  // 0: the path does not exist
+  // False: the path itself may not exist, as after ENOTDIR.
   bool is_there = true;
   // The call does not follow a link at the end of the path.
   bool no_follow = false;
-  // The name may be there for all that: the call has another path, or a file names an interpreter.
+  // The path may exist nevertheless: the call has a second path, or the file names an interpreter.
   bool is_in_doubt = false;
-  // ENOTEMPTY.
+  // The directory is not empty (ENOTEMPTY).
   bool has_entries = false;
 };
 
@@ -33,20 +33,21 @@ class Corrections {
   Corrections(CacheParts& parts, Changes& changes, MountMetadata& metadata)
       : parts_(parts), changes_(changes), metadata_(metadata) {}
 
-  // Nothing is known that an answer could contradict.
+  // True if memory holds nothing that an answer could contradict.
   bool has_nothing() const { return changes_.is_empty() && !metadata_.are_any(); }
   void learn(std::string_view key, const Told& told);
-  // The name is there, with this stat.
+  // The path exists and has this stat.
   void learn_stat(std::string_view key, const FileStat& stat, bool no_follow);
-  // It is a link with this target.
+  // The path is a link with this target.
   void learn_target(std::string_view key, std::string_view target);
-  // The call may have failed because of the name or of its directory, and does not tell why
-  // (EACCES, EROFS). A negative entry is revalidated before it is used again.
+  // The error (EACCES, EROFS) does not say whether the path or its directory caused it. A negative
+  // entry for the path is revalidated before its next use.
   void doubt_negative_entries(std::string_view key);
-  // A directory on the way to the name may be absent, or be no directory. False: all of them are
-  // there, or memory knows nothing of the name.
+  // A parent of the path may be missing, or may not be a directory. False: all parents are
+  // directories, or memory knows nothing of the path.
   bool learn_way_is_broken(std::string_view key);
-  // The path by which memory lists this directory, in room for PATH_MAX bytes: its length, or 0.
+  // Writes the path under which memory lists this directory to `path`, which has room for PATH_MAX
+  // bytes. Returns its length, or 0.
   std::size_t path_of_listed(const FileStat& directory, char* path) const;
 
  private:
@@ -55,10 +56,10 @@ class Corrections {
     std::uint8_t type = 0;  // as dirent has it
   };
   Pin listing_of(std::string_view directory) const;
-  // The listing that has the name.
+  // The listing that contains the path's last component.
   Listed listed_name(std::string_view key) const;
-  // The listing by which memory would call the name absent. `is_certain`: else it only does not
-  // list it.
+  // The listing that serves as a negative entry for the path. `is_certain`: its directory lists all
+  // names that it finds; else the listing merely lacks the name.
   Pin prover_of_negative_entries(std::string_view key, bool& is_certain) const;
   bool drop_negative_entries(std::string_view key);
   bool correct_presence(std::string_view key, const Told& told);
@@ -67,8 +68,8 @@ class Corrections {
   void drop(const Record& listing);
   void drop_name(std::string_view key, const FileStat* stat);
   bool find_broken_way(std::string_view key);
-  // The key that memory comes to by links at the end of this one, in room for PATH_MAX bytes.
-  // Empty: there is none.
+  // Follows links at the end of the key, as far as memory knows them. The result lies in `room`,
+  // which holds PATH_MAX bytes. Empty: the key does not end in a known link.
   std::string_view follow(std::string_view key, char* room);
 
   CacheParts& parts_;

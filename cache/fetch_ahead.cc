@@ -9,7 +9,7 @@ namespace cube::cache {
 
 void FetchAhead::begin_lead() {
   listings().begin_lead();
-  // The rest of a former leader's work is for us.
+  // Frees what a former leader that died has left.
   parts_.region.reap();
 }
 

@@ -1,5 +1,6 @@
-// The cache as those see it who fetch before a program asks: the process of the node that leads,
-// and those that tell it what programs read. Thread safety: all of it, but for what is said.
+// The side of FileCache for fetches that no program has asked for yet. The leader uses it to
+// prefetch, and other processes to tell the leader what their programs read. Thread safety: all of
+// it, except for functions that say otherwise.
 #pragma once
 
 #include <string>
@@ -15,96 +16,97 @@
 
 namespace cube::cache {
 
-// The programs of the node that wait for fetches of their own.
+// The demand of all programs of the node: operations that fetch for themselves.
 struct Demand {
-  unsigned waiting = 0;               // operations now
-  std::uint64_t fetches = 0, ns = 0;  // so far, of the processes that live
+  unsigned waiting = 0;               // operations that wait now
+  std::uint64_t fetches = 0, ns = 0;  // so far, by the living processes
 };
 
-// The same of a job.
+// The demand of one job.
 struct JobDemand {
   std::uint32_t job = 0;
   std::uint64_t fetches = 0;
   std::uint64_t ahead =
-      0;  // opens of files that were fetched ahead, also if they had to wait for that
+      0;  // opens of prefetched files, including opens that waited for the prefetch
 };
 
 class FetchAhead {
  public:
   explicit FetchAhead(CacheParts& parts) : parts_(parts) {}
 
-  // Is anything prefetched on this node?
+  // Whether any process of this node wants prefetching.
   bool is_wanted() const { return (threads_wanted() & RegionHeader::k_to_prefetch) != 0; }
   void want() {
     parts_.region.header().threads_wanted.fetch_or(RegionHeader::k_to_prefetch,
                                                    std::memory_order_relaxed);
   }
-  // Is there anything to do for a thread beside the program, prefetching or else?
+  // Whether a background thread has anything to do, prefetching or otherwise.
   bool wants_thread() const { return threads_wanted() != 0; }
-  // Gives back to others the memory that they need of the region's file system. Returns whether to
-  // look again soon (k_look_at_room_ns).
+  // Frees memory that other users of the region's file system need. Returns whether to check again
+  // soon (k_look_at_room_ns).
   bool keep_room_for_others() {
     cube::cache::keep_room_for_others(parts_.region);
     return (threads_wanted() & RegionHeader::k_to_look_at_room) != 0;
   }
-  // Our claim to the lead. The claim must not outlive the cache.
+  // This process's claim to be the leader. It must not outlive the cache.
   LeadClaim lead_claim() { return LeadClaim(parts_.region); }
-  // For the leader, in this order.
+  // For the leader, called in this order.
   void begin_lead();
   void end_lead() {
     note_depth(0);
     parts_.ram.release_ring_lease();
   }
-  // How many fetches may be in flight, for the report.
+  // Notes how many fetches may be in flight, for the report.
   void note_depth(std::uint32_t depth) {
     parts_.region.header().lead_depth.store(depth, std::memory_order_relaxed);
   }
   // The socket on which programs announce what they will read.
   std::string socket_path() const { return Region::socket_path_of(parts_.region.path()); }
-  // How much of the job's list has been dealt with, as its leader counts it.
+  // How many entries of the job's list its leader has dealt with.
   std::atomic<std::uint64_t>& listed_of_job() {
     return parts_.region.job_row(parts_.region.own_job()).listed;
   }
   Demand demand() const;
-  // Each job that has a process, once.
+  // Fills `jobs` with one row for each job that has a living process.
   void demand_of_jobs(std::vector<JobDemand>& jobs) const;
   std::uint32_t own_job() const { return parts_.region.own_job(); }
 
-  // A program has just read it from the origin: begin() of its fill says demanded.
+  // Whether a program has just read the file from the origin. BackgroundFill::begin() then returns
+  // `demanded`.
   bool is_just_missed(std::string_view key) const {
     return cube::cache::is_just_missed(parts_.region, base::hash_path(key));
   }
-  // Both must outlive the fill.
+  // The cache and `key` must outlive the fill.
   BackgroundFill fill(std::string_view key, bool use_ring) { return {parts_, key, use_ring}; }
-  // May other nodes have files?
+  // Whether other nodes may hold files.
   bool has_remote() const { return !parts_.remote.is_empty(); }
-  // Null: there are only mounts.
+  // Null: all origins are mounts.
   const Origins* origins() const { return parts_.freshness.origins(); }
   const Origin& origin_of(std::string_view path) const { return parts_.freshness.origin_of(path); }
   std::uint64_t max_file() const { return parts_.rules.max_file; }  // bytes
   std::uint64_t segment_bytes() const { return parts_.region.layout().segment_bytes; }
 
-  // Listed directories and the reads from them. Used only while prefetching is on
+  // Tells which directories were listed and read from. Used only while prefetching is on
   // (CUBESHIM_PREFETCH).
   Listings listings() { return Listings(parts_.region); }
 
-  // Is there a record of it that this process may find?
+  // Whether RAM has a record that this process can find under the path.
   bool is_here(std::string_view path) const {
     return static_cast<bool>(parts_.ram.find(path, base::hash_path(path)));
   }
-  // Is there no room for what is to stay?
+  // True if RAM has no room left outside the ring.
   bool is_full() const { return parts_.ram.is_full(); }
-  // Gets memory for one of the next `segments` free segments, which the next records find ready.
-  // False: all of them have it, or there is none to be had.
+  // Reserves memory for one of the next `segments` free segments, so that later records find it
+  // ready. False: all of them have memory, or no memory is left.
   bool prepare_room(std::uint32_t segments);
   Ring& ring() { return parts_.ram.ring(); }
-  // No-op if there is one.
+  // No-op if the ring exists.
   void make_ring(const base::RamSize& size);
-  // Leaves room in it for what programs fetch, before it is used for what is prefetched.
+  // Keeps a part of the ring for demand fetches. Call it before the ring is used for prefetches.
   void prepare_ring() {
     if (parts_.has_tiers()) parts_.ram.prepare_shared();
   }
-  // Bytes that the ring has room for.
+  // The free bytes of the ring.
   std::uint64_t ring_room() { return parts_.ram.ring_room(); }
 
  private:

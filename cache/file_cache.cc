@@ -23,8 +23,8 @@ namespace {
 
 using base::Counter;
 
-// One open in this many is timed if it is a hit; a miss always is. Steps of the golden section meet
-// each kind of open where a program opens in a rhythm, as cv2 does: twice each file.
+// One hit in this many is timed; a miss always is. Steps of the golden section sample each kind of
+// open even if a program opens in a rhythm, as cv2 does, which opens each file twice.
 constexpr std::uint32_t k_timed_hits = 32, k_step = 0x9E3779B9;
 
 constinit thread_local std::uint32_t t_opens [[gnu::tls_model("initial-exec")]] = 0;
@@ -55,7 +55,7 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
   auto disk = DiskTier::open(config, job, why);
   RegionHeader& header = parts_.region.header();
   if (!disk) {
-    // Once, not by each process.
+    // The first process warns, the others do not.
     const bool is_first = header.disk_told.exchange(1, std::memory_order_relaxed) == 0;
     base::log(is_first ? base::LogLevel::warn : base::LogLevel::info, "nothing is kept on disk: {}",
               why.empty() ? base::text_of_error(disk.error().value) : why);
@@ -68,7 +68,7 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
               "CUBESHIM_DISK is too small for blocks of large files (CUBESHIM_BLOCK={}): {} MiB "
               "are needed",
               parts_.rules.block, (least >> 20) + 1);
-  // Files that have no room in memory pass through the ring, from the disk or on their way there.
+  // Files without room in memory pass through the ring, from the disk or on their way there.
   ahead_.make_ring(config.ring);
   if (!parts_.ram.ring().is_made())
     base::log(
@@ -161,8 +161,8 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
   auto pin = parts_.ram.publish(*reservation, content);
   if (!pin) return pin;
-  // As in a fetch. The index has forgotten the old record, so a later change could not mark it:
-  // those who have it open turn to the origin from now on.
+  // Confirmed as in a fetch. The index no longer has the old record, so a later change could not
+  // mark it; it is marked here, and processes that have it open use the origin from now on.
   const bool confirmed = !record.is_stale() && watch.is_unchanged() &&
                          parts_.ram.confirm(std::move(*reservation), *pin);
   parts_.ram.mark_record_stale(record);
@@ -201,7 +201,7 @@ void FileCache::detach() {
 void FileCache::abandon() {
   parts_.for_each_tier([](Tier& tier) { tier.abandon(); });
   parts_.ram.abandon();
-  // A handler that forked may return into a read of our thread, which is of what is mapped.
+  // A handler that forked may return into a read of this thread, which uses the mapped memory.
   if (base::t_held_count == 0 || !base::may_be_in_handler()) parts_.region.unmap();
   FetchScope::forget();
 }

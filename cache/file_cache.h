@@ -1,6 +1,6 @@
 // The entry point of cache/. FileCache opens a file below a prefix from RAM, a tier or the origin.
 // An open that finds its record in RAM ends here; any other goes on in cache/fill/demand_open.h.
-// Invariants: A Pin's bytes are what the origin held at the recorded size and mtime;
+// Invariants: a Pin's bytes are what the origin held at the recorded size and mtime;
 // CUBESHIM_CONSISTENCY decides how recently that was checked. A file that is open for writing on
 // this node is not cached. Thread safety: all of it. A hit allocates nothing, takes no lock and is
 // async-signal-safe.
@@ -25,12 +25,11 @@ class FileCache {
  public:
   static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job,
                                          bool create, std::string& why);
-  // Is there a region to attach to in which files of this device were cached? Three system calls at
-  // most.
+  // Whether a region exists that has cached files of this device. Three system calls at most.
   static bool may_hold(const base::Config& config, std::uint64_t device) {
     return Region::may_hold(config.ram_dir, config.name, device);
   }
-  // Before anybody opens anything. Until then, and with null, there are only mounts.
+  // Call it before the first open. Until then, and after null, all origins are mounts.
   void use_origins(const Origins* origins) {
     parts_.freshness.use_origins(origins);
     // The kernel's listings lack what packs have.
@@ -38,10 +37,10 @@ class FileCache {
   }
 
   OpenOutcome open(const OpenRequest& request);
-  // A record that is there and fresh, for stat and access. No fetch.
+  // Finds a fresh record in RAM, for stat and access. Does not fetch.
   Pin find(const OpenRequest& request);
-  // The same content laid out for mapping, for a record that is not; the new record takes the old
-  // one's place.
+  // Copies a record that cannot be mapped into one that can. The new record replaces the old one in
+  // the index.
   base::Result<Pin> make_mappable(const Record& record);
 
   Changes& changes() { return changes_; }
@@ -51,35 +50,36 @@ class FileCache {
   MountMetadata& metadata() { return metadata_; }
   const MountMetadata& metadata() const { return metadata_; }
   const Tiers& tiers() const { return parts_.tiers; }
-  // For a cache that has tiers.
+  // Only for a cache that has tiers.
   TierWriter tier_writer() { return {parts_.ram, parts_.tiers, parts_.rules.block}; }
   base::Stats& stats() { return parts_.stats(); }
-  // For mappings of its file, and for reports.
+  // For mappings of the region's file, and for reports.
   Region& region() { return parts_.region; }
 
-  // Ends the thread that talks to the cluster; a later miss may start it anew. False: not within
-  // this time.
+  // Stops the thread that talks to the cluster; a later miss may start it again. False: it did not
+  // stop in time.
   bool has_cluster_thread() const;
   bool stop_cluster(std::uint64_t at_most_ns);
 
-  // A child of this process has ended. Names of this job are revalidated if it may have changed
-  // some without telling: it has never attached. `pid` 0: it is not known which child.
+  // A child of this process has ended. If the child never attached, it may have changed files
+  // silently, so the metadata of this job is revalidated. `pid` 0: the child is not known.
   void note_child_ended(std::uint32_t pid);
-  // The program is about to become another one.
+  // This process is about to exec another program.
   void note_exec();
 
-  // At the end of the process.
+  // Leaves the region at the end of the process.
   void detach();
-  // In a forked child: takes the parent's mappings out of the way, by system calls alone. The
-  // object is then dead.
+  // In a forked child: unmaps the parent's mappings by system calls alone. The object must not be
+  // used afterwards.
   void abandon();
-  // In any forked child: another thread of the parent may have been attaching.
+  // In any forked child: closes the life lock that another thread of the parent may have been
+  // taking in order to attach.
   static void forget_attaching() { close_life_lock_after_fork(); }
-  // In any forked child, before anything of its open files is ended: what is being filled is the
-  // parent's.
+  // In any forked child, before it ends any open file: forgets fills in progress, which belong to
+  // the parent.
   static void forget_fills();
-  // Caches that are done with are never freed (a fork may have left the allocator locked). They are
-  // chained, for a leak checker takes what nothing points at for the program's leak.
+  // Dead caches are never freed, because a fork may have left the allocator locked. They are
+  // chained because a leak checker would report an unreachable one as the program's leak.
   FileCache* former = nullptr;
 
  private:

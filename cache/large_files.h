@@ -1,5 +1,5 @@
-// The side door of FileCache to files that are served in blocks (fill/large_file.h). Thread safety:
-// all of it; async-signal-safe.
+// The side of FileCache for files that are served in blocks (fill/large/large_file.h): forwards to
+// LargeFile, which documents each function. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include "cache/fill/large/large_file.h"
@@ -10,14 +10,14 @@ class LargeFiles {
  public:
   explicit LargeFiles(CacheParts& parts) : parts_(parts) {}
 
-  // Are files of this cache served so?
+  // Whether this cache serves large files in blocks.
   bool are_served() const { return parts_.rules.block != 0 && parts_.serves_in_parts; }
-  // Large files may have places left in their segments where no segment is free.
+  // Large files may have places left in their own segments even if no segment is free.
   bool may_have_room() const {
     return are_served() && parts_.region.header().has_chunks.load(std::memory_order_relaxed) != 0 &&
            LargeFile::may_have_room();
   }
-  // A file that a program has just opened by `key`. Null: it is left to the kernel.
+  // Begins to serve a file that a program has just opened by `key`. Null: the kernel serves it.
   LargeFile* begin(std::string_view key, int fd) { return LargeFile::begin(parts_, key, fd); }
   long read(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, std::byte* to, std::size_t n,
             std::uint64_t at) {
@@ -61,11 +61,11 @@ class LargeFiles {
   void note_shown(const LargeFile& file, const LargeFile::Range& range) {
     file.note_shown(parts_, range);
   }
-  // The kernel shows a part of a mapping.
+  // The kernel shows a part of a program's mapping.
   void note_mapping() { parts_.stats().count(base::Counter::block_mappings); }
-  // It was watched to its end.
+  // A mapping was watched to its end.
   void note_watched() { parts_.stats().count(base::Counter::block_watched); }
-  // It has read so many bytes for mappings.
+  // The kernel has read so many bytes for mappings.
   void note_faulted(std::uint64_t bytes) {
     parts_.stats().count(base::Counter::block_faulted, bytes);
   }

@@ -15,8 +15,8 @@ int ask_kernel(clockid_t id, timespec* t) {
 }
 
 __attribute__((constructor)) void find_clock() {
-  // By name, for the next clock_gettime after ours may be another library's. It is loaded already,
-  // so nothing is opened.
+  // Found by the library's name, because RTLD_NEXT may find another library's clock_gettime. libc
+  // is loaded already, so nothing is opened.
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;
   if (void* const found = dlsym(libc, "clock_gettime"); found != nullptr)
@@ -58,13 +58,13 @@ void find_clock_shifts() {
   if (is_found.exchange(true, std::memory_order_relaxed)) return;
   struct ::stat own {
   }, for_children{};
-  // The machine's own namespace, by a number that the kernel never changes: its clocks are not
+  // The inode of the machine's own namespace, which the kernel never changes. Its clocks are not
   // shifted.
   constexpr std::uint64_t k_first_namespace = 0xeffffffa;
   if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time", &own, 0)) ||
       own.st_ino == k_first_namespace)
     return;
-  // The file tells of the namespace for children, which is another one after an unshare.
+  // timens_offsets describes the namespace for children, which is another one after an unshare.
   if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time_for_children", &for_children, 0)) ||
       own.st_ino != for_children.st_ino) {
     return;

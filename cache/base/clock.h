@@ -1,8 +1,8 @@
-// Clocks. Durations are in nanoseconds. They are libc's own, whatever a preloaded library
-// (libfaketime) makes the program believe: ages of records and deadlines are shared with processes
-// that it does not know of, and with the kernel. In a time namespace the kernel shifts what counts
-// from the boot. monotonic_ns and boot_ns take that back, for other processes of the node read
-// these times, too. read_clock does not: for deadlines that the kernel is told. Thread safety and
+// Clocks, in nanoseconds. They call libc's own functions even if a preloaded library (libfaketime)
+// replaces these for the program, because ages of records and deadlines are shared with other
+// processes and with the kernel. In a time namespace the kernel shifts the clocks that count from
+// boot. monotonic_ns and boot_ns undo the shift, because other processes of the node read these
+// times, too. read_clock keeps it, for deadlines that are passed to the kernel. Thread safety and
 // async-signal safety: yes (vDSO, no system call).
 #pragma once
 
@@ -15,18 +15,18 @@ namespace cube::base {
 
 inline constexpr std::uint64_t k_ns_per_ms = 1'000'000;
 
-// A system call until the constructor has found libc's.
+// Makes a system call until a constructor has found libc's function.
 extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;
 
-// Modulo 2^64, for a shift may be negative. Written once, before there are threads; where /proc is
-// missing it is zero.
+// Modulo 2^64, because a shift may be negative. Written once, before there are threads; zero if
+// /proc is missing.
 struct ClockShifts {
   std::uint64_t monotonic_ns = 0, boot_ns = 0;
 };
 extern constinit ClockShifts g_clock_shifts;
-// At the start of the process; later calls do nothing.
+// Called at the start of the process; later calls do nothing.
 void find_clock_shifts();
-// Lines as of /proc/self/timens_offsets. A line that is not understood shifts nothing.
+// Parses lines as in /proc/self/timens_offsets. A line that cannot be parsed shifts nothing.
 ClockShifts parse_clock_shifts(std::string_view text);
 
 inline timespec read_clock(clockid_t id) {
@@ -45,7 +45,7 @@ inline std::uint64_t monotonic_ns() {
 inline std::uint64_t coarse_monotonic_ns() {
   return read_clock_ns(CLOCK_MONOTONIC_COARSE) - g_clock_shifts.monotonic_ns;
 }
-// Since boot, sleep included; nobody sets it.
+// Since boot, including sleep; it cannot be set.
 inline std::uint64_t boot_ns() { return read_clock_ns(CLOCK_BOOTTIME) - g_clock_shifts.boot_ns; }
 inline std::uint64_t wall_ns() { return read_clock_ns(CLOCK_REALTIME); }
 

@@ -1,5 +1,5 @@
-// A condition of what a Mutex guards; std::condition_variable is pthread's, which a library can put
-// itself in front of. Thread safety: all of it.
+// A condition variable for Mutex, made of a futex alone. std::condition_variable calls pthread
+// functions, which a library can interpose. Thread safety: all of it.
 #pragma once
 
 #include <mutex>
@@ -13,10 +13,10 @@ class Condition {
  public:
   using Lock = std::unique_lock<Mutex>;
 
-  // Can return without a notify.
+  // May wake without a notify.
   void wait(Lock& lock, std::uint64_t at_most_ns = UINT64_MAX) {
-    // Before the mutex is free: a notify after that changes it, and the kernel does not let us
-    // sleep.
+    // Loaded before the mutex is free: a later notify changes the count, and the kernel then does
+    // not let us sleep.
     const std::uint32_t seen = count_.load(std::memory_order_relaxed);
     const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
                          static_cast<long>(at_most_ns % 1'000'000'000)};
@@ -24,7 +24,7 @@ class Condition {
     sys::futex_wait(&count_, seen, at_most_ns == UINT64_MAX ? nullptr : &limit);
     lock.lock();
   }
-  // Until it is true, and no longer than this. Whether it is.
+  // Waits until `is_true`, at most this long. Returns whether it is true.
   template <typename Predicate>
   bool wait_until(Lock& lock, Predicate is_true, std::uint64_t at_most_ns = UINT64_MAX) {
     const std::uint64_t now = monotonic_ns(),

@@ -5,12 +5,11 @@
 
 namespace cube::base {
 
-// Never null: a FUSE server may answer with a number that has no text, and fmt throws at a null
-// pointer.
+// Never null: a FUSE server may answer with an unknown errno, and fmt throws on a null pointer.
 inline const char* text_of_error(int error) {
   const char* const unknown = "unknown error";
   if (&strerrordesc_np == nullptr) {
-    // GNU's: writes into the buffer only what it has no text for.
+    // The GNU version, which writes to the buffer only if it has no text.
     char buffer[1];
     const char* const text = strerror_r(error, buffer, sizeof buffer);
     return text != buffer ? text : unknown;

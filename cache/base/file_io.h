@@ -1,5 +1,5 @@
-// Whole reads and writes at a place of a file, by raw calls, and what getdents64 gives of a
-// directory. Thread safety and async-signal safety: all of it.
+// Reads and writes of whole ranges of a file, by raw calls, and the layout of getdents64's entries.
+// Thread safety and async-signal safety: all of it.
 #pragma once
 
 #include <cerrno>
@@ -10,7 +10,7 @@
 
 namespace cube::base {
 
-// How much there was, which is less than `n` only at the end of the file.
+// Returns the number of bytes read, which is less than `n` only at the end of the file.
 inline Result<std::size_t> read_at(int fd, void* to, std::size_t n, std::uint64_t at) {
   std::size_t got = 0;
   while (got < n) {
@@ -24,7 +24,7 @@ inline Result<std::size_t> read_at(int fd, void* to, std::size_t n, std::uint64_
   return got;
 }
 
-// EIO: the kernel takes none of it, and says no error.
+// EIO: the kernel has written nothing and reported no error.
 inline Result<void> write_at(int fd, const void* from, std::size_t n, std::uint64_t at) {
   while (n != 0) {
     const long part = sys::pwrite(fd, from, n, static_cast<std::int64_t>(at));

@@ -15,7 +15,7 @@ inline std::uint64_t hash_path(std::string_view path) {
   return XXH3_64bits(path.data(), path.size());
 }
 
-// The hash of bytes that come in parts: the same as hash_bytes of them all.
+// The hash of bytes that come in parts: equals hash_bytes of all of them together.
 class Hasher {
  public:
   Hasher() { XXH3_64bits_reset(&state_); }
@@ -26,7 +26,7 @@ class Hasher {
   XXH3_state_t state_;
 };
 
-// Another key space of the same index: a file by its device and inode.
+// The hash of a file's device and inode, a separate key space of the same index.
 inline std::uint64_t hash_inode(std::uint64_t device, std::uint64_t inode) {
   const std::uint64_t key[3] = {0x696e6f6465ULL, device, inode};
   return XXH3_64bits(key, sizeof key);

@@ -22,7 +22,7 @@ constinit std::atomic<bool> g_stderr_known{false};
 
 constexpr std::size_t k_longest_line = 1100;
 
-// Lines of threads without a stderr, on their way to one that has it.
+// Lines of threads without a stderr, kept for a thread that has one.
 struct KeptLine {
   enum State : int { free, in_use, full };
   std::size_t size;
@@ -45,8 +45,8 @@ void keep_line(std::string_view line) {
   }
 }
 
-// How many bytes of the front may be shown: a character of UTF-8 that no terminal obeys; 0 for
-// everything else.
+// The length of the first character in bytes, if it is valid UTF-8 and not a control character;
+// otherwise 0.
 std::size_t printable_length(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
@@ -58,7 +58,7 @@ std::size_t printable_length(std::string_view text) {
   for (std::size_t i = 1; i < n; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // The control characters of the upper half, and other spellings of the lower ones.
+  // Excludes the control characters U+0080 to U+009F, overlong forms, and values above U+10FFFF.
   if ((first == 0xc2 || first == 0xe0) && second < 0xa0) return 0;
   if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return 0;
   return n;
@@ -136,7 +136,8 @@ void write_log_line(LogLevel level, std::string_view text) {
   std::size_t n = 0;
   const auto append = [&](std::string_view part) {
     while (!part.empty()) {
-      // A file name may hold a newline or an escape sequence; one report stays one line, and text.
+      // A file name may contain a newline or an escape sequence, and a line must stay one line of
+      // plain text.
       const std::size_t length = printable_length(part);
       if (n + std::max<std::size_t>(length, 1) > sizeof line - 1) return;
       if (length == 0) line[n++] = '?';

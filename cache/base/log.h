@@ -1,6 +1,6 @@
-// One line on stderr: "cubeshim: <level>: <text>". Nothing is allocated and nothing can throw; a
-// line is written with one system call, so that lines of several processes do not mix. Thread
-// safety and async-signal safety: yes.
+// Writes lines to stderr: "cubeshim: <level>: <text>". It neither allocates nor throws, and writes
+// each line with one system call, so that lines of several processes do not mix. Thread safety and
+// async-signal safety: yes.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,24 +14,24 @@ enum class LogLevel : int { error, warn, info, debug };
 
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
-// At load: what stderr is. When the program has made something else of fd 2 - a data file, say -
-// nothing is written.
+// Called at load. If the program later makes fd 2 another file, such as a data file, nothing is
+// written.
 void remember_stderr();
-// Text of ours to stderr, as one write.
+// Writes text of the library to stderr with one write.
 void write_to_stderr(std::string_view text);
-// One write, without the signals that a reader who has gone or a file at its limit would bring.
+// One write, without the signals for a closed pipe (SIGPIPE) or a file at its limit (SIGXFSZ).
 // Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);
-// For a thread with an fd table of its own, where there is no stderr: its lines are kept, a few at
-// a time, until another thread logs something or asks for them.
+// For a thread with an fd table of its own, which has no stderr: a few of its lines are kept until
+// another thread logs a line or calls write_kept_lines().
 void keep_lines_of_this_thread();
 void write_kept_lines();
 extern constinit std::atomic<int> g_kept_lines;
 inline bool has_kept_lines() { return g_kept_lines.load(std::memory_order_relaxed) != 0; }
-// Control characters and what is not UTF-8 become '?'.
+// Control characters and invalid UTF-8 become '?'.
 void write_log_line(LogLevel level, std::string_view text);
 
-// Formats into a buffer on the stack; what is longer is cut.
+// Formats into a buffer on the stack; a longer line is cut.
 void write_log_line(LogLevel level, fmt::string_view format, fmt::format_args args);
 
 template <typename... Args>

@@ -1,5 +1,5 @@
-// A mutex of this process, of a futex alone: no library can put itself in front of it, as in front
-// of pthread's (libc_functions.h). For std::lock_guard, std::scoped_lock and std::unique_lock.
+// A mutex of this process, made of a futex alone, so that no library can interpose it, as it can
+// pthread's (libc_functions.h). Use it with std::lock_guard, std::scoped_lock and std::unique_lock.
 // Thread safety: all of it.
 #pragma once
 

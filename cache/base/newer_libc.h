@@ -1,6 +1,6 @@
-// Functions that are younger than the oldest libc which the library runs with (glibc 2.17). Their
-// address is null where libc lacks them: a caller looks before it calls, and has another way.
-// Thread safety: nothing to protect.
+// Functions that are younger than the oldest libc that the library runs with (glibc 2.17). The
+// address of a function is null if libc lacks it, so a caller checks the address and has an
+// alternative. Thread safety: nothing to protect.
 #pragma once
 
 #include <pthread.h>

@@ -1,20 +1,19 @@
-// Paths by their text alone. They are absolute and normalised: without "//", "." and "..", and no
-// slash at the end but that of
-// "/". Thread safety: pure functions.
+// Functions on the text of paths. Paths are absolute and normalized: without "//", "." and "..",
+// and without a slash at the end, except for "/" itself. Thread safety: pure functions.
 #pragma once
 
 #include <string_view>
 
 namespace cube::base {
 
-// Does `path` lie below `directory`? The directory itself does not.
+// Whether `path` lies below `directory`. The directory itself does not.
 inline bool is_below(std::string_view path, std::string_view directory) {
   if (directory == "/") return path.size() > 1;
   return path.size() > directory.size() && path[directory.size()] == '/' &&
          path.starts_with(directory);
 }
 
-// The directory itself, too.
+// Like is_below, but true for the directory itself, too.
 inline bool is_at_or_below(std::string_view path, std::string_view directory) {
   return path == directory || is_below(path, directory);
 }

@@ -1,6 +1,6 @@
-// The kernel fetches parts of a file into its own pages while we do something else. Without pages
-// (FUSE with direct I/O) each part would come twice, so keeps_pages() is asked first. Thread
-// safety: all of it, by raw system calls; async-signal-safe.
+// Makes the kernel fetch parts of a file into its own pages in the background. If the kernel keeps
+// no pages (FUSE with direct I/O), each part would be fetched twice, so callers check keeps_pages()
+// first. Thread safety: all of it, by raw system calls; async-signal-safe.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 
 namespace cube::base {
 
-// FUSE and NFS are asked for that much at a time. By plain reads the kernel asks for the next part
-// when the one before is there, and for one behind the last.
+// The size of one request to FUSE and NFS. For plain reads the kernel requests a part only when the
+// one before has come, and requests one behind the last.
 inline constexpr std::uint64_t k_one_readahead = 128 << 10;  // bytes
 
 // False: a shared mapping of the file is refused.
@@ -25,8 +25,8 @@ inline bool keeps_pages(int fd) {
   return true;
 }
 
-// Asks for these bytes, all parts at once, and waits for none. An error shows itself in the read
-// that follows.
+// Requests all parts of these bytes at once, without waiting. An error shows up in the read that
+// follows.
 inline void ask_for_pages(int fd, std::uint64_t at, std::uint64_t bytes) {
   for (const std::uint64_t end = at + bytes; at < end; at += k_one_readahead)
     sys::raw(SYS_readahead, fd, static_cast<long>(at),

@@ -1,4 +1,5 @@
-// Is this built for ThreadSanitizer? By gcc or by clang. And which sanitizers does the host have?
+// Tells whether this is built for ThreadSanitizer, by gcc or by clang, and which sanitizers the
+// host has.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -12,7 +13,7 @@
 #define CUBE_TSAN 0
 #endif
 
-// There where the host has that sanitizer.
+// Not null if the host has that sanitizer.
 extern "C" __attribute__((weak)) void __tsan_init();  // NOLINT(bugprone-reserved-identifier)
 extern "C" __attribute__((weak)) void
 __lsan_do_leak_check();  // NOLINT(bugprone-reserved-identifier)

@@ -1,7 +1,6 @@
-// Raw system calls: the only way in which the library itself reaches the kernel for files and
-// memory, because the libc names are the very ones that we replace. Every call returns what the
-// kernel returns: a value, or -errno. errno is never touched. Thread safety and async-signal
-// safety: all of them.
+// Raw system calls. The library itself uses only these for files and memory, because it replaces
+// the libc functions. Every call returns what the kernel returns: a value, or -errno. errno is
+// never touched. Thread safety and async-signal safety: all of them.
 #pragma once
 
 #include <fcntl.h>
@@ -91,7 +90,7 @@ inline long fcntl(int fd, int command, long argument = 0) {
 inline long dup3(int from, int to, int flags) {
   const long result = raw(SYS_dup3, from, to, flags);
 #if defined(SYS_dup2)
-  // A sandbox may know the older call only.
+  // A sandbox may allow only the older call.
   if ((result == -EPERM || result == -EACCES || result == -ENOSYS) && from != to) {
     const long dup = raw(SYS_dup2, from, to);
     if (dup >= 0 && (flags & O_CLOEXEC) != 0) fcntl(to, F_SETFD, FD_CLOEXEC);
@@ -166,7 +165,7 @@ inline long send(int fd, const void* from, std::size_t n, int flags) {
 inline long recv(int fd, void* to, std::size_t n, int flags) {
   return raw(SYS_recvfrom, fd, arg(to), static_cast<long>(n), flags);
 }
-// Null: without end.
+// `at_most` null: waits without limit.
 inline long poll(struct ::pollfd* fds, std::size_t n, timespec* at_most) {
   return raw(SYS_ppoll, arg(fds), static_cast<long>(n), arg(at_most), 0);
 }
@@ -180,7 +179,7 @@ inline long futex_wake_all(const void* word) {
   return raw(SYS_futex, arg(word), FUTEX_WAKE, 0x7fffffff);
 }
 
-// A file read to its end or to the buffer's, whichever comes first; for /proc and the like.
+// Reads a file up to its end or the buffer's, whichever comes first; for /proc and the like.
 inline long read_small_file(const char* path, char* to, std::size_t capacity) {
   const long fd = open(path, O_RDONLY | O_CLOEXEC);
   if (failed(fd)) return fd;

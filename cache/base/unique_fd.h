@@ -1,4 +1,4 @@
-// A kernel fd that is closed with its owner, by a raw call. Thread safety: as a plain value.
+// Owns a kernel fd and closes it by a raw call. Thread safety: as a plain value.
 #pragma once
 
 #include <utility>

@@ -1,6 +1,5 @@
-// A read of a whole file whose size is known: every read asks for one byte more than there should
-// be, so that a file that has grown, and one whose size is a lie, show themselves. Thread safety:
-// plain values.
+// Reads a whole file of known size. Every read asks for one byte more than there should be, which
+// reveals a file that has grown or whose size is wrong. Thread safety: plain values.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,7 +14,7 @@ enum class ReadState : std::uint8_t { more, whole, changed };
 class WholeRead {
  public:
   WholeRead() = default;
-  // `to` has room for `size` bytes. Both, and this, must stay where they are while a read is under
+  // `to` has room for `size` bytes. Neither the room nor this object may move while a read is under
   // way.
   WholeRead(std::byte* to, std::uint64_t size) : to_(to), size_(size) {}
 

@@ -30,10 +30,10 @@ BackgroundFill::Begin BackgroundFill::begin() {
   pin.release();
   switch (parts_->flights.begin_prefetch(hash_, ticket_)) {
     case SingleFlight::Prefetch::mine: break;
-    case SingleFlight::Prefetch::prefetched: return Begin::cached;  // in a moment
+    case SingleFlight::Prefetch::prefetched: return Begin::cached;  // or will be in a moment
     case SingleFlight::Prefetch::demanded: return Begin::demanded;
   }
-  // Another fetch of it may just have ended.
+  // Another fetch of the file may just have ended.
   if (const Pin found = parts_->ram.find(key_, hash_);
       found && parts_->freshness.needs_no_look(*found)) {
     ticket_ = {};
@@ -54,7 +54,7 @@ bool BackgroundFill::is_there(const FileStat& stat) {
   return true;
 }
 
-// Shows a record of another node to all of this one, if it is right.
+// Publishes a record of another node on this one, if it is right.
 class BackgroundFill::FromRemote final : public Tier::Judge {
  public:
   FromRemote(BackgroundFill& fill, const FileStat* stat, std::uint64_t most_bytes)
@@ -103,7 +103,7 @@ class BackgroundFill::FromRemote final : public Tier::Judge {
   BackgroundFill& own_;
   const FileStat* stat_;
   const std::uint64_t most_bytes_;
-  Tier* tier_ = nullptr;  // that is asked now
+  Tier* tier_ = nullptr;  // the tier that is being asked
   Remote found_ = Remote::absent;
 };
 
@@ -122,11 +122,11 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
                              [](const Tier* tier) { return tier->may_need_no_look(); }))
       return Remote::look;
   } else {
-    // Anything but a file is not read, and a link leads to a file with another stat.
+    // Only regular files are read: a link leads to a file with another stat.
     if (!stat->is_regular() || stat->size > most_bytes) return Remote::absent;
     if (is_there(*stat)) return Remote::there;
-    // The answer may take long. A writer that ends meanwhile makes the stat an old one, and so does
-    // one that ended during the look.
+    // The remote answer may take long. A writer that ends meanwhile, or that ended during the stat,
+    // makes the stat outdated.
     if (!fill_.watch(*stat) || changes.load(std::memory_order_seq_cst) != changes_) return absent();
   }
   has_asked_remote_ = true;
@@ -134,7 +134,7 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
   return found == Remote::absent ? absent() : found;
 }
 
-// The origin's stat is looked at anew.
+// The caller asks the origin for a new stat.
 BackgroundFill::Remote BackgroundFill::absent() {
   fill_.end_watch();
   return Remote::absent;
@@ -157,14 +157,15 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (!from_tier) return next;
   from_tier->is_remote ? fill_.note_from_cluster(from_tier->data_hash)
                        : fill_.note_from_tier(from_tier->data_hash);
-  // Nobody need read it; where it cannot be shown after all, a program will fetch it.
+  // The caller need not read the file: if the record cannot be published after all, a program will
+  // fetch it.
   publish();
   return RecordFill::Next::done;
 }
 
 bool BackgroundFill::publish() {
-  // Another fetch may have been quicker, if two turns collided. Nobody would read the second
-  // record.
+  // If two flights have collided, another fetch may have been quicker, and no program would read
+  // the second record.
   if (const Pin found = parts_->ram.find(key_, hash_);
       found && parts_->freshness.needs_no_look(*found)) {
     fetched_twice_ = true;

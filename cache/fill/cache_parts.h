@@ -1,4 +1,4 @@
-// The parts of a FileCache, for the ways in which a record comes into RAM. Thread safety: each
+// The parts of a FileCache, shared by the classes that bring records into RAM. Thread safety: each
 // part's own.
 #pragma once
 
@@ -20,14 +20,15 @@ struct CacheParts {
         ram(of),
         flights(of),
         freshness(of, ram, config.consistency),
-        // A page of the kernel is fetched as a whole, and by one.
+        // A block has at least one kernel page, because a page is fetched as a whole by one
+        // process.
         rules{config.max_file, config.block == 0 ? 0 : std::max(config.block, base::kernel_page()),
               config.consistency.kind},
         fetches_ahead(config.prefetch),
         serves_in_parts(config.mode == base::Mode::virtual_files) {}
 
   base::Stats& stats() const { return region.stats(); }
-  // A program has opened a record that was prefetched.
+  // Notes that a program has opened a prefetched record.
   void note_opened(const Record& record, bool waited_for_prefetch);
   bool has_tiers() const { return !tiers.is_empty() || !remote.is_empty(); }
   template <typename Visit>
@@ -35,7 +36,8 @@ struct CacheParts {
     for (Tier* const tier : tiers) visit(*tier);
     for (Tier* const tier : remote) visit(*tier);
   }
-  // The bytes of the file with this stat, from a tier, or from a remote one as well.
+  // Reads the bytes of the file with this stat from a tier to `room`. `with_remote`: remote tiers
+  // are asked, too.
   struct FromTier {
     const Tier* tier;
     bool is_remote;
@@ -48,13 +50,13 @@ struct CacheParts {
   RamTier ram;
   SingleFlight flights;
   Tiers tiers;
-  // Tiers over the network. Opens of programs alone ask them, after the others. They are filled
-  // without TierWriter.
+  // Tiers over the network, which are asked after the others. TierWriter does not fill them.
   Tiers remote;
   Freshness freshness;
   FillRules rules;
   bool fetches_ahead;
-  bool serves_in_parts;  // in mode real the program gets a file with all its bytes
+  bool serves_in_parts;  // false in mode real, where the program gets a kernel file with all its
+                         // bytes
 };
 
 }  // namespace cube::cache

@@ -1,7 +1,7 @@
-// Has anything changed a file, by whatever name, while it was being copied? Changes made through
-// the shim, by any process of the node, that is: a writer closes the file's stripe and counts its
-// epoch up, a change of names counts them up. Thread safety: an object belongs to one thread; what
-// it looks at may change at any time.
+// Detects changes of a file, by any of its paths, while it is being copied. It sees changes that
+// any process of the node makes through the shim: a writer registers in the file's stripe and
+// increments its epoch, and a change of a path increments name_changes. Thread safety: an object
+// belongs to one thread; the counters it reads may change at any time.
 #pragma once
 
 #include "cache/region/writers.h"
@@ -10,8 +10,8 @@ namespace cube::cache {
 
 class ChangeWatch {
  public:
-  // Made before the name is followed: one that changes from here on may no longer be that of what
-  // is found.
+  // Constructed before the path is resolved: a path that changes after this may lead to another
+  // file than the one that is found.
   explicit ChangeWatch(Region& region) : region_(&region) {
     auto& has_fetched = region.header().has_fetched;
     if (has_fetched.load(std::memory_order_acquire) == 0)
@@ -20,26 +20,26 @@ class ChangeWatch {
     files_ = region.header().file_changes.load(std::memory_order_seq_cst);
   }
 
-  // Before the bytes are read. `fd`: the file, open for reading, or -1. False: somebody may have
-  // the file open for writing.
+  // Called before the bytes are read. `fd`: the file, open for reading, or -1. False: a process may
+  // have the file open for writing.
   bool watch(const FileStat& stat, int fd = -1) {
     stripe_ = &writer_stripe_of(*region_, stat);
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
     std::uint64_t removals = 0;
     const bool may_be = may_be_written(*region_, stat, fd, &removals);
-    // They count as changes of names, so that every other fetch of the file that has begun is
-    // dropped.
+    // The removals are added to name_changes too, so that every other fetch of the file in progress
+    // is dropped.
     names_ += removals;
-    // A writer that ended after the stat and before this look is in no table any more.
+    // A writer that ended between the stat and this check is no longer in any table.
     is_stat_in_doubt_ =
         removals != 0 || region_->header().file_changes.load(std::memory_order_seq_cst) != files_;
     return !may_be;
   }
-  // Was the file written until now, or any file of the node since this was made? Then its stat may
-  // be from before the last write.
+  // Whether the stat may predate the last write: writers of the file have ended just now, or some
+  // file of the node was changed since construction.
   bool is_stat_in_doubt() const { return is_stat_in_doubt_; }
-  // After the record can be found by who makes a change. Either we see the change here, or they see
-  // the record and mark it.
+  // Called once the record is in the index. Either this load sees a change, or the process that
+  // makes the change sees the record and marks it.
   bool is_unchanged() const {
     return stripe_->epoch.load(std::memory_order_seq_cst) == epoch_ &&
            region_->header().name_changes.load(std::memory_order_seq_cst) == names_;

@@ -17,8 +17,8 @@ namespace {
 
 using base::Counter;
 
-// Smaller files are fetched as a whole by their open: they are there before a program could do
-// anything meanwhile.
+// Smaller files are fetched as a whole by their open, because they are there before a program could
+// do anything meanwhile.
 constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 }  // namespace
@@ -26,7 +26,8 @@ constexpr std::uint64_t k_in_parts_from = 1 << 20;
 OpenOutcome DemandOpen::open(std::uint64_t hash) {
   keep_room_for_others(parts_.region);
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  // Without room, and without anybody who may be about to bring it, it is the origin's at once.
+  // Without room, and without a fetch that may be about to bring the file, the open goes to the
+  // origin at once.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
   const std::uint64_t began = base::monotonic_ns();
   OpenOutcome outcome = open_in_flight(hash, has_room);
@@ -49,8 +50,9 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
       parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
   if (flight == SingleFlight::Outcome::too_long) return open_uncached(Counter::bypassed_busy);
   scope.hold(ticket.hold());
-  // Somebody may have fetched it since we looked, whether we have waited for him or not. His look
-  // may be older than this open, or this job: it counts as that of any other record.
+  // Another process may have fetched the file since the first look-up, whether this open has waited
+  // for it or not. Its record is checked for freshness as any other, because its stat may be older
+  // than this open or this job.
   outcome.pin = parts_.ram.find(request_.key, hash);
   if (outcome.pin &&
       parts_.freshness.is_fresh(*outcome.pin, request_.path, outcome.has_waited_for_stat)) {
@@ -65,12 +67,12 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   const bool may_be_in_tier = has_tiers && (has_room || has_ring);
   if (may_be_in_tier && open_from_tier(has_ring ? Lane::demand_with_ring : Lane::demand, outcome))
     return outcome;
-  // A file that no tier would get need not pass through the ring.
+  // A file that no tier would take need not pass through the ring.
   const bool may_pass =
       has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
   if (!has_room && !may_pass) {
-    // It is not going to be there for those who wait for their flight: they need not open it one
-    // after the other.
+    // The file will not be in RAM, so the processes that wait for the flight need not wait and open
+    // it one after the other.
     ticket = {};
     for (Tier* const tier : parts_.remote) tier->note_not_fetched(request_.key);
     return open_uncached(Counter::bypassed_full);
@@ -111,7 +113,7 @@ OpenOutcome DemandOpen::open_plain(Counter reason) {
   return outcome;
 }
 
-// A name that the origin does not have may be the kernel's to answer.
+// A path that the origin lacks may exist in the kernel.
 OpenOutcome DemandOpen::fail(const Origin& origin, int error) {
   if (error == ENOENT && !origin.traits().knows_all_names)
     return open_plain(Counter::bypassed_kind);
@@ -153,7 +155,7 @@ bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::
                                 OpenOutcome& outcome) {
   const bool is_worth_it = opened.file().fd >= 0 && opened.file().stat.size >= k_in_parts_from;
   if (request_.serve_fill == nullptr || !parts_.serves_in_parts || !is_worth_it) return false;
-  // Until the program's number is known to be the fill's, a handler must not leave by a jump.
+  // Until the program's fd is registered for the fill, a handler must not leave by a jump.
   const base::BlockSignals block;
   PartialFill* const parts = PartialFill::begin(fill, flight);
   if (parts == nullptr) return false;
@@ -191,7 +193,7 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
     parts_.stats().miss_latency.add(took);
     parts_.stats().count(Counter::miss_ns, took);
   }
-  // Neighbours of a directory, too: nobody reads their bytes again.
+  // Also if the open found a directory, because its neighbours' bytes are read now and not again.
   if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());
   return outcome;
 }
@@ -219,14 +221,14 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
   if (!from_tier && serve_in_parts(fill, opened, flight, outcome)) return outcome;
   if (const auto read = from_tier ? base::Result<void>() : opened.read_whole(fill.room()); !read) {
     if (read.error().value != EINTR) return hand_over(opened, Counter::bypassed_busy);
-    // The program has taken a signal that was to end its waiting: were the file handed over, its
-    // own read would begin to wait anew.
+    // A signal has ended the program's wait: if the file were handed over, the program's own read
+    // would begin to wait again.
     stats.count(Counter::bypassed_error);
     outcome.was_fetched = false;
     outcome.error = EINTR;
     return outcome;
   }
-  // The bytes of the tier are those of this stat, whatever has become of the file since.
+  // A tier's bytes belong to this stat, whatever has happened to the file since.
   if ((from_tier ? fill.is_stat_in_doubt() : fill.wants_second_look()) && !opened.is_unchanged())
     return hand_over(opened, Counter::bypassed_busy);
   if (from_tier) fill.note_from_tier(from_tier->data_hash);
@@ -240,7 +242,7 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
 void DemandOpen::keep_neighbours(const Origin& origin, Opened& opened) {
   Opened::Neighbour neighbour;
   while (!parts_.ram.is_full() && opened.next_neighbour(neighbour)) {
-    // Below another origin's prefix it is that one's.
+    // A neighbour below another origin's prefix belongs to that origin.
     if (&parts_.freshness.origin_of(neighbour.key) == &origin) keep_neighbour(neighbour);
   }
 }

@@ -15,8 +15,7 @@ Freshness::Freshness(Region& region, RamTier& ram, const base::Consistency& cons
 bool Freshness::needs_no_look_slow(const Record& record) const {
   if (origins_ != nullptr || record.origin != k_mounts) {
     const Origin& origin = origin_of(record.path());
-    // A record of another origin is for the processes that see that origin there, and for nobody
-    // else.
+    // Only processes that see the record's origin at this path may use it.
     if (origin.id() != record.origin) return false;
     if (origin.traits().is_immutable) return true;
   }
@@ -28,7 +27,7 @@ bool Freshness::needs_no_look_slow(const Record& record) const {
 
 std::uint64_t Freshness::good_since_ns(std::uint64_t now) const {
   switch (consistency_.kind) {
-    // A record that was fetched or checked since this job began is good for this job.
+    // A record that was fetched or revalidated since this job began is valid for the job.
     case ConsistencyKind::immutable: return job_start_ns_;
     case ConsistencyKind::ttl: {
       const std::uint64_t ttl = consistency_.ttl_seconds * 1'000'000'000ULL;
@@ -46,7 +45,7 @@ std::optional<KnownStats::Known> Freshness::known_stat(std::string_view key) con
 }
 
 bool Freshness::is_still_right(const Record& record, const char* path, bool& has_waited) {
-  // A stat of a name proves nothing of the file that a link there leads to.
+  // A gathered stat of the path itself proves nothing about the file that a link there leads to.
   const auto known = record.is_physical() ? known_stat(record.path()) : std::nullopt;
   if (known && known->stat.is_unchanged_since(record.stat)) {
     ram_->mark_verified(record, known->looked_ns);

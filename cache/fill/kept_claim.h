@@ -1,5 +1,5 @@
-// A claim on a chunk that is given up also if a jump leaves its use. It lies on the stack of its
-// user. Thread safety: each thread has its own; async-signal-safe.
+// A pin on a chunk that is released even if a jump (siglongjmp) leaves its scope. It lies on the
+// stack of its user. Thread safety: each thread has its own; async-signal-safe.
 #pragma once
 
 #include "cache/base/memory/held.h"
@@ -16,7 +16,7 @@ class KeptClaim {
   ~KeptClaim() {
     if (is_noted_ && !base::Held::let_go(this, counter())) claim_.forget();
   }
-  // Once.
+  // Called at most once.
   void take(Chunks::Claim&& claim) {
     claim_ = std::move(claim);
     is_noted_ = claim_ && base::Held::note(this, give_up, counter(), claim_.words().epoch);

@@ -18,13 +18,14 @@ namespace {
 using base::Counter;
 
 constexpr std::size_t k_fills = 64;
-// Small enough to be copied to the program while the processor has them at hand.
+// Small enough to be still in the processor's caches when the bytes are copied to the program.
 constexpr std::uint64_t k_step = 1 << 20;
-// Another process may wait for the flight, and takes a long silence for the end of this one.
+// Used while another process waits for the flight, because it takes a long silence for the end of
+// this process.
 constexpr std::uint64_t k_waited_step = 256 << 10;
-// To see whether the kernel keeps pages.
+// The first read, after which look_for_pages() tells whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
-// A program that reads a file from one end to the other has this many bytes read ahead.
+// For a program that reads a file sequentially, so many bytes are read ahead.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};
@@ -42,8 +43,8 @@ PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& flight)
   }
   if (fill == nullptr) return nullptr;
   auto* const own = new (fill->fetch_) RecordFill(std::move(fetch));
-  fill->claim_ = own->show_head();
-  fill->record_ = &*fill->claim_;
+  fill->pin_ = own->show_head();
+  fill->record_ = &*fill->pin_;
   const std::uint64_t size = fill->record_->stat.size;
   fill->part_bytes_ =
       std::max(k_least_part, std::bit_ceil((size + k_most_parts - 1) / k_most_parts));
@@ -87,8 +88,9 @@ PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at
     give_up();
     return Bytes::at_origin;
   }
-  // A reader that goes back may want to know whether what it has read still holds. Forwards, each
-  // part is as old as its read, and so is one that is not here yet.
+  // A reader that goes back may check whether the bytes that it has read are still right, so the
+  // file is checked first. A reader that goes forward gets each part as of its first read, which is
+  // good enough, and a missing part as of now.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
   if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd, /*flags=*/0)) {
     if (may_go_on(fd_epoch)) give_up();
@@ -107,13 +109,14 @@ PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at
   const std::uint64_t wanted = read_ahead(fd, at, end);
   Bytes bytes = bring_parts(fd, fd_epoch, first,
                             static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
-  // Another process would wait for this program's next reads otherwise.
+  // Otherwise another process would wait for this program's next reads.
   if (bytes == Bytes::here && is_under_way() && flight_.is_waited_for())
     bring_parts(fd, fd_epoch, 0, part_count_);
   return bytes;
 }
 
-// A kernel that does not say is asked for nothing, and reads ahead as it does without us.
+// If the kernel does not say, no readahead is requested, and the kernel reads ahead as it does
+// without the library.
 void PartialFill::look_for_pages(int fd) {
   struct {
     std::uint64_t at, length;
@@ -130,7 +133,7 @@ void PartialFill::look_for_pages(int fd) {
   pages_.store(found, std::memory_order_relaxed);
 }
 
-// How far to bring parts now.
+// Returns how far to bring parts now.
 std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t end) {
   const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at;
   if (!goes_on) window_.store(0, std::memory_order_relaxed);
@@ -139,7 +142,7 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
       std::min(window_.load(std::memory_order_relaxed) * 2 + (end - at), k_most_ahead);
   window_.store(window, std::memory_order_relaxed);
   const Pages pages = pages_.load(std::memory_order_relaxed);
-  // Else it may be the header alone that the program is after.
+  // At offset 0 the program may want only the header.
   const bool is_here =
       parts_[(end - 1) / part_bytes_].load(std::memory_order_relaxed) != Part::missing;
   if (pages == Pages::none && at != 0)
@@ -149,7 +152,7 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
     return end;
   const std::uint64_t to = std::min(end + k_pages_ahead, size());
   ahead_.store(to, std::memory_order_relaxed);
-  // The kernel takes no more than this of a call, by default.
+  // By default, the kernel takes no more than k_pages_a_call from one call.
   for (std::uint64_t i = ahead; i < to; i += k_pages_a_call)
     base::sys::raw(SYS_readahead, fd, static_cast<long>(i),
                    static_cast<long>(std::min(k_pages_a_call, to - i)));
@@ -165,10 +168,11 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint3
                                             std::uint32_t end) {
   while (first < end && parts_[first].load(std::memory_order_acquire) == Part::here) ++first;
   if (first >= end) return Bytes::here;
-  // A handler has interrupted a fetch of this thread.
+  // A handler that has interrupted a fetch of this thread brings nothing.
   if (FetchScope::is_open()) return Bytes::at_origin;
   FetchScope scope;
-  // A part that is left is never here, so there will be no record: nobody need wait for it.
+  // If a jump leaves this, a part stays missing and there will be no record: the scope then ends
+  // the flight.
   scope.hold(flight_);
   scope.begin_wait(fetch().tier().region().own_process());
   for (std::uint32_t part = first; part < end;) {
@@ -184,7 +188,7 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint3
     const std::uint64_t began = base::monotonic_ns();
     const long error = read_parts(fd, from, to);
     fetch().tier().region().stats().count(Counter::miss_ns, base::monotonic_ns() - began);
-    // The number may have been another file's by then.
+    // The fd may have become another file's during the read.
     const bool is_right = error == 0 && may_go_on(fd_epoch) && scope.is_own();
     if (!is_right) {
       put_back(part, taken);
@@ -202,7 +206,7 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint3
   return Bytes::here;
 }
 
-// The first that could not be had.
+// Returns the first part that could not be taken.
 std::uint32_t PartialFill::take_parts(std::uint32_t first, std::uint32_t end) {
   std::uint32_t part = first;
   for (; part < end; ++part) {
@@ -218,12 +222,12 @@ void PartialFill::put_back(std::uint32_t first, std::uint32_t end) {
     parts_[i].store(Part::missing, std::memory_order_release);
 }
 
-// 0 or -errno; ESTALE: the file is not as long as it was.
+// Returns 0 or -errno. ESTALE: the length of the file has changed.
 long PartialFill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
   base::Stats& stats = fetch().tier().region().stats();
   std::byte* const room = fetch().room();
   while (from < to) {
-    // Behind the last one byte more, by which a file that has grown shows itself.
+    // Reads one byte behind the last part, which reveals a file that has grown.
     std::byte beyond{};
     const struct ::iovec bytes[2] = {{room + from, to - from}, {&beyond, 1}};
     stats.count(Counter::origin_reads);
@@ -237,7 +241,7 @@ long PartialFill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
   return 0;
 }
 
-// While the processor has them at hand.
+// Hashes parts while they are in the processor's caches.
 void PartialFill::hash_parts(std::uint64_t from, std::uint64_t to) {
   if (hashing_.exchange(true, std::memory_order_acquire)) return;
   if (hashed_ == from) {
@@ -247,8 +251,8 @@ void PartialFill::hash_parts(std::uint64_t from, std::uint64_t to) {
   hashing_.store(false, std::memory_order_release);
 }
 
-// Prefetching of a listed directory is bounded by the bytes that programs have read of it. The open
-// of this file counted none.
+// Prefetching from a listed directory is bounded by the bytes that programs have read from it. The
+// open of this file counted none.
 void PartialFill::note_read() const {
   const std::uint64_t parts = part_count_ - missing_.load(std::memory_order_relaxed);
   Listings(fetch().tier().region())
@@ -260,7 +264,7 @@ void PartialFill::publish(int fd, FdEpoch fd_epoch) {
   if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
   bool published = is_unchanged(fd, k_ask_server) && may_go_on(fd_epoch);
   if (published) {
-    // Nobody else is at it: each part is hashed before it counts as here.
+    // No other thread uses the hasher, because each part is hashed before it counts as here.
     auto& hasher = *reinterpret_cast<base::Hasher*>(hasher_);
     hasher.add(fetch().room() + hashed_, size() - hashed_);
     fetch().note_hash(hasher.value());
@@ -291,14 +295,15 @@ void PartialFill::give_up() {
 void PartialFill::end() {
   const State state = state_.load(std::memory_order_acquire);
   if (state == State::free || state == State::making) return;
-  // Read again, it is worth to be fetched as a whole.
+  // If the file is read again, it should be fetched as a whole.
   if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
     note_miss(fetch().tier().region(), hash_of_path_);
   give_up();
   if (state != State::published) note_read();
-  // The claim last: without it the segment may be another's when the room is given back.
+  // The pin is released last: without it, the segment may be reclaimed before the room is given
+  // back.
   fetch().~RecordFill();
-  claim_.release();
+  pin_.release();
   state_.store(State::free, std::memory_order_release);
 }
 
@@ -311,7 +316,7 @@ void PartialFill::forget_all() {
     PartialFill& fill = fill_at(i);
     const State state = fill.state_.load(std::memory_order_relaxed);
     if (state == State::free) continue;
-    fill.claim_.forget();
+    fill.pin_.forget();
     if (state != State::making) fill.fetch().abandon();
     fill.state_.store(State::free, std::memory_order_relaxed);
   }

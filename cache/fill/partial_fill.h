@@ -1,14 +1,14 @@
-// A fetch whose bytes come as the program reads them: accept -> (the program opens) -> parts, each
-// when it is read -> publish. There is no thread for it. A file has up to 256 parts. Each reader
-// takes those that its read needs and that nobody has taken, and reads them through its own number,
-// which is the origin's file. A reader waits for nobody: if another reader brings a part, this one
-// asks the kernel for its bytes. The reader that brings the last part looks at the file again, and
-// publishes. Invariants: the record lies in its room from the beginning, marked unconfirmed, so
-// that nobody finds it; its mark goes when it is published. A part that was left under way (a jump,
-// a dead thread) stays so, and the record is then never published. A number may become another
-// file's while a read of it is under way: a read counts only if no number has left the file
-// meanwhile. Objects live in a static pool of the process. Thread safety: all of it, lock-free but
-// for publishing; async-signal-safe. In a handler that interrupts a fetch nothing is brought.
+// A fetch whose bytes come as the program reads them: accept -> (the program opens the file) ->
+// parts, each when it is read -> publish. It needs no thread. A file has up to 256 parts. Each
+// reader takes the parts that its read needs and that no reader has taken, and reads them through
+// its own fd, which is the origin's file. A reader never waits: if another reader brings a part,
+// this one asks the kernel for the bytes. The reader that brings the last part revalidates the file
+// and publishes the record. Objects live in a static pool of the process. Thread safety: all of it,
+// lock-free except for publishing; async-signal-safe. In a handler that interrupts a fetch, nothing
+// is brought. Invariants: the record lies in its room from the beginning, marked unconfirmed so
+// that it is not found; publishing clears the mark. A part that was left under way (a jump, a dead
+// thread) stays so, and the record is then never published. An fd may become another file's while
+// it is being read: a read counts only if no fd has left the file meanwhile.
 #pragma once
 
 #include "cache/base/hash.h"
@@ -22,51 +22,53 @@ class PartialFill {
   static constexpr std::uint64_t k_least_part = 64 << 10;
   static constexpr std::uint32_t k_most_parts = 256;
 
-  // The place from which a read takes its bytes.
+  // The place of the bytes that a read wants.
   enum class Bytes {
     here,        // in the room
-    at_origin,   // not here now: the program's number has them
-    interrupted  // EINTR, which the program is to see
+    at_origin,   // not here now: the program's fd has them
+    interrupted  // the read failed with EINTR, which the program gets
   };
-  // A count of the numbers that have left the file, which a reader takes before it looks whether
-  // its number is still the file's.
+  // Counts the fds that have left the file. A reader takes the count before it checks that its fd
+  // still belongs to the file.
   using FdEpoch = std::uint32_t;
 
-  // Takes over an accepted fetch and its flight. Null, and nothing is taken: there are too many
-  // fills.
+  // Takes over an accepted fetch and its flight. Null: there are too many fills, and nothing was
+  // taken.
   static PartialFill* begin(RecordFill& fetch, SingleFlight::Ticket& flight);
 
   const Record& record() const { return *record_; }
-  // A claim on it.
-  Pin pin() const { return claim_.duplicate(); }
-  // Neither published nor given up, and nothing has changed the file through the shim.
+  // A pin on the record.
+  Pin pin() const { return pin_.duplicate(); }
+  // Whether the fill is neither published nor given up, and nothing has changed the file through
+  // the shim.
   bool goes_on() const { return is_under_way() && fetch().is_unchanged(); }
 
   FdEpoch fd_epoch() const { return fd_epoch_.load(std::memory_order_seq_cst); }
-  // Before a number is closed, or becomes another file.
+  // Called before an fd of the file is closed or becomes another file's.
   void fd_leaves() { fd_epoch_.fetch_add(1, std::memory_order_seq_cst); }
 
-  // Brings [at, at + n) of the file, which has them, by this number.
+  // Brings the bytes [at, at + n), which lie within the file, by this fd.
   Bytes bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n);
-  // All of it.
+  // Brings the whole file.
   Bytes bring_all(int fd, FdEpoch fd_epoch);
-  // The program closes its last number. A file that is nearly whole, or that was read in part
-  // before, is brought to its end.
+  // The program closes its last fd. A file that is nearly whole, or that was read in part before,
+  // is completed.
   void finish_at_close(int fd);
-  // From now on the program has the origin's file alone.
+  // Ends the fill: from now on the program has only the origin's file.
   void give_up();
-  // The last user of it is gone.
+  // The last user is gone.
   void end();
 
-  // At the end of the process, and in a forked child, whose parent has them.
+  // give_up_all is for the end of the process; forget_all is for a forked child, whose parent owns
+  // the fills.
   static void give_up_all();
   static void forget_all();
 
  private:
   enum class State : std::uint32_t { free, making, open, publishing, published, given_up };
   enum class Part : std::uint8_t { missing, under_way, here };
-  // Does the kernel keep pages of the file? Then it reads ahead while the program works; else the
-  // parts are larger.
+  // Whether the kernel keeps pages of the file. If so, the kernel reads ahead while the program
+  // works; if not, more parts are read at once. `secret`: the kernel does not say.
   enum class Pages : std::uint8_t { unknown, kept, none, secret };
 
   std::uint64_t read_ahead(int fd, std::uint64_t at, std::uint64_t end);
@@ -93,8 +95,8 @@ class PartialFill {
   std::atomic<FdEpoch> fd_epoch_{0};
   std::atomic<std::uint32_t> missing_{0};  // parts that are not here
   std::atomic<bool> hashing_{false};
-  std::atomic<std::uint64_t> shown_{0};  // the end of what has been read
-  // For speed alone.
+  std::atomic<std::uint64_t> shown_{0};  // the end of the furthest read
+  // The next four serve speed only.
   std::atomic<Pages> pages_{Pages::unknown};
   std::atomic<std::uint64_t> next_{0};  // where the last read ended
   std::atomic<std::uint64_t> ahead_{
@@ -104,9 +106,9 @@ class PartialFill {
   std::uint64_t part_bytes_ = 0;
   std::uint32_t part_count_ = 0;
   std::uint64_t hash_of_path_ = 0;
-  std::uint64_t hashed_ = 0;  // the begin of the file, up to here; under hashing_
+  std::uint64_t hashed_ = 0;  // the file is hashed up to here; guarded by hashing_
   const Record* record_ = nullptr;
-  Pin claim_;
+  Pin pin_;
   SingleFlight::Hold flight_;
   alignas(RecordFill) std::byte fetch_[sizeof(RecordFill)];
   alignas(64) std::byte hasher_[sizeof(base::Hasher)];

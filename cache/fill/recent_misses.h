@@ -1,10 +1,10 @@
 // Files that programs have just read from the origin, because there was no room or because they
-// read only a part. A prefetch of such a file would come too late, so the prefetcher leaves it out
-// once. The region has a row for each of some hashes. A row holds the hash without its last 16
-// bits, and in their place a time: 0 while no prefetcher has been told, then the second in which
-// one was. A prefetch may be left out for an older miss; a program that then misses the file takes
-// the row back, or the file would be left out and missed in every epoch. Thread safety: all of it.
-// A race can cost one fetch.
+// read only a part. A prefetch of such a file would come too late, so the prefetcher skips it once.
+// The region has a table of rows, indexed by the hash of the path. A row holds the hash without its
+// last 16 bits, and in their place a time: 0 until a prefetcher has skipped the file, then the
+// second in which it did. The skipped prefetch may have been for a later epoch; a program that then
+// misses the file clears the row, or else the file would be skipped and missed in every epoch.
+// Thread safety: all of it. A race can cost one fetch.
 #pragma once
 
 #include "cache/base/clock.h"
@@ -34,20 +34,20 @@ inline void note_miss(Region& region, std::uint64_t hash) {
   row.store(was_left_out ? 0 : name_of(hash), std::memory_order_relaxed);
 }
 
-// Was it noted, and not yet pushed out by another?
+// Whether the miss was noted and no other file has taken its row.
 inline bool is_noted_miss(Region& region, std::uint64_t hash) {
   using namespace recent_misses;
   return name_of(region.recent_miss(hash).load(std::memory_order_relaxed)) == name_of(hash);
 }
 
-// Will the prefetch of this file be left out?
+// Whether was_just_missed() would return true.
 inline bool is_just_missed(Region& region, std::uint64_t hash) {
   using namespace recent_misses;
   return name_of(hash) != 0 &&
          region.recent_miss(hash).load(std::memory_order_relaxed) == name_of(hash);
 }
 
-// Shall the prefetch of this file be left out? Says yes once for each miss.
+// Whether to skip the prefetch of this file. True once for each miss.
 inline bool was_just_missed(Region& region, std::uint64_t hash) {
   using namespace recent_misses;
   if (!is_just_missed(region, hash)) return false;

@@ -11,11 +11,11 @@ namespace {
 
 using base::Counter;
 
-// A file that was written this recently may be written again within the grain of its mtime, or by a
-// clock that differs.
+// A file that was written this recently may be written again with the same mtime, because of the
+// mtime's granularity or because clocks differ.
 constexpr std::uint64_t k_recent_seconds = 60;
 // A larger file may take several requests, between which it can change: FUSE and the page cache
-// read 128 KiB at a time. Such a mixture would be kept for the whole job.
+// read 128 KiB at a time. A mixture of versions would be kept for the whole job.
 constexpr std::uint64_t k_one_request = 128 << 10;
 
 bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds) {
@@ -41,8 +41,8 @@ void RecordFill::note_looked(std::uint64_t looked_ns) {
 }
 
 bool RecordFill::begin_watch(const FileStat& stat, int fd) {
-  // Before the look for writers: one that opens the file later by another path tells nobody of a
-  // device that is not known.
+  // Before the check for writers: a process that opens the file later by another path reports its
+  // writes only on known devices.
   tier_->note_device(stat.device());
   return watch_.watch(stat, fd);
 }
@@ -69,13 +69,13 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
   pin_ = tier_->adopt(content_, base::hash_path(content_.path));
   if (pin_) return Next::done;
   if (tier_->has_many_names(stat)) return refused(Counter::bypassed_names);
-  // If changes are expected, a file may be written twice within the grain of its mtime: then it is
-  // not cached yet.
+  // If changes are expected, a file may be written twice without a change of its mtime, so a file
+  // that was written just now is not cached yet.
   const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_immutable_;
   if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
     return refused(Counter::bypassed_busy);
-  // Nor where a second change would leave no trace at all: no later look, of this job or the next,
-  // could find it out.
+  // A file is not cached either if a second change would leave no trace at all: no later stat, of
+  // this job or the next, could reveal it.
   if (!is_immutable_ && may_hide_change(stat, began_ns_)) return refused(Counter::bypassed_busy);
   auto reservation = reserve(stat.size);
   if (!reservation)
@@ -108,19 +108,20 @@ bool RecordFill::wants_second_look() const {
 
 Pin RecordFill::show_head() {
   Pin pin = tier_->write_head(reservation_, content_);
-  // The key may not live as long as this.
+  // The key may be destroyed before this object.
   content_.path = pin->path();
   return pin;
 }
 
 bool RecordFill::publish() {
-  // While the room can still be given back: the index may have been seen by others.
+  // Checked while the room can still be given back: once the record is in the index, other
+  // processes may have found it.
   if (!watch_.is_unchanged()) return refuse(Counter::bypassed_busy);
   auto pin = tier_->publish(reservation_, content_);
   if (!pin)
     return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);
   if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) {
-    // Nobody will ever confirm it: its places in the index are for others, and the ring does not
+    // The record will never be confirmed: this frees its places in the index, and the ring does not
     // wait for it.
     tier_->mark_record_stale(**pin);
     return refuse(Counter::bypassed_busy);

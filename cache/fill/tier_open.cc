@@ -56,7 +56,7 @@ void TierOpen::ask(const Record& record) {
   has_asked_ = true;
   is_physical_ = record.is_physical();
   parts_.stats().count(Counter::origin_stats);
-  // A path that was no link must not have become one, because lstat is answered from the record.
+  // lstat is answered from the record, so a path without links must not have become a link.
   const std::uint64_t began = base::monotonic_ns();
   stat_ = is_physical_ ? stat_path(AT_FDCWD, request_.path,
                                    AT_SYMLINK_NOFOLLOW | flag_to_ask_server(request_.path))
@@ -90,7 +90,7 @@ Tier::Verdict TierOpen::judge(const Record& record) {
     case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;
     case RecordFill::Next::read: break;
   }
-  // The origin is asked again, with its bytes.
+  // Refused: the open then fetches from the origin, with a new stat.
   if (fill_.is_stat_in_doubt()) return Verdict::refused;
   if (is_remote_) {
     fill_.note_from_cluster(record.data_hash);
@@ -106,7 +106,7 @@ Tier::Verdict TierOpen::judge(const Record& record) {
 bool TierOpen::visit(const Tiers& tiers) {
   for (Tier* const tier : tiers) {
     tier_ = tier;
-    // An origin that does not know the file has nothing to compare with.
+    // If the origin does not know the file, there is no stat to compare with.
     if (has_asked_ && !stat_) return false;
     if (tier->visit(request_.key, *this)) return true;
   }
@@ -126,7 +126,7 @@ bool TierOpen::open(OpenOutcome& outcome) {
       parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     return true;
   }
-  // The program has taken a signal that was to end its waiting: an open would begin to wait anew.
+  // A signal has ended the program's wait: an open would begin to wait again.
   if (!has_asked_ || stat_ || stat_.error().value != EINTR) return false;
   parts_.stats().count(Counter::bypassed_error);
   outcome.error = EINTR;

@@ -1,6 +1,6 @@
-// An open that a tier answers: one question to the origin, its stat, and one more, an open, unless
-// a process with the same rights has opened the file before. An immutable origin is asked nothing.
-// Thread safety: an object belongs to one call; any number of them at a time.
+// An open that a tier answers. It asks the origin for a stat, and for an open as well unless a
+// process with the same rights has opened the file before. An immutable origin is not asked. Thread
+// safety: an object belongs to one call; any number of objects at a time.
 #pragma once
 
 #include "cache/fill/cache_parts.h"
@@ -10,25 +10,24 @@ namespace cube::cache {
 
 class TierOpen final : private Tier::Judge {
  public:
-  // Before the look at the origin, as any fill. All must outlive this.
+  // Constructed before the origin is asked, as any fill. The arguments must outlive this.
   TierOpen(CacheParts& parts, const OpenRequest& request, Lane lane);
-  // The whole file, if a tier has it and the origin's stat says that it may be served. True: the
-  // outcome is there.
+  // Takes the whole file from a tier, if the origin's stat says that it may be served. True:
+  // `outcome` is set.
   bool open(OpenOutcome& outcome);
 
  private:
   using Verdict = Tier::Verdict;
   Verdict judge(const Record& record) override;
-  // The record says which origin it is of: nobody need be asked.
+  // Judges by the origin's id in the record, without asking the origin.
   Verdict judge_immutable(const Record& record);
   Verdict judge_mutable(const Record& record);
   Verdict judge_by_stat(const Record& record);
-  // May this process open the file of a record that is right? Asks the origin by one open at most.
+  // Whether this process may open the file of a valid record. Asks the origin by one open at most.
   bool may_be_opened(const Record& record);
-  // The origin's stat of the file.
+  // Asks the origin for the file's stat.
   void ask(const Record& record);
-  // The same, of a look that the node has made before. False: there is none that proves this
-  // record.
+  // Uses a stat that the node has asked for before. False: there is none that proves this record.
   bool is_known(const Record& record);
 
   bool visit(const Tiers& tiers);
@@ -36,7 +35,7 @@ class TierOpen final : private Tier::Judge {
   CacheParts& parts_;
   const OpenRequest& request_;
   const Origin& origin_;
-  Tier* tier_ = nullptr;  // that is asked now
+  Tier* tier_ = nullptr;  // the tier that is being asked
   bool is_remote_ = false;
   RecordFill fill_;
   bool has_asked_ = false, has_waited_ = false;

@@ -1,7 +1,7 @@
-// A count of our copies of the program's open file, for a lock of that file lasts as long as they
-// do. seq_cst: a user counts first and looks at the locks or the numbers then; a thread that locks
-// or closes does it the other way round. Thread safety: all of it, of one process;
-// async-signal-safe.
+// Counts the library's copies of an open file of the program, because a lock on that file lasts as
+// long as they do. Memory order, seq_cst: a user increments the count, then checks for locks or
+// closed fds; a thread that locks or closes notes that first, then loads the count. Thread safety:
+// all of it, within one process; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@ class Uses {
   void begin() { count_.fetch_add(1, std::memory_order_seq_cst); }
   void end();
   bool is_any() const { return count_.load(std::memory_order_relaxed) != 0; }
-  // A second at most: a user may hang in the origin.
+  // Waits a second at most, because a user may hang in the origin.
   void wait_for_none();
-  // In a forked child, which has none of them.
+  // In a forked child, which has no copies.
   void forget() { count_.store(0, std::memory_order_relaxed); }
 
  private:

@@ -1,5 +1,5 @@
-// The names of all prefixes that a process answers itself. Thread safety: nothing changes after it
-// was made; make() allocates.
+// The metadata of all prefixes whose files the kernel does not have. Thread safety: immutable after
+// make(), which allocates.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,14 @@ namespace cube::cache {
 
 class AllMetadata {
  public:
-  // The origins must outlive this. Null: the kernel has all names, as nearly always.
+  // The origins must outlive the result. Null: the kernel has all metadata, which is the usual
+  // case.
   static std::unique_ptr<AllMetadata> make(const Origins& origins);
 
-  // Null: the path is the kernel's to answer.
+  // The metadata of the prefix that covers the key. Null: only the kernel can answer.
   const Metadata* of(std::string_view key) const {
-    for (const auto& names : all_) {
-      if (names->covers(key)) return names.get();
+    for (const auto& metadata : all_) {
+      if (metadata->covers(key)) return metadata.get();
     }
     return nullptr;
   }

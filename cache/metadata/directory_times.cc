@@ -59,7 +59,7 @@ bool is_known_mount(std::uint32_t major, std::uint32_t minor) {
       if (keeps_directory_times(text.substr(0, end), major, minor)) return true;
       text.remove_prefix(end + 1);
     }
-    // The begin of a line. One that is longer than the room is of no use.
+    // Keeps the start of the last line. A line that is longer than the room is dropped.
     used = text.size() < base::Aside::k_bytes ? text.size() : 0;
     std::memmove(room.data(), text.data(), used);
   }

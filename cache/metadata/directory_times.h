@@ -1,7 +1,7 @@
-// Does the mtime of a directory tell that a name in it was made or removed? Object stores behind
-// FUSE make it up: it stays as it is, and a listing that was compared by it would hold for ever. So
-// only file systems are believed that are known to keep it. Thread safety: all of it;
-// async-signal-safe.
+// Tells whether the mtime of a directory changes when an entry is created or removed. Object stores
+// behind FUSE make that time up: it never moves, and a listing that is revalidated by it would be
+// served for ever. Only file systems that are known to keep the time are trusted. Thread safety:
+// all of it; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -11,16 +11,16 @@
 
 namespace cube::cache {
 
-// Is the line (of /proc/self/mountinfo) that of this device, and does it name a file system that
-// keeps them?
+// Whether this line of /proc/self/mountinfo is about this device and names a user-space file system
+// that keeps the times of directories.
 bool keeps_directory_times(std::string_view mountinfo_line, std::uint32_t major,
                            std::uint32_t minor);
 
 class DirectoryTimes {
  public:
-  // Asks the kernel once for each device. `directory`: an fd on it.
+  // Asks the kernel once for each device. `directory`: an fd of a directory on the device.
   bool are_kept(int directory, std::uint64_t device);
-  // Asks nobody. False where nobody has asked yet.
+  // Does not ask the kernel. False if are_kept() was never called for the device.
   bool are_known_to_be_kept(std::uint64_t device) const;
   bool are_any_known() const { return known_[0].load(std::memory_order_relaxed) != 0; }
 
@@ -28,7 +28,7 @@ class DirectoryTimes {
   static bool ask(int directory, std::uint64_t device);
 
   static constexpr std::size_t k_devices = 16;
-  std::atomic<std::uint64_t> known_[k_devices] = {};  // a device and whether; 0 is free
+  std::atomic<std::uint64_t> known_[k_devices] = {};  // (device + 1) << 1 | are_kept; 0: free
 };
 
 }  // namespace cube::cache

@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-// As the kernel has it.
+// The kernel's limit.
 constexpr int k_most_links = 40;
 
 void cut_last(MountMetadata::FoundPath& path) {
@@ -26,8 +26,9 @@ bool add_name(MountMetadata::FoundPath& path, std::string_view name) {
   return true;
 }
 
-// From a link to where it leads. The way to the link has no links. False: only the kernel can tell,
-// for a name before a ".." may be a link, or the target asks for a directory.
+// Replaces the path of a link by the path that its target names. The directory of the link is free
+// of links. False: only the kernel can follow it, because a name before a ".." may be a link, or
+// because the target ends in a slash.
 bool go_by(MountMetadata::FoundPath& path, std::string_view target) {
   if (target.ends_with('/') || target.ends_with("/.")) return false;
   if (target.starts_with('/')) {
@@ -52,7 +53,7 @@ bool go_by(MountMetadata::FoundPath& path, std::string_view target) {
   return path.length > 1;
 }
 
-// Linux refuses to follow a link of a stranger in a directory where everybody may make one
+// Linux refuses to follow another user's link in a sticky directory that all users may write to
 // (fs.protected_symlinks).
 bool may_be_refused(const FileStat& link, const FileStat& directory) {
   constexpr std::uint32_t k_for_all = S_ISVTX | S_IWOTH;
@@ -87,8 +88,8 @@ MountMetadata::Says MountMetadata::read_link(std::string_view key, FoundPath& ta
   return Says::present;
 }
 
-// By one link, if there is one at the end. Present: `is_link` tells whether the path is another by
-// now.
+// Follows one link, if the path ends in one. Present: `is_link` tells whether the path was
+// replaced.
 MountMetadata::Says MountMetadata::go_on(FoundPath& path, Leads leads, bool& is_link) {
   is_link = false;
   const Entry entry = entry_of(path.view());
@@ -108,7 +109,7 @@ MountMetadata::Says MountMetadata::go_on(FoundPath& path, Leads leads, bool& is_
                                                                                : Says::unknown;
   const std::string_view target = StatTable::target_of(*known.table, *known.entry);
   if (target.empty() || !is_shown(known, entry)) return Says::unknown;
-  // To read it is allowed, and that is what realpath does.
+  // Reading such a link is allowed, and realpath only reads it.
   if (leads == Leads::by_link && may_be_refused(known.entry->stat, entry.directory->stat))
     return Says::unknown;
   return go_by(path, target) ? Says::present : Says::unknown;

@@ -1,9 +1,9 @@
-// Names answers stat, readlink and listings for a prefix whose files the kernel does not have. It
-// never returns file bytes. ENOENT means that this prefix lacks the name; the kernel may still have
-// a file at that path. Other errors are those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG, EIO,
-// ENOMEM. Keys are absolute paths at or below the prefix. Everything below such a prefix is
-// read-only for programs. Thread safety: nothing changes after it was made. All of it is
-// async-signal-safe, uses raw system calls, and allocates nothing by malloc.
+// The metadata of a prefix whose files the kernel does not have: answers stat, readlink and
+// listings, and never returns file bytes. Keys are absolute paths at or below the prefix.
+// Everything below such a prefix is read-only for programs. Thread safety: immutable after
+// construction. All of it is async-signal-safe, uses raw system calls, and never calls malloc.
+// Errors: ENOENT means that this prefix lacks the path; the kernel may still have a file there.
+// Other errors are those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ namespace cube::cache {
 
 class Metadata {
  public:
-  // A link at the end of a path. Links before the last component are always followed.
+  // Whether a link at the end of a path is followed. Links before the last component always are.
   enum class Follow : std::uint8_t { nothing, last };
-  // The file system that the names make up, for statfs.
+  // The size of the prefix as a file system, for statfs.
   struct Volume {
     std::uint64_t bytes = 0, files = 0;
   };
@@ -38,20 +38,20 @@ class Metadata {
   bool covers(std::string_view key) const { return base::is_at_or_below(key, prefix_); }
 
   virtual base::Result<FileStat> stat(std::string_view key, Follow follow) const = 0;
-  // The real place of the key, below the prefix and all links followed: its length in `below`,
-  // which has room for PATH_MAX bytes.
+  // Writes the real path of the key, with all links followed and relative to the prefix, to
+  // `below`, which has room for PATH_MAX bytes. Returns its length.
   virtual base::Result<std::size_t> real_path(std::string_view key, char* below) const = 0;
-  // The same for a key with ".." in it. A link at its end is not followed. ENOENT: it leads out of
-  // the prefix.
+  // Like real_path, but for a key that contains "..", and without following a link at its end.
+  // ENOENT: the key leads out of the prefix.
   virtual base::Result<std::size_t> resolve(std::string_view key, char* below) const = 0;
-  // The target of a link, without a zero: its length in `target`, which has room for PATH_MAX
-  // bytes. EINVAL: it is no link.
+  // Writes the target of a link, without a terminating zero, to `target`, which has room for
+  // PATH_MAX bytes. Returns its length. EINVAL: the key is not a link.
   virtual base::Result<std::size_t> read_link(std::string_view key, char* target) const = 0;
-  // To be ended by release(). `with_names`: else it has no entries.
+  // The caller ends the listing by release(). `with_names`: if false, the listing has no entries.
   virtual base::Result<Listing*> list(std::string_view key, Follow follow,
                                       bool with_names) const = 0;
-  // A kernel file like this one, for a program that needs the kernel's. `flags` are the program's.
-  // EISDIR: it is a directory.
+  // Opens a copy of the file for a program that needs a kernel file. `flags` are the program's.
+  // EISDIR: the key is a directory.
   virtual base::Result<base::UniqueFd> open_copy(std::string_view key, int flags) const = 0;
   virtual Volume volume() const = 0;
 

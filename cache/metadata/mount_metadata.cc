@@ -18,23 +18,24 @@ namespace {
 using base::Counter;
 
 constexpr std::uint64_t k_second_ns = 1'000'000'000;
-// So many looks that miss in one directory are no accident.
+// So many stats that miss in one directory show a pattern.
 constexpr std::uint64_t k_many_misses = 4;
-// A small program has fewer in all.
+// A small program has fewer misses in total.
 constexpr std::uint32_t k_worth_threads = 48;
-// Nor is it one that lists so many directories.
+// A small program also lists fewer directories.
 constexpr std::uint32_t k_worth_listing_ahead = 8;
-// Bytes of entries: a program may want the first ones alone.
+// In bytes of entries. For a longer directory the program reads itself, because it may want only
+// the first entries.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
-// A region of so many segments gives one of them to names where opens wait for stats.
+// A region of at least so many segments spares one for metadata if opens wait for stats.
 constexpr std::uint32_t k_spares_one = 8;
-// A record of names that nobody has looked at for so long may go.
+// A metadata record that was not used for so long may be evicted.
 constexpr std::uint64_t k_unused_ns = 600 * k_second_ns;
-// Between two looks for a segment whose records may go.
+// Between two searches for a segment whose records may be evicted.
 constexpr std::uint64_t k_until_looked_again_ns = 5 * k_second_ns;
 constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
 
-// The hash by which processes take turns to read a directory. The key of no file ends in a slash.
+// The key of the flight that reads a directory. No file's key ends in a slash.
 std::uint64_t hash_of_reading(std::string_view key) {
   return base::hash_path(key) ^ base::hash_path("/");
 }
@@ -103,7 +104,7 @@ base::Result<RamTier::Reservation> MountMetadata::reserve(std::size_t path_lengt
     std::uint64_t used_since = now - std::min(now, k_unused_ns);
     if (ttl_.kind == base::MetadataTtl::Kind::seconds)
       used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * k_second_ns));
-    // No look is noted in such a job.
+    // In such a job, uses of records are not noted.
     if (ttl_.kind == base::MetadataTtl::Kind::job) used_since = std::min(used_since, job_start_ns_);
     auto reserved = ram_->reserve_for_metadata(path_length, bytes,
                                                {.segments = segments, .used_since_ns = used_since});
@@ -143,15 +144,15 @@ bool MountMetadata::is_young(const Record& record, bool again) const {
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   if (verified < doubted_ns()) return false;
   if (ttl_.kind == base::MetadataTtl::Kind::job) return verified >= job_start_ns_;
-  // A program that asks again waits for something that others make.
+  // A program that asks again waits for another program to make the file.
   const bool may_be_longer = ttl_.kind == base::MetadataTtl::Kind::seconds && !again;
   return is_within(
       verified, std::min(may_be_longer ? ttl_.seconds * k_second_ns : k_second_ns, most_ttl_ns_));
 }
 
-// A directory above may have been moved, and its old name be a link to it now. That changes nothing
-// in the directory itself, so its stat alone does not tell. If the kernel cannot tell of links, no
-// record is physical.
+// A parent directory may have been moved, and its old path may be a link to it now. That changes
+// nothing in the directory itself, so the directory's stat alone does not show it. If the kernel
+// cannot tell links, no record is physical.
 base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool is_physical) {
   if (!is_physical) return stat_path(AT_FDCWD, path, k_ask_server);
   LinksOnWay links = LinksOnWay::unknown;
@@ -163,7 +164,7 @@ base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool i
 }
 
 bool MountMetadata::is_still_right(const Record& record) {
-  // Nothing that can be asked would prove it; the next one to read the directory may find the same.
+  // No stat would prove the listing. The next read of the directory may find the same entries.
   if (const auto data = DirectoryData::of(record); !data || !data->has_true_times()) return false;
   region_->stats().count(Counter::metadata_revalidations);
   const std::uint64_t now = base::boot_ns();
@@ -196,7 +197,7 @@ bool MountMetadata::is_current(const StatTable::Entry& entry) const {
 }
 
 bool MountMetadata::is_untouched(const StatTable::Entry& entry) const {
-  // seq_cst: who changes the file counts first, and returns to its program then.
+  // seq_cst: a process that changes the file increments the epoch before its call returns.
   return writer_stripe_of(*region_, entry.stat).epoch.load(std::memory_order_seq_cst) ==
              entry.changes &&
          !may_be_written(*region_, entry.stat);
@@ -212,7 +213,7 @@ MountMetadata::Says MountMetadata::negative_unless_changed(std::string_view key,
   return Says::absent;
 }
 
-// The directory has no record: one above may not have it.
+// The directory has no listing, but one further up may lack its name.
 MountMetadata::Says MountMetadata::look_above(std::string_view path) {
   constexpr int k_most_levels = 8;
   for (int level = 0; level < k_most_levels && path.size() > 1; ++level) {
@@ -283,7 +284,7 @@ std::uint64_t MountMetadata::looked_ns(const EntryStat& known) {
   return std::min(known.entry->looked_ns, known.table->verified_ns.load(std::memory_order_relaxed));
 }
 
-// A look at the directory tells.
+// A recent gather proves the entry; otherwise the directory's listing must hold.
 bool MountMetadata::is_shown(const EntryStat& stat, const Entry& entry) {
   const std::uint64_t looked = looked_ns(stat);
   return (is_within(looked, k_second_ns) && looked >= doubted_ns()) ||
@@ -338,10 +339,10 @@ void MountMetadata::correct_stat(std::string_view key, const FileStat& stat) {
   const Entry listed = listed_entry(key);
   if (listed.says != Says::present) return;
   const EntryStat known = gathered_stat(key, listed);
-  // A link at the end was followed.
+  // A different type: the origin's stat has followed a link at the end.
   if (known.entry == nullptr || (known.entry->stat.mode & S_IFMT) != (stat.mode & S_IFMT)) return;
   if (known.entry->stat.is_unchanged_since(stat) || !is_untouched(*known.entry)) return;
-  // By the stripe's count: each stat holds that of its file.
+  // Invalidates by the stripe's epoch, which each gathered stat records.
   writer_stripe_of(*region_, known.entry->stat).epoch.fetch_add(1, std::memory_order_seq_cst);
 }
 
@@ -370,8 +371,9 @@ bool MountMetadata::was_listed(std::string_view key, const FileStat& file) const
   const Pin found = directory(parent);
   const auto data = found ? DirectoryData::of(*found) : std::nullopt;
   const auto entry = data ? data->find(name) : std::nullopt;
-  // A new file often has the inode of the one that had its name before. The ctime of the directory
-  // is that of its last name, or later. No birth time is 0.
+  // A new file often has the inode of the file that had its name before. The directory's ctime is
+  // no earlier than its last change of an entry, so a file that is born later is another one. A
+  // birth time of 0 means that it is not known.
   return entry && entry->inode == file.inode && !is_later(file.born, found->stat.changed);
 }
 
@@ -383,7 +385,7 @@ bool MountMetadata::note_miss(std::string_view key) {
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
   const bool are_many =
       misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
-  // A storm that goes on is told of again: what was gathered may be too old by now.
+  // A storm that continues is reported again, because the gathered stats may be too old by then.
   row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
   return are_many;
 }
@@ -411,7 +413,7 @@ MountMetadata::Listed MountMetadata::list(std::string_view key, const char* path
   if (found) {
     region_->stats().count(Counter::metadata_listed);
   } else {
-    // A handler that interrupts a fetch must not begin one.
+    // A handler that interrupts a fetch must not begin another.
     if (FetchScope::is_open()) return listed;
     FetchScope scope;
     SingleFlight::Ticket ticket;
@@ -452,7 +454,7 @@ Pin MountMetadata::listing_of(std::string_view key, const char* path) {
 }
 
 bool MountMetadata::begin_gather(std::string_view key, SingleFlight::Ticket& flight) {
-  // The key of no file ends in slashes.
+  // No file's key ends in slashes.
   return flights_.begin_prefetch(base::hash_path(key) ^ base::hash_path("//"), flight) ==
          SingleFlight::Prefetch::mine;
 }

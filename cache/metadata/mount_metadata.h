@@ -1,17 +1,18 @@
-// Names of mounts that memory answers: listings of directories, stats of their entries, and names
-// that they do not have. The records lie in the region, for all processes of the node that have the
-// same view. `Says::unknown` means that the kernel is to be asked; nothing here is ever an error of
-// the origin.
+// The metadata of mounts that memory answers: listings of directories, stats of their entries,
+// targets of links, and negative entries. The records lie in the region and serve all processes of
+// the node that have the same view. `Says::unknown` means that the caller must ask the kernel; no
+// function here reports an error of the origin.
 //
-// Freshness: what a directory holds was looked at less than a second ago (CUBESHIM_METADATA_TTL),
-// by a stat of the directory at least, and no process of the node has changed it since. A stat
-// holds for a tenth of the file's age, 1 to 60 s, unless the file is changed through the shim. A
-// directory that was changed less than two seconds before it was read is not kept, for the clock of
-// the origin may hide another change. Where the times of directories are not known to be kept
-// (directory_times.h), it is read again. Search permission: who has a record's view has opened the
-// directory, and passed through it. Limits: records of one directory are at most
-// CUBESHIM_METADATA_RAM in all; nothing is kept with packs, with CUBESHIM_CONSISTENCY=open, or in
-// mode real. Thread safety: all of it. Look-ups are async-signal-safe and allocate nothing.
+// Freshness: a listing is served if it was read or revalidated less than CUBESHIM_METADATA_TTL
+// (default: 1 s) ago and no process of the node has changed the directory since. A revalidation is
+// a stat of the directory at least; if the directory's file system is not known to keep its times
+// (directory_times.h), the directory is read again. A stat of an entry is served for a tenth of the
+// file's age, 1 to 60 s, unless the file is changed through the shim. A directory that was changed
+// less than two seconds before it was read is not kept, because the origin's clock may hide another
+// change. Search permission: some process of a record's view has opened the directory and searched
+// it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in all. Nothing is kept
+// with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread safety: all of it. Look-ups
+// are async-signal-safe and allocate nothing.
 #pragma once
 
 #include <string_view>
@@ -34,120 +35,123 @@ class MountMetadata final : public KnownStats {
  public:
   enum class Says : std::uint8_t { unknown, absent, present };
 
-  // `remote`: tiers of other nodes, which are asked after the others.
+  // `remote`: tiers on other nodes, which are asked after `tiers`.
   MountMetadata(Region& region, RamTier& ram, const Tiers& tiers, const Tiers& remote,
                 const base::Config& config);
-  // Before anybody asks. Some prefixes are no mounts.
+  // Call it before the first question. Used if some prefix is not a mount.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
-  // For one more record of so many bytes. Says yes rather too often.
+  // Whether one more record of so many bytes has room. May say yes wrongly.
   bool has_room_for(std::uint64_t bytes) const;
 
-  // Has any process of the node kept a listing? Says yes rather too often, as soon as one has begun
-  // to read a directory.
+  // Whether any process of the node has kept a listing. True as soon as one has begun to read a
+  // directory.
   bool are_any() const {
     return region_->header().has_metadata.load(std::memory_order_seq_cst) != 0;
   }
-  // The listing of its directory, by this path, has the name, and for this file. It may be too old
-  // to be shown.
+  // Whether the listing of the key's directory has the name, for this very file. The listing may be
+  // too old to be served.
   bool was_listed(std::string_view key, const FileStat& file) const;
 
-  // Somebody may have changed names without telling: this job revalidates each listing before it
-  // uses it again.
+  // Files may have been changed silently: this job revalidates each listing before its next use.
   void doubt();
 
-  // Keys are absolute and normalised. `no_follow`: the stat of a link itself. `with_mount`: the
-  // mount id is wanted, too. A link at the end is not followed: where `no_follow` is not set, it is
-  // unknown (real_path).
+  // The stat of an absolute, normalized key. `no_follow`: of a link itself; without it, a key that
+  // ends in a link is unknown (see real_path). `with_mount`: the mount id is wanted, too.
   Says stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
-  // A path that memory has found, in room for PATH_MAX bytes. Without a zero behind it.
+  // A path that memory has found. `text` has room for PATH_MAX bytes; no zero follows the path.
   struct FoundPath {
     char* text = nullptr;
     std::size_t length = 0;
     std::string_view view() const { return {text, length}; }
   };
-  // See known_stats.h. How long the stat may be shown to programs does not matter here.
+  // See known_stats.h. The stat may be too old to be served to programs.
   std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
-  // The target of a link. Present, and nothing in it: the name is no link.
+  // The target of a link. `present` with an empty target: the key is not a link.
   Says read_link(std::string_view key, FoundPath& target);
-  // The origin has just given this stat, or this target, for the name itself, or for what a link
-  // there leads to. What was gathered before is void if it differs. correct_target: true if it did.
+  // The origin has just given this stat for the key or for the target of a link there, or this
+  // target for the link. If the gathered stat or target differs, it is not used again.
+  // correct_target: whether it differed.
   void correct_stat(std::string_view key, const FileStat& stat);
   bool correct_target(std::string_view key, std::string_view target);
-  // The real path, links at its end followed. `by_link`: unknown if no link is at its end, and the
-  // place that the last one leads to is not looked at. Unknown: memory knew no more at `real`.
+  // The real path of a key, with links at its end followed. `by_link`: unknown if the key does not
+  // end in a link, and the final target is not revalidated. Unknown: memory knew no more at `real`.
   enum class Leads : std::uint8_t { anywhere, by_link };
   Says real_path(std::string_view key, Leads leads, FoundPath& real);
-  // Is there a listing of its directory? Then no directory above that has told of its absence.
+  // Whether memory has a listing of the key's directory. If so, a negative entry for the key comes
+  // from that listing, not from a directory further up.
   bool has_listing_beside(std::string_view key) const;
-  // A directory on the way to it lacks the name. The origin is asked at most where it would say so,
-  // and never about what is there.
+  // Whether a negative entry covers the key: its directory, or one further up, lacks the next name.
+  // The origin is asked only to revalidate such a negative entry, never about a path that exists.
   bool is_absent(std::string_view key);
 
-  // A copy of the listing, to be ended by release(). Else `fd` is the directory, open for reading
-  // and at its begin, or -1; `is_long`: it has more entries than a program should wait for.
+  // A copy of the listing, which the caller ends by release(). If there is none, `fd` is the
+  // directory, open for reading at offset 0, or -1; `is_long`: it has more entries than a program
+  // should wait for.
   struct Listed {
     Listing* listing = nullptr;
     base::UniqueFd fd;
     bool is_long = false;
-    // The origin was asked, or another process of the node was waited for; so it was for enough
-    // directories before that threads for those to come are worth having.
+    // The origin was asked, or another process of the node was waited for, and so many directories
+    // before had to wait that threads should list the next ones ahead.
     bool was_worth_listing_ahead = false;
   };
-  // May read the directory at the origin. `path`: the key with a terminating zero.
+  // The listing of a directory, read at the origin if needed. `path`: the key with a terminating
+  // zero.
   Listed list(std::string_view key, const char* path);
 
-  // A look that the kernel has to answer. True: many were in one directory, whose stats are worth
-  // gathering, and so many in all that threads for that are worth having.
+  // Notes a stat that the kernel has to answer. True: so many were in one directory that its stats
+  // should be gathered, and so many in all that threads should do it.
   bool note_miss(std::string_view key);
-  // The same of an open that has waited for the file's stat, to prove a record. Never true in a
-  // region that is too small.
+  // Like note_miss, but for an open that has waited for the file's stat in order to prove a record.
+  // Never true in a region that is too small.
   bool note_look(std::string_view key);
 
-  // A look that was answered. True: it is the first one of this process in this directory, as far
-  // as it remembers.
+  // Notes a stat that memory has answered. True: it is this process's first in this directory, as
+  // far as the process remembers.
   bool is_first_in_directory(std::string_view key);
 
-  // For who gathers (stat_gather.h): the listing, as fresh as any; read at the origin if need be.
+  // A fresh listing for StatGather, read at the origin if needed.
   Pin listing_of(std::string_view key, const char* path);
-  // A program will list this directory next. No-op if somebody reads it, or has.
+  // Reads a directory that a program will list next. No-op if another process reads it or a fresh
+  // listing exists.
   void list_ahead(std::string_view key, const char* path);
-  // A fresh listing has the name, and it is a regular file.
+  // Whether a fresh listing has the name as a regular file.
   bool is_file(std::string_view key);
   Pin stats_of(std::string_view key) const;
-  // The right to gather the stats of this directory, for one process of the node. False: another is
-  // at it.
+  // Takes the flight for gathering the stats of this directory. False: another process of the node
+  // has it.
   bool begin_gather(std::string_view key, SingleFlight::Ticket& flight);
-  // Must the server itself be asked for the stat of this name? It may prove a record (known_stat),
-  // or there is a bound to how old it may be. Else the mount's own memory will do, as it would for
-  // the program, and a listing may have filled that for all names.
+  // Whether the stat of this key must come from the server: it may prove a record (known_stat), or
+  // its age is bounded. Otherwise the mount's attribute cache does, as it would for the program; a
+  // listing may have filled that cache for all entries.
   bool stat_is_proof(std::string_view key) const;
   bool is_current(const StatTable::Entry& entry) const;
-  // Nothing has changed the file through the shim since the look.
+  // Nothing has changed the file through the shim since the stat was taken.
   bool is_untouched(const StatTable::Entry& entry) const;
-  // A record that is published only if `watch` has seen no change. It takes the place of the one
-  // before. `write` gets the room for its data.
+  // Publishes a record, unless `watch` has seen a change. The record replaces the one before.
+  // `write` fills the room for its data.
   template <typename Watch, typename Write>
   Pin publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write);
   Region& region() const { return *region_; }
 
  private:
-  // The listing, if it is fresh enough for what a directory holds; `again`: this process has asked
-  // before.
+  // The listing, revalidated if it is not young. `again`: this process has asked before. Empty:
+  // there is none, or it is no longer right.
   Pin fresh_listing(std::string_view key, bool again);
   Pin directory(std::string_view key) const;
-  // `is_physical`: an error if there is a link on the way to it.
+  // `is_physical`: an error if a link is on the way to the directory.
   static base::Result<FileStat> stat_of_directory(const char* path, bool is_physical);
   bool is_still_right(const Record& record);
   bool is_young(const Record& record, bool again) const;
   std::uint64_t doubted_ns() const {
     return region_->job_row(region_->own_job()).metadata_doubted_ns.load(std::memory_order_relaxed);
   }
-  // May it be shown? The origin is asked if the last look is too old.
+  // Whether the record may be served. Revalidates it if the last revalidation is too old.
   bool holds(const Record& record, bool again) {
     return is_young(record, again) || is_still_right(record);
   }
-  // Has this process asked this before?
+  // Whether this process has asked this question before.
   bool asks_again(std::string_view key, std::uint64_t kind);
   Says negative_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data);
   Says look_above(std::string_view directory);
@@ -157,41 +161,41 @@ class MountMetadata final : public KnownStats {
     DirectoryData::Entry entry;
   };
   Entry entry_of(std::string_view key);
-  // The same by the listing of its directory alone, however old that is.
+  // Like entry_of, but by the listing of the key's directory alone, however old that is.
   Entry listed_entry(std::string_view key) const;
-  // The entry's stat by the table of its directory, if it is fresh. The name may be another file's
-  // by now (is_shown).
+  // The entry's stat by the table of its directory, if the stat is fresh. The name may belong to
+  // another file by now (is_shown).
   struct EntryStat {
     Pin table;
     const StatTable::Entry* entry = nullptr;
   };
   EntryStat stat_of(std::string_view key, const Entry& entry) const;
-  // The same, however old it is.
+  // Like stat_of, however old the stat is.
   EntryStat gathered_stat(std::string_view key, const Entry& entry) const;
-  // When the origin was asked for what the path of the entry leads to. Threads that gather stats
-  // open the directory first, and go on in it if it is replaced: a stat of theirs holds for the
-  // path as it was when the first thread began.
+  // When the origin was asked for the file at the entry's path. Threads that gather stats open the
+  // directory first, and continue in it even if it is replaced, so their stats hold for the path as
+  // it was when the first thread began.
   static std::uint64_t looked_ns(const EntryStat& known);
   bool is_shown(const EntryStat& stat, const Entry& entry);
   Says go_on(FoundPath& path, Leads leads, bool& is_link);
   Says directory_itself(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
-  // The listing, from the origin. Nothing: it is not kept, and the fd, if there is one, stands at
-  // the begin.
+  // Reads the listing from the origin. An empty Pin: the listing is not kept, and the fd, if there
+  // is one, is at offset 0.
   struct Read {
     base::UniqueFd fd;
-    bool is_long = false;  // it has entries of more bytes than that
+    bool is_long = false;  // its entries take more than `most_bytes`
   };
   Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
-  // The listing that an earlier job has left there, if one look at the directory proves it.
+  // The listing that an earlier job has left in a tier, if one stat of the directory proves it.
   class StoredListing;
   Pin read_from_tiers(std::string_view key, const char* path);
 
-  // `beside_files`: the bytes of it that lie beside the files, where it stays.
+  // `beside_files`: the bytes of the record, if it lies in a segment of files, where it stays.
   base::Result<RamTier::Reservation> reserve(std::size_t path_length, std::uint64_t bytes,
                                              std::uint64_t& beside_files);
-  // Records of names have segments of their own, which are used anew. A small region has one to
-  // spare only where its opens wait for stats.
+  // Metadata records have segments of their own, which are reclaimed. A small region spares one
+  // only if its opens wait for stats.
   std::uint32_t most_segments() const;
 
   static constexpr std::uint64_t k_least_room = 4096;
@@ -206,18 +210,18 @@ class MountMetadata final : public KnownStats {
   base::MetadataTtl ttl_;
   std::uint64_t most_ttl_ns_;   // of CUBESHIM_CONSISTENCY
   std::uint64_t job_start_ns_;  // base::boot_ns
-  std::uint64_t most_bytes_;    // of the region, for names
+  std::uint64_t most_bytes_;    // of the region, for metadata
   NegativeEntryTrial trial_;
   DirectoryTimes times_;
-  std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of absent names and of listings
+  std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of negative entries and of listings
   std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories
   std::atomic<std::uint64_t> last_entered_{0};
   std::atomic<std::uint32_t> misses_{0}, lists_read_{0};
   std::atomic<bool> opens_wait_{false};  // note_look has said so
   std::atomic<std::uint64_t> missed_[k_missed] =
-      {};  // hash of a directory:48 | looks that missed:16
+      {};  // hash of a directory:48 | stats that missed:16
   std::atomic<std::uint64_t> no_room_[k_no_room] =
-      {};  // hashes of directories with more entries than all names may take
+      {};  // hashes of directories whose entries alone exceed the room for all metadata
 };
 
 template <typename Watch, typename Write>
@@ -227,7 +231,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
   std::uint64_t beside_files = 0;
   auto reservation = reserve(content.path.size(), bytes, beside_files);
   if (!reservation) return {};
-  // Not before there is room: its own segment may be the one to reclaim.
+  // Looked up only now, because reserve() may reclaim the segment of the former record.
   const Pin former = ram_->find_of_kind(content.kind, content.path, base::hash_path(content.path));
   write(reservation->data());
   if (!watch.is_unchanged()) return {};
@@ -238,7 +242,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
     ram_->mark_record_stale(**pin);
     return {};
   }
-  // A look-up would find either of the two.
+  // Otherwise a look-up could find either of the two.
   if (former) ram_->mark_record_stale(*former);
   return std::move(*pin);
 }

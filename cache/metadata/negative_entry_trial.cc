@@ -13,8 +13,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// An entry in other letters may be found by names in ASCII: by K that of a Kelvin, by "ab" one with
-// a hyphen that is not shown.
+// An ASCII name may find an entry that is not ASCII: "K" finds the Kelvin sign, and "ab" a name
+// with an invisible hyphen.
 bool is_ascii(std::string_view name) {
   return std::all_of(name.begin(), name.end(),
                      [](char c) { return static_cast<signed char>(c) > 0; });
@@ -23,8 +23,8 @@ bool is_ascii(std::string_view name) {
 }  // namespace
 
 bool may_be_negative(std::string_view name) {
-  // A hidden name; one that some file systems cut, or have made shorter (PROGRA~1); one of which
-  // there are two forms.
+  // Excludes hidden names, names that some file systems cut or shorten (PROGRA~1), and names with
+  // two Unicode forms.
   if (name.empty() || name.size() > NAME_MAX || name.front() == '.' || name.back() == '.')
     return false;
   return std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '~'; });
@@ -49,7 +49,7 @@ bool NegativeEntryTrial::makes_names_when_asked(int directory, std::uint64_t dev
 
 bool NegativeEntryTrial::proves_negative_entries(int directory, std::uint64_t device,
                                                  std::span<const std::byte> entries) {
-  // A file system that lists nothing may find names all the same.
+  // A file system that lists nothing may nevertheless find names.
   bool lists_any = false;
   DirectoryData::Entry entry;
   for (DirectoryData::Reader reader(entries); reader.next(entry);) {

@@ -1,7 +1,7 @@
-// Does a listing prove that a name which it does not have is absent? Some file systems find names
-// that they do not list: hidden directories of snapshots, mounts that come when they are asked for,
-// names in another case or another form of Unicode, short forms of long names. Which of them a
-// directory is of may differ from the next one. Thread safety: all of it; async-signal-safe.
+// Tells whether a listing that lacks a name proves that the name does not exist. Some file systems
+// find names that they do not list: hidden directories of snapshots, mounts that appear when they
+// are asked for, names in another case or another Unicode form, short forms of long names. This may
+// differ from one directory to the next. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -13,14 +13,14 @@
 
 namespace cube::cache {
 
-// May it be taken for absent, if a listing that proves_negative_entries does not have it in any
-// case?
+// Whether a name may become a negative entry if a listing that proves_negative_entries() lacks it
+// in any case.
 bool may_be_negative(std::string_view name);
 
 class NegativeEntryTrial {
  public:
-  // Is a name that this directory does not list in any case absent? Asks the kernel once for each
-  // device.
+  // Whether a name that this directory does not list, in any case, does not exist. Asks the kernel
+  // once for each device.
   bool proves_negative_entries(int directory, std::uint64_t device,
                                std::span<const std::byte> entries);
 
@@ -28,7 +28,7 @@ class NegativeEntryTrial {
   bool makes_names_when_asked(int directory, std::uint64_t device);
 
   static constexpr std::size_t k_devices = 16;
-  std::atomic<std::uint64_t> known_[k_devices] = {};  // a device plus one, and whether; 0 is free
+  std::atomic<std::uint64_t> known_[k_devices] = {};  // (device + 1) << 1 | makes_names; 0: free
 };
 
 }  // namespace cube::cache

@@ -16,8 +16,8 @@ std::vector<std::string_view> directories_of(const DirectoryData& listing) {
   return names;
 }
 
-// Up to `count` names behind `name`, if that comes after `last` with no more than `between` of them
-// in between.
+// Up to `count` names behind `name`, if `name` comes after `last` with at most `between` names in
+// between.
 std::vector<std::string> behind(const std::vector<std::string_view>& names, std::string_view last,
                                 std::string_view name, std::size_t between, std::size_t count) {
   const auto found = std::find(names.begin(), names.end(), name);

@@ -1,5 +1,5 @@
-// The directories that a program will look at next, if it goes from one to the next in the order of
-// their listing or of their names. Thread safety: an object belongs to one thread at a time. It
+// Predicts the directories that a program will visit next, if it visits them in the order of their
+// listing or of their names. Thread safety: an object belongs to one thread at a time. It
 // allocates.
 #pragma once
 
@@ -15,13 +15,13 @@ namespace cube::cache {
 class NextDirectories {
  public:
   static constexpr std::size_t k_most = 16;
-  // `to_each`: it tells of every directory that the program comes to. `to_some`: perhaps not of
-  // those that were named before.
+  // `to_each`: after() is called for every directory that the program visits. `to_some`: it may not
+  // be called for directories that it has predicted.
   enum class Comes : std::uint8_t { to_each, to_some };
   explicit NextDirectories(Comes comes = Comes::to_each) : comes_(comes) {}
 
-  // The program has come to `name`, an entry of the listing of `parent`. The names of those that it
-  // will come to, in order: none until it has gone on by an order once, then twice as many each
+  // The program has come to `name`, an entry of the listing of `parent`. Returns the names that it
+  // will visit next, in order: none until it has followed an order once, then twice as many each
   // time, k_most at most.
   std::vector<std::string> after(const std::string& parent, std::string_view name,
                                  const DirectoryData& listing);

@@ -1,4 +1,4 @@
-// The names that a pack has under its prefix. Thread safety: as Names.
+// The metadata of a pack under its prefix. Thread safety: as Metadata.
 #pragma once
 
 #include "cache/metadata/metadata.h"

@@ -1,4 +1,4 @@
-// MountMetadata: a directory is read at the origin, and its listing comes into the region.
+// MountMetadata: reads a directory at the origin and publishes its listing in the region.
 #include <dirent.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// The entries as getdents64 gives them. Empty: an error, or they take more than `most` bytes, and
-// then `is_long` is set.
+// Reads the entries as getdents64 gives them. Empty: an error, or the entries take more than `most`
+// bytes, which sets `is_long`.
 std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most,
                                         bool& is_long) {
   constexpr std::size_t k_first_room = 1 << 20, k_least = 64 << 10;
@@ -48,8 +48,7 @@ std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::
   return {};
 }
 
-// A path below the directory is followed with the right to search it, which a listing does not
-// need.
+// A path below the directory needs the right to search it, which a listing does not.
 bool may_search(int fd) {
   const long there = sys::openat(fd, ".", O_PATH | O_CLOEXEC);
   if (sys::failed(there)) return false;
@@ -57,7 +56,7 @@ bool may_search(int fd) {
   return true;
 }
 
-// A jump out of the fetch closes the fd.
+// Registers the fd, so that it is closed after a jump out of the fetch.
 class NotedFd {
  public:
   explicit NotedFd(base::UniqueFd& fd) : fd_(fd), is_noted_(FetchScope::note_fd(fd.get())) {}
@@ -74,7 +73,7 @@ class NotedFd {
 
 }  // namespace
 
-// The record that is there already, if the origin has just given the same.
+// The existing record, if the origin has just given the same listing.
 Pin MountMetadata::still_listed(const RecordContent& content,
                                 std::span<const std::byte> entries) const {
   Pin found = directory(content.path);
@@ -103,7 +102,7 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (sys::failed(opened)) return {};
   fd = base::UniqueFd(static_cast<int>(opened));
   const NotedFd noted(fd);
-  // A directory without room would be read twice at each opendir, here and by the program.
+  // If there is no room, each opendir would read the directory twice, here and in the program.
   if (!has_room_for(k_least_room)) return {};
   std::atomic<std::uint64_t>& no_room = no_room_[base::hash_path(key) % k_no_room];
   if (no_room.load(std::memory_order_relaxed) == base::hash_path(key)) return {};
@@ -111,10 +110,10 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (!stat) return {};
   content.stat = *stat;
   content.physical = links == LinksOnWay::none;
-  // Before the entries are read: who changes them tells nobody of a device that is not known.
+  // Before the entries are read: a process that changes them reports only changes on known devices.
   ram_->note_device(stat->device());
   watch.watch(*stat);
-  // Another change in the same step of the clock would not be seen later.
+  // Another change in the same step of the clock would not be visible later.
   if (is_within_step(stat->modified, content.fetched_ns) ||
       may_hide_change(*stat, content.fetched_ns))
     return {};
@@ -127,7 +126,7 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
     no_room.store(base::hash_path(key), std::memory_order_relaxed);
   const auto count = DirectoryData::count_of(entries);
   Pin made;
-  // The kernel gives "." and ".." at least, or the file system does not.
+  // The kernel gives "." and ".." at least, unless the file system omits them.
   if (count && *count != 0) {
     made = still_listed(content, entries);
     if (made) return made;

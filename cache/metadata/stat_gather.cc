@@ -27,9 +27,9 @@ std::uint32_t known_of(const MountMetadata& metadata, const Record& listing,
   return current;
 }
 
-// Do nearly all stats of its entries hold?
+// Whether nearly all stats of the entries are fresh.
 bool is_known(const MountMetadata& metadata, const Record& listing, const DirectoryData& data) {
-  // The dots have none.
+  // "." and ".." have no stats.
   return known_of(metadata, listing, data) + 2 + data.count() / 8 >= data.count() &&
          metadata.stats_of(listing.path());
 }
@@ -47,7 +47,7 @@ std::unique_ptr<StatGather> StatGather::begin(MountMetadata& metadata, const std
   try {
     Pin listing = metadata.listing_of(directory, directory.c_str());
     const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
-    // A program that asks for absent names needs no stats.
+    // A program that asks for names that do not exist needs no stats.
     const bool is_wanted =
         data && (asked.empty() ? data->count() <= most : data->find(asked).has_value());
     if (!is_wanted || is_known(metadata, *listing, *data)) return nullptr;
@@ -96,13 +96,13 @@ base::UniqueFd StatGather::open() const {
   return stat && stat->same_file(listing_->stat) ? std::move(own) : base::UniqueFd();
 }
 
-// The place that StatTable::Entry::target is. 0: it is not known.
+// Keeps a link's target and returns StatTable::Entry::target. 0: the target is not known.
 std::uint32_t StatGather::keep_target(int directory, const char* name, const FileStat& link) {
   char target[PATH_MAX];
   const long n = base::sys::raw(SYS_readlinkat, directory, base::sys::arg(name),
                                 base::sys::arg(target), sizeof target);
-  // A link that was put there since, or one of a file system that makes up its links as it is asked
-  // (proc).
+  // The link was replaced since the stat, or belongs to a file system that makes up targets when
+  // asked (proc).
   if (n <= 0 || static_cast<std::uint64_t>(n) != link.size || n == sizeof target) return 0;
   if (!are_links_followed(directory)) return 0;
   try {
@@ -139,7 +139,7 @@ StatTable::Entry StatGather::look(int directory, std::string_view name) {
   entry.stat = *stat;
   if ((stat->mode & S_IFMT) == S_IFLNK) entry.target = keep_target(directory, name.data(), *stat);
   entry.changes = writer_stripe_of(region, *stat).epoch.load(std::memory_order_seq_cst);
-  // The epoch may count a change that came after the look, of any file.
+  // The epoch may include a change, of any file, that came after the stat.
   const bool is_sure =
       !may_be_written(region, *stat) && changes.load(std::memory_order_seq_cst) == before;
   return is_sure ? entry : StatTable::Entry{};
@@ -150,13 +150,13 @@ bool StatGather::step(int directory) {
   if (place >= data_.count()) return false;
   const auto entry = data_.at(place);
   if (entry && directory >= 0 && !entry->is_dots()) {
-    // A zero follows the name, as in what the kernel gave.
+    // A zero follows the name, as in the kernel's entries.
     const StatTable::Entry found = look(directory, entry->name);
-    // Either the listing or the stat is of a file that had the name before.
+    // If the types differ, either the listing or the stat is of a former file of this name.
     const bool agree = entry->type == DT_UNKNOWN || entry->type == IFTODT(found.stat.mode);
     if (agree) entries_[place] = found;
   }
-  // acq_rel: the last one sees what all have written.
+  // acq_rel: the last thread sees what all have written.
   if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == data_.count()) show();
   return true;
 }

@@ -1,8 +1,8 @@
-// The stats of all entries of a directory, and the targets of its links, asked for by several
-// threads at once, and then shown to the node as one record. It is for programs that ask for one
-// after the other. One process of the node gathers those of a directory. Thread safety: step() by
-// any threads at a time; begin() and the destructor by one. It allocates, and is not for signal
-// handlers.
+// Gathers the stats of all entries of a directory, and the targets of its links, by several threads
+// at once, and publishes them to the node as one record. It serves programs that ask for one stat
+// after the other. One process of the node gathers for a directory at a time (a flight). Thread
+// safety: any threads may call step() at a time; one calls begin() and the destructor. It
+// allocates, and is not for signal handlers.
 #pragma once
 
 #include <memory>
@@ -18,20 +18,22 @@ namespace cube::cache {
 
 class StatGather {
  public:
-  // `asked`: the name that a program has asked for; empty: it will ask for all of them. Null: the
-  // directory cannot be listed; or is now, and does not have that name; or all that can be known of
-  // it is known. `most`: entries, of a directory that no program has come to yet.
+  // `asked`: the name that a program has asked for; empty: the program will ask for all names.
+  // `most`: the most entries that a directory may have, if `asked` is empty. Null: the directory
+  // cannot be listed, lacks that name or has too many entries, nearly all stats are known, or
+  // another process gathers them.
   static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
                                            std::string_view asked,
                                            std::uint32_t most = k_most_unasked);
-  // How many stats of the entries of this directory hold now. 0: it has no listing.
+  // How many stats of the directory's entries are fresh. 0: it has no listing, or none is.
   static std::uint32_t count_known(MountMetadata& metadata, const std::string& directory);
 
-  // The directory, for a thread that takes part; -1: it is another by now.
+  // Opens the directory for a thread that takes part; -1: the path leads to another directory by
+  // now.
   base::UniqueFd open() const;
-  // One more entry. False: none is left to begin with.
+  // Gathers one more entry. False: none is left to begin.
   bool step(int directory);
-  // True once, after the last one was asked for.
+  // True once, after the last entry was gathered.
   bool is_just_over() {
     return done_.load(std::memory_order_acquire) == data_.count() && !is_told_.exchange(true);
   }
@@ -42,7 +44,7 @@ class StatGather {
   StatGather(MountMetadata& metadata, const std::string& directory, Pin&& listing,
              const DirectoryData& data, SingleFlight::Ticket&& flight);
   StatTable::Entry look(int directory, std::string_view name);
-  // A mount may let links be read and not followed (mount -o nosymfollow).
+  // A mount may allow links to be read but not followed (mount -o nosymfollow).
   bool are_links_followed(int directory);
   std::uint32_t keep_target(int directory, const char* name, const FileStat& link);
   void show();

@@ -1,5 +1,5 @@
-// MountMetadata: a listing that an earlier job has left in a tier. One stat of the directory tells
-// whether it holds.
+// MountMetadata: takes a listing that an earlier job has left in a tier. One stat of the directory
+// proves it.
 #include <cerrno>
 
 #include "cache/base/clock.h"
@@ -12,10 +12,10 @@ namespace cube::cache {
 
 class MountMetadata::StoredListing final : public Tier::Judge {
  public:
-  StoredListing(MountMetadata& names, std::string_view key, const char* path)
+  StoredListing(MountMetadata& metadata, std::string_view key, const char* path)
       : Judge(RecordKind::directory),
-        names_(names),
-        watch_(*names.region_),
+        metadata_(metadata),
+        watch_(*metadata.region_),
         key_(key),
         path_(path) {}
 
@@ -34,15 +34,16 @@ class MountMetadata::StoredListing final : public Tier::Judge {
     if (record.kind != RecordKind::directory) return Tier::Verdict::refused;
     const auto data = DirectoryData::of(record);
     if (!data || !data->has_true_times()) return Tier::Verdict::refused;
-    // Others may have written to the tier.
+    // Other programs may have written to the tier, so the entries are checked.
     if (DirectoryData::count_of(data->entries()) != data->count()) return Tier::Verdict::refused;
     if (!has_asked_) look(record.is_physical());
-    if (!stat_ || record.is_physical() != is_physical_ || !is_proven_open(record, *names_.region_))
+    if (!stat_ || record.is_physical() != is_physical_ ||
+        !is_proven_open(record, *metadata_.region_))
       return Tier::Verdict::refused;
-    // This process has read a listing of this mount before.
-    if (!names_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
+    // Known only if this process has read a listing of this mount before.
+    if (!metadata_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
     if (!tier_->is_of_version(record, *stat_)) return Tier::Verdict::outdated;
-    // The entries tell inode numbers.
+    // The entries contain inode numbers.
     if (!tier_->has_our_inodes(record)) return Tier::Verdict::refused;
     return !may_be_racy(record) && show(record, *data) ? Tier::Verdict::taken
                                                        : Tier::Verdict::refused;
@@ -52,12 +53,12 @@ class MountMetadata::StoredListing final : public Tier::Judge {
     has_asked_ = true;
     is_physical_ = is_physical;
     began_ns_ = base::boot_ns();
-    const auto& changes = names_.region_->header().file_changes;
+    const auto& changes = metadata_.region_->header().file_changes;
     const std::uint64_t before = changes.load(std::memory_order_seq_cst);
-    names_.region_->stats().count(base::Counter::metadata_revalidations);
+    metadata_.region_->stats().count(base::Counter::metadata_revalidations);
     stat_ = stat_of_directory(path_, is_physical);
     if (stat_) watch_.watch(*stat_);
-    // The watch may have begun after a change that the stat does not tell of.
+    // The watch may have begun after a change that the stat does not show.
     if (changes.load(std::memory_order_seq_cst) != before) stat_ = base::fail(EAGAIN);
   }
 
@@ -72,15 +73,15 @@ class MountMetadata::StoredListing final : public Tier::Judge {
     content.verified_ns = began_ns_;
     const DirectoryData::Proves proves{.proves_negative_entries = data.proves_negative_entries(),
                                        .has_true_times = true};
-    pin_ = names_.publish(
+    pin_ = metadata_.publish(
         content, DirectoryData::bytes_for(data.count(), data.entries().size()), watch_,
         [&](std::byte* to) { DirectoryData::write(to, data.entries(), data.count(), proves); });
     return static_cast<bool>(pin_);
   }
 
-  Tier* tier_ = nullptr;  // that is asked now
+  Tier* tier_ = nullptr;  // the tier that is being asked
   bool is_remote_ = false;
-  MountMetadata& names_;
+  MountMetadata& metadata_;
   DirectoryWatch watch_;
   std::string_view key_;
   const char* path_;

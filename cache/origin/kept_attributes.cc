@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t k_resolve_cached = 0x20;  // RESOLVE_CACHED: Linux 5.12
 
-// An fd of what the kernel finds without asking anybody, or -EAGAIN.
+// Opens what the kernel finds without asking the server, or returns -EAGAIN.
 long open_kept(int directory, const char* path, int flags) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | flags);
@@ -35,7 +35,7 @@ bool may_keep_attributes(int directory, const char* name) {
 
 bool may_keep_attributes(const char* path) {
   if (may_keep_attributes(AT_FDCWD, path)) return true;
-  // A directory on the way may be what the kernel has to look up, and the name below it be kept.
+  // The kernel may have to look up a parent directory, and yet keep the name below it.
   const auto [directory, name] = base::split_path(path);
   base::Aside above;
   if (*path != '/' || name.empty() || !above || directory.size() >= base::Aside::k_bytes)

@@ -1,19 +1,18 @@
-// Attributes that the kernel keeps of names of a mount (FUSE's attr_timeout, NFS's acregmin). A
-// stat of a name that the kernel has yet to look up is the server's own word, and needs no
-// AT_STATX_FORCE_SYNC, which would be a request more.
-// Thread safety: all of it; async-signal-safe. No request is sent; an fd is taken for a moment.
+// Tells whether the kernel keeps attributes of a path on a mount (FUSE's attr_timeout, NFS's
+// acregmin). A stat of a path that the kernel has yet to look up comes from the server anyway, and
+// needs no AT_STATX_FORCE_SYNC, which would cost one more request. Thread safety: all of it;
+// async-signal-safe. Sends no request; uses an fd for a moment.
 #pragma once
 
 namespace cube::cache {
 
-// May the kernel answer a stat of this path, links not followed, by attributes that it keeps?
-// False: the next look-up asks the server. True if it cannot be told (before Linux 5.12).
+// Whether the kernel may answer a stat of this path, links not followed, from attributes that it
+// keeps. False: the next look-up asks the server. True if that is not known (before Linux 5.12).
 bool may_keep_attributes(const char* path);
-// The same of one name in an open directory.
+// Like the above, for one name in an open directory.
 bool may_keep_attributes(int directory, const char* name);
 
-// The flag for a stat of the path that is to follow, links not followed, so that it is the server's
-// word.
+// The flag that makes the next stat of this path, links not followed, come from the server.
 int flag_to_ask_server(const char* path);
 
 }  // namespace cube::cache

@@ -1,5 +1,5 @@
-// The seam by which a fill learns of a stat that the node has asked the origin for already, so that
-// it need not ask again. Thread safety: all of it; async-signal-safe.
+// The seam by which a fill reuses a stat that the node has already got from the origin. Thread
+// safety: all of it; async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ class KnownStats {
     FileStat stat;
     std::uint64_t looked_ns = 0;  // base::boot_ns, before the origin was asked
   };
-  // The stat of the regular file that has this very name, without a link at its end. The origin was
-  // asked no earlier than `since_ns` (base::boot_ns), and nothing has changed the file through the
-  // shim after that.
+  // The stat of the regular file at this path, which does not end in a link. The origin was asked
+  // no earlier than `since_ns` (base::boot_ns), and nothing has changed the file through the shim
+  // since.
   virtual std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const = 0;
 
  protected:

@@ -15,13 +15,13 @@ namespace {
 
 namespace sys = base::sys;
 
-// An openat takes any flag and passes over those that it does not know. An openat2 refuses them.
+// openat ignores flags that it does not know, but openat2 refuses them.
 constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY |
                                 O_CLOEXEC | O_DIRECTORY | O_DIRECT | O_NOATIME | O_ASYNC | O_PATH;
 
 constinit std::atomic<bool> g_has_openat2{true};
 
-// It fails with ELOOP where a component is a symbolic link.
+// Fails with ELOOP if a component is a symbolic link.
 long open_without_links(const char* path, int flags) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(flags & k_openat2_flags);
@@ -29,7 +29,8 @@ long open_without_links(const char* path, int flags) {
   return sys::raw(SYS_openat2, AT_FDCWD, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
-// A sandbox may say this of a call that it does not know, and a file system of this file.
+// These may come from a sandbox that does not know the call, or from the file system about this
+// file.
 bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || error == -EACCES; }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Opens of a mount that tell whether a symbolic link lies on the way.
-// Thread safety: all of it; async-signal-safe. Raw system calls only.
+// Opens a file of a mount and tells whether its path has a symbolic link. Thread safety: all of it;
+// async-signal-safe. Raw system calls only.
 #pragma once
 
 #include <string_view>
@@ -8,12 +8,12 @@ namespace cube::cache {
 
 enum class LinksOnWay : unsigned char { unknown, none, some };
 
-// An fd, or -errno of the plain open. The kernel is asked for a way without links first (openat2),
-// which tells at no cost. A kernel or a sandbox that refuses openat2, while it lets a plain open
-// through, is not asked again by this process.
+// An fd, or -errno of the plain open. The first try refuses links (openat2), which tells at no
+// cost. If openat2 is refused by the kernel or a sandbox while a plain open succeeds, this process
+// does not try it again.
 long open_noting_links(const char* path, int flags, LinksOnWay& links);
 
-// For links that are unknown: asks /proc whether this fd's file has just this absolute path.
+// For LinksOnWay::unknown: asks /proc whether the fd's file has exactly this absolute path.
 bool has_path(int fd, std::string_view absolute_path);
 
 }  // namespace cube::cache

@@ -14,9 +14,9 @@ using base::Counter;
 
 namespace {
 
-// A file of several parts costs a second look that the plain reader does not pay
-// (RecordFill::wants_second_look). A file on a block device (major is not 0) needs no more than the
-// kernel does.
+// A file of several parts costs a second stat that a plain read does not need
+// (RecordFill::wants_second_look); requesting all parts at once makes up for it. For a file on a
+// block device (major is not 0) the kernel's own readahead is enough.
 void ask_for_all(int fd, const FileStat& stat) {
   if (stat.size <= base::k_one_readahead || stat.device_major != 0) return;
   if (base::keeps_pages(fd)) base::ask_for_pages(fd, 0, stat.size);
@@ -30,8 +30,8 @@ void count(base::Stats* stats, Counter counter, std::uint64_t n = 1) {
 
 base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats* stats) {
   count(stats, Counter::origin_opens);
-  // Before the look-up of the open. A local file needs no answer, and the next is most likely
-  // local, too.
+  // Asked before the open, which looks the path up. A local file needs no answer, and the next file
+  // is most likely local, too.
   static constinit std::atomic<bool> last_was_local{false};
   const bool may_be_kept =
       last_was_local.load(std::memory_order_relaxed) || may_keep_attributes(path);
@@ -40,12 +40,13 @@ base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_ = Fd(static_cast<int>(fd));
   count(stats, Counter::origin_stats);
-  // The kernel would cut newer bytes at the size that it keeps.
+  // The kernel would cut newer bytes at the size that it has cached.
   const bool is_servers_word = !may_be_kept && file.links_ == LinksOnWay::none;
   const auto stat = stat_fd(file.fd_.get(), is_servers_word ? 0 : k_ask_server);
   if (stat) last_was_local.store(stat->device_major != 0, std::memory_order_relaxed);
   if (stat) file.stat_ = *stat;
-  if (!stat && stat.error().value == EINTR) return base::fail(EINTR);  // see FileCache::fetch
+  if (!stat && stat.error().value == EINTR)
+    return base::fail(EINTR);  // see DemandOpen::fetch_opened
   return file;
 }
 

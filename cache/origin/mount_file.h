@@ -1,5 +1,5 @@
-// A file of a mount, read whole with one open, one statx, one read, one close - and not a byte
-// more. Thread safety: all of it. Raw system calls only.
+// A file of a mount, read whole with one open, one statx, one read and one close. Thread safety:
+// all of it. Raw system calls only.
 #pragma once
 
 #include <string_view>
@@ -13,24 +13,24 @@ namespace cube::cache {
 
 class MountFile {
  public:
-  // `stats`, here and below, counts what the origin is asked; null: nobody counts.
+  // `stats`, here and below, counts requests to the origin; null: they are not counted.
   static base::Result<MountFile> open(const char* path, int flags, base::Stats* stats);
 
   const FileStat& stat() const { return stat_; }
   int fd() const { return fd_.get(); }
-  // Reads the whole file to `to`, which has room for stat().size bytes. ESTALE: the file is not
-  // what the stat said; else the origin's error. The fd is then as it was, at offset 0.
+  // Reads the whole file to `to`, which has room for stat().size bytes. ESTALE: the file does not
+  // match its stat; other errors are the origin's. The fd stays at offset 0.
   base::Result<void> read_whole(std::byte* to, base::Stats* stats) const;
-  // Asks the server: is it still the file and the content of stat()?
+  // Asks the server whether the file is unchanged since stat().
   bool is_unchanged(base::Stats* stats) const;
-  // Does the path hold no symbolic link? Known from the open itself, or asked of /proc where the
+  // Whether the path holds no symbolic link. Known from the open itself, or asked of /proc if the
   // kernel is too old.
   bool is_physical(std::string_view absolute_path) const;
-  // The fd is the caller's from now on. -1: it was closed meanwhile (see FetchScope).
+  // Hands the fd to the caller. -1: it was closed meanwhile (see FetchScope).
   int release() { return fd_.release(); }
 
  private:
-  // The thread's fetch knows of it, so that it can be closed after a jump out of the fetch.
+  // An fd that the thread's FetchScope knows, so that it is closed after a jump out of the fetch.
   class Fd {
    public:
     Fd() = default;

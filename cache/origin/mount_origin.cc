@@ -52,7 +52,7 @@ class MountOrigin final : public Origin {
   }
 };
 
-// Ready before any constructor runs: a program's constructor may open files.
+// Initialized before any constructor runs, because a program's constructor may open files.
 constinit const MountOrigin g_mount_origin;
 
 }  // namespace

@@ -1,8 +1,8 @@
-// An Origin is where a prefix's files really come from: a mounted file system or a pack. The cache
-// asks traits(), never the type, if its way depends on the kind. Ownership: an Opened lives in the
-// OpenedPlace of its caller, on the stack. Thread safety: an Origin is constant and serves any
-// number of threads. An Opened belongs to one thread. All of it is async-signal-safe, uses raw
-// system calls, and allocates nothing by malloc.
+// An Origin is the source of a prefix's files: a mounted file system or a pack. Code that depends
+// on the kind asks traits(), never the type. Ownership: an Opened lives in the OpenedPlace of its
+// caller, on the stack. Thread safety: an Origin is constant and serves any number of threads. An
+// Opened belongs to one thread. All of it is async-signal-safe, uses raw system calls, and never
+// calls malloc.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,13 @@ namespace cube::cache {
 
 class Listing;
 
-// A file as its origin shows it, before its bytes are taken.
+// A file as its origin describes it, before its bytes are read.
 struct FileAtOrigin {
   FileStat stat{};
   bool is_physical = false;  // no part of the path is a symbolic link
   OriginId origin = k_mounts;
   bool is_immutable = false;  // see Origin::Traits
-  int fd = -1;  // the file, open for reading, by which the kernel can be asked about it; -1: there
-                // is none
+  int fd = -1;                // the file, open for reading, to ask the kernel about it; -1: none
 };
 
 // One open file of an origin.
@@ -42,18 +41,18 @@ class Opened {
   virtual ~Opened() = default;
 
   const FileAtOrigin& file() const { return file_; }
-  // Copies the whole file to `to`, which has room for file().stat.size bytes. ESTALE: the file is
-  // not what the stat said; EINTR: a signal ended the wait; else the origin's error. The fd stays
+  // Copies the whole file to `to`, which has room for file().stat.size bytes. ESTALE: the file does
+  // not match its stat; EINTR: a signal ended the wait; other errors are the origin's. The fd stays
   // at offset 0.
   virtual base::Result<void> read_whole(std::byte* to) = 0;
-  // xxh3 of the bytes, if the origin has checked them by it.
+  // The xxh3 of the bytes, if the origin has checked them by it.
   virtual std::optional<std::uint64_t> data_hash() const { return std::nullopt; }
-  // Asks the origin again: is it still the file and the content of file()?
+  // Asks the origin whether the file is unchanged since file() was taken.
   virtual bool is_unchanged() = 0;
-  // A kernel fd with these bytes, which is the program's from now on. `flags` are the program's.
+  // A kernel fd with these bytes, for the program to own. `flags` are the program's.
   virtual base::Result<int> hand_over(int flags) = 0;
 
-  // A file that came with this one. Good until the next call.
+  // A file whose bytes came with this one. Valid until the next call.
   struct Neighbour {
     std::string_view key;
     FileAtOrigin file;
@@ -61,16 +60,16 @@ class Opened {
     std::uint64_t data_hash = 0;
   };
   virtual bool next_neighbour(Neighbour& /*neighbour*/) { return false; }
-  // Becomes the file of another path, whose place lies in OriginOpen::together. False: it cannot be
-  // had in this way, and this is no file any more.
+  // Becomes the file of another path, whose place lies in OriginOpen::together. False: that file
+  // cannot be read in this way, and this object is unusable.
   virtual bool move_to(std::string_view /*key*/, const OriginSpan& /*place*/) { return false; }
 
  protected:
   FileAtOrigin file_;
 };
 
-// Room for one Opened, and for the bytes that come with it. A second open takes the place of the
-// first one; the memory is kept.
+// Room for one Opened, and for the bytes that come with it. A second open replaces the first; the
+// memory is kept.
 class OpenedPlace {
  public:
   OpenedPlace() = default;
@@ -104,28 +103,28 @@ class OpenedPlace {
 };
 
 struct OriginOpen {
-  std::string_view key;        // absolute, normalised path of the file
+  std::string_view key;        // absolute, normalized path of the file
   const char* path = nullptr;  // the same with a terminating zero
   int flags = 0;               // the program's
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
-  // Not empty: it is read whole by one request, for more files than this one (Opened::move_to).
-  // `place` is that of this file.
+  // If not empty, one request reads all of `together`, for several files (Opened::move_to). `place`
+  // is the place of this file.
   OriginSpan together = {}, place = {};
-  base::Stats* stats = nullptr;  // counts what the origin is asked; null: nobody counts
+  base::Stats* stats = nullptr;  // counts requests to the origin; null: not counted
 };
 
 class Origin {
  public:
   struct Traits {
-    // A file is the same for as long as the origin has this id: no time stamp and no second look
-    // says more.
+    // Files do not change while the origin has this id, so neither times nor a second stat are
+    // needed.
     bool is_immutable = false;
-    // False: a name that it does not have (ENOENT) may be one of the mounts.
+    // False: a path that the origin lacks (ENOENT) may exist on a mount.
     bool knows_all_names = true;
-    // False: a file that is not served is handed over as a copy.
+    // False: a file that cannot be served is handed over as a copy.
     bool has_kernel_fd = true;
-    // open() has read the bytes of a file, too.
+    // open() also reads the bytes of the file.
     bool is_whole_in_one_read = false;
   };
 
@@ -139,13 +138,13 @@ class Origin {
   // The stat of a path as the program sees it, links followed, as the origin's server has it.
   // `path`: the key with a terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
-  // EISDIR: it is no regular file, and the file() of what was opened says what it is. After any
-  // other error only the neighbours of what was opened may be asked for, if anything was.
+  // Opens a file in `place`. EISDIR: it is not a regular file; file() of the Opened describes it.
+  // After any other error, only the neighbours of the Opened may be asked for, if there is one.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
-  // The place of this file in the origin, if one request can read its neighbours, too. It reads no
+  // The place of this file in the origin, if one request can also read its neighbours. Reads no
   // file. Empty: not known.
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
-  // A directory with its names, to be ended by release(). ENOENT: it is the kernel's to list.
+  // Lists a directory. The caller ends the listing by release(). ENOENT: the kernel must list it.
   virtual base::Result<Listing*> list(std::string_view key) const = 0;
 
  protected:

@@ -1,4 +1,5 @@
-// A part of an origin that holds its files one behind the other. Thread safety: a plain value.
+// A byte range of an origin that stores its files one behind the other. Thread safety: a plain
+// value.
 #pragma once
 
 #include <cstdint>

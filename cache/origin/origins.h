@@ -1,6 +1,5 @@
 // All origins of a process: the packs of CUBESHIM_PACKS at their prefixes, and the mounts
-// everywhere else. Thread safety: nothing changes after it was made. open() and reopened()
-// allocate.
+// everywhere else. Thread safety: immutable after construction. open() and reopened() allocate.
 #pragma once
 
 #include <memory>
@@ -16,19 +15,19 @@ namespace cube::cache {
 
 class Origins {
  public:
-  // The variable that lists those that are no mounts.
+  // The variable that lists the origins that are not mounts.
   static constexpr const char* k_variable = "CUBESHIM_PACKS";
-  // For processes that are started elsewhere: each file's path as seen from `directory`. The
-  // variable's new value; empty where it would be read otherwise, because the directory has a
-  // colon.
+  // Makes each file's path absolute, as seen from `directory`, for processes that start in another
+  // directory. Returns the variable's new value; empty if a colon in `directory` would change its
+  // meaning.
   static std::string make_absolute(std::vector<base::OriginSetting>& settings,
                                    std::string_view directory);
-  // The packs that can be opened; a sentence for each other.
+  // Opens the packs that can be opened. `errors` gets a sentence for each other pack.
   static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& settings,
                                        std::vector<std::string>& errors);
-  // The same origins for threads with an fd table of their own, where the fds of these mean
-  // nothing. It is called there, and used by nobody else. A pack that is another file by now is
-  // left out.
+  // Opens the same origins again, for threads with an fd table of their own, where the fds of this
+  // object mean nothing. Only such a thread calls it and uses the result. A pack whose path leads
+  // to another file by now is left out.
   std::unique_ptr<Origins> reopened() const;
 
   const Origin& of(std::string_view path) const {
@@ -38,7 +37,7 @@ class Origins {
     return mount_origin();
   }
   bool has_only_mounts() const { return places_.empty(); }
-  // The size of all records of the origins that know their names, in bytes: those of the packs.
+  // The bytes of all records in the packs.
   std::uint64_t known_bytes() const { return packs_->record_bytes(); }
   const PackMounts& packs() const { return *packs_; }
 

@@ -1,9 +1,9 @@
-// A packed data set, FILE.cube: a header page, segments of records (cache/record/record.h), the
-// index, a footer. doc/FORMAT.md has the fields. Paths are relative to the pack's root, which is
-// the empty path itself. The same tree gives the same bytes: entries stand in the order of their
-// names' bytes, what lies in a directory before the directory itself, and nothing in the file
-// depends on when or where it was packed.
-// Thread safety: pure functions, plain values.
+// The format of a packed data set, FILE.cube: a header page, segments of records
+// (cache/record/record.h), the index, a footer. doc/FORMAT.md has the fields. Paths are relative to
+// the pack's root, whose path is empty. Packing a tree twice gives the same bytes: entries are in
+// the order of their names' bytes, the contents of a directory before the directory itself, and
+// nothing in the file depends on when or where it was packed. Thread safety: pure functions, plain
+// values.
 #pragma once
 
 #include <climits>
@@ -27,7 +27,7 @@ struct PackHeader {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t
-      table_bits;  // the index has a bucket for each value of so many upper bits of the hash
+      table_bits;  // the index has a bucket for each value of the hash's upper table_bits bits
   std::uint64_t segment_bytes, records_begin, records_end;
   std::uint64_t index_begin, index_bytes;
   std::uint64_t entries, files, directories, links;
@@ -35,12 +35,12 @@ struct PackHeader {
   std::uint64_t file_bytes;  // of the pack
   std::uint64_t index_hash;
   std::uint64_t reserved;     // zero
-  std::uint64_t header_hash;  // xxh3 of what stands before
+  std::uint64_t header_hash;  // xxh3 of the bytes before
 };
 static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
 
-// The journal stands at the header's place while a pack is being made. It says which part of the
-// pack is safe on the disk.
+// The journal takes the header's place while a pack is being made. It says which part of the pack
+// is safe on the disk.
 struct PackJournal {
   static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
   std::uint64_t magic;
@@ -48,7 +48,7 @@ struct PackJournal {
   std::uint32_t reserved;
   std::uint64_t arguments_hash;
   std::uint64_t safe_end;  // records before it were on the disk when this was written
-  std::uint64_t hash;      // xxh3 of what stands before
+  std::uint64_t hash;      // xxh3 of the bytes before
 };
 static_assert(sizeof(PackJournal) == 40);
 
@@ -57,7 +57,7 @@ struct PackFooter {
   std::uint64_t magic, entries, file_bytes;
   std::uint64_t content_hash;  // xxh3 of the header's hash and the index's hash
   std::uint64_t reserved[3];   // zero
-  std::uint64_t footer_hash;   // xxh3 of what stands before
+  std::uint64_t footer_hash;   // xxh3 of the bytes before
 };
 static_assert(sizeof(PackFooter) == 64);
 
@@ -71,7 +71,8 @@ struct PackSlot {
 };
 static_assert(sizeof(PackSlot) == 24);
 
-// A bucket has less than 64 slots on average: it lies on one page, or on two.
+// The number of table bits for which a bucket has fewer than 64 slots on average, so that it lies
+// on one page or on two.
 constexpr std::uint32_t pack_table_bits(std::uint64_t entries) {
   std::uint32_t bits = 0;
   while (entries >> bits >= 64) ++bits;
@@ -84,8 +85,8 @@ constexpr std::uint64_t pack_bucket(std::uint64_t hash, std::uint32_t bits) {
   return bits == 0 ? 0 : hash >> (64 - bits);
 }
 
-// The data of a directory's record: this, then for each entry in the order of the names' bytes a
-// PackName, the name, a zero.
+// The data of a directory's record starts with this. A PackName, the name and a zero follow for
+// each entry, in the order of the names' bytes.
 struct PackListing {
   static constexpr std::uint32_t k_complete = 1;  // the directory of the origin held nothing else
   std::uint32_t flags, reserved;
@@ -99,8 +100,8 @@ struct PackName {
 };
 static_assert(sizeof(PackListing) == 16 && sizeof(PackName) == 16);
 
-// Goes through a listing that may be anybody's bytes. False: no more, and `is_sound` says whether
-// that was its end.
+// Reads a listing whose bytes may be damaged. next() returns false at the end; is_sound() then says
+// whether the listing was complete and undamaged.
 class PackListingReader {
  public:
   explicit PackListingReader(std::string_view data);
@@ -115,17 +116,18 @@ class PackListingReader {
   bool is_sound_ = false;
 };
 
-// A path that can lie in a pack: relative, shorter than PATH_MAX, no empty, "." or ".." component,
-// no zero byte.
+// Whether a path can lie in a pack: it is relative, shorter than PATH_MAX, and has no empty, "." or
+// ".." component and no zero byte.
 bool is_pack_path(std::string_view path);
-// One component of it.
+// Whether a name can be a component of such a path.
 bool is_pack_name(std::string_view name);
 
-// The part of the origin's stat that goes into a pack: fields that differ from mount to mount or
-// from read to read do not. `device` is a number within the pack, so that hard links can be told.
+// The part of the origin's stat that goes into a pack, without the fields that differ from mount to
+// mount or from read to read. `device` is a number within the pack, which keeps hard links
+// recognizable.
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 
-// The place of a record that is added behind `fill` bytes of the file.
+// The place of a record behind `fill` used bytes of the file.
 RecordPlan plan_pack_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size);
 
 inline std::uint64_t hash_of(const PackHeader& header) {

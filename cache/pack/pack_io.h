@@ -1,4 +1,4 @@
-// Whole reads and writes at a place of a pack, and where it lies. Thread safety: all of it.
+// Reads and writes whole ranges of a pack, and finds its directory. Thread safety: all of it.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace cube::cache {
 using base::read_at;
 using base::write_at;
 
-// The directory of the name, as a path that can be opened.
+// The directory of a file, as a path that can be opened.
 inline std::string directory_of(const std::string& file) {
   const std::size_t slash = file.rfind('/');
   return slash == std::string::npos ? "." : slash == 0 ? "/" : file.substr(0, slash);

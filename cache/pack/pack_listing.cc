@@ -7,8 +7,9 @@
 namespace cube::cache {
 namespace {
 
-// Inodes of directories that were listed and hold directories, for the ".." of those: whoever walks
-// comes from above. By the hash of the path, two words that belong together if their sum says so.
+// Inodes of listed directories that contain directories, for the ".." of these: a program that
+// walks a tree lists the parent first. A row is found by the hash of the path; its two words belong
+// together if their xor is the hash.
 struct KnownInode {
   std::atomic<std::uint64_t> inode{0}, check{0};
 };
@@ -30,7 +31,7 @@ bool recall(std::uint64_t hash, std::uint64_t& inode) {
   return (known.check.load(std::memory_order_relaxed) ^ inode) == hash;
 }
 
-// The inode of "..". Above the pack's own directory it is the kernel's, if that has one there.
+// The inode of "..". For the pack's root it is that of the kernel's directory, if there is one.
 std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::uint64_t own) {
   const std::size_t slash = path.rfind('/');
   if (path.size() > mount.prefix().size()) {
@@ -48,8 +49,8 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
   return stat ? stat->inode : own;
 }
 
-// AskedRecords asks the kernel for records of a pack. One request asks for all records that lie one
-// behind the other.
+// Asks the kernel to fetch records of a pack. One request covers all records that lie one behind
+// the other.
 class AskedRecords {
  public:
   explicit AskedRecords(const PackReader& reader) : reader_(reader) {}
@@ -58,7 +59,7 @@ class AskedRecords {
   ~AskedRecords() { ask(); }
 
   void add(const PackSlot& slot) {
-    // Zeros lie between records. More is not read for nothing: a page costs as much as a small
+    // Zeros lie between records. A wider gap is not read, because a page costs as much as a small
     // record.
     constexpr std::uint64_t k_most_between = 4 << 10;
     if (slot.offset < span_.end() || slot.offset - span_.end() > k_most_between) {
@@ -75,8 +76,8 @@ class AskedRecords {
   PackSpan span_;
 };
 
-// A program that lists a directory of directories goes into them. Their records are asked for at
-// once, and come while it is at the first of them.
+// A program that lists a directory of directories will enter them. Their records are requested at
+// once, and come while the program works on the first one.
 void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing,
                          std::uint32_t directories) {
   constexpr std::uint32_t k_least = 4, k_most = 4096;

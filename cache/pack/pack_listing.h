@@ -1,5 +1,5 @@
-// The listing of a directory of a pack. It costs one read of the pack, and one more where the
-// directory above has not been listed before (the inode of ".."). Thread safety: all of it;
+// Lists a directory of a pack. A listing costs one read of the pack, and one more, for the inode of
+// "..", if the parent directory has not been listed before. Thread safety: all of it;
 // async-signal-safe.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace cube::cache {
 
-// `path` is absolute; `follows`: a link at its end is followed. ENOENT, ENOTDIR, EIO. `with_names`:
-// else there are no entries. To be ended by release().
+// `path` is absolute. `follows`: a link at its end is followed. `with_names`: if false, the listing
+// has no entries. The caller ends the listing by release(). Errors: ENOENT, ENOTDIR, EIO.
 base::Result<Listing*> list_packed(const PackMount& mount, std::string_view path, bool follows,
                                    bool with_names);
 

@@ -11,14 +11,15 @@
 namespace cube::cache {
 namespace {
 
-// The prefix counts, too: under another one the same path means another record of the same pack.
+// The hash covers the prefix, because under another prefix the same path means another record of
+// the same pack.
 std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
   const std::uint64_t words[] = {base::hash_path(prefix), reader.identity()};
   return k_pack_device |
          static_cast<std::uint32_t>(base::hash_bytes(words, sizeof words) & (k_pack_device - 1));
 }
 
-// The error that the program is told. The user is told once.
+// The error for the program. The user is warned once.
 int as_seen_error(int error) {
   if (error != EBADMSG) return error;
   static constinit std::atomic<bool> told{false};
@@ -28,11 +29,11 @@ int as_seen_error(int error) {
   return EIO;
 }
 
-// Puts a path together, component by component, as it lies in the pack.
+// Builds a path as it lies in the pack, component by component.
 class PackedPath {
  public:
   explicit PackedPath(PackMount::FoundName& out) : out_(out) { out_.length = 0; }
-  // False: it leads out of the pack, or is too long.
+  // False: the path leads out of the pack, or is too long.
   bool add(std::string_view part) {
     if (part.empty() || part == ".") return true;
     if (part == "..") {
@@ -46,7 +47,7 @@ class PackedPath {
     out_.length += static_cast<std::uint32_t>(part.size());
     return true;
   }
-  // The last component.
+  // Removes the last component.
   void leave() {
     const std::size_t slash = out_.name().rfind('/');
     out_.length = slash == std::string_view::npos ? 0 : static_cast<std::uint32_t>(slash);
@@ -91,7 +92,7 @@ FileStat PackMount::as_seen(FileStat stat) const {
   return stat;
 }
 
-// The entry of found.path as it stands.
+// Looks up found.path as it is, without following links.
 base::Result<void> PackMount::look_up(FoundName& found, bool wants_entry) const {
   if (!wants_entry) {
     const auto slot = reader_->locate(base::hash_path(found.name()));
@@ -106,7 +107,7 @@ base::Result<void> PackMount::look_up(FoundName& found, bool wants_entry) const 
   return {};
 }
 
-// found.path is taken apart and put together again, links resolved.
+// Rebuilds found.path with its links resolved.
 base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) const {
   constexpr int k_most_links = 40;
   base::Aside room_of_rest, room_of_target;
@@ -152,8 +153,9 @@ base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) 
   return {};
 }
 
-// Why the pack has nothing of this name, where no link can lead there: the directory that is
-// missing first decides, or what stands in its place.
+// The error for a path that the pack lacks and to which no link can lead. The deepest existing
+// parent decides: ENOTDIR if it is not a directory, or else ENOENT or ENAMETOOLONG by the name that
+// is missing in it.
 int PackMount::negative_entry_of(std::string_view name) const {
   std::string_view above = name;
   while (!above.empty()) {
@@ -173,7 +175,7 @@ int PackMount::negative_entry_of(std::string_view name) const {
   return ENOENT;
 }
 
-// The part of the path that lies below the prefix.
+// Sets found.path to the part of `path` below the prefix.
 base::Result<void> PackMount::begin(std::string_view path, FoundName& found) const {
   path = below_prefix(path);
   if (!found.path) return base::fail(ENOMEM);
@@ -205,7 +207,7 @@ base::Result<void> PackMount::resolve(std::string_view path, FoundName& found) c
   return as_seen(result);
 }
 
-// The record at found.slot out of what content.window holds.
+// The record at found.slot, if content.window holds it.
 base::Result<PackEntry> PackMount::find_in_window(const FoundName& found, Content& content) const {
   const PackSlot& slot = found.slot;
   const bool is_inside = content.window != nullptr && slot.offset >= content.span.begin &&
@@ -221,7 +223,7 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
   content.window = nullptr;
   const PackSpan span = windows_->around(slot);
   if (span.bytes == slot.bytes) return;
-  // All of it at the same time, not what the kernel takes at once, one after the other.
+  // Requests all parts at the same time, which the kernel would read one after the other.
   if (reader_->keeps_pages()) reader_->will_need(span.begin, span.bytes);
   std::byte* const room = scratch.reserve(span.bytes);
   if (room == nullptr) return;
@@ -233,11 +235,11 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
   content.span = span;
 }
 
-// The record at found.slot, and what lies around it if there is a use for that.
+// Reads the record at found.slot, and its surroundings if `reach` asks for them.
 base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach,
                                               base::Scratch& scratch, Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
-  // The link that has led here may have brought it.
+  // The read of a link that has led here may have brought the record.
   auto entry = find_in_window(found, content);
   if (!entry && may_reach) {
     read_window(found.slot, scratch, content);
@@ -270,7 +272,7 @@ base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scr
   content.window = nullptr;
   for (bool has_followed = false;;) {
     auto result = look_up(found, false);
-    // Two paths of one hash are told apart by their records.
+    // Two paths with one hash are distinguished by their records.
     base::Result<PackEntry> entry = base::fail(ENOENT);
     const bool fits = result && found.slot.bytes <= most_bytes;
     if (fits) entry = read_found(found, wish.reach, scratch, content);
@@ -393,7 +395,7 @@ base::Result<void> PackMount::read_listing(std::string_view path, bool follows,
   if (result) result = read_any({.follows = follows, .most = k_no_bound}, scratch, found, content);
   if (result && content.entry.kind != RecordKind::directory) return base::fail(ENOTDIR);
   if (!result || content.data != nullptr) return result;
-  // The first of two paths with one hash was another.
+  // Two paths share the hash, and the record that was read first was the other path's.
   std::byte* const room = scratch.reserve(content.entry.data_size);
   if (room == nullptr) return base::fail(ENOMEM);
   result = as_seen(reader_->read(content.entry, room));

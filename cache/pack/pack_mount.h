@@ -1,11 +1,11 @@
-// Packs as directories: paths under a prefix are looked up in the pack, links are followed within
-// it, and stats are such as a file system of its own would give. A name that the pack does not have
-// is not answered here: ENOENT, and the caller asks the kernel. A file costs one read, a stat of
-// what is not cached one short read, what is not there one of the directory above it, unless that
-// was the last one asked for (where no link can lead there). Errors are those of a file system:
-// ENOTDIR, ELOOP, ENAMETOOLONG. Known limits: a link that leads out of the pack leads nowhere;
-// whoever can read the pack can read all that is in it. Thread safety: all const functions, by any
-// number of threads; no lock, no allocation by malloc, raw calls.
+// A pack as a directory tree: looks up paths under a prefix in the pack, follows links within it,
+// and gives stats as a file system of its own would. A file costs one read. A stat of an uncached
+// entry costs one short read. A path that does not exist costs one read of its parent, unless that
+// was the last parent asked for; in a pack with links, it costs a read of each component. Thread
+// safety: all const functions, by any number of threads; no lock, no malloc, raw calls. Errors:
+// ENOENT means that the pack lacks the path, and the caller asks the kernel; other errors are those
+// of a file system: ENOTDIR, ELOOP, ENAMETOOLONG. Known limits: a link that leads out of the pack
+// leads nowhere; a user who can read the pack can read everything in it.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +25,9 @@
 
 namespace cube::cache {
 
-// A device that the kernel cannot have: its own minor numbers have 20 bits. The minor number is the
-// pack's under its prefix, for as long as its file is the same; files that were on several devices
-// when they were packed differ in the major number.
+// Marks a device number that the kernel cannot have, because its minor numbers have 20 bits. The
+// minor number identifies the pack under its prefix, for as long as its file is the same; the major
+// number tells apart the devices on which the packed files were.
 inline constexpr std::uint32_t k_pack_device = 1U << 31;
 
 class PackMount {
@@ -42,11 +42,11 @@ class PackMount {
     PackSlot slot;
     bool physical = true;  // no link was followed
     std::uint32_t length = 0;
-    base::Aside path;  // in the pack; PATH_MAX bytes of it
+    base::Aside path;  // in the pack; at most PATH_MAX bytes of the room are used
     std::string_view name() const { return {path.data(), length}; }
   };
   // Finds an absolute path under the prefix. `follows`: a link at its end is followed, too. EIO:
-  // the pack is damaged there.
+  // the pack is damaged at that entry.
   base::Result<void> find(std::string_view path, bool follows, FoundName& found) const;
 
   struct Content {
@@ -54,37 +54,37 @@ class PackMount {
     bool physical = true;
     const std::byte* data = nullptr;  // in the scratch; null: too large for it
     PackEntry entry;
-    // The bytes that were read with it, in the scratch: `span` of the pack.
+    // The bytes of `span` in the pack, which were read with the record and lie in the scratch.
     const std::byte* window = nullptr;
     PackSpan span;
   };
   enum class Reach : std::uint8_t { record, window };
-  // A regular file with all its bytes, by one read, which may bring its neighbours in the pack,
-  // too. EISDIR: it is something else.
+  // Reads a regular file with all its bytes, by one read, which may also bring its neighbours in
+  // the pack. EISDIR: it is not a regular file.
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch,
                           Content& content, Reach reach = Reach::record) const;
-  // The place of a path's record, by the index alone. Empty: there is none, the index is too large
-  // for such a question, or the record for a read with others.
+  // The place of a path's record, by the index alone. Empty: there is no record, the index is too
+  // large to be kept in memory, or the record is too large to be read together with others.
   PackSpan place_of(std::string_view path) const;
   // Reads a span by one request. take() then gives the regular files in it, by their paths and
-  // places; where it fails, read() may not.
+  // places. If take() fails, read() may still succeed.
   base::Result<void> read_span(const PackSpan& span, base::Scratch& scratch,
                                Content& content) const;
   base::Result<void> take(std::string_view path, const PackSpan& place, Content& content) const;
-  // The same for a directory's listing, however long it is; `found` is where it really lies.
-  // ENOTDIR: it is something else.
+  // Like read(), for a directory's listing of any length. `found` is its real place. ENOTDIR: it is
+  // not a directory.
   base::Result<void> read_listing(std::string_view path, bool follows, base::Scratch& scratch,
                                   FoundName& found, Content& content) const;
-  // Finds the place that a path with ".." in it leads to. Links before its last component are
-  // followed. ENOENT: out of the pack, too.
+  // Finds the place that a path with ".." leads to. Links before its last component are followed.
+  // ENOENT: no such path, or it leads out of the pack.
   base::Result<void> resolve(std::string_view path, FoundName& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
-  // All stats that this pack gives have it, and no others: it is the pack's identity under its
-  // prefix.
+  // All stats from this pack have this minor number, and no others do: it identifies the pack under
+  // its prefix.
   std::uint32_t device_minor() const { return device_minor_; }
   const PackReader& reader() const { return *reader_; }
-  // The size of all records together.
+  // The bytes of all records.
   std::uint64_t record_bytes() const {
     return reader_->header().records_end - reader_->header().records_begin;
   }
@@ -107,11 +107,11 @@ class PackMount {
   void read_window(const PackSlot& slot, base::Scratch& scratch, Content& content) const;
   base::Result<PackEntry> read_found(const FoundName& found, Reach reach, base::Scratch& scratch,
                                      Content& content) const;
-  // The same, damage and all.
+  // Like read_any, but may return a damaged or replaced pack's bytes.
   base::Result<void> read_as_it_is(const Wish& wish, base::Scratch& scratch, FoundName& found,
                                    Content& content) const;
-  // The result that the program is told, after the last look at the pack: EIO where that is
-  // damaged, or another by now.
+  // The result for the program, after a last check of the pack: EIO if it is damaged or was
+  // changed.
   base::Result<void> as_seen(const base::Result<void>& result) const;
   base::Result<void> look_up(FoundName& found, bool wants_entry) const;
   int negative_entry_of(std::string_view name) const;
@@ -121,31 +121,31 @@ class PackMount {
   std::uint32_t device_minor_ = 0;
   std::unique_ptr<PackReader> reader_;
   std::unique_ptr<PackWindows> windows_;  // null: there was no memory
-  // The hash of the path of a directory that is there, the last that was looked at for something
-  // that is not.
+  // The hash of the path of an existing directory: the last one that was asked about for an entry
+  // that it lacks.
   mutable std::atomic<std::uint64_t> last_directory_{0};
 };
 
 // All packs of a process.
 class PackMounts {
  public:
-  // Opens the packs that can be opened, and gives a sentence for each other.
+  // Opens the packs that can be opened. `errors` gets a sentence for each other pack.
   static std::unique_ptr<PackMounts> open(const std::vector<base::OriginSetting>& settings,
                                           std::vector<std::string>& errors);
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
   bool is_empty() const { return mounts_.empty(); }
-  // The size of all records of all packs.
+  // The bytes of all records of all packs.
   std::uint64_t record_bytes() const {
     std::uint64_t sum = 0;
     for (const auto& mount : mounts_) sum += mount->record_bytes();
     return sum;
   }
-  // The same packs, for threads with an fd table of their own, where the numbers of these mean
-  // nothing: to be called there, and used by nobody else. One that is another file by now is left
-  // out. Allocates.
+  // Opens the same packs again, for threads with an fd table of their own, where the fds of this
+  // object mean nothing. Only such a thread calls it and uses the result. A pack whose path leads
+  // to another file by now is left out. Allocates.
   std::unique_ptr<PackMounts> opened_anew() const;
   const std::vector<std::unique_ptr<PackMount>>& all() const { return mounts_; }
-  // Null: none has it.
+  // The pack that covers the path. Null: none does.
   const PackMount* of(std::string_view path) const {
     for (const auto& mount : mounts_) {
       if (mount->covers(path)) return mount.get();

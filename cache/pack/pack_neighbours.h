@@ -1,4 +1,4 @@
-// The regular files that a read has brought besides the one it was for. Bytes are passed over
+// The regular files that a read has brought besides the one that it was for. Bytes are skipped
 // unless they are a sound record at the place that the index gives for its path. Thread safety: one
 // thread.
 #pragma once
@@ -13,7 +13,7 @@ namespace cube::cache {
 class PackNeighbours {
  public:
   PackNeighbours(const PackMount& mount, const PackMount::Content& content);
-  // `path`: as the program would open it, below the prefix; good until the next call.
+  // `path`: as the program would open it, below the prefix; valid until the next call.
   bool next(std::string_view& path, PackMount::Content& found);
 
  private:
@@ -22,7 +22,7 @@ class PackNeighbours {
   const PackMount& mount_;
   const PackMount::Content& content_;
   std::uint64_t at_;  // in the pack
-  base::Aside path_;  // PATH_MAX bytes of it
+  base::Aside path_;  // at most PATH_MAX bytes of the room are used
 };
 
 }  // namespace cube::cache

@@ -17,7 +17,7 @@
 namespace cube::cache {
 namespace {
 
-// Sizes that fit together, so that no sum of them can overflow.
+// Whether the sizes fit together. If so, no sum of them can overflow.
 bool is_consistent(const PackHeader& h) {
   constexpr std::uint64_t k_most = 1ULL << 60;
   if (h.segment_bytes != k_pack_segment || h.records_begin != k_pack_records_begin ||
@@ -50,9 +50,9 @@ std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::strin
   pack->fd_.store(fd->release(), std::memory_order_relaxed);
   std::string what;
   if (pack->read_frame(what)) {
-    // Without pages there is nothing that two mappings could share.
-    const int number = pack->fd_.load(std::memory_order_relaxed);
-    pack->keeps_pages_ = base::keeps_pages(number);
+    // Without pages, two mappings could share nothing.
+    const int opened = pack->fd_.load(std::memory_order_relaxed);
+    pack->keeps_pages_ = base::keeps_pages(opened);
     return pack;
   }
   why = file + " " + what;
@@ -70,7 +70,7 @@ base::Result<std::size_t> PackReader::read_bytes(void* to, std::size_t n, std::u
   return read_at(fd_.load(std::memory_order_relaxed), to, n, at);
 }
 
-// Did the number lead elsewhere, and does it lead to the pack again?
+// Opens the pack again if the fd leads to another file. True: the fd leads to the pack again.
 bool PackReader::revive() const {
   int lost = fd_.load(std::memory_order_relaxed);
   const auto here = stat_fd(lost);
@@ -80,7 +80,7 @@ bool PackReader::revive() const {
   const auto stat = stat_fd(fd->get());
   if (!stat || !stat->same_file(stat_) || stat->size != stat_.size) return false;
   base::UniqueFd high = base::raise_fd(std::move(*fd));
-  // Another thread may have been quicker. The old number is somebody else's now.
+  // Another thread may have been quicker. The old fd is not closed, because the host owns it now.
   if (fd_.compare_exchange_strong(lost, high.get(), std::memory_order_relaxed)) high.release();
   return true;
 }
@@ -142,7 +142,7 @@ bool PackReader::read_frame(std::string& why) {
     why = fmt::format("cannot be mapped: {}", base::text_of_error(index.error().value));
     return false;
   }
-  // Reading ahead would fetch pages that nobody asks for.
+  // Readahead would fetch pages that are not needed.
   base::sys::madvise(index->data(), index->size(), MADV_RANDOM);
   index_ = std::move(*index);
   table_ = reinterpret_cast<const std::uint64_t*>(index_.data());
@@ -157,16 +157,17 @@ void PackReader::will_need(std::uint64_t at, std::uint64_t n) const {
 void PackReader::will_need_index() const {
   if (!can_keep_index() || index_is_asked_for_.load(std::memory_order_relaxed)) return;
   if (index_is_asked_for_.exchange(true, std::memory_order_relaxed)) return;
-  // By its mapping: the caller may be a thread in whose table the fd means nothing.
+  // Requested by the mapping, because the caller may be a thread in whose fd table the fd means
+  // nothing.
   for (std::uint64_t at = 0; at < index_.size(); at += base::k_one_readahead)
     base::sys::madvise(index_.data() + at,
                        std::min<std::uint64_t>(base::k_one_readahead, index_.size() - at),
                        MADV_WILLNEED);
 }
 
-// Somebody may cut the file short, which takes pages of the index away: then a look at them would
-// end the program. The kernel looks at both ends of what is read first. One look-up asks once for
-// each page that it comes to.
+// Reads the index for one look-up. The file may be cut short, which removes pages of the index, and
+// a load from them would end the program. The kernel is first asked whether both ends of the value
+// can be read, once for each new page.
 class PackReader::IndexLook {
  public:
   template <typename T>
@@ -183,7 +184,7 @@ class PackReader::IndexLook {
     seen_ = at / k_page;
     return base::can_read_around(at);
   }
-  std::uintptr_t seen_ = 0;  // the last page that can be read; no mapping has page 0
+  std::uintptr_t seen_ = 0;  // the last page found readable; no mapping has page 0
 };
 
 base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t n) const {
@@ -196,7 +197,7 @@ base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t
   if (begin > end || end > header_.entries) return base::fail(EBADMSG);
   PackSlot found{};
   std::uint64_t at = begin;
-  // The first with this hash.
+  // Finds the first slot with this hash.
   for (std::uint64_t left = end - begin; left != 0;) {
     const std::uint64_t half = left / 2;
     if (!look.read(slots_ + at + half, found)) return base::fail(EBADMSG);
@@ -308,13 +309,14 @@ bool PackReader::is_untouched() const {
   auto now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
   if ((!now || !now->same_file(stat_)) && revive())
     now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
-  // The program has closed the number, and the pack is not there any more: every record is checked.
+  // The program has closed the fd, and the pack is gone. Wrong bytes cannot be served, because
+  // every record is checked.
   if (!now || !now->same_file(stat_)) return true;
   bool is_same = now->same_content(stat_);
   const bool is_seen = now->changed.seconds == changed_s_.load(std::memory_order_relaxed) &&
                        now->changed.nanoseconds == changed_ns_.load(std::memory_order_relaxed);
   if (is_same && !is_seen) {
-    // Renamed, or given other rights; or rewritten, and its time put back.
+    // The pack was renamed or given other rights, or it was rewritten and its mtime set back.
     PackHeader header{};
     const auto got = read_bytes(&header, sizeof header, 0);
     is_same = got && *got == sizeof header && std::memcmp(&header, &header_, sizeof header) == 0;

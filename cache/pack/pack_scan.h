@@ -1,7 +1,7 @@
-// One record of a pack, and all of them in the order in which they lie there. Nothing outside the
-// bytes is looked at, whatever they are. A header that is given out is sound, and lies at the very
-// place at which a writer would have put it. Thread safety: PackScan one thread; read_pack_head is
-// a pure function.
+// Reads the head of one record of a pack, or of all records in the order of the file. Nothing
+// outside the bytes is read, whatever they are. A header that is returned is sound, and PackScan
+// returns it only if it lies where a writer would have put it. Thread safety: PackScan one thread;
+// read_pack_head is a pure function.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct PackEntry {
 };
 
 // Reads the head from the first `got` bytes of a record that lies at `offset` and ends before `end`
-// at the latest. False: it is none. `path` points into the record.
+// at the latest. False: it is not a record. `path` points into the record.
 bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offset,
                     std::uint64_t end, PackEntry& entry, std::string_view& path);
 inline constexpr std::size_t k_most_pack_head = sizeof(Record) + PATH_MAX;
@@ -34,15 +34,15 @@ class PackScan {
   PackScan(int fd, std::uint64_t begin, std::uint64_t end) : fd_(fd), at_(begin), end_(end) {}
 
   enum class Next : std::uint8_t { record, end, damaged };
-  // `path` is good until the next call. After `damaged` or `end` comes nothing else; error() is an
-  // errno, or 0 where the bytes are wrong.
+  // `path` is valid until the next call. `damaged` and `end` are final; after `damaged`, error() is
+  // an errno, or 0 if the bytes are wrong.
   Next next(PackEntry& entry, std::string_view& path);
   std::uint64_t position() const { return at_; }  // where the last record ended
   int error() const { return error_; }
 
  private:
   static constexpr std::size_t k_window = 256 << 10, k_short_window = 8 << 10;
-  // So many bytes from there on, less at the end. Null: error() says why.
+  // `n` bytes from `at` on, or fewer at the end; `got` is how many. Null: error() says why.
   const std::byte* look(std::uint64_t at, std::size_t n, std::size_t& got);
 
   int fd_;

@@ -17,7 +17,7 @@ base::Result<void> PackSlots::add(const PackSlot& slot) {
 base::Result<void> PackSlots::spill() {
   if (!file_) {
     long fd = sys::open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    // Not every file system has files without a name.
+    // Not every file system has unnamed files.
     if (sys::failed(fd)) fd = sys::memfd_create("cubeshim-pack", MFD_CLOEXEC);
     if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
     file_.reset(static_cast<int>(fd));
@@ -39,7 +39,7 @@ base::Result<std::span<const PackSlot>> PackSlots::sorted() {
     const auto spilled = spill();
     if (!spilled) return base::fail(spilled.error().value);
   }
-  // Every byte was written, so that no store finds the disk full.
+  // Every byte was written by write_at, so no store to the mapping can find the disk full.
   auto mapping =
       base::Mapping::shared(file_.get(), 0, spilled_ * sizeof(PackSlot), PROT_READ | PROT_WRITE);
   if (!mapping) return base::fail(mapping.error().value);

@@ -1,6 +1,6 @@
-// The slots of an index that is being made: 24 bytes for each record, in a file without a name
-// beyond the first of them, so that a hundred million take no memory that the kernel could not have
-// back. Thread safety: one thread.
+// The slots of an index that is being made, 24 bytes for each record. All but a few lie in an
+// unnamed file, so that the kernel can reclaim the memory of a hundred million slots. Thread
+// safety: one thread.
 #pragma once
 
 #include <span>
@@ -15,11 +15,11 @@ namespace cube::cache {
 
 class PackSlots {
  public:
-  // `directory`: where the file lies.
+  // `directory`: for the unnamed file.
   explicit PackSlots(std::string directory) : directory_(std::move(directory)) {}
 
   base::Result<void> add(const PackSlot& slot);
-  // Nothing is added afterwards.
+  // Called last: no slot may be added afterwards.
   base::Result<std::span<const PackSlot>> sorted();
   std::uint64_t count() const { return spilled_ + recent_.size(); }
 

@@ -26,11 +26,11 @@ std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin,
   return windows;
 }
 
-// False: another has the grain `wanted` already.
+// Takes all grains of a window. False: the grain of `wanted` was taken already.
 bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted) {
   const auto mark = [this](std::uint64_t grain) {
     const std::uint64_t bit = 1ULL << (grain % 64);
-    // Relaxed: nothing is published by it. The loser of the race reads its record alone.
+    // Relaxed: nothing is published by it. The loser of a race reads its record alone.
     return (state().taken[grain / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
   };
   if (!mark(wanted / k_grain)) return false;
@@ -54,14 +54,16 @@ void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uin
   WindowState& known = state();
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
-    // The quicker ones tell what the origin can do; it may become slower for good.
+    // Follows the quickest reads, because they show what the origin can do, and rises slowly,
+    // because the origin may become slower for good.
     known.alone_ns.store(
         std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
         std::memory_order_relaxed);
     return;
   }
   const std::uint64_t bytes = known.bytes.load(std::memory_order_relaxed);
-  // One that lies across two, or was chosen at another size, says nothing of this size.
+  // A read that spans two windows, or that was chosen at another size, says nothing about this
+  // size.
   if (read.bytes > bytes || read.bytes <= bytes / 2) return;
   if (ns < alone * 3 / 2 && bytes < k_most) known.bytes.store(bytes * 2, std::memory_order_relaxed);
   if (ns > alone * 3 && bytes > k_least) known.bytes.store(bytes / 2, std::memory_order_relaxed);

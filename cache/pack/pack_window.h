@@ -1,10 +1,11 @@
-// How much of a pack one read takes when a program misses a file of it. As long as latency is what
-// a read costs, the window around a record takes hardly longer than the record alone, and the other
-// files in it need no read of their own. A window is taken once by a process and its forked
-// children: what of it has found no room is read alone later, so they never read a pack more than
-// twice over. The windows grow while one takes little longer than a record alone, and shrink to
-// k_least where it takes three times as long. Thread safety: all of it, between a process and its
-// forked children, too; no allocation after make, async-signal-safe.
+// Decides how much of a pack one read takes when a program misses a file in it. While latency
+// dominates the cost of a read, the window around a record takes hardly longer than the record
+// alone, and the other files in the window need no read of their own. A process and its forked
+// children take each window once; records of it that found no room are later read alone, so these
+// processes never read a pack more than twice. A window grows while it takes less than 1.5 times as
+// long as a record alone, up to k_most, and shrinks when it takes more than three times as long,
+// down to k_least. Thread safety: all of it, between a process and its forked children, too; no
+// allocation after make, async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -27,14 +28,14 @@ class PackWindows {
   // Null: no memory.
   static std::unique_ptr<PackWindows> make(std::uint64_t records_begin, std::uint64_t records_end);
 
-  // The span to read for this record: the record alone, or a window that holds it and is taken by
-  // that.
+  // The span to read for this record: the record alone, or a window that holds it, which this call
+  // takes.
   PackSpan around(const PackSlot& slot);
-  // How long the read took that around() has asked for.
+  // Notes how long the read of a span from around() took.
   void note_time(const PackSlot& slot, const PackSpan& read, std::uint64_t ns);
 
  private:
-  // Whether a place was taken is known for each so many bytes.
+  // The granularity of `taken`.
   static constexpr std::uint64_t k_grain = 64 << 10;
   struct WindowState {
     std::atomic<std::uint64_t> alone_ns;  // of a record alone; 0: not known yet

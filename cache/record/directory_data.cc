@@ -14,10 +14,11 @@ namespace {
 
 constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
 static_assert(k_name_at == 19);
-// Places are 31 bits, and begins 32.
+// Places have 31 bits, and begins have 32.
 constexpr std::uint32_t k_most = 1U << 26;
 
-// An entry at the begin of these bytes; `length` is set to its own. Nothing: there is no whole one.
+// Parses the entry at the start of these bytes and sets `length` to its length. Nothing: there is
+// no whole entry.
 std::optional<DirectoryData::Entry> entry_in(std::span<const std::byte> bytes,
                                              std::size_t& length) {
   if (bytes.size() <= k_name_at) return std::nullopt;
@@ -44,7 +45,7 @@ bool is_same_in_small_letters(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, small, small);
 }
 
-// Names that differ in case alone have the same.
+// Names that differ only in case have the same hash.
 std::uint32_t hash_of_name(std::string_view name) {
   char text[NAME_MAX];
   const std::size_t n = std::min(name.size(), sizeof text);
@@ -60,7 +61,7 @@ struct DirectoryData::Head {
   std::uint32_t count, slot_count;
   std::uint64_t entries_bytes;
   std::uint32_t proves_negative_entries, has_true_times;
-  std::uint64_t form;  // k_form: another one may be of another version of this library
+  std::uint64_t form;  // k_form; another value may come from another version of this library
 };
 constexpr std::uint64_t k_form = 2;
 

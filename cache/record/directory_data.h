@@ -1,8 +1,8 @@
-// The data of a record of kind directory: the entries of a directory as getdents64 gives them, and
-// a table that finds one by its name. The data of a record of kind stat: the stats of these
-// entries, each at the place of its entry, and the targets of links. Thread safety: nothing changes
-// after it was written. Async-signal-safe, no allocation. Nothing outside the data is read,
-// whatever the data says.
+// The data of records about directories. DirectoryData is that of a record of kind directory: the
+// entries as getdents64 gives them, and a table that finds one by its name. StatTable is that of a
+// record of kind stat: the stats of these entries, each at the place of its entry, and the targets
+// of links. Thread safety: immutable once written. Async-signal-safe, no allocation. Nothing
+// outside the data is read, whatever the data says.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class DirectoryData {
     bool is_dots() const { return name == "." || name == ".."; }
   };
 
-  // The entries in the order of the directory. It ends at what is none.
+  // Reads the entries in the order of the directory. Ends at the first bytes that are not an entry.
   class Reader {
    public:
     explicit Reader(std::span<const std::byte> entries) : rest_(entries) {}
@@ -39,19 +39,19 @@ class DirectoryData {
     std::span<const std::byte> rest_;
   };
 
-  // The number of whole entries in these bytes. Nothing: they are no such bytes.
+  // The number of entries in these bytes. Nothing: the bytes are not whole entries.
   static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
-  // `to` begins on a multiple of 8 and has room for bytes_for().
-  // `proves_negative_entries`: a name that is not among them, in any case, is absent.
-  // `has_true_times`: the directory's stat tells of each change of them.
+  // `to` begins on a multiple of 8 and has room for bytes_for(). `proves_negative_entries`: a name
+  // that is not among them, in any case, is absent. `has_true_times`: each change of the entries
+  // changes the directory's stat.
   struct Proves {
     bool proves_negative_entries = false, has_true_times = false;
   };
   static void write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count,
                     const Proves& proves);
 
-  // Nothing: it is not such a record, or damaged.
+  // Nothing: the record is of another kind, or damaged.
   static std::optional<DirectoryData> of(const Record& record);
 
   std::uint32_t count() const { return count_; }
@@ -59,7 +59,7 @@ class DirectoryData {
   bool has_true_times() const { return proves_.has_true_times; }
   std::span<const std::byte> entries() const { return {entries_, entries_bytes_}; }
   std::optional<Entry> find(std::string_view name) const;
-  // Is there an entry that differs from it by the case of ASCII letters at most?
+  // Whether an entry equals the name, regardless of the case of ASCII letters.
   bool has_in_any_case(std::string_view name) const;
   std::optional<Entry> at(std::uint32_t place) const;
 
@@ -84,21 +84,21 @@ class StatTable {
     FileStat stat;            // of the name itself: a link is not followed
     std::uint64_t looked_ns;  // base::boot_ns, before the origin was asked; 0: nothing is known
     std::uint32_t changes;    // WriterStripe::epoch of the file then
-    std::uint32_t
-        target;  // of a link: begin of its target among the targets, and 1; 0: nothing is known
+    std::uint32_t target;     // of a link: the offset of its target among the targets, plus 1; 0:
+                              // nothing is known
   };
 
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {
     return sizeof(Head) + std::uint64_t{count} * sizeof(Entry) + (target_bytes + 7) / 8 * 8;
   }
-  // `listing_hash`: that of the listing whose places these are. A file that others put in the place
-  // of one may have its inode number, and leave the data of the listing as it is. The times of the
-  // directory tell.
+  // Identifies the listing whose places a table uses. It covers the times of the directory, because
+  // a file that replaces another may have the same inode number and leave the entries as they are.
   static std::uint64_t hash_of_listing(const Record& listing);
   // `targets`: a zero behind each.
   static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries,
                     std::string_view targets);
-  // Null: it is not a table of this listing, or has no such place.
+  // Null: the record is not a table of this listing, has no such place, or nothing is known of the
+  // entry.
   static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);
   // The target of an entry that was found in this record. Empty: nothing is known.
   static std::string_view target_of(const Record& record, const Entry& entry);

@@ -29,7 +29,7 @@ base::Result<FileStat> stat_any(int dir, const char* path, int flags) {
   long error = base::sys::statx(dir, path, flags, FileStat::k_request, &x);
   if (!base::sys::failed(error)) return FileStat::from(x);
   if (error == -ENOSYS || error == -EPERM || error == -EACCES) {
-    // A sandbox that is older than the call (Docker before 20.10).
+    // Sandboxes that are older than statx refuse it (Docker before 20.10).
     struct ::stat st {};
     error = base::sys::fstatat(dir, path, &st,
                                flags & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT));
@@ -105,8 +105,7 @@ void FileStat::copy_to(struct ::stat& st) const {
 
 void FileStat::copy_to(struct ::statx& x, unsigned requested) const {
   std::memset(&x, 0, sizeof x);
-  // The kernel fills the basic fields and the mount id asked or not, the birth time only where it
-  // is asked for.
+  // The kernel always fills the basic fields and the mount id, but the birth time only on request.
   x.stx_mask = mask & (STATX_BASIC_STATS | STATX_MNT_ID | requested);
   x.stx_blksize = block_size;
   x.stx_attributes = attributes;

@@ -1,4 +1,4 @@
-// The origin's stat of a file, in the fixed form in which a record keeps it, and back into the
+// The origin's stat of a file, in the fixed form of records, and its conversion from and to the
 // kernel's structures. Thread safety: plain values.
 #pragma once
 
@@ -25,19 +25,19 @@ struct FileStat {
   std::uint32_t block_size, mask;
   FileTime accessed, modified, changed, born;
 
-  // All that a later fstat or statx of the program may ask for.
+  // Everything that a later fstat or statx of the program may ask for.
   static constexpr unsigned k_request = STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID;
 
   static FileStat from(const struct ::statx& x);
   static FileStat from(const struct ::stat& st);
   void copy_to(struct ::stat& st) const;
-  // Can a statx with this mask be answered as the kernel would? If neither of these times is asked
-  // for, newer kernels leave them out, and older ones do not.
+  // Whether a statx with this mask can be answered as the kernel would. The mask must ask for both
+  // times: if it does not, newer kernels leave them out and older ones fill them in.
   static bool answers(unsigned requested) {
     constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
     return (requested & ~k_request) == 0 && (requested & k_times) == k_times;
   }
-  // Only for requests that it answers.
+  // Only for a mask that answers() accepts.
   void copy_to(struct ::statx& x, unsigned requested) const;
 
   bool is_regular() const { return (mode & S_IFMT) == S_IFREG; }
@@ -47,10 +47,10 @@ struct FileStat {
   bool same_file(const FileStat& other) const {
     return inode == other.inode && device() == other.device();
   }
-  // The same file with the same attributes, but for what differs from mount to mount and from read
-  // to read.
+  // The same file with the same attributes, except for those that differ from mount to mount or
+  // from read to read.
   bool looks_like(FileStat other) const;
-  // Do both have the same readers, and as many names?
+  // Whether both have the same mode, owners and number of links.
   bool same_rights(const FileStat& other) const {
     return mode == other.mode && user == other.user && group == other.group && links == other.links;
   }
@@ -58,8 +58,8 @@ struct FileStat {
   bool same_content(const FileStat& other) const {
     return same_file(other) && size == other.size && modified == other.modified;
   }
-  // Nothing has been done to it since. An mtime can be set back after a write (rsync -t, cp -p,
-  // touch -r); the ctime, which moves then too, cannot.
+  // Nothing has changed the file since `other` was taken. An mtime can be set back after a write
+  // (rsync -t, cp -p, touch -r); the ctime cannot, and setting the mtime moves it.
   bool is_unchanged_since(const FileStat& other) const {
     return same_content(other) && same_rights(other) && changed == other.changed;
   }
@@ -67,8 +67,8 @@ struct FileStat {
 
 // A flag for both functions below: the kernel asks the file's server. Without it the kernel may
 // answer with attributes that the mount keeps (FUSE's attr_timeout, NFS's acregmin), though it
-// would read newer bytes. A stat that proves a record, or that nothing has changed, has this flag.
-// On a local file system the flag does nothing.
+// would read newer bytes. A stat that proves a record, or proves that nothing has changed, needs
+// this flag. On a local file system the flag does nothing.
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
 
 // The stat of an open file, or of a path (relative to `dir`).

@@ -1,8 +1,8 @@
-// A directory as the cache knows it: where it lies, its stat, and its entries as the kernel's
-// getdents64 gives them ("." and ".." first), all in one piece of memory from the kernel. A
-// position is the place of an entry in it, so that d_off, telldir and the offset of an fd are one
-// thing. Thread safety: nothing changes after the last add(). All of it is async-signal-safe and
-// allocates nothing by malloc.
+// A directory as the cache knows it: its path, its stat, and its entries as the kernel's getdents64
+// gives them ("." and ".." first), all in one piece of memory from the kernel. A position is the
+// byte offset of an entry in it, so that d_off, telldir and the offset of an fd are the same
+// number. Thread safety: immutable after the last add(). All of it is async-signal-safe and never
+// calls malloc.
 #pragma once
 
 #include <dirent.h>
@@ -21,44 +21,44 @@ namespace cube::cache {
 
 class Listing {
  public:
-  // The room that an entry of this name takes.
+  // The bytes that an entry with a name of this length takes.
   static constexpr std::uint64_t entry_bytes(std::size_t name) {
     return (k_name_at + name + 1 + 7) / 8 * 8;
   }
 
-  // An empty one with room for `bytes` of entries. Its path is prefix/below, or the prefix alone.
-  // To be ended by release(). ENAMETOOLONG; ENOMEM.
+  // Makes an empty listing with room for `bytes` of entries. Its path is prefix/below, or the
+  // prefix alone. The caller ends it by release(). Errors: ENAMETOOLONG, ENOMEM.
   static base::Result<Listing*> make(std::string_view prefix, std::string_view below,
                                      const FileStat& stat, std::uint64_t bytes);
   void release();
-  // There must be room for it. `type`: as dirent has it (DT_REG ...).
+  // Adds an entry, for which there must be room. `type`: as in dirent (DT_REG ...).
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);
-  // To an empty one: entries as the kernel gave them, with the offsets of their origin.
+  // Fills an empty listing with entries as the kernel gave them, with the offsets of their origin.
   void add_all(std::span<const std::byte> entries);
 
   const FileStat& stat() const { return stat_; }
-  // Absolute, no link in it below the prefix, a zero behind it.
+  // Absolute, without links below the prefix. A zero follows it.
   std::string_view path() const { return {path_, path_length_}; }
 
   // The end of the entries: the position at the end of the directory.
   std::uint64_t end() const { return end_; }
-  // The entry at a position that is one, before the end. Not const: readdir's caller may write to
-  // it.
+  // The entry that begins at this position, which is before the end. Not const, because readdir's
+  // caller may write to it.
   struct ::dirent* at(std::uint64_t position) {
     return reinterpret_cast<struct ::dirent*>(reinterpret_cast<std::byte*>(this) + sizeof(Listing) +
                                               position);
   }
-  // The first position that is not before this one.
+  // The first begin of an entry at or behind this position, or the end.
   std::uint64_t round_up(std::uint64_t position);
-  // The d_off of the entry that ends at this position, as telldir gives it; 0 at the begin.
+  // The d_off of the entry that ends at this position, as telldir gives it; 0 at the start.
   std::int64_t offset_at(std::uint64_t position);
-  // The position behind the entry of this d_off. Nothing: there is no such entry.
+  // The position behind the entry with this d_off. Nothing: there is no such entry.
   std::optional<std::uint64_t> position_of(std::int64_t offset);
   // The end of the last whole entry that fits into `n` bytes from there on.
   std::uint64_t end_of(std::uint64_t position, std::size_t n);
 
  private:
-  // As getdents64 has it, and libc's structure where offsets have 64 bits.
+  // As in the structure of getdents64, and in libc's if offsets have 64 bits.
   static constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
   static_assert(sizeof(ino_t) == 8 && sizeof(off_t) == 8 && k_name_at == 19);
 

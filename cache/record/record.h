@@ -1,8 +1,8 @@
 // The one binary format of the project (doc/FORMAT.md): a header, the full path, the data. Records
 // begin on a multiple of 64 bytes. Data of 32 KiB and more, and of any file that a program has
 // mapped, begins on a page, and its last page ends in zeros, so that it can be mapped. Invariant: a
-// record that an index names is complete; but for its marks it never changes again. Thread safety:
-// everything is immutable after publication, except the marks, which are atomics.
+// record that an index names is complete and never changes again, except for its marks. Thread
+// safety: everything is immutable after publication, except the marks, which are atomics.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@ inline constexpr std::uint64_t k_page = 4096;
 // would not pay.
 inline constexpr std::uint64_t k_mappable_from = 32 << 10;
 
-// The origin that a record came from: the mounts, or an immutable one for as long as it is the same
-// (cache/origin/origin.h).
+// The origin that a record came from: k_mounts, or the id of an immutable origin, which changes if
+// that origin does (cache/origin/origin.h).
 using OriginId = std::uint32_t;
 inline constexpr OriginId k_mounts = 0;
 
@@ -40,20 +40,19 @@ enum class RecordKind : std::uint8_t {
 struct Record {
   static constexpr std::uint32_t k_magic = 0x45425543;  // "CUBE"
   static constexpr std::uint16_t k_version = 1;
-  // The path it was opened by holds no symbolic link, so that lstat and O_NOFOLLOW see this very
-  // file.
+  // The path holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
   static constexpr std::uint8_t k_flag_physical = 1;
   static constexpr std::uint8_t k_flag_mappable = 2;
   // Fetched before it was asked for; its first open is noted (cache/region/ring.h).
   static constexpr std::uint8_t k_flag_prefetched = 4;
-  // Its bytes came from the disk tier, which has them still: they need not be written there, nor
+  // The bytes came from the disk tier, which still has them: they need not be written there, nor
   // looked for.
   static constexpr std::uint8_t k_flag_from_disk = 8;
-  // Its bytes came from another node, and the cluster has them still.
+  // The bytes came from another node, and the cluster still has them.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2;
 
-  // The first line holds all that a look-up needs.
+  // The first cache line holds everything that a look-up needs.
   std::uint32_t magic;
   std::uint16_t version;
   RecordKind kind;
@@ -64,19 +63,19 @@ struct Record {
   std::uint64_t record_size;  // bytes, all padding included
   // Marks: outside the hash, changed after publication.
   std::atomic<std::uint32_t>
-      stale;  // k_changed, or k_unconfirmed until its fetcher has looked for writers
+      stale;  // k_changed, or k_unconfirmed until the fetcher has checked for writers
   std::atomic<std::uint32_t>
       views;  // one bit for each view (base/view.h) that has found this file by this path
   std::atomic<std::uint64_t> verified_ns;  // base::boot_ns: when the origin was last asked
   std::uint64_t data_hash;                 // xxh3 of the data
-  std::uint64_t header_hash;  // xxh3 of the header but for the marks and itself, and of the path
+  std::uint64_t header_hash;  // xxh3 of the header, without the marks and itself, and of the path
 
   FileStat stat;
   std::uint64_t fetched_ns;  // wall clock
   OriginId origin;
-  std::uint32_t reserved_word;  // zero, as the next
-  // Zero but in the cluster (cache/tier/shared/cluster_tier.h): hashes of the job and of the node
-  // that have read the file.
+  std::uint32_t reserved_word;  // zero
+  // Zero except in the cluster (cache/tier/shared/cluster_tier.h): hashes of the job and of the
+  // node that have read the file.
   std::uint64_t job_tag, node_tag;
   std::uint64_t rights;  // base::current_rights() of a process that has opened the file by this
                          // path; 0: not known
@@ -89,11 +88,11 @@ struct Record {
   bool is_prefetched() const { return (flags & k_flag_prefetched) != 0; }
   bool is_from_disk() const { return (flags & k_flag_from_disk) != 0; }
   bool is_from_cluster() const { return (flags & k_flag_from_cluster) != 0; }
-  // The kernel has a file of this name, too.
+  // The kernel has a file at this path, too.
   bool is_in_kernel() const { return origin == k_mounts; }
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
-  // Relaxed: a bit is set by a process of that view, of itself alone, and never taken back.
+  // Relaxed: a process sets only the bit of its own view, and no process clears one.
   bool is_seen_by(std::uint32_t view) const {
     return (views.load(std::memory_order_relaxed) & view) != 0;
   }
@@ -104,8 +103,8 @@ static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 &&
               std::is_standard_layout_v<Record>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// The place of a record that is added behind `fill` bytes of a segment; offsets are from the
-// segment's start.
+// The place of a record behind `fill` used bytes of a segment; offsets are from the segment's
+// start.
 struct RecordPlan {
   std::uint64_t start = 0, data = 0, end = 0;
   bool mappable = false;
@@ -128,26 +127,25 @@ struct RecordContent {
   bool from_cluster = false;
   OriginId origin = k_mounts;
   std::optional<std::uint64_t> data_size = {};  // bytes; else that of the stat
-  std::optional<std::uint64_t> data_hash =
-      {};                         // where the data has been checked by it; else it is made
-  std::uint64_t fetched_ns = 0;   // wall clock: when the fetch began
-  std::uint64_t verified_ns = 0;  // base::boot_ns
+  std::optional<std::uint64_t> data_hash = {};  // if the data was checked by it; else computed
+  std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
+  std::uint64_t verified_ns = 0;                // base::boot_ns
   std::uint64_t job_tag = 0, node_tag = 0;
   std::uint64_t rights = 0;
-  std::uint32_t views = 0;  // besides that of who publishes it
+  std::uint32_t views = 0;  // besides that of the publishing process
 };
-// The data, of a file stat.size bytes, is already in its place. `plan` is what plan_record gave.
+// Writes a record around data that is already in its place. `plan` is the result of plan_record.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
-// The header, the path and the zeros up to the data alone, at the record's start, for data that is
-// never in memory as a whole.
+// Writes only the header, the path and the zeros up to the data, at the record's start, for data
+// that is never in memory as a whole.
 struct RecordData {
   std::uint64_t size = 0, hash = 0;
 };
 void write_record_head(std::byte* start, const RecordPlan& plan, const RecordContent& content,
                        const RecordData& data);
 
-// Is a whole, undamaged header here, and does the record end within `available` bytes? Does not
-// look at the data.
+// Whether the header is undamaged and the record ends within `available` bytes. Does not read the
+// data.
 bool header_is_sound(const Record& record, std::uint64_t available);
 bool data_is_sound(const Record& record);
 

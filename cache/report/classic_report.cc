@@ -23,7 +23,7 @@ void append_classic_rates(ReportText& text, const char* label, std::uint64_t req
          label, requests, hits, misses, 100 * share(hits, requests), 100 * share(misses, requests));
 }
 
-// "cubeshim: disk hit_count:2 capacity:44 used:33 ...": a line of the figures of an object, or
+// "cubeshim: disk hit_count:2 capacity:44 used:33 ...": a line with the figures of one object;
 // nothing if it has none.
 void append_classic_group(ReportText& text, const JobTotals& job, std::string_view group,
                           std::optional<Counter> hits) {
@@ -67,7 +67,7 @@ void append_classic_large_files(ReportText& text, const JobTotals& job) {
 
 // "cubeshim: names: 4101 looks answered from memory (41 listings, 4000 stats, 60 absent); the
 // origin gave 41 listings ..."
-void append_classic_names(ReportText& text, const JobTotals& job) {
+void append_classic_metadata(ReportText& text, const JobTotals& job) {
   append(text, "cubeshim: names: {} looks answered from memory ({} listings, {} stats, {} absent)",
          job.metadata_answered(), job.totals[Counter::metadata_listed],
          job.totals[Counter::metadata_stats], job.totals[Counter::metadata_negative]);
@@ -106,7 +106,7 @@ ReportText report_as_classic(const JobTotals& job, std::uint64_t last_requests,
     append_classic_group(text, job, "blocks", {});
     append_classic_large_files(text, job);
   }
-  if (job.metadata_answered() != 0) append_classic_names(text, job);
+  if (job.metadata_answered() != 0) append_classic_metadata(text, job);
   for (const base::TierKind& kind : base::k_tier_kinds)
     append_classic_group(text, job, kind.name, kind.hits);
   append_classic_served(text, job, prefixes);

@@ -1,5 +1,5 @@
-// The report as the lines that tools of the field read (doc/CONFIG.md,
-// CUBESHIM_STATS_FORMAT=classic). Thread safety: pure functions. Allocates nothing.
+// The report as lines that existing tools read (doc/CONFIG.md, CUBESHIM_STATS_FORMAT=classic).
+// Thread safety: pure functions. Allocates nothing.
 #pragma once
 
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace cube::cache {
 
-// The two lines of counts: since the last report, and in all. Then the lines of prefetching and of
-// tiers, and last the one of append_classic_served.
+// Two lines of counts, since the last report and in total; then the lines of prefetching, large
+// files, metadata and tiers; last the line of append_classic_served.
 ReportText report_as_classic(const JobTotals& job, std::uint64_t last_requests,
                              std::uint64_t last_hits, std::span<const std::string> prefixes = {});
 
-// The line that tells which opens were not served, and the remedy. `prefixes` are named if nothing
-// below them was opened.
+// Appends the line that tells which opens were not served, and the remedy. `prefixes` are named if
+// nothing below them was opened.
 void append_classic_served(ReportText& text, const JobTotals& job,
                            std::span<const std::string> prefixes);
 

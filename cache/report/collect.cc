@@ -52,12 +52,13 @@ std::optional<double> JobTotals::ns_of_miss() const {
 }
 
 std::optional<JobTotals::Saved> JobTotals::saved() const {
-  // A quarter of a dozen is three files, which a busy machine may all have held up.
+  // With fewer fetches, the lower quartile would rest on a few files, which a busy machine may all
+  // have delayed.
   constexpr std::uint64_t k_enough = 32;
   const auto miss = ns_of_miss();
   if (!miss || timed_misses() < k_enough) return std::nullopt;
-  // So fast is a file only if it comes from this machine. It may have been in the kernel's memory,
-  // as it would be at the next open.
+  // A fetch is this fast only if the file comes from this machine. It may have been in the kernel's
+  // memory, and would be there at the next open, too.
   constexpr double k_local_ns = 100'000;
   std::uint64_t first = totals[Counter::prefetch_early];
   for (const base::TierKind& kind : base::k_tier_kinds) first += totals[kind.hits];
@@ -86,7 +87,7 @@ std::optional<double> JobTotals::ns_of_hit() const {
 
 namespace {
 
-// The figures that all jobs share.
+// Sets the figures that all jobs share.
 void note_region(const Region& region, JobTotals& result) {
   const RegionLayout& layout = region.layout();
   result.ram_capacity = std::uint64_t{layout.segment_bytes} * layout.segment_count;
@@ -124,7 +125,7 @@ JobTotals collect(Region& region, std::uint32_t job) {
   const std::uint64_t now = base::boot_ns(), began = region.job_row(job).started_ns;
   result.milliseconds = began == 0 || now < began ? 0 : (now - began) / 1'000'000;
   const JobRow& row = region.job_row(job);
-  // Another process wrote these characters, and the report may go to a terminal.
+  // Another process has written these characters, and the report may go to a terminal.
   const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
   if (row.misspelled_state.load(std::memory_order_acquire) == 2) {
     for (std::size_t i = 0; i + 1 < sizeof result.misspelled && row.misspelled[i] != '\0'; ++i)
@@ -143,8 +144,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
 
 JobTotals collect_all(const Region& region) {
   JobTotals result;
-  // Counters move from a process to its job, and from a job to those that are forgotten. The look
-  // goes the other way, so that it counts none twice.
+  // Counters move from a process to its job, and from a job to the forgotten jobs. They are read in
+  // the opposite order, so that none is counted twice.
   result.totals.add(region.forgotten_jobs());
   std::atomic_thread_fence(std::memory_order_acquire);
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {

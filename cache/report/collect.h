@@ -1,6 +1,6 @@
-// The figures of a job: the counters of its first process and all descendants, however they ended,
-// and the state of the region. Thread safety: reads atomics, may run beside everything else.
-// Allocates nothing, for a signal handler may end the program.
+// The figures of a job: the counters of its first process and of all descendants, however they
+// ended, and the state of the region. Thread safety: reads atomics, may run beside everything else.
+// Allocates nothing, because a signal handler may end the program.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,18 @@ struct JobTotals {
   base::Totals totals;
   std::uint64_t milliseconds = 0;                                 // of the job so far
   std::uint64_t ram_capacity = 0, ram_used = 0, ram_entries = 0;  // bytes, bytes, records
-  std::uint64_t unread = 0;  // records that were prefetched, by whatever job, and not opened yet
-  std::uint64_t chunk_bytes = 0,
-                chunk_unread = 0;  // bytes of large files; of them, fetched ahead and not read yet
+  std::uint64_t unread = 0;  // records that any job has prefetched and no program has opened yet
+  std::uint64_t
+      chunk_bytes = 0,
+      chunk_unread =
+          0;  // bytes of large files, and how many of them were fetched ahead and not read yet
 
   base::TierStatus tiers[base::k_tiers];
   bool is_index_full = false;
   char misspelled[sizeof JobRow::misspelled] =
-      {};  // a file below a prefix that was opened by another name; empty: none
+      {};  // a file below a prefix that was opened by another path; empty: none
 
-  // The calls that had served files made kernel files, and how many each.
+  // The calls that materialized served files, and how many files each.
   struct Call {
     char name[17] = {};
     std::uint64_t count = 0;
@@ -32,11 +34,11 @@ struct JobTotals {
   Call materialized_by[k_call_counts] = {};
 
   std::uint64_t hits() const;
-  // Opens under a prefix, however they went.
+  // All opens under a prefix, served or not.
   std::uint64_t opens() const;
   // Opens that were not served.
   std::uint64_t bypassed() const;
-  // Calls by names that memory answered.
+  // Metadata calls that memory answered.
   std::uint64_t metadata_answered() const;
   bool has_seen_nothing() const { return opens() == 0 && metadata_answered() == 0; }
   // Opens of files that a cache of boundless size would hold.
@@ -44,23 +46,22 @@ struct JobTotals {
   // hits / requests.
   double hit_rate() const;
   std::uint64_t timed_misses() const { return base::count_of(totals.miss_latency); }
-  // A file at the mount while nothing else is fetched: a quarter of the fetches were quicker.
-  // Prefetching makes the others slower, so their mean says nothing of the mount. None: no fetch
-  // was measured.
+  // The time of an undisturbed fetch from the mount: the lower quartile of the fetches. Prefetching
+  // slows the others down, so their mean says nothing about the mount. None: no fetch was measured.
   std::optional<double> ns_of_miss() const;
-  // The waiting of all processes that there would have been without the cache, less what there was.
-  // The least takes it that the kernel would have kept each file from its first open to its next.
-  // The most takes it that each open would have been a fetch. Neither is below 0. None: too few
+  // The time that all processes would have waited without the cache, minus the time that they did
+  // wait. `least_ns` assumes that the kernel would have kept each file in memory after its first
+  // open, `most_ns` that each open would have been a fetch. Neither is below 0. None: too few
   // fetches were measured.
   struct Saved {
     double least_ns, most_ns;
   };
   std::optional<Saved> saved() const;
-  // The time of all hits, as far as it was measured.
+  // The time of all hits, estimated from the sampled ones.
   std::uint64_t hit_ns() const;
-  // The mean of that. None: no hit was measured.
+  // The mean time of a hit. None: no hit was measured.
   std::optional<double> ns_of_hit() const;
-  // The duration in microseconds below which the share `q` of the opens lies.
+  // The quantile `q` of the durations of opens, in microseconds.
   double hit_us(double q) const {
     return static_cast<double>(base::quantile_ns(totals.hit_latency, q)) / 1000;
   }
@@ -71,8 +72,8 @@ struct JobTotals {
 
 JobTotals collect(Region& region, std::uint32_t job);
 
-// The sums of all jobs that the region has ever had. Counters may be a little less than they were
-// at the last look, while a process ends; never more than they are.
+// The sums of all jobs that the region has ever had. While a process ends, a counter may be a
+// little below its value of the last call; it is never above the true value.
 JobTotals collect_all(const Region& region);
 
 }  // namespace cube::cache

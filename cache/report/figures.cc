@@ -10,7 +10,7 @@ namespace {
 using CountOf = std::uint64_t (*)(const JobTotals& job, std::size_t tier);
 using RealOf = double (*)(const JobTotals& job, std::size_t tier);
 
-// In place of a tier: the row stands for a figure of each tier.
+// Used instead of a tier if the row stands for a figure of each tier.
 constexpr std::size_t k_each_tier = Figure::k_no_tier - 1;
 
 consteval Figure row(std::string_view place, Unit unit, std::size_t tier, CountOf count,
@@ -29,7 +29,7 @@ consteval Figure row(std::string_view place, Unit unit, std::size_t tier, RealOf
   return row(place, unit, tier, nullptr, real);
 }
 
-// Hits of a tier are a figure of that tier, and so is all that lies in its object.
+// A counter belongs to a tier if it counts the tier's hits or lies in the tier's JSON object.
 consteval std::size_t tier_of(base::Counter counter, std::string_view place) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const std::string_view name = base::k_tier_kinds[i].name;
@@ -60,7 +60,7 @@ consteval std::size_t count_figures() {
   return n;
 }
 
-// The rows of tiers that stand together become an object for each tier.
+// Adjacent rows of tiers become one object for each tier.
 consteval auto all_figures() {
   std::array<Figure, count_figures()> all{};
   std::size_t n = 0;
@@ -85,7 +85,7 @@ consteval auto all_figures() {
 
 constexpr auto k_figures = all_figures();
 
-// Each with an object of its own, a comma, and the longest number.
+// Assumes for each figure an object of its own, a comma, and the longest number.
 consteval std::size_t most_bytes() {
   std::size_t n = sizeof "{}\n";
   for (const Figure& figure : k_figures)

@@ -1,5 +1,5 @@
-// The table of the report: each figure of stats.def, those of tiers once for each tier.
-// Thread safety: constants. A value is read without allocation.
+// The table of all figures in the report: each figure of stats.def, and those of tiers once for
+// each tier. Thread safety: constants. A value is read without allocation.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ enum class Unit : std::uint8_t { opens, calls, bytes, files, records, share, us,
 struct Figure {
   static constexpr std::size_t k_no_tier = static_cast<std::size_t>(-1);
 
-  std::string_view
-      group;  // the JSON object that it is in: "origin", "latency_us.hit"; empty: the report itself
-  std::string_view name;  // there
+  std::string_view group;  // the JSON object that contains it: "origin", "latency_us.hit"; empty:
+                           // the report itself
+  std::string_view name;   // in that object
   Unit unit;
-  std::size_t tier;  // left out where the job has no such tier; k_no_tier: always there
-  // One of them, the other is null.
+  std::size_t tier;  // the figure is omitted if the job lacks this tier; k_no_tier: never omitted
+  // Exactly one of the two is null.
   std::uint64_t (*count)(const JobTotals& job, std::size_t tier);
   double (*real)(const JobTotals& job, std::size_t tier);
 
@@ -35,10 +35,10 @@ struct Figure {
   }
 };
 
-// In the order of the JSON object; the figures of an object stand together.
+// All figures in the order of the JSON object. Figures of one object are adjacent.
 std::span<const Figure> figures();
 
-// Opens that were not served.
+// A reason for which opens were not served.
 struct Bypassed {
   std::string_view place;  // in the JSON object: "bypassed.size"
   const char* reason;      // in the text of the report

@@ -7,7 +7,7 @@ namespace {
 
 using base::Counter;
 
-// For bypassed_full, the reason of which is the full memory otherwise.
+// For bypassed_full, whose usual reason is that the memory is full.
 constexpr const char* k_index_is_full =
     "while the index was full: very many small files (raise CUBESHIM_RAM)";
 

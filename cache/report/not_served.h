@@ -14,11 +14,11 @@ namespace cube::cache {
 // nothing if all were served.
 void append_reasons(ReportText& text, const JobTotals& job);
 
-// " (for flock 2, sendfile 1)": the calls for which served files became the kernel's.
+// " (for flock 2, sendfile 1)": the calls that materialized served files.
 void append_materializing_calls(ReportText& text, const JobTotals& job);
 
-// `before`, and why the job has seen no file below a prefix: a file that was opened by another
-// name, or that nothing below `prefixes` was opened. Nothing, if neither is known.
+// Appends `before` and why the job has seen no file below a prefix: a file was opened by another
+// path, or nothing below `prefixes` was opened. Appends nothing if neither is known.
 void append_not_seen(ReportText& text, const char* before, const JobTotals& job,
                      std::span<const std::string> prefixes);
 

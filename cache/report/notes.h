@@ -9,11 +9,11 @@
 
 namespace cube::cache {
 
-// A served file has become a kernel file for this call.
+// Counts a served file that was materialized for this call.
 void count_materialized(Region& region, std::uint32_t job, const char* call);
 
-// A program has opened a file below a prefix by a name that no prefix has. The first one of a job
-// is kept.
+// Notes that a program has opened a file below a prefix by a path outside all prefixes. The first
+// path of a job is kept.
 void note_misspelled(Region& region, std::uint32_t job, std::string_view path);
 
 }  // namespace cube::cache

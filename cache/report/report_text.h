@@ -1,5 +1,5 @@
-// A report as it is written: characters in a buffer of fixed size, for nothing may be allocated.
-// The rest of a longer one is cut off. Thread safety: none; each report has its own.
+// The text of a report, in a buffer of fixed size because nothing may be allocated. A longer report
+// is cut off. Thread safety: none; each report has its own.
 #pragma once
 
 #include <fmt/core.h>

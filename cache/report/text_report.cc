@@ -9,7 +9,7 @@ namespace {
 
 using base::Counter;
 
-// Fetches in vain are worth a line from this share of what was fetched ahead.
+// Fetches in vain get a line from this percentage of the prefetches on.
 constexpr double k_told_percent = 10;
 
 double percent(std::uint64_t part, std::uint64_t whole) {
@@ -53,7 +53,7 @@ void append_not_served(ReportText& text, const JobTotals& job,
   append(text, "\n");
 }
 
-// Files in blocks are not in it: nobody knows how the kernel would have read them ahead.
+// Files in blocks do not count, because it is not known how the kernel would have read them ahead.
 void append_saved(ReportText& text, const JobTotals& job) {
   append(text, "cubeshim: time saved: ");
   const auto saved = job.saved();
@@ -113,7 +113,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append_bytes(text, bytes);
     append(text, "{}{}", after, name);
   };
-  // Once in a job, whether the program touches it or not.
+  // Counted once in a job, whether the program touches the pages or not.
   if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
     add("; mappings showed ", mapped, " of memory");
   add("; ", totals[Counter::block_origin], " came from the mount");
@@ -123,7 +123,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   }
   if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent)
     add("; ", wasted, " were fetched ahead in vain");
-  // Pages that the mount dropped between two looks are not in it.
+  // Pages that the mount dropped between two checks do not count.
   if (const std::uint64_t faulted = totals[Counter::block_faulted]; faulted != 0)
     add("; the kernel read at least ", faulted, " more for mappings");
   const std::uint64_t mappings = totals[Counter::block_mappings],
@@ -137,8 +137,8 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   append(text, "\n");
 }
 
-// A job that only lists directories and looks at files.
-void append_names(ReportText& text, const JobTotals& job) {
+// For a job that only lists directories and stats files.
+void append_metadata(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   append(text,
          "cubeshim: served: no file opens; {} questions about names: {} listings, {} stats, {} "
@@ -186,7 +186,7 @@ ReportText report_as_text(const JobTotals& job, std::span<const std::string> pre
     return text;
   }
   if (job.opens() == 0) {
-    append_names(text, job);
+    append_metadata(text, job);
     return text;
   }
   append_served(text, job);

@@ -16,7 +16,7 @@
 namespace cube::cache {
 namespace {
 
-// %p becomes the pid. False where it is too long.
+// Replaces %p by the pid. False: the path is too long.
 bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX]) {
   std::size_t n = 0;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -31,14 +31,14 @@ bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX])
   return true;
 }
 
-// In a directory where all may make files, one that is somebody else's or has a second name may
-// have been put there to be written to. The kernel refuses it too, where fs.protected_regular is
-// set.
+// Whether another user may have planted the file, to make this process write to it: it lies in a
+// directory that all users may write to, and belongs to another user or has a second name. The
+// kernel refuses such a file, too, if fs.protected_regular is set.
 bool may_be_planted(const char* path, const struct ::stat& file) {
   char directory[PATH_MAX];
   const std::string_view text(path);
   const std::string_view parent =
-      text.substr(0, text.rfind('/') + 1);  // none: the working directory
+      text.substr(0, text.rfind('/') + 1);  // empty: the working directory
   *fmt::format_to_n(directory, sizeof directory - 1, "{}.", parent).out = '\0';
   struct ::stat st {};
   if (base::sys::failed(base::sys::fstatat(AT_FDCWD, directory, &st, 0)) ||
@@ -49,7 +49,8 @@ bool may_be_planted(const char* path, const struct ::stat& file) {
   return stranger || file.st_nlink != 1;
 }
 
-// The end of a program waits for nobody: not for the reader of a FIFO, nor for who holds a lease.
+// Never waits, because the program is about to end: neither for the reader of a FIFO nor for the
+// holder of a lease.
 base::Result<base::UniqueFd> open_report(const char* path) {
   auto file =
       base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);

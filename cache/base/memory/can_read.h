@@ -1,5 +1,5 @@
-// Can a program read there? A page of a mapped file is gone when somebody cuts the file short, and
-// a look at it ends the program. Thread safety: yes; async-signal-safe.
+// Tells whether an address can be read. A page of a mapped file vanishes when the file is cut
+// short, and a load from it then ends the program. Thread safety: yes; async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace cube::base {
 
-// The 8 bytes there. By the cheapest call that reads memory, a signal set: where it cannot, it says
-// so. It does nothing else, for there is no such `how`.
+// Checks 8 bytes, by the cheapest call that reads memory: it reads a signal set, and fails with
+// EFAULT if it cannot. Otherwise it does nothing, because its `how` is invalid.
 inline bool can_read(const void* at) {
   constexpr long k_no_how = -1;
   return sys::raw(SYS_rt_sigprocmask, k_no_how, sys::arg(at), 0, 8) != -EFAULT;
 }
 
-// The aligned word that this byte is in, and so all of its page.
+// Checks the aligned word that contains this byte, and with it the page.
 inline bool can_read_around(std::uintptr_t address) {
   return can_read(reinterpret_cast<const void*>(
       address & ~std::uintptr_t{7}));  // NOLINT(performance-no-int-to-ptr)

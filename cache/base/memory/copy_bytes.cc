@@ -12,9 +12,9 @@
 namespace cube::base {
 namespace {
 
-// From some size on - three quarters of a core's share of the caches, or 1 MiB where that has just
-// been measured - memcpy writes past the caches, and the program then reads its bytes from memory:
-// 1 MiB took 35 us in one piece and 26 us in four.
+// From a certain size on (three quarters of a core's share of the caches, 1 MiB on the measured
+// machine), memcpy bypasses the caches, and the program then reads its bytes from memory: 1 MiB
+// took 35 us in one piece and 26 us in four.
 void copy_plain(std::byte* to, const std::byte* from, std::size_t n) {
   constexpr std::size_t k_piece = 256 << 10;
   for (std::size_t at = 0; at < n; at += k_piece)
@@ -26,15 +26,15 @@ void copy_plain(std::byte* to, const std::byte* from, std::size_t n) {
 constexpr std::size_t k_copy_page = 4096;
 constexpr std::size_t k_copy_line = 64;
 
-// Does `rep movsb` stumble here? It was slow at distances of 8 and 16 bytes, and as fast as ever
-// at 32.
+// Whether `rep movsb` is slow for these addresses. It was slow at distances of 8 and 16 bytes, and
+// at full speed at 32.
 bool follows_closely(const std::byte* to, const std::byte* from) {
   const std::size_t distance =
       (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % k_copy_page;
   return distance != 0 && distance < k_copy_line;
 }
 
-// From this size on the loop takes 0.89 to 0.97 of memcpy's time; below it takes 0.96 to 1.14.
+// From this size on, the loop takes 0.89 to 0.97 of memcpy's time; below, it takes 0.96 to 1.14.
 constexpr std::size_t k_ahead_pays = 192 << 10;
 
 __attribute__((target("avx2"))) void copy_ahead(std::byte* to, const std::byte* from,
@@ -76,7 +76,7 @@ void copy_by_page(std::byte* to, const std::byte* from, std::size_t n) {
   }
 }
 
-// The kernel saves the registers of AVX2 too, or a program may not use them.
+// Also checks that the kernel saves the AVX registers, without which a program must not use them.
 bool has_avx2() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0 || (c & bit_AVX) == 0)
@@ -116,7 +116,7 @@ bool can_copy(CopyWay way) {
 }
 
 CopyWay copy_way() {
-  // Two threads that ask at once find the same.
+  // Two threads that get here at the same time find the same way.
   static std::atomic<CopyWay> found{CopyWay::unknown};
   CopyWay way = found.load(std::memory_order_relaxed);
   if (way == CopyWay::unknown) [[unlikely]]

@@ -1,7 +1,7 @@
-// Copies many bytes that lie in memory: of a record to a program's buffer, of a tier's buffer to a
-// record. glibc's memcpy is the rule. It is left where it is slow: glibc 2.29 to 2.38 copies with
-// `rep movsb` from 2 KiB on. That instruction takes 2 to 8 times as long on AMD's Zen 3 and Zen 4
-// if the target begins 1 to 31 bytes behind the source, both counted from their pages
+// Copies many bytes in memory: from a record to a program's buffer, or from a tier's buffer to a
+// record. It calls memcpy, except where glibc's is slow: glibc 2.29 to 2.38 copies with `rep movsb`
+// from 2 KiB on. That instruction takes 2 to 8 times as long on AMD's Zen 3 and Zen 4 if the
+// target's offset in its page is 1 to 31 bytes behind the source's
 // (https://sourceware.org/bugzilla/show_bug.cgi?id=30994). A large record begins on a page, and
 // malloc's large buffers begin 16 bytes behind one. Figures are in doc/benchmarks/calls.md. Thread
 // safety: as memcpy; async-signal-safe.
@@ -12,24 +12,24 @@
 
 namespace cube::base {
 
-// One way for each kind of processor; each copies the same bytes.
+// The ways to copy, one for each kind of processor. All copy the same bytes.
 enum class CopyWay : unsigned char {
-  unknown,  // no processor's; not for copy_long
-  plain,    // memcpy, in pieces that it does not write past the caches
-  ahead,    // AVX2: a loop that asks for the bytes 4 KiB ahead, where memcpy is slow
-  by_page,  // Intel: memcpy of one page at a time, while the next page's first lines are asked for
+  unknown,  // not determined yet; not for copy_long
+  plain,    // memcpy, in pieces small enough that it does not bypass the caches
+  ahead,    // AVX2: where memcpy is slow, a loop that prefetches the bytes 4 KiB ahead
+  by_page,  // Intel: memcpy of one page at a time, while the next page's first lines are prefetched
 };
 
-// The way of this processor. The first call asks the processor.
+// The way for this processor. The first call determines it.
 CopyWay copy_way();
-// Does this processor have the instructions of `way`?
+// Whether this processor has the instructions of `way`.
 bool can_copy(CopyWay way);
 // `n` is at least k_long_copy.
 void copy_long(CopyWay way, void* to, const void* from, std::size_t n);
 
 constexpr std::size_t k_long_copy = 2048;  // memcpy uses `rep movsb` from 2,112 bytes on
 
-// The address of no bytes may be null.
+// Both addresses may be null if `n` is 0.
 inline void copy_bytes(void* to, const void* from, std::size_t n) {
   if (n >= k_long_copy)
     copy_long(copy_way(), to, from, n);

@@ -1,6 +1,6 @@
 // Room for objects that are never freed: zero pages, mapped as a whole at the first use. A program
-// that uses none has no part of it in its address space, by which `ulimit -v`, `ulimit -d` and
-// mlockall go. Thread safety: all of it; async-signal-safe.
+// that uses none does not have the pool in its address space, which `ulimit -v`, `ulimit -d` and
+// mlockall count. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,16 @@ class LazyPool {
  public:
   static constexpr std::size_t k_bytes = sizeof(T) * k_count;
 
-  // False: there is no memory. Nothing else may be called before it was true.
+  // False: there is no memory. No other function may be called before prepare() has returned true,
+  // except memory().
   bool prepare() {
     if (first_.load(std::memory_order_acquire) != nullptr) return true;
     const long at =
         sys::mmap(nullptr, k_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sys::failed(at)) return false;
     T* none = nullptr;
-    // Release: who finds it finds the pages mapped. Another thread may have been quicker.
+    // Release: a thread that loads the pointer finds the pages mapped. Another thread may have been
+    // quicker.
     if (!first_.compare_exchange_strong(none, reinterpret_cast<T*>(at), std::memory_order_acq_rel))
       sys::munmap(reinterpret_cast<void*>(at), k_bytes);
     return true;

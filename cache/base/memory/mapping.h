@@ -1,4 +1,4 @@
-// A memory mapping that is unmapped with its owner, by a raw call. Thread safety: as a plain value.
+// Owns a memory mapping and unmaps it by a raw call. Thread safety: as a plain value.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 
-// ThreadSanitizer does not see our own system calls, so a new mapping in the place of a former one
-// looks to it as if both were the same memory. It is told that whoever maps comes after whoever has
-// unmapped.
+// ThreadSanitizer does not see raw system calls, and takes a new mapping at the address of a former
+// one for the same memory. note_unmapping and note_mapping tell it that the mapping comes after the
+// unmapping.
 #if CUBE_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -45,12 +45,12 @@ class Mapping {
   static Result<Mapping> shared(int fd, std::uint64_t offset, std::size_t bytes, int protection) {
     return make(fd, offset, bytes, protection, MAP_SHARED);
   }
-  // To be read. Private, though nobody writes: a FUSE mount with direct I/O refuses shared
-  // mappings.
+  // A read-only mapping. It is private, although nothing is written, because a FUSE mount with
+  // direct I/O refuses shared mappings.
   static Result<Mapping> private_view(int fd, std::uint64_t offset, std::size_t bytes) {
     return make(fd, offset, bytes, PROT_READ, MAP_PRIVATE);
   }
-  // Zeros of this process's own.
+  // Zeros that only this process has.
   static Result<Mapping> anonymous(std::size_t bytes) {
     return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   }
@@ -58,8 +58,8 @@ class Mapping {
   static Result<Mapping> shared_zeros(std::size_t bytes) {
     return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
   }
-  // Begins on a multiple of 2 MiB, so that huge pages of the file are mapped as such. `offset` must
-  // be such a multiple too.
+  // A shared mapping that begins on a multiple of 2 MiB, so that huge pages of the file are mapped
+  // as such. `offset` must be such a multiple, too.
   static Result<Mapping> shared_for_huge_pages(int fd, std::uint64_t offset, std::size_t bytes,
                                                int protection) {
     auto room =
@@ -78,25 +78,24 @@ class Mapping {
     return room;
   }
   static constexpr std::size_t k_huge_page = 2 << 20;
-  // One that was let go by forget().
+  // Takes over a mapping that forget() has let go.
   static Mapping adopt(std::byte* address, std::size_t bytes) {
     Mapping mapping;
     mapping.address_ = address;
     mapping.bytes_ = bytes;
     return mapping;
   }
-  // Another mapping of the same pages of a shared mapping, with other rights: neither fd nor name
-  // is needed.
+  // Maps the pages of a shared mapping again, with other rights, without an fd or a path.
   static Result<Mapping> duplicate(const std::byte* of, std::size_t bytes, int protection) {
     return duplicate_at(Mapping(), of, bytes, protection);
   }
-  // The same, as far from a multiple of 2 MiB as the first one, so that huge pages of the file are
-  // mapped as such: one page fault for each in the place of 512.
+  // Like duplicate, at the same distance from a multiple of 2 MiB as `of`, so that huge pages of
+  // the file are mapped as such: one page fault for each instead of 512.
   static Result<Mapping> duplicate_for_huge_pages(const std::byte* of, std::size_t bytes,
                                                   int protection) {
     auto room =
         make(-1, 0, bytes + k_huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-    // Near a limit of the address space, or of locked memory: anywhere then.
+    // Fails near a limit of the address space or of locked memory; then any address will do.
     if (!room) return duplicate(of, bytes, protection);
     const auto begin = reinterpret_cast<std::uintptr_t>(room->address_);
     const std::uintptr_t at = begin + (reinterpret_cast<std::uintptr_t>(of) - begin) % k_huge_page;
@@ -110,7 +109,8 @@ class Mapping {
   std::byte* data() const { return address_; }
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return address_ != nullptr; }
-  // It stays mapped: another has it now, or a forked child does not have it (MADV_DONTFORK).
+  // Lets go without unmapping: another owner has the mapping now, or a forked child never had it
+  // (MADV_DONTFORK).
   void forget() {
     address_ = nullptr;
     bytes_ = 0;
@@ -136,7 +136,7 @@ class Mapping {
     mapping.bytes_ = bytes;
     return mapping;
   }
-  // In the place of `room`, or where the kernel likes if that is empty.
+  // Maps in place of `room`, or, if that is empty, where the kernel likes.
   static Result<Mapping> duplicate_at(Mapping room, const std::byte* of, std::size_t bytes,
                                       int protection) {
     const int flags = MREMAP_MAYMOVE | (room ? MREMAP_FIXED : 0);

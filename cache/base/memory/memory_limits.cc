@@ -24,8 +24,7 @@ std::uint64_t number_at(std::string_view text) {
              : k_unknown;
 }
 
-// The beginning of a file, in memory of its own: this runs on the stacks of threads, which may be
-// of the least size (16 KB).
+// The beginning of a file, in a mapping of its own, because a thread may have a stack of 16 KB.
 class FileText {
  public:
   explicit FileText(const char* path) {
@@ -71,7 +70,7 @@ std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
   return limit > usage ? limit - usage : 0;
 }
 
-// root + group + "/" + file. Aside: a thread may have a stack of 16 KB.
+// root + group + "/" + file, in an Aside because a thread may have a stack of 16 KB.
 class GroupPath {
  public:
   GroupPath(std::string_view root, std::string_view group, std::string_view file) {
@@ -80,7 +79,8 @@ class GroupPath {
     for (const std::string_view part : {root, group, std::string_view("/"), file}) {
       for (const char c : part) {
         *to++ = c;
-        // Or the compiler makes it a memcpy, which a sanitizer of the host watches.
+        // Keeps the compiler from making this a memcpy, which a sanitizer of the host would
+        // intercept.
         asm volatile("" : : : "memory");
       }
     }
@@ -95,7 +95,7 @@ class GroupPath {
   bool is_whole_ = false;
 };
 
-// The sum of two lines of memory.stat, or one of them where they are the same.
+// The sum of two lines of memory.stat; if both names are the same, the value of that line.
 std::uint64_t sum_in_stat(std::string_view root, std::string_view group, std::string_view one,
                           std::string_view other) {
   const GroupPath path(root, group, "memory.stat");
@@ -124,15 +124,15 @@ constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
 constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file",
                              "shmem"};
 
-// The group's own limit and those of the groups around it.
+// Takes the limits of the group and of those around it.
 void take_limits_of(std::string_view root, std::string_view group, const GroupFiles& files,
                     GroupMemory& memory) {
   while (true) {
     const std::uint64_t most = number_in(GroupPath(root, group, files.limit).c_str());
-    // "max", and the huge number that v1 has for it, need no look at the rest.
+    // "max", and the huge number that v1 has instead, mean no limit.
     if (most < k_unknown / 4) {
       const std::uint64_t used = number_in(GroupPath(root, group, files.usage).c_str());
-      // Page cache of the group counts as used, and goes when memory is wanted.
+      // The group's page cache counts as used, but is freed when memory is needed.
       const std::uint64_t cached = sum_in_stat(root, group, files.inactive, files.active);
       const std::uint64_t left =
           left_of(most, used == k_unknown ? used : used - std::min(used, cached));

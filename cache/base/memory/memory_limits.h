@@ -1,6 +1,6 @@
-// How much memory this process may still use: of the machine and of its control group, whichever is
-// less; and how much of a tmpfs that others use, too. Unit: bytes. Source: MemAvailable of
-// /proc/meminfo; memory.max and memory.current of cgroup v2, memory.limit_in_bytes and
+// How much memory this process may still use: the lesser of what the machine and what its control
+// groups have left; and how much of a tmpfs that others use, too. Unit: bytes. Source: MemAvailable
+// of /proc/meminfo; memory.max and memory.current of cgroup v2, memory.limit_in_bytes and
 // memory.usage_in_bytes of v1. Thread safety: pure functions.
 #pragma once
 
@@ -11,38 +11,40 @@
 
 namespace cube::base {
 
-// UINT64_MAX where nothing can be found out.
+// UINT64_MAX: not known.
 std::uint64_t available_memory();
 
-// The least limit of the control groups around this process, and the least that one of them has
-// left. UINT64_MAX: there is none.
+// The lowest limit of the control groups around this process, and the least memory that one of them
+// has left. UINT64_MAX: there is no limit.
 struct GroupMemory {
   std::uint64_t limit = UINT64_MAX, left = UINT64_MAX;
-  std::uint64_t shared = 0;  // of a tmpfs, and counts towards the group that has the least left
+  std::uint64_t shared = 0;  // tmpfs memory that counts towards the group with the least left
 };
 GroupMemory memory_of_groups();
 
-// Left alone on the machine and in the control group whatever the settings say: a page of a tmpfs
-// that cannot be had means the OOM killer, not an error.
+// Memory that always stays free on the machine and in the control group, whatever the settings say:
+// if a page of a tmpfs cannot be allocated, the OOM killer comes, not an error.
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
-// How much of that is missing, as far as it may have gone to a tmpfs.
+// How much of k_memory_left_alone is missing: on the machine, or in a control group as far as a
+// tmpfs may have taken it.
 std::uint64_t missing_memory();
 
-// The file system of a region as it is now. Others use it, too: a data loader's batches, NCCL, MPI.
-// A program that gets no page there dies (SIGBUS), so some of it stays free.
+// The room in the file system of a region now. Others use that file system, too: a data loader's
+// batches, NCCL, MPI. A program that gets no page there dies (SIGBUS), so some room stays free.
 struct SharedRoom {
   std::uint64_t total = 0, free = 0;
 
   std::uint64_t left_to_others() const { return std::max(k_least_left, total / 16); }
   std::uint64_t usable() const { return free - std::min(free, left_to_others()); }
-  // A share of the memory means no more than half of what is free here. A size is the user's word.
+  // A size given as a share of the memory takes at most half of the free room. A size given in
+  // bytes is taken literally.
   std::uint64_t most_for_region(bool is_share) const {
     return is_share ? std::min(usable(), free / 2) : usable();
   }
 
   static constexpr std::uint64_t k_least_left = 32 << 20;
 };
-// By the path of a directory, or of a file that lies there.
+// `path`: a directory on the file system, or a file that lies there.
 Result<SharedRoom> shared_room(const char* path);
 
 }  // namespace cube::base

@@ -1,6 +1,6 @@
-// Room for bytes that are read. It comes from the kernel and not from the heap, because a signal
-// handler may open files. One piece is kept for the next user. Thread safety: an object belongs to
-// one thread. A piece that is left by a jump is given back (held.h).
+// A buffer for bytes that are read. It comes from the kernel and not from the heap, because a
+// signal handler may open files. One piece is kept for the next user. Thread safety: an object
+// belongs to one thread. A piece that is left by a jump is given back (held.h).
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { give_back(); }
 
-  // The bytes that were there before are lost. Null: there is no memory.
+  // The former bytes are lost. Null: there is no memory.
   std::byte* reserve(std::size_t bytes) {
     if (data_ != nullptr && bytes <= bytes_) return data_;
     give_back();
@@ -52,7 +52,7 @@ class Scratch {
   static void give_back_piece(std::uintptr_t piece, std::size_t bytes) {
     auto* const data = reinterpret_cast<std::byte*>(piece);
     std::byte* none = nullptr;
-    // Pairs with the acquire in take: whoever takes it may write to it.
+    // Pairs with the acquire in take(): the next owner may write to the piece.
     if (bytes == k_kept && g_kept.compare_exchange_strong(none, data, std::memory_order_release))
       return;
     sys::munmap(data, bytes);

@@ -1,7 +1,7 @@
-// Room for a path or a record's head that is not on the stack: a thread may have 16 KB of that, and
-// a signal handler 8 KB. A piece of static memory; when all are taken, memory of the kernel's. Its
-// bytes are not initialised. Thread safety: an object belongs to one thread. Async-signal-safe. A
-// piece that is left by a jump is given back (held.h).
+// Room for a path or a record's head outside the stack, because a thread may have a stack of 16 KB,
+// and a signal handler one of 8 KB. The room is a piece of static memory, or, when all pieces are
+// taken, a mapping. Its bytes are not initialized. Thread safety: an object belongs to one thread.
+// Async-signal-safe. A piece that is left by a jump is given back (held.h).
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,8 @@ template <typename T, typename Use>
   return use(object);
 }
 
-// use(object), where the object lies aside: on the stack only if there is no memory. It is not
-// initialised.
+// Calls use(object) with an uninitialized object that lies in an Aside, or on the stack if there is
+// no memory.
 template <typename T, typename Use>
 auto use_aside(Use&& use) {
   static_assert(sizeof(T) <= Aside::k_bytes && std::is_trivially_destructible_v<T>);

@@ -1,6 +1,6 @@
-// Holds back all signals of this thread: a handler must not wait for what the code that it
-// interrupts holds, nor leave it held by a jump (siglongjmp). Thread safety and async-signal
-// safety: yes.
+// Blocks all signals of this thread for a scope: a handler must not wait for a lock that the
+// interrupted code holds, nor leave that lock held by a jump (siglongjmp). Thread safety and
+// async-signal safety: yes.
 #pragma once
 
 #include <csignal>
@@ -13,7 +13,7 @@ namespace cube::base {
 class BlockSignals {
  public:
   static constexpr std::uint64_t k_all = ~0ULL;
-  // Without the two of libc's own (32, 33): setuid() waits for each thread that libc knows to
+  // All but libc's own two signals (32, 33): setuid() waits for each thread that libc knows to
   // answer the latter.
   static constexpr std::uint64_t k_but_libcs = k_all & ~(3ULL << 31);
 

@@ -1,5 +1,5 @@
-// Opens out of the host's way: programs close, dup2 over and count on low numbers. Thread safety:
-// all of it.
+// Moves fds out of the host's way: programs close low fds, dup2 over them and rely on getting them.
+// Thread safety: all of it.
 #pragma once
 
 #include <utility>
@@ -10,7 +10,7 @@ namespace cube::base {
 
 inline constexpr int k_high_fd = 800;
 
-// The number is at least k_high_fd where the limit of the process lets it be.
+// Moves the fd to k_high_fd or above, if the limit of the process allows it.
 inline UniqueFd raise_fd(UniqueFd fd) {
   if (fd.get() >= k_high_fd) return fd;
   const long high = sys::fcntl(fd.get(), F_DUPFD_CLOEXEC, k_high_fd);

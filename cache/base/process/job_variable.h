@@ -1,7 +1,6 @@
-// CUBESHIM_JOB, by which a process knows its job: the ProcessId of the job's first process.
-// `cubeshim run` is the first process of the job that it starts, and adds the pid of the program,
-// which speaks for the job until it has ended: "PID.START.NAMESPACE/PID". Thread safety: pure
-// functions.
+// CUBESHIM_JOB tells a process its job, by the ProcessId of the job's first process. `cubeshim run`
+// is the first process of the job that it starts. It appends the pid of the program, which speaks
+// for the job until it ends: "PID.START.NAMESPACE/PID". Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +12,16 @@
 namespace cube::base {
 
 inline constexpr const char* k_job_variable = "CUBESHIM_JOB";
-// The ProcessId of the process that has told that nothing is to be served. Its descendants are
-// silent, but no part of a job.
+// The ProcessId of the process that has already told the user that nothing will be served. Its
+// descendants stay silent, but belong to no job.
 inline constexpr const char* k_told_variable = "CUBESHIM_TOLD";
 
 struct JobVariable {
   ProcessId first;
-  std::uint32_t speaker = 0;  // 0: the first process speaks itself
+  std::uint32_t speaker = 0;  // 0: the first process speaks for the job
 };
 
-// False where it does not parse.
+// False: the text does not parse.
 bool parse_job_variable(std::string_view text, JobVariable& job);
 std::size_t format_job_variable(const JobVariable& job, char* to, std::size_t capacity);
 

@@ -22,13 +22,13 @@ struct Found {
   std::uint32_t free_domains = 0;
 };
 
-// In a child, while its parent waits. Its rights and its table of fds are its own; its memory may
+// Runs in a child while its parent waits. The child has its own rights and fd table; its memory may
 // be the parent's.
 [[noreturn, gnu::noinline]] void enter_domains_until_refused(Found& found, bool is_own_memory) {
-  // The parent is about to call it.
+  // Tries wait4, which the parent is about to call.
   sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);
   found.is_wait_allowed = true;
-  // If a call kills, the program's memory is not dumped.
+  // If a filter kills the child for a call, the program's memory must not be dumped.
   if (is_own_memory) sys::raw(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
   const __u64 handled = LANDLOCK_ACCESS_FS_MAKE_BLOCK;
   const long rules = sys::raw(SYS_landlock_create_ruleset, sys::arg(&handled), sizeof handled, 0);
@@ -40,15 +40,16 @@ struct Found {
   for (;;) sys::raw(SYS_exit, 0);
 }
 
-// The child's frames lie below this one.
+// Not inlined, so that the child's frames lie below this one.
 [[gnu::noinline]] std::uint32_t count_free_domains(bool is_sandboxed) {
   const auto shared = Mapping::shared_zeros(4096);
   if (!shared) return 0;
   auto& found = *new (shared->data()) Found;
   // A handler must not run in the child.
   const BlockSignals block;
-  // A child that a filter kills may have its memory dumped, which would end all who share it. No
-  // signal tells of its end: it is a child for waits with __WALL or __WCLONE alone.
+  // In a sandbox the child does not share memory: if a filter kills it and its memory is dumped,
+  // all processes that share the memory die. The child ends without a signal, and only waits with
+  // __WALL or __WCLONE see it.
   const long flags = CLONE_VFORK | CLONE_UNTRACED | (is_sandboxed ? 0 : CLONE_VM);
   const long child = sys::raw(SYS_clone, flags, 0, 0, 0, 0);
   if (child == 0) enter_domains_until_refused(found, is_sandboxed);
@@ -58,7 +59,7 @@ struct Found {
   return found.free_domains;
 }
 
-// A filter may hide the calls of a kernel that has them.
+// Decides by the kernel's release, because a filter may hide the calls of a kernel that has them.
 bool has_kernel_landlock() {
   char text[64];
   const long n = sys::read_small_file("/proc/sys/kernel/osrelease", text, sizeof text);

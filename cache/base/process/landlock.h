@@ -1,12 +1,12 @@
-// Was this process born into a Landlock domain? The kernel tells nobody. But a process may be in 16
-// domains at most, so a child that enters domains of its own until it is refused counts those that
-// it was born with. Thread safety and async-signal safety: yes.
+// Tells whether this process was born into a Landlock domain. The kernel has no call for that, but
+// it allows a process 16 domains at most: a child enters domains of its own until it is refused,
+// which tells how many it was born with. Thread safety and async-signal safety: yes.
 #pragma once
 
 namespace cube::base {
 
-// True if it cannot be told: under a seccomp filter that may kill for such calls, or if there can
-// be no child.
+// True if it is not known: under a seccomp filter that may kill for such calls, or if no child can
+// be made.
 bool may_be_in_landlock_domain();
 
 }  // namespace cube::base

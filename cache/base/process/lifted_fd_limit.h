@@ -1,6 +1,6 @@
-// Numbers for fds that live but for a moment, where the program is at its limit of them.
-// Thread safety: all of it; async-signal-safe. A caller blocks signals, for a jump out of a handler
-// would leave the limit lifted.
+// Makes short-lived fds possible when the program is at its limit of fds. Thread safety: all of it;
+// async-signal-safe. A caller blocks signals, because a jump out of a handler would leave the limit
+// lifted.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,17 +16,17 @@
 
 namespace cube::base {
 
-// Room above the program's limit of fds, for as long as this lives: it may have lowered the limit
-// below what it has open. An unprivileged process has no such room if its hard limit is as low. The
-// limit belongs to the process: threads that lift it at a time share the lift, and the last one
-// restores the limit, unless the program has set another meanwhile.
+// Lifts the process's soft limit of fds while this lives, since the program may have lowered it
+// below the fds that it has open. An unprivileged process gets no room if its hard limit is as low.
+// The limit belongs to the process: threads that lift it at the same time share the lift, and the
+// last one restores the limit, unless the program has set another meanwhile.
 class LiftedFdLimit {
  public:
   LiftedFdLimit() {
     const Lock lock;
     g_users.fetch_add(1, std::memory_order_relaxed);
     struct ::rlimit before {};
-    // Another thread has lifted it.
+    // If the soft limit is g_lifted, another thread has lifted it.
     if (!get(before) || before.rlim_cur == g_lifted.load(std::memory_order_relaxed)) return;
     struct ::rlimit wide = before;
     wide.rlim_cur = std::max<rlim_t>(before.rlim_cur, 1 << 17);
@@ -42,7 +42,7 @@ class LiftedFdLimit {
   LiftedFdLimit(const LiftedFdLimit&) = delete;
   LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
 
-  // In a forked child: the parent's threads, which had lifted it or were about to, are not there.
+  // In a forked child: undoes a lift by threads of the parent, which do not exist here.
   static void forget() {
     g_locked.store(0, std::memory_order_relaxed);
     g_users.store(0, std::memory_order_relaxed);
@@ -51,8 +51,8 @@ class LiftedFdLimit {
 
  private:
   // The count and the limit change together: a thread that found the limit lifted would be without
-  // it when the last user restores it. Held for some system calls that do not wait. Signals are
-  // blocked, so no handler meets it on its own thread.
+  // it when the last user restores it. The lock is held for a few system calls that do not wait.
+  // Signals are blocked, so no handler waits for a lock of its own thread.
   class Lock {
    public:
     Lock() {
@@ -78,7 +78,7 @@ class LiftedFdLimit {
     if (wide.rlim_cur <= before.rlim_cur) return false;
     g_program_soft.store(before.rlim_cur, std::memory_order_relaxed);
     g_program_hard.store(before.rlim_max, std::memory_order_relaxed);
-    // Before the change: a child that is forked now restores it.
+    // Stored before the change, so that a child that is forked now restores the limit.
     g_lifted.store(wide.rlim_cur, std::memory_order_release);
     if (set(wide)) return true;
     g_lifted.store(0, std::memory_order_release);
@@ -95,16 +95,17 @@ class LiftedFdLimit {
   }
 
   static constinit inline std::atomic<std::uint32_t> g_locked{0};
-  // Changes under the lock only, as all below it.
+  // Guarded by g_locked, as are all below.
   static constinit inline std::atomic<int> g_users{0};
   // The soft limit while it is lifted; 0: it is not.
   static constinit inline std::atomic<rlim_t> g_lifted{0};
-  // The limit to restore. Pair with g_lifted.
+  // The limit to restore. They pair with g_lifted.
   static constinit inline std::atomic<rlim_t> g_program_soft{0};
   static constinit inline std::atomic<rlim_t> g_program_hard{0};
 };
 
-// A call that makes an fd above the limit if there is no number below it; or -EMFILE.
+// Calls `call`, which makes an fd; if no fd below the limit is free, calls it again with the limit
+// lifted. May return -EMFILE.
 template <typename Call>
 long within_lifted_fd_limit(Call&& call) {
   const long fd = call();

@@ -1,6 +1,6 @@
-// The lowest number of an fd that this thread has closed while this lives: it may be free now, and
-// lower than what others believe to be the lowest free one. A handler that interrupts the thread
-// adds what it closes. Thread safety and async-signal safety: a thread's own.
+// Tracks the lowest fd that this thread closes while this lives. That fd may be free now, and lower
+// than the fd that other code takes for the lowest free one. Fds that a handler on this thread
+// closes count, too. Thread safety and async-signal safety: a thread's own.
 #pragma once
 
 #include <algorithm>

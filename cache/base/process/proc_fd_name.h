@@ -9,11 +9,11 @@ namespace cube::base {
 
 class ProcFdName {
  public:
-  // `thread`: in the fd table of the calling thread, which may have one of its own (/proc/self
-  // shows the first thread's).
+  // `thread`: the fd table of the calling thread, which may have one of its own (/proc/self shows
+  // the first thread's).
   enum class Table : bool { process, thread };
 
-  // A miss makes one: std::to_chars takes a tenth of what fmt takes.
+  // Uses std::to_chars, which takes a tenth of fmt's time, because each miss makes a name.
   explicit ProcFdName(int fd, Table table = Table::process) {
     const std::string_view directory =
         table == Table::process ? "/proc/self/fd/" : "/proc/thread-self/fd/";

@@ -19,8 +19,8 @@ struct StatLine {
   std::uint64_t start_time = 0;
 };
 
-// The command name in field 2 may hold spaces and parentheses, so fields are counted from the last
-// ')'.
+// The command name in field 2 may contain spaces and parentheses, so fields are counted from the
+// last ')'.
 bool read_stat_line(const char* path, StatLine& line) {
   char text[1024];
   const long n = sys::read_small_file(path, text, sizeof text);
@@ -38,21 +38,21 @@ bool read_stat_line(const char* path, StatLine& line) {
   }
   if (std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec != std::errc{})
     return false;
-  // The offset is that of our time namespace, not of the process's.
+  // The kernel shifts by the offset of the reader's time namespace, not by that of the process.
   constexpr std::int64_t k_tick_ns = 10'000'000;
   line.start_time -=
       static_cast<std::uint64_t>(static_cast<std::int64_t>(g_clock_shifts.boot_ns) / k_tick_ns);
   return true;
 }
 
-// `process`: its folder in /proc. The line of its first thread has the same numbers, and is the
-// kernel's own: qemu-user, under which a container of another architecture runs, writes the line of
-// the process that asks itself, with a start of its own.
+// `process`: its folder in /proc. Reads the line of the first thread, which has the same numbers
+// and always comes from the kernel: qemu-user, which runs containers of another architecture, makes
+// up the line of the calling process, with another start time.
 bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/task/{}/stat", process, pid).out = '\0';
   if (read_stat_line(path, line)) return true;
-  // In a /proc of another pid namespace, where this one has another number.
+  // In a /proc of another pid namespace, this process has another pid.
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", process).out = '\0';
   return read_stat_line(path, line);
 }
@@ -72,11 +72,11 @@ std::uint64_t own_pid_namespace() {
   return st.st_ino;
 }
 
-// No start time has this bit.
+// No real start time has this bit.
 constexpr std::uint64_t k_first_asked = 1ULL << 63;
 
-// For a /proc that cannot be read: two containers have the same pids, one after the other, and must
-// not be one job.
+// The start time if /proc cannot be read: two containers may have the same pids, one after the
+// other, and must not count as one job.
 std::uint64_t first_asked(std::uint32_t pid) {
   static constinit std::atomic<std::uint64_t> time{0};
   static constinit std::atomic<std::uint32_t> asked_by{0};
@@ -108,7 +108,7 @@ Liveness liveness_of(const ProcessId& process) {
   if ((process.start_time & k_first_asked) != 0 || !has_own_proc() ||
       !read_stat_of(folder, process.pid, line))
     return Liveness::alive;
-  // A first thread that has ended is a zombie while the others live on.
+  // A first thread that has ended is a zombie while other threads of the process live on.
   const bool gone = (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
   const bool same = line.start_time == process.start_time && !gone;
   return same ? Liveness::alive : Liveness::dead;
@@ -120,8 +120,8 @@ bool is_of_this_user(const ProcessId& process) {
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", process.pid).out = '\0';
   const long n = sys::read_small_file(path, text, sizeof text);
   if (sys::failed(n)) return true;
-  // Its users: real, effective, ... The owner of the directory in /proc would be root's for who may
-  // not be dumped.
+  // The line has the real user, then the effective one. The owner of the directory in /proc would
+  // not do, because it is root if the process may not be dumped.
   const std::string_view all(text, static_cast<std::size_t>(n));
   constexpr std::string_view k_label = "\nUid:\t";
   const std::size_t at = all.find(k_label);
@@ -144,7 +144,7 @@ bool parse_process_id(std::string_view text, ProcessId& process) {
   const auto dot = [&] { return at != end && *at++ == '.'; };
   const bool whole = number(process.pid) && dot() && number(process.start_time) && dot() &&
                      number(process.pid_namespace);
-  // To kill(2), 0 and what is negative as an int are not one process; 0 is a free row in the
+  // For kill(2), 0 and negative values do not mean one process, and 0 marks a free row in the
   // region.
   return whole && at == end && process.pid != 0 &&
          process.pid <= std::numeric_limits<std::int32_t>::max();

@@ -1,6 +1,6 @@
-// RLIMIT_FSIZE: to write or grow a file beyond it brings SIGXFSZ, which ends the program, not an
-// error. Our code asks here before it makes a file in a thread of the program. Thread safety: all
-// of it; async-signal-safe.
+// RLIMIT_FSIZE: writing or growing a file beyond it raises SIGXFSZ, which ends the program. The
+// library checks the limit before it makes a file in a thread of the program. Thread safety: all of
+// it; async-signal-safe.
 #pragma once
 
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 
 namespace cube::base {
 
-// Bytes that a file may have; UINT64_MAX: there is no limit.
+// The largest size of a file in bytes; UINT64_MAX: there is no limit.
 inline std::uint64_t file_size_limit() {
   struct ::rlimit limit {};
   if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) ||

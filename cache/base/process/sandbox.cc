@@ -10,7 +10,7 @@
 namespace cube::base {
 namespace {
 
-// A field of a status file of /proc; 0: there is none.
+// The value of a field in a status file of /proc; 0: there is no such field.
 unsigned long field_of(std::string_view status, std::string_view name) {
   const std::size_t at = status.find(name);
   if (at == std::string_view::npos) return 0;
@@ -20,7 +20,7 @@ unsigned long field_of(std::string_view status, std::string_view name) {
   return value;
 }
 
-// Aside: a thread may have a stack of 16 KB.
+// In an Aside, because a thread may have a stack of 16 KB.
 struct Status {
   Aside room;
   std::string_view read(const char* path) {

@@ -1,16 +1,16 @@
-// Was a sandbox put on this thread, which may kill for a system call that the program itself would
-// not make? What can be done without such calls is done without them then. Thread safety and
-// async-signal safety: yes; for what happens once.
+// Tells whether this thread runs in a sandbox, which may kill for a system call that the program
+// itself would not make. In a sandbox the library does without such calls as far as it can. Thread
+// safety and async-signal safety: yes. Slow: for code that runs once.
 #pragma once
 
 namespace cube::base {
 
-// Also yes where it cannot be told.
+// True also if it is not known.
 bool may_be_sandboxed();
 
-// A child that tries calls is itself a clone. It is known to be allowed if the process has other
-// threads, or if its parent has as many filters: then the process was made under them. A later
-// question may tell more.
+// Whether clone(2) is known to be allowed; a child that tries calls needs it. It is if the process
+// has other threads, or if its parent has as many filters, because the process was then made under
+// them. A later call may know more.
 bool is_clone_known_to_be_allowed();
 
 }  // namespace cube::base

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int k_signals = 64;
 
-// As the kernel has it, without libc's changes; on aarch64 there is a restorer, too, though libc
-// sets none.
+// The kernel's structure, without libc's changes. aarch64 has a restorer, too, although libc sets
+// none.
 struct KernelAction {
   std::uintptr_t handler;
   unsigned long flags;
@@ -30,14 +30,15 @@ constinit std::atomic<std::uintptr_t> g_first_thread{0};
 
 std::uintptr_t own_thread() { return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer()); }
 
-// The begin of this thread's stack: behind the strings of the program, or at the thread's own
-// control block.
+// The start (highest address) of this thread's stack: behind the program's strings, or at the
+// thread's control block.
 std::uintptr_t stack_begin() {
   return own_thread() == g_first_thread.load(std::memory_order_relaxed) ? getauxval(AT_RANDOM)
                                                                         : own_thread();
 }
 
-// The signals whose handlers may be running, as bits; and the addresses to which they return.
+// The signals whose handlers may be running, as bits, and the addresses to which the handlers
+// return.
 struct Candidates {
   std::uint64_t signals = 0;
 #if defined(__aarch64__)
@@ -60,7 +61,7 @@ Candidates find_candidates() {
     KernelAction action{};
     if (sys::failed(sys::raw(SYS_rt_sigaction, signal, 0, sys::arg(&action), sizeof action.mask)))
       continue;
-    // The handler of a signal that is handled once is forgotten when it begins.
+    // With SA_RESETHAND, the handler is removed when it starts.
     const bool has_handler = action.handler > 1 || (action.flags & SA_RESETHAND) != 0;
     const std::uint64_t bit = 1ULL << (signal - 1);
     if (!has_handler || ((blocked & bit) == 0 && (action.flags & SA_NODEFER) == 0)) continue;
@@ -72,26 +73,26 @@ Candidates find_candidates() {
   return found;
 }
 
-// The stack, from this call's frame on. `end`: behind the last word that can be read.
+// The stack, from this call's frame on. `end`: behind the last readable word.
 struct StackWords {
   const std::uintptr_t *begin = nullptr, *end = nullptr;
 };
 
-// Is this word the mark of a frame of one of them?
+// Whether this word marks the signal frame of a candidate.
 #if defined(__x86_64__)
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
                                                       const Candidates& candidates) {
-  // A frame: the address to return to, and the context, which ends with the mask before the signal
-  // came.
+  // A frame has the return address, and then the context, which ends with the signal mask from
+  // before the signal.
   constexpr std::ptrdiff_t k_mask_at = 38;
   if (!candidates.holds(*at)) return false;
   return stack.end - at <= k_mask_at || (candidates.signals & ~at[k_mask_at]) != 0;
 }
 #else
-// The return address is in a register, and the handler may store it signed (PAC). So a frame is
-// known by the registers of SIMD, which the kernel puts first behind the context. The mask before
-// the signal came stands in front of them.
+// The return address is in a register, and the handler may store it signed (PAC). A frame is
+// therefore recognized by the SIMD registers, which the kernel puts first behind the context. The
+// signal mask from before the signal precedes them.
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
                                                       const Candidates& candidates) {
@@ -102,15 +103,15 @@ __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
       sizeof *at;
   if (*at == k_simd && at - stack.begin >= k_mask_before)
     return (candidates.signals & ~at[-k_mask_before]) != 0;
-  // gVisor leaves that mark out. A return address into the vdso, behind its header, whose address
-  // every stack of a program holds.
+  // gVisor omits that mark, so a return address into the vdso counts, too. It must lie behind the
+  // vdso's header, because every program's stack holds the header's address.
   constexpr std::uintptr_t k_not_signed = (1ULL << 48) - 1, k_header = 64, k_most = 0x4000;
   const std::uintptr_t address = *at & k_not_signed, vdso = candidates.vdso;
   return vdso != 0 && address > vdso + k_header && address < vdso + k_most;
 }
 #endif
 
-// The kernel looks at the new mask before it finds that it is not told what to do with it.
+// The kernel reads the new mask before it finds that `how` is invalid.
 bool is_readable(std::uintptr_t at) {
   constexpr long k_nothing = -1;
   return sys::raw(SYS_rt_sigprocmask, k_nothing, static_cast<long>(at), 0, sizeof(std::uint64_t)) ==
@@ -120,7 +121,8 @@ bool is_readable(std::uintptr_t at) {
 }  // namespace
 
 void remember_first_thread() {
-  // By the address: a sandbox may kill for a system call that the program itself does not make.
+  // Decides by the address, because a sandbox may kill for a system call that the program itself
+  // does not make.
   constexpr std::uintptr_t k_near = 64 << 20;
   if (getauxval(AT_RANDOM) - reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < k_near)
     g_first_thread.store(own_thread(), std::memory_order_relaxed);
@@ -132,9 +134,10 @@ __attribute__((no_sanitize("address"))) bool may_be_in_handler() {
   constexpr std::uintptr_t k_page = 4096;
   const std::uintptr_t end = stack_begin() / sizeof(std::uintptr_t) * sizeof(std::uintptr_t);
   auto at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  // On another stack, which lies above the thread's own.
+  // This call runs on another stack, above the thread's own.
   if (at >= end) return true;
-  // On another stack below the thread's own, what lies in between may not be readable.
+  // If this call runs on another stack below the thread's own, the memory in between may not be
+  // readable.
   std::uintptr_t known = at;
   StackWords stack{.begin = reinterpret_cast<const std::uintptr_t*>(at)};
   while (at < end) {

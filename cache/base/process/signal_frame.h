@@ -1,16 +1,17 @@
-// Does a signal handler run on this thread? Some calls of libc (pthread_create) take locks and
-// memory that the interrupted code may be in the middle of, so they must wait until no handler
-// runs. Costs about a hundred system calls: for what happens once, not for an open. Says yes where
-// it cannot be told. Also says yes where a handled signal is blocked and the stack holds an old
-// word by which a frame is known: on x86-64 an action that sigaction has reported, on aarch64 a
-// return address into the vdso. A handler that unblocks its own signal is not seen, unless the
-// signal was installed with SA_NODEFER. Thread safety and async-signal safety: yes.
+// Tells whether a signal handler runs on this thread. Some libc calls (pthread_create) take locks
+// and memory that the interrupted code may be using, so they must wait until no handler runs. A
+// check costs about a hundred system calls: it is for code that runs once, not for an open. Thread
+// safety and async-signal safety: yes. The answer is yes if it is not known, and also if a handled
+// signal is blocked and the stack holds a stale word that looks like the mark of a frame: on x86-64
+// the restorer of an action that sigaction has reported, on aarch64 a return address into the vdso.
+// A handler that unblocks its own signal is not seen, unless the signal was installed with
+// SA_NODEFER.
 #pragma once
 
 namespace cube::base {
 
-// By a thread that may be the program's first: its stack is another than those that libc makes.
-// Once.
+// Called once, by a thread that may be the program's first, whose stack differs from those that
+// libc makes.
 void remember_first_thread();
 
 bool may_be_in_handler();

@@ -22,13 +22,13 @@ std::uint64_t hash_of_groups() {
   const auto room =
       Mapping::anonymous(static_cast<std::size_t>(sys::failed(count) ? 0 : count) * sizeof(gid_t));
   const long n = room ? sys::raw(SYS_getgroups, count, sys::arg(room->data())) : -ENOMEM;
-  // Not known: they are nobody else's.
+  // The groups are not known: the hash matches no other process.
   if (sys::failed(n))
     return static_cast<std::uint64_t>(sys::getpid()) << 32 | static_cast<std::uint32_t>(-n);
   return hash_bytes(room->data(), static_cast<std::size_t>(n) * sizeof(gid_t));
 }
 
-// The capabilities that let a process read a file against its mode.
+// The capabilities that let a process read a file that its mode would refuse.
 std::uint32_t reading_capabilities() {
   ::__user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   ::__user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
@@ -36,7 +36,7 @@ std::uint32_t reading_capabilities() {
   return data[0].effective & ((1U << CAP_DAC_OVERRIDE) | (1U << CAP_DAC_READ_SEARCH));
 }
 
-// 0: there is none.
+// 0: the file cannot be read.
 std::uint64_t hash_of_file(const char* path) {
   char text[1024];
   const long n = sys::read_small_file(path, text, sizeof text);
@@ -48,12 +48,12 @@ std::uint64_t inode_of(const char* path) {
   return sys::failed(sys::fstatat(AT_FDCWD, path, &st, 0)) ? 0 : st.st_ino;
 }
 
-// The first user namespace has this inode for ever. Others get theirs by chance, and the inodes of
-// ended ones anew.
+// The first user namespace always has this inode. Others get an arbitrary one, possibly that of an
+// ended namespace.
 bool is_in_first_user_namespace() { return inode_of("/proc/self/ns/user") == 0xeffffffd; }
 
-// A number that forked children have, too, but no program that is executed. k_none: the rules of
-// Landlock do not matter.
+// A token that forked children share, but no executed program has. k_none: the process is in
+// no Landlock domain.
 std::uint64_t domain_token() {
   constexpr std::uint64_t k_none = 1;
   static constinit std::atomic<std::uint64_t> g_token{0};
@@ -87,9 +87,8 @@ std::uint64_t current_rights() {
 }
 
 View current_view() {
-  // The root's mount belongs to one namespace, and it is the one that paths lead into, whatever
-  // namespace the process is in. Its directory may be another one with the inode of a removed one,
-  // but not with its time of birth.
+  // The root's mount belongs to one namespace, into which paths lead whatever namespace the process
+  // is in. Another directory may have the inode of a removed root, but not its birth time.
   struct ::statx root {};
   sys::statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT,
              STATX_INO | STATX_BTIME | STATX_MNT_ID | k_unique_mount_id, &root);
@@ -101,7 +100,7 @@ View current_view() {
       (root.stx_mask & (STATX_MNT_ID | k_unique_mount_id)) != 0 ? root.stx_mnt_id : 0,
       (static_cast<std::uint64_t>(root.stx_dev_major) << 32) | root.stx_dev_minor, root.stx_ino,
       static_cast<std::uint64_t>(root.stx_btime.tv_sec), root.stx_btime.tv_nsec,
-      // A region that is kept on a disk outlives the boot, and with it the clock of its marks.
+      // A region that is kept on a disk outlives the boot, but the clock of its marks does not.
       hash_of_file("/proc/sys/kernel/random/boot_id")};
   view.number = hash_bytes(parts, sizeof parts);
   if (view.number <= View::k_ended) view.number = View::k_ended + 1;

@@ -1,7 +1,7 @@
-// Has a call of this thread left memory? The code that asks the kernel, an origin or a tier for a
-// program's call leaves the mark. The profiler (shim/profile) takes the time of such a call for
-// lost to the origin. A hit never comes here. Thread safety and async-signal safety: a thread's
-// own. A handler may leave the mark in the call that it interrupts.
+// Marks a call of this thread that was not answered from memory alone. Code that asks the kernel,
+// an origin or a tier for a program's call sets the mark; a hit never does. The profiler
+// (shim/profile) counts the time of a marked call as lost to the origin. Thread safety and
+// async-signal safety: a thread's own. A handler may set the mark of the call that it interrupts.
 #pragma once
 
 namespace cube::base {

@@ -63,7 +63,7 @@ void keep_outermost(config_types::Prefixes& value) {
 }
 
 // "10.0.0.1", "cache-1:11211", "[fd00::1]:11211" -> the same with a port; "/run/m.sock", a Unix
-// socket, as it is. False: it is no such text.
+// socket, stays as it is. False: the text is not a server.
 bool server_of(std::string_view text, std::string& server) {
   constexpr std::string_view k_port = "11211";
   constexpr std::size_t k_longest = 255;
@@ -97,7 +97,7 @@ bool server_of(std::string_view text, std::string& server) {
   return true;
 }
 
-// One overload for each type named in config.def; false means: not one of what it takes.
+// One function for each type named in config.def. False: the type does not take this value.
 struct Parse {
   static bool Prefixes(std::string_view text, config_types::Prefixes& value) {
     for (std::size_t at = 0; at <= text.size();) {
@@ -106,7 +106,7 @@ struct Parse {
       at = end + 1;
       if (item.empty()) continue;
       std::string prefix;
-      // Under "/" lie /proc and /dev, whose files are not what their names say.
+      // "/" is refused, because /proc and /dev lie below it, whose files are no ordinary files.
       if (!normalize_prefix(item, prefix) || prefix == "/") return false;
       value.push_back(std::move(prefix));
     }
@@ -132,7 +132,7 @@ struct Parse {
       origin.file = item.substr(sign + 1);
       value.push_back(std::move(origin));
     }
-    // The innermost is the one that answers.
+    // Longest first: the innermost prefix answers.
     std::stable_sort(value.begin(), value.end(), [](const auto& a, const auto& b) {
       return a.prefix.size() > b.prefix.size();
     });
@@ -267,7 +267,7 @@ struct Parse {
   }
 };
 
-// The value of a variable, made fit for one line: it has no control characters, and a long one is
+// The value of a variable, fit for one line: control characters are replaced, and a long value is
 // cut.
 std::string for_a_line(std::string_view text) {
   constexpr std::size_t k_longest = 200;
@@ -323,7 +323,7 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
 #undef CUBE_CONFIG
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   keep_outermost(parsed.config.prefixes);
-  // The default asks for nothing, and who gave a wrong size or a wrong directory has been told so.
+  // The default size asks for nothing, and a wrong size or directory has been reported already.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
   if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {
@@ -346,7 +346,7 @@ bool is_known(std::string_view variable) {
 
 constexpr std::string_view k_prefix = "CUBESHIM_";
 
-// How many characters are to be changed, added or left out.
+// How many characters must be changed, added or removed to make `a` into `b`.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -361,7 +361,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// The setting that was meant; empty: none is near.
+// The setting that the user may have meant; empty: none is similar.
 std::string_view nearest_setting(std::string_view variable) {
   constexpr std::size_t k_longest = 64, k_far = 3;
   std::string_view nearest;
@@ -369,7 +369,7 @@ std::string_view nearest_setting(std::string_view variable) {
   if (variable.size() > k_longest) return {};
   for (const auto& row : config_rows()) {
     const std::size_t size = variable.size(), other = row.variable.size();
-    // They are at least as far from each other as their lengths.
+    // The distance is at least the difference of the lengths.
     if (std::max(size, other) - std::min(size, other) >= least) continue;
     const std::size_t d =
         distance(variable.substr(k_prefix.size()), row.variable.substr(k_prefix.size()));
@@ -403,7 +403,7 @@ std::vector<std::string> unknown_variables(const char* const* environment) {
 
 bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
   unsigned shift = 0;
-  // K, KB and KiB are the same; B and i alone are no units.
+  // K, KB and KiB mean the same; B or i alone is not a unit.
   for (const std::string_view suffix : {"iB", "B", "i"}) {
     if (!text.ends_with(suffix) || text.size() <= suffix.size()) continue;
     text.remove_suffix(suffix.size());

@@ -1,6 +1,6 @@
-// The settings, read once from the environment. A wrong value leaves the default in place and one
-// line of text that names the variable, what it holds and what it takes. Rows: config.def. Thread
-// safety: a Config is immutable after parse_config.
+// The settings, read once from the environment. For a wrong value the default is kept, and a line
+// of text names the variable, its value and what it takes. Rows: config.def. Thread safety: a
+// Config is immutable after parse_config.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct Consistency {
   std::uint64_t ttl_seconds = 0;
 };
 
-// How long names hold: by their age, for the whole job, or so many seconds.
+// How long metadata is served without revalidation: depending on its age, for the whole job, or for
+// a number of seconds.
 struct MetadataTtl {
   enum class Kind { automatic, job, seconds };
   Kind kind = Kind::automatic;
@@ -38,12 +39,12 @@ struct MetadataTtl {
 enum class StatsFormat { text, classic, json };
 enum class EngineKind { automatic, uring, threads };
 
-// An origin that is a file, and the directory as which it is seen.
+// An origin that is a file, and the directory at which programs see it.
 struct OriginSetting {
   std::string prefix, file;
 };
 
-// HOST:PORT of each, as the user has written them but for a missing port.
+// HOST:PORT of each server, as the user has written it, with a missing port added.
 struct ServerList {
   std::vector<std::string> texts;
 };
@@ -52,7 +53,7 @@ struct Duration {
 };
 
 namespace config_types {
-using Prefixes = std::vector<std::string>;   // absolute, normalised, none within another
+using Prefixes = std::vector<std::string>;   // absolute, normalized, none within another
 using Origins = std::vector<OriginSetting>;  // prefixes as above, longest first, each once
 using Servers = ServerList;
 using OriginIds = std::vector<OriginSetting>;  // as Origins; `file` is the ID
@@ -93,15 +94,15 @@ struct ParsedConfig {
 };
 
 using Lookup = std::function<const char*(const char* variable)>;
-// The caller uses the default for a wrong value, and each line says so, or it ends.
+// The caller's reaction to a wrong value: it uses the default, which each line says, or it ends.
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 
-// Lines about variables that start with CUBESHIM_ and that nobody knows. `environment` is a
-// null-terminated list.
+// A line for each unknown variable that starts with CUBESHIM_. `environment` is a null-terminated
+// list.
 std::vector<std::string> unknown_variables(const char* const* environment);
 
-// "512K", "8G", "1048576" -> bytes; nothing where it does not parse or overflows.
+// "512K", "8G", "1048576" -> bytes. False: the text does not parse or overflows.
 bool parse_bytes(std::string_view text, std::uint64_t& bytes);
 
 // Collapses "//" and "/./" of an absolute path and drops a trailing slash; false for relative paths

@@ -1,6 +1,6 @@
 // Counters and latency histograms of one process, laid out for shared memory: only atomics, no
 // pointers, all zero when new. Rows: stats.def. Thread safety: every member may be used from any
-// thread and signal handler; relaxed, for nothing is published by it.
+// thread and signal handler; relaxed, because nothing is published by it.
 #pragma once
 
 #include <array>
@@ -77,7 +77,7 @@ inline std::uint64_t count_of(const std::array<std::uint64_t, Histogram::k_bucke
   return total;
 }
 
-// By the middles of the buckets; 0 where there are no entries.
+// Computed from the middles of the buckets; 0 if there are no entries.
 inline double mean_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts) {
   const std::uint64_t total = count_of(counts);
   double sum = 0;
@@ -87,8 +87,7 @@ inline double mean_ns(const std::array<std::uint64_t, Histogram::k_buckets>& cou
   return total == 0 ? 0 : sum / static_cast<double>(total);
 }
 
-// The duration in nanoseconds below which the share `q` of the entries lies; 0 where there are
-// none.
+// The quantile `q` of the entries, in nanoseconds; 0 if there are none.
 inline std::uint64_t quantile_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts,
                                  double q) {
   const std::uint64_t total = count_of(counts);

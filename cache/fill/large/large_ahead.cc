@@ -1,5 +1,5 @@
-// How bytes of large files that no program has asked for yet come to the chunks (large_file.h):
-// those ahead of a reader, and those of a list.
+// LargeFile: brings bytes that no program has asked for yet to the chunks, ahead of a reader or
+// from a list.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace cube::cache {
 namespace {
 
-// The readers see the bytes after each step.
+// Readers see the bytes after each step.
 constexpr std::uint64_t k_ahead_step = 256 << 10;
 
 }  // namespace
@@ -32,7 +32,8 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
           parts, by, std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page, bytes);
       if (fetched == Fetched::waits) return Steps::waits;
       if (fetched == Fetched::here) continue;
-      // A file that is read once and closed would have all of it fetched for nothing.
+      // Only for a sequence of reads: the rest of a file that is read once and closed would be
+      // fetched in vain.
       const bool is_sequence = window_.load(std::memory_order_relaxed) != 0;
       const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page;
       if (is_sequence)
@@ -51,7 +52,7 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const R
   const std::uint64_t end = std::min({(begin / block + 1) * block, range.end, stat_.size});
   if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
   if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
-  // A program that has closed the file does not want its lock, or its mount, held up.
+  // If the program closes the file, this must not hold up its lock or its mount.
   const auto is_wanted = [&] { return fd_epoch == this->fd_epoch(); };
   const Chunks chunks = this->chunks(parts);
   By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};
@@ -70,14 +71,14 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const R
                              is_wanted);
       end_block(parts, by, begin);
     }
-    // A program that needs the block has its flight meanwhile.
+    // A program that needs the block can take its flight meanwhile.
     if (steps != Steps::waits) return steps == Steps::done;
     by.pass = after_wait(chunks, ended, false);
   }
 }
 
 void LargeFile::ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes) {
-  // A file on a block device (major is not 0) needs no more than the kernel does.
+  // For a file on a block device (major is not 0) the kernel's own readahead is enough.
   if (bytes <= base::k_one_readahead || stat_.device_major != 0) return;
   KernelPages pages = kernel_pages_.load(std::memory_order_relaxed);
   if (pages == KernelPages::unknown) {
@@ -104,7 +105,7 @@ LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& rang
   SingleFlight::Ticket ticket;
   if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) !=
       SingleFlight::Prefetch::mine) {
-    // A program fetches the pages of its read alone.
+    // A program has the flight, and fetches only the pages of its read: waits for its end.
     if (parts.flights.begin(block_hash(begin, block), ticket) == SingleFlight::Outcome::too_long)
       return {};
   }

@@ -24,13 +24,14 @@ namespace {
 using base::Counter;
 
 constexpr std::uint32_t k_large_files = 2048;
-// The number of a chunk has 32 bits. Sparse files can be larger, and an origin may claim any size.
+// A chunk's number has 32 bits. Sparse files can be larger, and an origin may report any size.
 constexpr std::uint64_t k_most_size = std::uint64_t{1} << 48;
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000;
-// A reader that goes on where it has been fetches as much as FUSE and the page cache take of one
-// request.
+// A reader that continues at its last position fetches as much as FUSE and the page cache read by
+// one request.
 constexpr std::uint64_t k_demand_step = 128 << 10;
-// A chunk gets no memory, or others have claims on all places: this is not tried again at once.
+// How long not to try again after a chunk got no memory, and after all places were pinned by other
+// processes.
 constexpr std::uint64_t k_full_ns = 1'000'000'000, k_claimed_ns = 20'000'000;
 
 constinit base::LazyPool<LargeFile, k_large_files> g_large_pool;
@@ -45,7 +46,7 @@ LargeFile& file_at(std::uint32_t i) { return *g_large_pool.at(i); }
 
 }  // namespace
 
-// The memory to read into, which is unmapped also if a jump leaves the read.
+// The memory to read into. It is unmapped even if a jump leaves the read.
 class LargeFile::Window {
  public:
   Window() { base::Held::give_back_left(this); }
@@ -81,16 +82,17 @@ void LargeFile::count_use(CacheParts& parts, const Chunks::Claim& claim, const P
 
 LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   if (key.size() >= PATH_MAX) return nullptr;
-  // Before the stat: a writer from here on counts its stripe up, and one from before is seen.
+  // Constructed before the stat: a later writer increments its stripe's epoch, and an earlier one
+  // is seen.
   ChangeWatch watch(parts.region);
   const auto found = stat_fd(fd, AT_STATX_DONT_SYNC);
   if (!found) return nullptr;
-  // Before the look for writers, as in RecordFill::begin_watch.
+  // Before the check for writers, as in RecordFill::begin_watch.
   parts.ram.note_device(found->device());
   if (!watch.watch(*found, fd)) return nullptr;
   const std::uint32_t epoch =
       writer_stripe_of(parts.region, *found).epoch.load(std::memory_order_seq_cst);
-  // The version whose chunks are shown.
+  // The version whose chunks are served.
   const auto stat = stat_fd(fd, k_ask_server);
   if (!stat || !stat->same_file(*found) || !stat->is_regular() ||
       stat->size <= parts.rules.max_file || stat->size > k_most_size)
@@ -99,8 +101,8 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   const bool may_change = parts.rules.consistency != base::ConsistencyKind::immutable;
   if (may_hide_change(*stat, now) || (may_change && is_within_step(stat->modified, now)))
     return nullptr;
-  // A number that cannot be read (O_WRONLY, O_PATH, none) gets nobody the bytes that others have
-  // read.
+  // An fd that cannot be read (O_WRONLY, O_PATH, invalid) must not give access to bytes that other
+  // programs have read.
   const long flags = base::sys::fcntl(fd, F_GETFL, 0);
   const bool may_read = !base::sys::failed(flags) && (flags & O_PATH) == 0 &&
                         ((flags & O_ACCMODE) == O_RDONLY || (flags & O_ACCMODE) == O_RDWR);
@@ -164,12 +166,12 @@ void LargeFile::look_after_lock(CacheParts& parts, int fd) {
 }
 
 bool LargeFile::is_version_of(int fd) const {
-  // A mapping outlives the number.
+  // Without an fd, the path is asked: a mapping outlives the fd.
   const auto now = fd >= 0 ? stat_fd(fd, k_ask_server) : stat_path(AT_FDCWD, path_, k_ask_server);
   return now && now->is_unchanged_since(stat_);
 }
 
-// Nothing that was opened before may be shown any more where the file was changed through the shim.
+// Once the file was changed through the shim, no earlier open of it may be served.
 bool LargeFile::is_current(CacheParts& parts, int fd) {
   if (is_over_.load(std::memory_order_relaxed)) return false;
   const std::uint32_t epoch =
@@ -179,13 +181,13 @@ bool LargeFile::is_current(CacheParts& parts, int fd) {
   return is_same || look_again(parts, fd);
 }
 
-// Another file of the stripe was written, or this one.
+// Called if this file or another file of its stripe was written.
 bool LargeFile::look_again(CacheParts& parts, int fd) {
   const std::uint32_t epoch =
       writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
   std::uint64_t removals = 0;
   parts.stats().count(Counter::origin_stats);
-  // Without the number: a lease that we ask for would take the place of one of the program's.
+  // Without the fd, because the lease that the check takes would replace one of the program's.
   if (may_be_written(parts.region, stat_, -1, &removals) || removals != 0 || !is_version_of(fd)) {
     is_over_.store(true, std::memory_order_relaxed);
     return false;
@@ -199,7 +201,7 @@ bool LargeFile::look_again(CacheParts& parts, int fd) {
 std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   if (first == 0) {
-    // Another process may have put a chunk of the file somewhere already.
+    // Another process may have placed a chunk of the file already.
     for (const std::uint32_t other : {0U, number - 1, number + 1}) {
       const auto claim = chunks.find(key_, other);
       if (claim && !claim.is_passing() && claim.place() >= other) first = claim.place() - other + 1;
@@ -217,7 +219,7 @@ std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   return first - 1 + number;
 }
 
-// If a chunk was made twice, each look-up finds the same one.
+// If a chunk was made twice, every look-up finds the same one.
 Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const {
   const std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   return chunks.find(key_, number, first != 0 ? first - 1 + number : Chunks::k_none);
@@ -248,7 +250,7 @@ long LargeFile::read(CacheParts& parts, int fd, FdEpoch fd_epoch, std::byte* to,
         continue;
       }
     }
-    // It was fetched, and its chunk is another's by now: the kernel has it.
+    // The page was fetched, but its chunk was replaced since: the kernel serves it.
     if (std::exchange(fetched_at, from) == from) break;
     has_waited = true;
     const Fetched fetched =
@@ -263,14 +265,15 @@ long LargeFile::read(CacheParts& parts, int fd, FdEpoch fd_epoch, std::byte* to,
   return static_cast<long>(done);
 }
 
-// A reader of single pages would take a place of 2 MiB from a reader ahead for each of them.
+// A reader of single pages would take a place of 2 MiB from a sequential reader for each page.
 Chunks::Pass LargeFile::pass_of(const By& by, std::uint64_t block) const {
-  // The first read of a file, at its begin, is taken for one that goes on.
+  // The first read of a file, if at its start, counts as sequential.
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin;
   return goes_on || by.bytes >= block / 4 ? Chunks::Pass::may_pass : Chunks::Pass::no;
 }
 
-// The absent pages to fetch for a read at `at`, all of one block. The first is absent.
+// The absent pages to fetch for a read at `at`, all of one block, beginning with the first absent
+// page.
 PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, const By& by, std::uint64_t at,
                                 std::size_t n, std::uint64_t block) {
   const std::uint64_t block_begin = at / block * block,
@@ -279,7 +282,7 @@ PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, const By& by, std::u
   const bool is_random = advice_.load(std::memory_order_relaxed) == Advice::random;
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin && at != 0 && !is_random;
   if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
-  // The program waits for its own pages alone.
+  // The program waits only for its own pages; ahead() then fetches the rest of the block.
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && !is_random && by.bytes < block / 4)
     wanted_block_.store(at / block + 1, std::memory_order_relaxed);
@@ -290,7 +293,8 @@ PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, const By& by, std::u
 LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at,
                                     std::size_t n) {
   const std::uint64_t block = parts.rules.block;
-  // A handler has interrupted a fetch of this thread, or there is no place for the chunk.
+  // Leaves it to the kernel if a handler has interrupted a fetch of this thread, or if the chunk
+  // has no place.
   const Chunks chunks = this->chunks(parts);
   const Chunks::Pass pass = pass_of(by, block);
   const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());
@@ -311,7 +315,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   const auto flight = parts.flights.begin(block_hash(at, block), ticket, nullptr, true, &wanted);
   if (flight == SingleFlight::Outcome::too_long) return Fetched::at_origin;
   if (page.is_here()) return Fetched::here;
-  // All slots of turns are others': two could fetch the page at the same time.
+  // All slots of flights are taken, so two processes could fetch the page at the same time.
   if (ticket.hold().slot == nullptr) return Fetched::at_origin;
   scope.hold(ticket.hold());
   scope.begin_wait(parts.region.own_process());
@@ -333,11 +337,11 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   return fetched == Fetched::here && !scope.is_own() ? Fetched::at_origin : fetched;
 }
 
-// Whether the bytes that were just read may be shown to all as those of this version.
+// Whether the bytes that were just read may be published as those of this version.
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
-  // The number may be another file's by now, whose stat says nothing of this one.
+  // The program's fd may be another file's by now, whose stat says nothing about this one.
   const auto is_its = [&] { return !by.is_programs || by.fd_epoch == fd_epoch(); };
-  // The thread may have gone on elsewhere meanwhile, and ended this fetch.
+  // A jump may have left this fetch meanwhile and ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;
   const std::uint64_t now = base::coarse_monotonic_ns();
@@ -353,7 +357,7 @@ LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::u
     parts.stats().count(Counter::origin_reads);
     const long n = base::sys::pread(by.fd, to, bytes, static_cast<std::int64_t>(at));
     if (n == -EINTR) return Fetched::interrupted;
-    // An error is the kernel's to tell. A file that ends before its size is another version.
+    // The kernel's read will report an error. A file that ends before its size is another version.
     if (n <= 0) return Fetched::at_origin;
     parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     parts.stats().count(Counter::block_origin, static_cast<std::uint64_t>(n));
@@ -364,16 +368,16 @@ LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::u
   return Fetched::here;
 }
 
-// A chunk and a window of it for those of the pages that are absent there, which may be none.
-// False: there is no room.
+// Pins or makes a chunk, reduces `pages` to those that are absent in it, perhaps none, and maps a
+// window for them. False: there is no room.
 bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages,
                           Room& room) {
-  // A jump out of this would leave a place half made, or a number of ours.
+  // A jump out of this would leave a half-made place or an fd of the library.
   const base::BlockSignals block;
   room.claim.take(is_full() ? find(chunks, number)
                             : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
-  // This may be another chunk than the one that was looked at, and have pages that the other lacks.
+  // This may be another chunk than the caller found, with pages that the other one lacks.
   pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
   auto window = chunks.window(*room.claim, pages);
@@ -381,7 +385,7 @@ bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pas
   return static_cast<bool>(window);
 }
 
-// The caller has the flight of the block in which they lie.
+// Reads pages of one block from the origin. The caller has the block's flight.
 LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32_t number,
                                     PageRun pages) {
   if (pages.is_empty()) return Fetched::at_origin;
@@ -389,7 +393,7 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   Room room;
   if (!make_room(chunks, number, by.pass, pages, room)) {
     if (!room.claim && chunks.waits_for_tiers()) return Fetched::waits;
-    // Others may have a place among those that pass.
+    // Fetches that may replace passing chunks may still find a place.
     const bool is_for_all = room.claim || by.pass != Chunks::Pass::no;
     auto& until = is_for_all ? g_full_until_ns : g_without_place_until_ns;
     until.store(
@@ -406,7 +410,7 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   const Fetched fetched = read_pages(parts, by, at, window.data(), bytes);
   if (fetched != Fetched::here) return fetched;
   if (!may_publish(parts, by)) return Fetched::at_origin;
-  // An earlier fetch may have left bytes behind the file's end, which a mapping of it would show.
+  // An earlier fetch may have left bytes behind the file's end, which a mapping would show.
   std::memset(window.data() + bytes, 0, pages.count() * k_chunk_page - bytes);
   if (!by.is_programs) {
     chunks.note_ahead(*claim, pages);
@@ -414,8 +418,8 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   }
   chunks.note_present(*claim, pages);
   note_brought(parts, chunks, *claim, at);
-  // A writer that came between the look and the bits counts its stripe up before it looks for
-  // chunks: nobody shows them.
+  // A writer that came between may_publish() and note_present() increments its stripe's epoch
+  // before it searches for chunks, so readers do not serve these pages.
   return Fetched::here;
 }
 

@@ -1,5 +1,5 @@
-// Mappings of a large file (large_file.h): which of its pages a mapping may show, and how pages
-// that the program has touched come to the chunks.
+// LargeFile: the pages that a mapping of the program may show, and copying pages that the program
+// has touched to the chunks.
 #include <algorithm>
 #include <array>
 
@@ -23,7 +23,8 @@ std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> 
     const std::uint64_t chunk_begin = at / k_chunk_bytes * k_chunk_bytes;
     const std::uint64_t end = std::min(range.end, chunk_begin + k_chunk_bytes);
     auto claim = find(chunks, chunk_of(at));
-    // It would never be replaced again: the part of the region that passes would fill up.
+    // A mapped chunk is never replaced, so mapping passing chunks would fill up their part of the
+    // region.
     if (claim && claim.is_passing()) claim.release();
     if (claim) claim.note_mapped();
     for (std::uint32_t page = page_of(at), last = pages_of(at, end).end; claim && page < last;) {
@@ -68,7 +69,8 @@ base::UniqueFd LargeFile::reopen() const {
   // A path may lead to a FIFO by now.
   auto fd = base::open_fd(path_, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) return {};
-  // The program reads by it, which takes as long as the origin.
+  // The fd stays open as long as the origin takes for the program's reads, so it gets a high
+  // number.
   base::UniqueFd high = base::raise_fd(std::move(*fd));
   return is_version_of(high.get()) ? std::move(high) : base::UniqueFd();
 }
@@ -79,7 +81,7 @@ bool LargeFile::tells_pages() const {
   return !base::sys::failed(base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(path_), W_OK));
 }
 
-// Pages that are all of one block. Nothing: do not go on.
+// Copies pages of one block. Nothing: the caller should stop.
 std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::byte* from,
                                                  std::uint64_t at, std::uint64_t end,
                                                  int region_fd) {
@@ -94,7 +96,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   if (ticket.hold().slot == nullptr) return 0;
   const auto claim = chunks.make(key_, number, place_of(chunks, number));
   if (!claim) return {};
-  // Another may have fetched some of them before we had the flight.
+  // Another process may have fetched some of them before this one had the flight.
   pages = claim.next_absent(pages);
   if (pages.is_empty()) return 0;
   note_read_now(chunks, claim, pages);
@@ -113,8 +115,8 @@ std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base
   const std::uint64_t block = std::min<std::uint64_t>(parts.rules.block, k_kept_at_once);
   std::uint64_t kept = 0;
   for (std::uint64_t done = 0; done < mapping.size(); done += k_asked_at_once) {
-    // A lock of the program's is not to last longer than it wants, for all the pages that are not
-    // in memory.
+    // A lock of the program must not last longer than it wants, and the pages that are not in
+    // memory take time, too.
     if (is_locked()) return {};
     const std::uint64_t bytes = std::min<std::uint64_t>(k_asked_at_once, mapping.size() - done);
     if (base::sys::failed(base::sys::raw(SYS_mincore, base::sys::arg(mapping.data() + done),
@@ -133,7 +135,7 @@ std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base
       for (; page < page_count && end < block_end && (in_memory[page] & 1) != 0; ++page)
         end += k_chunk_page;
       if (at >= stat_.size) break;
-      // Its lock is not to last longer than the program wants.
+      // A lock of the program must not last longer than it wants.
       if (is_locked()) return {};
       const auto run =
           keep_run(parts, mapping.data() + (at - begin), at, std::min(end, stat_.size), region_fd);

@@ -1,5 +1,5 @@
-// Blocks of large files (large_file.h) and the tiers: which blocks these may get, how a block comes
-// from one, and how long a fetch waits for their writer.
+// LargeFile and the tiers: which blocks the tiers may get, how a block comes from a tier, and how
+// long a fetch waits for the writer of the tiers.
 #include <algorithm>
 #include <cstring>
 
@@ -18,7 +18,7 @@ namespace {
 
 using base::Counter;
 
-// A share of a process's time that may be spent on waiting, and how much of it at once.
+// A bound on waiting: a share of the process's time (1 / one_in), and a maximum at once.
 class WaitShare {
  public:
   constexpr WaitShare(std::uint64_t one_in, std::uint64_t most_ns)
@@ -34,7 +34,7 @@ class WaitShare {
  private:
   const std::uint64_t one_in_, most_ns_;
   std::atomic<std::uint64_t> paid_at_ns_{
-      0};  // monotonic clock: when all that was spent will have been earned
+      0};  // monotonic clock: when the time spent so far will have been earned
 };
 // A disk that is slower than the origin must not make a program as slow as itself.
 constinit WaitShare g_programs_share(20, 50'000'000), g_ahead_share(4, 500'000'000);
@@ -42,7 +42,7 @@ constexpr std::uint64_t k_wait_ns = 20'000'000;
 
 }  // namespace
 
-// Copies a record of the block to the pages that are absent in its chunk.
+// Copies a tier's record of a block to the pages that are absent in its chunk.
 class LargeFile::FromTier final : public Tier::Judge {
  public:
   FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block,
@@ -56,7 +56,7 @@ class LargeFile::FromTier final : public Tier::Judge {
     if (by.brings_block) bring_whole_block_of(file.stat_);
   }
 
-  // The first of them that has it.
+  // Asks the tiers in order, up to the first one that has the block.
   bool ask(const Tiers& tiers, const BlockName& name, bool is_remote) {
     is_remote_ = is_remote;
     for (Tier* const tier : tiers) {
@@ -89,7 +89,7 @@ class LargeFile::FromTier final : public Tier::Judge {
           std::uint64_t{chunk_of(begin)} * k_chunk_bytes + run.first * k_chunk_page;
       const std::uint64_t n = std::min(run.count() * k_chunk_page, end - at);
       base::copy_bytes(window->data(), from + (at - begin), n);
-      // As in bring(): a mapping would show what an earlier fetch has left there.
+      // As in bring(): a mapping would show bytes that an earlier fetch has left there.
       std::memset(window->data() + n, 0, run.count() * k_chunk_page - n);
       if (!file_.may_publish(parts_, by_)) return false;
       if (!by_.is_programs) {
@@ -108,7 +108,7 @@ class LargeFile::FromTier final : public Tier::Judge {
     return true;
   }
 
-  Tier* tier_ = nullptr;  // that is asked now
+  Tier* tier_ = nullptr;  // the tier that is being asked
   bool is_remote_ = false;
   LargeFile& file_;
   CacheParts& parts_;
@@ -120,15 +120,15 @@ class LargeFile::FromTier final : public Tier::Judge {
 LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at,
                                               std::uint64_t& bytes) {
   if (!parts.has_tiers()) return Fetched::at_origin;
-  // A jump out of this would leave a buffer, a place half made or a number of ours.
+  // A jump out of this would leave a buffer, a half-made place or an fd of the library.
   const base::BlockSignals block_signals;
-  // In a handler the program may have forked, and this may be the child, whose tiers are gone.
+  // A handler may have forked, and this may be the child, whose tiers are gone.
   if (by.scope != nullptr && !by.scope->is_own()) return Fetched::at_origin;
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(path_, block);
   if (name.text().empty()) return Fetched::at_origin;
-  // First a place, which the origin's bytes need as well: while there is none, the tiers would be
-  // read in vain.
+  // The place comes first, because the origin's bytes need it as well: without a place, the tiers
+  // would be read in vain.
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);
   const auto claim = is_full() ? find(chunks, number)
@@ -136,7 +136,8 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   if (!claim) return chunks.waits_for_tiers() ? Fetched::waits : Fetched::at_origin;
   FromTier judge(*this, parts, by, block, claim);
   bool is_found = judge.ask(parts.tiers, name, /*is_remote=*/false);
-  // Pages of it that came from the origin tell that the other nodes did not have it a moment ago.
+  // If pages of the block are present, they came from the origin, because the other nodes did not
+  // have the block a moment ago.
   const bool is_to_ask =
       !is_found && !claim.has_any(pages_of(block.begin(), block.begin() + block.bytes(stat_.size)));
   if (is_to_ask) is_found = judge.ask(parts.remote, name, /*is_remote=*/true);
@@ -144,8 +145,9 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
 }
 
-// What is read now of a file that was changed a moment ago may be changed once more, and nothing
-// would tell.
+// If the file was changed a moment ago, another change may leave its times unmoved, so the pages
+// that are read now can never be proven: they are marked as offered and shared, which keeps the
+// tiers from taking them.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,
                               const PageRun& pages) const {
   const std::uint64_t now = base::wall_ns();
@@ -158,8 +160,8 @@ void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Cl
                              std::uint64_t at, bool has_disk) {
   const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
   const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
-  // The one that brings pages of the block has its flight: nobody else finds it whole at the same
-  // time.
+  // The process that brings pages has the block's flight, so no other finds the block whole at the
+  // same time.
   if (!claim.has_all(pages)) return;
   if (LargeNames(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);
   if (parts.remote.is_empty()) return;

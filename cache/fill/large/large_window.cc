@@ -1,4 +1,4 @@
-// How far a large file (large_file.h) is read ahead of the program.
+// LargeFile: how far a file is read ahead of the program.
 #include <algorithm>
 
 #include "cache/fill/large/large_file.h"
@@ -8,10 +8,10 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_widest_window = 16 << 20;
-// Windows for which there is room among chunks that pass.
+// The number of windows for which passing chunks have room.
 constexpr std::uint64_t k_windows_passing = 8;
-// A reader that leaves out less than this part of what it reads still goes on: the headers between
-// the tensors of an archive.
+// A reader that skips at most 1/16 of the bytes that it reads still counts as sequential: it skips
+// the headers between the tensors of an archive.
 constexpr std::uint64_t k_left_out = 16;
 
 }  // namespace
@@ -22,7 +22,8 @@ bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint6
       .has_all(pages_of(begin, std::min(begin + block, stat_.size)));
 }
 
-// So much at once is there until it is read, unless others read ahead as well.
+// So many bytes at once stay present until they are read, unless many readers read ahead at the
+// same time.
 std::uint64_t LargeFile::widest_window(const Chunks& chunks) {
   return chunks.is_full() ? std::min(k_widest_window, chunks.passing_bytes() / k_windows_passing)
                           : k_widest_window;
@@ -53,7 +54,7 @@ LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size
   }
   const std::uint64_t window = window_.load(std::memory_order_relaxed);
   const std::uint64_t ahead_end = ahead_end_.load(std::memory_order_relaxed);
-  // Not before half of what was asked for has been read.
+  // Fetches no more until half of the last window has been read.
   if (window != 0 && ahead_end > end + window / 2) return {};
   const std::uint64_t from = std::max(ahead_end, (end + block - 1) / block * block);
   const Chunks chunks = this->chunks(parts);
@@ -64,7 +65,7 @@ LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size
   std::uint64_t begin = from;
   while (begin < to && is_block_present(parts, begin, block)) begin += block;
   ahead_end_.store(std::max(from, to), std::memory_order_relaxed);
-  // Blocks that are present are not asked for, and do not widen the window.
+  // Present blocks are not fetched and do not widen the window.
   if (begin >= to || is_over_.load(std::memory_order_relaxed)) return {};
   window_.store(wider, std::memory_order_relaxed);
   return {begin, to};

@@ -31,7 +31,7 @@ base::Result<base::UniqueFd> open_directory(int parent, const char* name, int fl
   return base::UniqueFd(static_cast<int>(fd));
 }
 
-// By what it is and not by its name, which may go through links.
+// Compares directories by their identity and not by their paths, which may contain links.
 bool lies_within(const std::string& directory, const FileStat& root) {
   auto fd = open_directory(AT_FDCWD, directory.c_str(), 0);
   while (fd) {
@@ -159,7 +159,7 @@ bool PackBuilder::enter(std::size_t i) {
   return true;
 }
 
-// False: it cannot be read, and `why_` is the error's text.
+// False: the directory cannot be read, and `why_` is the error's text.
 bool PackBuilder::add_level(Level level) {
   const auto stat = stat_fd(level.fd.get(), k_ask_server);
   auto names = level.is_whole ? TreeNames::list(level.fd.get()) : TreeNames();
@@ -176,7 +176,7 @@ bool PackBuilder::add_level(Level level) {
   return true;
 }
 
-// The part of the list that lies in this directory.
+// Adds the names of the list that lie in this directory.
 void PackBuilder::list_names(Level& level) const {
   const std::size_t skipped = level.path.empty() ? 0 : level.path.size() + 1;
   std::string_view last;
@@ -284,7 +284,7 @@ bool PackBuilder::take_batch() {
 bool PackBuilder::take(std::size_t i, const std::string& path, FetchedEntry entry,
                        bool& has_to_stop) {
   Level& level = levels_.back();
-  // Some mounts have names of more than 255 bytes.
+  // Some mounts have names that are longer than 255 bytes.
   if (!is_pack_path(path)) return skip(PackSkip::too_long, path), true;
   if (entry.what == What::same) {
     const OldRecord* const old = writer_->old();

@@ -1,7 +1,7 @@
-// Packs a tree: goes through it in the order of a pack, fetches many entries at a time, and gives
-// them to the writer in their order. A thing that cannot be packed is told and left out, and the
-// listing of its directory then says that it is not complete. Thread safety: one thread; it has a
-// crew of its own for the origin.
+// Packs a tree: walks it in the order of a pack, fetches many entries at a time, and passes them to
+// the writer in order. An entry that cannot be packed is reported and left out, and the listing of
+// its directory is marked incomplete. Thread safety: one thread; it has a crew of its own for the
+// origin.
 #pragma once
 
 #include <functional>
@@ -35,11 +35,11 @@ struct PackBuild {
   unsigned threads = 16;
   std::string scratch = "/var/tmp";
   std::size_t most_waiting =
-      32 << 20;  // bytes of memory, for directories that wait until they are written together
+      32 << 20;  // bytes of memory, for directory records that wait to be written together
   // `error` is an errno, or 0. The path is relative to the root.
   std::function<void(PackSkip reason, std::string_view path, int error)> skipped =
       [](PackSkip, std::string_view, int) {};
-  // False: stop now; what was done is kept for a later run.
+  // False: stop now, and keep the work for a later run.
   std::function<bool(const PackHeader& so_far)> go_on = [](const PackHeader&) { return true; };
 };
 
@@ -50,16 +50,17 @@ class PackBuilder {
   // Failed: `why` is a sentence.
   End run(std::string& why);
   const PackHeader& header() const { return writer_->header(); }  // after done
-  std::uint64_t resumed() const { return resumed_; }  // entries that an earlier run had written
+  std::uint64_t resumed() const { return resumed_; }  // entries taken over from an earlier run
 
  private:
-  // An fd is held for each.
+  // Each level holds an fd.
   static constexpr std::size_t k_most_levels = 256;
   struct DirectoryRecord {
     std::string path;
     FileStat stat{};
     std::string listing;
-    // Of memory. An empty directory has hardly a listing, and there can be millions of them.
+    // The memory that this takes, with the object itself: an empty directory has almost no listing,
+    // and there can be millions of them.
     std::size_t bytes() const { return sizeof *this + path.size() + listing.size(); }
   };
   struct Level {
@@ -69,9 +70,9 @@ class PackBuilder {
     TreeNames names;
     std::size_t at = 0;
     TreePaths::Range range;
-    bool is_whole = true;  // not only what the list names
-    // The records of directories in it that are done. The builder writes them together, so that few
-    // requests read them all.
+    bool is_whole = true;  // all of the directory is packed, not only what the list names
+    // Finished records of subdirectories. The builder writes them together, so that few requests
+    // read them all.
     std::vector<DirectoryRecord> done;
   };
 
@@ -102,7 +103,7 @@ class PackBuilder {
   std::vector<Level> levels_;
   std::vector<std::uint64_t> devices_;
   std::uint64_t resumed_ = 0;
-  std::size_t done_bytes_ = 0;  // of the directories that are to be written
+  std::size_t done_bytes_ = 0;  // of the directories that wait to be written
   std::string why_;
 };
 

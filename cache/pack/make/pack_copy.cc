@@ -16,11 +16,11 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_copy_part = 512 << 10;
 
-// A file in memory that is closed if a jump leaves the copying, which may wait for the pack.
+// A file in memory. It is closed if a jump leaves the copying, which may wait for the pack.
 class CopyUnderWay {
  public:
   CopyUnderWay() {
-    // First: the program gets the lowest free number.
+    // Before memfd_create, so that the program gets the lowest free fd.
     base::Held::give_back_left(this);
     made_ = sys::memfd_create("cubeshim", MFD_CLOEXEC);
     if (sys::failed(made_)) return;
@@ -34,7 +34,7 @@ class CopyUnderWay {
   // 0 or -errno.
   long error() const { return sys::failed(made_) ? made_ : 0; }
   int get() const { return fd_.get(); }
-  // None: it was closed meanwhile.
+  // Empty: the file was closed meanwhile.
   base::UniqueFd release() {
     if (fd_ && is_noted_ && !base::Held::let_go(this, static_cast<std::uintptr_t>(fd_.get())))
       fd_.release();
@@ -87,7 +87,7 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount,
   const base::UniqueFd shown(static_cast<int>(base::within_lifted_fd_limit(open)));
   if (!shown) return base::fail(-shown.get());
   sys::raw(SYS_fchmod, file.get(), content.stat.mode & 07777);
-  // The lower of the two numbers is the one that the program would have got.
+  // The file's fd, the lower of the two, is the one that the program would have got.
   const long over = sys::dup3(shown.get(), file.get(), flags & O_CLOEXEC);
   if (sys::failed(over)) return base::fail(static_cast<int>(-over));
   base::UniqueFd copy = file.release();

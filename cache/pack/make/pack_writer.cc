@@ -26,17 +26,17 @@ void write_head(std::byte* at, const RecordPlan& plan, const PackWriter::PackCon
   write_record_head(
       at, plan,
       {.kind = content.kind, .path = content.path, .stat = content.stat, .physical = true}, data);
-  // Nobody can have changed it since.
+  // The record needs no confirmation, so it is not marked unconfirmed.
   reinterpret_cast<Record*>(at)->stale.store(0, std::memory_order_relaxed);
 }
 
-// The directory in which the name lies, made safe, so that a rename is.
+// Syncs the directory of a file, so that a rename in it is safe on the disk.
 base::Result<void> sync_directory_of(const std::string& file) {
   const auto fd = base::open_fd(directory_of(file).c_str(), O_RDONLY | O_DIRECTORY);
-  // It may be written and not read; the pack is there all the same.
+  // A directory may be writable and not readable; the pack is there nevertheless.
   if (!fd) return fd.error().value == EACCES ? base::Result<void>{} : base::fail(fd.error().value);
   const long synced = sys::fsync(fd->get());
-  // Not every mount knows that of directories.
+  // Not every mount supports fsync of directories.
   return synced == -EINVAL || synced == -ENOSYS || synced == -EOPNOTSUPP ? base::Result<void>{}
                                                                          : done(synced);
 }
@@ -55,12 +55,12 @@ base::Result<void> PackWriter::lock_and_look() {
   auto fd = base::open_fd(partial_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
   if (!fd) return base::fail(fd.error().value);
   fd_ = std::move(*fd);
-  // A mount without locks goes without.
+  // On a mount without locks, none is held.
   if (sys::flock(fd_.get(), LOCK_EX | LOCK_NB) == -EWOULDBLOCK) return base::fail(EWOULDBLOCK);
   const auto held = stat_fd(fd_.get()),
              named = stat_path(AT_FDCWD, partial_.c_str(), AT_SYMLINK_NOFOLLOW);
   if (!held) return base::fail(held.error().value);
-  // Its owner has given it its name in between.
+  // Its owner has renamed the file meanwhile.
   if (!named || !named->same_file(*held)) return base::fail(EWOULDBLOCK);
   if (!held->is_regular()) return base::fail(EINVAL);
   file_end_ = held->size;
@@ -159,7 +159,7 @@ base::Result<bool> PackWriter::adopt() {
   return true;
 }
 
-// The place of the next record: it holds zeros, or an old record that is replaced.
+// The place of the next record. It holds zeros, or an old record that is replaced.
 base::Result<RecordPlan> PackWriter::place(const PackContent& content, std::uint64_t size) {
   const RecordPlan plan = plan_pack_record(fill_, content.path.size(), size);
   if (const OldRecord* const first = old(); first != nullptr) {
@@ -229,7 +229,7 @@ base::Result<void> PackWriter::add(const PackContent& content, std::span<const s
   if (plan.end - buffer_at_ > k_buffer) {
     const auto flushed = flush();
     if (!flushed) return flushed;
-    // The bytes between are zeros already.
+    // The bytes in between are zeros already.
     buffer_at_ = plan.start;
     fill_ = plan.start;
   }
@@ -255,7 +255,7 @@ base::Result<void> PackWriter::add_streamed(const PackContent& content, std::uin
   if (!result) return result;
   file_end_ = std::max(file_end_, plan->end);
   base::Hasher hasher;
-  // The source is asked once more than it should have to give, for it may have grown.
+  // Also asks the source for more than it should have, because it may have grown.
   for (std::uint64_t at = 0;;) {
     const auto got = source(buffer_.get(), k_buffer);
     const bool is_other = got && (at + *got > size || (*got < k_buffer && at + *got != size));
@@ -337,7 +337,7 @@ base::Result<void> PackWriter::finish() {
   result = write_at(fd_.get(), &footer, sizeof footer, header_.file_bytes - sizeof footer);
   if (result) result = done(sys::fsync(fd_.get()));
   if (!result) return result;
-  // Last, so that what has a header is whole.
+  // The header is written last, so that a file with a header is complete.
   std::memset(buffer_.get(), 0, k_page);
   std::memcpy(buffer_.get(), &header_, sizeof header_);
   result = write_at(fd_.get(), buffer_.get(), k_page, 0);

@@ -1,15 +1,14 @@
-// Writes a pack: records one behind the other into FILE.partial, then the index, the footer, the
-// header, and the name.
+// Writes a pack: records one behind the other into FILE.partial, then the index, the footer and the
+// header; last, it renames the file.
 //
-// A run goes on with the work of an earlier one: its records are `old` ones, given in their order.
-// The caller adds entries in the one order of a pack and says of each whether the old record of
-// that path is still true (adopt) or what to write (add). If an entry is written over an old one of
-// the same place and length, the old ones behind it stay; else they are dropped. Bytes before the
-// journal's safe_end were on the disk when that was written. The data of old records behind it is
-// checked.
+// A run continues the work of an earlier one, whose records old() returns in order. The caller
+// passes entries in the order of a pack and either keeps the old record of the path (adopt) or
+// writes a new one (add). If a new record has the place and length of the old one, the old ones
+// behind it stay; otherwise they are dropped. Bytes before the journal's safe_end were on the disk
+// when the journal was written. The data of old records behind safe_end is checked.
 //
-// Invariants: behind what is written lie zeros, or old records in the right place. FILE appears
-// when all of it is on the disk. Thread safety: one thread.
+// Thread safety: one thread. Invariants: behind the written records lie zeros, or old records in
+// the right place. FILE appears only when all of it is on the disk.
 #pragma once
 
 #include <deque>
@@ -27,8 +26,8 @@ namespace cube::cache {
 
 struct PackWriterOptions {
   std::string file;
-  std::uint64_t arguments_hash = 0;  // what an earlier run left is of use where it had the same
-  std::string scratch = "/var/tmp";  // where slots lie that are too many for memory
+  std::uint64_t arguments_hash = 0;  // the work of an earlier run is used only if it had the same
+  std::string scratch = "/var/tmp";  // the directory for slots that do not fit into memory
 };
 
 struct OldRecord {
@@ -38,7 +37,7 @@ struct OldRecord {
 
 class PackWriter {
  public:
-  // EWOULDBLOCK: another writer has it.
+  // EWOULDBLOCK: another writer has the file.
   static base::Result<std::unique_ptr<PackWriter>> open(const PackWriterOptions& options);
 
   struct PackContent {
@@ -47,23 +46,22 @@ class PackWriter {
     FileStat stat{};
   };
   base::Result<void> add(const PackContent& content, std::span<const std::byte> data);
-  // Gives the next bytes, fewer than asked for only at the end; as many as stat.size in all, or the
+  // Reads the next bytes; fewer than asked for mean the end. If their sum is not stat.size, the
   // entry fails with ESTALE.
   using Source = std::function<base::Result<std::size_t>(std::byte* to, std::size_t n)>;
-  // Data that is never in memory as a whole. If the source fails, nothing was added, and the writer
-  // can be used on.
+  // Like add, for data that is never in memory as a whole. If the source fails, nothing was added,
+  // and the writer remains usable.
   base::Result<void> add_streamed(const PackContent& content, std::uint64_t size,
                                   const Source& source);
 
-  // The old record that is n places ahead; null: none.
+  // The n-th old record from the current one on; null: there is none.
   const OldRecord* old(std::size_t n = 0);
-  // The first old record becomes part of the pack. False: it is damaged, and the entry is to be
-  // added.
+  // Takes over the first old record. False: it is damaged, and the caller must add the entry.
   base::Result<bool> adopt();
 
-  // All that was added, under its name.
+  // Completes the pack and gives it its name.
   base::Result<void> finish();
-  // The entries that were added are kept for a later run.
+  // Makes the added entries safe for a later run.
   base::Result<void> pause();
 
   const std::string& partial() const { return partial_; }
@@ -84,7 +82,8 @@ class PackWriter {
   base::Result<void> note_added(const PackContent& content, const PackSlot& slot,
                                 std::uint64_t size);
   base::Result<void> write_journal(std::uint64_t safe_end);
-  // Before anything new comes behind `end`, where the disk may have a journal that calls it safe.
+  // Called before new bytes are written behind `end`, if the journal on the disk may call them
+  // safe.
   base::Result<void> end_safety_at(std::uint64_t end);
   base::Result<void> cut(std::uint64_t end);
   base::Result<void> write_index(std::span<const PackSlot> slots);
@@ -99,7 +98,7 @@ class PackWriter {
   std::uint64_t file_end_ = 0, safe_end_ = k_pack_records_begin;
   std::unique_ptr<std::byte[]> buffer_;
   std::uint64_t buffer_at_ =
-      k_pack_records_begin;  // what of the file it holds: from there to fill_
+      k_pack_records_begin;  // the buffer holds the file's bytes from here to fill_
   std::unique_ptr<PackScan> old_scan_;
   std::deque<OldRecord> old_;
   bool has_failed_in_source_ = false;

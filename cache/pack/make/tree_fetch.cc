@@ -72,7 +72,7 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
       sys::readlinkat(directory, name, reinterpret_cast<char*>(entry.data.get()), PATH_MAX);
   if (sys::failed(n)) return failed_with(static_cast<int>(-n));
   if (n == 0 || n == PATH_MAX) return failed_with(EINVAL);
-  // Another link may have come in its place in between.
+  // Another link may have replaced it meanwhile.
   const auto after = stat_path(directory, name, AT_SYMLINK_NOFOLLOW | k_ask_server);
   entry.what = after && after->is_unchanged_since(stat) ? What::link : What::changing;
   entry.size = static_cast<std::size_t>(n);
@@ -82,7 +82,7 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
 }  // namespace
 
 bool is_same_entry(const FileStat& packed, const FileStat& origin) {
-  // All of it: what an earlier run wrote must be what this one would write.
+  // Compares the whole stat, because the earlier run must have written what this one would write.
   const FileStat now = packed_stat(origin, packed.device_minor);
   return std::memcmp(&packed, &now, sizeof now) == 0;
 }
@@ -95,7 +95,7 @@ base::Result<base::UniqueFd> open_entry(int directory, const char* name) {
 }
 
 FetchedEntry fetch_entry(int directory, const char* name, std::uint8_t type, const FileStat* old) {
-  // A file is opened at once, with no question before: on a slow mount that is a third less.
+  // A file is opened without a stat before, which saves a third of the requests to a slow mount.
   if (type == DT_REG && old == nullptr) {
     const auto fd = open_entry(directory, name);
     if (fd) return read_file(fd->get());
@@ -126,7 +126,7 @@ Crew::Crew(unsigned threads) {
     try {
       threads_.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
-      break;  // the system gives no more of them: what there is does it
+      break;  // the system gives no more threads: the existing ones suffice
     }
   }
 }

@@ -1,6 +1,6 @@
-// Fetches the thing that the origin holds under a name: a file's stat and bytes, or the target of a
-// link, as of one moment. Many at a time, for each question to a slow mount takes its time. Thread
-// safety: fetch_entry any thread; Crew one thread.
+// Fetches what the origin holds under a name, as of one moment: a file's stat and bytes, or the
+// target of a link. Crew fetches many at a time, because each request to a slow mount takes long.
+// Thread safety: fetch_entry any thread; Crew one thread.
 #pragma once
 
 #include <condition_variable>
@@ -38,25 +38,25 @@ struct FetchedEntry {
   std::size_t size = 0;
 };
 
-// `old`: what an earlier run had; `same` where it is still so. `type` is what the directory says,
-// DT_UNKNOWN where nothing.
+// `type`: as the directory lists it, or DT_UNKNOWN. `old`: the stat that an earlier run had packed,
+// or null; the result is `same` if it still holds.
 FetchedEntry fetch_entry(int directory, const char* name, std::uint8_t type, const FileStat* old);
-// For a file: opened as fetch_entry does.
+// Opens a file as fetch_entry does.
 base::Result<base::UniqueFd> open_entry(int directory, const char* name);
 
-// The same file with the same bytes and rights, of two stats as a pack has them or the origin gives
-// them.
+// Whether a packed stat and a stat of the origin are of the same file with the same bytes and
+// rights.
 bool is_same_entry(const FileStat& packed, const FileStat& origin);
 
-// Threads that do the parts of a job together; where there can be no more threads, fewer, and the
-// caller itself where there is none.
+// Threads that do the parts of a job together. If the system gives fewer threads, those do it; if
+// it gives none, the caller does.
 class Crew {
  public:
   explicit Crew(unsigned threads);
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
   ~Crew();
-  // part(0) ... part(count - 1), by any of them; comes back when all are done.
+  // Calls part(0) to part(count - 1) on any of the threads; returns when all are done.
   void run(std::size_t count, const std::function<void(std::size_t)>& part);
 
  private:

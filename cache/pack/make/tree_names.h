@@ -29,13 +29,13 @@ class TreeNames {
   std::size_t size() const { return names_.size(); }
   TreeName& operator[](std::size_t i) { return names_[i]; }
   const TreeName& operator[](std::size_t i) const { return names_[i]; }
-  // With a zero behind it.
+  // A zero follows the text.
   std::string_view text(std::size_t i) const {
     return {text_.data() + names_[i].at, names_[i].length};
   }
   const char* c_str(std::size_t i) const { return text_.data() + names_[i].at; }
 
-  // The data of a directory's record, of what is packed.
+  // The data of the directory's record, with the names that are packed.
   std::string listing(bool is_complete) const;
 
  private:

@@ -1,5 +1,5 @@
-// A list of relative paths in the order of a pack: a directory's own before what lies in it, names
-// by their bytes. It takes as much memory as the list has bytes, and 8 for each path. Thread
+// A list of relative paths, sorted so that a directory comes before its contents, and names by
+// their bytes. It takes as many bytes of memory as the list has, plus 8 for each path. Thread
 // safety: as a plain value.
 #pragma once
 
@@ -34,8 +34,8 @@ class TreePaths {
   struct Range {
     std::size_t from = 0, to = 0;
   };
-  // The path itself and those below it, of those within `range`, which all lie in one directory
-  // above it.
+  // The paths within `range` that are `path` itself or lie below it. All paths of `range` must lie
+  // below one directory above `path`.
   Range below(std::string_view path, Range range) const {
     const auto begin = places_.begin() + static_cast<long>(range.from),
                end = places_.begin() + static_cast<long>(range.to);
@@ -49,7 +49,7 @@ class TreePaths {
 
  private:
   std::string_view at(std::uint64_t place) const { return text_.data() + place; }
-  // A slash goes before all other bytes, so that a directory's paths stand together.
+  // A slash sorts before all other bytes, so that a directory's paths are adjacent.
   static bool is_before(std::string_view a, std::string_view b) {
     const auto rank = [](char c) {
       return c == '/' ? 0 : static_cast<int>(static_cast<unsigned char>(c));
