@@ -1,5 +1,5 @@
-/* What the library offers to those who know that it is there; look it up at run time (dlsym), for
- * it may not be. */
+/* The functions that the library offers to programs that know of it. Look them up at run time
+ * (dlsym), because the library may not be loaded. */
 #pragma once
 
 #include <stddef.h>
@@ -10,16 +10,16 @@ extern "C" {
 
 /* Makes sure that this process can prefetch for the node: attaches to the cache and starts the
  * thread that listens for announcements (doc/FORMAT.md), if no other process of the node has one.
- * 0, or an errno: ENOTSUP where the shim is switched off, EAGAIN where there is no cache or no
- * thread to be had. Thread safety: yes; not async-signal-safe. */
+ * Returns 0 or an errno: ENOTSUP if the shim is switched off, EAGAIN if there is no cache or no
+ * thread. Thread safety: yes; not async-signal-safe. */
 int cubeshim_start_sidecar(void);
 
 /* Notes from now on which files below the prefixes the calling thread opens for reading. The answer
- * is room of *size bytes, which is the library's and stays: a uint32_t, the number of bytes that
- * follow, and the paths, absolute, each with a '\0' behind it. The caller sets the number to 0 to
- * begin anew; a path for which there is no room is left out. A null pointer: the shim is switched
- * off, or another thread of this process is noted. A forked child asks again. Thread safety: yes.
- */
+ * is a buffer of *size bytes, which belongs to the library and stays valid. It holds a uint32_t,
+ * the count of bytes that follow, and then absolute paths, each terminated by a '\0'. The caller
+ * sets the count to 0 to start over; a path that does not fit is left out. Returns null if the shim
+ * is switched off, or if another thread of this process is being noted. A forked child calls it
+ * again. Thread safety: yes. */
 void* cubeshim_noted_opens(size_t* size);
 
 #ifdef __cplusplus

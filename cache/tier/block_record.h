@@ -1,6 +1,6 @@
-// A block of a large file as a record of a tier: of the file's stat, with the bytes of the block,
-// under a name that no file has: PATH//BLOCKBYTES/NUMBER. Thread safety: plain values and pure
-// functions; async-signal-safe.
+// Stores a block of a large file as a record of a tier. The record has the stat of the file, the
+// bytes of the block, and a path that no file has: PATH//BLOCKBYTES/NUMBER. Thread safety: plain
+// values and pure functions; async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,12 @@
 
 namespace cube::cache {
 
-// Blocks of a file are of the same size, a power of two; the last one ends with the file.
+// All blocks of a file have the same size, a power of two, except the last one, which ends with the
+// file.
 struct BlockPlace {
   std::uint64_t block_bytes = 0, number = 0;
   std::uint64_t begin() const { return number * block_bytes; }
-  // Of a file of this size.
+  // The bytes of this block in a file of this size.
   std::uint64_t bytes(std::uint64_t file_size) const {
     return begin() < file_size ? std::min(block_bytes, file_size - begin()) : 0;
   }
@@ -24,7 +25,7 @@ struct BlockPlace {
 class BlockName {
  public:
   BlockName(std::string_view path, const BlockPlace& place);
-  // Empty where the path is too long.
+  // Empty if the path is too long.
   std::string_view text() const { return {text_, length_}; }
 
  private:
@@ -33,15 +34,17 @@ class BlockName {
   char text_[k_longest];
 };
 
-// Is it proof that the bytes of this record are what this block holds of the file, if the origin
-// gives the file this stat?
+// Decides whether the bytes of this record are what the block of the file holds, given that the
+// origin reports this stat for the file.
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place);
-// The same of a record that `tier` has shown.
+// Like compare_block above, but for a record that `tier` has shown: the tier decides whether it is
+// of the file's version.
 Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat,
                             const BlockPlace& place);
 
-// How large a record of the block is behind `fill` bytes, and the record itself. `fetched_ns`: a
-// wall clock, after which the file was not changed within the grain of its times.
+// plan_block tells how large a record of the block is behind `fill` bytes; write_block writes it.
+// `fetched_ns` is a wall-clock time after which the file was not changed within the grain of its
+// times.
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
                       const FileStat& stat);
 struct BlockContent {

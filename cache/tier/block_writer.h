@@ -1,9 +1,9 @@
-// Offers blocks of large files to the tiers: those that have become whole in the region's chunks.
-// Its owner is the one thread of the node that writes (tier_writer.h). A chunk is claimed
-// meanwhile, so that its place stays its own. Invariants: only whole blocks are offered, of a
-// version of the file that its name in the region proves; a block is offered once for each life of
-// its chunk, and not at all if it came from a tier. Thread safety: one thread; everything else may
-// go on meanwhile.
+// Offers blocks of large files to the tiers as soon as they are whole in the region's chunks. Its
+// owner is the one thread of the node that writes (tier_writer.h). A chunk is pinned while its
+// blocks are offered, so that nothing else takes its place. Invariants: only whole blocks are
+// offered, of a version of the file that its name in the region proves; a block is offered once for
+// each life of its chunk, and not at all if it came from a tier. Thread safety: one thread; all
+// other threads may go on meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,18 @@ namespace cube::cache {
 
 class BlockWriter {
  public:
-  // `block`: bytes of a block, a power of two of up to a chunk; 0: there are none.
+  // `block` is the size of a block in bytes, a power of two of at most a chunk; 0 means that there
+  // are no blocks.
   BlockWriter(Region& region, const Tiers& tiers, std::uint64_t block)
       : chunks_(region), names_(region), tiers_(tiers), block_(block) {}
 
-  // What has become whole until may_go_on() says no; after each chunk `note_step`. The errno of
-  // what ended it.
+  // Offers the blocks that have become whole until may_go_on() returns false, and calls `note_step`
+  // after each chunk. On failure, returns the errno that ended the pass.
   base::Result<void> pass(const std::function<bool()>& may_go_on,
                           const std::function<void()>& note_step);
-  // Nobody shall wait for it any more.
+  // Tells waiting threads that they need not wait for this writer any more.
   void tell_waiting() { chunks_.tell_waiting(); }
-  // How many chunks have something to offer.
+  // Returns how many chunks have something to offer.
   std::uint64_t left() const;
 
  private:

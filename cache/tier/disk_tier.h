@@ -1,4 +1,4 @@
-// The tier of a local disk (cache/tier/disk). Thread safety: as Tier.
+// The tier on a local disk (cache/tier/disk). Thread safety: as Tier.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace cube::cache {
 
 class DiskTier final : public Tier {
  public:
-  // Never freed. On failure, `why` is one line for the user.
+  // The tier is never freed. On failure, `why` is one line for the user.
   static base::Result<DiskTier*> open(const base::Config& config, const base::ProcessId& job,
                                       std::string& why);
 
@@ -23,13 +23,13 @@ class DiskTier final : public Tier {
   bool visit(std::string_view key, Judge& judge) override;
   base::Result<void> offer(std::span<const std::byte> segment,
                            std::span<const std::uint64_t> offsets) override;
-  // Without its footer a file is recovered by the next job; with it, that costs nothing.
+  // Without a footer, the next job would have to recover the file; with it, opening costs nothing.
   void end_offers() override { store_->seal(/*durable=*/false); }
   void content_changed(std::string_view key, const FileStat* stat) override;
   void tree_changed() override { store_->distrust_all(); }
   base::TierStatus status() const override;
-  // 0: blocks of this size have room in its segment files; else how large CUBESHIM_DISK would have
-  // to be.
+  // Returns 0 if blocks of this size have room in the segment files; otherwise the least
+  // CUBESHIM_DISK that would give them room.
   std::uint64_t least_bound_for_blocks(std::uint64_t block) const {
     return store_->least_bound_for(block);
   }

@@ -1,7 +1,8 @@
-// Would the origin let this process open what a tier has of a file? Mode bits do not tell: an
-// access control list, a server that decides by itself, or a squashed root may refuse what they
-// allow. A process with the same rights has opened the file by this path, with the mode, owner and
-// ctime that it has now; or the origin is asked by an open. Thread safety: pure.
+// Decides whether the origin would let this process open a file that a tier has. Mode bits do not
+// tell: an access control list, a server that decides by itself, or a squashed root may refuse what
+// they allow. It is proven if a process with the same rights has opened the file by this path, with
+// the mode, owner and ctime that it has now; otherwise an open asks the origin. Thread safety:
+// pure.
 #pragma once
 
 #include "cache/record/record.h"

@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// Stats of names are too old for a later job. So is a listing of a directory whose times prove
+// A stat alone is too old for a later job. So is the listing of a directory whose times prove
 // nothing.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
@@ -41,7 +41,8 @@ void TierWriter::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
   RegionHeader& header = region().header();
   const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
                        static_cast<long>(at_most_ns % 1'000'000'000)};
-  // A process that is killed here leaves it too high: a few calls that wake nobody.
+  // A process that is killed here leaves the count too high, which costs a few calls that wake
+  // nobody.
   header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
   if (!is_over()) base::sys::futex_wait(&header.disk_news, seen, &limit);
   header.disk_sleeps.fetch_sub(1, std::memory_order_relaxed);
@@ -73,14 +74,14 @@ void TierWriter::end() {
 
 int TierWriter::write(std::uint32_t segment) {
   SegmentRow& row = region().segment_row(segment);
-  Pin claim;
+  Pin pin;
   std::uint32_t generation = 0;
-  // A resident segment, too: it may be about to join the ring.
-  if (!ram_.hold(segment, generation, claim)) return 0;
+  // A resident segment is pinned, too: it may be about to join the ring.
+  if (!ram_.hold(segment, generation, pin)) return 0;
   const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Note& note = notes_[segment];
   if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
-  // Before the look at the records, so that what comes later is seen by the next pass.
+  // Loaded before the records are visited, so that the next pass sees what comes later.
   const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
   // A segment that was sealed a moment ago may still get records that are on their way.
   const bool grows = is_ring || word_of(row).state == SegmentState::open;
@@ -93,7 +94,7 @@ int TierWriter::write(std::uint32_t segment) {
   });
   if (!offsets.empty()) {
     const std::byte* const start = region().segment(segment);
-    // A run goes on behind its first segment.
+    // A run continues behind its first segment.
     const std::uint64_t bytes = region().layout().file_bytes - region().offset_of(start);
     for (Tier* const tier : tiers_) {
       if (const auto offered = tier->offer({start, bytes}, offsets); !offered)
@@ -120,7 +121,7 @@ int TierWriter::write_all(bool of_ring, const std::function<bool()>& may_go_on) 
     if (error == 0) say_alive();
     is_any = true;
   }
-  // seq_cst: either we see that somebody waits, or he sees that the segment may be used.
+  // seq_cst: either we see the waiter, or the waiter sees that the segment may be reclaimed.
   if (of_ring && is_any && header.ring_waiting.load(std::memory_order_seq_cst) != 0)
     ram_.ring().wake();
   return error;

@@ -1,9 +1,10 @@
-// Writes what has come into RAM to the tiers, a segment or a chunk of a large file at a time; for a
-// thread in the background, of one process of the node. Only what the index names is written, and
-// confirmed, and unmarked. A segment is held meanwhile. One of the ring may be used anew afterwards
-// (Ring::is_awaited), so these come first. Invariants: a record is written once for each life of
-// its segment, or found to be there already; after a pass that gave an error nobody waits for the
-// tiers. Thread safety: one thread, but for what is said. Everything else may go on meanwhile.
+// Writes what has come into RAM to the tiers, a segment or a chunk of a large file at a time. It
+// runs in a background thread of one process of the node. It writes only records that the index
+// names, that are confirmed, and that are not marked. It pins a segment while it writes it. A
+// segment of the ring may be reclaimed afterwards (Ring::is_awaited), so segments of the ring come
+// first. Invariants: a record is written once for each life of its segment, or found to be there
+// already; after a pass that failed, no thread waits for the tiers. Thread safety: one thread,
+// unless a function says otherwise. All other threads may go on meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +19,40 @@ namespace cube::cache {
 
 class TierWriter {
  public:
-  // For a cache that has tiers. `block`: as BlockWriter has it.
+  // For a cache that has tiers. `block` is as for BlockWriter.
   TierWriter(RamTier& ram, const Tiers& tiers, std::uint64_t block = 0)
       : ram_(ram),
         tiers_(tiers),
         blocks_(ram.region(), tiers, block),
         notes_(ram.region().layout().segment_count) {}
 
-  // Its holder is the one thread of the node that writes; for RobustLock.
+  // For RobustLock; its holder is the one thread of the node that writes.
   pthread_mutex_t* lock() { return &region().header().disk_writer; }
-  // Ends wait_for_news. Any thread.
+  // Ends wait_for_news. May be called by any thread.
   void wake();
 
-  // Writes all that is new until may_go_on() says no. How many records, and chunks of large files,
-  // were left; the errno of what ended it: the rest is for a later pass. Nothing is pinned after
-  // the time is over: the process may have given its row of pins to another by then.
+  // Writes all that is new until may_go_on() returns false. Returns how many records, and chunks of
+  // large files, were left; on failure, the errno that ended the pass, and the rest is for a later
+  // pass. Pins nothing after may_go_on() has returned false: the process may have given its row of
+  // pins to another process by then.
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
-  // A count of the segments that have news; before a pass.
+  // Counts the segments that have news. Read it before a pass.
   std::uint32_t news() const;
-  // Until there is other news than that, wake(), or the time is over. A thread that makes is_over()
-  // true calls wake() then.
+  // Waits until the count of news differs from `seen`, wake() is called, or the time is over. A
+  // thread that makes is_over() true calls wake() afterwards.
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                      const std::function<bool()>& is_over);
-  // Takes back the claims of processes that were killed, which would keep segments of the ring, and
-  // chunks, from being used.
+  // Takes back the pins of killed processes, which would keep segments of the ring, and chunks,
+  // from being reclaimed.
   void free_claims();
-  // Nobody shall wait for this one any more.
+  // Tells waiting threads that they need not wait for this writer any more.
   void end();
-  // A next job finds at once all that was written. It may wait for the tiers.
+  // Lets the next job find at once all that was written. May wait for the tiers.
   void seal();
 
  private:
   struct Note {
-    std::uint32_t generation = 0;        // of the segment; another one is another life
+    std::uint32_t generation = 0;        // of the segment; another generation is another life
     std::uint32_t seen = 0;              // SegmentRow::fresh when it was last written
     std::vector<std::uint64_t> written;  // offsets, while it still grows
   };
@@ -66,10 +68,10 @@ class TierWriter {
   const Tiers& tiers_;
   BlockWriter blocks_;
   std::vector<Note> notes_;  // by segment
-  bool has_failed_ = false;  // the last pass
+  bool has_failed_ = false;  // whether the last pass failed
 };
 
-// How full a tier is, for the report.
+// Notes how full a tier is, for the report.
 void note_status(RegionHeader& header, const Tier& tier);
 
 }  // namespace cube::cache

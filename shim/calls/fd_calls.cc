@@ -1,4 +1,4 @@
-// The calls that change what a number is: close, dup and their kin (declared in file_calls.h).
+// The calls that change what an fd refers to: close, dup and their kin (declared in file_calls.h).
 #include <algorithm>
 #include <climits>
 
@@ -24,7 +24,7 @@ Answer close(int fd) {
   const OpenFileRef file = g_fds.take(fd);
   if (!file) return {};
   if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
-    // While the number is still the file's, and nobody else can get it.
+    // Done while the fd is still the file's, so that no other file can get it.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
       file->fill->finish_at_close(fd);
     sys::close(fd);
@@ -56,8 +56,7 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
     return same_is_error ? -EINVAL : to;
   }
   bool from_served = g_fds.kind(fd) == RowKind::served;
-  // Over a number that libc's own streams may be reading, by calls that pass us by, goes a kernel
-  // file.
+  // An fd that libc's own streams may be reading, by calls that bypass us, must get a kernel file.
   if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served &&
                                               !sys::failed(sys::fcntl(to, F_GETFD))))) {
     placeholder::unpark_if(to);
@@ -73,7 +72,7 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
   const BlockSignals block;
-  // For a file that the kernel has, too.
+  // Also for a file that the kernel has.
   const RowKind from_kind = g_fds.kind(fd);
   const bool is_kernels = is_of_kernel(from_kind);
   OpenFileRef file = is_kernels ? g_fds.acquire_kind(fd, from_kind) : g_fds.acquire(fd);
@@ -104,7 +103,7 @@ void range_is_closed(unsigned first) {
 void close_range(unsigned first, unsigned last, int flags) {
   constexpr int k_close_on_exec = 1 << 2, k_unshare = 1 << 1;
   if (!process::owns_table()) return;
-  // Threads with fd tables of their own are beyond what one table of ours can follow.
+  // Our single table cannot follow threads with fd tables of their own.
   if ((flags & k_unshare) != 0) {
     materialize_all(/*only_inherited=*/false, "close_range");
     let_writers_outlive_us();

@@ -24,13 +24,13 @@ namespace sys = base::sys;
 
 constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2, whose header clashes with <termios.h>
 
-// Libc is to be asked; a number that is only parked is closed as far as the program knows.
+// Leaves the call to libc; an fd that is only parked is closed as far as the program knows.
 Answer not_served(int fd) {
   placeholder::unpark_if(fd);
   return {};
 }
 
-// Requests on one file that name another in their argument, which becomes a kernel file first.
+// Some requests on one file name another file in their argument, which is materialized first.
 void materialize_named_fds(unsigned long request, const void* argument) {
   switch (request) {
     case FICLONE:
@@ -65,17 +65,17 @@ void materialize_named_fds(unsigned long request, const void* argument) {
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
-  // The copy has its row, then we look whether the file has moved. The mover tells first and looks
-  // at the rows then (tell_before_rows in materialize.cc): one of the two sees the other.
+  // The copy has its row; now check whether the file has moved. The mover announces the move first
+  // and then checks the rows (tell_before_rows in materialize.cc): one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (file.is_origin()) [[unlikely]]
     follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
-  // The copy must be of the kernel file: another thread that is at it may not have put it there
-  // yet.
+  // The copy must be of the kernel file: another thread that moves the file may not have put it
+  // there yet.
   if (materialize_slow(from, "dup") < 0) return;
-  // The thread that made it a kernel file either saw the copy's row and has dealt with it, or has
-  // not, and we do.
+  // The thread that made it a kernel file either saw the copy's row and has handled it, or has not,
+  // and we handle it.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }
 
@@ -115,7 +115,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
 }
 
 void StatFd::find() {
-  const int fd = number_;
+  const int fd = fd_;
   OpenFileRef file = g_fds.acquire(fd);
   if (!file || !process::owns_table()) return;
   if (real::stat_is_anothers() && file->is_current() && !file->is_origin()) {
@@ -123,7 +123,7 @@ void StatFd::find() {
     own_ = static_cast<int>(sys::open(file->record->path_text(), O_PATH | O_CLOEXEC));
     const auto now = own_ >= 0 ? cache::stat_fd(own_) : base::fail(ESTALE);
     if (now && now->same_content(file->record->stat)) {
-      number_ = own_;
+      fd_ = own_;
       return;
     }
   }
@@ -140,7 +140,7 @@ Answer ioctl(int fd, unsigned long request, void* argument) {
   materialize_named_fds(request, argument);
   if (g_fds.kind(fd) != RowKind::served) return not_served(fd);
   switch (request) {
-    // The request is for a terminal; a regular file is none.
+    // These requests are for a terminal, which a regular file is not.
     case TCGETS:
     case k_tcgets2:
     case TIOCGWINSZ:
@@ -174,13 +174,13 @@ Answer fcntl(int fd, int command, long argument) {
       if (!process::owns_table()) return {};
       placeholder::unpark();
       // A dup of the placeholder, or of the memfd in mode real. Always close-on-exec: an exec
-      // materialises the others.
+      // materializes the others.
       const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
       if (copy == -EPERM || copy == -EACCES || copy == -ENOSYS)
         break;  // a sandbox that has dup, but not this
       if (sys::failed(copy)) return copy;
       g_fds.forget(static_cast<int>(copy));
-      // Libc's own streams read 0 to 2 by calls that pass us by.
+      // libc's own streams read 0 to 2 by calls that bypass us.
       if (!g_fds.is_within(static_cast<int>(copy)) || copy <= STDERR_FILENO) {
         sys::close(static_cast<int>(copy));
         materialize_slow(fd);
@@ -200,7 +200,7 @@ Answer fcntl(int fd, int command, long argument) {
 
 Answer advise(int fd) {
   const OpenFileRef file = g_fds.acquire(fd);
-  // The kernel has a use for it where it reads the file.
+  // The kernel can use the advice if it reads the file.
   if (!file || file->is_origin()) return {};
   file->count(0);
   return 0;
@@ -212,7 +212,7 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     if (!file) return {};
     long address = 0;
     const mappings::MapRequest request{at, n, protection, flags, offset};
-    // All of it may be touched.
+    // The program may touch all of it.
     if (file->is_filling()) origins::bring_all(*file, fd);
     if (!file->record->is_stale() &&
         mappings::map(*file, request, address) == mappings::MapResult::done) {

@@ -1,5 +1,5 @@
 // The POSIX meaning of each call on a served file. Every function looks its fd up itself and
-// returns nothing where the fd is not served (or has just been materialised): the caller then asks
+// returns nothing if the fd is not served (or has just been materialized): the caller then asks
 // libc. Results are the kernel's: a value or -errno. Thread safety: all of it; async-signal-safe. A
 // read, a seek or a stat makes no system call.
 #pragma once
@@ -22,12 +22,12 @@ Answer lseek(int fd, std::int64_t offset, int whence);
 // file_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
-// Where these two have no answer: the number by which libc, or whoever answers stat in its place
-// (real::stat_is_anothers), is to be asked of the file. Of a served one it is the origin's own
-// file, opened for its path only, which costs a look-up and no open.
+// If these two have no answer: the fd by which to ask libc, or the library that answers stat in its
+// place (real::stat_is_anothers), about the file. For a served file, it is the origin's own file,
+// opened for its path only, which costs a look-up and no open.
 class StatFd {
  public:
-  explicit StatFd(int fd) : number_(fd) {
+  explicit StatFd(int fd) : fd_(fd) {
     const RowKind kind = g_fds.kind(fd);
     if (kind == RowKind::served || kind == RowKind::busy) find();
   }
@@ -36,24 +36,24 @@ class StatFd {
   }
   StatFd(const StatFd&) = delete;
   StatFd& operator=(const StatFd&) = delete;
-  operator int() const { return number_; }
+  operator int() const { return fd_; }
 
  private:
   void find();
   void end() const;
 
-  int number_, own_ = -1;
+  int fd_, own_ = -1;
 };
 Answer ioctl(int fd, unsigned long request, void* argument);
 Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0
 Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
 
-// fd_calls.cc: the fd itself. `close` answers for parked and served numbers; `note_close` is for
-// all others, before libc closes them.
+// fd_calls.cc: the fd itself. `close` answers for parked and served fds; `note_close` is for all
+// others, before libc closes them.
 Answer close(int fd);
-// A number that libc closes in its lifetime. A writer ends, and the number counts as free, when the
-// file is closed.
+// An fd that libc closes during the lifetime of the object. Once the file is closed, a writer ends,
+// and the fd counts as free.
 class ClosingFd {
  public:
   ClosingFd() = default;
@@ -68,12 +68,12 @@ class ClosingFd {
 };
 ClosingFd note_close(int fd);
 Answer dup(int fd);
-// After a dup: the file may have been materialised between the look at it and the new row.
+// Call it after a dup: the file may have been materialized between its look-up and the new row.
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec);
 Answer dup_to(int fd, int to, int flags, bool same_is_error);
 // Prepares for a close_range(2) with these flags.
 void close_range(unsigned first, unsigned last, int flags);
-// After it.
+// Call it after close_range(2).
 void range_is_closed(unsigned first);
 
 }  // namespace cube::shim::file_calls

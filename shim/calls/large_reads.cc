@@ -18,7 +18,7 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // what the kernel moves in one call
 
-// A reference that is given back also if a jump leaves the read. It lies on the stack of its user.
+// A reference that is given back even if a jump leaves the read. It lies on the stack of its user.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {
@@ -51,7 +51,8 @@ struct Parts {
   int count;
 };
 
-// What fits into the parts; nothing where the kernel is to tell what is wrong with them.
+// Returns how many bytes fit into the parts; nothing if the kernel must report what is wrong with
+// them.
 std::optional<std::size_t> total_of(const Parts& to) {
   if (to.count <= 0 || to.count > IOV_MAX ||
       is_bad_pointer(to.parts, sizeof *to.parts * static_cast<std::size_t>(to.count)))
@@ -73,12 +74,12 @@ bool may_be_shown(OpenFile& file, int fd) {
   return cache != nullptr && cache->large().may_be_shown(*file.large, fd);
 }
 
-// Is this number the file's from the moment at which `numbers` was taken, unless that counts on?
+// True if this fd is the file's. It stays so unless fd_epoch(), taken before, advances.
 bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
 
-// By the number. If another thread gives the number to another file meanwhile, the read goes on, as
+// Reads by the fd. If another thread gives the fd to another file meanwhile, the read goes on, as
 // in the kernel.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   const cache::LargeFile::FdEpoch fd_epoch = file.large->fd_epoch();
@@ -88,16 +89,16 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   if (is_its && fd_epoch == file.large->fd_epoch()) return got;
   const base::UniqueFd again = file.large->reopen();
   if (again) return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
-  // One of several numbers was closed, or this one, and the file cannot be opened any more.
+  // One of several fds was closed, or this one, and the file cannot be opened any more.
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
-// Bytes [at, at + n) of the file into the parts, which have room for them: how many came, or -errno
-// where none did.
+// Copies the bytes [at, at + n) of the file into the parts, which have room for them. Returns how
+// many came, or -errno if none did.
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
-  // Before the number is known to be the file's.
+  // Taken before the fd is known to be the file's.
   const cache::LargeFile::FdEpoch fd_epoch = large.fd_epoch();
   std::size_t done = 0;
   for (int i = 0; i < to.count && done < n; ++i) {
@@ -137,19 +138,19 @@ Answer read_at_offset(int fd, const Parts& to) {
   if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
   const auto n = static_cast<std::int64_t>(*total);
   const std::int64_t size = static_cast<std::int64_t>(file->large->size());
-  // The look at the file took its time, and another file has an offset of its own.
+  // Checking the file took time, and another file has an offset of its own.
   if (!is_fd_of(fd, *file)) return {};
   const long end = sys::lseek(fd, n, SEEK_CUR);
   if (sys::failed(end)) return {};
   const std::int64_t at = end - n, granted = std::clamp<std::int64_t>(size - at, 0, n);
-  // At once, for others may seek while the bytes come.
+  // Done at once, because others may seek while the bytes come.
   if (granted < n) sys::lseek(fd, granted - n, SEEK_CUR);
-  // Behind its end the file may have grown.
+  // The file may have grown behind its end.
   if (granted == 0) return {};
   const long got =
       copy(*file, fd, to, static_cast<std::uint64_t>(at), static_cast<std::size_t>(granted));
   const std::int64_t moved = got > 0 ? got : 0;
-  // The number may be another file's by now, whose offset is its own.
+  // The fd may be another file's by now, which has an offset of its own.
   if (moved < granted && is_fd_of(fd, *file)) sys::lseek(fd, moved - granted, SEEK_CUR);
   return got;
 }
@@ -169,7 +170,7 @@ Answer read_at(int fd, const Parts& to, std::int64_t at) {
 bool serve(int fd, std::string_view key, bool close_on_exec) {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return false;
-  // Libc's own streams read 0 to 2 by calls that pass us by.
+  // libc's own streams read 0 to 2 by calls that bypass us.
   if (!cache->large().are_served() || !g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
   OpenFileRef file = open_files::make();
   if (!file) return false;
@@ -194,10 +195,10 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   const auto begin = static_cast<std::uint64_t>(at), bytes = static_cast<std::uint64_t>(n);
   const std::uint64_t end =
       n == 0 || bytes > large.size() ? large.size() : std::min(begin + bytes, large.size());
-  // Behind its end the file may have grown.
+  // The file may have grown behind its end.
   if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
-  // If another thread has closed the number meanwhile, any other number of the file will do.
+  // If another thread has closed the fd meanwhile, any other fd of the file will do.
   const bool is_its = is_fd_of(fd, *file);
   const bool is_taken = background::read_ahead(large, is_its ? fd : -1, fd_epoch,
                                                cache->large().wanted(large, {begin, end}));

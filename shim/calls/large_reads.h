@@ -1,7 +1,7 @@
-// Reads of a large file, whose number is the origin's own (cache/fill/large/large_file.h). The
-// kernel keeps the offset: one lseek claims the bytes of a read, for all processes that share the
-// open file. Each function returns nothing where libc is to do the call: the number is no large
-// file, or the read begins at the file's end, or has wrong arguments. Thread safety: all of it;
+// Reads of a large file, whose fd is the origin's own (cache/fill/large/large_file.h). The kernel
+// keeps the offset: one lseek claims the bytes of a read, for all processes that share the open
+// file. Each function returns nothing if libc must make the call: the fd is no large file, the read
+// begins at the file's end, or the arguments are wrong. Thread safety: all of it;
 // async-signal-safe.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace cube::shim::large_reads {
 
 using file_calls::Answer;
 
-// The number has just been opened by this path, and has no row. True: it is a large file from now
-// on.
+// The fd has just been opened by this path and has no row. Returns true if it is a large file from
+// now on.
 bool serve(int fd, std::string_view key, bool close_on_exec);
 
 Answer read_slow(int fd, void* to, std::size_t n);
@@ -22,11 +22,11 @@ Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
-// POSIX_FADV_WILLNEED for [at, at + n) of the number's file; n = 0: to its end. True: the pages are
-// present, or are fetched ahead from now on. The kernel, which would read them from the origin once
-// more, is not asked then.
+// Handles POSIX_FADV_WILLNEED for [at, at + n) of the fd's file; n = 0 means to its end. Returns
+// true if the pages are present, or are fetched ahead from now on. The kernel, which would read
+// them from the origin once more, is then not asked.
 bool bring_wanted(int fd, std::int64_t at, std::int64_t n);
-// The kernel has taken this advice (POSIX_FADV_*), but for WILLNEED, for the number's file.
+// The kernel has taken this advice (POSIX_FADV_*, except WILLNEED) for the fd's file.
 void note_advice(int fd, int advice);
 
 inline bool is_large(int fd) { return g_fds.kind(fd) == RowKind::large; }

@@ -31,8 +31,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// A row for each call that a program makes of a number which it has from elsewhere, with a way to
-// try it: the result that it has only if it comes to us.
+// A row for each call that a program makes on an fd that it has from elsewhere, with a way to try
+// it: the result that the call gives only if it comes to us.
 enum class Way : std::uint8_t { read, pread, seek, stat, map, none };
 struct Call {
   std::string_view name;
@@ -87,19 +87,20 @@ struct Target {
   char library[64];
 };
 
-// The state of one look.
+// The state of one check.
 struct Look {
   Range libc, ours;
-  std::uintptr_t unwinder = 0;  // a function of the profiler's
+  std::uintptr_t unwinder = 0;  // a function of the profiler's libunwind
   unsigned long long unloaded = 0;
   std::vector<Target> targets;  // calls that lead elsewhere, to be tried
   Target past_us{};             // one that leads to libc itself
 };
 
-// The function that a program's read() is. The order of the libraries before libc never changes.
+// The function to which a program's read() leads. The order of the libraries before libc never
+// changes.
 constinit std::uintptr_t g_first_read = 0;
 
-// Under g_is_looking.
+// Guarded by g_is_looking.
 constinit std::vector<Library>* g_libraries = nullptr;
 constinit unsigned long long g_unloaded = 0;
 constinit std::uintptr_t g_good[64] = {};  // functions of other libraries that come to us
@@ -134,7 +135,7 @@ void find_slots(const ::dl_phdr_info& info, Library& library) {
       dynamic = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
   }
   if (dynamic == nullptr) return;
-  // glibc has turned these into addresses, but for those of the kernel's own library (vdso).
+  // glibc has turned these into addresses, except those of the kernel's own library (vdso).
   const auto pointer = [&](std::uintptr_t value) {
     return library.range.has(value) ? value : info.dlpi_addr + value;
   };
@@ -181,10 +182,10 @@ void look_at(const Library& library, const char* name, Look& look) {
   }
 }
 
-// With the loader's lock held: nothing of the host's is called.
+// Runs with the loader's lock held: calls nothing of the host's.
 int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto& look = *static_cast<Look*>(data);
-  // An unloaded library may have made place for another one.
+  // An unloaded library may have made room for another one.
   if (info->dlpi_subs != g_unloaded) {
     g_libraries->clear();
     g_unloaded = info->dlpi_subs;
@@ -194,8 +195,8 @@ int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto known = std::find_if(g_libraries->begin(), g_libraries->end(), of_range);
   if (known == g_libraries->end()) {
     Library made{range, {}};
-    // libc's own calls are its own, and so are the loader's: the kernel has no other libc in this
-    // namespace. The profiler's libunwind calls libc by this library's own wish.
+    // libc's own calls stay in libc, and so do the loader's: there is no other libc in this
+    // namespace. The profiler's libunwind calls libc because this library made it do so.
     const bool is_own = range.begin == look.libc.begin || range.begin == look.ours.begin ||
                         range.has(look.unwinder);
     if (!is_own && range.end != 0) find_slots(*info, made);
@@ -231,7 +232,7 @@ struct TrialRecord {
 };
 constinit TrialRecord g_trial;
 
-// A served file of one byte that has changed: what comes to us makes it a kernel file.
+// A served file of one byte that has changed: a call that comes to us materializes it.
 class TrialFile {
  public:
   TrialFile() {
@@ -304,17 +305,17 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Whether a call leads past this library; that has been told then.
+// Returns whether a call leads past this library, which has then been reported.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()),
             0,      {},     {}};
-  // This library was loaded by dlopen: nobody's calls come to it but those that look it up.
+  // This library was loaded by dlopen: only calls that look it up come to it.
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
-  // By whichever name it is called first: tables that are not bound yet lead there, too.
+  // Tables that are not bound yet lead there, too, whichever function is called first.
   if (!look.ours.has(g_first_read))
     look.targets.push_back(target(g_first_read, &k_calls[0], "a library before it in LD_PRELOAD"));
   if (look.past_us.call != nullptr) {
@@ -340,7 +341,7 @@ void look() {
   try {
     if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
   } catch (const std::bad_alloc&) {
-    // The next look is as good.
+    // The next check is as good.
   }
   g_is_looking.store(false, std::memory_order_release);
 }
@@ -354,14 +355,14 @@ void look_if_doubted() {
 void before_dlopen(int flags) {
   if ((flags & RTLD_DEEPBIND) == 0 || !process::is_active() || !process::owns_table()) return;
   const KeepErrno keep;
-  // Its initialisers may read files at once.
+  // The initializers of the library may read files at once.
   if (past_libc::doubt()) materialize_all(/*only_inherited=*/false, "dlopen");
 }
 
 void start() {
   profile::loader_lock::find();
-  // Not by RTLD_DEFAULT, which is our own first here (-Bsymbolic). Later it would take the
-  // program's message from dlerror().
+  // Not by RTLD_DEFAULT, which finds our own function first here (-Bsymbolic). Later, this would
+  // take the program's message from dlerror().
   g_first_read = reinterpret_cast<std::uintptr_t>(dlsym(dlopen(nullptr, RTLD_LAZY), "read"));
 }
 

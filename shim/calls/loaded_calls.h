@@ -1,25 +1,25 @@
-// Do the calls of the loaded libraries come to us? Not where a library was loaded with a scope of
-// its own (RTLD_DEEPBIND), where somebody has rewritten the tables by which libraries call each
-// other (UCX's hooks), or where a library in front of ours in LD_PRELOAD calls libc itself. On a
-// served file such a call finds a placeholder: EBADF. Then the process is served as in mode real,
-// and one line says which library it is. Each address that stands in such a table for read, mmap
-// and their kin is ours, or the library's own (not bound yet), or libc's, or another library's. The
-// last is called once, with the number of a file made for that, which tells whether it comes to us.
-// Thread safety: all of it; one thread looks at a time. Not from a signal handler: the loader's
-// lock is taken.
+// Checks whether the calls of the loaded libraries come to us. They do not if a library was loaded
+// with a scope of its own (RTLD_DEEPBIND), if another library has rewritten the tables by which
+// libraries call each other (UCX's hooks), or if a library in front of ours in LD_PRELOAD calls
+// libc itself. On a served file such a call finds a placeholder: EBADF. The process is then served
+// as in mode real, and one line names the library. Each address in such a table for read, mmap and
+// their kin is ours, or the library's own (not bound yet), or libc's, or another library's. A
+// function of another library is called once, with the fd of a file made for that, which tells
+// whether the call comes to us. Thread safety: all of it; one thread checks at a time. Not for
+// signal handlers: it takes the loader's lock.
 #pragma once
 
 namespace cube::shim::loaded_calls {
 
-// At load, while no other thread can have the loader's lock.
+// Called at load, while no other thread can hold the loader's lock.
 void start();
-// As a process attaches, and after misses: at most once a second, for what was loaded or rewritten
-// since.
+// Called when a process attaches, and after misses: checks at most once a second what was loaded or
+// rewritten since.
 void look_if_due();
-// A library may get a scope of its own: files are served as in mode real until a look.
+// A library may get a scope of its own: files are served as in mode real until the next check.
 void before_dlopen(int flags);
-// Before an open that is served as in mode real: whether it has to be, since a library with a scope
-// of its own was loaded.
+// Called before an open that is served as in mode real: checks whether it has to be, because a
+// library with a scope of its own was loaded.
 void look_if_doubted();
 
 }  // namespace cube::shim::loaded_calls

@@ -1,10 +1,10 @@
 // Locks on served files (flock, lockf, fcntl). The kernel keeps them on the origin's own file,
-// which takes the placeholder's place; bytes are still answered from memory, so that a reader who
-// locks reads the origin once. A lock that was waited for may have been another's exclusive lock:
-// after each lock the file is looked at, and is the kernel's from then on if it has changed. A
-// large file has the origin's own number already. A lock that belongs to its open file must not
-// outlast the program's numbers, and so nothing of ours may have that open file then
-// (fill/large_file.h). Thread safety: all of it; async-signal-safe.
+// which takes the placeholder's place; bytes are still answered from memory, so that a reader that
+// locks reads the origin once. A lock that was waited for may have been another process's exclusive
+// lock: after each lock the file is revalidated, and is the kernel's from then on if it has
+// changed. A large file has the origin's own fd already. A lock that belongs to its open file must
+// not outlast the program's fds, so nothing of ours may have that open file then
+// (cache/fill/large/large_file.h). Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ inline bool is_lock(int command) {
   }
 }
 
-// To whom the lock belongs, and so when it ends by itself.
+// The owner of a lock, which decides when the lock ends by itself.
 enum class Owner : std::uint8_t { process, flock, flock_ends, open_file };
 
 inline Owner owner_of(int command) {
@@ -36,7 +36,7 @@ inline Owner owner_of(int command) {
 void before_lock_of_large(int fd, Owner owner);
 void after_lock_of_large(int fd, Owner owner);
 
-// The result of libc's call on an fd that the kernel can lock.
+// Makes libc's call on an fd that the kernel can lock, and returns its result.
 template <typename Call>
 int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);

@@ -1,5 +1,5 @@
-// Calls that make fds which are not served: what we knew of the number is void, and a parked number
-// must not be in the way of the lowest free one. Thread safety: all of it; async-signal-safe.
+// Calls that make fds that are not served: the shim forgets what it knew of the fd, and a parked fd
+// must not occupy the lowest free one. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include "shim/fd/fd_table.h"
@@ -15,8 +15,8 @@ inline int noted(int fd) {
   return fd;
 }
 
-// A dup: of a file that is being written it is another way to write it, of a served directory the
-// same directory.
+// Notes a dup: the copy of a file that is being written is another way to write it, and the copy of
+// a served directory is the same directory.
 inline int noted_dup(int from, int fd, bool close_on_exec) {
   // A dup2 over itself changes nothing.
   if (fd == from) return fd;

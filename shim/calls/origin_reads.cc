@@ -15,10 +15,10 @@ namespace {
 namespace sys = base::sys;
 using cache::PartialFill;
 
-// So much is brought and copied out before the next, while the processor has it at hand.
+// The bytes that are fetched and copied out at a time, while the processor has them at hand.
 constexpr std::size_t k_step = 512 << 10;
 
-// Is this number the file's from the moment at which `numbers` was taken, unless that counts on?
+// True if this fd is the file's. It stays so unless fd_epoch(), taken before, advances.
 bool is_fd_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
 PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
@@ -27,9 +27,9 @@ PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::si
   return is_fd_of(fd, file) ? file.fill->bring(fd, fd_epoch, at, n) : PartialFill::Bytes::at_origin;
 }
 
-// By the number. If another thread has closed it meanwhile, the read goes on, as in the kernel. If
-// the file can then not be opened again, the bytes are right only if the number has not become
-// another file.
+// Reads by the fd. If another thread has closed it meanwhile, the read goes on, as in the kernel.
+// If the file cannot be opened again then, the bytes are right only if the fd has not become
+// another file's.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
@@ -55,7 +55,8 @@ long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::
   return read_origin(file, fd, to, n, at);
 }
 
-// A count that is less than n: the file has become shorter, or an error came after some bytes.
+// A count that is less than n means that the file has become shorter, or that an error came after
+// some bytes.
 long read_at(const OpenFile& file, int fd, void* to, std::size_t n, std::uint64_t at) {
   std::size_t done = 0;
   while (done < n) {
@@ -86,7 +87,7 @@ long counted(OpenFile& file, long result) {
   return result;
 }
 
-// The offset was moved over all that was claimed.
+// Takes the offset back to what was read. It was moved over all that was claimed.
 long told(OpenFile& file, int fd, std::uint64_t at, std::size_t claimed, long result) {
   const std::size_t got = sys::failed(result) ? 0 : static_cast<std::size_t>(result);
   if (got < claimed) {

@@ -1,7 +1,7 @@
-// Reads of a served file whose number is the origin's own: one that was locked, or one whose bytes
-// come as they are read (cache/fill/partial_fill.h). Bytes in memory are answered from there; the
-// rest is brought, or asked of the kernel. The kernel is told the offset after each move. The
-// caller has claimed the bytes, and the file has them. Thread safety: all of it; async-signal-safe.
+// Reads of a served file whose fd is the origin's own: one that was locked, or one whose bytes come
+// as they are read (cache/fill/partial_fill.h). Bytes in memory are answered from there; the rest
+// is fetched, or read by the kernel. The kernel is told the offset after each move. The caller has
+// claimed the bytes, and the file has them. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -10,19 +10,19 @@
 
 namespace cube::shim::origins {
 
-// Each returns a count of bytes, or -errno. `at`: the claimed offset, which is taken back as far as
-// nothing was read.
+// Each returns a count of bytes, or -errno. `at` is the claimed offset, which is taken back as far
+// as nothing was read.
 [[gnu::noinline, gnu::cold]] long read(OpenFile& file, int fd, void* to, std::size_t n,
                                        std::uint64_t at);
 [[gnu::noinline, gnu::cold]] long readv(OpenFile& file, int fd, const struct ::iovec* parts,
                                         std::uint64_t at, std::size_t n);
-// No offset was claimed.
+// Like read and readv, but without a claimed offset.
 [[gnu::noinline, gnu::cold]] long pread(OpenFile& file, int fd, void* to, std::size_t n,
                                         std::uint64_t at);
 [[gnu::noinline, gnu::cold]] long preadv(OpenFile& file, int fd, const struct ::iovec* parts,
                                          std::uint64_t at, std::size_t n);
 
-// Before the file is mapped: all of it, if it can be had.
+// Call it before the file is mapped: fetches all of it, if possible.
 [[gnu::noinline, gnu::cold]] void bring_all(OpenFile& file, int fd);
 
 }  // namespace cube::shim::origins

@@ -1,6 +1,6 @@
-// Somebody in this process reads fds by ways that never come to us: the kernel's thread of a ring
-// (io_uring), or code whose calls do not reach our functions. It would find placeholders (EBADF).
-// From then on the process is served as in mode real. Thread safety: all of it.
+// Handles readers that never come to us: the kernel's thread of a ring (io_uring), or code whose
+// calls do not reach our functions. They would find placeholders (EBADF), so from then on the
+// process is served as in mode real. Thread safety: all of it.
 #pragma once
 
 #include <string_view>
@@ -9,19 +9,19 @@
 
 namespace cube::shim::past_libc {
 
-// Opens get kernel files from now on. False: so it was before.
+// Opens get kernel files from now on. Returns false if that changes nothing.
 bool begin();
 void undo();
-// Opens get kernel files until somebody has looked: trust() where all calls come to us, else
-// begin(). doubt() is false where they get them already.
+// Opens get kernel files until a check has decided: trust() if all calls come to us, otherwise
+// begin(). doubt() returns false if opens get kernel files already.
 bool doubt();
 bool is_doubted();
 void trust();
-// Files that are open already become kernel files, too; one line says why.
+// Materializes files that are open already; one line says why.
 void end(base::LogLevel level, const char* who, std::string_view call);
 
-// Around the call that makes such a reader, which it does unless it is negative: no open may lie
-// between the two.
+// Wraps the call that makes such a reader, which it does unless its result is negative: no open may
+// come between begin() and the call.
 template <typename Call>
 auto with_reader(const char* who, Call&& call) {
   const bool is_new = begin();

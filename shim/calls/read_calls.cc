@@ -16,9 +16,9 @@ namespace sys = base::sys;
 constexpr std::size_t k_most_bytes = 0x7ffff000;       // what the kernel moves in one call
 constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
 
-// Mode real: a call that the kernel answers at the copy's offset. Nothing where the file is being
-// given to the kernel, at an offset that this call would still move: this lets go of the file and
-// waits for whoever is at it.
+// Mode real: makes a call that the kernel answers at the copy's offset. Returns nothing if the file
+// is being given to the kernel, at an offset that this call would still move: it then releases the
+// file and waits for the thread that moves it.
 template <typename Call>
 Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
                          const char* caller = __builtin_FUNCTION()) {
@@ -31,14 +31,14 @@ Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
   return {};
 }
 
-// As the kernel counts: where the request would end, not what the file has.
+// Counts like the kernel: where the request would end, not what the file has.
 bool overflows(std::int64_t at, std::size_t n) {
   std::int64_t end = 0;
   return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
 }
 
 // Claims up to n bytes at the shared offset, as the kernel does under its position lock: two
-// readers never get the same bytes. False: the file has just moved to the kernel.
+// readers never get the same bytes. Returns false if the file has just moved to the kernel.
 bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& granted) {
   at = file.offset.load(std::memory_order_acquire);
   do {
@@ -48,8 +48,8 @@ bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& grante
   return true;
 }
 
-// The bytes that fit before the first null part, or -errno. `faults`: there is such a part.
-// `asked`: of all parts.
+// Returns the bytes that fit before the first null part, or -errno. Sets `faults` if there is such
+// a part, and `asked` to the bytes of all parts.
 long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t& asked) {
   faults = false;
   asked = 0;
@@ -61,8 +61,8 @@ long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t&
   }
   std::size_t total = 0;
   for (int i = 0; i < count; ++i) {
-    // One part alone is cut to what a call moves before the kernel looks where it ends (since
-    // Linux 6.4).
+    // The kernel cuts a single part to what a call moves before it checks where the part ends
+    // (since Linux 6.4).
     const std::size_t length =
         count == 1 ? std::min(parts[i].iov_len, k_most_bytes) : parts[i].iov_len;
     if (is_bad_range(parts[i].iov_base, length)) return -EFAULT;
@@ -73,7 +73,7 @@ long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t&
   return static_cast<long>(total);
 }
 
-// `n` bytes of the file from `at` into the parts, which have room for them.
+// Copies `n` bytes of the file from `at` into the parts, which have room for them.
 long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std::size_t n) {
   std::size_t done = 0;
   for (int i = 0; done < n; ++i) {
@@ -85,13 +85,13 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   return static_cast<long>(done);
 }
 
-// Nothing fits before a null part: an error, unless there is nothing to read either.
+// Nothing fits before a null part: an error, unless there is nothing to read, either.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }
 
-// A hole begins at the end of the bytes. There is none before, unless the origin's file has fewer
-// blocks than bytes.
+// A hole begins at the end of the bytes. There is no hole before that, unless the origin's file has
+// fewer blocks than bytes.
 bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < file.size; }
 
 }  // namespace
@@ -110,7 +110,7 @@ Answer read(int fd, void* to, std::size_t n) {
       return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
     if (!claim(*file, std::min(n, k_most_bytes), at, granted)) {
       file.reset();
-      materialize_slow(fd);  // waits for whoever is at it
+      materialize_slow(fd);  // waits for the thread that moves it
       continue;
     }
     if (file->is_origin()) [[unlikely]]
@@ -220,7 +220,7 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
       case SEEK_END: overflows = __builtin_add_overflow(size, offset, &target); break;
       case SEEK_DATA:
       case SEEK_HOLE:
-        // A negative offset is the begin of the file on btrfs, and an error elsewhere.
+        // A negative offset is the beginning of the file on btrfs, and an error elsewhere.
         if (offset < 0 || is_sparse(*file)) {
           file.reset();
           materialize_slow(fd);
@@ -232,7 +232,7 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
       default: return -EINVAL;
     }
     if (overflows || target > k_sure_offset) {
-      // How far one may seek depends on the file system.
+      // The file system decides how far one may seek.
       file.reset();
       materialize_slow(fd);
       return {};

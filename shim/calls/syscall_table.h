@@ -6,8 +6,8 @@
 
 namespace cube::shim {
 
-// Calls that are younger than the headers which this may be built with. Their numbers are the same
-// on all architectures.
+// Calls that are newer than the headers with which this may be built. Their numbers are the same on
+// all architectures.
 inline constexpr long k_process_madvise = 440, k_epoll_pwait2 = 441, k_mount_setattr = 442,
                       k_quotactl_fd = 443, k_landlock_create_ruleset = 444,
                       k_landlock_add_rule = 445, k_landlock_restrict_self = 446,
@@ -28,7 +28,7 @@ enum class SyscallKind : std::uint8_t {
   identity,
   sandbox,
   limits,
-  hands_on,  // to others, perhaps: everything, and what is open for writing
+  hands_on,  // may hand fds on to others: everything, and files open for writing
   everything,
   unknown
 };
@@ -38,8 +38,8 @@ struct SyscallRow {
   int first = 0, second = 0;  // positions of fds
 };
 
-// Null: it has nothing to do with fds. Any argument of a call that is newer than the table may be
-// an fd.
+// Returns null if the call has nothing to do with fds. Any argument of a call that is newer than
+// the table may be an fd.
 const SyscallRow* syscall_row_of(long number);
 
 }  // namespace cube::shim

@@ -1,5 +1,5 @@
-// A call that ours may answer, and else libc. For the files of this folder alone. Thread safety: as
-// libc's.
+// Calls that file_calls may answer, and otherwise libc. For the files of this folder alone. Thread
+// safety: as libc's.
 #pragma once
 
 #include "shim/libc/exports.h"
@@ -8,19 +8,19 @@
 #include "shim/process/cancellation.h"
 #include "shim/process/real_libc.h"
 
-// The answer of file_calls, if there is one; else libc's.
+// Returns the answer of file_calls if there is one, otherwise libc's.
 #define CUBE_ANSWER_OR(type, ours, libcs)                           \
   if (const auto answer = ours; answer) return (type)to_c(*answer); \
   return shim::by_kernel(libcs)
-// The same for a read, which libc makes a cancellation point, and which the profiler records with
-// these fields.
+// Like CUBE_ANSWER_OR, but for a read, which libc makes a cancellation point and which the profiler
+// records with these fields.
 #define CUBE_CANCEL_OR_ANSWER_OR(type, ours, libcs, ...)    \
   CUBE_PLAIN(type, { CUBE_ANSWER_OR(type, ours, libcs); }); \
   CUBE_CANCEL_OR_WATCHED(read, __VA_ARGS__)
 
 namespace cube::shim {
 
-// For a name of ours, which cannot be changed.
+// For a path of ours (calls/name/metadata.h), which cannot be changed.
 inline int refuse(int error = EROFS) {
   errno = error;
   return -1;

@@ -1,5 +1,5 @@
-// Calls on one fd that are not answered in user space, and fds that come from elsewhere: most are
-// made by hooks.def itself.
+// Calls on one fd that are not answered in user space, and fds that come from elsewhere. hooks.def
+// itself makes most of them.
 #include "shim/calls/name/metadata.h"
 #include "shim/calls/name/name_change.h"
 #include "shim/calls/new_fds.h"
@@ -14,8 +14,8 @@ using cube::shim::to_c;
 
 namespace {
 
-// Before a change of what the fd leads to. The times of a directory say nothing of what lies below
-// it, and its own attributes may be an access list.
+// Call it before a change of the file that the fd leads to. The times of a directory say nothing
+// about what lies below it, but its attributes may hold an access list.
 shim::Passage passage_before(std::string_view call, int fd) {
   if (call.starts_with("futime")) return {};
   return call.ends_with("xattr") ? shim::passage_by_attribute(fd, "", "system.")
@@ -46,7 +46,7 @@ shim::Passage passage_before(std::string_view call, int fd) {
   }
 #include "shim/hooks.def"
 
-// The same, of an fd that may be served.
+// Like CUBE_NEW_FD, but for a call on an fd that may be served.
 #define CUBE_NEW_FD_OF(name, of, declaration, ...) \
   int export_##name declaration {                  \
     shim::materialize(of);                         \
@@ -57,7 +57,7 @@ CUBE_NEW_FD_OF(accept, fd, (int fd, struct ::sockaddr* a, socklen_t* n), fd, a, 
 CUBE_NEW_FD_OF(accept4, fd, (int fd, struct ::sockaddr* a, socklen_t* n, int flags), fd, a, n,
                flags)
 
-// The same, and what has come may be written by.
+// Like CUBE_NEW_FD_OF, but the new fd may be open for writing.
 #define CUBE_FOREIGN_FD_OF(name, of, declaration, ...)     \
   int export_##name declaration {                          \
     shim::materialize(of);                                 \
@@ -66,7 +66,7 @@ CUBE_NEW_FD_OF(accept4, fd, (int fd, struct ::sockaddr* a, socklen_t* n, int fla
   }
 CUBE_FOREIGN_FD_OF(open_by_handle_at, mount, (int mount, struct ::file_handle* handle, int flags),
                    mount, handle, flags)
-// A process may take its own.
+// A process may take an fd of its own.
 CUBE_FOREIGN_FD_OF(pidfd_getfd, target, (int pidfd, int target, unsigned flags), pidfd, target,
                    flags)
 

@@ -1,5 +1,5 @@
-// Calls with several fds or with a kernel interface of their own: whatever is served among their
-// fds becomes real first.
+// Calls with several fds or with a kernel interface of their own: any served file among their fds
+// is materialized first.
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Whether the kernel must not be shown some number as it is: a served file, or one that is closed
-// for the program and parked.
+// True if the kernel must not be shown some fd as it is: that of a served file, or a parked one,
+// which is closed as far as the program knows.
 bool any_placeholder() {
   return shim::g_fds.served() != 0 ||
          shim::placeholder::g_parked.load(std::memory_order_relaxed) >= 0;
@@ -26,7 +26,6 @@ bool any_placeholder() {
 }  // namespace
 
 // ---- several fds
-// --------------------------------------------------------------------------------------------------
 
 #define CUBE_TWO_FDS(result, name, from, to, declaration, ...) \
   result export_##name declaration {                           \
@@ -126,7 +125,7 @@ ssize_t export_sendmsg(int socket, const struct ::msghdr* message, int flags) {
 }
 int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flags) {
   shim::materialize(socket);
-  // The kernel takes no more at once.
+  // sendmmsg takes no more messages at once.
   constexpr unsigned k_most = 1024;
   const unsigned sent = std::min(n, k_most);
   if (!shim::is_bad_pointer(messages, sent * sizeof *messages)) {
@@ -152,7 +151,6 @@ int export_recvmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flag
 }
 
 // ---- asynchronous I/O
-// ---------------------------------------------------------------------------------------------
 
 #define CUBE_AIO(name, declaration, ...)                        \
   int export_##name declaration {                               \
@@ -172,8 +170,8 @@ int export_lio_listio64(int mode, struct ::aiocb* const* blocks, int n, struct :
   shim::materialize_all();
   return real::lio_listio64(mode, blocks, n, event);
 }
-// The function of libaio; if that was loaded where we cannot look it up, the system call itself. It
-// returns -errno.
+// Calls the function of libaio or, if that was loaded where we cannot look it up, makes the system
+// call. Returns -errno on failure.
 int export_io_submit(void* context, long n, void* blocks) {
   shim::materialize_all();
   // A write may end after the program's close.

@@ -31,13 +31,13 @@ namespace {
 void follow(const char* path, int dir = AT_FDCWD) {
   shim::placeholder::unpark_if(dir);
   if (!shim::process::is_active()) return;
-  // The file of the fd itself, by AT_EMPTY_PATH.
+  // With AT_EMPTY_PATH, the file of the fd itself.
   if (dir >= 0 && shim::path_filter::is_readable_pointer(path) && *path == '\0')
     shim::materialize(dir, "linkat");
   shim::materialize_named(path, dir);
 }
 
-// Bytes, or -errno. Nothing: libc is to ask the kernel.
+// Returns bytes, or -errno. Returns nothing if libc must ask the kernel.
 std::optional<long> known_link(int dir, const char* path, char* to, size_t n) {
   if (const auto answer = shim::readlink_from_record(dir, path, to, n)) return answer;
   return shim::metadata::readlink(dir, path, to, n);
@@ -94,7 +94,7 @@ char* export_canonicalize_file_name(const char* path) { return export_realpath(p
     follow(path, dir);                                                        \
     return real::name(__VA_ARGS__);                                           \
   }
-// The file system that our names make up.
+// The made-up file system of our paths.
 #define CUBE_FILE_SYSTEM(name, type)                                                               \
   int export_##name(const char* path, struct ::type* s) {                                          \
     if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                          \
@@ -112,7 +112,7 @@ CUBE_FILE_SYSTEM(statfs64, statfs)
 CUBE_FILE_SYSTEM(statvfs, statvfs)
 CUBE_FILE_SYSTEM(statvfs64, statvfs)
 CUBE_FOLLOWS(long, pathconf, AT_FDCWD, path, (const char* path, int name), path, name)
-// Our names have none: there is no such attribute, and the list of all is empty.
+// Our paths have no attributes: none is found, and the list is empty.
 #define CUBE_XATTR(name, no_follow, if_ours, declaration, ...)                 \
   ssize_t export_##name declaration {                                          \
     if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__);  \
@@ -137,7 +137,7 @@ int export_name_to_handle_at(int dir, const char* path, struct ::file_handle* ha
                     {.dir = dir, .path = path, .no_follow = (flags & AT_SYMLINK_FOLLOW) == 0});
 }
 
-// A watch on the placeholder's file would never tell anything.
+// A watch on the placeholder's file would never report anything.
 int export_inotify_add_watch(int fd, const char* path, std::uint32_t mask) {
   shim::materialize(fd);
   if (!shim::path_filter::is_unmapped(path)) follow(path);

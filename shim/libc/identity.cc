@@ -23,12 +23,12 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
-// The rights that this process had before say nothing of what it may read now, or of what lies
-// there.
+// The rights that this process had before such a call say nothing about what it may read
+// afterwards, or about what lies there.
 namespace {
 
-// libc has each thread that it knows change these rights, and waits for it. Ours it does not know
-// (prefetch/threads).
+// libc makes each thread that it knows change these rights, and waits for it. It does not know our
+// threads (prefetch/threads).
 shim::background::Hanging hanging_at(const char* name) {
   const std::string_view call = name != nullptr ? name : "";
   const bool is_of_all_threads =
@@ -37,9 +37,10 @@ shim::background::Hanging hanging_at(const char* name) {
                            : shim::background::Hanging::is_left;
 }
 
-// Nothing of ours may run beside such a call: it would fetch with the new rights, or of the new
-// root, what others are served. And some want a process to have but one thread. `name`: of a call
-// that changes what names or permissions mean.
+// No thread of ours may run beside such a call: it would fetch with the new rights, or from the new
+// root, for processes with the old ones. Some calls also require that a process has only one
+// thread. `name` is the name of a call that changes what paths or permissions mean; null for other
+// calls.
 template <typename Call>
 int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();
@@ -92,8 +93,7 @@ int export_unshare(int flags) {
   const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
   return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
 }
-// A filter, or the strict mode. Without a program it is only a question whether there is such a
-// thing.
+// For a filter, or the strict mode. Without a program, the call only asks whether seccomp exists.
 int export_prctl(int option, ...) {
   va_list list;
   va_start(list, option);
@@ -102,7 +102,7 @@ int export_prctl(int option, ...) {
   va_end(list);
   if (option == PR_SET_SECCOMP && (a[0] != SECCOMP_MODE_FILTER || a[1] != 0))
     shim::lifecycle::seal();
-  // Allocators call it before our constructor, when dlsym may not be called yet.
+  // Allocators call prctl before our constructor, when dlsym may not be called yet.
   if (!real::prctl.is_there()) {
     return static_cast<int>(shim::to_c(
         cube::base::sys::raw(SYS_prctl, option, static_cast<long>(a[0]), static_cast<long>(a[1]),
@@ -110,7 +110,7 @@ int export_prctl(int option, ...) {
   }
   return real::prctl(option, a[0], a[1], a[2], a[3]);
 }
-// These return the id before, and no error.
+// setfsuid and setfsgid return the previous id, and no error.
 int export_setfsuid(uid_t id) {
   if (id != static_cast<uid_t>(-1)) shim::lifecycle::prepare_identity();
   const int before = real::setfsuid(id);

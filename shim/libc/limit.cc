@@ -1,5 +1,5 @@
-// Limits of the process. A parked number is closed as far as the program knows: under a lowered
-// limit of fds no open may get it that the kernel would refuse.
+// Limits of the process. A parked fd is closed as far as the program knows: under a lowered limit
+// of fds, no open may return an fd that the kernel would refuse.
 #include <sys/resource.h>
 
 #include "shim/calls/new_fds.h"

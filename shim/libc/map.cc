@@ -24,8 +24,8 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
           void* (*libcs)(void*, size_t, int, int, int, off_t)) {
   const shim::RowKind kind =
       (flags & MAP_ANONYMOUS) != 0 ? shim::RowKind::none : shim::g_fds.kind(fd);
-  // A shared mapping writes on after the last close. One that may only be read now can be made
-  // writable by mprotect.
+  // A shared mapping can still write after the last close. A read-only one can be made writable by
+  // mprotect.
   if (kind == shim::RowKind::writer && (flags & MAP_SHARED) != 0)
     shim::let_writer_outlive_us(fd, cube::cache::Sharing::mapped);
   if (kind == shim::RowKind::served) {
@@ -39,7 +39,7 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
     }
   }
   void* const mapped = shim::by_kernel(libcs(at, n, protection, flags, fd, offset));
-  // Nothing of ours is where something new is, whoever has unmapped it.
+  // Nothing of ours is left where something new is mapped, no matter how ours was unmapped.
   if (mapped != MAP_FAILED && shim::mappings::any()) shim::mappings::unmapped(mapped, n);
   return mapped;
 }

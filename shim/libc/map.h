@@ -1,5 +1,5 @@
-// mmap, munmap, mremap and mlockall as syscall() asks for them: the kernel is called by number.
-// tcmalloc's mmap calls syscall(), so a way from there to the function called mmap, which may be
+// mmap, munmap, mremap and mlockall as syscall() requests them: the kernel is called by number.
+// tcmalloc's mmap calls syscall(), so a call from there to the function named mmap, which may be
 // tcmalloc's, would never end. Thread safety: as libc's.
 #pragma once
 

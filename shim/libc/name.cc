@@ -1,5 +1,5 @@
-// Calls that change names or what files hold: made by libc, and what the cache knew of them is
-// dropped at once.
+// Calls that change names or what files hold: libc makes them, and the cache drops at once what it
+// knew of the files.
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -28,7 +28,7 @@ using cube::shim::refuse;
 
 namespace {
 
-// For calls with two names, whose paths are more than the smallest stacks hold.
+// For calls with two paths, which take more room than the smallest stacks have.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags,
                 Call&& call) {
@@ -136,7 +136,7 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
            (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from,
            to_dir, to, flags)
 
-// New names matter only where there can be none.
+// Calls that make a new name. Below our paths, none can be made.
 #define CUBE_MAKES(name, dir, declaration, ...)                                          \
   int export_##name declaration {                                                        \
     shim::placeholder::unpark_if(dir);                                                   \
@@ -162,11 +162,11 @@ namespace {
 // The path of a socket: its name in a directory, unless that is abstract (a zero first) or the
 // kernel makes one up.
 struct SocketPath {
-  // A zero may be missing.
+  // The terminating null may be missing.
   char text[sizeof(::sockaddr_un::sun_path) + 1] = {};
 
   SocketPath() = default;
-  // The address can be read.
+  // The address must be readable.
   SocketPath(const struct ::sockaddr* a, socklen_t n) {
     constexpr std::size_t k_path_at = offsetof(struct ::sockaddr_un, sun_path);
     if (n <= k_path_at || a->sa_family != AF_UNIX) return;
@@ -201,7 +201,7 @@ int export_bind(int fd, const struct ::sockaddr* a, socklen_t n) {
   }
   const int result = real::bind(fd, a, n);
   if (result != 0 && errno != EADDRINUSE && errno != ENOENT && errno != ENOTDIR) return result;
-  // EADDRINUSE is EEXIST here.
+  // bind reports EADDRINUSE for EEXIST.
   const SocketPath path = is_readable_address(a, n) ? SocketPath(a, n) : SocketPath();
   const shim::KeepErrno keep;
   if (result != 0 && errno == EADDRINUSE) errno = EEXIST;
@@ -219,7 +219,7 @@ char* export_mkdtemp(char* pattern) {
 }
 CUBE_CHANGES_ONE(rmdir, AT_FDCWD, path, NameChange::Of::name, (const char* path), path)
 
-// All below a mount point is another tree from now on.
+// Everything below a mount point is another tree from now on.
 CUBE_CHANGES_ONE(mount, AT_FDCWD, target, NameChange::Of::mount_point,
                  (const char* source, const char* target, const char* type, unsigned long flags,
                   const void* data),

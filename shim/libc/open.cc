@@ -1,4 +1,4 @@
-// open and its kin: each asks ours first, then libc. hooks.def says which there are.
+// open and its kin: each asks the shim first, then libc. hooks.def lists them.
 #include <cstdarg>
 #include <cstdlib>
 

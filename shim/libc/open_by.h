@@ -1,4 +1,4 @@
-// An open as hooks of several topics make it. For the files of this folder alone. Thread safety: as
+// The open that hooks of several topics make. For the files of this folder alone. Thread safety: as
 // libc's.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace cube::shim {
 
-// The plan holds a path of 4 KiB, which an open that passes by must not pay for: not in time, and
-// not on a small stack.
+// Not inlined, because the plan holds a path of 4 KiB. An open that passes by must not pay for
+// that, neither in time nor on a small stack.
 template <typename Open>
 __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
   OpenPlan plan(dir, path, flags);
@@ -20,7 +20,7 @@ __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open
   return metadata::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
 }
 
-// The caller's address would be one argument more on the way of a hit.
+// Without the caller's address, which would be one more argument on the path of a hit.
 template <typename Plain>
 __attribute__((noinline)) int watched_open(int dir, const char* path, int flags, Plain&& plain) {
   return watched(
@@ -28,7 +28,7 @@ __attribute__((noinline)) int watched_open(int dir, const char* path, int flags,
       plain);
 }
 
-// An open that is libc's alone.
+// An open that libc alone makes.
 template <typename Open>
 inline int open_of_libc(int dir, const char* path, int flags, Open&& open) {
   if (!profile::is_on()) [[likely]]

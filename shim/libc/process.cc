@@ -1,6 +1,6 @@
-// fork, exec, spawn, exit. A served file never crosses a process boundary: what a child would have
-// becomes real before. fork itself is seen through pthread_atfork, so that libc's own forks
-// (forkpty, daemon) are too; vfork is in jumps.S.
+// fork, exec, spawn, exit. A served file never crosses a process boundary: files that a child would
+// inherit are materialized first. pthread_atfork catches fork, so that libc's own forks (forkpty,
+// daemon) are caught, too; vfork is in jumps.S.
 #include <alloca.h>
 
 #include <cstdarg>
@@ -34,14 +34,14 @@ void before_exec() {
   if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();
 }
 
-// A failed exec tells of the path. A script may name an interpreter that is not there.
+// Learns about the path from a failed exec. A script may name an interpreter that does not exist.
 int exec_has_failed(int result, int dir, const char* path, bool no_follow = false) {
   return shim::told(result,
                     {.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true});
 }
 
-// The arguments of execl and its kin, as an array on the stack, for exec may be called where malloc
-// may not.
+// Puts the arguments of execl and its kin into an array on the stack, because exec may be called
+// where malloc may not.
 std::size_t count_arguments(va_list list) {
   std::size_t n = 1;
   while (va_arg(list, char*) != nullptr) ++n;
@@ -153,7 +153,7 @@ int export_pclose(FILE* stream) {
   return status;
 }
 
-// With room of our own where the program wants no status.
+// Uses a status of our own if the program wants none.
 #define CUBE_WAITS(name, declaration, ...)                 \
   pid_t export_##name declaration {                        \
     int own = 0;                                           \
@@ -174,8 +174,8 @@ int export_waitid(idtype_t type, id_t child, siginfo_t* info, int options) {
   return result;
 }
 
-// Runs no pthread_atfork handlers. A libc without it (before 2.34) has fork for the same use, which
-// does.
+// Runs no pthread_atfork handlers. A libc without _Fork (before 2.34) has only fork for this use,
+// which runs them.
 pid_t export__Fork() {
   if (!real::_Fork.is_there()) return ::fork();
   lifecycle::prepare_child();
@@ -212,7 +212,7 @@ void export__Exit(int status) {
   __builtin_unreachable();
 }
 
-// Called by jumps.S; the former in the parent.
+// Called by jumps.S; cube_shim_before_vfork in the parent.
 extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_vfork() {
   if (process::tells() || shim::g_fds.served() != 0 || shim::profile::is_on())
     lifecycle::prepare_vforked_child();

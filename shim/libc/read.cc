@@ -17,7 +17,7 @@ ssize_t export___read(int fd, void* to, size_t n) {
   CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n), .fd = fd,
                            .wanted = n);
 }
-// The fortified forms end the program where the buffer is too small; libc does that best.
+// The fortified forms end the program if the buffer is too small; libc does that best.
 ssize_t export___read_chk(int fd, void* to, size_t n, size_t room) {
   if (n > room) return real::__read_chk(fd, to, n, room);
   CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room),
@@ -50,7 +50,7 @@ ssize_t export_readv(int fd, const struct ::iovec* parts, int count) {
   }
 CUBE_PREADV(preadv)
 CUBE_PREADV(preadv64)
-// At -1 preadv2 reads at the file's own offset. The file system decides which flags there are.
+// At -1, preadv2 reads at the file's own offset. The file system decides which flags exist.
 #define CUBE_PREADV2(name)                                                                        \
   ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {    \
     if (flags != 0) shim::materialize(fd);                                                        \
@@ -73,10 +73,10 @@ CUBE_LSEEK(lseek)
 CUBE_LSEEK(lseek64)
 CUBE_LSEEK(__lseek)
 
-// posix_fadvise returns the error itself. A number that is the origin's file stays as it is: the
-// kernel takes the advice, and a fetch that goes on by this number (cache/fill/partial_fill.h) has
-// its use of it, too. Of a file in blocks the wanted ranges are ours to fetch, and what else the
-// kernel took is noted.
+// posix_fadvise returns the error itself. An fd that is the origin's file stays as it is: the
+// kernel takes the advice, which also helps a fetch that reads by this fd
+// (cache/fill/partial_fill.h). For a file in blocks, we fetch the wanted ranges, and note other
+// advice that the kernel took.
 #define CUBE_FADVISE(name)                                                                       \
   int export_##name(int fd, off_t at, off_t n, int advice) {                                     \
     const bool known = advice >= POSIX_FADV_NORMAL && advice <= POSIX_FADV_NOREUSE && n >= 0;    \
@@ -96,7 +96,7 @@ ssize_t export_readahead(int fd, off_t at, size_t n) {
   if (!shim::large_reads::is_large(fd)) {
     CUBE_ANSWER_OR(ssize_t, calls::advise(fd), real::readahead(fd, at, n));
   }
-  // No bytes at all are not the rest of the file.
+  // A length of 0 does not mean the rest of the file here.
   if (n != 0 && shim::large_reads::bring_wanted(fd, at, static_cast<off_t>(n))) return 0;
   return real::readahead(fd, at, n);
 }

@@ -1,5 +1,5 @@
-// io_uring by liburing as a shared library: its calls of the kernel are instructions of its own, so
-// we see how a ring begins and nothing that is asked of it.
+// io_uring by liburing as a shared library: liburing calls the kernel by instructions of its own,
+// so we see how a ring begins and nothing that is requested through it.
 #include <cerrno>
 
 #include "shim/calls/new_fds.h"
@@ -12,8 +12,8 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
-// liburing's own function, if it is loaded where we can look it up; else that which the caller's
-// library has. It returns -errno.
+// Calls liburing's own function if it is loaded where we can look it up; otherwise the one that the
+// caller's library has. Returns -errno on failure.
 #define CUBE_RING(name, declaration, ...)                                                         \
   int export_##name declaration {                                                                 \
     using Function = int declaration;                                                             \
@@ -24,7 +24,7 @@ namespace real = cube::shim::real;
       return function != nullptr && function != &export_##name ? function(__VA_ARGS__) : -ENOSYS; \
     };                                                                                            \
     shim::expect_new_fd();                                                                        \
-    /* Whatever is asked of it may end after the program's close. */                              \
+    /* Requests to the ring may end after the program's close. */                                 \
     shim::let_writers_outlive_us();                                                               \
     return shim::past_libc::with_reader("liburing", call);                                        \
   }

@@ -17,15 +17,16 @@ using cube::shim::to_c;
 
 namespace {
 
-// The structures that __xstat and its kin know; for others libc says EINVAL. On x86-64 there are
-// two names of one.
+// The versions of the structures that __xstat and its kin know; for others libc returns EINVAL. On
+// x86-64, two versions mean the same structure.
 #if defined(__x86_64__)
 bool is_known(int version) { return version == 0 || version == 1; }
 #else
 bool is_known(int version) { return version == 0; }
 #endif
 
-// 0 or -errno. Nothing: memory does not know it, or `st` is no place for it.
+// Returns 0 or -errno. Returns nothing if memory does not know the path, or if `st` is a bad
+// pointer.
 std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct ::stat* st) {
   cube::cache::FileStat found;
   if (shim::is_bad_pointer(st, sizeof *st)) return std::nullopt;
@@ -36,7 +37,7 @@ std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct
   return 0;
 }
 
-// The kernel's own words, which memory may be compared with; else null.
+// Returns the kernel's own stat, with which memory may be compared, or null.
 const struct ::stat* kernels_stat(bool is_known_form, const struct ::stat* st) {
   return is_known_form && !real::stat_is_anothers() ? st : nullptr;
 }
@@ -70,17 +71,17 @@ CUBE_STAT(__lxstat64, is_known(version), AT_FDCWD, path, true,
 
 #define CUBE_FSTAT(name, known, declaration, ...)                                           \
   int export_##name declaration {                                                           \
-    const auto ask = [=](int number) { return real::name(__VA_ARGS__); };                   \
+    const auto ask = [=](int kernel_fd) { return real::name(__VA_ARGS__); };                \
     if (!(known)) return ask(fd);                                                           \
     CUBE_PLAIN(int, { CUBE_ANSWER_OR(int, calls::stat(fd, st), ask(calls::StatFd(fd))); }); \
     CUBE_WATCHED(stat, .fd = fd, .st = st);                                                 \
   }
-CUBE_FSTAT(fstat, true, (int fd, struct ::stat* st), number, st)
-CUBE_FSTAT(fstat64, true, (int fd, struct ::stat* st), number, st)
-CUBE_FSTAT(__fxstat, is_known(version), (int version, int fd, struct ::stat* st), version, number,
-           st)
-CUBE_FSTAT(__fxstat64, is_known(version), (int version, int fd, struct ::stat* st), version, number,
-           st)
+CUBE_FSTAT(fstat, true, (int fd, struct ::stat* st), kernel_fd, st)
+CUBE_FSTAT(fstat64, true, (int fd, struct ::stat* st), kernel_fd, st)
+CUBE_FSTAT(__fxstat, is_known(version), (int version, int fd, struct ::stat* st), version,
+           kernel_fd, st)
+CUBE_FSTAT(__fxstat64, is_known(version), (int version, int fd, struct ::stat* st), version,
+           kernel_fd, st)
 
 namespace {
 
@@ -92,8 +93,9 @@ bool statx_flags_are_known(int flags) {
   return flags_are_known(flags & ~AT_STATX_SYNC_TYPE) &&
          (flags & AT_STATX_SYNC_TYPE) != AT_STATX_SYNC_TYPE;
 }
-// fstatat(fd, "", AT_EMPTY_PATH) is fstat, and CPython's way of it. `known`: are the other flags?
-// Else the kernel looks at the fd itself; so it does from Linux 6.11 on where the path is null.
+// True for fstatat(fd, "", AT_EMPTY_PATH), which is fstat and which CPython uses. If the other
+// flags are not `known`, the kernel examines the fd itself, so it is materialized; so does Linux
+// from 6.11 on if the path is null.
 bool names_the_fd(int fd, const char* path, int flags, bool known, const char* call) {
   shim::placeholder::unpark_if(fd);
   if ((flags & AT_EMPTY_PATH) == 0) return false;
@@ -105,7 +107,7 @@ bool names_the_fd(int fd, const char* path, int flags, bool known, const char* c
   return false;
 }
 
-// For the profiler: null where the call is about the number itself.
+// For the profiler: null if the call is about the fd itself.
 const char* named_or_null(const char* path, int flags) {
   const bool may_be_empty = (flags & AT_EMPTY_PATH) != 0;
   return may_be_empty && (path == nullptr ||
@@ -118,7 +120,7 @@ const char* named_or_null(const char* path, int flags) {
 
 #define CUBE_FSTATAT(name, known, declaration, ...)                                     \
   int export_##name declaration {                                                       \
-    const auto ask = [=](int number) { return real::name(__VA_ARGS__); };               \
+    const auto ask = [=](int kernel_fd) { return real::name(__VA_ARGS__); };            \
     CUBE_PLAIN(int, {                                                                   \
       if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) { \
         CUBE_ANSWER_OR(int, calls::stat(dir, st), ask(calls::StatFd(dir)));             \
@@ -135,20 +137,20 @@ const char* named_or_null(const char* path, int flags) {
     });                                                                                 \
     CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);        \
   }
-CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), number, path,
-             st, flags)
-CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), number,
+CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), kernel_fd,
+             path, st, flags)
+CUBE_FSTATAT(fstatat64, true, (int dir, const char* path, struct ::stat* st, int flags), kernel_fd,
              path, st, flags)
 CUBE_FSTATAT(__fxstatat, is_known(version),
              (int version, int dir, const char* path, struct ::stat* st, int flags), version,
-             number, path, st, flags)
+             kernel_fd, path, st, flags)
 CUBE_FSTATAT(__fxstatat64, is_known(version),
              (int version, int dir, const char* path, struct ::stat* st, int flags), version,
-             number, path, st, flags)
+             kernel_fd, path, st, flags)
 
 namespace {
 int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
-  // How hard the origin is asked (AT_STATX_*) is not ours to weaken.
+  // The program decides how hard the origin is asked (AT_STATX_*); we must not weaken that.
   if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x),
                    real::statx(calls::StatFd(dir), path, flags, mask, x));
@@ -166,7 +168,7 @@ int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::
       return 0;
     }
   }
-  // The kernel cannot say more of it, whatever else is asked for.
+  // The kernel cannot say more about a path of ours, whatever else is asked for.
   if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 &&
       statx_flags_are_known(flags) &&
       shim::metadata::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
@@ -187,7 +189,7 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
 
 namespace {
 
-// 0 or -errno. Nothing: memory does not know it.
+// Returns 0 or -errno. Returns nothing if memory does not know the path.
 std::optional<long> access_known(int dir, const char* path, int mode) {
   switch (shim::access_from_record(dir, path, mode)) {
     case shim::Known::present: return 0;

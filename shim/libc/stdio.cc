@@ -1,7 +1,7 @@
-// stdio. libc's streams call libc's own read and lseek, which pass us by, so a stream over a served
-// file is a cookie stream: its functions are our exports on the placeholder's number, so stream and
-// fd share one offset, and go on working when the file is materialised. The stream's _fileno is
-// that number: std::basic_filebuf reads through it.
+// stdio. libc's streams call libc's own read and lseek, which bypass us, so a stream over a served
+// file is a cookie stream. Its functions are our exports on the placeholder's fd, so stream and fd
+// share one offset, and go on working when the file is materialized. The stream's _fileno is that
+// fd: std::basic_filebuf reads through it.
 #include <stdio_ext.h>
 
 #include <cstdlib>
@@ -28,8 +28,8 @@ namespace {
 
 int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
 
-// libc fills a cookie stream's buffer by BUFSIZ, a file's by its block size. How far a stream reads
-// ahead can be seen.
+// libc fills the buffer of a cookie stream by BUFSIZ, that of a file by its block size. A program
+// can see how far a stream reads ahead.
 ssize_t cookie_read(void* cookie, char* to, size_t n) {
   constexpr std::size_t k_block = 4096;
   return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);
@@ -45,7 +45,7 @@ int cookie_seek(void* cookie, off64_t* offset, int whence) {
 }
 int cookie_close(void* cookie) { return export_close(fd_of(cookie)); }
 
-// The flags of an fopen mode, or -1 where it is not plain reading that a cookie stream can do.
+// Returns the flags of an fopen mode, or -1 if it does not begin with 'r', 'w' or 'a'.
 int flags_of(const char* mode) {
   int flags = 0;
   switch (*mode) {
@@ -62,17 +62,18 @@ int flags_of(const char* mode) {
   return flags;
 }
 
-// Conversions (",ccs=") and mapped streams ("m") are libc's own.
+// libc itself handles conversions (",ccs=") and mapped streams ("m").
 bool is_plain_read(const char* mode) {
   return *mode == 'r' && strchr(mode, '+') == nullptr && strchr(mode, 'm') == nullptr &&
          strchr(mode, ',') == nullptr;
 }
 
-// A bit of FILE::_flags2: the stream was opened with "e". A freopen does not take that back.
+// A bit of FILE::_flags2 that says that the stream was opened with "e". Before glibc 2.41, freopen
+// does not clear it.
 constexpr int k_close_on_exec_stream = 64;
 
-// libc's FILE is followed by the table of its functions; only cookie streams have this one, and
-// only ours have a number.
+// In libc, a FILE is followed by a pointer to its table of functions. Only cookie streams have this
+// table, and only ours have a _fileno.
 const void* functions_of(const FILE* stream) {
   const void* table = nullptr;
   std::memcpy(&table, reinterpret_cast<const char*>(stream) + sizeof(FILE), sizeof table);
@@ -80,15 +81,15 @@ const void* functions_of(const FILE* stream) {
 }
 constinit std::atomic<const void*> g_cookie_functions{nullptr};
 
-// A stream over a served fd, or nullptr.
+// Makes a stream over a served fd, or returns null.
 FILE* make_stream(int fd) {
   const cookie_io_functions_t functions{cookie_read, cookie_write, cookie_seek, cookie_close};
   FILE* const stream =
       fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
   if (stream == nullptr) return nullptr;
   stream->_fileno = fd;
-  // A stream of bytes: a cookie stream has no room for wide characters (exports/wide.cc). Old
-  // glibcs leave that pointer as malloc gave it.
+  // A stream of bytes: a cookie stream has no room for wide characters (wide.cc). Old glibcs leave
+  // that pointer as malloc gave it.
   stream->_mode = -1;
   stream->_wide_data = reinterpret_cast<_IO_wide_data*>(-1);
   g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
@@ -100,8 +101,8 @@ bool is_served(int fd) {
   return kind == shim::RowKind::served || kind == shim::RowKind::large;
 }
 
-// For the profiler: libc's own reads by a stream would pass it by. Only of a regular file, and only
-// if the stream reads alone.
+// For the profiler, which would miss libc's own reads by a stream. Only for a regular file, and
+// only if the stream is read-only.
 bool is_to_be_watched(int fd, const char* mode) {
   if (!is_plain_read(mode) || !shim::profile::is_watched(fd)) return false;
   struct ::stat st {};
@@ -149,25 +150,25 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
   return stream;
 }
 
-// freopen crashes on cookie streams inside libc, and callers count on the FILE staying where it is:
-// ours opens the new file, puts it over the old number, and clears what the stream has buffered.
+// freopen crashes inside libc on cookie streams, and callers rely on the FILE staying where it is.
+// So this opens the new file, puts it over the old fd, and clears what the stream has buffered.
 FILE* reopen_ours(const char* path, int flags, FILE* stream) {
-  const int number = stream->_fileno;
-  const cube::base::ProcFdName own_path(number);
+  const int old_fd = stream->_fileno;
+  const cube::base::ProcFdName own_path(old_fd);
   if (path == nullptr) {
-    if (const int error = shim::materialize(number, "freopen"); error != 0) {
+    if (const int error = shim::materialize(old_fd, "freopen"); error != 0) {
       shim::to_c(error);
       return nullptr;
     }
     path = own_path.c_str();
   }
-  // Before glibc 2.41 the "e" of the mode before stays.
+  // Before glibc 2.41, the "e" of the previous mode stays.
   if (real::is_libc_from("2.41")) stream->_flags2 &= ~k_close_on_exec_stream;
   if ((flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
   if ((stream->_flags2 & k_close_on_exec_stream) != 0) flags |= O_CLOEXEC;
   fflush(stream);
   const int fd = export_open(path, flags, 0666);
-  if (fd < 0 || export_dup3(fd, number, flags & O_CLOEXEC) < 0) {
+  if (fd < 0 || export_dup3(fd, old_fd, flags & O_CLOEXEC) < 0) {
     const shim::KeepErrno keep;
     fclose(stream);
     return nullptr;
@@ -194,7 +195,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream,
   }
   if (!shim::process::tells()) return libcs(path, mode, stream);
   const auto held = shim::file_calls::note_close(stream->_fileno);
-  // libc must open it itself, so it is planned with a flag that is never served.
+  // libc must open the file itself, so the open is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);
   FILE* const reopened = libcs(path, mode, stream);
   plan.note(reopened != nullptr ? fileno(reopened) : -1);
@@ -242,7 +243,7 @@ int export_fclose(FILE* stream) {
   using shim::file_calls::ClosingFd;
   const auto held =
       shim::is_cookie_stream(stream) ? ClosingFd{} : shim::file_calls::note_close(stream->_fileno);
-  // A cookie stream closes its number by ours.
+  // A cookie stream closes its fd through our export.
   CUBE_PLAIN(int, { return real::fclose(stream); });
   const bool is_recorded = shim::profile::is_on() && !shim::is_cookie_stream(stream);
   const int result =

@@ -1,5 +1,5 @@
-// syscall(): what a program asks of the kernel by number means for us what libc's function of that
-// name means, or makes real first whatever is served among its fds.
+// syscall(): a system call by number means for us what libc's function of that name means. For all
+// others, any served file among its fds is materialized first.
 #include <linux/io_uring.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
@@ -77,8 +77,8 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::forks:
       shim::lifecycle::prepare_clone(clone_flags(row.number, arguments));
-      // It may be a vfork, or a thread that libc knows nothing of; the question costs a getpid from
-      // now on.
+      // It may be a vfork, or a thread that libc does not know; from now on, each check of the fd
+      // table's owner costs a getpid.
       shim::lifecycle::expect_shared_memory_child();
       break;
     case shim::SyscallKind::ends:
@@ -95,8 +95,8 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;
     case shim::SyscallKind::sandbox:
-      // A filter, or the strict mode. Without a program it is only a question whether there is such
-      // a thing.
+      // For a filter, or the strict mode. Without a program, the call only asks whether seccomp
+      // exists.
       if (arguments[0] == SECCOMP_SET_MODE_STRICT ||
           (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::lifecycle::seal();
@@ -108,7 +108,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::unknown:
-      // It concerns no file but those whose numbers it is given. An fd that it takes from a
+      // The call concerns no file except those whose fds it is given. An fd that it takes from a
       // structure is a placeholder: EBADF.
       for (int i = 0; i < 6; ++i) shim::materialize(fd_at(i), k_syscall);
       shim::expect_new_fd();
@@ -127,8 +127,8 @@ long close_by_syscall(long number, const long (&a)[6]) {
   return result;
 }
 
-// Planned with a flag that is never served: what openat2 is asked for beyond openat, only the
-// kernel knows.
+// Planned with a flag that is never served: only the kernel knows what openat2 is asked for beyond
+// openat.
 long open_by_how(const long (&a)[6]) {
   const auto* const how = reinterpret_cast<const ::open_how*>(a[2]);
   const bool known =
@@ -139,7 +139,7 @@ long open_by_how(const long (&a)[6]) {
   return plan.note(static_cast<int>(real::syscall(SYS_openat2, a[0], a[1], a[2], a[3], 0L, 0L)));
 }
 
-// A change of what (dir, path) names, by a call that libc has no function for.
+// Changes the subject of (dir, path), by a call that libc has no function for.
 long change(long number, const long (&a)[6], int dir, long path, shim::NameChange::Of of) {
   const auto* const name = reinterpret_cast<const char*>(path);
   if (shim::path_filter::is_unmapped(name))
@@ -152,8 +152,8 @@ long change(long number, const long (&a)[6], int dir, long path, shim::NameChang
   return shim::told_of_change(result, dir, name, of);
 }
 
-// All bytes of a served file are in memory. The program does not read the pages that the kernel may
-// have of it.
+// Answers cachestat. All bytes of a served file are in memory. The program does not read the pages
+// that the kernel may have of it.
 long cache_of_file(const long (&a)[6]) {
   struct RangeArguments {
     std::uint64_t at, length;
@@ -169,7 +169,7 @@ long cache_of_file(const long (&a)[6]) {
   }
   const int before = errno;
   const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);
-  // Refused for the placeholder: the kernel has this call, and nobody forbids it.
+  // The kernel refused the placeholder, so it has this call, and no filter forbids it.
   if (!file || file->is_copy() || result == 0 || errno != EBADF) return result;
   const auto* const range = reinterpret_cast<const RangeArguments*>(a[1]);
   auto* const pages = reinterpret_cast<Pages*>(a[2]);
@@ -189,8 +189,8 @@ long cache_of_file(const long (&a)[6]) {
   return 0;
 }
 
-// The thread of the kernel that polls such a ring takes what is asked for without a call. Of any
-// other, io_uring_enter tells us.
+// For a ring that a kernel thread polls: that thread takes requests without a call. For any other
+// ring, io_uring_enter tells us.
 long set_up_ring(const long (&a)[6]) {
   const auto* const parameters = reinterpret_cast<const ::io_uring_params*>(a[1]);
   const bool polls = !shim::is_bad_pointer(parameters, sizeof *parameters) &&
@@ -202,8 +202,8 @@ long set_up_ring(const long (&a)[6]) {
       static_cast<int>(polls ? shim::past_libc::with_reader("a kernel thread", call) : call()));
 }
 
-// Calls that name files mean what libc's functions of that name mean, and ours know what follows
-// from them.
+// Calls that name files mean what libc's functions of that name mean, and our exports know the
+// consequences.
 bool forward(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
@@ -368,8 +368,8 @@ bool forward(long number, const long (&a)[6], long& result) {
   }
 }
 
-// The questions about names and fds that only libc's functions know the answers of: of our own
-// names, of which the kernel has nothing.
+// Queries about our paths and their fds, of which the kernel knows nothing: only our exports of
+// libc's functions can answer them.
 bool forward_to_names(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
@@ -413,7 +413,7 @@ bool forward_to_names(long number, const long (&a)[6], long& result) {
   }
 }
 
-// The kernel's answers to calls that are its alone: what they say of names, and of children.
+// Learns about names and children from the kernel's answers to calls that were not forwarded.
 void learn_from(long number, const long (&a)[6], long result) {
   using Wants = shim::PathCall::Wants;
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
@@ -512,8 +512,8 @@ long export_syscall(long number, ...) {
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel =
         is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
-    // The function of a library behind ours is called by ours, which knows what follows. mmap and
-    // its kin never call it.
+    // If the caller is a function of a library behind ours, our export has called it and knows the
+    // consequences. Our mmap and its kin never call such a function.
     const bool is_own_way = real::is_behind(__builtin_return_address(0)) && number != SYS_mmap &&
                             number != SYS_munmap && number != SYS_mremap;
     if (!is_own_way && (forward(number, a, forwarded) || forward_to_names(number, a, forwarded)))
@@ -533,7 +533,7 @@ long export_syscall(long number, ...) {
   return result;
 }
 
-// Calls that libc has been given since: what they mean is the system call's.
+// Functions that libc got later; they mean what the system call means.
 template <typename... Arguments>
 static int by_number(long number, Arguments... arguments) {
   return static_cast<int>(export_syscall(

@@ -1,6 +1,6 @@
-// Calls that the profiler records (shim/profile). A hit pays nothing for it where its call is a
-// cancellation point, and else one load and a jump that is not taken. For the files of this folder
-// alone. Thread safety: as libc's.
+// Calls that the profiler records (shim/profile). A hit pays nothing for that if its call is a
+// cancellation point; otherwise, it pays one load and a jump that is not taken. For the files of
+// this folder alone. Thread safety: as libc's.
 #pragma once
 
 #include "cache/base/process/went_out.h"
@@ -10,13 +10,14 @@
 
 namespace cube::shim {
 
-// Its frame is gone when the call is recorded, for which a small stack must have room, too.
+// Not inlined, so that its frame is gone when the call is recorded, for which even a small stack
+// must have room.
 template <typename Plain>
 __attribute__((noinline)) auto by_itself(Plain& plain) -> decltype(plain()) {
   return plain();
 }
 
-// `plain` is the whole call. A child of vfork has its parent's memory and numbers of its own.
+// `plain` is the whole call. A child of vfork has its parent's memory but fds of its own.
 template <typename Plain>
 __attribute__((noinline)) auto watched(const profile::Subject& subject, Plain&& plain)
     -> decltype(plain()) {
@@ -27,7 +28,7 @@ __attribute__((noinline)) auto watched(const profile::Subject& subject, Plain&& 
   return result;
 }
 
-// First of all in a cancellation point. True: the profiler is on, which leaves the mark of a
+// Comes first in a cancellation point. Returns true if the profiler is on, which sets the mark of a
 // cancellation at its start.
 inline bool cancel_or_profile() {
   if (!g_may_be_cancelled.load(std::memory_order_relaxed)) [[likely]]
@@ -36,19 +37,19 @@ inline bool cancel_or_profile() {
   return profile::is_on();
 }
 
-// A number that is the same open file as `fd`; -1 where there is none.
+// `copy` is an fd of the same open file as `fd`; -1 if there is none.
 inline int copied(int fd, int copy) {
   if (profile::is_on() && process::owns_table()) [[unlikely]]
     profile::note_dup(fd, copy);
   return copy;
 }
-// These numbers are closed.
+// These fds are closed.
 inline void closed_from(unsigned first, unsigned last) {
   if (profile::is_on() && process::owns_table()) [[unlikely]]
     profile::note_closed_from(first, last);
 }
 
-// An answer of libc.
+// Passes an answer of libc through.
 template <typename Result>
 inline Result by_kernel(Result result) {
   base::note_way_out();
@@ -57,8 +58,8 @@ inline Result by_kernel(Result result) {
 
 }  // namespace cube::shim
 
-// The call `body`, of a lambda's body in brackets, is recorded as `kind` with the fields that
-// follow.
+// CUBE_PLAIN makes the lambda `plain` from a body in braces. CUBE_WATCHED calls it and, if the
+// profiler is on, records it as `kind_of` with the fields that follow.
 #define CUBE_PLAIN(type, ...) \
   const auto plain = [&]() __attribute__((always_inline))->type __VA_ARGS__
 #define CUBE_SUBJECT(kind_of, ...)                                                                 \

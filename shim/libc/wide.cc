@@ -1,7 +1,7 @@
-// Wide characters. A cookie stream has no room for them, and libc follows a bad pointer where they
-// are asked for. So the first wide call on one turns its file into a kernel file and gives it the
-// room that a stream of fdopen has: libc then makes it an ordinary wide stream, which reads the
-// kernel file through _fileno.
+// Wide characters. A cookie stream has no room for them, and libc follows a bad pointer if they are
+// asked for. So the first wide call on one materializes its file and gives it the room that a
+// stream of fdopen has: libc then makes it an ordinary wide stream, which reads the kernel file
+// through _fileno.
 #include <malloc.h>
 
 #include <array>
@@ -21,19 +21,19 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Parts in use, so that fclose knows them from libc's own. Beyond this number they are not freed.
+// Parts in use, by which fclose tells them from libc's own. Parts beyond this number are not freed.
 constinit std::array<std::atomic<void*>, 64> g_parts{};
 constinit std::atomic<int> g_parts_given{0};
 
-// libc marks streams without room in this way.
+// libc marks streams without room this way.
 bool has_room(const FILE* stream) {
   return reinterpret_cast<std::intptr_t>(stream->_wide_data) != -1;
 }
 
-// Nothing was read yet: the stream may still become one of wide characters.
+// Nothing was read yet: the stream may still become a wide one.
 bool is_unread(const FILE* stream) { return stream->_IO_read_end == stream->_IO_read_base; }
 
-// A copy of the wide part of an untouched stream over `fd`, which lies behind the FILE in one
+// Copies the wide part of an untouched stream over `fd`, which lies behind the FILE in one
 // allocation.
 void* make_wide_part(int fd) {
   FILE* const model = real::fdopen(fd, "r");
@@ -67,7 +67,7 @@ FILE* make_room(FILE* stream) {
   return stream;
 }
 
-// A stream without room (no memory for it) stays one of bytes: what the callers below return then.
+// A stream without room (for lack of memory) stays a stream of bytes: the callers below then fail.
 bool refuses(FILE* stream) { return shim::is_cookie_stream(stream) && !has_room(stream); }
 
 }  // namespace

@@ -23,9 +23,9 @@ namespace {
 
 constinit std::atomic<bool> g_speaks{false};
 
-// The rest of process::disable().
+// Completes process::disable().
 void end_serving(const char* why) {
-  // From now on its life is no proof that its view's namespaces live.
+  // From now on, a living process is no proof that the namespaces of its view live.
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache != nullptr && process::owns_table()) cache->region().leave_view();
   background::end_for_good();
@@ -40,7 +40,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
       .become_child = become_child,
       .disabled = end_serving,
       .before_attaching = loaded_calls::look_if_due,
-      .materialize_directory = listed_directory::become_real};
+      .materialize_directory = listed_directory::materialize_directory};
   process::g_upcalls = &k_upcalls;
   process::g_config = &config;
   process::set_job(job);
@@ -70,7 +70,7 @@ void seal() {
   materialize_streams();
   process::disable("the process puts a seccomp filter on");
   process::g_tells.store(false, std::memory_order_release);
-  // No later fork is seen.
+  // Later forks go unseen.
   let_writers_outlive_us();
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();
@@ -84,7 +84,7 @@ void expect_shared_memory_child() {
 void prepare_child() {
   if (process::g_sealed.load(std::memory_order_relaxed) || !process::owns_table()) return;
   materialize_all(/*only_inherited=*/false, "fork");
-  // To the child's dup2 a parked number is as closed as to its parent's.
+  // A parked fd must be as closed to the child's dup2 as to its parent's.
   placeholder::unpark();
   let_writers_outlive_us();
 }
@@ -102,12 +102,12 @@ void end_fork() {
 
 void prepare_clone(std::uint64_t flags) {
   const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
-  // A thread like any other.
+  // This is a thread like any other.
   if (shares_memory && shares_table) return;
   if (shares_memory) attachment::existing_cache();
   prepare_child();
-  // One table of the kernel's and two of ours; or two of the kernel's in one process, which getpid
-  // does not tell apart.
+  // There would be one fd table of the kernel and two of ours, or two tables of the kernel in one
+  // process, which getpid does not tell apart.
   if (shares_table || (flags & CLONE_THREAD) != 0)
     process::disable("a clone that shares fds without memory, or is a thread without the fds");
 }
@@ -120,7 +120,7 @@ void become_child() {
   profile::become_child();
   cache::FileCache::forget_attaching();
   base::LiftedFdLimit::forget();
-  // The files that other threads opened between our preparation and the fork, while the parent's
+  // Covers files that other threads opened between prepare_child() and the fork, while the parent's
   // region is still mapped.
   cache::FileCache::forget_fills();
   open_files::forget_pins();
@@ -129,8 +129,8 @@ void become_child() {
   mappings::forget_after_fork();
   background::become_child();
   attachment::become_child();
-  // Writers that another thread of the parent opened since the preparation. To count them is the
-  // parent's.
+  // Covers writers that another thread of the parent opened after prepare_child(). The parent
+  // counts them.
   let_writers_outlive_us();
 }
 
@@ -147,7 +147,7 @@ void after_libc_fork() {
 }
 
 void in_libc_fork_child() {
-  // Another handler's call may have been the first to see that this is a child.
+  // The call of another handler may have been the first to notice that this is a child.
   if (process::t_forking != process::Forking::is_child) become_child();
   process::t_forking = process::Forking::no;
 }
@@ -162,7 +162,7 @@ void report() {
     cache::write_last_report(cache->region(), cache->region().own_job(), *process::g_config,
                              spelling::has_opened_many());
   } else if (process::is_active()) {
-    // Without a cache nobody knows what was opened.
+    // Without a cache it is unknown what was opened.
     cache::write_empty_report(*process::g_config, process::job().pid,
                               spelling::has_opened_many() && !attachment::has_failed());
   }

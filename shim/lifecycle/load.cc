@@ -1,7 +1,7 @@
 // Load, fork, exit. The constructor resolves libc, reads the settings and decides whether this is
-// the first process of a job, which prints the report; its descendants know it by the variable
-// CUBESHIM_JOB. No region is made here: a program that opens nothing under a prefix pays for the
-// look-ups alone.
+// the first process of a job, which prints the report; its descendants recognize it by the variable
+// CUBESHIM_JOB. It makes no region: a program that opens nothing under a prefix pays only for the
+// look-ups.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/auxv.h>
@@ -32,9 +32,9 @@
 namespace cube::shim {
 namespace {
 
-// The settings say so, but the directory is not there: said once, by the first process. A server is
-// asked only where the user wants to know at any price: it may be gone, and the program may not
-// need it.
+// Returns the complaint about a directory that the settings name and that is not there. The first
+// process makes it once. A server is asked only if the user wants to know at any price: the server
+// may be gone, and the program may not need it.
 std::string complaint_about(const std::string& prefix, const near_look::DirectoryLook& look,
                             bool may_wait) {
   int error = look.error;
@@ -50,8 +50,9 @@ std::string complaint_about(const std::string& prefix, const near_look::Director
       prefix, base::text_of_error(error));
 }
 
-// The job of this process: its own if it is the first, if the first is gone, or if that is of
-// another pid namespace, where neither could tell whether the other lives.
+// Returns the job of this process. It is its own job if it is the first process, if the first one
+// is gone, or if the first one is in another pid namespace, where neither could tell whether the
+// other lives.
 base::JobVariable find_job(const base::ProcessId& self) {
   base::JobVariable job;
   const char* const known = getenv(base::k_job_variable);
@@ -65,7 +66,8 @@ base::JobVariable find_job(const base::ProcessId& self) {
   return job;
 }
 
-// One line for each that cannot be used; its prefix is then a directory as any other.
+// Opens the origins. Returns one line for each that cannot be used; its prefix is then an ordinary
+// directory.
 std::vector<std::string> open_origins(base::Config& config) {
   std::vector<std::string> errors;
   if (config.origins.empty() || config.mode == base::Mode::off) return errors;
@@ -82,7 +84,7 @@ std::vector<std::string> open_origins(base::Config& config) {
   return errors;
 }
 
-// For those who are started elsewhere.
+// For processes that are started in another directory.
 void make_list_absolute(base::Config& config) {
   char directory[PATH_MAX];
   if (config.prefetch_list.empty() || config.prefetch_list.front() == '/') return;
@@ -98,8 +100,8 @@ bool tell_unknown_variables() {
   return !lines.empty();
 }
 
-// `looks`: at the prefixes, in their order. `cubeshim run` has told of variables and prefixes
-// (`is_told`).
+// `looks` holds the results for the prefixes, in their order. If `is_told`, `cubeshim run` has
+// already told of variables and prefixes.
 void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins,
               const std::vector<near_look::DirectoryLook>& looks, bool is_told) {
   bool wrong = !parsed.errors.empty() || !about_origins.empty();
@@ -121,19 +123,19 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
   if (wrong && parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
 }
 
-// Its interceptors take what a library that is not built with it has written for uninitialised, and
-// end the program.
+// MemorySanitizer's interceptors take data that an uninstrumented library has written for
+// uninitialized, and end the program.
 bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
 
-// A cancelled thread, and an exception of the program's own, unwind our frames by the program's
-// libgcc. There it calls our copy of the C++ personality, and that sets registers by our copy of
-// libgcc, which aborts unless it has once walked a stack itself.
+// When a thread is cancelled, or an exception of the program passes, the program's libgcc unwinds
+// our frames. It calls our copy of the C++ personality, which sets registers by our copy of libgcc,
+// which aborts unless it has walked a stack itself before.
 void ready_unwinder() {
   _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
 }
 
-// LD_PRELOAD names this library: whoever set it wants files to be served. One that is linked, or
-// named in /etc/ld.so.preload, is there for other programs, too.
+// True if LD_PRELOAD names this library, that is, if the user wants files to be served. A library
+// that is linked, or named in /etc/ld.so.preload, is there for other programs, too.
 bool is_preloaded_by_variable() {
   const char* const list = getenv("LD_PRELOAD");
   Dl_info library{};
@@ -144,7 +146,7 @@ bool is_preloaded_by_variable() {
   return std::string_view(list).find(path.substr(path.rfind('/') + 1)) != std::string_view::npos;
 }
 
-// Nothing is to be served: told once in a job, for the name of the setting may be misspelled.
+// Warns once in a job that nothing is served, because the name of the setting may be misspelled.
 void complain_of_no_work() {
   if (!is_preloaded_by_variable()) return;
   base::remember_stderr();
@@ -172,9 +174,9 @@ __attribute__((constructor)) void load() {
     const char* const text = getenv(name);
     return text != nullptr && *text != '\0';
   };
-  // A program with more rights than its caller (setuid, file capabilities), reached by
-  // /etc/ld.so.preload or a trusted directory: the settings are the caller's, and would name files
-  // for it to write.
+  // /etc/ld.so.preload or a trusted directory may load us into a program with more rights than its
+  // caller (setuid, file capabilities). The settings are the caller's, and could name files for
+  // that program to write.
   const bool is_privileged = getauxval(AT_SECURE) != 0;
   const bool has_work =
       is_set("CUBESHIM_PREFIXES") || is_set("CUBESHIM_PACKS") || is_set("CUBESHIM_PROFILE");
@@ -220,7 +222,7 @@ __attribute__((constructor)) void load() {
     at_quick_exit(lifecycle::leave);
     if (process::is_active()) loaded_calls::start();
     profile::start(parsed->config);
-    // The calls that look at this mark first are recorded behind it.
+    // Calls that check this mark first are recorded behind that check.
     if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
   }
   errno = saved_errno;

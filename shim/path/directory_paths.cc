@@ -13,8 +13,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Directories that were found where their path says, a moment ago: each word is a hash of the path,
-// of the directory and of the time.
+// Directories that were a moment ago where their path says: each word is a hash of the path, of the
+// directory and of the time.
 constinit std::atomic<std::uint64_t> g_found[16]{};
 constinit std::atomic<std::uint32_t> g_renewals{0};
 
@@ -26,14 +26,14 @@ long read_fd_path(int fd, char* to) {
     return static_cast<long>(path.size());
   }
   const long n = sys::readlink(base::ProcFdName(fd).c_str(), to, PATH_MAX - 1);
-  // Not a path of this mount namespace, or of a removed directory.
+  // Not a path of this mount namespace, or the path of a removed directory.
   return n <= 0 || to[0] != '/' ? -1 : n;
 }
 
-// Does the path that the kernel gives of an open directory lead to it? It tells where the directory
-// was opened: by now a mount may lie over that, or another directory have come in its place at the
-// origin, and "d (deleted)" is a name, too. Asked again each second, for a path is a question to
-// the origin; each time where every open asks it.
+// True if the path that the kernel reports for an open directory leads to it. The kernel tells
+// where the directory was opened: by now a mount may cover that place, or another directory may
+// have come there at the origin, and "d (deleted)" is a valid name, too. The answer is kept for a
+// second, because a path is a request to the origin; it is not kept if every open asks the origin.
 bool leads_to(std::string_view path, int dir) {
   const auto open = cache::stat_path(dir, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   if (!open) return false;
@@ -67,7 +67,7 @@ std::string_view directory_of(int dir, char* buffer, Care care) {
     const long n = read_fd_path(dir, buffer);
     if (n > 0) path = {buffer, static_cast<std::size_t>(n)};
     buffer[path.size()] = '\0';
-    // The kernel knows nothing of it.
+    // The kernel does not know this directory.
     if (g_fds.kind(dir) == RowKind::served_directory) return path;
   }
   return path.empty() || care == Care::thorough || leads_to(path, dir) ? path : std::string_view();

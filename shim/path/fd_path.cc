@@ -16,10 +16,10 @@ namespace sys = base::sys;
 
 namespace {
 
-// "/proc/self/task/4194304/fd/1048576" and a little more; no longer path names an fd.
+// Room for "/proc/self/task/4194304/fd/1048576" and a little more; no longer path names an fd.
 using FdName = char[96];
 
-// The path without "//" and "/./". Empty: it is too long.
+// Returns the path without "//" and "/./"; empty if it is too long.
 std::string_view plain_spelling(const char* path, FdName& to) {
   std::size_t n = 0;
   for (; *path != '\0'; ++path) {
@@ -63,22 +63,22 @@ int named_fd(const char* path) {
   return error == std::errc{} && end == text.data() + text.size() ? fd : -1;
 }
 
-int bare_number(const char* path) {
+int bare_fd(const char* path) {
   if (!path_filter::is_readable_pointer(path) || *path < '0' || *path > '9') return -1;
-  int number = 0;
-  for (; *path >= '0' && *path <= '9' && number < FdTable::k_capacity; ++path)
-    number = number * 10 + (*path - '0');
-  return *path == '\0' ? number : -1;
+  int fd = 0;
+  for (; *path >= '0' && *path <= '9' && fd < FdTable::k_capacity; ++path)
+    fd = fd * 10 + (*path - '0');
+  return *path == '\0' ? fd : -1;
 }
 
 void materialize_named_slow(const char* path, int dir) {
   int fd = named_fd(path);
-  // A bare number that is served here, below what may be /proc/self/fd.
-  if (const int bare = fd < 0 ? bare_number(path) : -1; g_fds.kind(bare) == RowKind::served) {
+  // A bare number that is a served fd, below what may be /proc/self/fd.
+  if (const int bare = fd < 0 ? bare_fd(path) : -1; g_fds.kind(bare) == RowKind::served) {
     struct ::statfs fs {};
     constexpr decltype(fs.f_type) k_proc = 0x9fa0;
-    // No fd of ours: a handler would park a number above it, which were then given out though this
-    // one is free again.
+    // Opens no fd of ours: a signal handler would park an fd above it, which would then be given
+    // out although this one is free again.
     const long error = dir == AT_FDCWD ? sys::raw(SYS_statfs, sys::arg("."), sys::arg(&fs))
                                        : sys::raw(SYS_fstatfs, dir, sys::arg(&fs));
     if (!sys::failed(error) && fs.f_type == k_proc) fd = bare;

@@ -1,5 +1,5 @@
-// Paths that name an fd of the program: /proc/self/fd/N, /dev/fd/N and the like. Thread safety: all
-// of it; async-signal-safe.
+// Recognizes paths that name an fd of the program: /proc/self/fd/N, /dev/fd/N and the like. Thread
+// safety: all of it; async-signal-safe.
 #pragma once
 
 #include <fcntl.h>
@@ -8,17 +8,17 @@
 
 namespace cube::shim {
 
-// "/proc/self/fd/N", "/dev/fd/N", "/dev/stdin" and the like: N; -1 for other paths. Unparks where
-// fds are listed.
+// Returns N for "/proc/self/fd/N", "/dev/fd/N", "/dev/stdin" and the like; -1 for other paths.
+// Unparks if the path names or lists fds.
 int named_fd(const char* path);
-// "N": N; -1 for other paths.
-int bare_number(const char* path);
+// Returns N for "N"; -1 for other paths.
+int bare_fd(const char* path);
 
-// A path of /proc/self/fd and the like: the kernel follows it, so the number must be a kernel file.
+// For a path of /proc/self/fd and the like: the kernel follows it, so the fd must be a kernel file.
 [[gnu::noinline, gnu::cold]] void materialize_named_slow(const char* path, int dir);
 inline void materialize_named(const char* path, int dir = AT_FDCWD) {
   if (!path_filter::is_readable_pointer(path)) return;
-  // "/p", "/d", "//", "/." or a digit: no other path names an fd.
+  // Paths that begin with "/p", "/d", "//", "/." or a digit; no other path names an fd.
   const bool may_name = path[0] == '/'
                             ? path[1] == 'p' || path[1] == 'd' || path[1] == '/' || path[1] == '.'
                             : path[0] >= '0' && path[0] <= '9';

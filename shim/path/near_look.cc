@@ -16,12 +16,12 @@
 namespace cube::shim::near_look {
 namespace {
 
-// Linux 5.12; older ones refuse it (EINVAL).
+// RESOLVE_CACHED of Linux 5.12; older kernels refuse it (EINVAL).
 constexpr std::uint64_t k_resolve_cached = 0x20;
 
 namespace sys = base::sys;
 
-// Without a device of their own, as what a server holds, and without a server.
+// These have no device of their own, like the file system of a server, but no server either.
 constexpr std::string_view k_local_kinds[] = {"tmpfs", "overlay", "btrfs",
                                               "zfs",   "ramfs",   "devtmpfs"};
 
@@ -32,7 +32,7 @@ std::string_view next_word(std::string_view& line) {
   return word;
 }
 
-// Spaces and the like stand as "\040". In place; a null behind it.
+// Spaces and the like are written as "\040". Works in place, and adds a null.
 std::size_t unescape(char* text, std::size_t n) {
   std::size_t out = 0;
   const auto digit = [&](std::size_t at) {
@@ -49,13 +49,13 @@ std::size_t unescape(char* text, std::size_t n) {
   return out;
 }
 
-// The mounts on the way to a path, by the text of its name.
+// The mounts on the way to a path, by the text of the path.
 struct Way {
   bool is_local = true;
   std::size_t mount_length = 0;  // of the last mount point on it; 0: none
 };
 
-// One line: "36 35 98:0 /root /mount/point options - ext4 ...".
+// Takes one line: "36 35 98:0 /root /mount/point options - ext4 ...".
 void take_line(std::string_view line, std::string_view path, Way& way) {
   next_word(line);
   next_word(line);
@@ -81,12 +81,12 @@ void take_line(std::string_view line, std::string_view path, Way& way) {
     way.is_local = false;
 }
 
-// The kernel writes this table without a question to any server.
+// The kernel writes this table without asking any server.
 Way way_to(std::string_view path) {
   const base::UniqueFd table(
       static_cast<int>(sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)));
   Way way;
-  // An unread end of a line, then what follows.
+  // The unread end of a line, then what follows it.
   char text[16 << 10];
   std::size_t held = 0;
   while (table.get() >= 0) {
@@ -98,7 +98,7 @@ Way way_to(std::string_view path) {
       all.remove_prefix(end + 1);
     }
     held = all.size();
-    // A line of such length is none that can be understood.
+    // A line of this length cannot be understood.
     if (held == sizeof text) return {.is_local = false};
     std::memmove(text, all.data(), held);
   }
@@ -112,9 +112,9 @@ long open_by_how(int dir, const char* path, std::uint64_t flags, std::uint64_t r
   return sys::raw(SYS_openat2, dir, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
-// An O_PATH fd of a path without "." and "..", which is opened if all file systems on its way are
-// this machine's own. -EREMOTE: it lies on one that a server holds. -EXDEV: a link leads to another
-// file system, whichever.
+// Opens a path without "." and ".." as an O_PATH fd if all file systems on its way are this
+// machine's own. -EREMOTE: the path lies on one that a server holds. -EXDEV: a link leads to
+// another file system of any kind.
 long open_local(const char* path) {
   const Way way = way_to(path);
   if (!way.is_local || way.mount_length == 0) return -EREMOTE;
@@ -129,14 +129,15 @@ long open_local(const char* path) {
   const base::UniqueFd top(static_cast<int>(mount));
   // A link may lead to another file system.
   const long fd = open_by_how(top.get(), rest, 0, RESOLVE_NO_XDEV);
-  // The kernel is older than 5.6, or a filter refuses this call, by whichever error.
+  // The kernel is older than 5.6, or a filter refuses this call, with any of these errors.
   return fd == -ENOSYS || fd == -EPERM || fd == -EACCES
              ? sys::openat(top.get(), rest, O_PATH | O_CLOEXEC)
              : fd;
 }
 
-// The same of a directory below no other mount than the root's, whose parts the kernel knows. A
-// root of a mount may be asked for at its server (NFS), known or not, so that none may be crossed.
+// Like open_local, but for a directory below no mount except the root's, each component of which
+// the kernel has cached. No other mount may be crossed: the kernel may ask the server for the root
+// of a mount (NFS), cached or not.
 long open_on_root(const char* path) {
   return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached | RESOLVE_NO_XDEV);
 }

@@ -1,5 +1,5 @@
-// A path in a buffer of its own, and how it is put together from parts. Thread safety: each object
-// for one thread.
+// A path in a buffer of its own, and a builder that puts it together from parts. Thread safety:
+// each object is for one thread.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,15 @@ class CoveredPath {
  private:
   friend class PathBuilder;
   std::size_t length_ = 0;
-  char text_[PATH_MAX];  // not initialised: most paths are not covered
+  char text_[PATH_MAX];  // uninitialized: most paths are not covered
 };
 
-// Puts an absolute path together, part by part.
+// Builds an absolute path, part by part.
 class PathBuilder {
  public:
   explicit PathBuilder(CoveredPath& out) : out_(out) { out_.length_ = 0; }
 
-  // As it is, but for "." and "//". False where it does not fit.
+  // Appends the path as it is, except for "." and "//". Returns false if it does not fit.
   bool spell(std::string_view path) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());
@@ -42,8 +42,8 @@ class PathBuilder {
     return true;
   }
 
-  // False where it does not fit, or is not something that a record could be of: "..", a trailing
-  // slash or dot.
+  // Returns false if the path does not fit, or if no record could have it: it contains "..", or has
+  // a trailing slash or dot.
   bool append(std::string_view path, bool is_last) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());
@@ -63,7 +63,7 @@ class PathBuilder {
     out_.text_[out_.length_] = '\0';
     return out_.length_ != 0;
   }
-  // A path without anything to take out. False where it ends in a slash.
+  // Copies a path that needs no changes. Returns false if it ends in a slash or is too long.
   bool copy(std::string_view path) {
     if (path.back() == '/' || path.size() >= PATH_MAX) return false;
     std::memcpy(out_.text_, path.data(), path.size());
@@ -72,7 +72,7 @@ class PathBuilder {
     return true;
   }
 
-  // By text alone, ".." included: what the path means unless a link stands before a "..".
+  // Resolves ".." by text alone, which is right unless a link precedes a "..".
   bool fold(std::string_view path) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());

@@ -17,16 +17,16 @@ namespace sys = base::sys;
 namespace path_filter {
 namespace {
 
-// Empty: it is none that the kernel takes.
+// Returns an empty view if the kernel takes no such path.
 std::string_view text_of(const char* path) {
   if (!is_readable_pointer(path)) return {};
   const std::size_t length = strnlen(path, PATH_MAX);
   return length == PATH_MAX ? std::string_view() : std::string_view(path, length);
 }
 
-// The working directory as it was last seen: only to tell quickly that a relative path is not
-// covered. Two buffers in turn, so that a reader of the one sees no half of another; what looks
-// covered is asked of the kernel again.
+// The working directory as it was last seen, only to tell quickly that a relative path is not
+// covered; if a path looks covered, the kernel is asked again. Two buffers alternate, so that a
+// reader of one sees no half of another.
 struct WorkingDirectory {
   std::size_t length = 0;
   char text[PATH_MAX];
@@ -42,9 +42,8 @@ bool covered_by_prefix(std::string_view path) {
   return false;
 }
 
-// Could it be under a prefix once "." and "//" and ".." are dealt with? Says yes too often rather
-// than no. Written so that the compiler makes vectors of it: every open outside the prefixes pays
-// for this.
+// True if the path could be under a prefix once "." and "//" and ".." are resolved. It errs towards
+// yes. Written so that the compiler vectorizes it: every open outside the prefixes pays for it.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif
@@ -81,13 +80,13 @@ bool may_share(std::string_view directory, std::string_view prefix) {
          base::is_below(prefix, directory);
 }
 
-// May "directory/relative", without "..", be covered? Text only.
+// True if "directory/relative", without "..", may be covered. Text only.
 bool may_cover(std::string_view directory, std::string_view relative) {
   for (const auto& prefix : process::config().prefixes) {
     if (prefix == "/" || directory == prefix || base::is_below(directory, prefix)) return true;
     if (directory != "/" && !base::is_below(prefix, directory)) continue;
-    // The directory lies above the prefix: the path must begin with what is between them, or be
-    // oddly written.
+    // The directory lies above the prefix: the path must begin with the part between them, or be
+    // spelled oddly.
     const std::string_view rest =
         std::string_view(prefix).substr(directory == "/" ? 1 : directory.size() + 1);
     if (relative.starts_with(rest) || relative.starts_with("./") || has_odd_parts(relative))
@@ -96,7 +95,7 @@ bool may_cover(std::string_view directory, std::string_view relative) {
   return false;
 }
 
-// Threads may have 16 KB of stack, and callers have paths there already.
+// Threads may have 16 KB of stack, and callers already have paths on it.
 struct PathRoom {
   char text[PATH_MAX];
 };
@@ -105,7 +104,7 @@ auto with_room(Use&& use) {
   return base::use_aside<PathRoom>([&](PathRoom& room) { return use(room.text); });
 }
 
-// Follows everything up to the last ".." by the kernel; the rest is text.
+// Lets the kernel follow everything up to the last ".."; the rest is text.
 bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care,
                      char (&head)[PATH_MAX]) {
   std::size_t cut = 0;
@@ -122,7 +121,7 @@ bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care 
   if (sys::failed(fd)) return false;
   const std::string_view resolved = directory_of(static_cast<int>(fd), head, care);
   sys::close(static_cast<int>(fd));
-  // A signal handler or another thread may have parked a number above this one.
+  // A signal handler or another thread may have parked an fd above this one.
   if (process::owns_table()) placeholder::fd_was_freed(static_cast<int>(fd));
   if (resolved.empty()) return false;
   PathBuilder builder(covered);
@@ -151,7 +150,7 @@ bool covers_dot_dot(int dir, std::string_view directory, std::string_view path,
 
 bool covers_absolute(std::string_view path, CoveredPath& covered, Care care) {
   if (!has_odd_parts(path)) {
-    // The common way: as the program has it.
+    // The common case: the path as the program gives it.
     PathBuilder builder(covered);
     return covered_by_prefix(path) && builder.copy(path);
   }
@@ -188,7 +187,7 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
     const RowKind kind = g_fds.kind(dir);
     if (care == Care::quick && kind != RowKind::directory && kind != RowKind::served_directory)
       return false;
-    // The kernel knows nothing of what lies below and beside a served one.
+    // The kernel does not know what lies below and beside a served directory.
     if (has_dot_dot(path) && kind == RowKind::served_directory) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
   }
@@ -283,7 +282,8 @@ bool covers_found(std::string_view path) { return covered_by_prefix(path); }
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);
-  // A prefix of our own names is covered by none, and is one of them.
+  // The prefix of an origin whose paths the kernel does not know is not covered, but it is one of
+  // our paths.
   if (process::origin_metadata() != nullptr && process::origin_metadata()->of(text) != nullptr)
     return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) &&

@@ -1,5 +1,5 @@
-// The real place of an open file, as the kernel tells it without asking the origin.
-// Thread safety: pure; async-signal-safe.
+// The real path of an open file, as the kernel reports it without asking the origin. Thread safety:
+// pure; async-signal-safe.
 #pragma once
 
 #include <climits>
@@ -10,12 +10,13 @@
 
 namespace cube::shim {
 
-// Its length, or -errno. `path` has room for PATH_MAX bytes, and gets no zero at its end.
+// Returns the length, or -errno. `path` has room for PATH_MAX bytes, and gets no terminating null.
 inline long read_path_of_fd(int fd, char* path) {
   return base::sys::readlink(base::ProcFdName(fd).c_str(), path, PATH_MAX);
 }
 
-// Empty where it has no name. The view is into `path`, and ends without a null.
+// Returns an empty view if the file has no path. The view points into `path` and has no terminating
+// null.
 inline std::string_view path_of_fd(int fd, char (&path)[PATH_MAX]) {
   const long n = read_path_of_fd(fd, path);
   return base::sys::failed(n) ? std::string_view()

@@ -27,7 +27,7 @@ using near_look::DirectoryLook;
 // The places of the prefixes. Never freed: calls come after every destructor.
 constinit std::atomic<const std::vector<DirectoryLook>*> g_directories{nullptr};
 
-// Closes the fd of the directory, if it is one. Empty: it is none.
+// Returns the path of the directory and closes its fd; empty if `opened` is an error.
 std::string_view path_and_close(long opened, char (&path)[PATH_MAX]) {
   const base::UniqueFd directory(static_cast<int>(opened));
   return directory ? path_of_fd(directory.get(), path) : std::string_view();
@@ -40,7 +40,7 @@ bool lies_below(std::string_view path, std::string_view directory) {
 struct PathKind {
   bool is_regular = false, may_be_remote = false;
 };
-// As the kernel knows it, without a question to a server. A server's file has no device of this
+// Returns what the kernel knows without asking a server. A server's file has no device of this
 // machine.
 PathKind kind_of(int fd) {
   struct ::statx x {};
@@ -48,18 +48,18 @@ PathKind kind_of(int fd) {
   return sys::failed(error) ? PathKind() : PathKind{S_ISREG(x.stx_mode), x.stx_dev_major == 0};
 }
 
-// The real place of a prefix whose file may just have been opened: the kernel knows the way to it
-// by now. Empty: it does not.
+// Returns the real path of a prefix whose file may just have been opened: the kernel has cached the
+// way to it by now. Empty if it has not.
 std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
   const long opened = near_look::open_known(prefix.c_str());
   const std::string_view found = path_and_close(opened, path);
-  // A signal handler or another thread may have parked a number above this one.
+  // A signal handler or another thread may have parked an fd above this one.
   if (!sys::failed(opened) && process::owns_table())
     placeholder::fd_was_freed(static_cast<int>(opened));
   return found;
 }
 
-// Is the open file one of this directory? `real`: where it lies.
+// True if the open file is one of this directory. `real` is the path at which it lies.
 bool lies_in(std::string_view real, int fd, const DirectoryLook& directory) {
   if (lies_below(real, directory.path)) return kind_of(fd).is_regular;
   if (directory.place == DirectoryLook::Place::real) return false;
@@ -83,7 +83,7 @@ void start(const base::Config& config, std::vector<DirectoryLook> looks) {
 
 void look(int fd, const char* path) {
   const auto* const directories = g_directories.load(std::memory_order_acquire);
-  // Something below a prefix was opened: the names agree.
+  // Something below a prefix was opened: the spellings agree.
   if (directories == nullptr || attachment::attached_cache() != nullptr) {
     g_opens.store(k_done, std::memory_order_relaxed);
     return;
@@ -91,13 +91,13 @@ void look(int fd, const char* path) {
   char room[PATH_MAX];
   const std::string_view real = path_of_fd(fd, room);
   const std::string_view spelled(path);
-  // By the number of an fd, it is the file that was opened before.
+  // A path of an fd leads to a file that was opened before.
   if (spelled.starts_with("/proc/") || spelled.starts_with("/dev/")) return;
   for (const auto& directory : *directories) {
     if (!lies_in(real, fd, directory)) continue;
     if (g_opens.exchange(k_done, std::memory_order_relaxed) == k_done) return;
     const KeepErrno keep;
-    // The report is the job's, so that this process needs a row there.
+    // The report belongs to the job, so this process needs a row there.
     auto* const cache = attachment::cache();
     if (cache != nullptr)
       cache::note_misspelled(cache->region(), cache->region().own_job(),

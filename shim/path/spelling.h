@@ -1,10 +1,11 @@
-// A program that opens files of a prefix by another name (through a symbolic link, say) is not
-// served, because paths are compared as they are spelled. Each process compares the real paths of
-// what it opens elsewhere until it has the cache; the first one that finds such a file notes its
-// name for the report of the job. No server is asked: the prefixes that one may hold are looked up
-// in what the kernel knows, and only when a file was opened that may come from one. Cost: a process
-// without the cache pays a readlink for each of its first opens, and for one in 64 later on. One
-// with the cache pays a load. Thread safety: all of it but start; async-signal-safe.
+// Detects a program that opens files of a prefix by another path, for example through a symbolic
+// link. Such a program is not served, because paths are compared as they are spelled. Until it has
+// the cache, each process compares the real paths of files that it opens elsewhere; the first one
+// that finds such a file notes its path for the report of the job. No server is asked: prefixes
+// that a server may hold are looked up in what the kernel has cached, and only when a file was
+// opened that may come from one. Cost: a process without the cache pays a readlink for each of its
+// first opens, and for one in 64 later on. A process with the cache pays a load. Thread safety: all
+// of it except start; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -16,19 +17,19 @@
 
 namespace cube::shim::spelling {
 
-// Nothing is looked at any more.
+// The value of g_opens when nothing is compared any more.
 inline constexpr std::uint32_t k_done = ~0U;
-// Opens outside the prefixes, of a process that has no cache. Threads may overwrite each other's
-// counts.
+// Counts the opens outside the prefixes in a process without a cache. Threads may overwrite each
+// other's counts.
 extern constinit std::atomic<std::uint32_t> g_opens;
 
-// At the start of a process. The first process of a job has looked where the prefixes really lie,
-// if this machine knows; the others (no `looks`) take them as they are spelled.
+// Called at the start of a process. The first process of a job has found out where the prefixes
+// really lie, if this machine knows; the others (empty `looks`) take them as they are spelled.
 void start(const base::Config& config, std::vector<near_look::DirectoryLook> looks);
 void look(int fd, const char* path);
 
-// After an open for reading that no prefix covers. `path` is null where a stream was opened anew
-// without a name.
+// Called after an open for reading that no prefix covers. `path` is null if a stream was reopened
+// without a path.
 inline void opened_outside(int fd, const char* path) {
   constexpr std::uint32_t k_all = 1024, k_one_in = 64;
   const std::uint32_t n = g_opens.load(std::memory_order_relaxed);
@@ -37,7 +38,7 @@ inline void opened_outside(int fd, const char* path) {
   if (fd >= 0 && (n < k_all || n % k_one_in == 0)) look(fd, path);
 }
 
-// Has this process opened so many files that one would expect some below a prefix?
+// True if this process has opened so many files that some of them should be below a prefix.
 inline bool has_opened_many() {
   const std::uint32_t n = g_opens.load(std::memory_order_relaxed);
   return n >= 32 && n != k_done;

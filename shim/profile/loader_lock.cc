@@ -25,14 +25,14 @@ struct Search {
 
 constinit std::atomic<bool> g_is_kept_long{false};
 
-// Other threads take it meanwhile.
+// Atomic, because other threads take the lock meanwhile.
 int now(const int& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); }
 bool is_free(const pthread_mutex_t& lock) {
   return now(lock.__data.__lock) == 0 && now(lock.__data.__owner) == 0;
 }
 
-// A mutex that this thread has taken once. The loader's other locks are of the same kind, but
-// nobody loads a library now.
+// Finds a mutex that this thread has taken once. The loader's other locks are of the same kind, but
+// no library is being loaded now.
 const pthread_mutex_t* held_one(const Search& search) {
   for (std::uintptr_t at = search.begin; at + sizeof(pthread_mutex_t) <= search.end;
        at += alignof(pthread_mutex_t)) {

@@ -25,19 +25,20 @@ constinit Backtrace* g_backtrace = nullptr;
 // The addresses of this library, from its first segment to its last.
 constinit std::uintptr_t g_own_begin = 0, g_own_end = 0;
 
-// Either-or: who walks raises the count and looks at the gate then; a fork closes the gate and
-// looks at the count then.
+// Either the walker or the fork sees the other: a thread that walks increments the count and then
+// loads the gate; a fork closes the gate and then loads the count.
 constinit std::atomic<std::uint32_t> g_walkers{0};
 constinit std::atomic<bool> g_is_closed{false};
-// A thread was inside libunwind or the loader at a fork: what it held there is held for good.
+// A thread was inside libunwind or the loader at a fork: the locks that it held there stay held
+// forever.
 constinit std::atomic<bool> g_is_broken{false};
 
 enum class Thread : std::uint8_t { is_new, ready, walking };
 constinit thread_local Thread t_thread [[gnu::tls_model("initial-exec")]] = Thread::is_new;
 
-// Libunwind's frames, also where it has to read a library's tables first.
+// Room for libunwind's frames, even if it has to read a library's tables first.
 constexpr std::uintptr_t k_room = 24 << 10;
-// This thread's stack as far as it is known, with its very begin or without.
+// The known part of this thread's stack; `is_whole` if that includes its very beginning.
 struct KnownStack {
   std::uintptr_t begin, end;
   bool is_whole;
@@ -63,25 +64,25 @@ void find_own_code() {
       nullptr);
 }
 
-// libunwind's own way to ask whether memory can be read, without its pipe (own_calls.h).
-constexpr int k_no_number = -2;
+// Replaces libunwind's test whether memory can be read, without its pipe (own_calls.h).
+constexpr int k_no_fd = -2;
 int pipe_of_libunwind(int* fds, int /*flags*/) {
-  fds[0] = fds[1] = k_no_number;
+  fds[0] = fds[1] = k_no_fd;
   return 0;
 }
 ssize_t write_of_libunwind(int fd, const void* from, size_t n) {
-  if (fd != k_no_number) return ::write(fd, from, n);
+  if (fd != k_no_fd) return ::write(fd, from, n);
   if (base::can_read_around(reinterpret_cast<std::uintptr_t>(from))) return static_cast<ssize_t>(n);
   errno = EFAULT;
   return -1;
 }
 ssize_t read_of_libunwind(int fd, void* to, size_t n) {
-  if (fd != k_no_number) return ::read(fd, to, n);
+  if (fd != k_no_fd) return ::read(fd, to, n);
   errno = EAGAIN;
   return -1;
 }
-int close_of_libunwind(int fd) { return fd != k_no_number ? ::close(fd) : 0; }
-// It reads and writes by number, too.
+int close_of_libunwind(int fd) { return fd != k_no_fd ? ::close(fd) : 0; }
+// libunwind also reads and writes by system call number.
 long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, long f) {
   if (number == SYS_write)
     return write_of_libunwind(static_cast<int>(a), reinterpret_cast<const void*>(b),
@@ -95,8 +96,8 @@ long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, l
   return -1;
 }
 
-// At the end of a thread libunwind gives its memory back, and locks for that. ThreadSanitizer has
-// forgotten the thread by then, and its pthread_mutex_lock would crash.
+// At the end of a thread, libunwind gives its memory back and takes a lock for that.
+// ThreadSanitizer has forgotten the thread by then, and its pthread_mutex_lock would crash.
 void take_locks_of_libc(const struct ::link_map& map) {
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;
@@ -123,7 +124,7 @@ bool make_quiet(void* library) {
   return take_calls(*map, others, std::size(others)) == 0 || has_write;
 }
 
-// Not of the first thread: its stack grows, and libc reads a file to tell of it.
+// Skips the first thread: its stack grows, and libc reads a file to tell its size.
 void note_own_stack() {
   namespace sys = base::sys;
   pthread_attr_t all;
@@ -138,8 +139,7 @@ void note_own_stack() {
   pthread_attr_destroy(&all);
 }
 
-// An overflow may end the program, or write over what lies below a stack without a page to guard
-// it.
+// An overflow may end the program, or overwrite what lies below a stack without a guard page.
 bool has_room() {
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   stack_t other{};
@@ -157,8 +157,9 @@ bool has_room() {
   return true;
 }
 
-// While one lives, no handler that could jump out of the walk runs on this thread, and nobody
-// cancels it: libunwind opens files, which libc makes cancellation points, and has its locks then.
+// While an object lives, no handler that could jump out of the walk runs on this thread, and the
+// thread is not cancelled: libunwind opens files, which libc makes cancellation points, and holds
+// its locks then.
 class Undisturbed {
  public:
   Undisturbed() {
@@ -183,7 +184,7 @@ class Undisturbed {
 bool may_walk() {
   if (t_thread == Thread::walking || g_is_broken.load(std::memory_order_relaxed)) return false;
   if (t_thread == Thread::is_new) {
-    // The loader allocates libunwind's part of this thread's data now.
+    // The loader would allocate libunwind's part of this thread's data now.
     if (base::may_be_in_handler()) return false;
     note_own_stack();
     t_thread = Thread::ready;
@@ -205,7 +206,7 @@ void start() {
   }
   find_own_code();
   loader_lock::find();
-  // Its own start, which opens files and asks the loader.
+  // Runs libunwind's own start, which opens files and asks the loader.
   Stack stack;
   walk(stack);
 }

@@ -20,7 +20,7 @@ void make_empty(FdRow& row, std::uint32_t site, std::uint32_t flags) {
     count->store(0, k_relaxed);
 }
 
-// The number that this is a copy of, if it is open still.
+// Returns the row of the fd that this is a copy of, if that fd is still open.
 FdRow* original_of(Tables& tables, const FdRow& copy, std::uint64_t path_hash) {
   const std::uint32_t number = copy.copy_of.load(k_relaxed);
   if (number == 0) return nullptr;
@@ -80,7 +80,7 @@ void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got,
   if (got < wanted) row.flags.fetch_or(k_saw_end, k_relaxed);
   if (at < 0) row.position.store(from + got, k_relaxed);
   if (got != 0) row.last_end.store(from + got, k_relaxed);
-  // Nobody may have asked for the size: the bytes that were seen are the least.
+  // The size may never have been asked for: the bytes that were seen are the least.
   if (from + got > row.size.load(k_relaxed)) row.size.store(from + got, k_relaxed);
   add(row.bytes, got);
   add(row.ns, ns);
@@ -95,7 +95,7 @@ void note_seek(FdRow& row, std::int64_t offset, int whence, std::int64_t result,
   add(row.ns, ns);
   if (result < 0) return;
   if (whence == SEEK_END && offset == 0) note_size(row, static_cast<std::uint64_t>(result));
-  // A question where it is moves nothing.
+  // A seek that only asks for the position moves nothing.
   if (whence != SEEK_CUR || offset != 0) row.seeks.fetch_add(1, k_relaxed);
   row.position.store(static_cast<std::uint64_t>(result), k_relaxed);
 }
@@ -106,7 +106,7 @@ void end_open(Tables& tables, FdRow& row) {
   if (path_hash == 0 || (flags & k_directory) != 0) return;
   if (FdRow* const original = original_of(tables, row, path_hash); original != nullptr)
     return add_to_original(*original, row);
-  // Its copy may have been read instead, or the number that it is a copy of.
+  // Its copy may have been read instead, or the fd that it is a copy of.
   if ((flags & (k_has_copy | k_mapped)) == k_has_copy && row.reads.load(k_relaxed) == 0) return;
   auto& counts = tables.sites[row.site.load(k_relaxed)].opens;
   const std::uint64_t reads = row.reads.load(k_relaxed), seeks = row.seeks.load(k_relaxed),
@@ -122,7 +122,8 @@ void end_open(Tables& tables, FdRow& row) {
   add(counts[k_read_ns], ns);
   if (bytes == 0 && (flags & (k_mapped | k_saw_end | k_other_use)) == 0) add(counts[k_unread], 1);
   bool is_whole_again = false;
-  // Without its size, and without a read that came to its end, nobody knows that this is all of it.
+  // Without the size, and without a read that reached the end, it is unknown whether this is all of
+  // the file.
   if (bytes != 0 && bytes >= size && (flags & (k_sized | k_saw_end)) != 0 &&
       (flags & k_mapped) == 0) {
     add(counts[k_whole], 1);
@@ -159,7 +160,7 @@ void end_open(Tables& tables, FdRow& row) {
 
 void end_all(Tables& tables) {
   if (tables.opens.load(k_relaxed) == 0) return;
-  // Copies first: their numbers are the higher ones.
+  // Copies come first: their fds are higher.
   for (auto row = tables.fds.rbegin(); row != tables.fds.rend(); ++row) {
     if (row->file.load(k_relaxed) != 0) end_open(tables, *row);
   }

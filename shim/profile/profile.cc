@@ -25,16 +25,16 @@ constinit std::atomic<bool> g_on{false};
 namespace {
 
 constinit const base::Config* g_profiled = nullptr;
-// The frame of the recorder that runs on this thread, or 0. A jump out of a handler leaves it; a
-// frame further up finds that.
+// The frame of the recorder that runs on this thread, or 0. A jump out of a handler may leave it
+// behind; a frame further up detects that.
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;
-// The time that the profiler's start took in this program, until it is written.
+// How long the profiler's start took in this program; 0 once it is written.
 constinit std::uint64_t g_start_ns = 0;
 
-// The recorder is not entered from itself: libunwind's own calls, and handlers that interrupt it,
-// pass.
+// Keeps the recorder from entering itself: it ignores libunwind's own calls, and those of handlers
+// that interrupt it.
 class Recording {
  public:
   Recording() : here_(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))) {
@@ -53,7 +53,7 @@ class Recording {
   bool is_entered_;
 };
 
-// A fork that passed libc's by has wiped the tables, and nobody has told us.
+// A fork that bypassed libc has wiped the tables without telling us.
 Tables* tables_in_use() {
   Tables* const tables = g_tables.load(std::memory_order_acquire);
   if (tables != nullptr && tables->magic.load(k_relaxed) == 0) [[unlikely]]
@@ -61,15 +61,15 @@ Tables* tables_in_use() {
   return tables;
 }
 
-// With any other error the path may be no readable memory.
+// With any other error the path may be unreadable memory.
 bool has_read_path(int error) {
   constexpr int k_errors[] = {ENOENT, EACCES, ENOTDIR, EEXIST, EISDIR,
                               ELOOP,  EROFS,  EIO,     ESTALE, ETIMEDOUT};
   return std::find(std::begin(k_errors), std::end(k_errors), error) != std::end(k_errors);
 }
 
-// The row of the call site. Its stack is walked, or it is that of the last such call with the same
-// caller and the same Python functions.
+// Returns the row of the call site: walks the stack, or takes the row of the last such call with
+// the same caller and the same Python functions.
 SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walked) {
   Stack stack;
   python::walk(tables, stack);
@@ -81,7 +81,7 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walk
   auto& known = tables.quick[quick % Tables::k_quick];
   const std::uint64_t word = known.load(k_relaxed);
   const std::uint64_t high = quick >> 32 << 32;
-  // An open has no caller here. Without Python nothing else would tell one from another.
+  // An open has no caller here. Without Python, nothing else would tell one open from another.
   const bool is_told = caller != nullptr || stack.pythons != 0;
   if (is_told && word != 0 && word >> 32 << 32 == high &&
       ++t_calls % g_profiled->profile_every != 0)
@@ -94,7 +94,8 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walk
   return row;
 }
 
-// A path is 4 KiB of stack, which libunwind is not to stand on. 0: not recorded.
+// A separate frame, because a path takes 4 KiB of stack, and libunwind must not run on top of it.
+// Returns 0 if the call is not recorded.
 __attribute__((noinline)) std::uint64_t hash_of_path(const Subject& subject) {
   WatchedPath path;
   if (!path.find(*g_profiled, subject.fd, subject.path)) return 0;
@@ -105,7 +106,7 @@ __attribute__((noinline)) std::uint32_t keep_path(Tables& tables, const Subject&
   return path.find(*g_profiled, subject.fd, subject.path) ? keep_text(tables, path.text()) : 0;
 }
 
-// The shortest of some trials: the others were interrupted.
+// Returns the shortest of some trials: the others were interrupted.
 std::uint64_t time_of_a_clock_reading() {
   constexpr std::uint64_t k_trials = 8, k_readings = 8;
   std::uint64_t least_ns = UINT64_MAX;
@@ -218,7 +219,7 @@ bool Call::begin(const Subject& subject) {
     FdRow* const row = row_of_fd(*tables, subject.fd);
     path_hash_ = row != nullptr ? row->file.load(std::memory_order_acquire) : 0;
     if (path_hash_ == 0) return false;
-    // After the close the number may be another thread's.
+    // After the close, the fd may be another thread's.
     if (subject.kind == Kind::close) end_open(*tables, *row);
   }
   went_out_before_ = base::t_went_out;
@@ -240,7 +241,7 @@ void Call::end(const Subject& subject, long result) {
 void Call::record_timed(const Subject& subject, long result, const Ending& ending) {
   record(subject, result, ending);
   if (!has_walked_ && ++t_not_walked % k_cost_sample != 0) return;
-  // Longer ones were interrupted, and others worked then.
+  // Longer ones were interrupted while other threads ran.
   constexpr std::uint64_t k_longest_ns = 20'000, k_longest_walk_ns = 5'000'000;
   auto& cost = tables_in_use()->cost;
   const std::uint64_t ns = base::monotonic_ns() - ending.ns;
@@ -259,7 +260,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   if (subject.path != nullptr) {
     const bool opens = subject.kind == Kind::open || subject.kind == Kind::list;
     if (opens && !failed) row = row_of_fd(*tables, static_cast<int>(result));
-    // A number that was closed unseen.
+    // The fd was closed unseen.
     if (row != nullptr) end_open(*tables, *row);
     path_hash_ = failed && !has_read_path(error) ? 0 : hash_of_path(subject);
     if (path_hash_ == 0) return;
@@ -291,7 +292,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
     site->example.store(keep_path(*tables, subject), k_relaxed);
   if (subject.path != nullptr) return note_path(*tables, *site, subject, row, failed, ns);
   if (row == nullptr) return;
-  // The path of a number is not kept; what its function opened first stands for it.
+  // The path of an fd is not kept; the first path that its site opened stands for it.
   if (site->example.load(k_relaxed) == 0)
     site->example.store(tables->sites[row->site.load(k_relaxed)].example.load(k_relaxed),
                         k_relaxed);

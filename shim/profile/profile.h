@@ -1,10 +1,11 @@
-// The profiler (CUBESHIM_PROFILE): each file call below the prefixes, by call site, and its cost.
-// The exports ask is_on(), and hand a call to Call if it is. Invariants: nothing here changes what
-// a call does or returns, nor errno. All memory is one mapping made at the start, of fixed size;
-// what does not fit is counted. A forked child begins with empty tables, which the kernel wipes,
-// and writes a file of its own. Thread safety: all of it. Async-signal-safe, but start() and is not
-// interrupted by itself: a handler's calls are recorded unless it interrupts the recorder. No
-// locks, no malloc but one of libunwind's TLS at a thread's first call.
+// The profiler (CUBESHIM_PROFILE) records each file call below the prefixes, by call site, and its
+// cost. The exports check is_on(), and pass a call to Call if it is. Invariants: nothing here
+// changes what a call does or returns, nor errno. All memory is one mapping of fixed size, made at
+// the start; what does not fit is counted. A forked child begins with empty tables, which the
+// kernel wipes, and writes a file of its own. Thread safety: all of it. Async-signal-safe, except
+// start(), and not reentrant: the calls of a handler are recorded unless it interrupts the
+// recorder. It takes no locks and calls no malloc, except for libunwind's TLS at a thread's first
+// call.
 #pragma once
 
 #include <sys/types.h>
@@ -23,29 +24,29 @@ struct Tables;
 struct SiteRow;
 struct FdRow;
 
-// Order and names: k_kind_metadata in raw_format.h.
+// Same order and names as k_kind_names in raw_format.h.
 enum class Kind : std::uint8_t { open, read, seek, stat, access, close, list, map, lock, k_count };
 
 extern constinit std::atomic<bool> g_on;
 // Relaxed: set before main, and a thread that sees it late records later. Pairs with start().
 inline bool is_on() { return g_on.load(std::memory_order_relaxed); }
 
-// From the constructor of the library, once. Nothing where the settings do not ask for it.
+// Called once, from the constructor of the library. Does nothing unless the settings ask for it.
 void start(const base::Config& config);
-// At the end of the process, for good: writes the file.
+// Writes the file. Called at the end of the process, and final.
 void leave();
-// Before an exec: writes what there is, and begins anew in case that the exec fails.
+// Called before an exec: writes what there is, and starts over in case the exec fails.
 void before_exec();
-// Around a fork, in the parent; and in the child.
+// Called around a fork in the parent, and in the child.
 void before_fork();
 void after_fork();
 void become_child();
 
-// The subject of a call: a path, or a number.
+// The subject of a call: a path, or an fd.
 struct Subject {
   Kind kind;
   const void* caller;  // the return address of the export
-  int fd = -1;         // a number; or the directory of `path`
+  int fd = -1;         // the fd, or the directory of `path`
   const char* path = nullptr;
   int flags = 0;                      // of an open
   std::size_t wanted = 0;             // bytes of a read or a mapping
@@ -54,12 +55,12 @@ struct Subject {
   const struct ::stat* st = nullptr;  // where a stat puts its answer
 };
 
-// One call. No destructor: a thread may be cancelled in the call, or jump out of it.
+// One call. It has no destructor, because a thread may be cancelled in the call or jump out of it.
 class Call {
  public:
-  // False: not to be recorded.
+  // Returns false if the call is not recorded.
   bool begin(const Subject& subject);
-  // `result`: as libc's, -1 for an error.
+  // `result` is as libc's, -1 for an error.
   void end(const Subject& subject, long result);
 
  private:
@@ -68,7 +69,7 @@ class Call {
     int error;
     bool went_out;
   };
-  // Takes the time of the recorder, too.
+  // Also measures the time of the recorder.
   void record_timed(const Subject& subject, long result, const Ending& ending);
   void record(const Subject& subject, long result, const Ending& ending);
   void note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed,
@@ -77,14 +78,14 @@ class Call {
   std::uint64_t start_ns_ = 0;
   std::uint64_t path_hash_ = 0;
   bool went_out_before_ = false;
-  bool has_walked_ = false;  // a native stack
+  bool has_walked_ = false;  // walked a native stack
 };
 
 // `copy` is the same open file as `fd`.
 void note_dup(int fd, int copy);
-// These numbers are closed.
+// These fds are closed.
 void note_closed_from(unsigned first, unsigned last);
-// Is this number one of a recorded file?
+// True if this fd is one of a recorded file.
 bool is_watched(int fd);
 
 }  // namespace cube::shim::profile

@@ -9,10 +9,10 @@
 namespace cube::shim::profile::python {
 namespace {
 
-// Offsets in the interpreter's structures. 0 for `through`: none.
+// Offsets in the interpreter's structures.
 struct Layout {
   std::uint32_t version;     // 0x030b: 3.11
-  std::uint16_t frame;       // of a thread state: the innermost frame, or the structure that has it
+  std::uint16_t frame;       // in a thread state: the innermost frame, or the structure that has it
   bool is_behind_structure;  // _PyCFrame
   std::uint16_t in_structure;                       // the innermost frame there
   std::uint16_t code, previous, owner;              // of a frame; owner 0: there is none
@@ -25,7 +25,7 @@ constexpr Layout k_layouts[] = {
     {0x030b, 56, true, 8, 32, 48, 0, 72, 112, 120, 128, 48, 72},
     {0x030c, 56, true, 0, 0, 8, 70, 68, 112, 120, 128, 40, 56},
 };
-// A frame of the interpreter's own, between two Python frames with C between them.
+// The owner of a frame of the interpreter itself, between two Python frames with C between them.
 constexpr std::uint8_t k_owned_by_c = 3;
 
 using Address = std::uintptr_t;
@@ -54,7 +54,8 @@ std::uint32_t version_of(const char* text) {
   return major << 8 | minor;
 }
 
-// 3.13 says itself where everything lies (_Py_DebugOffsets). Numbers of its fields of 8 bytes.
+// Python 3.13 itself says where everything lies (_Py_DebugOffsets). The numbers count fields of 8
+// bytes.
 bool layout_of_itself(Layout& layout) {
   const auto at = reinterpret_cast<Address>(dlsym(RTLD_DEFAULT, "_PyRuntime"));
   if (at == 0 || std::memcmp(reinterpret_cast<const void*>(at), "xdebugpy", 8) != 0)
@@ -82,7 +83,7 @@ bool find_layout(const char* version_text) {
   return true;
 }
 
-// A text of Python's as UTF-8. Other characters become '?'.
+// Returns a text of Python as UTF-8. Other characters become '?'.
 std::string_view text_of(Address text, char (&room)[512]) {
   const auto length = read<std::int64_t>(text + 16);
   const auto state = read<std::uint32_t>(text + 32);
@@ -112,8 +113,8 @@ std::string_view text_of(Address text, char (&room)[512]) {
   return {room, n};
 }
 
-// The row of a code object, + 1; 0: the table is full. A code object may have been freed, and
-// another be in its place: the key has its name and its line.
+// Returns the row of a code object, plus 1; 0 if the table is full. A code object may have been
+// freed and another one may be in its place, so the key includes its name and its line.
 std::uint32_t row_of(Tables& tables, Address code) {
   const auto name =
       read<Address>(code + (g_layout.qualified != 0 ? g_layout.qualified : g_layout.name));

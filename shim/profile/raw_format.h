@@ -1,7 +1,7 @@
-// The raw file of the profiler: lines of fields between tabs, one section a process, written at its
-// end. A file may have several sections (an exec, a number used again), and a section that is cut
-// off is not lost: each line stands for itself. In texts a backslash, a tab and a newline are \\,
-// \t and \n.
+// The raw file of the profiler: lines of fields separated by tabs, one section per process, written
+// at its end. A file may have several sections (an exec, a PID used again), and a section that is
+// cut off is not lost: each line stands for itself. In texts a backslash, a tab and a newline are
+// \\, \t and \n.
 //
 //   cubeshim-profile  2  PID  PARENT  START_NS  END_NS  EVERY  OBSERVES
 //   map     a line of /proc/self/maps that can be executed
@@ -10,8 +10,10 @@
 //             NATIVE: addresses in hex, innermost first; PYTHON: numbers of codes; COUNTS:
 //             SiteCount; LATENCY: counts of calls that took [2^i, 2^(i+1)) ns; OPENS: OpenCount, of
 //             an open alone. Commas between them, "-" for none
-//   bin     LEVEL  NUMBER  BUSY_NS  CALLS                          time that calls of the origin
-//   took in the bin dropped DropCounts cost    CostCounts end
+//   bin     LEVEL  NUMBER  BUSY_NS  CALLS      time that calls of the origin took in the bin
+//   dropped DropCounts
+//   cost    CostCounts
+//   end
 //
 // A bin of a level is bin_width(level) long, and begins at NUMBER times that, of CLOCK_MONOTONIC.
 // Thread safety: constants.
@@ -28,11 +30,11 @@ inline constexpr unsigned k_raw_version = 2;
 
 inline constexpr std::size_t k_most_native = 32, k_most_python = 24, k_latency_buckets = 40;
 inline constexpr std::size_t k_bins = 1024, k_bin_levels = 7;
-// 17 ms, 67 ms, 268 ms ... so that 1,024 of them cover 17 s to 19 h.
+// 17 ms, 67 ms, 268 ms ..., so that 1,024 bins cover 17 s to 19 h.
 constexpr std::uint64_t bin_width(std::size_t level) { return 1ULL << (24 + 2 * level); }
 
-inline constexpr std::string_view k_kind_metadata[] = {"open",  "read", "seek", "stat", "access",
-                                                       "close", "list", "map",  "lock"};
+inline constexpr std::string_view k_kind_names[] = {"open",  "read", "seek", "stat", "access",
+                                                    "close", "list", "map",  "lock"};
 
 enum SiteCount : std::size_t {
   k_calls,
@@ -45,15 +47,15 @@ enum SiteCount : std::size_t {
   k_again,
   k_site_counts
 };
-// Sums of the files that a site has opened, added when they are closed.
+// Sums over the files that a site has opened, added when they are closed.
 enum OpenCount : std::size_t {
   k_closed,          // files
-  k_unread,          // of them, neither read nor mapped nor listed
+  k_unread,          // of those, neither read nor mapped nor listed
   k_whole,           // read to their end, each byte at least once
-  k_whole_again,     // of them, shortly after they were read like this before
-  k_whole_again_ns,  // what that cost: the open and the reads
+  k_whole_again,     // of those, shortly after they were read like this before
+  k_whole_again_ns,  // cost of those: the open and the reads
   k_stat_first,      // opened after a stat by path
-  k_stat_first_us,   // what those took
+  k_stat_first_us,   // time of those stats
   k_opened_again,    // shortly after they were opened before, but not read whole both times
   k_opened_again_ns,
   k_storms,    // with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a seek, too
@@ -61,12 +63,12 @@ enum OpenCount : std::size_t {
   k_tiny_files,  // no storms, with 16 reads or more, most of them tiny
   k_tiny_ns,
   k_large,         // seen to be larger than 16 MiB
-  k_large_random,  // of them, read 8 times or more, a third of them elsewhere than on from the last
-                   // read
+  k_large_random,  // of those, read 8 times or more, a third of the reads not where the last one
+                   // ended
   k_large_random_ns,
   k_reads,
   k_seeks,
-  k_jumps,  // reads elsewhere than on from the last one
+  k_jumps,  // reads that do not begin where the last one ended
   k_read_bytes,
   k_read_ns,
   k_open_counts
@@ -75,15 +77,15 @@ enum OpenCount : std::size_t {
 // without a walk.
 enum CostCount : std::size_t {
   k_samples,        // calls
-  k_samples_timed,  // of them, not interrupted, as their time tells
-  k_sample_ns,      // of those
+  k_samples_timed,  // of those, not interrupted, judging by their time
+  k_sample_ns,      // time of those
   k_stacks,         // native stacks that were walked
   k_stacks_timed,
   k_stack_ns,
-  k_clock_ns,  // one reading of the clock: a call takes one more than its time tells, and with a
-               // walk two
-  k_start_ns,  // the start of the profiler in this process
-  k_write_ns,  // and the writing of its file
+  k_clock_ns,  // one reading of the clock: a call takes one more than its time tells, and two with
+               // a walk
+  k_start_ns,  // start of the profiler in this process
+  k_write_ns,  // writing of its file
   k_cost_counts
 };
 inline constexpr std::uint64_t k_cost_sample = 16;
@@ -96,7 +98,7 @@ enum DropCount : std::size_t {
   k_drop_counts
 };
 
-// Bytes of a read that is tiny: the buffer of libc's streams, and less.
+// A read of at most this many bytes is tiny; it is the buffer of libc's streams.
 inline constexpr std::size_t k_tiny_read = 4096;
 
 }  // namespace cube::shim::profile

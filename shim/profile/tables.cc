@@ -30,7 +30,7 @@ Tables* make_tables() {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (sys::failed(at)) return nullptr;
   auto* const tables = reinterpret_cast<Tables*>(at);  // NOLINT(performance-no-int-to-ptr)
-  // A child must not report its parent's calls once more.
+  // A child must not report its parent's calls again.
   if (sys::failed(sys::madvise(tables, sizeof(Tables), MADV_WIPEONFORK))) {
     sys::munmap(tables, sizeof(Tables));
     return nullptr;

@@ -1,8 +1,8 @@
 // The memory of the profiler: fixed tables with open addressing in one private mapping that a fork
-// wipes (MADV_WIPEONFORK). All zero is empty. Rows are taken by a swap of their key and are never
-// given back; counters are relaxed, for nothing is read because of them. Beside each `ready`
-// (release) stands the look before a row's plain fields are read (acquire). Thread safety and
-// async-signal safety: all of it.
+// wipes (MADV_WIPEONFORK). A row of zeros is empty. Rows are taken by a swap of their key and are
+// never given back; counters are relaxed, because no other data depend on them. Each `ready` is
+// stored with release, and loaded with acquire before a row's plain fields are read. Thread safety
+// and async-signal safety: all of it.
 #pragma once
 
 #include <array>
@@ -51,16 +51,16 @@ struct CodeRow {
   std::uint32_t name, file, line;
 };
 
-// An open file, by its number.
+// An open file, by its fd.
 struct FdRow {
   std::atomic<std::uint64_t> file;  // the hash of its path; 0: not watched
   std::atomic<std::uint32_t> site;  // of its open
   std::atomic<std::uint32_t> flags;
-  std::atomic<std::uint32_t> copy_of;  // a number + 1; 0: no copy
+  std::atomic<std::uint32_t> copy_of;  // an fd + 1; 0: no copy
   std::atomic<std::uint32_t> reads, seeks, tiny, jumps;
   Count bytes, position, last_end, size, ns, open_ns;
 };
-// k_other_use: not opened to be read alone.
+// k_other_use: not opened for reading alone.
 enum FdFlag : std::uint32_t {
   k_saw_end = 1,
   k_mapped = 2,
@@ -94,7 +94,7 @@ struct Tables {
   std::array<FdRow, k_fds> fds;
   std::array<FileRow, k_files> files;
   std::array<char, k_strings> strings;
-  // Of the writer, which may stand on a small stack.
+  // For the writer, which may run on a small stack.
   std::array<char, k_buffer> buffer;
   std::array<char, 2 * PATH_MAX> maps;
   char path[PATH_MAX];
@@ -103,23 +103,23 @@ struct Tables {
 // Null before start().
 extern constinit std::atomic<Tables*> g_tables;
 
-// Makes the mapping. Null where there is no memory.
+// Makes the mapping. Returns null if there is no memory.
 Tables* make_tables();
-// Empties it again; for a child, and after a write before an exec.
+// Empties the tables again; for a child, and after a write before an exec.
 void begin_anew(Tables& tables);
 
-// 0: no room. Else where the copy of the text lies.
+// Returns where the copy of the text lies, or 0 if there is no room.
 std::uint32_t keep_text(Tables& tables, std::string_view text);
 inline const char* text_at(const Tables& tables, std::uint32_t at) {
   return at != 0 ? &tables.strings[at] : "";
 }
 
-// The row of this key, made if need be; null: the table is full.
+// Returns the row of this key, made if necessary, or null if the table is full.
 SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
 FileRow* file_of(Tables& tables, std::uint64_t path_hash);
 
-// A row of any of these tables: the one with this key, or a free one that is now `is_new`. Null:
-// full near there.
+// Returns the row with this key in any of these tables, or a free one, for which it sets `is_new`.
+// Returns null if the table is full near there.
 template <typename Row, std::size_t N>
 Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {
   constexpr std::size_t k_most_steps = 64;
@@ -138,7 +138,7 @@ Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {
   return nullptr;
 }
 
-// The time of one call of the origin goes into the bins of the time line.
+// Adds the time of one call of the origin to the bins of the time line.
 void add_to_time_line(Tables& tables, std::uint64_t begin_ns, std::uint64_t end_ns);
 
 }  // namespace cube::shim::profile

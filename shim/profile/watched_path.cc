@@ -9,7 +9,7 @@
 
 namespace cube::shim::profile {
 
-// Below these lie no data sets, and the loader, allocators and libunwind read there.
+// No data sets lie below these, and the loader, allocators and libunwind read there.
 constexpr std::string_view k_never[] = {"/proc", "/sys", "/dev"};
 
 bool WatchedPath::append(const char* path) {
@@ -33,7 +33,7 @@ bool WatchedPath::find(const base::Config& config, int dir, const char* path) {
   namespace sys = base::sys;
   constexpr std::uintptr_t k_first_page = 4096;
   const auto address = reinterpret_cast<std::uintptr_t>(path);
-  // The kernel says EFAULT for such a pointer.
+  // The kernel returns EFAULT for such a pointer.
   if (address < k_first_page || address >> 47 != 0) return false;
   size_ = 0;
   if (*path != '/') {

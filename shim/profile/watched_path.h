@@ -1,6 +1,6 @@
-// Is a path one that the profiler records? By its text alone: absolute, or below the working
-// directory or an open directory; "." and
-// "//" are taken out, ".." stays as it is. Thread safety: all of it; async-signal-safe.
+// Decides whether the profiler records a path, by its text alone: absolute, or below the working
+// directory or an open directory. "." and "//" are removed, ".." stays. Thread safety: all of it;
+// async-signal-safe.
 #pragma once
 
 #include <climits>
@@ -12,7 +12,7 @@ namespace cube::shim::profile {
 
 class WatchedPath {
  public:
-  // False: not recorded.
+  // Returns false if the path is not recorded.
   bool find(const base::Config& config, int dir, const char* path);
   std::string_view text() const { return {text_, size_}; }
 

@@ -58,7 +58,7 @@ class RawWriter {
     if (error_ == 0 && n != static_cast<long>(size_)) error_ = ENOSPC;
     size_ = 0;
   }
-  // 0: all is written.
+  // 0 if everything was written.
   int error() const { return error_; }
 
  private:
@@ -68,7 +68,7 @@ class RawWriter {
   int error_ = 0;
 };
 
-// The lines of /proc/self/maps of code, by which addresses get names.
+// Writes the lines of /proc/self/maps that are code, by which addresses get names.
 void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
   const long fd = sys::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (sys::failed(fd)) return;
@@ -97,7 +97,7 @@ void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
 
 void put_site(RawWriter& out, const Tables& tables, std::size_t number) {
   const SiteRow& site = tables.sites[number];
-  out.put("site\t{}\t{}\t", number, k_kind_metadata[site.kind]);
+  out.put("site\t{}\t{}\t", number, k_kind_names[site.kind]);
   out.put_text(text_at(tables, site.example.load(k_relaxed)));
   const char* between = "\t";
   if (site.stack.natives == 0) out.put("\t-");
@@ -158,8 +158,8 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
   out.flush();
 }
 
-// Containers that share a directory have processes of one number, which may end at one time. 0: it
-// is ours, or nobody can lock there.
+// Containers that share a directory have processes with the same PID, which may end at the same
+// time. Returns 0 if the file is ours, or if nobody can lock there.
 int take_turn(int fd) {
   constexpr std::uint64_t k_longest_ns = 1'000'000'000;
   constexpr timespec k_pause{0, 2'000'000};
@@ -181,7 +181,7 @@ void note_raw_file(const base::Config& config) {
   char directory[PATH_MAX] = "";
   if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory)))
     return;
-  // Each process has a file of its own; a device or a pipe (/dev/null) is for all.
+  // Each process has a file of its own; a device or a pipe (/dev/null) serves all.
   struct ::stat st {};
   const bool is_no_file = !sys::failed(sys::fstatat(AT_FDCWD, config.profile.c_str(), &st, 0)) &&
                           !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);

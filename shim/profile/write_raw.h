@@ -1,6 +1,6 @@
 // The file of the profiler (raw_format.h), written by the process at its end. Thread safety: all of
-// it but note_raw_file(); allocates nothing and takes little of the stack, for a signal handler may
-// end the program.
+// it except note_raw_file(). It allocates nothing and takes little stack, because a signal handler
+// may end the program.
 #pragma once
 
 #include "cache/base/settings/config.h"
@@ -8,11 +8,12 @@
 
 namespace cube::shim::profile {
 
-// At the start: the name from the settings, made absolute, for the program may go elsewhere.
+// Called at the start: keeps the path from the settings, made absolute, because the program may
+// change its directory.
 void note_raw_file(const base::Config& config);
-// Nothing where no call was recorded. False: another thread is at it.
+// Writes nothing if no call was recorded. Returns false if another thread is writing.
 bool write_raw(Tables& tables, const base::Config& config);
-// In a forked child: that thread is not here.
+// For a forked child, which does not have that thread.
 void forget_writer();
 
 }  // namespace cube::shim::profile

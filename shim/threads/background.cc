@@ -33,8 +33,8 @@ constinit std::atomic<int> g_starting{0};
 constinit prefetch::EventCount g_started;
 constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
 
-// From before the look at whether a start is allowed to after the store of what was started: end()
-// forbids new starts, and then waits for those under way. Signals are blocked.
+// Lives from before the check whether a start is allowed until after the store of what was started:
+// end() forbids new starts, and then waits for those under way. Signals are blocked meanwhile.
 class Starting {
  public:
   Starting() : is_outermost_(!std::exchange(t_is_starting, true)) {
@@ -55,7 +55,7 @@ class Starting {
     g_started.wait_until([own] { return g_starting.load(std::memory_order_seq_cst) <= own; },
                          k_patience_ns);
   }
-  // The others are not in the child of a fork.
+  // The child of a fork does not have the other threads.
   static void forget_others() {
     g_starting.store(t_is_starting ? 1 : 0, std::memory_order_relaxed);
   }
@@ -65,12 +65,13 @@ class Starting {
   bool is_outermost_;
 };
 
-// The threads that read large files ahead: none, being made or ended, or there.
+// The threads that read large files ahead. Null if there are none, or while they are being started
+// or ended.
 constinit std::atomic<prefetch::BlockReader*> g_block_reader{nullptr};
 constinit std::atomic<bool> g_block_reader_is_tried{false};
 constinit prefetch::BlockReader* g_former_block_reader = nullptr;
 
-// The threads that gather names: as above.
+// The threads that gather metadata, likewise.
 constinit std::atomic<prefetch::MetadataScout*> g_scout{nullptr};
 constinit std::atomic<bool> g_scout_is_tried{false};
 constinit prefetch::MetadataScout* g_former_scout = nullptr;
@@ -143,7 +144,7 @@ bool start() {
 
 namespace {
 
-// The thread for the cluster: not in use, allowed, or not to be started now.
+// The state of the cluster's thread: not in use, allowed to start, or not to be started now.
 enum class Cluster : int { unused, allowed, held };
 constinit std::atomic<Cluster> g_cluster{Cluster::unused};
 
@@ -152,13 +153,13 @@ bool may_start_cluster() {
          g_cluster.load(std::memory_order_seq_cst) == Cluster::allowed;
 }
 
-// By a miss, which is in the midst of a fetch.
+// Called by a miss in the midst of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
-  // While it may not start, nothing counts as a try: the next one after that shall not be late.
+  // While the thread may not start, nothing counts as a try: the next try after that must not be
+  // late.
   if (!may_start_cluster()) return;
-  // As in offer_slow: the question is dear. It is asked with the program's own signals blocked and
-  // no others: while all are, words that lie on the stack from before look like the frame of a
-  // handler.
+  // As in start_if_due, the check is expensive. It runs with only the program's own signals
+  // blocked: if all signals are blocked, stale words on the stack look like the frame of a handler.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
@@ -169,13 +170,13 @@ void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
   tries.store(0, std::memory_order_relaxed);
 }
 
-// False: it is unused, or another holds it.
+// Returns false if the thread is unused, or if another caller holds it.
 bool hold_cluster() {
   auto allowed = Cluster::allowed;
   return g_cluster.compare_exchange_strong(allowed, Cluster::held, std::memory_order_seq_cst);
 }
 
-// Whether there was one.
+// Returns whether there was a thread.
 bool end_cluster() {
   constexpr std::uint64_t k_patience_ns = 100'000'000;
   cache::FileCache* const cache = attachment::attached_cache();
@@ -185,9 +186,9 @@ bool end_cluster() {
   return true;
 }
 
-// Ends all, and lets the sidecar be in `next` state. Whether there were any.
+// Ends all threads and sets the state to `next`. Returns whether there were any.
 bool end(State next) {
-  // Nobody makes them anew before the state is none again.
+  // No thread is started again before the state is none again.
   auto none = State::none, running = State::running;
   g_state.compare_exchange_strong(none, next, std::memory_order_seq_cst);
   const bool had_scout = g_scout_is_tried.exchange(true, std::memory_order_seq_cst);
@@ -235,16 +236,17 @@ void allow_cluster() {
   g_cluster.store(Cluster::allowed, std::memory_order_release);
 }
 
-// Out of the way of a hit.
+// Kept off the path of a hit.
 [[gnu::noinline, gnu::cold]] static void start_if_due(cache::FileCache& cache) {
-  // A thread is not made where a signal handler may have interrupted malloc. A later open tries
-  // again, and not each one, for the question is dear.
+  // No thread is made where a signal handler may have interrupted malloc. A later open tries again,
+  // but not each one, because the check is expensive.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
   if (!is_due || base::may_be_in_handler()) return;
   const cache::FetchAhead& ahead = cache.ahead();
-  // A thread that looks at the room of others prefetches as soon as somebody wants that.
+  // A thread that only watches the room of others starts to prefetch as soon as a process wants
+  // that.
   const bool is_for_room = process::config().prefetch && ahead.wants_thread() &&
                            !ahead.is_wanted() && !process::has_list();
   is_for_room ? start_threads() : start();
@@ -253,13 +255,13 @@ void allow_cluster() {
 void offer_slow(cache::FileCache& cache) {
   const bool wants_thread =
       process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
-  // One process of the node writes to the disk. The others need no thread for it, until that one is
-  // gone.
+  // One process of the node writes to the disk. The others need no thread for it until that process
+  // is gone.
   if (wants_thread || prefetch::DiskFlusher::is_wanted(cache)) start_if_due(cache);
 }
 
-// Any number of the program's that leads to the open file.
-static int number_of(const cache::LargeFile& file) {
+// Returns any fd of the program that leads to the open file, or -1.
+static int fd_of(const cache::LargeFile& file) {
   for (int fd = 0, end = g_fds.end(); fd < end; ++fd) {
     if (g_fds.kind(fd) != RowKind::large) continue;
     const OpenFileRef open = g_fds.acquire_kind(fd, RowKind::large);
@@ -276,7 +278,7 @@ void offer_to_read_ahead(cache::FileCache& cache) {
   if (g_block_reader_is_tried.exchange(true, std::memory_order_seq_cst)) return;
   const KeepErrno keep;
   g_block_reader.store(
-      process::config().prefetch ? prefetch::BlockReader::start(cache, number_of) : nullptr,
+      process::config().prefetch ? prefetch::BlockReader::start(cache, fd_of) : nullptr,
       std::memory_order_release);
 }
 
@@ -361,14 +363,14 @@ void end_for_good() {
   bool were_any = false;
   do {
     were_any |= end(State::over);
-    // Another thread pauses, and resumes nothing then.
+    // If another thread has paused the threads, it then resumes nothing.
     auto busy = State::busy;
     g_state.compare_exchange_strong(busy, State::over, std::memory_order_acq_rel);
   } while (g_state.load(std::memory_order_acquire) != State::over);
   if (were_any) prefetch::wait_for_background_threads(k_patience_ms);
 }
 
-// A destructor of thread-specific data runs at each end of a thread that does not end the process:
+// A destructor of thread-specific data runs whenever a thread ends without ending the process: at
 // pthread_exit, thrd_exit, cancellation, and the return of a thread that has forked.
 void end_with_this_thread() {
   static const std::pair<pthread_key_t, bool> key = [] {
@@ -389,7 +391,7 @@ void become_child() {
   }
   if (auto* const scout = g_scout.exchange(nullptr, std::memory_order_relaxed); scout != nullptr)
     keep_reachable(scout);
-  // Its users among them: a thread of the parent may be at a file.
+  // Also forgets the users of files: a thread of the parent may have been one.
   cache::LargeFile::forget_users();
   prefetch::forget_background_threads();
   Starting::forget_others();

@@ -11,8 +11,8 @@ namespace profile = shim::profile;
 
 std::size_t kind_of(std::string_view name) {
   return static_cast<std::size_t>(
-      std::find(std::begin(profile::k_kind_metadata), std::end(profile::k_kind_metadata), name) -
-      std::begin(profile::k_kind_metadata));
+      std::find(std::begin(profile::k_kind_names), std::end(profile::k_kind_names), name) -
+      std::begin(profile::k_kind_names));
 }
 
 ProfileSite site_of(std::string_view kind) {

@@ -56,8 +56,8 @@ void ClusterClient::release(ClusterRequest& request) {
 }
 
 ClusterRequest* ClusterClient::claim() {
-  // The first that is free: each keeps its buffer, so there are no more of them than threads have
-  // asked at a time.
+  // Takes the first free row. Each row keeps its buffer, so there are only as many buffers as
+  // threads have asked at a time.
   for (ClusterRequest& request : requests_) {
     std::uint32_t free = ClusterRequest::free;
     if (request.state.compare_exchange_strong(free, ClusterRequest::taken,
@@ -117,12 +117,12 @@ void ClusterClient::end_life(Life next) {
 bool ClusterClient::is_asked(const ClusterKey& key) const {
   const ServerState& state = states_[home_of_key(options_.servers, key.hash())];
   return life() != Life::over && !state.is_left_out.load(std::memory_order_relaxed) &&
-         state.trip.is_open(base::monotonic_ns());
+         state.breaker.is_open(base::monotonic_ns());
 }
 
 bool ClusterClient::takes_offers(std::size_t server, std::uint64_t now) const {
   const ServerState& state = states_[server];
-  return !state.is_left_out.load(std::memory_order_relaxed) && state.trip.is_open(now) &&
+  return !state.is_left_out.load(std::memory_order_relaxed) && state.breaker.is_open(now) &&
          now >= state.no_offers_until_ns.load(std::memory_order_relaxed);
 }
 
@@ -147,7 +147,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
     return;
   ClusterRequest* const request = claim();
   if (request == nullptr) return;
-  // At once: a jump before that loses the row.
+  // Noted at once: a jump before this line loses the row.
   answer.note(*request);
   constexpr std::uint64_t k_longest_ns = 3600 * std::uint64_t{1'000'000'000};
   const std::uint64_t deadline = base::monotonic_ns() + std::min(at_most_ns, k_longest_ns);
@@ -175,7 +175,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
   answer.outcome_ = Outcome::late;
   if (answer.let_go() == nullptr) return;
   if (leave(*request)) return wake();
-  // It has come in the last moment. A lease must not get lost.
+  // The answer has come at the last moment. A lease must not get lost.
   answer.note(*request);
   answer.outcome_ = request->outcome;
 }
@@ -195,7 +195,7 @@ bool ClusterClient::claim_start() {
   if (!life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting),
                                      std::memory_order_acq_rel))
     return false;
-  // A stop() that did not wait for the end has left it.
+  // Left over from a stop() that did not wait for the end.
   is_stopping_.store(false, std::memory_order_seq_cst);
   return true;
 }
@@ -205,7 +205,7 @@ void ClusterClient::fail_start(bool for_good) { end_life(for_good ? Life::over :
 void ClusterClient::run(OfferSource& source) {
   life_.store(static_cast<std::uint32_t>(Life::running), std::memory_order_release);
   {
-    // Also where memory has run out.
+    // Also runs if memory has run out.
     struct Leave {
       OfferSource& source;
       ~Leave() { source.leave(); }
@@ -213,7 +213,7 @@ void ClusterClient::run(OfferSource& source) {
     Worker worker(*this, source);
     worker.run();
   }
-  // It may be started again.
+  // The thread may be started again.
   fail_start(/*for_good=*/false);
 }
 

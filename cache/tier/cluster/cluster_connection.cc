@@ -45,7 +45,7 @@ void ClusterConnection::close() {
 
 bool ClusterConnection::is_alive() {
   if (!is_ready_ || pending_ != 0) return is_open();
-  // There is nothing to read: any byte, an end or an error means that the connection is of no use.
+  // There is nothing to read: any byte, an end or an error means that the connection is useless.
   const long n = sys::recv(socket_.get(), complaint_, sizeof complaint_, MSG_PEEK | MSG_DONTWAIT);
   if (n == -EAGAIN) return true;
   close();
@@ -64,7 +64,7 @@ bool ClusterConnection::connected() {
     is_ready_ = true;
     return true;
   }
-  // The old text protocol: the first command must be this one.
+  // The old text protocol: the login must be the first command.
   send(k_login, MetaCommand::login(login_.size()));
   std::memcpy(out_ + out_end_, login_.data(), login_.size());
   std::memcpy(out_ + out_end_ + login_.size(), "\r\n", 2);
@@ -133,11 +133,12 @@ bool ClusterConnection::end_answer(Listener& listener, const MetaAnswer& answer)
     is_ready_ = answer.kind == Kind::stored;
     return is_ready_;
   }
-  // Errors, figures and "EN" have none.
+  // Errors, figures and "EN" have no token.
   const bool needs_token =
       answer.kind == Kind::value || answer.kind == Kind::done || answer.kind == Kind::refused;
   if (answer.has_token ? answer.token != token : needs_token) return false;
-  // A server may refuse bytes before it has all of them. Nobody knows what it takes the rest for.
+  // A server may refuse bytes before it has all of them. It is unknown what it takes the rest for,
+  // so the connection ends.
   const bool is_early = part_ != part_count_;
   const bool is_refusal =
       answer.kind == Kind::full || answer.kind == Kind::too_large || answer.kind == Kind::error;
@@ -153,7 +154,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
     complaint_bytes_ = std::min(line.size(), sizeof complaint_);
     std::copy_n(line.data(), complaint_bytes_, complaint_);
   }
-  // An error that nobody has asked for is one, too.
+  // An error that answers no command ends the connection, too.
   if (pending_ == 0 || answer.kind == Kind::unknown) return false;
   if (answer.kind != Kind::value) return end_answer(listener, answer);
   if (!answer.has_token || answer.token != tokens_[first_]) return false;
@@ -163,7 +164,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
   return value_to_ != nullptr;
 }
 
-// Takes the bytes of a value that came behind its line.
+// Takes the bytes of a value that came after its line.
 bool ClusterConnection::take_value(Listener& listener) {
   const std::size_t n = std::min<std::uint64_t>(value_left_, in_end_ - in_begin_);
   base::copy_bytes(value_to_, in_ + in_begin_, n);
@@ -177,17 +178,17 @@ bool ClusterConnection::take_value(Listener& listener) {
 }
 
 bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
-  // A server that sends without end does not keep the thread.
+  // A server that sends without end must not keep the thread here.
   constexpr int k_most_reads = 64;
   constexpr std::uint64_t k_most_at_once = 256 << 10;
   for (int i = 0; i < k_most_reads; ++i) {
     const bool is_straight = value_to_ != nullptr && in_begin_ == in_end_ && value_left_ > 2;
-    // The line end behind a value is read into `in_`.
+    // The line end after a value is read into `in_`.
     char* const to = is_straight ? reinterpret_cast<char*>(value_to_) : in_ + in_end_;
     const std::size_t room = is_straight ? value_left_ - 2 : sizeof in_ - in_end_;
     const long n = sys::recv(socket_.get(), to, room, MSG_DONTWAIT);
     if (n == -EAGAIN || n == -EINTR) {
-      // One wake-up for the rest of a value, not one for each packet.
+      // One wake-up for the rest of a value instead of one for each packet.
       if (value_to_ != nullptr) wait_for(std::min(value_left_, k_most_at_once));
       return true;
     }
@@ -214,8 +215,7 @@ bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
     std::copy(in_ + in_begin_, in_ + in_end_, in_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
-    // No line is as long as that, and the begin of one that answers nothing is the begin of
-    // nothing.
+    // No line is that long, and bytes that begin a line which answers no command mean trouble.
     if (in_end_ == sizeof in_ || (is_ready_ && pending_ == 0 && in_end_ != 0)) return false;
   }
   return true;

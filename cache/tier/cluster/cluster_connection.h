@@ -1,8 +1,8 @@
-// One socket to a server: commands go out in order, answers come back in that order, nothing ever
-// blocks. Invariants: after any trouble - an error, a wrong token, a line that is not understood, a
-// byte that nobody has asked for - it is closed, and never used again: what the stream holds then
-// belongs to nobody. No two commands have one token, and no server can know the first. Thread
-// safety: one thread, with an fd table of its own.
+// One socket to a server: commands go out in order, answers come back in that order, and nothing
+// ever blocks. Invariants: after any trouble (an error, a wrong token, a line that is not
+// understood, a byte that was not asked for) the connection is closed and never used again, because
+// the rest of the stream cannot be attributed. No two commands have the same token, and no server
+// can know the first. Thread safety: one thread, with an fd table of its own.
 #pragma once
 
 #include <poll.h>
@@ -21,9 +21,10 @@ class ClusterConnection {
   using Tag = std::uint32_t;
   class Listener {
    public:
-    // Room for the bytes of a value, and two more. Null: that is too much.
+    // Returns room for the bytes of a value and two more, or null if that is too much.
     virtual std::byte* room_for(Tag tag, std::uint64_t bytes) = 0;
-    // False: the connection is to be closed. `figure` comes before the answer that it belongs to.
+    // Returns false if the connection must be closed. A `figure` comes before the answer that it
+    // belongs to.
     virtual bool answered(Tag tag, const MetaAnswer& answer) = 0;
 
    protected:
@@ -33,35 +34,35 @@ class ClusterConnection {
   static constexpr std::size_t k_most_parts = 4;
 
   bool open(const ServerAddress& address, std::string_view login, std::uint64_t now_ns);
-  // A socket whose connect is under way, or done.
+  // Takes over a socket whose connect is under way or done.
   void adopt(base::UniqueFd socket, std::string_view login, std::uint64_t now_ns);
   void close();
   bool is_open() const { return static_cast<bool>(socket_); }
-  // Commands may be sent: connected, and logged in.
+  // True once commands may be sent, that is, when connected and logged in.
   bool is_ready() const { return is_ready_; }
   bool is_busy() const { return pending_ != 0 || (is_open() && !is_ready_); }
   bool has_room() const {
     return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_;
   }
-  // An idle one that the server has closed is closed here, too. So is one with bytes that nobody
-  // has asked for, which are then the complaint.
+  // Closes an idle connection that the server has closed, or one with bytes that were not asked
+  // for; these bytes become the complaint.
   bool is_alive();
 
-  // For the command that is sent next.
+  // The token of the command that is sent next.
   std::uint64_t next_token(Tag tag) const { return sent_ << 32 | tag; }
-  // While has_room, a command with that token. The parts must stay as they are until the answer;
-  // only one command with parts at a time.
+  // Sends a command with that token; only while has_room. The parts must stay as they are until the
+  // answer. Only one command with parts may be under way.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
-  // Sends what can be sent now. False: closed.
+  // Sends what can be sent now. Returns false if the connection is closed.
   bool push_out() { return !is_connected_ || write_out(); }
-  // False: closed.
+  // Returns false if the connection is closed.
   bool pump(const pollfd& polled, Listener& listener, std::uint64_t now_ns);
-  // When it was opened, or the server's last bytes came.
+  // The time at which the connection was opened, or at which the server's last bytes came.
   std::uint64_t heard_ns() const { return heard_ns_; }
   std::uint64_t opened_ns() const { return opened_ns_; }
   std::size_t pending() const { return pending_; }
-  // An answer that is an error, as long as it was the last.
+  // The text of the last answer if it was an error.
   std::string_view complaint() const { return {complaint_, complaint_bytes_}; }
 
  private:
@@ -75,7 +76,7 @@ class ClusterConnection {
   bool take_line(Listener& listener, std::string_view line);
   bool has_output() const { return out_begin_ != out_end_ || part_ != part_count_; }
   bool end_answer(Listener& listener, const MetaAnswer& answer);
-  // From now on the socket is readable when it has so many bytes, or an end.
+  // Makes the socket readable only when it has this many bytes, or its end.
   void wait_for(std::uint64_t bytes);
 
   base::UniqueFd socket_;
@@ -91,7 +92,7 @@ class ClusterConnection {
   std::size_t part_ = 0, part_count_ = 0;
   char in_[16 << 10];
   std::size_t in_begin_ = 0, in_end_ = 0;
-  MetaAnswer value_;  // whose bytes are coming
+  MetaAnswer value_;  // the value whose bytes are coming
   std::byte* value_to_ = nullptr;
   std::uint64_t value_left_ = 0;
   bool waits_for_many_ = false;  // wait_for

@@ -1,6 +1,6 @@
-// The name of a file in the cluster, of a block of one, or of a listing: "cs2:", the namespace, and
-// 32 hex digits of the hash of the origin's id and the path below the prefix. Thread safety: plain
-// values; nothing is allocated; async-signal-safe.
+// The key of a file, of a block of a file, or of a listing in the cluster: "cs2:", the namespace,
+// and 32 hex digits of the hash of the origin's id and the path below the prefix. Thread safety:
+// plain values; nothing is allocated; async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@ namespace cube::cache {
 class ClusterKey {
  public:
   ClusterKey() = default;
-  // A directory's listing has another key than a file that takes its path.
+  // The listing of a directory has another key than a file that later takes its path.
   enum class Of : std::uint8_t { file, listing };
-  // `space`: CUBESHIM_CLUSTER_NAME. `origin`: hash_of_origin of the id of the prefix. `path`: below
-  // the prefix, without a slash at its begin; of a block, its BlockName (block_record.h).
+  // `space` is CUBESHIM_CLUSTER_NAME. `origin` is hash_of_origin of the id of the prefix. `path` is
+  // the path below the prefix without a leading slash, or the BlockName of a block
+  // (block_record.h).
   ClusterKey(std::string_view space, std::uint64_t origin, std::string_view path, Of of = Of::file);
   static std::uint64_t hash_of_origin(std::string_view id);
 
   std::string_view text() const { return {text_, size_}; }
-  // For the choice of a server.
+  // For choosing a server.
   std::uint64_t hash() const;
 
  private:

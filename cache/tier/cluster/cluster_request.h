@@ -1,6 +1,6 @@
-// A question to the servers: a row of a table that the threads of the program and the client's
-// thread share. Its state says whose the row is: the asker's (taken, done), the thread's (queued,
-// sent, left), or nobody's. Thread safety: by the state.
+// A request to the servers: a row of a table that the threads of the program and the client's
+// thread share. Its state says which of them the row belongs to: the asker (taken, done), the
+// client's thread (queued, sent, left), or none. Thread safety: by the state.
 #pragma once
 
 #include <atomic>
@@ -14,24 +14,24 @@ namespace cube::cache {
 struct ClusterRequest {
   enum State : std::uint32_t {
     free,
-    taken,   // it is being written
-    queued,  // the thread shall send it
+    taken,   // the asker is writing it
+    queued,  // the thread will send it
     sent,
     done,  // the asker reads the answer
-    left   // nobody waits any more: the thread frees it
+    left   // the asker has given up: the thread frees the row
   };
   enum class Ask : std::uint8_t { get, remove };
   enum class Outcome : std::uint8_t {
     hit,
     none,
-    won,    // there is none, and the asker has the lease
-    taken,  // there is none yet: another has the lease
+    won,    // the servers have no value, and the asker has the lease
+    taken,  // the servers have no value yet: another node has the lease
     late,   // no answer in time
     skipped
   };
 
-  // A futex. The asker's release (queued) pairs with the thread's acquire, the thread's (done) with
-  // the asker's.
+  // A futex. The asker's release (queued) pairs with the thread's acquire, and the thread's release
+  // (done) with the asker's acquire.
   std::atomic<std::uint32_t> state{free};
   Ask ask = Ask::get;
   bool is_ahead = false;                       // no program waits for it
@@ -40,11 +40,11 @@ struct ClusterRequest {
   std::size_t server = 0;
   ClusterKey key;
   std::uint64_t deadline_ns = 0, sent_ns = 0;  // base::monotonic_ns
-  std::uint64_t cas = 0;                       // of the question (remove), or of the answer
+  std::uint64_t cas = 0;                       // the version to remove, or that of the answer
   Outcome outcome = Outcome::skipped;
   std::uint64_t size = 0;  // bytes of the value in `buffer`
-  // The thread's to change; kept for the next. A child that a handler has forked may return into a
-  // read of it.
+  // Only the thread changes it. It is kept for the next request. A child that a signal handler has
+  // forked may return into a read of it.
   base::Mapping buffer;
 };
 

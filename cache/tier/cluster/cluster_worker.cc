@@ -15,15 +15,15 @@ using base::Counter;
 
 constexpr std::uint64_t k_second = 1'000'000'000;
 constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_second,
-                        k_answer_patience_ns = 2 * k_second, k_pause_of_budget_ns = 5'000'000,
+                        k_answer_patience_ns = 2 * k_second, k_token_pause_ns = 5'000'000,
                         k_idle_ns = 250'000'000;
 // The thread does not see a wake-up while it waits for a socket, so it does not wait there for long
-// if somebody may ask meanwhile.
+// if a new request may come meanwhile.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
-// A quarter of 64 answers that are awaited for less than the whole deadline.
+// A quarter of 64 answers. This is the limit if they are awaited for less than the whole deadline.
 constexpr std::uint64_t k_most_late_of_short = 16;
-// Buffers above this are not kept for smaller values.
+// Larger buffers are not kept for smaller values.
 constexpr std::size_t k_large_buffer = 2 << 20;
 
 }  // namespace
@@ -56,7 +56,7 @@ void ClusterClient::Worker::run() {
   look_up_names(now_ns_);
   while (!client_.is_stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = client_.wakeup_.count();
-    // From before the look on: news may come between the look and the sleep.
+    // Set before the thread looks for work: news may come between that and the sleep.
     client_.wakeup_.set_dozes(source_.is_leader() && doze_ns_ > k_least_doze_ns);
     now_ns_ = base::monotonic_ns();
     const std::uint64_t began = now_ns_;
@@ -66,20 +66,20 @@ void ClusterClient::Worker::run() {
     ask_figures(began);
     tell_rows(began);
     const bool has_waited = wait(began);
-    // As of before the wait: an answer that lay in a socket while this thread had no processor is
-    // not late.
+    // `began` is the time before the wait: an answer that lay in a socket while this thread had no
+    // processor is not late.
     look_at_deadlines(began);
     look_at_lanes(began);
     if (!has_waited) sleep(seen);
   }
 }
 
-// Other processes of the node may publish what this one is to offer, and tell nobody: a leader
+// Other processes of the node may publish what this one should offer, without telling it: a leader
 // looks often while there is news.
 void ClusterClient::Worker::sleep(std::uint32_t seen) {
   std::uint64_t pause = k_idle_ns;
   if (step_ == Step::waiting || step_ == Step::paying) {
-    pause = k_pause_of_budget_ns;
+    pause = k_token_pause_ns;
   } else if (!gate_.is_open(now_ns_)) {
     pause = gate_.opens_ns() - now_ns_;
   } else if (source_.is_leader()) {
@@ -91,7 +91,7 @@ void ClusterClient::Worker::sleep(std::uint32_t seen) {
   if (client_.wakeup_.sleep(seen, limit)) doze_ns_ = k_least_doze_ns;
 }
 
-// Opens what is closed. True: it may be sent to.
+// Opens the connection if it is closed. Returns true if commands may be sent.
 bool ClusterClient::Worker::prepare(Lane& lane, std::uint64_t now) {
   Server& server = *servers_[lane.server];
   if (!server.has_address) return false;
@@ -133,13 +133,13 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
       ++awaited;
       awaited_until_ns_ = std::min(awaited_until_ns_, request.deadline_ns);
     }
-    // A jump has left it. At its deadline it tells of a server that hangs.
+    // A jump has left the request behind. At its deadline it would reveal a server that hangs.
     if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns)
       finish(request, Outcome::skipped);
     if (state_now != ClusterRequest::queued) continue;
     Server& server = *servers_[request.server];
     const bool may_ask =
-        server.has_address && (request.is_admitted || state(request.server).trip.may_ask(now));
+        server.has_address && (request.is_admitted || state(request.server).breaker.may_ask(now));
     if (!may_ask) {
       finish(request, Outcome::skipped);
       continue;
@@ -152,9 +152,9 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
-  // An answer and a rest have ended the trial already. Nobody else is admitted while it is under
-  // way.
-  if (std::exchange(request.is_admitted, false)) state(request.server).trip.give_up_trial();
+  // An answer or a rest has ended the trial already. No other request is admitted while the trial
+  // is under way.
+  if (std::exchange(request.is_admitted, false)) state(request.server).breaker.give_up_trial();
   ClusterClient::finish(request, outcome);
 }
 
@@ -168,8 +168,8 @@ void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, b
 }
 
 void ClusterClient::Worker::rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns) {
-  state(server).trip.rest(now, at_least_ns);
-  // It may be at another address by now.
+  state(server).breaker.rest(now, at_least_ns);
+  // The server may have another address by now.
   if (!servers_[server]->is_asked_for) servers_[server]->next_look_ns = now;
   client_.options_.stats->count(Counter::cluster_trips);
   servers_[server]->demand.connection.close();
@@ -195,10 +195,10 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
   lane.connection.close();
   if (lane.is_fill) {
-    // Perhaps because of them; records come first.
+    // The figures may be the cause; records are more important.
     servers_[lane.server]->next_figures_ns = now + k_no_figures_ns;
     if (is_offer_sent() && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
-    // An answer that has ended it may have asked for a longer rest.
+    // The answer that ended the connection may have asked for a longer rest.
     std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
     const std::uint64_t before = until.load(std::memory_order_relaxed);
     until.store(std::max(before, now + (are_too_many ? k_too_many_ns : k_second)),
@@ -208,8 +208,8 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
 }
 
-// If the origin is quick, an open waits for less than the whole deadline, and more of them may wait
-// in vain: on a busy machine some answers take 2 ms, and to leave the server alone for a second
+// If the origin is quick, an open waits for less than the whole deadline, and more opens may wait
+// in vain: on a busy machine some answers take 2 ms, and leaving the server alone for a second
 // costs far more.
 int ClusterClient::Worker::most_late(const ClusterRequest& request) const {
   const std::uint64_t waited = std::max<std::uint64_t>(
@@ -230,20 +230,21 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     const std::uint64_t sent = request.sent_ns;
     // A server that answers a trial within the whole deadline is well, however soon its asker has
     // gone to the origin.
-    if (sent != 0 && state(server).trip.is_trial() && now - sent < client_.options_.deadline_ns)
+    if (sent != 0 && state(server).breaker.is_trial() && now - sent < client_.options_.deadline_ns)
       continue;
-    // So is one whose connect takes no longer than that.
+    // So is a server whose connect takes no longer than that.
     const bool is_connecting = connection.is_open() && !connection.is_ready();
     if (sent == 0 && is_connecting && now < connection.opened_ns() + client_.options_.deadline_ns)
       continue;
     const bool is_first_look = !std::exchange(request.was_late, true);
-    // Nothing at all has come for so long: it hangs, and so does such a connect.
+    // The server has sent nothing at all for this long, so it hangs; so does such a connect.
     const bool is_silent =
         sent == 0 ? is_first_look && !connection.is_ready()
                   : connection.heard_ns() < sent && now - sent >= client_.options_.deadline_ns;
     const bool is_endless = sent != 0 && now - sent >= k_answer_patience_ns;
-    const bool is_too_late = is_first_look && sent != 0 &&
-                             state(server).trip.note_answer(/*is_late=*/true, most_late(request));
+    const bool is_too_late =
+        is_first_look && sent != 0 &&
+        state(server).breaker.note_answer(/*is_late=*/true, most_late(request));
     if (is_silent || is_endless || is_too_late) {
       rest(server, now);
     } else if (sent == 0) {
@@ -252,13 +253,13 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
   }
 }
 
-// Connects that hang, and what is sent in the background, have no deadline of a request.
+// Connects that hang, and background commands, have no request with a deadline.
 void ClusterClient::Worker::look_at_lanes(std::uint64_t now) {
   for (auto& server : servers_) {
     const ClusterConnection &demand = server->demand.connection, &fill = server->fill.connection;
     if (demand.is_open() && !demand.is_ready() && now >= demand.opened_ns() + k_answer_patience_ns)
       lane_broke(server->demand, now);
-    // An answer that came after `now` may have been followed by another command at once.
+    // The connection may have sent another command right after an answer that came after `now`.
     if (fill.is_busy() &&
         now >= std::max(fill.opened_ns(), server->filled_ns) + k_offer_patience_ns)
       lane_broke(server->fill, now);
@@ -296,7 +297,7 @@ bool ClusterClient::Worker::Lane::answered(Tag tag, const MetaAnswer& answer) {
 }
 
 bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAnswer& answer) {
-  // The connection ends, and the server is left alone: that is the end of the request, too.
+  // The connection ends and the server rests, which ends the request, too.
   const bool is_get = request.ask == ClusterRequest::Ask::get;
   const bool is_refusal = answer.kind == Kind::full || answer.kind == Kind::too_large;
   const bool is_fit = is_get ? answer.kind == Kind::value || answer.kind == Kind::none || is_refusal
@@ -308,7 +309,7 @@ bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAn
     if (answer.size != 0) return Outcome::hit;
     return answer.is_won ? Outcome::won : Outcome::taken;
   }();
-  if (!request.was_late) state(request.server).trip.note_answer(/*is_late=*/false);
+  if (!request.was_late) state(request.server).breaker.note_answer(/*is_late=*/false);
   request.size = answer.kind == Kind::value ? answer.size : 0;
   if (outcome == Outcome::won && give_back_lease(request, answer.cas)) return true;
   if (is_get) request.cas = answer.cas;
@@ -327,7 +328,8 @@ bool ClusterClient::Worker::give_back_lease(ClusterRequest& request, std::uint64
   return true;
 }
 
-// Until a socket has something, but not for long. False: there is nothing to wait for.
+// Waits until a socket has something, but not for long. Returns false if there is nothing to wait
+// for.
 bool ClusterClient::Worker::wait(std::uint64_t now) {
   polled_.clear();
   lanes_.clear();
@@ -360,7 +362,7 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
   base::sys::poll(polled_.data(), polled_.size(), &limit);
   now_ns_ = base::monotonic_ns();
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    // Another lane's trouble may have closed it.
+    // Trouble on another lane may have closed this one.
     if (!lanes_[i]->connection.is_open() || polled_[i].fd != lanes_[i]->connection.to_poll().fd)
       continue;
     if (!lanes_[i]->connection.pump(polled_[i], *lanes_[i], now_ns_))

@@ -1,6 +1,6 @@
-// The thread of a ClusterClient: it sends what is queued, hands answers over, keeps deadlines and
-// trips, and offers records. Thread safety: one thread; what it shares with others is in the
-// requests and in ServerState.
+// The thread of a ClusterClient: it sends queued requests, hands answers over, keeps deadlines and
+// circuit breakers, and offers records. Thread safety: one thread; it shares only the requests and
+// ServerState with others.
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,13 @@
 namespace cube::cache {
 
 struct ClusterClient::ServerState {
-  CircuitBreaker trip;
-  std::atomic<bool> is_left_out{false};  // it has no address
+  CircuitBreaker breaker;
+  std::atomic<bool> is_left_out{false};  // its name has no address
   std::atomic<std::uint64_t> no_offers_until_ns{0};
-  std::uint64_t answered_ns = 0;  // the last answer of whatever kind
-  bool is_full = false;           // the last offer was refused for want of room
-  std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // as the server has said
-  std::uint64_t too_large = UINT64_MAX;  // bytes of a value that it did not take
+  std::uint64_t answered_ns = 0;  // the last answer of any kind
+  bool is_full = false;           // the last offer was refused for lack of room
+  std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // as the server has reported
+  std::uint64_t too_large = UINT64_MAX;  // size of the smallest value that it refused, in bytes
 };
 
 class ClusterClient::Worker {
@@ -32,7 +32,7 @@ class ClusterClient::Worker {
  private:
   using Kind = MetaAnswer::Kind;
   using Tag = ClusterConnection::Tag;
-  // A lane is one connection: of demand, or of what is offered.
+  // A lane is one connection, either for demand or for offers.
   struct Lane final : ClusterConnection::Listener {
     Worker* worker = nullptr;
     std::size_t server = 0;
@@ -44,18 +44,18 @@ class ClusterClient::Worker {
   struct Server {
     ServerAddress address;
     bool has_address = false;
-    // A name is looked up at the start, and again after each rest of the server.
+    // The name is looked up at the start, and again after each rest of the server.
     DnsQuery query;
     bool is_asked_for = false, is_told = false;
     unsigned failures = 0;
-    std::uint64_t next_look_ns = 0;  // UINT64_MAX: none is needed
+    std::uint64_t next_look_ns = 0;  // UINT64_MAX if no look-up is needed
     Lane demand, fill;
-    std::uint64_t next_figures_ns = 0, filled_ns = 0;  // the last command of `fill`
+    std::uint64_t next_figures_ns = 0, filled_ns = 0;  // filled_ns: the last command of `fill`
   };
   static constexpr std::uint64_t k_least_doze_ns = 20'000'000, k_offer_patience_ns = 2'000'000'000;
   static constexpr Tag k_offer_tag = 1000, k_figures_tag = 1001;
-  // Steps of an offer: it waits for its connection; the server is asked whether it has the record;
-  // it waits for the budget; its bytes are on their way.
+  // Steps of an offer. waiting: for its connection. looking: the server is asked whether it has the
+  // record. paying: waits for the token bucket. sending: its bytes are on their way.
   enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
   void look_up_names(std::uint64_t now);
@@ -66,16 +66,16 @@ class ClusterClient::Worker {
   void send(ClusterRequest& request, std::uint64_t now);
   void finish(ClusterRequest& request, Outcome outcome);
   bool answer_request(ClusterRequest& request, const MetaAnswer& answer);
-  // The lease of one that nobody waits for: the row becomes the question that drops it. False:
-  // somebody waits.
+  // Handles a lease that no thread waits for: the row becomes the command that drops it. Returns
+  // false if a thread waits.
   bool give_back_lease(ClusterRequest& request, std::uint64_t cas);
   int most_late(const ClusterRequest& request) const;
   void look_at_deadlines(std::uint64_t now);
   void look_at_lanes(std::uint64_t now);
   void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
   void lane_broke(Lane& lane, std::uint64_t now);
-  // Requests of this server that have been sent are answered with this; with `queued`, the others
-  // too.
+  // Answers the requests of this server that have been sent with this outcome; if `also_queued`,
+  // the queued ones too.
   void drop_requests(std::size_t server, Outcome outcome, bool also_queued);
   void offer(std::uint64_t now);
   std::uint64_t offer_token();
@@ -88,7 +88,7 @@ class ClusterClient::Worker {
   void ask_figures(std::uint64_t now);
   void tell_rows(std::uint64_t now);
   bool wait(std::uint64_t now);
-  // Until somebody wakes it; `seen`: of Wakeup::count.
+  // Sleeps until another thread wakes it. `seen` comes from Wakeup::count.
   void sleep(std::uint32_t seen);
 
   ClusterClient& client_;
@@ -101,13 +101,13 @@ class ClusterClient::Worker {
   bool has_demand_ = false;
   IdleGate gate_;
   Askers askers_;
-  std::uint64_t awaited_until_ns_ = UINT64_MAX;  // the first deadline of those
+  std::uint64_t awaited_until_ns_ = UINT64_MAX;  // the earliest deadline of the awaited requests
   ClusterOffer offer_;
   Step step_ = Step::none;
   std::size_t offer_server_ = 0;
   std::uint64_t offer_began_ns_ = 0, next_tell_ns_ = 0;
-  std::uint64_t offer_cas_ = 0;  // the version that the bytes replace; 0: they are added
-  unsigned sendings_ = 0;        // of this offer
+  std::uint64_t offer_cas_ = 0;  // the version that the bytes replace; 0 if they are added
+  unsigned sendings_ = 0;        // how often this offer was sent
   bool has_looked_ = false;
   std::uint32_t were_there_ =
       UINT32_MAX;  // the last that were offered: a bit for each that the server had already

@@ -1,5 +1,5 @@
-// The thread of a client offers records and asks for the figures of the servers, while nobody
-// waits.
+// The part of ClusterClient::Worker that offers records and asks for the figures of the servers,
+// while no program waits.
 #include "cache/tier/cluster/cluster_worker.h"
 
 namespace cube::cache {
@@ -46,7 +46,7 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (client_.options_.fill_per_second == 0) return;
   if (is_offer_sent() || has_demand_) return;
   if (step_ == Step::none) {
-    // Other nodes wait for what is leased. All else yields to the threads of the program.
+    // Other nodes wait for leased records. All others yield to the threads of the program.
     if (!source_.next(offer_, now, /*only_leased=*/!gate_.is_open(now))) return;
     if (source_.is_leader()) gate_.shut(now);
     step_ = Step::waiting;
@@ -62,9 +62,9 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
-  // A new leader walks over what the former leader has offered, too, and nodes may read the same
-  // files: the bytes need not be sent again. A look is a round trip in vain where none of the last
-  // was there.
+  // A new leader also walks over what the former leader has offered, and nodes may read the same
+  // files: those bytes need not be sent again. Asking first is a wasted round trip if the server
+  // had none of the last records.
   if (step_ == Step::waiting && offer_cas_ == 0 && were_there_ != 0) return look_for_offer();
   step_ = Step::paying;
   if (!TokenBucket::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(),
@@ -78,8 +78,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
   ServerState& of = state(server);
   base::Stats& stats = *client_.options_.stats;
   const bool is_look = step_ == Step::looking;
-  // The record may have come and gone meanwhile, with a lease, or with the server. That is tried
-  // once more, and no oftener.
+  // The record may have come and gone meanwhile, with a lease or with the server. The offer is then
+  // sent once more, but not more often.
   const bool may_send_again = sendings_ < 2;
   auto end = OfferEnd::accepted;
   switch (answer.kind) {
@@ -90,7 +90,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
         of.is_full = false;
         break;
       }
-      // A lease without bytes is no record: it is replaced. Its holder may be dead, or too slow.
+      // A lease without bytes is no record: it is replaced. Its holder may be dead or too slow.
       if (!answer.has_size || answer.size != 0 || !answer.has_cas) break;
       offer_cas_ = answer.cas;
       if (may_send_again) step_ = Step::paying;
@@ -98,7 +98,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
       break;
     case Kind::refused:
       if (!has_looked_) note_there(true);
-      // Somebody has been quicker. After an "add" it may be no more than a lease.
+      // Another client was quicker. After an "add" it may have no more than a lease.
       if (!is_look && offer_cas_ == 0 && may_send_again) {
         look_for_offer();
         return true;
@@ -130,7 +130,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
 void ClusterClient::Worker::ask_figures(std::uint64_t now) {
   if (!source_.is_leader() || has_demand_ || step_ != Step::none) return;
   for (auto& server : servers_) {
-    if (now < server->next_figures_ns || !state(server->fill.server).trip.is_open(now)) continue;
+    if (now < server->next_figures_ns || !state(server->fill.server).breaker.is_open(now)) continue;
     if (!prepare(server->fill, now) || server->fill.connection.pending() != 0) continue;
     server->next_figures_ns = now + k_between_figures_ns;
     server->filled_ns = now;

@@ -1,5 +1,5 @@
-// The thread's knowledge of the servers themselves: their addresses, and the rows that tell of
-// them.
+// The part of ClusterClient::Worker that knows the servers themselves: their addresses, and the
+// rows that report on them.
 #include "cache/base/log.h"
 #include "cache/tier/cluster/cluster_worker.h"
 
@@ -10,7 +10,7 @@ constexpr std::uint64_t k_first_pause_of_names_ns = 1'000'000'000, k_between_row
 
 }  // namespace
 
-// Nothing waits for it: a server whose name is looked up is left out until then.
+// Nothing waits for a look-up: a server without an address is left out until it ends.
 void ClusterClient::Worker::look_up_names(std::uint64_t now) {
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     Server& server = *servers_[i];
@@ -32,28 +32,28 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
     if (server.is_told && !server.has_address)
       base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
     const ServerAddress former = std::exchange(server.address, server.query.address());
-    // The server at the former address is not the one that others ask.
+    // The server at the former address is not the one that other nodes ask.
     if (server.has_address && former != server.address && server.fill.connection.is_open())
       lane_broke(server.fill, now);
     server.has_address = true;
     server.failures = 0;
     server.next_look_ns = UINT64_MAX;
     state(index).is_left_out.store(false, std::memory_order_relaxed);
-    if (state(index).trip.is_open(now)) prepare(server.demand, now);
+    if (state(index).breaker.is_open(now)) prepare(server.demand, now);
     return;
   }
   constexpr unsigned k_most_name_pauses = 5;
   server.next_look_ns =
       now + (k_first_pause_of_names_ns << std::min(server.failures++, k_most_name_pauses));
   state(index).is_left_out.store(!server.has_address, std::memory_order_relaxed);
-  // The address that it had does until there is another.
+  // The former address remains in use until there is another.
   if (server.has_address || std::exchange(server.is_told, true)) return;
   base::log(base::LogLevel::warn,
             "CUBESHIM_CLUSTER: {} is left out as long as its name has no address: {}", name,
             server.query.why());
 }
 
-// For `cubeshim top`: what this process, which leads, knows of the servers.
+// Reports to `cubeshim top` what this process, the leader, knows of the servers.
 void ClusterClient::Worker::tell_rows(std::uint64_t now) {
   if (!source_.is_leader() || now < next_tell_ns_) return;
   next_tell_ns_ = now + k_between_rows_ns;
@@ -70,7 +70,7 @@ void ClusterClient::Worker::tell_rows(std::uint64_t now) {
     row.used.store(of.used.load(k_relaxed), k_relaxed);
     row.entries.store(of.entries.load(k_relaxed), k_relaxed);
     row.answered_ns.store(of.answered_ns, k_relaxed);
-    row.rests_until_ns.store(of.trip.rest_until_ns(), k_relaxed);
+    row.rests_until_ns.store(of.breaker.rest_until_ns(), k_relaxed);
     row.no_offers_until_ns.store(of.no_offers_until_ns.load(k_relaxed), k_relaxed);
     row.has_address.store(servers_[i]->has_address ? 1 : 0, k_relaxed);
     row.is_full.store(of.is_full ? 1 : 0, k_relaxed);

@@ -11,7 +11,7 @@ constexpr std::uint16_t k_internet = 1, k_recursion_wanted = 0x0100, k_is_answer
                         k_opcode = 0x7800, k_is_cut = 0x0200, k_code = 0x000f;
 constexpr unsigned k_no_name = 3;
 
-// Reads, and notes when there is nothing left to read.
+// Reads bytes, and notes when there is nothing left to read.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -29,7 +29,7 @@ class Reader {
                        : static_cast<std::uint16_t>(std::to_integer<unsigned>(two[0]) << 8 |
                                                     std::to_integer<unsigned>(two[1]));
   }
-  // A name, or a pointer to one, which ends it.
+  // Skips a name, or a pointer to one, which ends it.
   void pass_name() {
     while (is_sound_) {
       const auto length = take(1);
@@ -131,7 +131,7 @@ DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view na
     if (!has_address || is_smaller(found, answer.address)) answer.address = found;
     has_address = true;
   }
-  // The part of a cut answer that has come will do.
+  // The part of a truncated answer that has come suffices.
   if (has_address) {
     answer.kind = DnsAnswer::Kind::address;
   } else if ((flags & k_is_cut) == 0 && reader.is_sound()) {

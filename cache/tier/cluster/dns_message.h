@@ -1,6 +1,6 @@
-// Questions to name servers and their answers (RFC 1035), as far as an address is looked for. No
-// I/O. An answer comes from the network and may hold anything. Thread safety: pure functions;
-// nothing is allocated.
+// Encodes questions to name servers and decodes their answers (RFC 1035), as far as an address
+// needs it. No I/O. An answer comes from the network and may hold anything. Thread safety: pure
+// functions; nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace cube::cache {
 enum class DnsType : std::uint16_t { v4 = 1, v6 = 28 };
 
 inline constexpr std::size_t k_most_dns_bytes = 512;  // of a datagram
-// Its bytes; 0: the name cannot be asked for.
+// Returns the size of the question in bytes, or 0 if the name cannot be asked for.
 std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_t id,
                                std::span<std::byte, k_most_dns_bytes> to);
 
@@ -25,10 +25,11 @@ struct DnsAnswer {
     none,     // the name has no address of this type
     no_name,  // there is no such name
     failed,   // the server cannot tell
-    not_ours  // it answers another question
+    not_ours  // it answers another question than ours
   };
   Kind kind = Kind::not_ours;
-  // Without a port. If there are several, the smallest: all nodes take the same.
+  // Without a port. If the answer has several addresses, this is the smallest, so that all nodes
+  // take the same one.
   ServerAddress address;
 };
 DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type,

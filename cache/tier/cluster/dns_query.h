@@ -1,7 +1,7 @@
-// Looks up the name of a server: in /etc/hosts, then at the name servers of /etc/resolv.conf, with
-// its search list, as libc does. libc's own resolver is not for a thread inside a host: it loads
+// Looks up the name of a server: in /etc/hosts, then at the name servers of /etc/resolv.conf with
+// its search list, as libc does. libc's own resolver does not suit a thread inside a host: it loads
 // libraries, allocates, and waits. Nothing here waits: the owner polls. Invariants: a query ends
-// within k_longest_ns. Its sockets are in the fd table of its thread. Thread safety: one thread.
+// within k_longest_ns; its sockets are in the fd table of its thread. Thread safety: one thread.
 #pragma once
 
 #include <poll.h>
@@ -22,24 +22,24 @@ struct ResolverSettings {
   std::uint64_t timeout_ns = 1'000'000'000;
   unsigned rounds = 2;
 };
-// The text of a file such as /etc/resolv.conf.
+// `text` is that of a file such as /etc/resolv.conf.
 ResolverSettings parse_resolver_settings(std::string_view text);
-// The names to ask for, in this order.
+// Returns the names to ask for, in this order.
 std::vector<std::string> names_to_ask(std::string_view host, const ResolverSettings& settings);
 
 class DnsQuery {
  public:
   static constexpr std::uint64_t k_longest_ns = 20'000'000'000;
 
-  // `server`: "HOST:PORT". Ends what was under way.
+  // `server` is "HOST:PORT". Ends a query that is under way.
   void begin(std::string_view server, ResolverSettings settings, std::uint64_t now_ns);
-  // With the files of this machine. Done at once, if /etc/hosts has the name.
+  // Uses the files of this machine. Ends at once if /etc/hosts has the name.
   void begin(std::string_view server, std::uint64_t now_ns);
   bool is_under_way() const { return static_cast<bool>(socket_); }
   pollfd to_poll() const { return {.fd = socket_.get(), .events = POLLIN, .revents = 0}; }
-  // Takes what has come, and goes on where nothing comes any more.
+  // Takes what has arrived, and goes on to the next server or name after a timeout.
   void pump(std::uint64_t now_ns);
-  // After it has ended.
+  // The result, once the query has ended.
   bool has_address() const { return has_address_; }
   const ServerAddress& address() const { return address_; }
   std::string_view why() const { return why_; }

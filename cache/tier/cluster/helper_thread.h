@@ -1,7 +1,7 @@
-// A thread beside the client's, which asks it for one thing at a time and never waits for it.
-// Life: start() makes the thread, end() tells it to end and does not wait: the desk goes with the
-// last of both. Thread safety: the client's thread alone, but for begin() and work(), which are the
-// helper's.
+// A thread beside the client's, to which the client hands one piece of work at a time without ever
+// waiting for it. Life: start() makes the thread; end() tells it to end and does not wait;
+// whichever of the two sides ends last deletes the desk. Thread safety: the client's thread alone,
+// except begin() and work(), which the helper calls.
 #pragma once
 
 #include <atomic>
@@ -13,19 +13,19 @@ namespace cube::cache {
 
 class HelperDesk {
  public:
-  // Wakes the client when something is done.
+  // Wakes the client when the work is done.
   explicit HelperDesk(Wakeup& client) : client_(client) {}
   HelperDesk(const HelperDesk&) = delete;
   HelperDesk& operator=(const HelperDesk&) = delete;
 
-  // False: there is no thread, and the desk is gone.
+  // Returns false if there is no thread; the desk is deleted then.
   [[nodiscard]] bool start();
   bool is_idle() const { return state_.load(std::memory_order_acquire) == idle; }
   bool is_asked() const { return state_.load(std::memory_order_acquire) == asked; }
-  // Its work is there to be taken: it is the caller's until it asks again.
+  // The result may be taken: it is the caller's until it asks again.
   bool is_done() const { return state_.load(std::memory_order_acquire) == done; }
   void take() { state_.store(idle, std::memory_order_relaxed); }
-  // While it is idle.
+  // Only while the desk is idle.
   void ask();
   void end();
 
@@ -40,13 +40,13 @@ class HelperDesk {
   void let_go();
 
   std::atomic<std::uint32_t> state_{
-      idle};  // a futex; release by who changes it, acquire by who finds it changed
+      idle};  // a futex; the side that changes it releases, the side that reads it acquires
   std::atomic<int> users_{2};
   Wakeup& client_;
 };
 
-// Starts a thread with signals blocked, where that can be done; set by who has such threads. False:
-// there is none.
+// Starts a thread with all signals blocked, if that is possible. Set by code that has such threads.
+// Returns false if there is no thread.
 using StartHelperThread = bool (*)(void (*body)(void*), void* argument);
 extern constinit std::atomic<StartHelperThread> g_start_helper_thread;
 

@@ -1,7 +1,6 @@
-// Tells whether a processor has nothing better to do: a thread of low priority answers as soon as
-// it gets one. So what can wait takes no processor from the program, as far as there are others to
-// wait for. The answer is yes where there can be no such thread, and after a while. Thread safety:
-// the client's thread alone.
+// Tells whether a processor is idle: a thread of low priority answers as soon as it gets one. Work
+// that can wait therefore takes no processor from the program. The gate opens anyway if no such
+// thread can be started, and after a while. Thread safety: the client's thread alone.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +16,10 @@ class IdleGate {
   IdleGate(const IdleGate&) = delete;
   IdleGate& operator=(const IdleGate&) = delete;
 
-  // Asks anew: it is shut until the answer comes, which wakes the client's thread.
+  // Asks again: the gate is shut until the answer comes, which wakes the client's thread.
   void shut(std::uint64_t now_ns);
   bool is_open(std::uint64_t now_ns);
-  // When it opens at the latest.
+  // The time at which the gate opens at the latest.
   std::uint64_t opens_ns() const { return opens_ns_; }
 
  private:

@@ -13,7 +13,7 @@ bool number_of_word(std::string_view word, std::uint64_t& value, int base = 10) 
   return error == std::errc{} && end == word.data() + word.size();
 }
 
-// The next word of the line, which it leaves.
+// Takes the next word off the line.
 std::string_view take_word(std::string_view& line) {
   const std::size_t end = std::min(line.find(' '), line.size());
   const std::string_view word = line.substr(0, end);
@@ -21,7 +21,7 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
-// The flags behind the first word. False: one is not what it says.
+// Takes the flags after the first word. Returns false if one is malformed.
 bool take_flags(std::string_view line, MetaAnswer& answer) {
   while (!line.empty()) {
     const std::string_view word = take_word(line);
@@ -42,14 +42,14 @@ bool take_flags(std::string_view line, MetaAnswer& answer) {
         if (!number_of_word(rest, answer.token, 16)) return false;
         answer.has_token = true;
         break;
-      default: break;  // of a later version
+      default: break;  // a flag of a later version
     }
   }
   return true;
 }
 
 Kind kind_of_server_error(std::string_view text) {
-  // The first is said of small items, the second of items in pieces.
+  // memcached says the first of small items, the second of items in pieces.
   if (text.starts_with("out of memory") || text.starts_with("Out of memory")) return Kind::full;
   return text.starts_with("object too large") ? Kind::too_large : Kind::error;
 }

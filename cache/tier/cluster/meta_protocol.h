@@ -1,6 +1,6 @@
-// The text of memcached's meta protocol: commands from values, and values from lines of answers. No
-// I/O. Invariants: a command is one line with its end; an answer that is not understood is
-// `unknown`, never something else. Thread safety: pure functions and plain values;
+// The text of memcached's meta protocol: builds commands from values, and parses lines of answers
+// into values. No I/O. Invariants: a command is one line with its end; an answer that is not
+// understood is `unknown`, never something else. Thread safety: pure functions and plain values;
 // async-signal-safe; nothing is allocated.
 #pragma once
 
@@ -15,49 +15,52 @@ struct MetaAnswer {
     value,      // VA: `size` bytes and a line end follow
     done,       // HD
     none,       // EN, NF
-    refused,    // NS, EX: somebody else has been quicker
+    refused,    // NS, EX: another client was quicker
     full,       // SERVER_ERROR out of memory
     too_large,  // SERVER_ERROR object too large for cache
-    error,      // any other error; the connection may be of no use any more
+    error,      // any other error; the connection may be useless
     stored,     // STORED: the login is right
     figure,     // STAT name value
     end,        // END
     unknown
   };
   Kind kind = Kind::unknown;
-  bool is_won = false;    // W: the lease is the asker's
-  bool is_taken = false;  // Z: another has it
+  bool is_won = false;    // W: the asker has won the lease
+  bool is_taken = false;  // Z: another client has the lease
   bool has_cas = false, has_token = false, has_size = false;
   std::uint64_t size = 0;  // bytes of the value
   std::uint64_t cas = 0;   // the version of the item
   std::uint64_t token = 0;
-  std::string_view name, text;  // of a figure; they point into the line
+  std::string_view name, text;  // of a figure; both point into the line
 };
 
-// A line without its end.
+// `line` comes without its line end.
 MetaAnswer parse_meta_answer(std::string_view line);
-// Bytes of the first line, its end included; 0: there is no end yet. An end is "\r\n".
+// Returns the size of the first line in bytes, including its "\r\n"; 0 if the line has not ended
+// yet.
 std::size_t meta_line_bytes(std::string_view bytes);
 
-// A command's line. The token comes back in the answer.
+// The line of a command. The token comes back in the answer.
 class MetaCommand {
  public:
-  // A key has at most so many bytes, and is fit for a key: no blank, no control character.
+  // The longest key in bytes. A key holds no blank and no control character.
   static constexpr std::size_t k_longest_key = 250;
 
-  // `lease_seconds`: 0: no lease is asked for.
+  // A `lease_seconds` of 0 asks for no lease.
   static MetaCommand get(std::string_view key, std::uint64_t token, unsigned lease_seconds);
-  // Its version and size, without its bytes.
+  // Asks for the version and size of an item, without its bytes.
   static MetaCommand look(std::string_view key, std::uint64_t token);
-  // The same with a lease: who gets it sees a size of zero, and has to bring the bytes.
+  // Like look, but asks for a lease: the client that gets it sees a size of zero and has to bring
+  // the bytes.
   static MetaCommand lease(std::string_view key, std::uint64_t token, unsigned seconds);
-  // The bytes and "\r\n" are to follow. add: only where there is none. replace: only this version.
+  // The bytes and "\r\n" must follow. add stores only if there is no item; replace stores only over
+  // this version.
   static MetaCommand add(std::string_view key, std::uint64_t token, std::uint64_t size);
   static MetaCommand replace(std::string_view key, std::uint64_t token, std::uint64_t size,
                              std::uint64_t cas);
   static MetaCommand remove(std::string_view key, std::uint64_t token, std::uint64_t cas);
   static MetaCommand figures();
-  // The same for a login: the bytes and "\r\n" are to follow.
+  // Logs in. The bytes and "\r\n" must follow.
   static MetaCommand login(std::uint64_t size);
 
   std::string_view text() const { return {text_, size_}; }

@@ -1,6 +1,6 @@
-// Which server a key belongs to, whether that one is to be asked, and how much it may be sent.
-// Invariants: the server of a key does not depend on the order of the list; one server more or less
-// moves only its own share.
+// Decides which server a key belongs to, whether to ask that server, and how much to send it.
+// Invariants: the server of a key does not depend on the order of the list; adding or removing a
+// server moves only that server's share.
 #pragma once
 
 #include <atomic>
@@ -13,26 +13,26 @@
 
 namespace cube::cache {
 
-// The place in the list of the key's home: rendezvous hashing. Pure; async-signal-safe.
+// Returns the index of the key's home server, by rendezvous hashing. Pure; async-signal-safe.
 std::size_t home_of_key(std::span<const std::string> servers, std::uint64_t key_hash);
 
-// A server that does not answer well is left alone for 1 s, then for 2, 4 ... 30 s. After each rest
-// it gets one trial. Thread safety: one thread changes it; is_open is for all.
+// A server that does not answer well rests for 1 s, then for 2, 4 ... 30 s. After each rest it gets
+// one trial. Thread safety: one thread changes it; any thread may call is_open.
 class CircuitBreaker {
  public:
-  // Is the server to be asked at all? It says yes to each during a trial; may_ask decides.
+  // True if the server may be asked at all. It stays true during a trial, where may_ask decides.
   bool is_open(std::uint64_t now_ns) const {
     return now_ns >= rest_until_ns_.load(std::memory_order_relaxed);
   }
-  // False: it rests, or its trial is under way.
+  // Returns false if the server rests, or if its trial is under way.
   bool may_ask(std::uint64_t now_ns);
   static constexpr int k_most_late = 3;
-  // An answer came in time, or late. True: the server is to be left alone (so many of the last 64
-  // were late).
+  // Notes an answer that came in time or late. Returns true if the server should rest, because
+  // `most_late` of the last 64 answers were late or the trial failed.
   bool note_answer(bool is_late, int most_late = k_most_late);
-  // Leaves it alone, for longer each time; at least so long.
+  // Starts a rest, longer each time and at least this long.
   void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
-  // The trial has ended without an answer, and without a rest: the next who asks gets it.
+  // The trial has ended without an answer and without a rest: the next request gets it.
   void give_up_trial() { is_trial_ = false; }
   std::uint64_t rest_until_ns() const { return rest_until_ns_.load(std::memory_order_relaxed); }
   bool is_trial() const { return is_trial_; }
@@ -44,16 +44,16 @@ class CircuitBreaker {
   bool is_trial_ = false;
 };
 
-// So many bytes a second, at most a fifth of a second of them at once. The word is shared by the
-// processes of a node. Thread safety: all of it.
+// Limits the bytes per second, with bursts of at most a fifth of a second. The processes of a node
+// share the word. Thread safety: all of it.
 class TokenBucket {
  public:
   static bool take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns, std::uint64_t bytes,
                    std::uint64_t per_second);
 };
 
-// With hardly any hits, one in 16 asks. After the first hit that one of them has, all ask for a
-// while again. Thread safety: all of it; the counts may be a little off.
+// If there are hardly any hits, only one request in 16 asks. After the first hit among those, all
+// ask again for a while. Thread safety: all of it; the counts may be a little off.
 class ColdPool {
  public:
   bool is_to_ask() {
@@ -69,8 +69,9 @@ class ColdPool {
   std::atomic<bool> is_cold_{false};
 };
 
-// Is it of use to wait for what another node fetches? Yes, if half of the last waits were; else one
-// in 8 is tried. Thread safety: all of it; the counts may be a little off.
+// Decides whether waiting for what another node fetches is worthwhile: yes if half of the last
+// waits were; otherwise one in 8 is tried. Thread safety: all of it; the counts may be a little
+// off.
 class LeaseWaits {
  public:
   bool is_to_wait() {
@@ -88,8 +89,8 @@ class LeaseWaits {
   std::atomic<std::uint32_t> outcomes_{UINT32_MAX}, skips_{0};  // a bit for each of the last
 };
 
-// How many threads ask at once, as far as they have of late. While all of them wait, nobody else is
-// likely to ask. Thread safety: one thread.
+// Tells how many threads have asked at once of late. While all of them wait, another request is
+// unlikely. Thread safety: one thread.
 class Askers {
  public:
   void note(unsigned awaited);
@@ -102,15 +103,15 @@ class Askers {
   unsigned awaited_ = 0, most_ = 0, most_before_ = 0, looks_ = 0;
 };
 
-// How many may be asked for ahead at once: a MiB for each server, by the size of what came of late.
-// More would hold up what a program waits for, and is no faster. Thread safety: all of it. It
-// waits, so it is for threads of the library alone.
+// Limits how many records may be fetched ahead at once: a MiB for each server, judged by the size
+// of recent answers. More would delay what a program waits for, and would be no faster. Thread
+// safety: all of it. It waits, so only threads of the library may use it.
 class AheadWindow {
  public:
   explicit AheadWindow(std::size_t servers) : servers_(servers) {}
-  // Waits for a place.
+  // Waits until there is a place.
   void enter();
-  // `bytes`: of what came; 0: nothing did.
+  // `bytes` is the size of the answer; 0 if there was none.
   void leave(std::uint64_t bytes);
   unsigned width() const { return width_.load(std::memory_order_relaxed); }
 

@@ -13,7 +13,7 @@
 namespace cube::cache {
 namespace {
 
-// Reads an address without a port.
+// Parses an address without a port.
 bool parse_literal(std::string_view host, ServerAddress& address) {
   char text[INET6_ADDRSTRLEN + 1] = {};
   if (host.size() >= sizeof text) return false;
@@ -73,7 +73,7 @@ base::Result<ServerAddress> parse_server_address(std::string_view text, std::str
   ServerAddress address;
   if (!parse_literal(host, address) && !find_in_hosts(hosts, host, address))
     return base::fail(ENOENT);
-  // At the same place in both.
+  // The port lies at the same place in both.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   address.v4.sin_port = htons(port);
   return address;

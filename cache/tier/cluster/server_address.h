@@ -1,6 +1,6 @@
-// The address of a server: an address in its text, a name that /etc/hosts has, or the path of a
-// Unix socket. Other names are looked up by DnsQuery (dns_query.h). Thread safety: pure, but for
-// the read of a file; no libc call that the library interposes.
+// The address of a server: a literal address, a name that /etc/hosts has, or the path of a Unix
+// socket. DnsQuery (dns_query.h) looks up other names. Thread safety: pure, except for reading a
+// file; makes no libc call that the library interposes.
 #pragma once
 
 #include <netinet/in.h>
@@ -29,12 +29,13 @@ struct ServerAddress {
   }
 };
 
-// Takes the first field off a line of /etc/hosts or /etc/resolv.conf. Empty: there is none left.
+// Takes the first field off a line of /etc/hosts or /etc/resolv.conf. Returns an empty field if
+// there is none left.
 std::string_view take_field(std::string_view& line);
-// "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". ENOENT: a name that `hosts`, the text of a
-// file such as /etc/hosts, does not have.
+// Parses "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". ENOENT: HOST is a name that `hosts`,
+// the text of a file such as /etc/hosts, does not have.
 base::Result<ServerAddress> parse_server_address(std::string_view text, std::string_view hosts);
-// With /etc/hosts.
+// Like parse_server_address, but with /etc/hosts of this machine.
 base::Result<ServerAddress> find_server_address(std::string_view text);
 
 }  // namespace cube::cache

@@ -1,5 +1,5 @@
-// The sleep of the client's thread, and the way to end it. Thread safety: wake() and note_news()
-// from any thread; the rest is the sleeping thread's alone.
+// The sleep of the client's thread, and the means to end it. Thread safety: any thread may call
+// wake() and note_news(); the rest is for the sleeping thread alone.
 #pragma once
 
 #include <atomic>
@@ -16,15 +16,15 @@ class Wakeup {
     count_.fetch_add(1, std::memory_order_seq_cst);
     if (sleeps_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&count_);
   }
-  // Wakes the thread only if it dozes, that is, looks for news less often than it could.
+  // Wakes the thread only if it dozes, that is, if it looks for news less often than it could.
   void note_news() {
     if (dozes_.load(std::memory_order_relaxed)) wake();
   }
 
   void set_dozes(bool dozes) { dozes_.store(dozes, std::memory_order_relaxed); }
-  // The wake-ups so far, to be read before the thread looks for work.
+  // The number of wake-ups so far. Read it before looking for work.
   std::uint32_t count() const { return count_.load(std::memory_order_seq_cst); }
-  // Sleeps for `limit`, or until there were more wake-ups than `seen`. Returns whether there were.
+  // Sleeps for `limit`, or until there are more wake-ups than `seen`. Returns whether there were.
   bool sleep(std::uint32_t seen, const timespec& limit) {
     sleeps_.store(1, std::memory_order_seq_cst);
     base::sys::futex_wait(&count_, seen, &limit);
@@ -34,7 +34,8 @@ class Wakeup {
   }
 
  private:
-  // seq_cst with sleeps_: either the thread sees the new count, or the waker sees that it sleeps.
+  // seq_cst with sleeps_: either the thread sees the new count, or the waker sees that the thread
+  // sleeps.
   std::atomic<std::uint32_t> count_{0};  // futex
   std::atomic<std::uint32_t> sleeps_{0};
   std::atomic<bool> dozes_{false};

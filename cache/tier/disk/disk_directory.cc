@@ -26,7 +26,6 @@ namespace {
 
 constexpr std::string_view k_prefix = "segment-";
 constexpr std::size_t k_digits = 8;
-// An open must not wait for a thing that somebody else has put there under our name.
 constexpr std::size_t k_block = 32 << 10;
 
 std::string version_line() { return fmt::format("cubeshim disk {}\n", k_disk_version); }
@@ -44,7 +43,7 @@ bool try_lock(int fd, int operation) {
   return !sys::failed(sys::raw(SYS_flock, fd, operation | LOCK_NB));
 }
 
-// Not by fmt, which takes 2 KB of the stack: a signal handler reads by these.
+// Formatted without fmt, which takes 2 KB of stack: a signal handler reads by these paths.
 DiskDirectory::Path DiskDirectory::path_below(std::string_view name) const {
   Path path;
   const std::size_t head = std::min(path_.size(), k_longest),
@@ -73,7 +72,7 @@ DiskDirectory::Path DiskDirectory::path_of_segment(std::uint32_t number) const {
 base::Result<base::UniqueFd> DiskDirectory::open_segment(std::uint32_t number, int flags) const {
   auto fd = base::open_fd(path_of_segment(number).text, flags | k_open_below, 0600);
   struct ::stat st {};
-  // The owner of a directory above this one could put another in its place.
+  // The owner of a directory above this one could put another file in its place.
   if (fd &&
       (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode) || st.st_uid != owner_))
     return base::fail(EPERM);
@@ -157,7 +156,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       return base::fail(EPROTO);
     }
     if (wanted.size() > base::file_size_limit()) return fail_with(EFBIG);
-    // Whole, or not at all: who comes at the same time writes the same.
+    // Written whole or not at all: a process that comes at the same time writes the same text.
     const Path temporary = path_of(fmt::format("version.{}", sys::getpid()).c_str());
     auto made = base::open_fd(temporary.text, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     if (!made) return fail_with(made.error().value);
@@ -166,7 +165,8 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       sys::unlink(temporary.text);
       return fail_with(sys::failed(n) ? static_cast<int>(-n) : ENOSPC);
     }
-    // Not over one that has come meanwhile: its lock is the one that others hold.
+    // linkat does not replace a file that was made meanwhile: that file's lock is the one that
+    // other processes hold.
     const long linked =
         sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
     sys::unlink(temporary.text);
@@ -192,8 +192,7 @@ base::Result<DirectoryLock> DiskDirectory::lock(long at_most_ms) const {
   const std::uint64_t deadline =
       base::monotonic_ns() + static_cast<std::uint64_t>(at_most_ms) * 1'000'000;
   while (!try_lock(fd->get(), LOCK_EX)) {
-    // flock cannot wait for a time: a holder that stands still (SIGSTOP) must not hold up the
-    // others.
+    // flock has no timeout: a stopped holder (SIGSTOP) must not hold up the others.
     if (base::monotonic_ns() >= deadline) return base::fail(EBUSY);
     const timespec pause{0, 1'000'000};
     sys::raw(SYS_nanosleep, sys::arg(&pause), 0);

@@ -1,8 +1,9 @@
-// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: made or refused, its names, its
-// lock, its room. Invariants: it belongs to this user and nobody else may write to it; its file
-// `version` names this very format; all names are below it, and none of them is followed if it is a
-// symbolic link. Thread safety: immutable once open. No fd stays open: the host could close it.
-// Every call by name may meet a directory that somebody has removed, and then says ENOENT.
+// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: creates or refuses it, and gives
+// the paths in it, its lock and its room. Invariants: it belongs to this user, and no other user
+// may write to it; its file `version` names this very format; all paths are below it, and none of
+// them is followed if it is a symbolic link. Thread safety: immutable once open. No fd stays open:
+// the host could close it. Every call by path may find that the directory was removed, and then
+// returns ENOENT.
 #pragma once
 
 #include <fcntl.h>
@@ -16,8 +17,8 @@
 
 namespace cube::cache {
 
-// The kernel lets go when its holder dies. Given back by hand, for a child forked meanwhile has the
-// same file description.
+// The lock of a directory. The kernel releases it when its holder dies. The destructor unlocks
+// explicitly, because a child that was forked meanwhile shares the file description.
 class DirectoryLock {
  public:
   explicit DirectoryLock(base::UniqueFd fd) : fd_(std::move(fd)) {}
@@ -29,21 +30,23 @@ class DirectoryLock {
   base::UniqueFd fd_;
 };
 
-// Flags of every open of a name below such a directory.
+// Flags of every open below such a directory. O_NONBLOCK: an open must not wait for a special file
+// that another program has put there.
 inline constexpr int k_open_below = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 class DiskDirectory {
  public:
-  // A caller in the program's own thread waits for the lock no longer than this.
+  // A caller in a thread of the program waits for the lock no longer than this.
   static constexpr long k_wait_for_lock_ms = 2000;
-  // On failure, `why` is one line for the user.
+  // Opens or creates the directory. On failure, `why` is one line for the user.
   static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name,
                                           bool is_read_only, std::string& why);
-  // The same of whatever version, if it is there (ENOENT).
+  // Opens a directory of any version, if it exists (ENOENT).
   static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name,
                                           std::string& why);
 
-  // Short, for it lies on the stack of the program's smallest threads and of its signal handlers.
+  // Short, because it lies on the stack of the program's smallest threads and of its signal
+  // handlers.
   static constexpr std::size_t k_longest = 1000;
   struct Path {
     char text[k_longest + 64];
@@ -51,12 +54,12 @@ class DiskDirectory {
   // Async-signal-safe.
   Path path_of(const char* name) const;
   Path path_of_segment(std::uint32_t number) const;
-  // EPERM: it is not a file of this directory's owner.
+  // EPERM: the file does not belong to the owner of this directory.
   base::Result<base::UniqueFd> open_segment(std::uint32_t number, int flags) const;
 
-  // One process at a time; gives up after `at_most_ms` with EBUSY.
+  // Locks out other processes. Gives up after `at_most_ms` with EBUSY.
   base::Result<DirectoryLock> lock(long at_most_ms) const;
-  // The numbers of all segment files, in rising order.
+  // Returns the numbers of all segment files in ascending order.
   base::Result<std::vector<std::uint32_t>> list_segments() const;
 
   struct DiskRoom {
@@ -64,7 +67,8 @@ class DiskDirectory {
   };
   base::Result<DiskRoom> room() const;
   const std::string& path() const { return path_; }
-  // Of this library's version? One that has none gets it, unless it is to be left as it is.
+  // Checks that the directory has this library's version. A directory without a version gets it,
+  // unless `is_read_only`.
   base::Result<void> check_version(bool is_read_only, std::string& why) const;
 
  private:
@@ -75,7 +79,7 @@ class DiskDirectory {
   uid_t owner_ = 0;
 };
 
-// flock without waiting: false where another holds it.
+// Calls flock without waiting. Returns false if another process holds the lock.
 bool try_lock(int fd, int operation);
 
 }  // namespace cube::cache

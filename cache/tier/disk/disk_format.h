@@ -1,8 +1,8 @@
-// A segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, records one behind the
-// other in the one record format, and, once it is sealed, a footer - a table of the records - and a
-// trailer at the file's very end, so that a restart reads footers only. Invariants: what the checks
-// below accept points at nothing outside the file. A file without a sound trailer was not sealed.
-// Thread safety: plain values and pure functions.
+// The format of a segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, then records
+// back to back in the one record format. A sealed file also has a footer, which is a table of the
+// records, and a trailer at the very end, so that a restart reads footers only. Invariants:
+// whatever the checks below accept points at nothing outside the file. A file without a sound
+// trailer was not sealed. Thread safety: plain values and pure functions.
 #pragma once
 
 #include <cstddef>
@@ -27,28 +27,29 @@ struct DiskHeader {
   static constexpr std::uint64_t k_magic = 0x6765736b73696443ULL;  // "Cdiskseg"
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t number;  // that of its name
-  std::uint64_t job;     // who wrote it
+  std::uint32_t number;  // the number in the file's name
+  std::uint64_t job;     // the job that wrote it
   std::uint64_t created_ns;
   std::uint64_t reserved[3];  // zero
-  std::uint64_t hash;         // of all before it
+  std::uint64_t hash;         // of everything before it
 };
 
-// One record. A record that is dropped later is marked in itself, because a footer never changes.
+// One record. A record that is dropped later is marked in the record itself, because a footer never
+// changes.
 struct DiskFooterRow {
   std::uint64_t path_hash;
   std::uint64_t inode_hash;  // base::hash_inode of device and inode; 0 for a block
   std::uint32_t offset;      // from the file's start, in units of 64 bytes
   std::uint32_t size;        // of the record, in the same units
-  std::uint32_t state;       // 0 is good; dropped before the file was sealed otherwise
+  std::uint32_t state;       // 0 is good; otherwise dropped before the file was sealed
   std::uint32_t reserved;    // zero
 
-  // A change that comes by another name of the file must find the record. A block is proven by the
-  // file's stat at each open, and a file has thousands of them: they have no entry by inode.
+  // A change that comes by another name of the file must find the record. Blocks have no entry by
+  // inode: the stat of the file proves a block at each open, and a file has thousands of blocks.
   bool has_inode() const { return inode_hash != 0; }
 };
 
-// Whole files, blocks of large ones (tier/block_record.h), and listings.
+// Whole files, blocks of large files (tier/block_record.h), and listings are kept.
 inline bool is_kept_on_disk(RecordKind kind) {
   return kind == RecordKind::file || kind == RecordKind::block || kind == RecordKind::directory;
 }
@@ -58,22 +59,22 @@ struct DiskTrailer {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t number;
-  std::uint64_t data_end;   // behind the last record
-  std::uint64_t rows_at;    // the table; a multiple of a page
-  std::uint64_t row_count;  //
+  std::uint64_t data_end;  // behind the last record
+  std::uint64_t rows_at;   // the table; a multiple of a page
+  std::uint64_t row_count;
   std::uint64_t rows_hash;
   std::uint64_t reserved;  // zero
-  std::uint64_t hash;      // of all before it
+  std::uint64_t hash;      // of everything before it
 };
 
-// The mark of a record that was dropped: no single wrong byte makes it good again.
+// The mark of a dropped record: no single wrong byte makes the record good again.
 inline constexpr std::uint32_t k_disk_dropped = 0xffffffff;
 
 static_assert(sizeof(DiskHeader) == 64 && sizeof(DiskFooterRow) == 32 && sizeof(DiskTrailer) == 64);
 static_assert(std::is_trivially_copyable_v<DiskHeader> &&
               std::is_trivially_copyable_v<DiskTrailer>);
 
-// Bytes from the end of the records to the end of the file, at most.
+// The largest number of bytes from the end of the records to the end of the file.
 constexpr std::uint64_t most_footer_bytes(std::uint64_t row_count) {
   return k_page + base::round_up(row_count * sizeof(DiskFooterRow), sizeof(DiskTrailer)) +
          sizeof(DiskTrailer);
@@ -94,7 +95,7 @@ inline bool is_sound(const DiskHeader& header, std::uint32_t number) {
          header.number == number && header.hash == hash_of(header);
 }
 
-// Of a file of this size?
+// Checks a trailer of a file of this size.
 inline bool is_sound(const DiskTrailer& trailer, std::uint32_t number, std::uint64_t file_bytes) {
   if (trailer.magic != DiskTrailer::k_magic || trailer.version != k_disk_version ||
       trailer.number != number)
@@ -109,7 +110,7 @@ inline bool is_sound(const DiskTrailer& trailer, std::uint32_t number, std::uint
   return trailer_offset(trailer.rows_at, trailer.row_count) + sizeof(DiskTrailer) == file_bytes;
 }
 
-// Does the row name a stretch between the header page and the end of the records?
+// True if the row names a range between the header page and the end of the records.
 inline bool is_within(const DiskFooterRow& row, std::uint64_t data_end) {
   const std::uint64_t begin = std::uint64_t{row.offset} * k_record_alignment;
   const std::uint64_t bytes = std::uint64_t{row.size} * k_record_alignment;

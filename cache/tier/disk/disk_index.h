@@ -1,13 +1,13 @@
-// From a 64-bit hash to records in segment files: one file mapped by all processes of the node, of
-// a header, a row for each segment file, and tables of buckets of one cache line. There is one
-// table until it is full; then a second gets room, and so on. A slot is one word - tag:16 |
-// tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is empty. It is
-// published by one compare-and-swap. A slot whose row is not of that segment any more is dead and
-// may be taken over. A tentative slot is found by changes of its file, and by nobody else, until
-// confirm(). Invariants: whatever bytes the file holds, nothing outside the mapping is touched, and
-// an index of another layout, or of another boot that nobody uses, is not opened: a power cut may
-// have torn it. A page that cannot be read from the disk, or that somebody has cut off, is an empty
-// one, not a SIGBUS. Thread safety: all of it, between threads and processes. Look-ups are
+// Maps a 64-bit hash to records in segment files. The index is one file that all processes of the
+// node map: a header, a row for each segment file, and tables of buckets of one cache line each.
+// There is one table until it is full; then a second one gets room, and so on. A slot is one word -
+// tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is
+// empty. One compare-and-swap publishes it. A slot whose row belongs to another segment by now is
+// dead and may be overwritten. Until confirm(), only changes of its file find a tentative slot.
+// Invariants: whatever bytes the file holds, nothing outside the mapping is touched. An index of
+// another layout is not opened, nor is one of another boot that no process uses: a power cut may
+// have torn it. A page that cannot be read from the disk, or that was cut off, counts as empty and
+// causes no SIGBUS. Thread safety: all of it, between threads and processes. Look-ups are
 // async-signal-safe and allocate nothing.
 #pragma once
 
@@ -24,12 +24,13 @@ namespace cube::cache {
 enum class DiskSegmentState : std::uint32_t { free = 0, open = 1, sealed = 2, leaving = 3 };
 
 struct alignas(64) DiskSegmentRow {
-  std::atomic<std::uint64_t> word;  // number:32 | state:32
-  std::atomic<std::uint64_t> job;   // that writes or wrote it; 0: an earlier one, or nobody knows
-  std::atomic<std::uint64_t> touched_job;  // who has read it last
-  std::atomic<std::uint32_t> touched_s;    // when, wall clock
+  std::atomic<std::uint64_t> word;         // number:32 | state:32
+  std::atomic<std::uint64_t> job;          // the job that writes or wrote it; 0: an earlier job, or
+                                           // unknown
+  std::atomic<std::uint64_t> touched_job;  // the job that has read it last
+  std::atomic<std::uint32_t> touched_s;    // when it was read last, wall clock
   std::atomic<std::uint32_t> pages;        // bytes of the file, in pages
-  std::atomic<std::uint32_t> records;      // those dropped later included
+  std::atomic<std::uint32_t> records;      // including those dropped later
   std::atomic<std::uint32_t> dropped;
 
   DiskSegmentState state() const {
@@ -38,7 +39,8 @@ struct alignas(64) DiskSegmentRow {
   std::uint32_t number() const {
     return static_cast<std::uint32_t>(word.load(std::memory_order_acquire) >> 32);
   }
-  // Release: who sees the state finds the other fields set; pairs with the acquires above.
+  // Release: a reader that sees the state finds the other fields set; pairs with the acquires
+  // above.
   void set(std::uint32_t number, DiskSegmentState state) {
     word.store((std::uint64_t{number} << 32) | static_cast<std::uint32_t>(state),
                std::memory_order_release);
@@ -54,7 +56,8 @@ struct DiskGeometry {
   std::uint64_t file_bytes = 0;
   friend bool operator==(const DiskGeometry&, const DiskGeometry&) = default;
 
-  // Room for this many files in the first table, and for eight times as many in all.
+  // Sizes an index with room for this many files in the first table, and for eight times as many in
+  // all.
   static DiskGeometry of(std::uint64_t files, std::uint64_t segments);
   static DiskGeometry of_sizes(std::uint64_t first_buckets, std::uint32_t row_count);
 };
@@ -72,7 +75,7 @@ struct DiskIndexHeader {
   std::uint32_t header_bytes;
   std::uint64_t boot;
   DiskGeometry geometry;
-  std::uint64_t hash;  // of all before it
+  std::uint64_t hash;  // of everything before it
   std::atomic<std::uint32_t> tables;
   std::atomic<std::uint32_t> next_number;
 };
@@ -82,8 +85,8 @@ struct DiskPlace {
   std::uint32_t number = 0;         // of the segment file
   std::uint64_t offset = 0;         // of the record in it
   std::uint64_t bytes_at_most = 0;  // of the record
-  bool is_of_this_run = false;      // written by the running job; the origin need not be asked
-  // The length of the read, which begins and ends on a page.
+  bool is_of_this_run = false;      // written by the running job: the origin need not be asked
+  // The length of the read, which begins and ends at a page boundary.
   std::uint64_t buffer_bytes() const {
     return base::round_up(offset % k_page + bytes_at_most, k_page);
   }
@@ -96,21 +99,21 @@ class DiskIndex {
  public:
   static constexpr std::uint64_t k_tentative = 1ULL << 47;
 
-  // Makes the file at `path`, with room for the rows and the first table; an empty one, or for a
-  // DiskIndexBuilder.
+  // Creates the file at `path`, with room for the rows and the first table. The index is empty; a
+  // DiskIndexBuilder may fill it.
   static base::Result<DiskIndex> create(const char* path, const DiskGeometry& geometry,
                                         std::uint64_t boot);
-  // EBADMSG: it is not a sound one of this layout. ESTALE: nobody uses it, and it is of another
+  // EBADMSG: it is no sound index of this layout. ESTALE: no process uses it, and it is of another
   // boot.
   static base::Result<DiskIndex> open(const char* path, std::uint64_t boot);
-  // For this process alone.
+  // Creates an index for this process alone.
   static base::Result<DiskIndex> create_private(const DiskGeometry& geometry);
-  // Marks this boot; 0 where it cannot be found out.
+  // Identifies this boot; 0 if unknown.
   static std::uint64_t current_boot();
 
-  // In a forked child: the object is then dead.
+  // For a forked child; the object is dead afterwards.
   void unmap() { mapping_.reset(); }
-  // Does any other process, or another opened index of this one, use the file?
+  // True if another process, or another index that this process has opened, uses the file.
   bool is_shared() const { return is_shared_; }
   const DiskGeometry& geometry() const { return geometry_; }
   DiskIndexHeader& header() const { return *reinterpret_cast<DiskIndexHeader*>(mapping_.data()); }
@@ -120,18 +123,18 @@ class DiskIndex {
   DiskSegmentRow& row_of(std::uint32_t number) const {
     return row(number & (geometry_.row_count - 1));
   }
-  // Bytes that have room in the file.
+  // The bytes of the file that have room on the disk.
   std::uint64_t reserved_bytes() const { return end_of_tables(tables()); }
-  // That one more table takes; 0: there is none.
+  // The bytes that one more table takes; 0 if there is no further table.
   std::uint64_t next_table_bytes() const;
-  // Are the header and the rows still there to be touched? Before anything else, where the file may
-  // have been cut off.
+  // True if the header and the rows can still be touched. Call it before anything else if the file
+  // may have been truncated.
   bool is_there() const;
 
   static std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset,
                                std::uint64_t bytes);
 
-  // Calls visit(place, word) for each living entry that may be of this hash.
+  // Calls visit(place, word) for each live entry that may have this hash.
   template <typename Visit>
   void visit(std::uint64_t hash, Visit&& visit) const {
     if (!can_read(mapping_.data())) return;
@@ -150,14 +153,14 @@ class DiskIndex {
     }
   }
 
-  // ENOSPC: all buckets of this hash are full of living entries.
+  // ENOSPC: all buckets of this hash are full of live entries.
   base::Result<void> insert(std::uint64_t hash, std::uint64_t word);
-  // Shows a tentative entry to all; false where it was removed meanwhile.
+  // Shows a tentative entry to all. Returns false if it was removed meanwhile.
   bool confirm(std::uint64_t hash, std::uint64_t word);
-  // True where there was one, confirmed or not.
+  // Returns true if there was an entry, confirmed or not.
   bool remove(std::uint64_t hash, std::uint32_t number, std::uint64_t offset);
-  // Room for one more table, unless there are more than `known` by now. `path` is where the file
-  // lies, empty for a private one.
+  // Reserves room for one more table, unless there are more than `known` by now. `path` is that of
+  // the file, null for a private index.
   base::Result<void> add_table(const char* path, std::uint32_t known);
   std::uint32_t tables() const;
 
@@ -181,20 +184,20 @@ class DiskIndex {
     const std::uint64_t n = geometry_.bucket_count[t];
     const std::uint64_t b =
         reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32), n);
-    // Another than the first, so that no entry is seen twice.
+    // Differs from the first bucket, so that no entry is seen twice.
     return b != first_bucket(hash, t) ? b : (b + 1) % n;
   }
   static std::uint32_t number_in(std::uint64_t word) {
     return static_cast<std::uint32_t>((word >> 22) & 0x3ffff);
   }
   bool is_living(std::uint64_t word, DiskPlace& place) const;
-  // Without a signal, whatever lies behind the mapping.
+  // Tests the page without raising a signal, whatever lies behind the mapping.
   static bool can_read(const void* at);
   static bool can_write(const void* at);
   Slot* slot_for(std::uint64_t hash, std::uint64_t& expected) const;
   static base::Result<DiskIndex> map(int fd, const DiskGeometry& geometry);
   base::Result<void> populate(std::uint64_t from, std::uint64_t to) const;
-  // ESTALE: another file lies there now.
+  // ESTALE: another file has this path now.
   base::Result<base::UniqueFd> reopen(const char* path) const;
   void format(std::uint64_t boot) const;
 

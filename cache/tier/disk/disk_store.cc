@@ -22,11 +22,11 @@ namespace sys = base::sys;
 namespace {
 
 constexpr std::uint64_t k_least_bound = std::uint64_t{4} << 20;
-// The index is made for files of this size, unless it is told another. Smaller ones take further
-// tables.
+// The index is sized for files of this size, unless the options say otherwise. Smaller files take
+// further tables.
 constexpr std::uint64_t k_usual_file = 32 << 10;
-// A rebuild of tens of millions of entries by somebody else; the program's first open waits for it,
-// so not for longer.
+// Another process may rebuild an index of tens of millions of entries. The program's first open
+// waits for that, so no longer than this.
 constexpr long k_wait_for_rebuild_ms = 5'000;
 constexpr std::uint64_t k_segment_for_blocks = 8 << 20;
 constexpr std::size_t k_ahead = 16, k_files_ahead = 32;
@@ -42,7 +42,7 @@ std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, const DiskFooter
                             std::uint64_t{row.size} * k_record_alignment);
 }
 
-// A number for this process that no other has: it is a job of its own.
+// A number that no other process has: this process is a job of its own.
 std::uint64_t own_job() {
   const base::ProcessId self = base::current_process();
   const std::uint64_t parts[] = {self.pid, self.start_time, self.pid_namespace};
@@ -110,7 +110,7 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
                       directory_.path(), k_least_bound >> 10);
     return base::fail(ENOSPC);
   }
-  // A block of a large file has up to 2 MiB, and no record goes on in a second segment file.
+  // A block of a large file has up to 2 MiB, and no record spans two segment files.
   const std::uint64_t usual = std::max(bound_ / 64, std::min(bound_ / 16, k_segment_for_blocks));
   const std::uint64_t wanted = options_.segment_bytes != 0 ? options_.segment_bytes : usual;
   segment_bytes_ = std::clamp(std::min(wanted, bound_ / 4), k_least_disk_segment_bytes,
@@ -122,7 +122,7 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
 std::uint64_t DiskStore::least_bound_for(std::uint64_t data_bytes) const {
   constexpr std::uint64_t k_most_head = 2 * k_page;
   if (is_private_ || data_bytes + k_most_head <= largest_record()) return 0;
-  // As choose_sizes() has it: a segment file is of whole pages.
+  // As in choose_sizes(), a segment file consists of whole pages.
   return 16 * base::round_up(data_bytes + k_most_head + segment_bytes_ - largest_record(), k_page);
 }
 
@@ -146,7 +146,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
   const std::uint64_t boot = DiskIndex::current_boot();
   auto found = DiskIndex::open(directory_.path_of(index_name_).text, boot);
   if (!found && cannot_be_written(found.error().value)) return fail_with(found.error().value);
-  // The bound may follow the room on the disk, which is another each time.
+  // The bound may follow the room on the disk, which differs each time.
   const auto fits = [&](const DiskGeometry& g) {
     return g.row_count >= wanted.row_count && g.bucket_count[0] <= 2 * wanted.bucket_count[0] &&
            2 * g.bucket_count[0] >= wanted.bucket_count[0];
@@ -159,8 +159,8 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
     ready = rebuild(wanted, boot);
   }
   if (!ready) return fail_with(ready.error().value);
-  // The bound may be lower than it was, or the disk fuller. If no room can be made, nothing is
-  // added: append() says so.
+  // The bound may be lower than at the last start, or the disk fuller. If no room can be made,
+  // append() adds nothing and says so.
   static_cast<void>(make_room(0));
   return {};
 }
@@ -249,13 +249,13 @@ base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     DiskSegmentRow& row = index_->row(i);
     if (row.state() == DiskSegmentState::free) continue;
-    // Its file was removed, or its number belongs to another row: nobody can read from it.
+    // Its file was removed, or its number belongs to another row: no process can read from it.
     const bool is_there = std::binary_search(numbers->begin(), numbers->end(), row.number());
     if (!is_there || &index_->row_of(row.number()) != &row) row.set(0, DiskSegmentState::free);
   }
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const std::uint32_t number = (*numbers)[i];
-    // After a reboot none of them is in memory: the disk is asked for many at a time.
+    // After a reboot no file is in memory: the disk reads many ahead at a time.
     if (builder != nullptr && i + k_files_ahead < numbers->size())
       will_need_footer(directory_, (*numbers)[i + k_files_ahead]);
     const DiskSegmentRow& row = index_->row_of(number);
@@ -279,14 +279,14 @@ bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64
   return found;
 }
 
-// For a file without a footer, whose writer is gone.
+// For a file without a footer whose writer is gone.
 base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   auto contents = walk_records(fd, number);
   if (!contents) return contents;
   const DiskSegmentRow& row = index_->row_of(number);
   if (!is_private_ && row.number() == number && row.state() == DiskSegmentState::open) {
-    // Written under this very index: what its writer had not confirmed may have changed, and nobody
-    // would look again.
+    // The file was written under this very index: a record that its writer had not confirmed may
+    // have changed, and nothing would check it again.
     std::erase_if(contents->rows, [&](const DiskFooterRow& r) {
       return !is_entered(r.path_hash, number, std::uint64_t{r.offset} * k_record_alignment);
     });
@@ -305,7 +305,8 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
     if (!is_private_) sys::unlink(directory_.path_of_segment(number).text);
     if (is_row_of_it) row.set(0, DiskSegmentState::free);
   };
-  // An eviction that was not ended; or a smaller index than before has no row for it.
+  // An eviction of this file was not finished, or the index is smaller than that of an earlier job
+  // and has no row for the file.
   const bool is_leaving = is_row_of_it && row.state() == DiskSegmentState::leaving;
   if (is_leaving || (!is_row_of_it && row.state() != DiskSegmentState::free)) return leave();
   const auto fd = directory_.open_segment(number, is_private_ ? O_RDONLY : O_RDWR);
@@ -314,7 +315,7 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
   const bool is_unsealed = !contents && contents.error().value == EBADMSG;
   if (is_unsealed) {
     if (!is_private_ && !try_lock(fd->get(), LOCK_EX)) {
-      // Its writer lives, and will seal it.
+      // Its writer lives and will seal it.
       if (!is_row_of_it) row.set(number, DiskSegmentState::open);
       return;
     }
@@ -323,7 +324,7 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
   }
   if (!contents) return;
   enter(number, *contents, builder);
-  // Not sealed by us, it may grow: the next refresh looks at it again.
+  // The file is not sealed and may grow: the next refresh reads it again.
   if (is_private_ && is_unsealed) row.set(number, DiskSegmentState::open);
 }
 
@@ -336,8 +337,8 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     row.touched_job.store(0, std::memory_order_relaxed);
     row.touched_s.store(contents.changed_s, std::memory_order_relaxed);
   }
-  // A footer has rows of what was dropped before it was written, and the row knows what was dropped
-  // since. A walk through the file, in its place, has found sound records only.
+  // A footer also lists records that were dropped before it was written, and the row counts those
+  // dropped since. A walk through a file without a footer finds sound records only.
   const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(),
                                      [](const auto& r) { return r.state != 0; });
   if (is_new || !contents.has_footer)
@@ -350,7 +351,7 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     if (r.state != 0) continue;
     const std::uint64_t offset = std::uint64_t{r.offset} * k_record_alignment;
     if (is_entered(r.path_hash, number, offset)) continue;
-    // Only with both: a change by another name must find it.
+    // A record without an entry by inode gets none by path: a change by another name must find it.
     if (r.has_inode() && !insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
     insert(r.path_hash, word_of(r.path_hash, number, r));
   }
@@ -372,7 +373,7 @@ void DiskStore::add_rows(std::uint32_t number, const SegmentContents& contents,
   }
 }
 
-// Under the directory's lock.
+// The caller holds the directory's lock.
 bool DiskStore::insert(std::uint64_t hash, std::uint64_t word) {
   while (true) {
     const std::uint32_t tables = index_->tables();

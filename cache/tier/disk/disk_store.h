@@ -1,19 +1,21 @@
-// The disk tier's store: records of sealed RAM segments, written one behind the other to segment
-// files, found again by all processes of the node and by later jobs.
+// The disk tier's store. It writes the records of sealed RAM segments back to back into segment
+// files, where all processes of the node and later jobs find them again.
 //
-// Life of a record: append() writes it, enters it in the index tentatively, looks at its mark in
-// RAM once more, and only then shows it; whoever changes a file marks it in RAM first and calls
-// forget() then, so one of the two sees the other. forget() takes it out of the index and marks it
-// on the disk, which survives a restart. Whole files leave when room is needed. Invariants: a
-// record is handed out only if its header's hash, its data's hash and its path fit, and no mark
-// says that it was dropped. Records that the running job has written or read stay: data larger than
-// the bound must not push itself out. No more than the bound is used, and a share of the file
-// system stays free. A record that is not of this run (DiskPlace) may be out of date: the caller
-// asks the origin for its size and mtime. The marks of a record on disk but the first mean nothing
-// to a reader, and forget() and drop() are lost in a power cut, after which nothing is of this run.
-// Thread safety: all of it, between threads and processes. find and read are async-signal-safe and
-// allocate nothing. No fd stays open. After a fork the child calls forget_writer(). No exception
-// leaves.
+// Life of a record: append() writes it, enters it in the index tentatively, checks its mark in RAM
+// once more, and only then confirms the entry. A thread that changes a file marks the record in RAM
+// first and then calls forget(), so one of the two sees the other. forget() takes the record out of
+// the index and marks it on the disk, which survives a restart. Whole segment files are removed
+// when room is needed.
+//
+// Invariants: read() returns a record only if the hash of its header, the hash of its data and its
+// path match, and no mark says that it was dropped. Records that the running job has written or
+// read stay: data larger than the bound must not push itself out. The store uses no more than the
+// bound, and a share of the file system stays free. A record that is not of this run (DiskPlace)
+// may be out of date: the caller asks the origin for the file's size and mtime. Only the first mark
+// of a record on the disk means anything to a reader. A power cut may lose forget() and drop();
+// after it, nothing is of this run. Thread safety: all of it, between threads and processes. find
+// and read are async-signal-safe and allocate nothing. No fd stays open. After a fork the child
+// calls forget_writer(). No exception escapes.
 #pragma once
 
 #include <pthread.h>
@@ -35,19 +37,19 @@ namespace cube::cache {
 struct DiskOptions {
   std::string directory;
   std::string name = "default";
-  std::uint64_t size_bound = 0;          // bytes; 0: the next
-  std::uint32_t size_percent = 100;      // of what is free, but for the share below
-  std::uint64_t segment_bytes = 0;       // 0: by the bound, from 1 to 256 MiB
-  std::uint64_t expected_files = 0;      // for the size of the index; 0: by the bound
+  std::uint64_t size_bound = 0;          // bytes; 0: size_percent decides
+  std::uint32_t size_percent = 100;      // of the free space, less keep_free_percent
+  std::uint64_t segment_bytes = 0;       // 0: derived from the bound, 1 to 256 MiB
+  std::uint64_t expected_files = 0;      // sizes the index; 0: derived from the bound
   std::uint32_t keep_free_percent = 10;  // of the file system
   bool is_read_only = false;
-  bool is_direct = true;   // O_DIRECT where the file system has it
-  bool is_durable = true;  // a sealed file is on the disk
+  bool is_direct = true;   // O_DIRECT if the file system has it
+  bool is_durable = true;  // a sealed file is flushed to the disk
   std::uint64_t job =
       0;  // the same in all processes of a job and in no other; 0: this process is a job
 };
 
-// Newest first. More than one where tags collide, or where an older one of the same file was not
+// Newest first. There are several if tags collide, or if an older record of the same file was not
 // dropped.
 struct DiskPlaces {
   std::array<DiskPlace, 4> places;
@@ -58,7 +60,7 @@ struct DiskPlaces {
 
 struct DiskAppended {
   std::uint32_t written = 0, there_already = 0, stale = 0,
-                refused = 0;  // refused: too large, not sound, no room in the index
+                refused = 0;  // too large, not sound, or no room in the index
 };
 
 struct DiskStatus {
@@ -76,46 +78,46 @@ class DiskStore {
   DiskStore(const DiskStore&) = delete;
   DiskStore& operator=(const DiskStore&) = delete;
 
-  // The places at which records of this path may lie. Reads nothing but the index.
+  // Returns the places at which records of this path may lie. Reads nothing but the index.
   DiskPlaces find(std::uint64_t path_hash) const;
-  // One read into `buffer`, which begins on a page and has at least place.buffer_bytes(). ENOENT:
-  // it is another path's, was dropped, or its file has left. EBADMSG: it was damaged, and is
-  // dropped. Any other error is the disk's.
+  // Reads into `buffer`, which begins at a page boundary and has at least place.buffer_bytes(),
+  // with one read. ENOENT: the record is of another path, was dropped, or its file was evicted.
+  // EBADMSG: it was damaged, and is now dropped. Any other error comes from the disk.
   base::Result<const Record*> read(const DiskPlace& place, std::string_view path,
                                    std::span<std::byte> buffer);
 
-  // Records of one RAM segment, which stay there until it returns: those at these offsets that are
-  // good and not here yet. ENOSPC: the bound is reached by what this job uses, or the disk is full;
-  // tried again after some seconds. EROFS: read-only.
+  // Writes the records of one RAM segment that lie at these offsets, are good, and are not in the
+  // store yet. They stay in RAM until it returns. ENOSPC: this job's data fill the bound, or the
+  // disk is full; tried again after some seconds. EROFS: read-only.
   base::Result<DiskAppended> append(std::span<const std::byte> segment,
                                     std::span<const std::uint64_t> offsets);
-  // Ends the segment file that is being written to. Not `durable`: does not wait for the disk, as a
-  // process must not that ends; a power cut may then cost some of it.
+  // Ends the segment file that is being written. If not `durable`, does not wait for the disk, as
+  // an exiting process must not; a power cut may then lose part of the file.
   base::Result<void> seal(bool durable = true);
 
-  // The file was changed: all records of this path, or of this device and inode under any path. How
-  // many there were.
+  // The file was changed: forgets all records of this path, or of this device and inode under any
+  // path. Returns how many there were.
   std::size_t forget(std::string_view path);
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
-  // This record alone, which the origin has shown to be out of date.
+  // Drops this record alone, which the origin has shown to be out of date.
   bool drop(const DiskPlace& place, std::string_view path);
-  // A directory was renamed, say, and too many paths mean another file now: nothing is of this run
-  // any more.
+  // Too many paths mean another file now, for example because a directory was renamed: no record is
+  // of this run any more.
   void distrust_all();
 
-  // Read-only, without the node's index: looks for files that have come and gone.
+  // For a read-only store without the node's index: finds segment files that have come or gone.
   base::Result<void> refresh();
   DiskStatus status() const;
-  // 0: a record with so many bytes of data has room in a segment file; else the bound from which on
-  // it would have.
+  // Returns 0 if a record with this many bytes of data has room in a segment file; otherwise the
+  // bound from which on it would have.
   std::uint64_t least_bound_for(std::uint64_t data_bytes) const;
-  // Bytes of the largest record that has room in one, its header and path included.
+  // Bytes of the largest record that has room in a segment file, including its header and path.
   std::uint64_t largest_record() const {
     return segment_bytes_ - k_disk_header_bytes - most_footer_bytes(1);
   }
-  // In a forked child, whose segment file it is not.
+  // For a forked child, which does not own the segment file.
   void forget_writer();
-  // The same, and its mappings are gone: the object is dead.
+  // Like forget_writer, but also unmaps everything: the object is dead.
   void abandon();
 
  private:
@@ -123,7 +125,7 @@ class DiskStore {
   class MappedHead;
   struct Candidate {
     const Record* record;
-    bool replaces;  // an older one of this path
+    bool replaces;  // it replaces an older record of this path
   };
 
   DiskStore(const DiskOptions& options, DiskDirectory directory);
@@ -134,8 +136,8 @@ class DiskStore {
   base::Result<void> rebuild(const DiskGeometry& geometry, std::uint64_t boot);
   DiskGeometry wanted_geometry() const;
 
-  // All files of the directory into the index; with a builder: into an empty one that nobody else
-  // knows.
+  // Enters all files of the directory into the index. With a builder, the index is empty and
+  // unknown to other processes.
   base::Result<void> reconcile(DiskIndexBuilder* builder);
   base::Result<void> build(const char* path);
   void load(std::uint32_t number, DiskIndexBuilder* builder);
@@ -172,14 +174,14 @@ class DiskStore {
   std::unique_ptr<DiskIndex> index_;
   std::uint64_t bound_ = 0, segment_bytes_ = 0;
   const char* index_name_ = "index";
-  bool is_private_ = false;  // the index is this process's own: nothing is written
+  bool is_private_ = false;  // the index belongs to this process alone: nothing is written
   mutable std::atomic<bool> no_direct_{false};
   std::atomic<std::uint64_t> bad_records_{0}, io_errors_{0}, evicted_{0};
   std::atomic<bool> reported_bad_{false}, reported_error_{false}, reported_full_{false};
 
   // For the writer.
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
-  std::unique_ptr<SegmentWriter> writer_;  // guarded by mutex_, as the rest
+  std::unique_ptr<SegmentWriter> writer_;  // guarded by mutex_, like the rest
   std::vector<Candidate> batch_;
   std::uint64_t batch_bytes_ = 0;
   std::uint64_t full_until_ns_ = 0;

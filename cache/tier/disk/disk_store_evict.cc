@@ -8,7 +8,7 @@ namespace cube::cache {
 
 namespace sys = base::sys;
 
-// Under the directory's lock, as the next two.
+// For make_room, evict_one and evict, the caller holds the directory's lock.
 base::Result<void> DiskStore::make_room(std::uint64_t bytes) {
   while (true) {
     const auto room = directory_.room();
@@ -24,7 +24,7 @@ bool DiskStore::evict_one() {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     const DiskSegmentRow& row = index_->row(i);
     if (row.state() != DiskSegmentState::sealed) continue;
-    // The records that this job uses stay. Otherwise an epoch that reads all of them in turn would
+    // The records that this job uses stay. Otherwise an epoch that reads all of them in order would
     // find nothing.
     const bool is_own = row.job.load(std::memory_order_relaxed) == options_.job ||
                         row.touched_job.load(std::memory_order_relaxed) == options_.job;
@@ -43,7 +43,7 @@ void DiskStore::evict(std::uint32_t number) {
   DiskSegmentRow& row = index_->row_of(number);
   row.set(number, DiskSegmentState::leaving);
   const auto fd = directory_.open_segment(number, O_RDONLY);
-  // A reader has the file open.
+  // A reader that has the file open can still read it.
   sys::unlink(directory_.path_of_segment(number).text);
   if (fd) {
     const auto contents = read_footer(fd->get(), number);

@@ -13,17 +13,17 @@ namespace cube::cache {
 
 namespace sys = base::sys;
 
-// A record's header and path.
+// The header and path of a record.
 struct DiskStore::Head {
   alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX] = {};
   const Record& record() const { return *reinterpret_cast<const Record*>(bytes); }
 };
 
-// Not on the stack, which may be a signal handler's.
+// Not on the stack, which may be that of a signal handler.
 class DiskStore::MappedHead {
  public:
   MappedHead() : memory_(base::Mapping::anonymous(sizeof(Head))) {}
-  // Once.
+  // Call it once.
   bool read(const DiskStore& store, const DiskPlace& place) {
     return memory_ && store.read_head(place, *reinterpret_cast<Head*>(memory_->data()));
   }
@@ -64,7 +64,7 @@ base::Result<std::size_t> DiskStore::read_bytes(const DiskPlace& place,
       do {
         n = sys::pread(fd->get(), buffer.data(), place.buffer_bytes(), begin);
       } while (n == -EINTR);
-      // In RAM it would be twice.
+      // The bytes need not stay in the page cache as well.
       if (!direct)
         sys::raw(SYS_fadvise64, fd->get(), begin, static_cast<long>(place.buffer_bytes()),
                  POSIX_FADV_DONTNEED);
@@ -111,7 +111,8 @@ base::Result<const Record*> DiskStore::check_record(const DiskPlace& place, std:
 }
 
 int DiskStore::note_failed_read(const DiskPlace& place, std::string_view path, int error) {
-  // Its file has left. And what this process lacks (fds, memory) is no fault of the disk's.
+  // Other errors say that its file was evicted, or that this process lacks fds or memory; the disk
+  // is not at fault.
   if (error != EIO) return error;
   remove(place, path);
   io_errors_.fetch_add(1, std::memory_order_relaxed);
@@ -131,14 +132,15 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
                    static_cast<std::int64_t>(place.offset));
   } while (n == -EINTR);
   if (sys::failed(n)) return base::fail(static_cast<int>(-n));
-  // The path fits into what was read, or what has stayed zero, whatever its length is.
+  // The path fits into the bytes that were read or have stayed zero, whatever its length.
   if (!header_is_sound(head.record(), k_most_disk_segment_bytes) ||
       !is_kept_on_disk(head.record().kind))
     return base::fail(EBADMSG);
   return {};
 }
 
-// With these very bytes and this very stat? `replaces`: another record of this path is here.
+// True if the store has a record of this path with the same bytes and stat. Sets `replaces` if it
+// has any record of this path.
 bool DiskStore::has_it(const Record& record, bool& replaces) const {
   bool found = false;
   index_->visit(base::hash_path(record.path()), [&](const DiskPlace& place, std::uint64_t word) {
@@ -176,7 +178,7 @@ void DiskStore::touch(const DiskPlace& place) const {
   row.touched_job.store(options_.job, std::memory_order_relaxed);
   row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec),
                       std::memory_order_relaxed);
-  // For those after a restart.
+  // Keeps the time across a restart.
   if (!is_private_)
     sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(directory_.path_of_segment(place.number).text), 0,
              0);
@@ -188,7 +190,7 @@ std::size_t DiskStore::forget(std::string_view path) {
     MappedHead head;
     const bool read = head.read(*this, place);
     if (read && head.record().path() != path) return;
-    // A record that cannot be read may be the one.
+    // A record that cannot be read may be of this path.
     if (remove(place, path)) ++count;
     if (read) mark_dropped(place);
   });

@@ -72,7 +72,7 @@ base::Result<DiskAppended> DiskStore::append(std::span<const std::byte> segment,
   }
 }
 
-// One write for all that follow one another in the RAM segment.
+// Writes the batch, with one part for each run of records that are adjacent in the RAM segment.
 base::Result<void> DiskStore::write(DiskAppended& appended) {
   if (batch_.empty()) return {};
   std::vector<iovec> parts;
@@ -113,13 +113,13 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
     const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
     return lock && insert(hash, entry);
   };
-  // By path first, where only changes find it: as soon as it has its entry by inode, both are
-  // there.
+  // The entry by path comes first, tentative so that only changes find it: once the entry by inode
+  // exists, both are there.
   bool shown = add(row.path_hash, word | DiskIndex::k_tentative);
   if (shown && row.has_inode())
     shown =
         add(row.inode_hash, DiskIndex::word_of(row.inode_hash, number, offset, record.record_size));
-  // A change of the file marks the record in RAM and looks into the index then: one of the two sees
+  // A change of the file marks the record in RAM and then searches the index: one of the two sees
   // the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   shown = shown && !record.is_stale() && index_->confirm(row.path_hash, word);
@@ -159,7 +159,7 @@ void DiskStore::forget_writer() {
 }
 
 void DiskStore::abandon() {
-  // By system calls alone: the allocator may be locked for good.
+  // Makes system calls only: the allocator may be locked forever.
   if (writer_) writer_->forget();
   static_cast<void>(writer_.release());
   index_->unmap();
@@ -175,8 +175,8 @@ base::Result<void> DiskStore::end_segment(bool durable) {
                     std::memory_order_relaxed);
     row.set(number, DiskSegmentState::sealed);
   }
-  // Without a footer it is recovered by whoever opens the directory next; without a file nobody
-  // reads from it.
+  // If the footer could not be written, the process that opens the directory next recovers the
+  // file. If the file is gone, no process reads from it.
   if (!sealed && is_gone(sealed.error().value) && row.number() == number)
     row.set(0, DiskSegmentState::free);
   writer_.reset();

@@ -12,8 +12,8 @@ namespace sys = base::sys;
 
 namespace {
 
-// The writer of an index holds its lock. We ask for it under the lock of the directory, so that we
-// disturb nobody who makes one.
+// The writer of a segment file holds its lock. We try that lock under the lock of the directory, so
+// as not to disturb a process that creates a segment file.
 bool is_being_written(const DiskDirectory& directory, int fd) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   if (!lock) return true;
@@ -22,7 +22,8 @@ bool is_being_written(const DiskDirectory& directory, int fd) {
   return false;
 }
 
-// Under the directory's lock: whoever opens the index takes another's lock for that of a job.
+// The caller holds the directory's lock: otherwise, a process that opens the index would take our
+// lock for that of a job.
 bool index_is_in_use(const DiskDirectory& directory) {
   const auto fd =
       base::open_fd(directory.path_of("index").text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
@@ -66,7 +67,7 @@ bool is_in_use(const DiskDirectory& directory) {
 
 base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
-  // Without a version there is no lock, and no job either.
+  // Without a version file there is no lock, and no job either.
   const bool is_busy = lock ? index_is_in_use(directory) : lock.error().value == EBUSY;
   if (is_busy && !force) return base::fail(EBUSY);
   const auto numbers = directory.list_segments();
@@ -84,7 +85,7 @@ base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force
     ++removed.segments;
     removed.bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
   }
-  // The version last: what is left by an error is still known for what it is.
+  // The version goes last: after an error, the rest is still recognizable.
   for (const char* const name : {"index", "index.new", "version"}) {
     const DiskDirectory::Path path = directory.path_of(name);
     struct ::stat st {};

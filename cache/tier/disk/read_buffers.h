@@ -1,10 +1,10 @@
-// Memory to read records from the disk into, used again: getting it from the kernel for each read
-// costs a fault for each page of it, which for a file of 110 KB takes longer than to check and copy
-// what was read. Invariants: a buffer belongs to one read at a time, begins on a page, and holds
-// what the last one left. No more than k_kept of k_bytes each are kept; larger ones, and those of
-// more readers at a time, live for one read. Thread safety: all of it; no lock and nothing but mmap
-// is asked, so it may be used where a signal handler opens a file. A forked child does not inherit
-// the buffers, and calls forget().
+// Reusable memory for reading records from the disk. Getting it from the kernel for each read costs
+// a page fault per page, which for a file of 110 KB takes longer than checking and copying the
+// bytes. Invariants: a buffer belongs to one read at a time, begins at a page boundary, and holds
+// what the last read left. At most k_kept buffers of k_bytes each are kept; larger ones, and those
+// of further concurrent readers, live for one read. Thread safety: all of it. It takes no lock and
+// calls nothing but mmap, so a signal handler that opens a file may use it. A forked child does not
+// inherit the buffers, and calls forget().
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace cube::cache {
 
 class ReadBuffers {
  public:
-  // Room for a block of 1 MiB that does not begin on a page. With its head, it is of the first size
-  // class above 1 MiB (disk_index.cc).
+  // Room for a block of 1 MiB that does not begin at a page boundary. With its head, the block is
+  // of the first size class above 1 MiB (disk_index.cc).
   static constexpr std::size_t k_bytes = (1 << 20) / 8 * 9 + 4096;
   static constexpr std::size_t k_kept = 4;
 
@@ -38,11 +38,11 @@ class ReadBuffers {
     std::size_t size() const { return mapping_.size(); }
 
    private:
-    ReadBuffers* owner_;  // null: nobody wants it back
+    ReadBuffers* owner_;  // null: the buffer is not given back
     base::Mapping mapping_;
   };
 
-  // At least so many bytes.
+  // Returns a buffer of at least this many bytes.
   base::Result<Lease> take(std::size_t bytes) {
     if (bytes > k_bytes) {
       auto mapping = base::Mapping::anonymous(bytes);
@@ -50,7 +50,8 @@ class ReadBuffers {
       return Lease(nullptr, std::move(*mapping));
     }
     for (auto& slot : kept_) {
-      // Acquire: what the last reader did with it comes before; pairs with the release in keep.
+      // Acquire: what the last reader did with the buffer comes before; pairs with the release in
+      // keep.
       if (std::byte* const at = slot.exchange(nullptr, std::memory_order_acquire))
         return Lease(this, base::Mapping::adopt(at, k_bytes));
     }
@@ -59,7 +60,7 @@ class ReadBuffers {
     base::sys::madvise(mapping->data(), k_bytes, MADV_DONTFORK);
     return Lease(this, std::move(*mapping));
   }
-  // In a forked child, where they are not mapped.
+  // For a forked child, where the buffers are not mapped.
   void forget() {
     for (auto& slot : kept_) slot.store(nullptr, std::memory_order_relaxed);
   }
@@ -76,7 +77,7 @@ class ReadBuffers {
     }
   }
 
-  // Never unmapped, as what they belong to is never freed.
+  // Never unmapped, because the owner is never freed.
   std::array<std::atomic<std::byte*>, k_kept> kept_{};
 };
 

@@ -29,7 +29,7 @@ AlignedBytes allocate(std::uint64_t bytes) {
   return AlignedBytes(new (std::align_val_t{k_record_alignment}, std::nothrow) std::byte[bytes]);
 }
 
-// Size, times and header: what both ways of reading begin with.
+// Reads the size, the times and the header, with which both ways of reading begin.
 base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   SegmentContents contents;
   struct ::stat st {};
@@ -45,12 +45,12 @@ base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   return contents;
 }
 
-// A part of a file in memory, on which one walks forward.
+// A window of a file in memory, through which a reader walks forward.
 class ReadWindow {
  public:
   ReadWindow(int fd, std::uint64_t file_bytes) : fd_(fd), file_bytes_(file_bytes) {}
-  // `bytes` at `at`, or null where the file has no more, cannot be read, or memory is short
-  // (error()).
+  // Returns `bytes` bytes at `at`, or null if the file has no more, cannot be read, or memory is
+  // short (error()).
   const std::byte* at(std::uint64_t at, std::uint64_t bytes) {
     if (at > file_bytes_ || bytes > file_bytes_ - at) return nullptr;
     if (at >= begin_ && at + bytes <= end_) return bytes_.get() + (at - begin_);
@@ -68,7 +68,7 @@ class ReadWindow {
     end_ = at + wanted;
     return bytes_.get();
   }
-  // How many bytes of what at() has shown lie behind `at`.
+  // Returns how many bytes of the window lie behind `at`.
   std::uint64_t left(std::uint64_t at) const { return end_ - at; }
   int error() const { return error_; }
 
@@ -115,7 +115,7 @@ base::Result<SegmentContents> read_footer(int fd, std::uint32_t number) {
 }
 
 void will_need_footer(const DiskDirectory& directory, std::uint32_t number) {
-  // Some thousand rows.
+  // Room for some thousand rows.
   constexpr std::int64_t k_usual_footer = 128 << 10;
   const auto fd = directory.open_segment(number, O_RDONLY);
   struct ::stat st {};
@@ -133,8 +133,8 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
   std::uint64_t at = k_disk_header_bytes;
   while (const std::byte* const head = window.at(at, sizeof(Record))) {
     const std::uint64_t bytes = reinterpret_cast<const Record*>(head)->record_size;
-    // Its size is believed only when the hash over it fits; until then it just must not lead
-    // outside.
+    // The size is trusted only after the hash that covers it matches; until then it must merely not
+    // lead outside.
     if (bytes < sizeof(Record) || bytes % k_record_alignment != 0) break;
     const std::byte* const whole = window.at(at, bytes);
     if (whole == nullptr) break;
@@ -144,7 +144,7 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
       contents->rows.push_back(footer_row(record, at));
     at += bytes;
   }
-  // A failed read does not say that nothing is there.
+  // A failed read does not prove that nothing is there.
   if (window.error() != 0) return base::fail(window.error());
   contents->data_end = at;
   return contents;
@@ -173,7 +173,7 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   if (durable) {
     if (const long e = sys::raw(SYS_fdatasync, fd); sys::failed(e))
       return base::fail(static_cast<int>(-e));
-    // On the disk, it need not stay in memory too.
+    // Once on the disk, the file need not stay in memory, too.
     sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);
   }
   return file_bytes;
@@ -190,7 +190,7 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
     return base::fail(error);
   };
   if (!try_lock(fd->get(), LOCK_EX)) return give_up(EBUSY);
-  // A full disk shows at the write if the file system cannot reserve.
+  // If the file system cannot reserve room, a full disk shows at the write.
   const long reserved = sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(file_bytes));
   if (sys::failed(reserved) && reserved != -EOPNOTSUPP && reserved != -ENOSYS)
     return give_up(static_cast<int>(-reserved));
@@ -208,7 +208,7 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
   SegmentWriter writer;
   auto mapping = base::Mapping::shared(fd->get(), 0, k_page, PROT_NONE);
   if (!mapping) return give_up(mapping.error().value);
-  // The lock is this process's and must not outlive it in a child.
+  // The lock belongs to this process and must not outlive it in a child.
   sys::madvise(mapping->data(), mapping->size(), MADV_DONTFORK);
   struct ::stat st {};
   sys::fstat(fd->get(), &st);
@@ -251,7 +251,7 @@ base::Result<void> SegmentWriter::append(const DiskDirectory& directory, std::sp
       if (part.iov_len == 0) parts = parts.subspan(1);
     }
   }
-  // On its way to the disk while the next records come.
+  // Starts the write to the disk while the next records come.
   sys::raw(SYS_sync_file_range, fd->get(), static_cast<long>(data_end_),
            static_cast<long>(at - data_end_), SYNC_FILE_RANGE_WRITE);
   data_end_ = at;

@@ -1,10 +1,11 @@
-// One segment file: written by one process, sealed, read again after a restart.
-// Life: created with its room reserved -> records are appended -> sealed: the footer behind them,
-// the rest given back. A process that finds a file without a footer, whose writer is gone, walks
-// its records as far as headers and data are sound. Invariants: its writer holds an exclusive flock
-// by a mapping of the header page, so no fd stays open and the kernel lets go when the writer dies;
-// a file is never written to by name without a look whether it is still the one. Thread safety: a
-// SegmentWriter belongs to one thread at a time; the functions are pure but for the file.
+// One segment file: one process writes it and seals it, and it is read again after a restart. Life:
+// it is created with its room reserved, records are appended, and then it is sealed: the footer
+// follows the records, and the rest of the room is given back. A process that finds a file without
+// a footer, whose writer is gone, walks its records as far as headers and data are sound.
+// Invariants: the writer holds an exclusive flock by a mapping of the header page, so no fd stays
+// open and the kernel releases the lock when the writer dies; before a file is written to by path,
+// its identity is checked. Thread safety: a SegmentWriter belongs to one thread at a time; the
+// functions are pure except for the file.
 #pragma once
 
 #include <span>
@@ -22,38 +23,39 @@ struct SegmentContents {
   DiskHeader header{};
   std::uint64_t data_end = k_disk_header_bytes;
   std::uint64_t file_bytes = 0;
-  std::uint32_t changed_s = 0;  // the file's mtime: when a job has last touched it
+  std::uint32_t changed_s = 0;  // the file's mtime, that is, when a job has last touched it
   std::vector<DiskFooterRow> rows;
   bool has_footer = false;
 };
 
-// EBADMSG: no sound header, or no sound footer.
+// Reads the footer. EBADMSG: no sound header, or no sound footer.
 base::Result<SegmentContents> read_footer(int fd, std::uint32_t number);
-// Has the disk bring what read_footer reads, and does not wait for it.
+// Starts to read ahead what read_footer reads, without waiting for it.
 void will_need_footer(const DiskDirectory& directory, std::uint32_t number);
-// For a file without one. EBADMSG: no sound header.
+// For a file without a footer. EBADMSG: no sound header.
 base::Result<SegmentContents> walk_records(int fd, std::uint32_t number);
-// Cuts the file behind it. `durable`: returns when all of the file is on the disk.
+// Writes the footer and truncates the file behind it. If `durable`, returns when all of the file is
+// on the disk.
 base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint64_t data_end,
                                          std::span<const DiskFooterRow> rows, bool durable);
-// All of it, or the errno that ended it; EIO where the file ends before.
+// Reads all bytes, or returns the errno; EIO if the file ends too early.
 base::Result<void> read_fully(int fd, void* to, std::uint64_t bytes, std::uint64_t at);
 
 class SegmentWriter {
  public:
-  // ENOSPC: no room. EEXIST: there is one of this number.
+  // ENOSPC: no room. EEXIST: there is a file of this number.
   static base::Result<SegmentWriter> create(const DiskDirectory& directory, std::uint32_t number,
                                             std::uint64_t file_bytes, std::uint64_t job);
-  // Is there room for `bytes` more in `records` more records, and for the footer?
+  // True if there is room for `bytes` more in `records` more records, and for the footer.
   bool fits(std::uint64_t bytes, std::uint64_t records) const {
     return data_end_ + bytes + most_footer_bytes(rows_.size() + records) <= file_bytes_;
   }
-  // Behind what is there; a multiple of 64 bytes in all. The parts are changed.
+  // Appends the parts, which are a multiple of 64 bytes in all. Modifies `parts`.
   base::Result<void> append(const DiskDirectory& directory, std::span<iovec> parts);
   void add_row(const DiskFooterRow& row) { rows_.push_back(row); }
   base::Result<std::uint64_t> seal(const DiskDirectory& directory, bool durable);
 
-  // In a forked child, whose file it is not.
+  // For a forked child, which does not own the file.
   void forget() { lock_.forget(); }
 
   std::uint32_t number() const { return number_; }

@@ -8,7 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// Places that are looked at in one call, whose caller answers programs, too.
+// Places that one call visits. Its caller also answers programs.
 constexpr std::uint32_t k_places_a_call = 4096;
 constexpr std::uint64_t k_put_off_ns = 1000 * base::k_ns_per_ms;
 
@@ -22,15 +22,15 @@ void ClusterBlocks::begin() {
 }
 
 bool ClusterBlocks::take(std::uint32_t place) {
-  // Before the blocks are looked at: one that becomes whole later is found by the next walk.
+  // Loaded before the blocks are walked: the next walk finds a block that becomes whole later.
   const std::uint32_t wholes = chunks_.wholes(place);
   if (wholes == seen_[place]) return false;
   auto chunk = chunks_.chunk_at(place);
-  // It is on its way to another file.
+  // The place is on its way to another file.
   if (!chunk) return false;
   seen_[place] = wholes;
-  // Without a name the file was changed, or others took its row: nobody could say what these bytes
-  // are.
+  // Without a name, the file was changed or another file took its row: nothing tells whose bytes
+  // these are.
   if (!names_.find(chunk->key, name_)) return false;
   at_ = std::uint64_t{chunk->number} * k_chunk_bytes;
   end_ = std::min(at_ + k_chunk_bytes, name_.stat.size);
@@ -96,7 +96,7 @@ bool ClusterBlocks::find(const FileKey& file, std::uint64_t at) {
 void ClusterBlocks::end(bool is_put_off) {
   if (!std::exchange(has_found_, false)) return;
   if (!is_put_off) return chunks_.note_shared(claim_, found_.pages);
-  // The process that leads looks again.
+  // Only the process that leads finds the block again.
   if (seen_.empty()) return;
   seen_[claim_.place()] = chunks_.wholes(claim_.place()) - 1;
   if (again_ns_ == 0) again_ns_ = base::coarse_monotonic_ns() + k_put_off_ns;

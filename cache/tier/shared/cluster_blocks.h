@@ -1,9 +1,9 @@
-// Finds blocks of large files that other nodes may get: those that have become whole in the
+// Finds blocks of large files that other nodes may get: blocks that have become whole in the
 // region's chunks (chunks.h), each once for each life of its chunk, and none that came from the
-// cluster. The chunk is claimed while a block is offered, so that its bytes stay. Its owner is the
+// cluster. The chunk is pinned while a block is offered, so that its bytes stay. Its owner is the
 // one process of the node that shares what the node has (cluster_offers.h). Invariant: the bytes
-// are those of the version of the file that `stat` tells. Thread safety: one thread; everything
-// else may go on meanwhile.
+// are those of the version of the file that `stat` tells. Thread safety: one thread; all other
+// threads may go on meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,15 @@ namespace cube::cache {
 
 class ClusterBlocks {
  public:
-  // `block`: bytes of a block, a power of two of up to a chunk; 0: there are none.
+  // `block` is the size of a block in bytes, a power of two of at most a chunk; 0 means that there
+  // are no blocks.
   ClusterBlocks(Region& region, std::uint64_t block)
       : chunks_(region), names_(region), block_(block) {}
 
-  // All that is there is to be found again.
+  // Starts over: everything is found again.
   void begin();
-  // Goes on to the next block. False: there is none for now, or so many places were looked at that
-  // the next call is to go on.
+  // Goes on to the next block. Returns false if there is none for now, or if this call has visited
+  // enough places and the next call must go on.
   bool next();
   // The block that next() has found, until end().
   struct Found {
@@ -35,40 +36,42 @@ class ClusterBlocks {
     std::string_view path;  // of the file
     FileStat stat;          // of the file
     std::span<const std::byte> bytes;
-    std::uint64_t fetched_ns = 0;  // wall clock: they were there by then
+    std::uint64_t fetched_ns = 0;  // wall clock; the bytes were there by then
     PageRun pages;
   };
   const Found& found() const { return found_; }
-  // This block instead, if it is whole and was not shared yet: `at` is its first byte. For an
-  // object whose begin() is never called.
+  // Selects this block instead, if it is whole and was not shared yet. `at` is its first byte. For
+  // an object whose begin() is never called.
   bool find(const FileKey& file, std::uint64_t at);
-  // It was offered, or is not to be. No-op without one. `is_put_off`: it is to be found again some
-  // time.
+  // Ends the block that was found: it was offered, or will not be. Does nothing if there is none.
+  // If `is_put_off`, the block is found again later.
   void end(bool is_put_off = false);
   void leave();
-  // In a forked child.
+  // For a forked child.
   void forget();
 
  private:
   bool next_chunk();
-  // The block at at_, and goes on behind it. False: it is not to be offered.
+  // Shows the block at at_ and advances behind it. Returns false if the block is not to be offered.
   bool show();
   bool take(std::uint32_t place);
 
   Chunks chunks_;
   LargeNames names_;
   std::uint64_t block_;
-  Chunks::Claim claim_;  // of the chunk whose blocks are looked at
+  Chunks::Claim claim_;  // of the chunk whose blocks are being walked
   LargeNames::Name name_;
   std::uint64_t at_ = 0, end_ = 0;   // bytes of the file: the next block, and the end of the chunk
-  std::vector<std::uint32_t> seen_;  // Chunks::wholes of each place, when its blocks were looked at
+  std::vector<std::uint32_t> seen_;  // Chunks::wholes of each place when its blocks were last
+                                     // walked
   std::uint64_t seen_wholes_ = 0;    // Chunks::wholes() when the walk over the places began
-  std::uint32_t place_ = 0;  // the next one to look at; the number of places: the walk has ended
+  std::uint32_t place_ = 0;  // the next place to visit; the number of places once the walk has
+                             // ended
   std::optional<BlockName> block_name_;
   Found found_;
   bool has_found_ = false;
-  std::uint64_t again_ns_ = 0;  // base::coarse_monotonic_ns: when those that were put off are
-                                // looked for; 0: there are none
+  std::uint64_t again_ns_ = 0;  // base::coarse_monotonic_ns: when to find the blocks that were put
+                                // off; 0: there are none
 };
 
 }  // namespace cube::cache

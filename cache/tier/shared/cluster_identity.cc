@@ -8,14 +8,14 @@
 namespace cube::cache {
 namespace {
 
-// The machine, as long as it runs: numbers of devices are its own.
+// Identifies the machine as long as it runs: device numbers are its own.
 std::uint64_t node_tag() {
   char text[64];
   const long n = base::sys::read_small_file("/proc/sys/kernel/random/boot_id", text, sizeof text);
   return base::sys::failed(n) ? 0 : base::hash_bytes(text, static_cast<std::size_t>(n));
 }
 
-// Another user's records are compared with a stat, which says what this one may see.
+// Records of another user are compared with a stat, which says what this user may see.
 std::uint64_t job_tag(const std::string& job) {
   if (job.empty()) return 0;
   const std::uint64_t parts[] = {base::hash_path(job), base::sys::geteuid()};

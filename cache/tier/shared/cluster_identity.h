@@ -1,5 +1,5 @@
-// A process as servers and other nodes know it: its login, and the tags of its job and of its
-// machine. Thread safety: pure, but for the reads of files.
+// Identifies a process to servers and other nodes: its login, and the tags of its job and of its
+// machine. Thread safety: pure, except for reading files.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 namespace cube::cache {
 
 ClusterTags cluster_tags(const base::Config& config);
-// "USER PASSWORD" of CUBESHIM_CLUSTER_LOGIN_FILE; empty: there is none. False: `why` is one line
-// for the user.
+// Reads "USER PASSWORD" from CUBESHIM_CLUSTER_LOGIN_FILE; `login` is empty if there is none. On
+// failure returns false, and `why` is one line for the user.
 bool read_cluster_login(const std::string& path, std::string& login, std::string& why);
-// The largest value of a cluster: a file of CUBESHIM_MAX_FILE or a block of CUBESHIM_BLOCK, with
-// its head.
+// The size of the largest value in a cluster: a file of CUBESHIM_MAX_FILE or a block of
+// CUBESHIM_BLOCK, with its head.
 std::uint64_t largest_cluster_value(const base::Config& config);
 
 }  // namespace cube::cache

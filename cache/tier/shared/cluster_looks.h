@@ -1,8 +1,9 @@
-// May everybody go through the directories of a file? A look is a stat of the origin, by a thread
-// of its own: an origin that hangs holds up this thread, and not the one that has the servers. One
-// look is under way at a time; what it finds holds for a minute. Life: the thread starts at the
-// first look and is told to end by end(), which does not wait for it: what both use goes with the
-// last of them. Thread safety: the client's thread alone, but for the looking thread's own part.
+// Tells whether everybody may go through the directories of a file. A check is a stat at the
+// origin, made by a separate thread: an origin that hangs holds up that thread, and not the one
+// that talks to the servers. One check is under way at a time; its result holds for a minute. Life:
+// the thread starts at the first check; end() tells it to end and does not wait for it; the state
+// that both share is deleted with the last of them. Thread safety: the client's thread alone,
+// except for the checking thread's own part.
 #pragma once
 
 #include <atomic>
@@ -17,18 +18,18 @@ namespace cube::cache {
 class ClusterLooks {
  public:
   enum class Access : std::uint8_t { all, some, unknown };
-  // Wakes this one when a look has ended.
+  // Wakes the client when a check has ended.
   explicit ClusterLooks(ClusterClient& client) : client_(client) {}
   ~ClusterLooks() { end(); }
   ClusterLooks(const ClusterLooks&) = delete;
   ClusterLooks& operator=(const ClusterLooks&) = delete;
 
-  // Never waits. Unknown: the look is under way, or another one is.
+  // Never waits. Returns unknown if this check or another one is under way.
   Access access_to(std::string_view directory, std::uint64_t now_ns);
-  // The look takes long: others need not wait for it.
+  // True if the check takes so long that other records need not wait for it.
   bool is_stuck(std::uint64_t now_ns) const;
   void end();
-  // In a forked child, which has no such thread.
+  // For a forked child, which has no such thread.
   void forget() { desk_ = nullptr; }
 
  private:

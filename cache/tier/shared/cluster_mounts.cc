@@ -19,7 +19,7 @@ std::uint64_t ClusterMounts::row_of(std::uint64_t tag, bool is_own_machine) {
   return own;
 }
 
-// Acquire: the device that `note` has stored before.
+// Acquire: pairs with the releases in note(), so that the device that it stored is visible.
 bool ClusterMounts::is_stable(std::uint64_t row) const {
   const Row* const of = row_at(row);
   if (of == nullptr) return false;
@@ -42,8 +42,8 @@ void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
   stat.mount_id = of.mount_id.load(std::memory_order_relaxed);
 }
 
-// Numbers of devices are the machine's own. One of another machine's may be the same by chance. A
-// disk makes no inode numbers up, so on this machine another number there is another tree, which a
+// Device numbers are a machine's own, and another machine's may be equal by chance. A disk does not
+// invent inode numbers, so on this machine another inode number there means another tree, which a
 // container has mounted.
 bool ClusterMounts::may_be_same(std::uint64_t row, const FileStat& remote,
                                 const FileStat& here) const {
@@ -61,7 +61,7 @@ void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileSt
     of.agreed.fetch_or(k_unstable, std::memory_order_release);
     return;
   }
-  // Two mounts here are one there: which of them a file lies on, only its stat tells.
+  // Two mounts here are one mount there: only the stat of a file tells on which of them it lies.
   const std::uint64_t before = of.device.exchange(here.device(), std::memory_order_relaxed);
   if (before != 0 && before != here.device())
     of.agreed.fetch_or(k_unstable, std::memory_order_release);

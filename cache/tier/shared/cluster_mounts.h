@@ -1,9 +1,9 @@
-// Knows what this process has learned of the mounts that other nodes have read: the number of the
-// device that is mounted here, and whether a file has the same inode number there and here. The
-// first files of a mount are compared with a stat of the origin. Invariants: a mount is stable
-// after 16 files whose inodes agree, and never again after one that does not. On the machine that
-// has read a file, and on the same device or a disk, its inode is the same, or it is another file.
-// Thread safety: all of it.
+// Knows what this process has learned of the mounts that other nodes have read: the device that is
+// mounted here, and whether files have the same inode numbers there and here. The first files of a
+// mount are compared with a stat of the origin. Invariants: a mount is stable after 16 files whose
+// inodes agree, and never again after one that does not. If this machine itself has read a file,
+// and the device is the same or is a disk, a file with another inode number is another file. Thread
+// safety: all of it.
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,17 @@ namespace cube::cache {
 
 class ClusterMounts {
  public:
-  // The row of a mount, by the hash of who has read it and of its number there; its number is 0:
-  // there is none left. `is_own_machine`: this one has read it.
+  // Returns the row of a mount. `tag` is the hash of the node that has read it, of the device
+  // there, and of the origin. The row is null (see row_at) if none is left. `is_own_machine` means
+  // that this machine has read it.
   std::uint64_t row_of(std::uint64_t tag, bool is_own_machine = false);
   bool is_stable(std::uint64_t row) const;
   bool are_any_stable() const;
-  // The stat as it would be here. Only of a stable one.
+  // Makes the stat what it would be here. Only for a stable mount.
   void localise(std::uint64_t row, FileStat& stat) const;
-  // May it be the same file but for its inode?
+  // True if it may be the same file, apart from its inode number.
   bool may_be_same(std::uint64_t row, const FileStat& remote, const FileStat& here) const;
-  // The origin's stat of a file that is the same version.
+  // Notes the origin's stat of a file that is of the same version.
   void note(std::uint64_t row, const FileStat& remote, const FileStat& here);
 
  private:
@@ -35,7 +36,7 @@ class ClusterMounts {
     std::atomic<std::uint64_t> device, mount_id;
   };
   static constexpr std::size_t k_rows = 32;
-  // A bit of the word that callers have of a row.
+  // A bit of the word that row_of returns.
   static constexpr std::uint64_t k_own_machine = std::uint64_t{1} << 63;
   const Row* row_at(std::uint64_t row) const;
   Row rows_[k_rows]{};

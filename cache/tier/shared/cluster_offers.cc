@@ -147,7 +147,7 @@ bool ClusterOffers::next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns)
     }
     place.state.store(Pushed::free, std::memory_order_release);
     if (ready == Ready::yes) return true;
-    // In directories that not everybody may enter no other block will be shared, either.
+    // No other block will be shared, either, if not everybody may enter the directories.
     if (is_there && ready == Ready::never)
       no_blocks_until_ns_.store(base::coarse_monotonic_ns() + k_no_blocks_ns,
                                 std::memory_order_relaxed);
@@ -165,14 +165,14 @@ bool ClusterOffers::next_pushed(ClusterOffer& offer, std::uint64_t now_ns) {
     const std::uint64_t cas = place.cas;
     const Record& record = *pin;
     const Ready ready = prepare(offer, pin, record, cas, now_ns);
-    // When its lease is over, nobody waits for it: whoever leads finds it.
+    // Once the lease is over, no node waits for the record: the leader finds it.
     if (ready == Ready::later && now_ns < place.until_ns) {
       place.pin = std::move(pin).keep();
       continue;
     }
     place.state.store(Pushed::free, std::memory_order_release);
     if (ready == Ready::yes) return true;
-    // Other nodes need not wait for it.
+    // Other nodes need not wait for this record.
     if (const auto of = paths_.place_of(record.path()); of)
       client_.remove(ClusterKey(options_.space, of->origin, of->below), cas);
   }
@@ -184,7 +184,7 @@ bool ClusterOffers::is_wanted(const Record& record) const {
   return !place || client_.takes_offer(cluster_key(options_.space, *place, record.kind));
 }
 
-// A walk over all that was put off takes time, so it is done less often while the server stays
+// A walk over all records that were put off takes time, so it becomes rarer while the server stays
 // away.
 void ClusterOffers::note_put_off(Note& note, std::uint64_t now_ns) {
   if (note.retry_ns != 0) return;
@@ -201,7 +201,7 @@ void ClusterOffers::put_off(const Place& place, std::uint64_t now_ns) {
   note_put_off(note, now_ns);
 }
 
-// Which records of the segment are to be offered. Whether there are any.
+// Collects the records of the segment to offer. Returns whether there are any.
 bool ClusterOffers::look_at(std::uint32_t segment, std::uint64_t now_ns) {
   const SegmentRow& row = ram_.region().segment_row(segment);
   Note& note = notes_[segment];
@@ -211,16 +211,16 @@ bool ClusterOffers::look_at(std::uint32_t segment, std::uint64_t now_ns) {
   const bool is_due = note.retry_ns != 0 && now_ns >= note.retry_ns;
   const bool has_news = word.generation != note.generation || records != note.seen;
   if (word.state == SegmentState::chunks || (!has_news && !is_due)) return false;
-  Pin claim;
+  Pin pin;
   std::uint32_t generation = 0;
-  if (!ram_.hold(segment, generation, claim)) return false;
+  if (!ram_.hold(segment, generation, pin)) return false;
   if (note.generation != generation) note = Note(generation);
   bool are_all_confirmed = true, are_all_wanted = true;
   offsets_.clear();
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
     if (record.stale.load(std::memory_order_acquire) == Record::k_unconfirmed)
       are_all_confirmed = false;
-    // A path of another view may be of another mount.
+    // A path of another view may belong to another mount.
     if (!record.is_seen_by(ram_.region().own_view()) ||
         !may_be_shared(record, options_.with_private))
       return;
@@ -247,10 +247,10 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
     while (!offsets_.empty()) {
       const std::uint64_t offset = offsets_.back();
       offsets_.pop_back();
-      Pin claim;
+      Pin pin;
       std::uint32_t generation = 0;
-      // A segment that has got another life has other records.
-      if (!ram_.hold(segment_, generation, claim) || generation != generation_) {
+      // A segment in another life has other records.
+      if (!ram_.hold(segment_, generation, pin) || generation != generation_) {
         offsets_.clear();
         break;
       }
@@ -263,10 +263,10 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
         put_off(place, now_ns);
         continue;
       }
-      const Ready ready = prepare(offer, claim, record, 0, now_ns);
+      const Ready ready = prepare(offer, pin, record, 0, now_ns);
       if (ready == Ready::later) {
-        // Its turn comes when the look has ended, which wakes this thread. Others need not wait for
-        // an origin that hangs.
+        // The record is offered after the access check has ended, which wakes this thread. Other
+        // records need not wait for an origin that hangs.
         if (!looks_.is_stuck(now_ns)) {
           offsets_.push_back(offset);
           return false;
@@ -281,7 +281,7 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
     segment_ = next;
     ++looked;
     look_at(next, now_ns);
-    // Answers of the servers wait meanwhile. The next walk goes on from here.
+    // Answers of the servers wait meanwhile. The next walk continues here.
     if (base::monotonic_ns() - now_ns > k_longest_walk_ns) return false;
   }
   return false;

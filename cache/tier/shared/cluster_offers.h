@@ -1,11 +1,11 @@
-// Finds the records that this node has read and other nodes may want. First come the files that
-// this process has a lease on, as soon as they are fetched, for other nodes may wait for them. Then
-// the one process of the node that leads walks the segments of the region for records that it has
-// not offered yet. A record whose server takes none for now - it is away, or full - waits in its
-// segment, and is looked at again after a while. So does one whose directories an origin does not
-// tell of. Invariants: a record is pinned while it is offered, and offered once for each life of
-// its segment, unless it was put off; one from the cluster never. Thread safety: push by any
-// thread; the rest by the client's thread.
+// Finds the records that this node has read and other nodes may want. The files that this process
+// has a lease on come first, as soon as they are fetched, because other nodes may wait for them.
+// Then the leader walks the segments of the region for records that it has not offered yet. If the
+// server of a record takes none for now, because it is away or full, the record waits in its
+// segment, and the leader tries again after a while. So does a record while it is unknown who may
+// enter its directories. Invariants: a record is pinned while it is offered, and offered once for
+// each life of its segment, unless it was put off; a record from the cluster is never offered.
+// Thread safety: any thread may call push; the rest is for the client's thread.
 #pragma once
 
 #include <atomic>
@@ -28,15 +28,15 @@ class ClusterOffers final : public OfferSource {
     std::string space;  // CUBESHIM_CLUSTER_NAME
     ClusterTags tags;
     bool with_private = false;
-    std::size_t tier = 0;          // of base::k_tier_kinds
-    std::uint64_t block = 0;       // bytes of a block of a large file; 0: there are none
-    std::uint64_t most_bytes = 0;  // of what a record holds
+    std::size_t tier = 0;          // an index into base::k_tier_kinds
+    std::uint64_t block = 0;       // size of a block of a large file; 0: there are none
+    std::uint64_t most_bytes = 0;  // of the data of a record
   };
   ClusterOffers(RamTier& ram, const ClusterPaths& paths, ClusterClient& client, Options options);
 
-  // False: there are too many already, and whoever leads finds it.
+  // Returns false if there are too many already; the leader finds the record then.
   bool push(const Pin& pin, std::uint64_t lease_cas);
-  // The same of a block of a large file, which is looked up when its turn comes.
+  // Like push, but for a block of a large file, which is looked up when it is offered.
   struct LeasedBlock {
     FileKey file;
     std::uint64_t at = 0;  // its first byte
@@ -44,9 +44,9 @@ class ClusterOffers final : public OfferSource {
     std::uint64_t cas = 0;
   };
   bool push_block(const LeasedBlock& block);
-  // Will a block of a file with this stat be shared, as far as is known?
+  // True if a block of a file with this stat will be shared, as far as is known.
   bool may_share_block_of(const FileStat& stat) const;
-  // In a forked child.
+  // For a forked child.
   void forget();
 
   bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) override;
@@ -58,26 +58,27 @@ class ClusterOffers final : public OfferSource {
  private:
   struct Pushed {
     enum State : std::uint32_t { free, busy, full };
-    std::atomic<std::uint32_t> state{free};  // release when full, acquire by who takes it
+    std::atomic<std::uint32_t> state{free};  // released when full; acquired by the side that takes
+                                             // it
     Pin::Kept pin;
     std::uint64_t cas = 0;
-    std::uint64_t until_ns = 0;  // then the lease is over
+    std::uint64_t until_ns = 0;  // when the lease ends
   };
   struct PushedBlock {
     std::atomic<std::uint32_t> state{Pushed::free};
     LeasedBlock block;
     std::uint64_t until_ns = 0;
   };
-  // It is to be sent; it is never shared; it is not known yet whether it may be.
+  // yes: send the record. never: it is never shared. later: it is not known yet whether it may be.
   enum class Ready : std::uint8_t { yes, never, later };
   struct Note {
     Note() = default;
     explicit Note(std::uint32_t of) : generation(of) {}
-    std::uint32_t generation = 0;    // of the segment; another one is another life
-    std::uint32_t seen = 0;          // SegmentRow::records, when all of them were looked at
-    std::uint64_t next_look_ns = 0;  // of one with records that were not confirmed yet
-    std::uint64_t retry_ns = 0;      // when to look for those that were put off; 0: there are none
-    unsigned retries = 0;            // in a row
+    std::uint32_t generation = 0;        // of the segment; another generation is another life
+    std::uint32_t seen = 0;              // SegmentRow::records when all of them were last examined
+    std::uint64_t next_look_ns = 0;      // for a segment with unconfirmed records
+    std::uint64_t retry_ns = 0;          // when to try those that were put off; 0: there are none
+    unsigned retries = 0;                // in a row
     std::vector<std::uint64_t> offered;  // offsets, sorted
   };
   // The record that is being offered.
@@ -87,13 +88,14 @@ class ClusterOffers final : public OfferSource {
     std::uint64_t offset = 0;
   };
 
-  // Takes the pin if it says yes.
+  // Takes the pin if it returns yes.
   Ready prepare(ClusterOffer& offer, Pin& pin, const Record& record, std::uint64_t cas,
                 std::uint64_t now_ns);
   Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
   bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns);
-  // May everybody who reaches the servers have it, as far as the directories on the way to it tell?
+  // Tells whether everybody who reaches the servers may have the file, judging by the directories
+  // on the way to it.
   Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
             const std::byte* data);
@@ -101,7 +103,7 @@ class ClusterOffers final : public OfferSource {
   bool next_of_region(ClusterOffer& offer, std::uint64_t now_ns);
   bool look_at(std::uint32_t segment, std::uint64_t now_ns);
   bool is_wanted(const Record& record) const;
-  // It will be looked at again.
+  // Makes sure that the segment is examined again.
   static void note_put_off(Note& note, std::uint64_t now_ns);
   void put_off(const Place& place, std::uint64_t now_ns);
   void try_to_lead(std::uint64_t now_ns);
@@ -117,15 +119,16 @@ class ClusterOffers final : public OfferSource {
   PushedBlock pushed_blocks_[k_most_pushed_blocks];
   std::size_t next_pushed_block_ = 0;
   std::atomic<std::uint64_t> no_blocks_until_ns_{
-      0};    // base::coarse_monotonic_ns; the last with a lease was not to be shared
-  Pin pin_;  // of what is being offered
+      0};    // base::coarse_monotonic_ns; the last block with a lease was not to be shared
+  Pin pin_;  // of the record that is being offered
   Place place_;
   ClusterHead head_;
   std::optional<RobustLock> lock_;
   std::uint64_t next_try_ns_ = 0;
-  std::vector<Note> notes_;  // by segment; while it leads
+  std::vector<Note> notes_;  // by segment, while this process leads
   std::uint32_t segment_ = 0, generation_ = 0;
-  std::vector<std::uint64_t> offsets_;  // of this segment, still to be offered; the last one first
+  std::vector<std::uint64_t> offsets_;  // of records of this segment still to be offered; the last
+                                        // one comes first
   ClusterBlocks blocks_, leased_block_;
   ClusterLooks looks_{client_};
 };

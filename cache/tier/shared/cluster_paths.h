@@ -1,5 +1,6 @@
-// The name of a path on all nodes: the id of its origin (CUBESHIM_CLUSTER_ORIGIN, or the prefix
-// itself) and the path below that. Thread safety: nothing changes after it is made.
+// Gives each path a name that is the same on all nodes: the id of its origin
+// (CUBESHIM_CLUSTER_ORIGIN, or the prefix itself) and the path below that. Thread safety:
+// immutable.
 #pragma once
 
 #include <optional>
@@ -27,10 +28,10 @@ class ClusterPaths {
     std::string prefix;
     std::uint64_t origin;
   };
-  std::vector<Root> roots_;  // the longest first
+  std::vector<Root> roots_;  // longest prefix first
 };
 
-// The key of what lies there.
+// Returns the key of the record at this place.
 inline ClusterKey cluster_key(std::string_view space, const ClusterPaths::Place& place,
                               RecordKind kind) {
   return {space, place.origin, place.below,

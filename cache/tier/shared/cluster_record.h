@@ -1,5 +1,5 @@
-// A record as other nodes get it, of a file, of a block of a large file, or of a directory's
-// listing: compact, by its path below the prefix, with the tags of the job and the node that have
+// The form in which other nodes get a record of a file, of a block of a large file, or of a
+// listing: compact, with its path below the prefix, with the tags of the job and the node that have
 // read it, and without marks. Thread safety: pure functions; nothing is allocated.
 #pragma once
 
@@ -10,19 +10,19 @@
 
 namespace cube::cache {
 
-// The bytes before those of the file, and the zeros behind them.
+// The bytes before those of the file, and the number of zeros behind them.
 struct ClusterHead {
   alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX + k_record_alignment];
   std::size_t size = 0, padding = 0;
 };
 struct ClusterTags {
-  std::uint64_t job = 0;  // 0: of no job
+  std::uint64_t job = 0;  // 0: no job
   std::uint64_t node = 0;
 };
 struct ClusterContent {
   RecordKind kind = RecordKind::file;
   std::string_view below_prefix;  // path, or BlockName::text
-  FileStat stat;                  // of a block: of its file
+  FileStat stat;                  // for a block, the stat of its file
   bool is_physical = false;
   std::uint64_t fetched_ns = 0;  // wall clock
   std::uint64_t rights = 0;      // as Record::rights
@@ -31,19 +31,20 @@ struct ClusterContent {
 ClusterContent content_for_cluster(const Record& record, std::string_view below_prefix);
 void write_cluster_head(const ClusterContent& content, const ClusterTags& tags, ClusterHead& head);
 
-// May everybody read the file, or list the directory?
+// True if everybody may read the file, or list the directory.
 bool is_for_everybody(const FileStat& stat);
-// May the record be shared at all? Not if the file changes, or may have changed within the grain of
-// its times; nor what not everybody may read, unless `with_private`.
+// True if the record may be shared at all: not if the file changes, or may have changed within the
+// grain of its times; and not if some users may not read it, unless `with_private`.
 bool may_be_shared(const Record& record, bool with_private);
 
-// The record in these bytes, if it is whole: of this kind and path, in the form that
-// write_cluster_head gives, with both hashes right. Null: it is damaged, or another's. Whether the
-// data of a listing are one is left to DirectoryData.
+// Returns the record in these bytes if it is whole: of this kind and path, in the form that
+// write_cluster_head gives, with both hashes right. Returns null if it is damaged or another
+// record. Whether the data of a listing are valid is left to DirectoryData.
 Record* check_cluster_value(std::span<std::byte> bytes, RecordKind kind,
                             std::string_view below_prefix);
 
-// The same version of a file, as far as nodes can tell that see other inode numbers.
+// True if both are the same version of a file, as far as nodes that see other inode numbers can
+// tell.
 bool is_same_but_inode(const FileStat& a, const FileStat& b);
 
 }  // namespace cube::cache

@@ -22,7 +22,7 @@ constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms,
                         k_shortest_deadline_ns = 2 * base::k_ns_per_ms, k_first_pause_ns = 500'000,
                         k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
-// A question to a server is next to nothing beside a fetch that takes so long.
+// If a fetch takes this long, asking a server costs next to nothing beside it.
 constexpr std::uint64_t k_slow_fetch_ns = 3 * base::k_ns_per_ms;
 
 std::size_t shared_kind(RecordKind kind) {
@@ -43,8 +43,8 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.servers = config.cluster.texts;
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
-  // Another node may take larger files: what it has shared is refused as a record, and not as an
-  // answer, which would cost the connection.
+  // Another node may take larger files: a record that it has shared is refused as a record, not as
+  // an answer, which would cost the connection.
   options.most_bytes = std::max(largest_cluster_value(config), k_usual_item_bytes);
   options.rows = &ram.region().server_row(0);
   options.stats = &stats;
@@ -98,8 +98,8 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
   return usual ? std::min(most_ns, std::max(2 * *usual, k_shortest_deadline_ns)) : most_ns;
 }
 
-// With hardly any hits, one in 16 asks. But who is ahead of the other nodes has no hits, and they
-// wait for his lease: where the origin is slow, he always asks for files.
+// With hardly any hits, one request in 16 asks. But a process that is ahead of the other nodes has
+// no hits, and they wait for its lease: if the origin is slow, it always asks for files.
 bool ClusterTier::is_worth_asking(RecordKind kind) {
   if (colds_[shared_kind(kind)].is_to_ask()) return true;
   if (kind == RecordKind::block)
@@ -107,7 +107,7 @@ bool ClusterTier::is_worth_asking(RecordKind kind) {
   return kind == RecordKind::file && fetch_ns(0.1).value_or(0) >= k_slow_fetch_ns;
 }
 
-// A process that offers nothing must not make others wait for it.
+// A process that offers nothing must not make other nodes wait for it.
 bool ClusterTier::wants_lease(const Judge& judge) const {
   if (!client_.takes_offers()) return false;
   if (judge.wanted() == RecordKind::file) return true;
@@ -116,8 +116,8 @@ bool ClusterTier::wants_lease(const Judge& judge) const {
 
 std::uint64_t ClusterTier::longest_wait(const Judge& judge) const {
   if (judge.wanted() == RecordKind::file) return at_most(k_longest_wait_ns);
-  // A fetch ahead waits for a block as long as the origin takes where it is the limit: to fetch it
-  // as well would take it longer.
+  // A fetch ahead waits for a block as long as the origin takes: if the origin is the bottleneck,
+  // fetching the block as well would slow it down.
   const std::uint64_t most =
       judge.whom() == Judge::For::program ? k_longest_wait_ns : k_longest_wait_ahead_ns;
   const std::uint64_t usual = block_fetch_ns_.load(std::memory_order_relaxed);
@@ -130,7 +130,7 @@ void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey
              is_one_of_many = judge.whom() == Judge::For::many;
   const bool has_lease = wants_lease(judge);
   const unsigned lease = has_lease ? k_lease_seconds : 0;
-  // The time that files take at the origin says nothing of blocks.
+  // The time that files take at the origin says nothing about blocks.
   const std::uint64_t deadline = is_file ? at_most(deadline_ns_) : deadline_ns_,
                       began = base::monotonic_ns();
   std::uint64_t pause = k_first_pause_ns, limit = 0;
@@ -237,7 +237,8 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
   }
   stats_.count(Counter::cluster_hits);
   colds_[shared_kind(judge.wanted())].note(/*is_hit=*/true);
-  // From here on the tags are this process's: the row of the mount, and whether no look is needed.
+  // From here on the tags are this process's: the row of the mount, and whether no revalidation is
+  // needed.
   const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
   const std::uint64_t row = mounts_.row_of(base::hash_bytes(parts, sizeof parts),
                                            tags_.node != 0 && record->node_tag == tags_.node);
@@ -263,13 +264,13 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
 
 bool ClusterTier::is_of_version(const Record& record, const FileStat& stat) {
   if (!is_same_but_inode(record.stat, stat)) return false;
-  // Read so soon after its last change, it may be another file by now that was made within the same
-  // tick of the clock.
+  // If the file was read so soon after its last change, this may be another file that was made
+  // within the same tick of the clock.
   if (record.stat.inode != stat.inode && is_within_step(record.stat.changed, record.fetched_ns))
     return false;
   if (!mounts_.may_be_same(record.node_tag, record.stat, stat)) return false;
-  // The blocks of one file prove no more than the file. A root has the same inode number on many
-  // mounts that make numbers up.
+  // Several blocks of one file prove no more than one does. A root has the same inode number on
+  // many mounts that invent inode numbers.
   const bool proves_nothing = record.kind == RecordKind::block || stat.inode == 1;
   if (record.stat.inode != stat.inode || !proves_nothing)
     mounts_.note(record.node_tag, record.stat, stat);

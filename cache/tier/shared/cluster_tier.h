@@ -1,12 +1,12 @@
 // The tier of the memcached servers that nodes share (doc/CLUSTER.md). A program's miss asks the
-// server of the file; what a program has fetched from the origin is offered in the background
-// (cluster_offers.h). Invariants: a record is shown only if it is whole and of this path. It is
-// served without a look at the origin only if another process of this job has read it, the mode is
-// immutable, the mount's inode numbers are the same on both nodes, and this node has not changed
-// it. An open waits for an answer no longer than CUBESHIM_CLUSTER_DEADLINE, and no longer than 50
-// ms for another node that reads the file or block; a fetch ahead of a block waits 200 ms at most.
-// A lease that this process will not use is given back. Thread safety: as Tier. A tier whose thread
-// cannot be started answers nothing.
+// server of the file; files that a program has fetched from the origin are offered in the
+// background (cluster_offers.h). Invariants: a record is shown only if it is whole and of this
+// path. It is served without a revalidation at the origin only if another process of this job has
+// read it, the mode is immutable, the mount's inode numbers are the same on both nodes, and this
+// node has not changed the file. An open waits for an answer no longer than
+// CUBESHIM_CLUSTER_DEADLINE, and no longer than 50 ms for another node that reads the file or
+// block; a fetch ahead of a block waits 200 ms at most. A lease that this process will not use is
+// given back. Thread safety: as Tier. A tier whose thread cannot be started answers nothing.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace cube::cache {
 
 class ClusterTier final : public Tier {
  public:
-  // Never freed. On failure, `why` is one line for the user.
+  // The tier is never freed. On failure, `why` is one line for the user.
   static base::Result<ClusterTier*> open(const base::Config& config, RamTier& ram,
                                          base::Stats& stats, std::string& why);
 
@@ -39,7 +39,7 @@ class ClusterTier final : public Tier {
   void note_block_fetched(std::string_view name, const FileKey& file, std::uint64_t at) override;
   void note_not_fetched(std::string_view key) override;
   bool takes_offers() const override { return client_.takes_offers(); }
-  // By the client's thread instead.
+  // Does nothing: the client's thread offers records.
   base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
     return {};
   }
@@ -57,20 +57,20 @@ class ClusterTier final : public Tier {
               ClusterClientOptions options);
 
   using Outcome = ClusterClient::Outcome;
-  // Waits as well for a node that has the lease of a file or a block. Listings have no leases.
+  // Also waits for a node that has the lease of a file or a block. Listings have no leases.
   void ask(std::string_view key, const Judge& judge, const ClusterKey& place,
            ClusterClient::Answer& answer);
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer,
             Judge& judge);
   void start_thread();
-  // A limit of time: so often the time that 95 % of the fetches from the origin take, as far as is
-  // known. A quantile of the time that whole files take at the origin. Nothing: there were too few
-  // of them.
+  // fetch_ns returns a quantile of the time that whole files take at the origin, or nothing if
+  // there were too few of them. at_most limits a wait to a multiple of the time within which 95 %
+  // of these fetches end, as far as is known.
   std::optional<std::uint64_t> fetch_ns(double quantile) const;
   std::uint64_t at_most(std::uint64_t most_ns) const;
   bool is_worth_asking(RecordKind kind);
   bool wants_lease(const Judge& judge) const;
-  // How long it is of use to wait for another node's fetch.
+  // How long waiting for another node's fetch is worthwhile.
   std::uint64_t longest_wait(const Judge& judge) const;
   bool may_be_changed(std::uint64_t hash) const;
   void note_change(std::uint64_t hash);
@@ -89,12 +89,12 @@ class ClusterTier final : public Tier {
   AheadWindow ahead_;
   ClusterClient client_;
   ClusterOffers offers_;
-  // A whole block from the origin, as it took of late; 0: not known yet.
+  // How long whole blocks from the origin have taken of late; 0: not known yet.
   std::atomic<std::uint64_t> block_fetch_ns_{0};
   LeaseWaits block_waits_;
-  // Leases of this process, and with a `cas` of 0 blocks that it fetches without one. The thread
-  // that has won one takes it again. A thread claims a place that is free, or whose lease is over,
-  // by writing its end first.
+  // Leases of this process; a `cas` of 0 marks a block that it fetches without a lease. The thread
+  // that has won a lease takes it again. A thread claims a place that is free, or whose lease is
+  // over, by writing its end first.
   struct Lease {
     std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };

@@ -17,11 +17,11 @@ namespace {
 
 namespace sys = base::sys;
 
-// The number handed out last: a new one is opened through it, if it still is what it was.
+// The fd handed out last: a new one is opened through it if it still is such a directory.
 constinit std::atomic<int> g_model{-1};
 constinit std::atomic<std::uint32_t> g_made{0};
 
-// One within another, both gone at once: ".." leads nowhere either.
+// Makes one directory within another and removes both at once, so that ".." leads nowhere, either.
 long make(int flags) {
   base::Aside room;
   if (!room) return -ENOMEM;
@@ -42,11 +42,11 @@ long make(int flags) {
   return fd;
 }
 
-// A number of such a directory, which the program has open. It stays what it is while it is held.
-OpenFileRef hold(int number) {
-  const RowKind kind = g_fds.kind(number);
+// Holds an fd of such a directory, which the program has open. The fd stays what it is meanwhile.
+OpenFileRef hold(int fd) {
+  const RowKind kind = g_fds.kind(fd);
   const bool is_one = kind == RowKind::served_directory || kind == RowKind::listed_directory;
-  return is_one ? g_fds.acquire_kind(number, kind) : OpenFileRef();
+  return is_one ? g_fds.acquire_kind(fd, kind) : OpenFileRef();
 }
 
 }  // namespace
@@ -58,8 +58,8 @@ long open(int flags) {
   const int model = g_model.load(std::memory_order_relaxed);
   const OpenFileRef held = hold(model);
   long fd = held ? sys::openat(model, ".", flags) : -EBADF;
-  // The origin's own directory may have come under the number (listed_directory::hold_all), and it
-  // says so before.
+  // The origin's own directory may have taken the place of the fd (listed_directory::hold_all),
+  // which marks the file before that.
   if (!sys::failed(fd) && !held->is_placeholder()) {
     sys::close(static_cast<int>(fd));
     fd = -EBADF;

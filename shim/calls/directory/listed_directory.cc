@@ -30,25 +30,25 @@ int serve(cache::Listing* listing) {
     if (fd >= 0) sys::close(static_cast<int>(fd));
     return k_kernels;
   }
-  const int number = static_cast<int>(fd);
-  g_fds.forget(number);
+  const int new_fd = static_cast<int>(fd);
+  g_fds.forget(new_fd);
   file->kind = OpenFile::Kind::directory;
   file->directory = listing;
   file->size = listing->end();
   file->flags = k_flags;
-  g_fds.set(number, RowKind::listed_directory, std::move(file), /*close_on_exec=*/true);
-  return number;
+  g_fds.set(new_fd, RowKind::listed_directory, std::move(file), /*close_on_exec=*/true);
+  return new_fd;
 }
 
 int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kernels) {
   if (!path_filter::covers_directory(dir, path, covered)) return k_kernels;
   auto* const cache = process::is_forking() ? nullptr : attachment::cache();
   if (cache == nullptr || !cache->metadata().is_on()) return k_kernels;
-  // Programs that search a tree ask of each name whether it is a directory.
+  // Programs that search a tree ask of each entry whether it is a directory.
   if (cache->metadata().is_file(covered.key())) return -ENOTDIR;
   expect_new_fd();
   cache::MountMetadata::Listed listed = cache->metadata().list(covered.key(), covered.c_str());
-  // Another thread, or a handler, may have parked a number meanwhile.
+  // Another thread, or a signal handler, may have parked an fd meanwhile.
   placeholder::fd_was_freed(0);
   if (listed.listing == nullptr && !listed.fd) return k_kernels;
   const int fd = listed.listing != nullptr ? serve(listed.listing) : listed.fd.release();
@@ -101,8 +101,8 @@ bool seek(OpenFile& file, long place) {
 
 namespace {
 
-// The origin's own directory, by the path that the stream was opened by, or by where others have
-// moved it; or -errno. -ENOENT: it cannot be found, or is gone.
+// Opens the origin's own directory, by the path with which the stream was opened, or where others
+// have moved it. Returns -errno on failure; -ENOENT: it cannot be found, or is gone.
 long open_own(const OpenFile& file) {
   const cache::Listing& listing = *file.directory;
   const long real = sys::open(listing.path().data(), k_flags);
@@ -137,7 +137,7 @@ void hold(int fd) {
   const int own = static_cast<int>(real);
   std::uint64_t row = 0;
   if (g_fds.lock_if(fd, file.get(), row, RowKind::listed_directory)) {
-    // First: no empty directory is opened through this number any more.
+    // Stored first: from now on, no empty directory is opened through this fd.
     file->number.store(OpenFile::Number::origin, std::memory_order_seq_cst);
     put_under(own, fd);
     g_fds.unlock(fd, row);
@@ -148,7 +148,7 @@ void hold(int fd) {
 
 }  // namespace
 
-int become_real(int fd) {
+int materialize_directory(int fd) {
   const BlockSignals block;
   const OpenFileRef file = acquire(fd);
   if (!file) return 0;
@@ -156,13 +156,13 @@ int become_real(int fd) {
   long real = fd;
   if (!is_own(*file, fd)) {
     real = base::within_lifted_fd_limit([&] { return open_own(*file); });
-    // Another thread has moved it meanwhile.
+    // Another thread has put the directory there meanwhile.
     if (sys::failed(real) && is_own(*file, fd)) real = fd;
   }
   if (sys::failed(real)) return static_cast<int>(real);
   const int own = static_cast<int>(real);
   sys::lseek(own, tell(*file), SEEK_SET);
-  // The row waits for nobody: a stream belongs to who reads it.
+  // The row need not be locked: a stream belongs to the thread that reads it.
   g_fds.forget(fd);
   if (own != fd) put_under(own, fd);
   g_fds.set_directory(fd);

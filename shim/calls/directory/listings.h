@@ -1,7 +1,7 @@
-// Directories that the program has listed: one from which programs then read file after file is
-// fetched ahead, in proportion to what they read of it, where nothing better is known
+// Directories that the program has listed. If programs then read file after file from one, its
+// files are fetched ahead, in proportion to how many they read, unless something better is known
 // (CUBESHIM_PREFETCH). All processes of the node know which directories were listed
-// (cache/region/listings.h). Thread safety: all of it; as async-signal-safe as an open, but for
+// (cache/region/listings.h). Thread safety: all of it; as async-signal-safe as an open, except
 // note_miss, which may start the sidecar.
 #pragma once
 
@@ -14,7 +14,7 @@ class FileCache;
 
 namespace cube::shim::listings {
 
-// Attaches to the cache: its readers may be other processes than the one that lists.
+// Attaches to the cache, because other processes than the one that lists may read the files.
 void note_listing(std::string_view directory);
 // The file was fetched for the program.
 void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t bytes);

@@ -18,13 +18,13 @@ namespace {
 
 using cache::DirectoryData;
 
-// Opens that are tried, and entries that are looked at, in all.
+// The most opens that are tried, and the most entries that are visited, in all.
 constexpr int k_most_opens = 256, k_most_entries = 100'000;
 
 class Search {
  public:
   Search(const cache::Listing& listing, int flags) : listing_(listing), flags_(flags) {}
-  // Through one directory: `below` is what follows the name of an entry.
+  // Searches one directory. `below` is the rest of the path after the name of an entry.
   long through(const char* directory, std::string_view below);
 
  private:

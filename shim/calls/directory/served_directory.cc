@@ -28,14 +28,14 @@ int open(const cache::Metadata& metadata, std::string_view key, int flags) {
     sys::close(static_cast<int>(fd));
     return -EMFILE;
   }
-  const int number = static_cast<int>(fd);
-  g_fds.forget(number);
+  const int new_fd = static_cast<int>(fd);
+  g_fds.forget(new_fd);
   file->kind = OpenFile::Kind::directory;
   file->directory = directory;
   file->size = directory->end();
   file->flags = flags;
-  g_fds.set(number, RowKind::served_directory, std::move(file), (flags & O_CLOEXEC) != 0);
-  return number;
+  g_fds.set(new_fd, RowKind::served_directory, std::move(file), (flags & O_CLOEXEC) != 0);
+  return new_fd;
 }
 
 long get_entries(OpenFile& file, void* to, std::size_t n) {

@@ -21,7 +21,8 @@ constexpr std::size_t k_most_pieces = 2048, k_at_once = 32;
 
 constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// A mapping is the kernel's if its flags are, or if it reaches beyond the last page of the file.
+// The kernel makes a mapping if its flags are for the kernel, or if it reaches beyond the last page
+// of the file.
 bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   const int type = request.flags & 0x0f;
   const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
@@ -39,8 +40,8 @@ bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   return offset < size && round_up(request.length) <= round_up(size - offset);
 }
 
-// Puts what is present over the kernel's mapping at `at`: how many pieces, `most` at most. Nothing:
-// a piece may be of any file.
+// Puts pieces that are present over the kernel's mapping at `at`, at most `most`, and returns how
+// many. Returns nothing if a piece may be of any file.
 std::optional<std::size_t> show_pieces(cache::FileCache& cache, LargeFile& file,
                                        const mappings::MapRequest& request, long at,
                                        std::size_t most) {
@@ -49,34 +50,34 @@ std::optional<std::size_t> show_pieces(cache::FileCache& cache, LargeFile& file,
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   std::array<LargeFile::Piece, k_at_once> pieces;
   std::size_t done = 0;
-  int number = -1;
+  int own_fd = -1;
   while (!range.is_empty() && done < most) {
     const std::size_t count = cache.large().pieces(
         file, range, std::span(pieces).first(std::min(k_at_once, most - done)));
-    if (count != 0 && number < 0) number = region_fd::get(cache.region());
-    if (number < 0) break;
+    if (count != 0 && own_fd < 0) own_fd = region_fd::get(cache.region());
+    if (own_fd < 0) break;
     done += count;
     for (const LargeFile::Piece& piece : std::span(pieces).first(count)) {
       auto* const to = reinterpret_cast<void*>(at + static_cast<long>(piece.at) -
                                                static_cast<long>(request.offset));
       bool is_shown = false;
-      if (!mappings::show_piece(cache.region(), number,
+      if (!mappings::show_piece(cache.region(), own_fd,
                                 {to, piece.bytes, request.protection, flags, 0}, piece.in_region,
                                 is_shown))
         return {};
-      // Where one cannot be had, the kernel's own pages are as good.
+      // If a piece cannot be shown, the kernel's own pages are as good.
       if (is_shown) cache.large().note_shown(file, {piece.at, piece.at + piece.bytes});
     }
   }
   return done;
 }
 
-// The kernel's mapping, of which the pieces take their parts.
+// Makes the kernel's mapping, and puts the pieces over parts of it.
 long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
                 const mappings::MapRequest& request) {
   const long at =
       sys::mmap(request.at, request.length, request.protection, request.flags, fd, request.offset);
-  // A mapping that is read at once is read from the origin.
+  // A mapping that is populated at once is read from the origin.
   if (sys::failed(at) || (request.flags & MAP_POPULATE) != 0) return at;
   const std::size_t most = mappings::take_pieces(k_most_pieces);
   const auto pieces = show_pieces(cache, file, request, at, most);
@@ -84,7 +85,7 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
   mappings::give_pieces_back(most - shown);
   if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
     return at;
-  // Nobody would keep a piece from showing what lies behind it.
+  // Without a row, nothing would keep a piece from showing what lies behind it.
   mappings::give_pieces_back(shown);
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   return sys::mmap(reinterpret_cast<void*>(at), request.length, request.protection, flags, fd,
@@ -98,26 +99,26 @@ bool may_map_twice() {
          limit.rlim_cur == RLIM_INFINITY;
 }
 
-// How many bytes of the range the kernel has. All where it does not say.
+// Returns how many bytes of the range the kernel has in memory; all if it does not say.
 std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
   constexpr long k_cachestat = 451;
   const std::uint64_t range[] = {static_cast<std::uint64_t>(request.offset), request.length};
-  std::uint64_t pages[5] = {};  // the first are in memory
+  std::uint64_t pages[5] = {};  // the first is the count in memory
   if (sys::failed(sys::raw(k_cachestat, fd, sys::arg(range), sys::arg(pages), 0)))
     return round_up(request.length);
   return pages[0] * k_page;
 }
 
-// False: there is no such mapping, and nobody has taken it.
+// Returns false if there is no such mapping, or if no thread has taken it.
 bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
                      std::uint64_t before) {
   auto own = base::Mapping::shared(fd, static_cast<std::uint64_t>(request.offset),
                                    round_up(request.length), PROT_READ);
   // A mount without pages in the kernel refuses it.
   if (!own) return false;
-  // A child would keep the open file, with its locks, and has no thread that lets go of it.
+  // A child would keep the open file, with its locks, and has no thread that releases it.
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
-  // Our look at a page must not let the kernel read more of the file.
+  // Our access to a page must not make the kernel read more of the file.
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
   return background::keep_mapped(file, std::move(*own), static_cast<std::uint64_t>(request.offset),
                                  at, before);
@@ -128,7 +129,7 @@ bool may_keep_pages(const LargeFile& file) {
          !file.is_locked();
 }
 
-// What the kernel reads of it is kept for the next mapping.
+// Keeps what the kernel reads of the file for the next mapping.
 void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
                 std::uint64_t before) {
   file.own_mappings().begin();
@@ -164,7 +165,7 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
       cache->large().note_shown(*file->large, {begin, end});
       return at;
     }
-    // Nobody would keep it from showing what lies behind it.
+    // Without a row, nothing would keep it from showing what lies behind it.
     sys::munmap(reinterpret_cast<void*>(at), request.length);
     return left_to_kernel(*cache);
   }

@@ -12,7 +12,8 @@ namespace {
 namespace sys = base::sys;
 
 constinit std::atomic<std::uint64_t> g_bytes{0};  // of all copies of this process
-// Up to here nobody looks at the machine's memory, which takes longer than a copy.
+// Up to this total, the machine's memory need not be checked again. A check takes longer than a
+// copy.
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};
 constexpr std::uint64_t k_between_looks = 16 << 20;
 
@@ -27,8 +28,8 @@ bool has_memory_for(std::uint64_t bytes) {
   return true;
 }
 
-// The host may close a number that it knows nothing of, and put another file there. A look after
-// the mapping tells.
+// The host may close an fd that it does not know, and put another file there. A check after the
+// mapping detects that.
 bool is_copy_of(const OpenFile& file, int fd) {
   struct ::stat st {};
   return !sys::failed(sys::fstat(fd, &st)) && S_ISREG(st.st_mode) && st.st_nlink == 0 &&
@@ -45,7 +46,7 @@ long map_once(const OpenFile& file, const mappings::MapRequest& request) {
     sys::close(fd);
     return at;
   }
-  // The number is somebody else's now. The next try replaces what MAP_FIXED has put there.
+  // The fd is another file's now. The next try replaces what MAP_FIXED has put there.
   if (!sys::failed(at) && (request.flags & MAP_FIXED) == 0)
     sys::munmap(reinterpret_cast<void*>(at), request.length);
   return -EAGAIN;

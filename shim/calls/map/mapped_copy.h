@@ -1,8 +1,8 @@
-// A mapping with a file of its own: the whole served file in a memfd, whose only fd is closed
-// again. For records whose bytes make room for others one day (the ring). To the kernel it is a
-// mapping of a file that is open for reading alone, so advice, protection, size and forks mean for
-// it what they mean for the origin's file. Invariant: the copies of one process are at most a share
-// of the region; beyond it, the kernel maps the origin's file. Thread safety: all of it;
+// A mapping of a file of its own: the whole served file in a memfd, whose only fd is closed again.
+// For records whose bytes make room for others one day (the ring). To the kernel it is a mapping of
+// a file that is open for reading alone, so advice, protection, size and forks mean for it what
+// they mean for the origin's file. Invariant: the copies of one process are at most a share of the
+// region; beyond it, the kernel maps the origin's file. Thread safety: all of it;
 // async-signal-safe.
 #pragma once
 
@@ -12,16 +12,16 @@
 
 namespace cube::shim::mapped_copy {
 
-// Bytes that a copy counts for.
+// Returns the bytes that a copy counts for.
 std::uint64_t cost(const OpenFile& file);
-// The address or -errno. -ESTALE, -ENOMEM: no copy can be had. From success on it counts, until
-// drop() of as much.
+// Returns the address or -errno. -ESTALE, -ENOMEM: no copy can be made. On success the copy counts
+// until drop() of as many bytes.
 long map(const OpenFile& file, const mappings::MapRequest& request, std::uint64_t most_bytes);
 
-// One more mapping of the same copy.
+// Counts one more mapping of the same copy.
 void add(std::uint64_t bytes);
 void drop(std::uint64_t bytes);
-// In a forked child: the copies so far are its parent's.
+// For a forked child: the copies so far are its parent's.
 void forget_after_fork();
 
 }  // namespace cube::shim::mapped_copy

@@ -22,17 +22,17 @@ namespace {
 namespace sys = base::sys;
 using cache::k_page;
 
-// A mapping, or several of one file beside each other. An entry is free when `begin` is 0, and
-// somebody's who fills or changes it when it is 1; the plain fields are his. Without a destructor,
-// which would touch each row at the end of every program.
+// A mapping, or several of one file side by side. An entry is free if `begin` is 0. If `begin` is
+// 1, one thread fills or changes the entry and owns its plain fields. It has no destructor, which
+// would touch each row at the end of every program.
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
   std::uintptr_t file_end =
-      0;  // behind the last page that may be shown, were all of the file mapped here
+      0;  // the end of the last page that may be shown, if all of the file were mapped here
   cache::LargeFile* large = nullptr;  // behind that end are pages of this file
   std::uint64_t offset_of_end = 0;    // of that end in the file
-  bool is_copy = false;               // or the region
+  bool is_copy = false;               // or of the region
   std::uint64_t copy_bytes = 0;       // that it counts for
   std::size_t pieces = 0;             // of a large file, that it counts for
   int protection = 0, flags = 0;
@@ -44,8 +44,8 @@ constinit MappingRow g_entries[k_entries];
 // The copies of one process are at most this part of the region.
 constexpr std::uint64_t k_copies_share = 16;
 constinit std::atomic<std::size_t> g_used{0};  // entries below this may be in use
-// A process may have 65,530 mappings by default. A piece is one, and so is what lies between two;
-// the program needs the rest.
+// A process may have 65,530 mappings by default. A piece is one, and so is each gap between two
+// pieces; the program needs the rest.
 constexpr std::size_t k_most_pieces = 4096;
 constinit std::atomic<std::size_t> g_pieces{0};
 
@@ -55,7 +55,7 @@ long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
 }
 
 long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t offset) {
-  // MAP_FIXED has no second try: what it replaces is gone.
+  // MAP_FIXED allows no second try: what it replaces is gone.
   const int kept = region_fd::kept();
   if (kept >= 0 && (request.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == 0) {
     const long at = map_through(kept, request, offset);
@@ -109,7 +109,7 @@ void publish(MappingRow& entry, const PageRange& range) {
   entry.begin.store(range.begin, std::memory_order_release);
 }
 
-// Another entry for the same file.
+// Makes another entry for the same file.
 void copy_entry(const MappingRow& from, MappingRow& to) {
   to.file_end = from.file_end;
   to.large = from.large != nullptr ? from.large->share() : nullptr;
@@ -122,7 +122,7 @@ void copy_entry(const MappingRow& from, MappingRow& to) {
   mapped_copy::add(to.copy_bytes);
 }
 
-// A claimed entry gets what is left of its range.
+// Publishes a claimed entry with what is left of its range.
 void publish_without(MappingRow& entry, const PageRange& all, const PageRange& gone) {
   const PageRange head{all.begin, std::min(all.end, gone.begin)},
       tail{std::max(all.begin, gone.end), all.end};
@@ -186,13 +186,13 @@ long map_region(cache::Region& region, const MapRequest& request, std::uint64_t 
   return map_file_of(region, request, offset);
 }
 
-bool show_piece(cache::Region& region, int number, const MapRequest& piece, std::uint64_t offset,
+bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uint64_t offset,
                 bool& is_shown) {
-  const long at = map_through(number, piece, offset);
+  const long at = map_through(fd, piece, offset);
   is_shown = !sys::failed(at);
-  // The host may have closed all numbers that it knows, and opened a file of its own by this one.
-  const bool is_ours = region.is_ours(number);
-  if (!is_ours) region_fd::forget(number);
+  // The host may have closed all fds that it knows, and opened a file of its own by this one.
+  const bool is_ours = region.is_ours(fd);
+  if (!is_ours) region_fd::forget(fd);
   return is_ours;
 }
 
@@ -225,8 +225,8 @@ bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile
 
 namespace {
 
-// The entry that covers this address, ours to change until it is published; `range` is where it
-// was.
+// Returns the entry that covers this address, ours to change until it is published; `range` is
+// where it was.
 MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range) {
   for (std::size_t i = 0; i < g_used.load(std::memory_order_acquire); ++i) {
     MappingRow& entry = g_entries[i];
@@ -240,8 +240,8 @@ MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range) {
   return nullptr;
 }
 
-// Behind a file's last page lies another record, where the file has nothing: from there on it is a
-// mapping of an empty file; or, of a large file, of the origin's.
+// Another record lies behind a file's last page, where the file has nothing: from there on, the
+// mapping is one of an empty file or, for a large file, of the origin's.
 void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry, int file) {
   auto* const at = reinterpret_cast<void*>(from);
   const int flags = (entry.flags & (MAP_SHARED | MAP_PRIVATE)) | MAP_FIXED;
@@ -250,8 +250,8 @@ void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& e
     sys::munmap(at, end - from);
 }
 
-// The kernel grows or moves one mapping, and what shows parts of the region and of the origin's
-// file is several. If nobody can have written to them, the origin's file shows the same.
+// The kernel grows or moves one mapping, but a mapping that shows parts of the region and of the
+// origin's file is several. If it cannot have been written to, the origin's file shows the same.
 bool make_one_mapping(const MappingRow& entry, const PageRange& range) {
   const bool is_private = (entry.flags & 0x0f) == MAP_PRIVATE;
   if (entry.large == nullptr || is_private) return false;
@@ -272,15 +272,16 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   const bool plain =
       (request.flags & ~(0x0f | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_NORESERVE)) ==
       0;
-  // A mapping is the kernel's if its flags are, or if it reaches beyond the last page of the file.
+  // The kernel makes a mapping if its flags are for the kernel, or if it reaches beyond the last
+  // page of the file.
   if ((!is_private && !is_shared) || !plain ||
       (request.protection & ~(PROT_READ | PROT_WRITE)) != 0)
     return MapResult::not_here;
   if (request.length == 0 || request.offset < 0 ||
       request.offset % static_cast<std::int64_t>(k_page) != 0)
     return MapResult::not_here;
-  // The data of a record begins and ends on 4 KiB. On a larger page the next record would show
-  // behind it.
+  // The data of a record begins and ends at a boundary of 4 KiB. On a larger page, the next record
+  // would show behind it.
   if (base::kernel_page() != k_page) return MapResult::not_here;
   const auto offset = static_cast<std::uint64_t>(request.offset);
   if (offset >= file.size || round_up(request.length) > round_up(file.size - offset))
@@ -324,7 +325,7 @@ std::optional<long> remap(const RemapRequest& request) {
   const bool stays_there = request.old_size == 0 || (request.flags & MREMAP_DONTUNMAP) != 0;
   const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
   MappingRow* const other = is_all ? entry : take_entry();
-  // The file is opened beforehand, for afterwards it is too late to fail.
+  // The file is opened beforehand, because it is too late to fail afterwards.
   const std::uint64_t size = round_up(request.new_size),
                       rest = entry->file_end - std::min(at, entry->file_end);
   const bool is_longer = !entry->is_copy && rest != 0 && size > rest;
@@ -364,7 +365,7 @@ void forget_after_fork() {
     MappingRow& entry = g_entries[i];
     entry.pin = {};
     entry.copy_bytes = 0;
-    // A copy that was being filled is the work of another thread, which is not here.
+    // An entry that was being filled is the work of another thread, which the child does not have.
     if (entry.begin.load(std::memory_order_relaxed) > 1) {
       ++count;
     } else {

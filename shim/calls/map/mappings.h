@@ -1,10 +1,10 @@
 // The program's mappings of served files: pages of the region itself, or a copy that is a file of
-// its own where the region's bytes make room for others one day (mapped_copy.h). A small file whose
-// record is not laid out for that is laid out anew at its first mapping. Each mapping is known by
-// its place, with a pin, until all of it is unmapped. Thread safety: all of it; async-signal-safe.
-// Invariants: a mapping of the region is never writable by mprotect, because its fd was opened
-// read-only; and it never shows what lies behind the file's last page, however it is moved or
-// resized.
+// its own if the region's bytes make room for others one day (mapped_copy.h). A small file whose
+// record is not laid out for mapping is laid out again at its first mapping. Each mapping is known
+// by its address, with a pin, until all of it is unmapped. Thread safety: all of it;
+// async-signal-safe. Invariants: a mapping of the region is never made writable by mprotect,
+// because its fd was opened read-only; and it never shows what lies behind the file's last page,
+// however it is moved or resized.
 #pragma once
 
 #include <cstddef>
@@ -23,23 +23,24 @@ struct MapRequest {
 
 enum class MapResult {
   done,     // `result` holds the address or -errno
-  not_here  // let the kernel do it, on a real file
+  not_here  // the kernel must do it, on a real file
 };
 MapResult map(OpenFile& file, const MapRequest& request, long& result);
 
-// For a mapping of part of the region's file, which a row here makes known: -errno, or the address.
+// Maps a part of the region's file; note_mapping makes it known. Returns the address or -errno.
 long map_region(cache::Region& region, const MapRequest& request, std::uint64_t offset);
-// A piece of the region by `number` (region_fd.h), over a mapping that the program does not have
-// yet. False: the number is not the region's any more, and anything may be mapped there.
-bool show_piece(cache::Region& region, int number, const MapRequest& piece, std::uint64_t offset,
+// Shows a piece of the region by `fd` (region_fd.h), over a mapping that the program does not have
+// yet. Returns false if the fd is not the region's any more; anything may be mapped there then.
+bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uint64_t offset,
                 bool& is_shown);
-// The program has a mapping of `request` there, of a large file, whose pages stay in place. If it
-// grows, the rest is the kernel's. False: no row is left, and the mapping must not be the region's.
-// `pieces`: of the region in it, of those that were taken.
+// Notes that the program has a mapping of `request` there, of a large file, whose pages stay in
+// place. If it grows, the rest is the kernel's. `pieces` counts the pieces of the region in it, of
+// those that were taken. Returns false if no row is left; the mapping must not show the region
+// then.
 bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile& file,
                   std::size_t pieces);
-// How many pieces of the region a mapping may show, of `most`: a process can have so many mappings
-// and no more.
+// Takes pieces of the region for a mapping, at most `most`, and returns how many: a process can
+// have only so many mappings.
 std::size_t take_pieces(std::size_t most);
 void give_pieces_back(std::size_t count);
 
@@ -52,13 +53,13 @@ struct RemapRequest {
   int flags;
   void* to;
 };
-// The address or -errno; nothing where no mapping of ours is concerned.
+// Returns the address or -errno; nothing if no mapping of ours is concerned.
 std::optional<long> remap(const RemapRequest& request);
 
 extern constinit std::atomic<int> g_count;
 inline bool any() { return g_count.load(std::memory_order_acquire) != 0; }
-// In a forked child: the pins are the parent's, the mappings are both's. (A segment of which
-// anything was mapped is never used anew: Ring::note_mapped.)
+// For a forked child: the pins are the parent's, the mappings belong to both. (A segment of which
+// anything was mapped is never reclaimed: Ring::note_mapped.)
 void forget_after_fork();
 
 }  // namespace cube::shim::mappings

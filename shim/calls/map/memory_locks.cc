@@ -41,7 +41,8 @@ struct ProgramMapping {
   std::uint64_t inode = 0;
 };
 
-// BEGIN-END PERMISSIONS OFFSET DEVICE INODE, as the kernel writes it. False: it is something else.
+// Parses BEGIN-END PERMISSIONS OFFSET DEVICE INODE, as the kernel writes it. Returns false for
+// anything else.
 bool parse(std::string_view line, ProgramMapping& mapping) {
   std::string_view fields[5];
   for (auto& field : fields) {
@@ -65,8 +66,8 @@ Range range_of(std::span<const std::byte> memory) {
   return {begin, begin + memory.size()};
 }
 
-// The program's call neither counts nor locks these: the library, its tables, the region. In the
-// order of addresses.
+// Memory that the program's call neither counts nor locks: the library, its tables, the region.
+// Sorted by address.
 class OwnRanges {
  public:
   OwnRanges() {
@@ -81,10 +82,10 @@ class OwnRanges {
         region_inode_ = st.st_ino;
     }
   }
-  // For each piece of the mapping that is not ours.
+  // Calls act(range) for each part of the mapping that is not ours.
   template <typename Act>
   void visit_others(const ProgramMapping& mapping, Act&& act) const {
-    // A window to fill a segment by. A program's mapping of the region cannot be written to.
+    // A window for filling a segment. A program's mapping of the region cannot be written to.
     if (mapping.is_shared_and_writable && mapping.inode == region_inode_ && region_inode_ != 0)
       return;
     Range all = mapping.range;
@@ -108,10 +109,10 @@ class OwnRanges {
   std::uint64_t region_inode_ = 0;
 };
 
-// False: they cannot be read.
+// Returns false if the mappings cannot be read.
 template <typename Visit>
 bool visit_mappings(Visit&& visit) {
-  // A path may follow the fields, as long as it likes.
+  // A path of any length may follow the fields.
   constexpr std::size_t k_most_fields = 128;
   const auto fd = base::open_fd("/proc/self/maps", O_RDONLY);
   if (!fd) return false;
@@ -146,7 +147,8 @@ bool is_exempt() {
   return (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
 }
 
-// May the program lock what it has without us? If it is exempt from the limit, or says so.
+// The right of the program to lock its memory, not counting ours: it fits the limit, or the program
+// is exempt from the limit.
 enum class Right : std::uint8_t { no, fits, exempt };
 Right right_to_lock(const OwnRanges& own) {
   struct ::rlimit limit {};
@@ -161,7 +163,7 @@ Right right_to_lock(const OwnRanges& own) {
   return is_exempt() ? Right::exempt : Right::no;
 }
 
-// The kernel's takes no notice of pages that cannot be had.
+// Like the kernel's mlockall, takes no notice of pages that cannot be had.
 bool lock_now(const OwnRanges& own, int flags, Right right) {
   bool is_locked = true;
   const bool is_read = visit_mappings([&](const ProgramMapping& mapping) {
@@ -170,7 +172,7 @@ bool lock_now(const OwnRanges& own, int flags, Right right) {
       // Addresses beyond the user's half are the kernel's own page.
       if (static_cast<std::intptr_t>(part.begin) < 0) return;
       const long error = sys::mlock2(at, part.bytes(), MLOCK_ONFAULT);
-      // Within the limit: another thread has unmapped it.
+      // Within the limit, this means that another thread has unmapped the part.
       if (sys::failed(error) && !(error == -ENOMEM && right == Right::fits)) is_locked = false;
       if ((flags & MCL_ONFAULT) == 0) sys::mlock2(at, part.bytes(), 0);
     });
@@ -186,8 +188,8 @@ int lock_all(int flags, int (*kernels)(int flags)) {
                         (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
   if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
   const bool future = (flags & MCL_FUTURE) != 0;
-  // The kernel locks each later mapping, whoever makes it: a region would be refused then, or
-  // become resident.
+  // The kernel locks each later mapping, whoever makes it: a region would then be refused, or
+  // become resident. So ours are made now.
   if (future) {
     attachment::cache();
     open_files::prepare();
@@ -199,7 +201,7 @@ int lock_all(int flags, int (*kernels)(int flags)) {
     return result;
   }
   const OwnRanges own;
-  // The kernel refuses: it finds more than we do.
+  // The kernel refuses then: it counts more than we do.
   const Right right = right_to_lock(own);
   if (right == Right::no) return kernels(flags);
   if (future) {

@@ -48,8 +48,8 @@ Answer meaning_of(const PathCall& call, int error) {
   Answer there{Lesson::name, {.no_follow = no_follow}};
   switch (error) {
     case 0:
-      // Whatever had a new name before is gone. NameChange drops the listing by the directory's
-      // inode, which may be another by now.
+      // Anything that had a new name before is gone. NameChange drops the listing by the
+      // directory's inode, which may be another one by now.
       if (call.wants == Wants::new_name) there.lesson = Lesson::new_name;
       there.told.kinds = kinds_wanted(call);
       return there;
@@ -94,7 +94,7 @@ Answer meaning_of(const PathCall& call, int error) {
   }
 }
 
-// As memory would be asked.
+// Covers the path in the same way as a query to memory does.
 bool covers(const PathCall& call, CoveredPath& covered) {
   if (!process::owns_table() && !path_filter::is_absolute(call.path)) return false;
   if (call.is_change && path_filter::covers_changed(call.dir, call.path, covered)) return true;
@@ -102,7 +102,7 @@ bool covers(const PathCall& call, CoveredPath& covered) {
          path_filter::covers_directory(call.dir, call.path, covered);
 }
 
-// The path by which memory knows the directory, if the program has come to it by another.
+// Finds the path by which memory knows the directory, if the program has reached it by another.
 bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath& covered) {
   if (!cache.metadata().are_any()) return false;
   std::string_view text(call.path, strnlen(call.path, PATH_MAX));
@@ -139,7 +139,7 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
     if (cache == nullptr || cache->corrections().has_nothing()) return;
     if (is_covered) learn(cache->corrections(), covered.key());
     if (!may_ask) return;
-    // The path may lead there through links, and memory know the directory by another one.
+    // The path may lead there through links, and memory may know the directory by another path.
     base::use_aside<CoveredPath>([&](CoveredPath& by_inode) {
       if (!covers_by_inode(*cache, call, by_inode) ||
           (is_covered && by_inode.key() == covered.key()))
@@ -147,8 +147,8 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
       learn(cache->corrections(), by_inode.key());
     });
   };
-  // A change has a path on the stack already, and may attach. Else not aside: a sanitizer of the
-  // host would take that memory for one that threads share.
+  // A change has a path on the stack already, and may attach. For other calls not aside: a
+  // sanitizer of the host would take that memory for memory that threads share.
   call.is_change ? base::use_aside<CoveredPath>(use) : base::use_on_stack<CoveredPath>(use);
 }
 
@@ -165,11 +165,11 @@ void learn_stat(const PathCall& call, const Stat& kernels) {
 namespace kernel_answer {
 
 void learn(const PathCall& call, int error) {
-  // A path that the kernel could not read cannot be read by us.
+  // A path that the kernel could not read cannot be read by us, either.
   if (!path_filter::is_readable_pointer(call.path) || error == EFAULT) return;
   const Answer answer = meaning_of(call, error);
   if (answer.lesson == Lesson::nothing) return;
-  // Who makes a name has asked for its directory already.
+  // A call that makes a name has asked for its directory already.
   const bool may_ask = call.is_change && (error != 0 || !may_be_made(call));
   with_key(call, may_ask, [&](cache::Corrections& corrections, std::string_view key) {
     switch (answer.lesson) {
@@ -180,7 +180,7 @@ void learn(const PathCall& call, int error) {
         return corrections.learn(key, answer.told);
       case Lesson::name_and_way: corrections.learn(key, answer.told); [[fallthrough]];
       case Lesson::way:
-        // If the way is whole, ENOTDIR was said of the name itself, which is there.
+        // If the way is whole, ENOTDIR concerned the name itself, which is there.
         if (!corrections.learn_way_is_broken(key) && answer.lesson == Lesson::name_and_way)
           corrections.learn(key, {.no_follow = true});
         return;

@@ -1,5 +1,6 @@
-// The kernel's answers to calls with a path. A call that memory has not answered passes its result
-// through told(), and memory is corrected by it before the program sees it (cache/corrections.h):
+// Learns from the kernel's answers to calls with a path. A call that memory has not answered passes
+// its result through told(), which corrects memory before the program sees it
+// (cache/corrections.h):
 //   return told(real::chdir(path), {.path = path, .wants = PathCall::Wants::directory});
 // Keeps errno. Thread safety: all of it; async-signal-safe.
 #pragma once
@@ -12,20 +13,20 @@
 namespace cube::shim {
 
 struct PathCall {
-  // What the call asks of the name at the end of the path.
+  // The demand of the call on the name at the end of the path.
   enum class Wants : std::uint8_t {
-    name,       // that it is there
-    directory,  // that it is a directory
-    file,       // that it is no directory
-    link,       // that it is a link
-    new_name,   // that it is not there
-    any_name,   // nothing: it is made where it is not there
+    name,       // it is there
+    directory,  // it is a directory
+    file,       // it is no directory
+    link,       // it is a link
+    new_name,   // it is not there
+    any_name,   // nothing: it is made if it is not there
   };
   int dir = AT_FDCWD;
   const char* path = nullptr;
   Wants wants = Wants::name;
   bool no_follow = false;
-  // ENOENT may concern another path, or what the file holds.
+  // ENOENT may concern another path, or the content of the file.
   bool has_other_reasons = false;
   // The process attaches to a region that others have made.
   bool is_change = false;
@@ -33,13 +34,13 @@ struct PathCall {
 
 namespace kernel_answer {
 
-// What told() does, for a result of another form. `error`: 0 for success.
+// Does what told() does, for a result of another form. `error` is 0 for success.
 void learn(const PathCall& call, int error);
 
 }  // namespace kernel_answer
 
-// A result of libc's: -1 and errno, or no failure. ENOENT becomes what our own names say of the
-// path (names.h).
+// `result` is libc's: -1 and errno, or no failure. ENOENT becomes the error that our paths give
+// (metadata.h).
 long told(long result, const PathCall& call);
 inline int told(int result, const PathCall& call) {
   return static_cast<int>(told(static_cast<long>(result), call));

@@ -21,7 +21,7 @@ constexpr Metadata::Follow as_follow(bool follows) {
 
 bool is_directory(const cache::FileStat& stat) { return (stat.mode & S_IFMT) == S_IFDIR; }
 
-// A path with ".." in it, where the links in it lead by our names.
+// Finds a path with ".." in it whose links lead along our paths.
 const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, const char* path,
                                      CoveredPath& covered) {
   if (!path_filter::spells_up(dir, path, covered)) return nullptr;
@@ -35,8 +35,8 @@ const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, con
 
 }  // namespace
 
-// Only a path that may be a directory's is looked at twice. In a child of vfork what is known of
-// the working directory is the parent's.
+// Only a path that may be a directory's is checked twice. In a child of vfork, the known working
+// directory is the parent's.
 const Metadata* of_slow(int dir, const char* path, CoveredPath& covered) {
   const cache::AllMetadata* const all = process::origin_metadata();
   if (!process::is_active()) return nullptr;
@@ -58,7 +58,7 @@ bool stat(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return false;
-  // Behind a slash a link is what it leads to, and that is a directory.
+  // After a slash, a link means its target, which must be a directory.
   const bool wants_directory = asks_for_directory(path);
   const auto found = metadata->stat(covered.key(), as_follow(!no_follow || wants_directory));
   if (!found || (wants_directory && !is_directory(*found))) return false;
@@ -81,7 +81,7 @@ std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n)
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return std::nullopt;
-  // Behind a slash it is what a link leads to, and that is none.
+  // After a slash, a link means its target, which is no link.
   if (asks_for_directory(path)) {
     const auto found = metadata->stat(covered.key(), Metadata::Follow::last);
     return found && is_directory(*found) ? std::optional<long>(-EINVAL) : std::nullopt;
@@ -113,7 +113,7 @@ bool real_path_of(const char* path, char (&to)[PATH_MAX], CoveredPath& covered) 
   return true;
 }
 
-const Metadata* names_of_existing(int dir, const char* path) {
+const Metadata* metadata_of_existing(int dir, const char* path) {
   return base::use_aside<CoveredPath>([&](CoveredPath& covered) -> const Metadata* {
     const Metadata* const metadata = of(dir, path, covered);
     return metadata != nullptr && metadata->stat(covered.key(), Metadata::Follow::last) ? metadata
@@ -133,12 +133,12 @@ bool statfs(int dir, const char* path, struct ::statfs& s) {
   if (process::origin_metadata() == nullptr) return false;
   const Metadata* metadata = nullptr;
   if (path != nullptr) {
-    metadata = names_of_existing(dir, path);
+    metadata = metadata_of_existing(dir, path);
   } else if (const OpenFileRef directory = served_directory::acquire(dir); directory) {
     metadata = process::origin_metadata()->of(directory->directory->path());
   }
   if (metadata == nullptr) return false;
-  // A file system in user space, to those who take another way on some.
+  // A file system in user space, for programs that treat such file systems differently.
   constexpr int k_fuse_magic = 0x65735546;
   const Metadata::Volume volume = metadata->volume();
   s = {};
@@ -193,7 +193,7 @@ int error_of_name(const cache::AllMetadata& all, int dir, const char* path, bool
 int error_of(int dir, const char* path, bool no_follow) {
   const cache::AllMetadata* const all = process::origin_metadata();
   if (all == nullptr || !process::is_active()) return ENOENT;
-  // The caller has one on its stack.
+  // The caller has a CoveredPath on its stack.
   return base::use_aside<CoveredPath>(
       [&](CoveredPath& covered) { return error_of_name(*all, dir, path, no_follow, covered); });
 }

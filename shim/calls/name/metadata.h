@@ -1,6 +1,6 @@
-// Names that this process answers itself, for the kernel does not have them (cache/metadata). A
-// path that lies elsewhere, or that such a prefix does not have, is left to the kernel. Thread
-// safety: all of it; async-signal-safe.
+// Paths that this process answers itself, because the kernel does not have them (cache/metadata);
+// other files call them our paths. A path that lies elsewhere, or that such a prefix does not have,
+// is left to the kernel. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -16,31 +16,31 @@
 
 namespace cube::shim::metadata {
 
-// Null: the path is the kernel's. `covered` is set if it is not.
+// Returns null if the path is the kernel's; otherwise sets `covered`.
 const cache::Metadata* of_slow(int dir, const char* path, CoveredPath& covered);
 [[gnu::always_inline]] inline const cache::Metadata* of(int dir, const char* path,
                                                         CoveredPath& covered) {
   return process::origin_metadata() == nullptr ? nullptr : of_slow(dir, path, covered);
 }
-// The path itself asks for a directory: it ends in a slash or a dot.
+// True if the path itself asks for a directory: it ends in a slash or a dot.
 bool asks_for_directory(std::string_view path);
 
 bool stat(int dir, const char* path, bool no_follow, cache::FileStat& stat);
-// access(2): 0 or -errno. Nothing for F_OK and R_OK of a file that is cached.
+// access(2): returns 0 or -errno. Returns nothing if the path is not ours, or if `mode` is invalid.
 std::optional<long> access(int dir, const char* path, int mode, bool no_follow = false);
 std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n);
 bool realpath(const char* path, char (&to)[PATH_MAX]);
-// A read-only file system. By path, or by the fd of a served directory where `path` is null.
+// Reports a read-only file system. By path, or by the fd of a served directory if `path` is null.
 bool statfs(int dir, const char* path, struct ::statfs& s);
 bool statvfs(int dir, const char* path, struct ::statvfs& s);
 
-// Is it a relative path below a served directory? Then ENOENT is ours to say: the kernel knows
-// another directory by that number.
+// True for a relative path below a served directory. ENOENT is then ours to return: the kernel
+// knows another directory by that fd.
 bool is_below_served(int dir, const char* path);
-// The error of a path that neither the kernel has nor we: ENOENT, or what we know better (ENOTDIR,
-// ELOOP).
+// Returns the error of a path that neither the kernel nor we have: ENOENT, or what we know better
+// (ENOTDIR, ELOOP).
 int error_of(int dir, const char* path, bool no_follow);
-// The kernel's result, with that error if the kernel has said ENOENT.
+// Returns the kernel's result, with that error if the kernel returned ENOENT.
 template <typename Result>
 [[gnu::always_inline]] inline Result with_error(Result result, int dir, const char* path,
                                                 bool no_follow) {
@@ -49,16 +49,18 @@ template <typename Result>
   return result;
 }
 
-// For mkdir and its like: EEXIST or EROFS, 0 for the kernel's paths.
+// For mkdir and the like: returns EEXIST or EROFS, or 0 for the kernel's paths.
 int error_of_new(int dir, const char* path);
-// Is it a path of ours, whether there is such a file or not? Nothing there can be changed: EROFS.
+// True for a path of ours, whether there is such a file or not. Nothing there can be changed:
+// EROFS.
 bool is_read_only(int dir, const char* path);
-// The same of an open file or directory. False for the copy that such a file may have become.
+// Like is_read_only by path, but for an open file or directory. False for the copy that such a file
+// may have become.
 bool is_read_only(int fd);
 
-// A served directory cannot be the working directory. Said once.
+// Warns once that a served directory cannot be the working directory.
 void tell_of_working_directory(int dir, const char* path);
-// The absolute path of a served directory that is open.
+// Copies the absolute path of an open served directory.
 bool copy_path_of_directory(int fd, char (&path)[PATH_MAX]);
 
 }  // namespace cube::shim::metadata

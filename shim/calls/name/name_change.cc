@@ -20,8 +20,8 @@ namespace sys = base::sys;
 
 namespace {
 
-// The owner is of no matter to root, whom nobody refuses: who extracts an archive gives away one
-// directory after the other.
+// The owner does not matter to root, which is never refused: a process of root that extracts an
+// archive gives away one directory after the other.
 bool has_lost(const Passage& before, const cache::FileStat& after) {
   constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
   const bool is_given_away = before.user != after.user || before.group != after.group;
@@ -29,7 +29,7 @@ bool has_lost(const Passage& before, const cache::FileStat& after) {
          (is_given_away && sys::raw(SYS_geteuid) != 0);
 }
 
-// A child of vfork has the fds of its parent, and changes files as others do.
+// A child of vfork has the fds of its parent, and changes files like any other process.
 cache::FileCache* cache_of_changes() {
   return process::owns_table() ? attachment::existing_cache() : attachment::attached_cache();
 }
@@ -47,17 +47,17 @@ NameChange::NameChange(int dir, const char* path, Of of)
   auto* const cache = attachment::existing_cache();
   was_empty_ = cache == nullptr || cache->changes().is_empty();
   if (was_empty_) return;
-  // The way there may lead through the name itself, and be gone then.
+  // Taken now: the way there may lead through the name itself, and be gone afterwards.
   if (name_ != nullptr) directory_ = directory_of(dir, path);
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
-  // By another name it may be what is covered, and a link under a covered name is not what it leads
-  // to.
+  // A path that is not covered may lead to a covered file, and a link with a covered path is not
+  // the file to which it leads.
   if (of == Of::file) followed_ = path;
   if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) {
     materialize_below(prefix_);
     listed_directory::hold_all();
   }
-  // While the name still leads to the file.
+  // Done while the name still leads to the file.
   if (covered_) materialize_below(path_.key());
   if (of == Of::file || !prefix_.empty()) return;
   const KeepErrno keep;
@@ -69,13 +69,13 @@ NameChange::NameChange(int dir, const char* path, Of of)
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
   if (of != Of::file_or_link) listed_directory::hold_all();
-  // The path may lead there through links, and what is cached below it be known by its real path. A
+  // The path may lead there through links, and memory may know what lies below by its real path. A
   // record that is known by a path through links is dropped with any tree.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
 }
 
-// The place itself, while the name leads to it. False: there is no fd for the question.
+// Takes the real path, while the name leads there. Returns false if there is no fd for that.
 bool NameChange::take_real_path(int dir, const char* path) {
   const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
   const long fd = sys::openat(dir, path, O_PATH | O_CLOEXEC | follow);
@@ -87,14 +87,15 @@ bool NameChange::take_real_path(int dir, const char* path) {
          path_filter::join({real.data(), static_cast<std::size_t>(n)}, {}, path_);
 }
 
-// Attributes of a directory elsewhere are no matter, unless they close the way to what is below it.
+// Attributes of a directory elsewhere do not matter, unless they close the way to what is below it.
 bool NameChange::changes_tree(const Passage& before) const {
   if (of_ != Of::file_or_link || covered_ || !knows_tree_) return true;
   const auto after = cache::stat_path(AT_FDCWD, path_.c_str(), AT_SYMLINK_NOFOLLOW);
   return before.is_known && (!after || has_lost(before, *after));
 }
 
-// The directory that holds the name. Nothing: no listing is kept, or it cannot be found.
+// Returns the directory that holds the name. Returns nothing if no listing is kept, or if the
+// directory cannot be found.
 std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* path) {
   if (!process::tells() || !path_filter::is_readable_pointer(path)) return std::nullopt;
   const KeepErrno keep;
@@ -110,12 +111,12 @@ std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* pat
                                                                      : text.substr(0, slash);
   std::memcpy(above.data(), directory.data(), directory.size());
   above.data()[directory.size()] = '\0';
-  // Its number and its device alone are wanted, which the kernel knows.
+  // Only its inode and its device are needed, which the kernel knows.
   const auto stat = cache::stat_path(dir, above.data(), AT_STATX_DONT_SYNC);
   return stat ? std::optional(*stat) : std::nullopt;
 }
 
-// By the inode of the directory: whatever path leads there, its listing is dropped.
+// Drops the listing by the inode of the directory, whatever path leads there.
 void NameChange::drop_listing(const cache::FileStat& directory) {
   const KeepErrno keep;
   auto* const cache = cache_of_changes();
@@ -127,7 +128,7 @@ void NameChange::note_entry(int dir, const char* path) {
   if (const auto directory = directory_of(dir, path); directory) drop_listing(*directory);
 }
 
-// A link at the end of the path may have led to another directory, which the fd tells.
+// A link at the end of the path may have led to another directory; the fd tells which one.
 void NameChange::note_entry_of(int fd, int dir, const char* path) {
   if (!process::tells()) return;
   const KeepErrno keep;
@@ -155,7 +156,7 @@ void NameChange::commit(const Passage& before) {
     if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
     sys::close(static_cast<int>(fd));
   }
-  // Memory may hold names below it although there was nothing: another node has removed the
+  // Memory may hold metadata below it although nothing was there: another node has removed the
   // directory.
   if (is_new_tree_ && !is_tree_) {
     knows_tree_ = take_real_path(dir_, name_);
@@ -165,12 +166,12 @@ void NameChange::commit(const Passage& before) {
   const bool has_key = covered_ || knows_tree_;
   cache->changes().content_changed(has_key ? path_.key() : std::string_view(),
                                    before_ ? &*before_ : nullptr);
-  // All there is, if it is not known which.
+  // Everything, if the tree is not known.
   if (is_tree_ && changes_tree(before))
     cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
 }
 
-// A process may have begun the first fetch of all since, of the file that the name led to before.
+// A process may have begun the very first fetch since, of the file to which the name led before.
 void NameChange::commit_of_unlooked() const {
   const KeepErrno keep;
   auto* const cache = attachment::existing_cache();
@@ -178,7 +179,8 @@ void NameChange::commit_of_unlooked() const {
 }
 
 long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
-  // A name that is gone proves the way to it, and nothing is below it, as of a new one.
+  // A name that is gone proves that the way to it is whole, and nothing is below it, as with a new
+  // name.
   const bool is_gone = result == 0 && of == NameChange::Of::name;
   const bool no_follow = of == NameChange::Of::name || of == NameChange::Of::file_or_link;
   const auto wants = is_gone ? PathCall::Wants::new_name : PathCall::Wants::name;
@@ -187,7 +189,7 @@ long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
       result == 0 ? 0 : errno);
   const bool may_be_other = result == 0 && !is_gone && of != NameChange::Of::mount_point;
   if (!may_be_other || attachment::attached_cache() == nullptr) return result;
-  // Success does not say of what. The kernel knows, which has just been there.
+  // Success does not tell what the file is. The kernel, which has just been there, knows.
   const KeepErrno keep;
   struct ::statx now {};
   const int flags = AT_STATX_DONT_SYNC | (no_follow ? AT_SYMLINK_NOFOLLOW : 0);
@@ -205,7 +207,7 @@ long told_of_new_name(long result, int dir, const char* path) {
 }
 
 void told_of_source(long result, int dir, const char* path, bool no_follow) {
-  // EEXIST, ENOTEMPTY and the like are said of the other one.
+  // EEXIST, ENOTEMPTY and the like concern the other path.
   const bool is_of_this =
       result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM;
   if (!is_of_this) return;
@@ -254,7 +256,7 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
 
 void note_changed(int fd, const Passage& before) {
   if (!process::tells()) return;
-  // A forked child that has opened nothing yet changes files too.
+  // A forked child that has opened nothing yet changes files, too.
   auto* const cache = cache_of_changes();
   if (cache == nullptr || cache->changes().is_empty()) return;
   const KeepErrno keep;
@@ -264,10 +266,10 @@ void note_changed(int fd, const Passage& before) {
   const bool is_known = cache->changes().knows_device(stat->device());
   if (stat->is_regular() && is_known)
     cache->changes().content_changed(path_of_fd(fd, path), &*stat);
-  // The stat of a directory is in its listing.
+  // The listing of a directory holds its stat.
   if (!stat->is_regular() && is_known) cache->changes().content_changed({}, &*stat);
   if (!before.is_known || (stat->mode & S_IFMT) != S_IFDIR || !has_lost(before, *stat)) return;
-  // Mounts that prefixes lie on may be below a directory of another device.
+  // The mount on which a prefix lies may be below a directory of another device.
   const std::string_view directory = path_of_fd(fd, path);
   std::string_view prefix;
   if (directory.size() < sizeof path) path[directory.size()] = '\0';

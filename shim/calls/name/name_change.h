@@ -1,5 +1,5 @@
-// Calls that change what a name means or what its file holds: noted before the call, committed
-// after its success. Thread safety: all of it; async-signal-safe.
+// Calls that change what a name means or what its file holds: a change is noted before the call and
+// committed after its success. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 
 namespace cube::shim {
 
-// The right to pass through a directory, for calls that may take it away: then nothing that is
-// cached below it may be served before the kernel was asked. Taken before the call. Empty: it is
-// none, or nothing is cached.
+// The right to pass through a directory, for calls that may take it away: nothing that is cached
+// below the directory may then be served before the kernel was asked. Taken before the call. Empty
+// if the path is no directory, or if nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
   std::uint32_t mode = 0, user = 0, group = 0;
 };
 Passage passage_of(int dir, const char* path);
-// An access list says more than the mode: the right is taken for lost.
+// An access list says more than the mode: the right counts as lost.
 Passage passage_by_attribute(int dir, const char* path, const char* name);
 
 class NameChange {
@@ -27,7 +27,7 @@ class NameChange {
     name,          // it leads elsewhere, or nowhere: rename, unlink
     mount_point,   // the directory that it leads to, by links too
     file,          // the file that it leads to, by links too: truncate, chmod
-    file_or_link,  // the same, but a link at its end is meant itself: lchown
+    file_or_link,  // like file, but a link at its end is meant itself: lchown
   };
   static constexpr Of file_by(bool follows_links) {
     return follows_links ? Of::file : Of::file_or_link;
@@ -37,10 +37,10 @@ class NameChange {
   // directory, so do all names below.
   void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
   void commit(const Passage& before = {});
-  // A name was made, or taken away, where there was nothing that is cached: its directory has other
-  // entries.
+  // A name was made or removed of which nothing is cached: its directory has other entries.
   static void note_entry(int dir, const char* path);
-  // The same of a file that an open has made, or may have made. It is open as `fd`.
+  // Like note_entry, but for a file that an open has made, or may have made, and that is open as
+  // `fd`.
   static void note_entry_of(int fd, int dir, const char* path);
 
  private:
@@ -51,13 +51,13 @@ class NameChange {
   void commit_of_unlooked() const;
 
   Of of_;
-  bool was_empty_ = false;  // nothing was cached when it began, so it was not looked at
+  bool was_empty_ = false;  // nothing was cached when it began, so nothing was examined
   bool covered_ = false;
   bool by_fd_ = false;                        // AT_EMPTY_PATH
-  const char* followed_ = nullptr;            // the path, where the call follows a link at its end
-  const char* name_ = nullptr;                // the path, where an entry of a directory changes
-  std::optional<cache::FileStat> directory_;  // that has the entry, before the change
-  std::string_view prefix_;                   // that the path is, or lies above
+  const char* followed_ = nullptr;            // the path, if the call follows a link at its end
+  const char* name_ = nullptr;                // the path, if an entry of a directory changes
+  std::optional<cache::FileStat> directory_;  // the directory that has the entry, before the change
+  std::string_view prefix_;                   // the prefix that the path is or lies above
   int dir_ = AT_FDCWD;
   std::optional<cache::FileStat> before_;
   bool is_tree_ = false;      // a directory or a link: more than one name changes
@@ -66,15 +66,16 @@ class NameChange {
   CoveredPath path_;
 };
 
-// The kernel's answer to a change of what the path names, after its commit. Passes it through.
+// Learns from the kernel's answer to a change of the path's subject, after its commit. Returns
+// `result`.
 long told_of_change(long result, int dir, const char* path, NameChange::Of of);
-// The same of a call that makes a name, which has no NameChange of its own.
+// Like told_of_change, but for a call that makes a name, which has no NameChange of its own.
 long told_of_new_name(long result, int dir, const char* path);
-// The same of the two paths of a rename that has failed, and of the first one of a link.
+// Like told_of_change, but for the two paths of a failed rename, and for the first path of a link.
 void told_of_source(long result, int dir, const char* path, bool no_follow);
 void told_of_target(long result, int dir, const char* path, unsigned flags);
 
-// The file behind an fd was changed in a way that its opening did not tell (fchmod).
+// The file behind an fd was changed in a way that its open did not announce (fchmod).
 void note_changed(int fd, const Passage& before = {});
 
 }  // namespace cube::shim

@@ -17,21 +17,21 @@ namespace sys = base::sys;
 
 namespace {
 
-// As attachment::cache_to_look_at; the process offers to lead if something is to be prefetched.
+// Like attachment::cache_to_look_at, but also offers to lead if something is to be prefetched.
 cache::FileCache* cache_to_look_at() {
   cache::FileCache* const cache = attachment::cache_to_look_at();
   if (cache != nullptr) background::offer(*cache);
   return cache;
 }
 
-// A look that memory does not answer. Many in one directory are worth gathering.
+// Notes a query that memory could not answer. Many of them in one directory are worth gathering.
 Known note_miss(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().note_miss(key)) background::gather_metadata_near(cache, key);
   return Known::unknown;
 }
 
-// The stat of a prefix itself, of which no record can be found by the name in the directory above
-// it.
+// Answers the stat of a prefix itself, of which no record can be found by its name in the directory
+// above.
 Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& stat) {
   const std::string_view prefix = path_filter::prefix_named(path);
   if (prefix.empty() || !process::owns_table() || !attachment::may_have_cache_to_look_at())
@@ -40,7 +40,7 @@ Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& st
   if (cache == nullptr) return Known::unknown;
   const Known known = cache->metadata().stat(prefix, wish.no_follow, wish.with_mount, stat);
   if (known != Known::unknown) return known;
-  // All that it holds.
+  // The key of everything that the prefix holds.
   base::Aside room;
   if (!room || prefix.size() + 1 > PATH_MAX) return Known::unknown;
   std::memcpy(room.data(), prefix.data(), prefix.size());
@@ -48,8 +48,8 @@ Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& st
   return note_miss(*cache, {room.data(), prefix.size() + 1});
 }
 
-// A path that is covered, and the cache that may know it; null: it is the kernel's. A relative path
-// may cost a getcwd: it is compared only where there is a cache to ask.
+// Returns the cache that may know a covered path; null if the path is the kernel's. A relative path
+// may cost a getcwd, so it is compared only if there is a cache to ask.
 cache::FileCache* cache_of(int dir, const char* path, CoveredPath& covered) {
   const bool is_absolute = path_filter::is_absolute(path);
   if (is_absolute && !path_filter::covers_served(dir, path, covered)) return nullptr;
@@ -70,13 +70,14 @@ Known stat_of_key(cache::FileCache& cache, const CoveredPath& covered, const Sta
   return Known::present;
 }
 
-// The program has come to a name that memory knows.
+// The program has reached a path that memory knows.
 void note_answer(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().is_first_in_directory(key)) background::follow_metadata(key);
 }
 
-// The path becomes that which links at its end lead to, as far as memory knows; nothing, where that
-// is under no prefix. Unknown: no link is at its end, or it leads on to where memory knows no more.
+// Replaces the path by the target of its final symbolic links, as far as memory knows; by nothing
+// if the target is under no prefix. Returns unknown if no link is at its end, or if the links lead
+// beyond what memory knows.
 Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   base::Aside room;
   if (!room) return Known::unknown;
@@ -90,8 +91,8 @@ Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   return is_ours || known == Known::absent ? known : Known::unknown;
 }
 
-// The directory that a relative path begins at is there, since the program has it, under whatever
-// name by now. A listing above it that is a second old may lack that name.
+// The directory in which a relative path begins exists, because the program has it, whatever its
+// name is by now. A listing above it that is a second old may lack that name.
 bool is_negative_from_above(const cache::FileCache& cache, const char* path,
                             const CoveredPath& covered) {
   return !path_filter::is_absolute(path) && !cache.metadata().has_listing_beside(covered.key());
@@ -122,7 +123,7 @@ Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& s
   return may_be_read ? Known::present : Known::unknown;
 }
 
-// The cache that knows links, and the path; null: the kernel is asked.
+// Returns the cache that knows links, and sets the path; null if the kernel must be asked.
 cache::FileCache* cache_of_links(int dir, const char* path, CoveredPath& covered) {
   if (!process::is_active() || process::origin_metadata() != nullptr ||
       path_filter::passes_by(path) || real::stat_is_anothers())
@@ -175,7 +176,7 @@ Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::F
   bool ignored = false;
   bool& readable = may_be_read != nullptr ? *may_be_read : ignored;
   if (!process::is_active()) return Known::unknown;
-  // A prefix of our own names is covered by none.
+  // The prefix above our paths is not covered itself.
   if (path_filter::passes_by(path)) return stat_of_name(dir, path, wish.no_follow, stat, readable);
   materialize_named(path, dir);
   const Known known =
@@ -189,7 +190,7 @@ Known access_from_record(int dir, const char* path, int mode) {
   bool may_be_read = false;
   const Known known = stat_from_record(dir, path, {}, stat, &may_be_read);
   if (known != Known::present) return known;
-  // That it could be opened for reading is known of files that were. access(2) asks for the real
+  // Only files that were opened for reading are known to be readable. access(2) checks the real
   // ids.
   if (mode != F_OK && !may_be_read) return Known::unknown;
   const bool is_real = sys::raw(SYS_getuid) == sys::raw(SYS_geteuid) &&

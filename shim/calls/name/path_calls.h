@@ -1,4 +1,4 @@
-// The calls that ask of a name and are answered from its record. Everything else is left to libc.
+// The calls that ask about a path and are answered from its record. All others are left to libc.
 // Thread safety: all of it; a hit is async-signal-safe.
 #pragma once
 
@@ -11,23 +11,23 @@
 
 namespace cube::shim {
 
-// What memory knows of a path.
+// Memory's knowledge of a path.
 using Known = cache::MountMetadata::Says;
 
-// The stat of a path from its record, from the names of a mount, or of a name of our own.
-// `no_follow`: of a link itself.
+// Answers the stat of a path from its record, from the metadata of a mount, or as one of our paths.
+// `no_follow` means a link itself.
 struct StatWish {
   bool no_follow = false, with_mount = false;
 };
 Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::FileStat& stat,
                        bool* may_be_read = nullptr);
-// access(F_OK or R_OK) of a file whose record is there, or of a name that is not. `mode` as of
-// access(2).
+// Answers access(F_OK or R_OK) for a file whose record is there, or for a negative entry. `mode` is
+// that of access(2).
 Known access_from_record(int dir, const char* path, int mode);
 
-// readlink(2): bytes, or -errno. Nothing: memory does not know the link.
+// readlink(2): returns bytes, or -errno. Returns nothing if memory does not know the link.
 std::optional<long> readlink_from_record(int dir, const char* path, char* to, std::size_t n);
-// realpath(3), of what is there. False: libc is to find out.
+// realpath(3) of an existing path. Returns false if libc must find out.
 bool realpath_from_record(const char* path, char (&to)[PATH_MAX]);
 
 }  // namespace cube::shim

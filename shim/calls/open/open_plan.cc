@@ -29,9 +29,9 @@ constexpr int k_needs_kernel =
     O_DIRECT | O_PATH | O_DIRECTORY | (O_TMPFILE & ~O_DIRECTORY) | O_ASYNC | O_NOATIME;
 constexpr int k_may_change = O_CREAT | O_TRUNC;
 
-// The flags that fcntl(F_GETFL) gives later.
+// Returns the flags that fcntl(F_GETFL) reports later.
 int status_flags(int flags) {
-  // The kernel sets it on every open of a 64-bit process. libc's O_LARGEFILE is 0 there.
+  // The kernel sets O_LARGEFILE on every open of a 64-bit process, where libc's O_LARGEFILE is 0.
 #if defined(__aarch64__)
   constexpr int k_large_file = 0400000;
 #else
@@ -116,11 +116,11 @@ void OpenPlan::plan_directory() {
   listed_ = path_.key();
 }
 
-// Our names are asked first, and the kernel about those that we do not have.
+// Asks our paths first, and the kernel about those that we do not have.
 void OpenPlan::plan_name() {
   if (may_write()) return answer(-error_of_change());
   const bool asks_for_directory = metadata::asks_for_directory(program_path_);
-  // Behind a slash a link is what it leads to.
+  // After a slash, a link means its target.
   if (asks_for_directory) flags_ &= ~O_NOFOLLOW;
   open_directory();
   if (answered_) return;
@@ -133,7 +133,7 @@ void OpenPlan::plan_name() {
   plan_file();
 }
 
-// The kernel could not open what is ours alone.
+// The kernel could not open what only we have.
 void OpenPlan::plan_name_without_table() {
   if (!metadata::asks_for_directory(program_path_)) open_copy();
 }
@@ -161,8 +161,8 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
     background::gather_metadata_around(cache, path_.key());
   if (is_kernels_error) learn(-result_);
   if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
-  // A file that cannot be opened by its whole path may be by the program's own name, or fails with
-  // its own error.
+  // A file that cannot be opened by its whole path may be openable by the program's own path, or
+  // fails with its own error.
   const bool is_kernels = metadata_ == nullptr ||
                           (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));
   if (result_ < 0 && result_ != -EINTR && path_.key() != program_path_ && is_kernels)
@@ -176,8 +176,8 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   process::report_if_due(cache);
 }
 
-// The kernel looks for a number before it looks at the path. True: there is none, and that is the
-// answer.
+// The kernel looks for a free fd before it examines the path. If there is none, answers with that
+// error and returns true.
 bool OpenPlan::prefer_limit() {
   expect_new_fd();
   const long fd = sys::open("/", O_PATH | O_CLOEXEC);
@@ -201,7 +201,7 @@ int OpenPlan::error_of_change() const {
   return is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? EISDIR : EROFS;
 }
 
-// The kernel may have one that we do not have, but not where we have a file.
+// The kernel may have a directory that we do not have, but not where we have a file.
 void OpenPlan::open_directory() {
   int result = served_directory::open(*metadata_, path_.key(), flags_);
   if (result >= 0) listings::note_listing(path_.key());
@@ -213,7 +213,7 @@ void OpenPlan::open_directory() {
   if (result != -ENOENT) answer(result);
 }
 
-// The last component of one of our names; the kernel knows nothing of it.
+// Refuses a link as the last component of one of our paths, of which the kernel knows nothing.
 bool OpenPlan::refuse_link() {
   if ((flags_ & O_NOFOLLOW) == 0 || metadata_ == nullptr) return false;
   const auto found = metadata_->stat(path_.key(), cache::Metadata::Follow::nothing);
@@ -222,7 +222,7 @@ bool OpenPlan::refuse_link() {
   return true;
 }
 
-// One of our names, for a process that cannot use the cache or the table.
+// Opens one of our paths for a process that cannot use the cache or the fd table.
 void OpenPlan::open_copy() {
   if (metadata_ == nullptr || (flags_ & k_needs_kernel) != 0 || refuse_link()) return;
   int result = -EROFS;
@@ -232,7 +232,7 @@ void OpenPlan::open_copy() {
     result = copy ? copy->release() : -copy.error().value;
     if (result >= 0 && process::owns_table()) g_fds.forget(result);
   }
-  // We have no such file, or a directory.
+  // We have no such file, or it is a directory.
   if (result == -EISDIR && process::owns_table()) open_directory();
   if (result != -ENOENT && result != -EISDIR) answer(result);
 }
@@ -252,14 +252,14 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     }
     return;
   }
-  // The name itself is a link: the kernel says ELOOP.
+  // The name itself is a link: the kernel returns ELOOP.
   const bool is_in_kernel = outcome.pin->is_in_kernel();
   if ((flags_ & O_NOFOLLOW) != 0 && !outcome.pin->is_physical() && is_in_kernel) {
     answered_ = false;
     return;
   }
-  // A signal handler or another thread may have parked a number above the one that was used
-  // meanwhile, and is free again.
+  // A signal handler or another thread may have parked an fd above the one that was used meanwhile
+  // and is free again.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
   if (process::serves_copies()) loaded_calls::look_if_doubted();
@@ -267,11 +267,11 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   if (real) expect_new_fd();
   const int fd = !file ? -ENFILE : real ? copy_to_memfd(*outcome.pin) : placeholder::acquire();
   if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {
-    // No number to be had, or one that the table does not reach: the kernel's own open says what is
-    // to be said. Libc's own streams read 0 to 2 by calls that pass us by.
+    // There is no fd, or one that the table does not reach: the kernel's own open returns the right
+    // error. libc's own streams read 0 to 2 by calls that bypass us.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
-    // Without any number there is none for a copy either, whose bytes would be read for nothing.
+    // Without any fd there is none for a copy, either, whose bytes would be read for nothing.
     if (!is_in_kernel && (fd >= 0 || !prefer_limit())) open_copy();
     return;
   }
@@ -279,7 +279,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   file->kind = OpenFile::Kind::served;
   file->record = &*outcome.pin;
   file->data = outcome.pin->data();
-  // The first read comes soon, and finds the page's address translated and the first lines there.
+  // The first read comes soon, and finds the page's address translated and its first lines in the
+  // cache.
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags_);
@@ -290,14 +291,14 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   result_ = fd;
 }
 
-// Reads of it are answered as its bytes come; the number is the origin's own, and the kernel knows
-// its offset (materialize.h).
+// Reads of the file are answered as its bytes come; the fd is the origin's own, and the kernel
+// knows its offset (materialize.h).
 bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   if (!g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
   OpenFileRef file = open_files::make();
   if (!file) return false;
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
-  // An exec hands on what the row says.
+  // An exec passes on what the row says.
   if (!close_on_exec) sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
   g_fds.forget(fd);
   file->kind = OpenFile::Kind::served;
@@ -312,14 +313,14 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   return true;
 }
 
-// The very file: not a link that leads to it, nor one that had this name before.
+// True for the very file: not for a link that leads to it, nor for one that had this name before.
 bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
   const KeepErrno keep;
   const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   return stat && cache.metadata().was_listed(path_.key(), *stat);
 }
 
-// Has the open made a name? If the listing of the directory had it, it was there before.
+// Notes a name that the open has made. If the listing of the directory had it, it was there before.
 void OpenPlan::note_new_name(int fd) {
   constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
   if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;
@@ -329,7 +330,7 @@ void OpenPlan::note_new_name(int fd) {
   NameChange::note_entry_of(fd, dir_, program_path_);
 }
 
-// The kernel was asked.
+// Learns from the kernel's answer.
 void OpenPlan::learn(int error) const {
   using Wants = PathCall::Wants;
   const bool for_path_only = (flags_ & O_PATH) != 0,

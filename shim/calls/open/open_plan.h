@@ -23,17 +23,17 @@ class OpenPlan {
   bool is_answered() const { return answered_; }
   // An fd, or -1 and errno.
   int result() const { return static_cast<int>(to_c(result_)); }
-  // libc has done it, or has failed (-1 and errno): remembers what the new fd is. Passes the fd
-  // through.
+  // libc has opened the file, or has failed (-1 and errno): remembers what the new fd is. Returns
+  // the fd.
   int note(int fd);
 
  private:
   // The subject of an open. Most have a function below.
   enum class Kind : std::uint8_t {
-    name_without_table,  // one of our names (names.h), in a child of vfork and the like, whose fds
-                         // we do not know
-    name,          // one of our names, for a change, as a directory or for an fd of its path only
-    below_served,  // none of our names, and below a served directory
+    name_without_table,  // one of our paths (name/metadata.h), in a child of vfork and the like,
+                         // whose fds we do not know
+    name,          // one of our paths, for a change, as a directory, or for an fd of its path only
+    below_served,  // none of our paths, and below a served directory
     outside,       // no prefix covers it
     change,        // a file below a prefix, for writing
     directory,     // a directory below a prefix
@@ -68,7 +68,7 @@ class OpenPlan {
     nothing,
     outside,
     writer,
-    stranger,  // written by a name that is not covered; the file may have one that is
+    stranger,  // written by a path that is not covered; the file may have another path that is
     directory
   };
 
@@ -78,7 +78,7 @@ class OpenPlan {
   bool answered_ = false;
   int result_ = -1;  // an fd or -errno
   Follow follow_ = Follow::nothing;
-  const cache::Metadata* metadata_ = nullptr;  // that the path lies in; null: the kernel's
+  const cache::Metadata* metadata_ = nullptr;  // that the path lies in; null: it is the kernel's
   std::string_view listed_;                    // of Follow::directory
   CoveredPath path_;
 };

@@ -1,4 +1,4 @@
-// Files that are open for writing: nobody may cache them meanwhile. Thread safety: all of it;
+// Files that are open for writing: no process may cache them meanwhile. Thread safety: all of it;
 // async-signal-safe.
 #pragma once
 
@@ -6,16 +6,17 @@
 
 namespace cube::shim {
 
-// An open for writing has made this fd. `key`: the covered path that it was opened by; empty: it
-// has none.
+// An open for writing has made this fd. `key` is the covered path that it was opened by; empty if
+// there is none.
 void note_writer(int fd, std::string_view key, bool close_on_exec);
-// The same in a child of vfork, whose memory is the parent's, and whose next program has the file.
+// Like note_writer, but in a child of vfork, whose memory is the parent's, and whose next program
+// has the file.
 void note_vforked_writer(int fd);
-// An fd that no open of a path has made: if it can be written by, its file is being written until
-// it is closed. Passes it through.
+// For an fd that no open of a path has made: if it can be written by, its file counts as being
+// written until it is closed. Returns the fd.
 int note_foreign_fd(int fd);
 // A file that another process, which may not be under the library, has opened for writing by now:
-// it is taken for written until this process ends.
+// it counts as being written until this process ends.
 void note_foreign_writer(int dir, const char* path);
 
 }  // namespace cube::shim

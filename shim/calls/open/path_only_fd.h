@@ -1,5 +1,5 @@
-// An O_PATH open of one of our own names (names.h) that is no directory gives a file or a link of
-// the kernel's, which is like it. Thread safety: all of it; async-signal-safe.
+// Answers an O_PATH open of one of our paths (name/metadata.h) that is no directory with a file or
+// a link of the kernel's that is like it. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,8 @@
 
 namespace cube::shim::path_only_fd {
 
-// An fd, or -errno. A file is a copy in memory, a link one that no name leads to any more.
+// Returns an fd, or -errno. A file is a copy in memory; a link is one that no path leads to any
+// more.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 }  // namespace cube::shim::path_only_fd

@@ -12,7 +12,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// As libc keeps them.
+// An action as libc keeps it.
 struct SpawnAction {
   enum Tag : int { close, dup2, open, chdir, fchdir };
   struct Open {
@@ -34,8 +34,8 @@ const SpawnAction* actions_of(const posix_spawn_file_actions_t& list) {
   return static_cast<const SpawnAction*>(actions);
 }
 
-// Does a list of known actions look as it should? A libc without actions that enter a directory
-// makes the first only.
+// True if a list of known actions looks as it should. A libc without actions that enter a directory
+// makes only the first action.
 bool try_out() {
   posix_spawn_file_actions_t list;
   if (::posix_spawn_file_actions_init(&list) != 0) return false;
@@ -92,8 +92,8 @@ void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
       cache->changes().tree_changed("/");
     return;
   }
-  // The directory in which relative paths begin, behind a change of directory. The number of an
-  // fchdir is taken for ours.
+  // The directory in which relative paths begin after a change of directory. The fd of an fchdir is
+  // taken for ours.
   int directory = AT_FDCWD;
   base::UniqueFd entered;
   for (int i = 0; i < actions->__used; ++i) {

@@ -96,7 +96,7 @@ void look_at_opens(const ProfileSite& site, std::vector<Pattern>& found) {
 }
 
 void look_at_calls(const ProfileSite& site, std::vector<Pattern>& found) {
-  const std::string_view kind = shim::profile::k_kind_metadata[site.kind];
+  const std::string_view kind = shim::profile::k_kind_names[site.kind];
   const std::uint64_t calls = site.counts[shim::profile::k_calls],
                       again = site.counts[shim::profile::k_again];
   if (kind == "list" && again >= k_few) {

@@ -84,10 +84,10 @@ bool read_map(std::string_view line, RawSection& section) {
 
 bool read_site(const std::vector<std::string_view>& f, RawSection& section) {
   RawSite site;
-  const auto* const kind = std::find(std::begin(shim::profile::k_kind_metadata),
-                                     std::end(shim::profile::k_kind_metadata), f[2]);
-  if (kind == std::end(shim::profile::k_kind_metadata)) return false;
-  site.kind = static_cast<std::size_t>(kind - std::begin(shim::profile::k_kind_metadata));
+  const auto* const kind = std::find(std::begin(shim::profile::k_kind_names),
+                                     std::end(shim::profile::k_kind_names), f[2]);
+  if (kind == std::end(shim::profile::k_kind_names)) return false;
+  site.kind = static_cast<std::size_t>(kind - std::begin(shim::profile::k_kind_names));
   site.example = plain(f[3]);
   if (!read_list(f[4], 16, shim::profile::k_most_native, site.native) ||
       !read_list(f[5], 10, shim::profile::k_most_python, site.python))

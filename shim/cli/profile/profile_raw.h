@@ -23,7 +23,7 @@ struct RawCode {
   std::string function, file;
 };
 struct RawSite {
-  std::size_t kind = 0;  // of k_kind_metadata
+  std::size_t kind = 0;  // of k_kind_names
   std::string example;
   std::vector<std::uint64_t> native;
   std::vector<std::uint32_t> python;

@@ -40,8 +40,8 @@ struct Row {
 std::string kinds_of(const Row& row) {
   std::string text;
   for (const auto& [kind, calls] : row.calls_by_kind)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", calls,
-                        shim::profile::k_kind_metadata[kind]);
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : ", ", calls, shim::profile::k_kind_names[kind]);
   return text;
 }
 
@@ -56,7 +56,7 @@ nlohmann::json json_of(const ProfileSite& site) {
   for (const auto& frame : site.frames)
     frames.push_back({{"function", frame.function}, {"file", frame.file}, {"line", frame.line}});
   const auto& c = site.counts;
-  return {{"kind", shim::profile::k_kind_metadata[site.kind]},
+  return {{"kind", shim::profile::k_kind_names[site.kind]},
           {"name", text_of_site(site)},
           {"frames", frames},
           {"example", site.example},
@@ -143,7 +143,7 @@ std::string profile_as_folded(const Profile& profile) {
   for (const auto& site : profile.sites) {
     std::string stack;
     for (const auto& frame : site.frames) stack += folded_name(text_of_frame(frame)) + ";";
-    stacks[stack + std::string(shim::profile::k_kind_metadata[site.kind])] +=
+    stacks[stack + std::string(shim::profile::k_kind_names[site.kind])] +=
         site.counts[shim::profile::k_ns] / 1000;
   }
   std::string text;
@@ -185,7 +185,7 @@ std::string profile_as_json(const Profile& profile, const std::vector<Pattern>& 
   }
   out["latency"] = nlohmann::json::object();
   for (const auto& [kind, counts] : latency)
-    out["latency"][std::string(shim::profile::k_kind_metadata[kind])] = counts;
+    out["latency"][std::string(shim::profile::k_kind_names[kind])] = counts;
   auto bins = nlohmann::json::array();
   for (const auto& bin : profile.bins)
     bins.push_back({{"at", bin.at_ns}, {"busy", bin.busy_ns}, {"calls", bin.calls}});

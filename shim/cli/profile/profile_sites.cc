@@ -156,7 +156,7 @@ Profile make_profile(const std::vector<RawFile>& files) {
       add_cost(made.cost, section.cost);
       for (const auto& raw : section.sites) {
         auto frames = frames_of(section, raw, symbols);
-        std::string key(shim::profile::k_kind_metadata[raw.kind]);
+        std::string key(shim::profile::k_kind_names[raw.kind]);
         for (const auto& frame : frames)
           key += fmt::format("\n{}\t{}\t{}", frame.function, frame.file, frame.line);
         ProfileSite& site = sites[key];

@@ -1,6 +1,5 @@
-// Reading directories: the streams of libc, where the names of a directory are ours
-// (served_directory.h, listed_directory.h). A stream is libc's own over the number; what it gives
-// out is ours.
+// Reads directories by libc's streams if their entries are ours (served_directory.h,
+// listed_directory.h). A stream is libc's own over the fd; the entries that it returns are ours.
 #include <cerrno>
 #include <cstring>
 
@@ -25,20 +24,20 @@ namespace listed = cube::shim::listed_directory;
 
 namespace {
 
-// The directory of a stream, if it is a served one.
+// Returns the directory of a stream if it is a served one.
 shim::OpenFileRef served_stream(DIR* directory) {
   if (shim::process::origin_metadata() == nullptr || directory == nullptr) return {};
   return served::acquire(real::dirfd(directory));
 }
-// The same of one whose listing is in memory.
+// Like served_stream, but for a directory whose listing is in memory.
 shim::OpenFileRef listed_stream(DIR* directory) {
   return directory != nullptr ? listed::acquire(real::dirfd(directory)) : shim::OpenFileRef();
 }
 
-// The stream goes on at the kernel, at the same place. 0 or -errno; -ENOENT: the origin has lost
-// the directory, and the number is that of an empty one.
-int become_real(DIR* directory, long place) {
-  const int error = listed::become_real(real::dirfd(directory));
+// Lets the kernel continue the stream at the same place. Returns 0 or -errno; -ENOENT: the origin
+// has lost the directory, and the fd is that of an empty one.
+int materialize_directory(DIR* directory, long place) {
+  const int error = listed::materialize_directory(real::dirfd(directory));
   if (error == 0) real::seekdir(directory, place);
   return error;
 }
@@ -83,7 +82,7 @@ long export_telldir(DIR* directory) {
 }
 void export_seekdir(DIR* directory, long position) {
   if (const shim::OpenFileRef file = listed_stream(directory)) {
-    if (!listed::seek(*file, position)) become_real(directory, position);
+    if (!listed::seek(*file, position)) materialize_directory(directory, position);
     return;
   }
   if (const shim::OpenFileRef file = served_stream(directory)) {
@@ -93,10 +92,10 @@ void export_seekdir(DIR* directory, long position) {
   real::seekdir(directory, position);
 }
 void export_rewinddir(DIR* directory) {
-  // It shows the directory as it is now, and so does the kernel. The listing is better than
-  // nothing.
+  // A rewound stream shows the directory as it is now, as the kernel's does. If that fails, the
+  // listing is better than nothing.
   if (const shim::OpenFileRef file = listed_stream(directory)) {
-    if (const int error = become_real(directory, 0); error != 0 && error != -ENOENT)
+    if (const int error = materialize_directory(directory, 0); error != 0 && error != -ENOENT)
       listed::seek(*file, 0);
   }
   if (const shim::OpenFileRef file = served_stream(directory)) {
@@ -118,9 +117,9 @@ ssize_t export_getdents64(int fd, void* to, size_t n) {
 
 int export_dirfd(DIR* directory) {
   if (const shim::OpenFileRef file = listed_stream(directory)) {
-    // At the limit of fds, and without the right to open it any more: an empty directory would tell
-    // of no name that is there.
-    const int error = become_real(directory, listed::tell(*file));
+    // At the limit of fds, or without the right to open the directory any more, dirfd fails: an
+    // empty directory would hide entries that exist.
+    const int error = materialize_directory(directory, listed::tell(*file));
     if (error != 0 && error != -ENOENT) return static_cast<int>(shim::to_c(error));
   }
   return real::dirfd(directory);
@@ -156,7 +155,7 @@ DIR* open_directory(const char* path) {
         directory = real::opendir(path);
         return directory != nullptr ? real::dirfd(directory) : -1;
       });
-  // For a name of ours there is only the number yet.
+  // For a path of ours there is only the fd so far.
   if (directory == nullptr && fd >= 0) {
     directory = real::fdopendir(fd);
     if (directory == nullptr) export_close(fd);
@@ -170,17 +169,17 @@ DIR* export_opendir(const char* path) {
   if (!shim::profile::is_on()) [[likely]]
     return open_directory(path);
   DIR* directory = nullptr;
-  const auto number_of = [&] {
+  const auto open_stream_fd = [&] {
     directory = open_directory(path);
     return directory != nullptr ? real::dirfd(directory) : -1;
   };
-  shim::watched(CUBE_SUBJECT(list, .fd = AT_FDCWD, .path = path), number_of);
+  shim::watched(CUBE_SUBJECT(list, .fd = AT_FDCWD, .path = path), open_stream_fd);
   return directory;
 }
 int export_closedir(DIR* directory) {
   if (directory == nullptr) return real::closedir(directory);
   CUBE_PLAIN(int, {
-    // The next directory under its number is another one, also where nothing is served any more.
+    // The next directory under its fd is another one, even if nothing is served any more.
     const auto held = shim::file_calls::note_close(real::dirfd(directory));
     return real::closedir(directory);
   });

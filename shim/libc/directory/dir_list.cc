@@ -1,6 +1,6 @@
-// Lists of names: scandir and glob, where the names of a directory are ours (served_directory.h) or
-// its listing may be in memory (listed_directory.h). Libc's own open directories by calls that pass
-// us by.
+// Lists of entries: scandir and glob over directories whose entries are ours (served_directory.h)
+// or whose listing may be in memory (listed_directory.h). libc's own functions open directories by
+// calls that bypass us.
 #include <glob.h>
 
 #include <cerrno>
@@ -72,7 +72,7 @@ class EntryList {
 
 int list_served(int dir, const char* path, struct ::dirent*** list, Filter wanted,
                 Compare compare) {
-  // Closed also where `wanted` or `compare` throws, or ends the thread.
+  // Closed even if `wanted` or `compare` throws or ends the thread.
   struct Directory {
     int fd;
     ~Directory() {
@@ -92,7 +92,7 @@ int list_served(int dir, const char* path, struct ::dirent*** list, Filter wante
   return fits ? static_cast<int>(entries.hand_over(list, compare)) : -1;
 }
 
-// As libc's: errno is as before where it succeeds, whatever `wanted` does.
+// Like libc's: on success errno is as before, whatever `wanted` does.
 int list_stream(DIR* directory, struct ::dirent*** list, Filter wanted, Compare compare) {
   struct Stream {
     DIR* of;
@@ -145,7 +145,7 @@ CUBE_SCANDIR(scandirat64, dir,
 
 namespace {
 
-// Libc's glob through our calls, which are the kernel's outside our names.
+// Runs libc's glob through our exports, which ask the kernel outside our paths.
 template <typename Call>
 int glob_through_us(int flags, ::glob_t* found, Call&& call) {
   shim::expect_new_fd();

@@ -1,5 +1,5 @@
-// A stream over a directory of a mount that memory may know, for the calls of libc that open
-// directories by calls of its own. For the files of this folder alone. Thread safety: as libc's.
+// A stream over a directory of a mount whose listing may be in memory, for functions of libc that
+// open directories by internal calls. For the files of this folder alone. Thread safety: as libc's.
 #pragma once
 
 #include <dirent.h>
@@ -8,7 +8,8 @@
 
 namespace cube::shim {
 
-// The stream, or null and errno is set. Nothing: libc is to open it. `path` is relative to `dir`.
+// Returns the stream, or null with errno set. Returns nothing if libc must open it. `path` is
+// relative to `dir`.
 std::optional<DIR*> open_listed_stream(int dir, const char* path);
 
 }  // namespace cube::shim
