@@ -1,4 +1,5 @@
-# Everything a user or CI does, in front of CMake. `make demo` and `make test` are all that a fresh Debian 12 needs.
+# Everything that a user or CI does, in front of CMake. A fresh Debian 12 needs only `make demo` and
+# `make test`.
 BUILD ?= build
 JOBS ?= $(shell nproc)
 PYTHON := /usr/bin/python3
@@ -17,21 +18,21 @@ TEST_PACKAGES := memcached prometheus chromium libunwind8 libgtest-dev libbenchm
   libmimalloc2.0 libtcmalloc-minimal4 strace libpython3.11-testsuite libcap2-bin bc bsdextrautils busybox-static bzip2 cpio curl dash ed \
   ffmpeg file gdb git less nodejs openssh-client openssl patch perl procps python3-h5py python3-lmdb rsync ruby \
   sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools python3-pyte libaio1 man-db mandoc zsh fish openmpi-bin
-# A mount over sshfs, by a server of the bench's own on the loopback.
+# A mount over sshfs, from a server of the bench's own on the loopback.
 BENCH_PACKAGES := libbenchmark-dev openssh-server openssh-client sshfs
 # The compiler of a release comes from PyPI (packaging/requirements.txt).
 DIST_PACKAGES := python3-venv binutils dpkg-dev rpm lintian git
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 
 .PHONY: all demo test test-long bench dist docs lint check-format format deps deps-build deps-demo deps-test deps-bench deps-dist install clean
-# What a user installs. A tree that was configured for more stays so.
+# Builds what a user installs. A tree that was configured for more stays so.
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja
 NO_TESTS = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DCUBESHIM_TESTS=OFF -DCUBESHIM_BENCH=OFF -DCUBESHIM_LAGFS=OFF)
 all: deps-build
 	$(CONFIGURE) $(NO_TESTS)
 	cmake --build $(BUILD) -j $(JOBS) --target product
 
-# Installs what is missing, and asks apt for nothing where nothing is.
+# Installs missing packages; does not call apt if none is missing.
 define install_packages
 	@missing=$$(for p in $(1); do dpkg -s $$p 2>/dev/null | grep -q '^Status: .* installed$$' || echo $$p; done); \
 	if [ -n "$$missing" ]; then echo "installing: $$missing"; \
@@ -41,7 +42,7 @@ deps-build:
 	$(call install_packages,$(BUILD_PACKAGES))
 deps-demo: deps-build
 	$(call install_packages,$(DEMO_PACKAGES) $(RUN_PACKAGES))
-# Prometheus is run by tests alone: where the system would start it as a service, it does not.
+# Only tests run Prometheus, so the system must not start it as a service.
 deps-test: deps-demo
 	@[ ! -d /run/systemd/system ] || command -v prometheus > /dev/null || $(SUDO) systemctl mask prometheus.service
 	$(call install_packages,$(TEST_PACKAGES))
@@ -59,10 +60,11 @@ demo: deps-demo
 	@echo "== 2 of 2: training on it with and without cubeshim (some three minutes; it says what it does)"
 	$(PYTHON) bench/demo/demo.py --build $(BUILD) $(if $(ORIGIN),--origin $(ORIGIN)) $(DEMO_FLAGS)
 
-# Builds, static checks, sanitizers and tests: some 35 minutes on 2 cores. The last line is the runner's.
+# Builds, static checks, sanitizers and tests: some 35 minutes on 2 cores. The runner prints the
+# last line.
 test: deps-test
 	$(PYTHON) tests/run_all.py --build $(BUILD) --jobs $(JOBS)
-# All that there is, for releases and nights: hours.
+# Everything, for releases and nights: takes hours.
 test-long: deps-test
 	$(PYTHON) tests/run_all.py --build $(BUILD) --jobs $(JOBS) --long
 
@@ -71,7 +73,8 @@ bench: deps-bench deps-demo
 	cmake --build $(BUILD) -j $(JOBS) --target all bench_programs
 	$(PYTHON) bench/run_bench.py --build $(BUILD) $(BENCH_FLAGS)
 
-# A release for each architecture: tar, wheel, deb, rpm, checksums and a list of the components, in $(BUILD)-dist/release.
+# A release for each architecture: tar, wheel, deb, rpm, checksums and a list of the components, in
+# $(BUILD)-dist/release.
 dist: deps-dist
 	$(PYTHON) packaging/dist.py --out $(BUILD)-dist --jobs $(JOBS)
 
@@ -79,7 +82,7 @@ dist: deps-dist
 docs:
 	$(PYTHON) packaging/docs.py --out $(BUILD)-docs
 
-# A checkout may be another user's, as in a container.
+# A checkout may belong to another user, as in a container.
 SOURCES = $(shell git -c safe.directory='*' ls-files '*.cc' '*.h')
 lint: deps-test check-format
 	$(CONFIGURE) -DCUBESHIM_TESTS=ON -DCUBESHIM_BENCH=ON -DCUBESHIM_LAGFS=ON

@@ -1,4 +1,3 @@
-"""The benchmarks and the demo. A folder for each subject; harness/ and data/ are what all of them
-share.
+"""The benchmarks and the demo. Each subject has a folder; all share harness/ and data/.
 
 A regular package, so that no other folder called bench (tests/bench) is taken for a part of it."""

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""`make bench`: measures cubeshim against what it replaces and against its limit, and says which
-targets are reached.
+"""`make bench`: measures cubeshim against what it replaces and against its limit.
 
     run_bench.py --build DIR [--quick] [--work DIR] [--markdown FILE] [--only SUITE ...]
 
 Only like is compared with like: the same files, in the same order, with the bytes verified, timed
-in turn (A B A B ...) in one run. LD_PRELOAD is set for the measured children alone. The figures go
-to BUILD/bench.json too. """
+alternately (A B A B ...) in one run. LD_PRELOAD is set only for the measured children. The figures
+also go to BUILD/bench.json. The last table says which targets are reached."""
 
 from __future__ import annotations
 
@@ -24,23 +23,27 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the root
 from bench.calls.calls import measure_calls, measure_start, measure_system_calls  # noqa: E402
 from bench.calls.memory import measure_memory  # noqa: E402
-from bench.calls.reads import measure_full_region, measure_miss, measure_reads, measure_two_processes  # noqa: E402
-from bench.cluster.cluster import measure_faults, measure_half, measure_hit, measure_one_order, measure_shares  # noqa: E402
+from bench.calls.reads import (  # noqa: E402
+    measure_full_region, measure_miss, measure_reads, measure_two_processes)
+from bench.cluster.cluster import (  # noqa: E402
+    measure_faults, measure_half, measure_hit, measure_one_order, measure_shares)
 from bench.data.sets import make_sets  # noqa: E402
 from bench.disk.hits import measure_hits  # noqa: E402
 from bench.disk.jobs import measure_larger_than_memory, measure_second_job  # noqa: E402
 from bench.harness.errors import BenchError  # noqa: E402
 from bench.harness.load import Load  # noqa: E402
 from bench.harness.machine import describe_machine  # noqa: E402
-from bench.harness.report import Section, as_json, markdown, section_text, targets_table  # noqa: E402
+from bench.harness.report import (  # noqa: E402
+    Section, as_json, markdown, section_text, targets_table)
 from bench.harness.suite import Bench  # noqa: E402
 from bench.jobs.data_loader import measure_data_loader  # noqa: E402
 from bench.jobs.real_loaders import measure_loaders  # noqa: E402
 from bench.large.disk import measure_large_disk  # noqa: E402
 from bench.large.large import measure_large_files  # noqa: E402
 from bench.large.reads import measure_large_reads  # noqa: E402
-from bench.names.names import measure_names  # noqa: E402
-from bench.origin.epochs import measure_first_epoch, measure_second_epoch, measure_unannounced  # noqa: E402
+from bench.metadata.metadata import measure_names  # noqa: E402
+from bench.origin.epochs import (  # noqa: E402
+    measure_first_epoch, measure_second_epoch, measure_unannounced)
 from bench.packs.packs import measure_packs  # noqa: E402
 from bench.prefetch.engines import measure_prefetch  # noqa: E402
 from bench.prefetch.node.demand import measure_demand  # noqa: E402
@@ -128,7 +131,7 @@ def run(options: argparse.Namespace, command: str) -> int:
 def main(arguments: list[str]) -> int:
     signal.signal(
         signal.SIGTERM,
-        lambda *_: sys.exit(143))  # as an exception, so that mounts and children are ended too
+        lambda *_: sys.exit(143))  # as an exception, so that mounts and children end, too
     options = parse_arguments(arguments)
     command = shlex.join(["bench/run_bench.py", *arguments])
     if os.environ.get("LD_PRELOAD"):

@@ -39,9 +39,9 @@ def make_venv(where: Path) -> Path:
 
 
 def make_tools(where: Path, python: Path, target: Target, out: Path) -> None:
-    """The compiler of one target under the names that build systems look for, and a way to run what
-    it makes: the command of this machine's architecture says the same of itself as that of
-    another."""
+    """Makes the compiler of one target under the names that build systems look for, and a way to
+    run its output: the command of this machine's architecture writes the same texts as that of
+    another one."""
     where.mkdir(parents=True, exist_ok=True)
     tools = {
         "cc": f"cc -target {target.zig}", "c++": f"c++ -target {target.zig}", "ar": "ar",
@@ -49,7 +49,8 @@ def make_tools(where: Path, python: Path, target: Target, out: Path) -> None:
     }
     scripts = {name: f'exec "{python}" -m ziglang {words} "$@"' for name, words in tools.items()}
     scripts[
-        "run"] = 'exec "$@"' if target.cpu == OWN_CPU else f'shift\nexec "{build_folder(out, OWN_CPU)}/cubeshim" "$@"'
+        "run"] = 'exec "$@"' if target.cpu == OWN_CPU else (
+            f'shift\nexec "{build_folder(out, OWN_CPU)}/cubeshim" "$@"')
     for name, script in scripts.items():
         (where / name).write_text(f"#!/bin/sh\n{script}\n")
         (where / name).chmod(0o755)
@@ -74,7 +75,7 @@ def build(work: Path, tools: Path, deps: Path, target: Target, jobs: int) -> Pat
 
 
 def make_tar(stage: Path, out: Path, name: str, epoch: str) -> Path:
-    """The same tree gives the same bytes."""
+    """Makes a tar; the same tree gives the same bytes."""
     made = out / f"{name}.tar.gz"
     subprocess.run([
         "tar", "-C", stage.parent, "--sort=name", "--owner=0", "--group=0", "--numeric-owner",
@@ -84,8 +85,8 @@ def make_tar(stage: Path, out: Path, name: str, epoch: str) -> Path:
 
 
 def make_packages(built: Path, work: Path, release: Path, target: Target) -> None:
-    """The loader looks for a library that is named without its folder in the one of the system's
-    kind."""
+    """Makes the packages with the library in the folder in which the loader of each kind of system
+    looks for a library that is named without its folder."""
     for kind, folder in (("DEB", f"lib/{target.cpu}-linux-gnu"), ("RPM", "lib64")):
         subprocess.run(["cmake", "-B", built, f"-DCMAKE_INSTALL_LIBDIR={folder}", "-Wno-dev"],
                        check=True, stdout=subprocess.DEVNULL)
@@ -121,8 +122,8 @@ def main() -> int:
             old.unlink()
     programs = make_venv(out / "venv")
     wanted = options.target or list(TARGETS)
-    # This machine's own first, also where it is not wanted: its command writes the man page and the
-    # completions of all.
+    # This machine's own target first, even if it is not wanted: its command writes the man page and
+    # the completions of all.
     for target in sorted((TARGETS[cpu] for cpu in {OWN_CPU, *wanted}),
                          key=lambda target: target.cpu != OWN_CPU):
         say(f"{target.cpu}: library and command for glibc {GLIBC} and later")

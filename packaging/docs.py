@@ -3,7 +3,7 @@
     docs.py --out DIR
 
 DIR/site is the website, DIR/venv holds mkdocs-material from PyPI. Exit status: 0; 1 if a link leads
-nowhere. """
+nowhere."""
 
 import argparse
 import os
@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# The pages and all that they link to. The folders keep their names, so links are right here and
-# there.
+# The pages and everything that they link to. The folders keep their names, so links work both here
+# and there.
 CONTENT = ("README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "doc", "packaging/examples")
 
 
@@ -35,7 +35,7 @@ def make(out: Path) -> int:
         subprocess.run([out / "venv/bin/pip", "install", "--quiet", "-r", requirements], check=True)
     stage(out / "pages")
     shutil.copy2(ROOT / "packaging/mkdocs.yml", out / "mkdocs.yml")
-    # Says nothing of the future of mkdocs.
+    # Suppresses a message about the future of mkdocs.
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(
         [mkdocs, "build", "--strict", "--quiet", "--config-file", out / "mkdocs.yml"],

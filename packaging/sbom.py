@@ -1,4 +1,4 @@
-"""The components that end up in the binaries of a release, as CycloneDX."""
+"""Lists the components that end up in the binaries of a release, as CycloneDX."""
 
 import datetime
 import os

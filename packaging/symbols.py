@@ -1,12 +1,12 @@
-"""Looks at every symbol that a library or a program imports: none may be younger than the oldest
-libc it is to run with."""
+"""Checks every symbol that a library or a program imports: none may be younger than the oldest libc
+with which it must run."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-# Symbols without a version are somebody else's, or may be missing (weak).
+# Symbols without a version belong to another library, or may be missing (weak).
 IMPORT = re.compile(
     r"\s(?P<bind>GLOBAL|WEAK)\s+\w+\s+UND\s+(?P<name>[^@\s]+)(?:@+(?P<version>\S+))?")
 LIBRARIES = {
@@ -20,7 +20,7 @@ def number(version: str) -> tuple[int, ...]:
 
 
 def too_young(symbol_table: str, oldest: str) -> list[str]:
-    """`symbol_table`: as readelf prints it."""
+    """`symbol_table`: the output of readelf."""
     found = []
     for match in IMPORT.finditer(symbol_table):
         version = match["version"] or ""

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-# Only their headers are used, so that one architecture's package serves all.
+# Only their headers are used, so one architecture's package serves all.
 HEADER_PACKAGES = [
     "libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev"
 ]
@@ -30,7 +30,7 @@ SERVER_FLAGS = [
     "-DNO_SSL",
     "-DNO_CGI",
     "-DNO_FILES",
-    # civetweb tells of it; two runs are to give the same bytes.
+    # civetweb reports the date; two runs must give the same bytes.
     "-Wno-builtin-macro-redefined",
     '-D__DATE__="none"'
 ]
@@ -66,15 +66,15 @@ def copy_packages(to: Path) -> None:
 
 
 def unpack_source(work: Path, package: str) -> Path:
-    """The source of the very version whose headers the ordinary build uses, by apt, which checks
-    its signature."""
+    """Gets the source of exactly the version whose headers the ordinary build uses, through apt,
+    which checks its signature."""
     done = work / package
     if done.exists():
         return done
     lists = work / "lists"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
     sources = work / "sources.list"
-    # The repositories that this machine has its packages from, but for updates: two that name one
+    # The repositories of this machine's packages, without those of updates: two that name the same
     # file confuse apt.
     known = subprocess.run([
         "apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)",
@@ -108,7 +108,7 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
     subprocess.run(
         ["./configure", f"--cc={tools / 'cc'}", f"--cxx={tools / 'c++'}", f"--prefix={to / 'usr'}"],
         **quiet)
-    # Not the whole of it: that has man pages, tests and examples.
+    # Not all of it, because that includes man pages, tests and examples.
     subprocess.run([
         "make", "-C", "src", f"AR={tools / 'ar'}", f"RANLIB={tools / 'ranlib'}", "ENABLE_SHARED=0",
         "install"
@@ -120,8 +120,8 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
 
 
 def build_server(sources: dict[str, Path], tools: Path, to: Path) -> None:
-    """One archive of prometheus-cpp and civetweb. Their own builds would run what they make, which
-    is for another machine."""
+    """Makes one archive of prometheus-cpp and civetweb. Their own builds would run their output,
+    which is for another machine."""
     work = to / "server-build"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -143,12 +143,12 @@ def build_server(sources: dict[str, Path], tools: Path, to: Path) -> None:
     library.unlink(missing_ok=True)
     subprocess.run([tools / "ar", "rcs", library, *objects], check=True)
     (to / "usr/lib/pkgconfig/prometheus-cpp-pull.pc").write_text(
-        f"Name: prometheus-cpp-pull\nDescription: with civetweb\nVersion: {package_version('prometheus-cpp-dev').split('-')[0]}\n"
-        f"Libs: {library}\n")
+        "Name: prometheus-cpp-pull\nDescription: with civetweb\n"
+        f"Version: {package_version('prometheus-cpp-dev').split('-')[0]}\nLibs: {library}\n")
 
 
 def make_libgcc(to: Path, tools: Path) -> None:
-    """Names to link with: what the unwinder of the system exports, with its versions."""
+    """Makes names to link with: those that the system's unwinder exports, with their versions."""
     work = to / "usr/lib"
     source, versions = work / "libgcc_s.c", work / "libgcc_s.map"
     work.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 """The targets of a release: the architectures, the oldest glibc, and the names that each kind of
-package has for them."""
+package uses for them."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ GLIBC = "2.17"
 
 @dataclass(frozen=True)
 class Target:
-    cpu: str  # as the kernel, wheels and rpm call it
+    cpu: str  # the name that the kernel, wheels and rpm use
     deb: str
 
     @property
@@ -20,7 +20,7 @@ class Target:
 
     @property
     def wheel(self) -> str:
-        """Of manylinux: by the version of glibc, and by the name that older pips know."""
+        """The manylinux tags: with the version of glibc, and the name that older pips know."""
         return f"manylinux_{GLIBC.replace('.', '_')}_{self.cpu}.manylinux2014_{self.cpu}"
 
 
@@ -28,7 +28,7 @@ TARGETS = {target.cpu: target for target in (Target("x86_64", "amd64"), Target("
 
 
 def version() -> str:
-    """It stands in one place."""
+    """Reads the version from the one place that has it."""
     found = re.search(r"^project\(cubeshim VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(),
                       re.M)
     if found is None:

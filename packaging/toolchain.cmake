@@ -1,7 +1,9 @@
-# Cross compilation by zig's clang: its target names an architecture and the oldest glibc that the result runs with.
-# dist.py writes the wrappers and the tree of dependencies that this file points at.
+# Cross compilation with zig's clang. Its target names an architecture and the oldest glibc with
+# which the result runs. dist.py writes the wrappers and the tree of dependencies that this file
+# refers to.
 #   CUBESHIM_DIST_TOOLS    folder with the wrappers cc, c++, ar, ranlib and run of one target
-#   CUBESHIM_DIST_SYSROOT  folder with usr/include and usr/lib of the dependencies: nothing of the machine's own libc
+#   CUBESHIM_DIST_SYSROOT  folder with usr/include and usr/lib of the dependencies: nothing of the
+#                          machine's own libc
 #   CUBESHIM_DIST_CPU      x86_64 or aarch64
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES CUBESHIM_DIST_TOOLS CUBESHIM_DIST_SYSROOT CUBESHIM_DIST_CPU)
 set(CMAKE_SYSTEM_NAME Linux)
@@ -18,13 +20,14 @@ set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(ENV{PKG_CONFIG_LIBDIR} ${CUBESHIM_DIST_SYSROOT}/usr/lib/pkgconfig)
-# The headers that are found by no package: a compiler has them in /usr/include otherwise.
+# For headers that no package finds: a compiler otherwise has them in /usr/include.
 set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${CUBESHIM_DIST_SYSROOT}/usr/include)
 
 # The command writes its own man page and completion.
 set(CMAKE_CROSSCOMPILING_EMULATOR ${CUBESHIM_DIST_TOOLS}/run)
 
-# libgcc_s: a thread that is cancelled, and an exception of the program, unwind the library's frames by the system's unwinder. zig's own, linked
-# into the library, cannot read the state of another. glibc needs libgcc_s for pthread_cancel, so systems have it.
+# libgcc_s: a cancelled thread, and an exception of the program, unwind the library's frames with
+# the system's unwinder. If zig's own were linked into the library, it could not read the other's
+# state. glibc needs libgcc_s for pthread_cancel, so systems have it.
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s ${CUBESHIM_DIST_SYSROOT}/usr/lib/libgcc_s.so.1")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -pie")

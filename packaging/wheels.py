@@ -1,4 +1,4 @@
-"""Makes the wheel: the Python package, and beside it, in `prefix`, all that `make install`
+"""Makes the wheel: the Python package, and in `prefix` beside it everything that `make install`
 installs."""
 
 import re
@@ -9,7 +9,8 @@ from pathlib import Path
 from targets import ROOT, Target, version
 
 # The first line of the wheel's page, and of the deb and the rpm.
-SUMMARY = "Serves training data of slow mounts from memory and local NVMe, to unchanged programs (LD_PRELOAD)"
+SUMMARY = ("Serves training data of slow mounts from memory and local NVMe, "
+           "to unchanged programs (LD_PRELOAD)")
 
 
 def metadata() -> str:
@@ -30,7 +31,7 @@ Description-Content-Type: text/markdown
 
 
 def without_links_into_the_tree(readme: str) -> str:
-    """The page of a wheel stands alone."""
+    """Removes links into the tree, because the page of a wheel stands alone."""
     readme = re.sub(r"^!\[[^\]]*\]\((?!http)[^)]*\)\n", "", readme, flags=re.M)
     return re.sub(r"\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", readme)
 
@@ -44,7 +45,7 @@ def make(stage: Path, work: Path, out: Path, target: Target, programs: Path) -> 
     information = work / f"cubeshim-{version()}.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(metadata())
-    # A name for each tag that an installer may look for; `wheel pack` orders them.
+    # One line for each tag that an installer may look for; `wheel pack` orders them.
     tags = "".join(f"Tag: py3-none-{platform}\n" for platform in target.wheel.split("."))
     (information / "WHEEL").write_text(
         f"Wheel-Version: 1.0\nGenerator: cubeshim {version()}\nRoot-Is-Purelib: false\n{tags}")

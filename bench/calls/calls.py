@@ -1,4 +1,4 @@
-"""Calls that have nothing to do with a prefix, start-up, and the system calls of a hit."""
+"""Measures calls that have nothing to do with a prefix, start-up, and the system calls of a hit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bench.harness.shim import Shim, child_environment
 from bench.harness.suite import Bench
 
 NOTHING_ON = ("Call/read(1)", "Call/pread(1)", "Call/write(1)", "Call/pwrite(1)")
-# Two runs of the same program without the shim differ by as much: where its pages lie moves every
-# figure a little.
+# Two runs of the same program without the shim differ by this much: the location of its pages
+# changes every figure a little.
 NOISE_NS = 10.0
 HITS = 1000
 
@@ -52,10 +52,12 @@ def measure_calls(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "Calls outside the prefixes: nanoseconds",
-            "The same binary without and with the shim, in turn; with it, a cache is attached and files have been served. Calls"
-            " with a path pay for one comparison with the prefixes, calls with an fd for one look into a table, and calls that"
-            " make or close an fd for keeping that table right. mmap and munmap depend on the shape of the kernel's tree of mappings"
-            " by some hundred ns either way; each round has another number of spare mappings, the same on both sides.",
+            "The same binary without and with the shim, alternately; with it, a cache is attached"
+            " and files have been served. Calls with a path pay for one comparison with the"
+            " prefixes, calls with an fd for one lookup in a table, and calls that make or close"
+            " an fd for keeping that table right. The cost of mmap and munmap varies by some"
+            " hundred ns with the shape of the kernel's tree of mappings; each round has another"
+            " number of spare mappings, the same on both sides.",
             ("call", "without", "with", "difference"), rows))
     return section
 
@@ -85,7 +87,7 @@ def measure_start(bench: Bench) -> Section:
     programs = [("true", [shutil.which("true") or "/bin/true"], bench.rounds(1001, 101), 0.4),
                 ("python3 -c pass", [sys.executable, "-c", "pass"], bench.rounds(61, 31), 3.0)]
     rows = []
-    # All else is the default, as a user has it, but the report of a Python goes to a file.
+    # Everything else is the default, as a user has it, but the report of a Python goes to a file.
     report = bench.work / "start.report"
     library = {
         "LD_PRELOAD": str(bench.library), "CUBESHIM_PREFIXES": str(bench.data),
@@ -111,8 +113,9 @@ def measure_start(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "Start and end of a program: milliseconds",
-            "Programs that open nothing under a prefix, without and with the shim in turn. The loader maps and relocates one more"
-            " library and binds its hooks; no region is made. It is the same for every program, and each child of a job pays it.",
+            "Programs that open nothing under a prefix, without and with the shim, alternately."
+            " The loader maps and relocates one more library and binds its hooks; no region is"
+            " made. The cost is the same for every program, and each child of a job pays it.",
             ("program", "runs", "without", "with", "difference", "difference, CPU",
              "page faults more"), rows))
     return section
@@ -135,7 +138,8 @@ def time_start(command: list[str], environment: dict[str, str]) -> Start:
 
 
 def measure_system_calls(bench: Bench) -> Section:
-    """The calls that strace counts for 1,000 hits: a run with two passes less a run with one."""
+    """Counts the calls that strace sees for 1,000 hits: a run with two passes less a run with
+    one."""
     section = Section("system calls of a hit")
     tool = shutil.which("strace")
     if tool is None:
@@ -163,15 +167,16 @@ def measure_system_calls(bench: Bench) -> Section:
     section.tables.append(
         Table(
             f"System calls of {HITS:,} reads",
-            f"`strace -f -c` of a run with two passes over {HITS:,} files, less one with one pass. One file at a time is open,"
-            " so that the placeholder's number is parked and costs nothing; with more open at a time it is fcntl and close.",
+            f"`strace -f -c` of a run with two passes over {HITS:,} files, less one with one pass."
+            " One file at a time is open, so the placeholder's fd is parked and costs nothing;"
+            " with more files open at a time, a hit costs fcntl and close.",
             ("way", "calls", "which"), rows))
     return section
 
 
 def count_calls(bench: Bench, tool: str, shim: Shim | None, passes: int) -> dict[str, int]:
     out = bench.work / f"strace-{passes}.txt"
-    # env sets LD_PRELOAD for the traced program: strace itself is not to be shimmed.
+    # env sets LD_PRELOAD for the traced program, because strace itself must not be shimmed.
     variables = [f"{name}={value}" for name, value in (shim.environment() if shim else {}).items()]
     command = [
         tool, "-f", "-c", "-o", out, "env", *variables, bench.program, "--set",
@@ -185,7 +190,7 @@ def count_calls(bench: Bench, tool: str, shim: Shim | None, passes: int) -> dict
 
 
 def parse_strace(path: Path) -> dict[str, int]:
-    """{"openat": 1003, ...} of strace's summary: % time, seconds, usecs/call, calls, errors (or
+    """{"openat": 1003, ...} from strace's summary: % time, seconds, usecs/call, calls, errors (or
     none), name."""
     counts = {}
     for line in path.read_text().splitlines():

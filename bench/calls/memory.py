@@ -1,4 +1,5 @@
-"""One copy in memory, however many processes read it; and what a file costs beside its bytes."""
+"""Checks that memory has one copy, however many processes read it, and measures what a file costs
+beside its bytes."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ BUCKET_BYTES, SLOTS = 64, 8
 # counts, a gap; fifteen offsets of tables, five of the index, the first segment's and the end
 # (cache/region/layout.h).
 HEADER = "<QII4I5I4x23Q"
-# One copy: the bytes, headers, paths and padding to pages for each file, the control tables, and
-# for each process the segment that it was filling.
+# One copy: the bytes, headers, paths and padding to pages of each file, the control tables, and for
+# each process the segment that it was filling.
 MOST_PADDING = 0.06
 
 
 @dataclass(frozen=True)
 class Memory:
-    region: int  # bytes that the region's file has
+    region: int  # bytes of the region's file
     directory: int  # bytes used in /dev/shm
     shmem: int  # Shmem of /proc/meminfo
     pss: int  # of the region's mappings, summed over the processes
@@ -65,10 +66,12 @@ def measure_memory(bench: Bench) -> Section:
     section.tables.append(
         Table(
             f"Memory with {PROCESSES} processes",
-            f"{PROCESSES} processes read all of the mix ({data.line()}) at the same time, with nothing cached before. If each had"
-            f" a copy of its own, the sums would be {PROCESSES} times the bytes of the files. Pss counts a shared page once over"
-            " all who map it. The rest over the bytes is padding: files of 32 KiB and more begin on a page and end in zeros so"
-            " that a program can map them, and each of the eight leases segments of its own.",
+            f"{PROCESSES} processes read all of the mix ({data.line()}) at the same time, with"
+            f" nothing cached before. If each had a copy of its own, the sums would be {PROCESSES}"
+            " times the bytes of the files. Pss counts a shared page once over all processes that"
+            " map it. The rest over the bytes is padding: files of 32 KiB and more begin on a page"
+            " and end in zeros so that a program can map them, and each of the eight leases"
+            " segments of its own.",
             ("what", "figure"), rows))
     return section
 
@@ -80,7 +83,7 @@ class Layout:
     segment_bytes: int
     segment_count: int
     bucket_counts: tuple[int, ...]  # of tables that get their memory one after the other
-    control_bytes: int  # mapped; index tables that are not in use have no memory
+    control_bytes: int  # mapped; unused index tables have no memory
 
     @property
     def index_bytes(self) -> int:
@@ -97,7 +100,8 @@ def read_layout(region: Path) -> Layout:
     layout = Layout(fields[3], fields[4], fields[7:12], fields[-2])
     if layout.control_bytes + layout.capacity != fields[-1]:
         raise BenchError(
-            "the layout of the region has changed: bring HEADER of bench/calls/memory.py in line with layout.h"
+            "the layout of the region has changed: bring HEADER of bench/calls/memory.py in line "
+            "with layout.h"
         )
     return layout
 
@@ -129,8 +133,8 @@ def look(region: Path, processes: list[int]) -> Memory:
 
 
 def pss_of(pid: int, inode: str) -> int:
-    """Bytes of Pss in the mappings of one file, by its inode: in the process that made it, the
-    mapping has no name."""
+    """Bytes of Pss in the mappings of one file, found by its inode: in the process that made it,
+    the mapping has no name."""
     total, ours = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         first = line.split(None, 1)[0]

@@ -1,23 +1,25 @@
-"""The C reader (open, fstat, read, close) over sets of files: page cache, hit, miss, full region;
-and the floor: a bare memcpy, and a reader with no more than a cache cannot do without."""
+"""Measures the C reader (open, fstat, read, close) over sets of files: page cache, hit, miss and
+full region. The floor is a bare memcpy, and a reader that does only what no cache can leave out."""
 
 from __future__ import annotations
 
-from bench.harness.contest import Passes, Spread, alternate, alternate_cold, figures, ratios, spread
+from bench.harness.contest import (Passes, Spread, alternate, alternate_cold, figures, ratios,
+                                   spread)
 from bench.harness.load import Load
 from bench.harness.report import Section, Table, Target
 from bench.harness.suite import Bench
 
 SIZES = ("4k", "64k", "110k", "256k", "mix")
-# With more of the cores gone, two processes cannot run at the same time.
+# If others take more of the cores than this, two processes cannot run at the same time.
 MOST_OTHERS = 0.1
-EXT4, HIT, COPY, COPY_16, IDEAL, FULL = "ext4", "hit", "memcpy", "memcpy + 16", "ideal", "full region"
+EXT4, HIT, COPY, COPY_16, IDEAL = "ext4", "hit", "memcpy", "memcpy + 16", "ideal"
+FULL = "full region"
 WAYS = (EXT4, HIT, COPY, COPY_16, IDEAL)
 RANGE_OF_HIT = (
-    "A hit can be no faster than a copy of its bytes out of memory that no cache holds; what it saves is the"
-    " kernel's share of open, fstat, read and close. So the gain is largest where files are small, and nears"
-    " the ratio of the two copies where they are large. Below some 10 KB it is bounded by cache and TLB misses"
-    " on the path, index, record and data, one after the other.")
+    "A hit can be no faster than a copy of its bytes out of memory that no cache holds; it saves"
+    " the kernel's share of open, fstat, read and close. So the gain is largest for small files,"
+    " and approaches the ratio of the two copies for large ones. Below some 10 KB it is bounded by"
+    " cache and TLB misses on the path, index, record and data, one after the other.")
 
 
 def measure_reads(bench: Bench) -> Section:
@@ -39,10 +41,12 @@ def measure_reads(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "One C reader, warm: microseconds a file",
-            "open, fstat, read, close of every file in a seeded random order: kernel page cache on the local disk; the same files as"
-            " hits of the shim; the memcpy alone out of one mapped file in /dev/shm, on huge pages like the shim's region, to a page;"
-            " the same memcpy to 16 bytes behind a page, as all readers but that one have it; and an ideal reader, which hashes the"
-            " path, looks at one slot, compares the path, copies the stat and has glibc's memcpy copy the bytes. "
+            "open, fstat, read, close of every file in a seeded random order: kernel page cache on"
+            " the local disk; the same files as hits of the shim; the memcpy alone out of one"
+            " mapped file in /dev/shm, on huge pages like the shim's region, to a page; the same"
+            " memcpy to 16 bytes behind a page, as all readers but that one have it; and an ideal"
+            " reader, which hashes the path, reads one slot, compares the path, copies the stat and"
+            " has glibc's memcpy copy the bytes. "
             f"{RANGE_OF_HIT}\n" + "; ".join(bench.sets[name].line() for name in SIZES) + ".",
             ("files", *WAYS, "ext4 / hit", "hit / memcpy", "hit / memcpy + 16", "hit / ideal",
              "files/s by wall: ext4", "hit"), rows))
@@ -83,7 +87,7 @@ def targets_of_reads(name: str, found: dict[str, Passes]) -> list[Target]:
 
 
 def measure_two_processes(bench: Bench) -> Section:
-    """Each reads the whole set, in an order of its own."""
+    """Each process reads the whole set, in an order of its own."""
     section = Section("reads by two processes")
     rows = []
     for name in ("4k", "mix"):
@@ -106,19 +110,21 @@ def measure_two_processes(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "Two C readers at the same time",
-            "Both processes are forked before the first file is read, and each reads the whole set in its own order, so they meet"
-            " on index, records and data. files/s is of both together by wall time; \"scaling\" is that against one process."
-            " With other work on the machine two processes cannot have both cores, and the wall figure falls for every row alike;"
-            " the figure by CPU time (2 x CPU a file alone / CPU a file together) then flatters, for they take turns. The memcpy"
-            " row is the limit that the memory bus sets.",
+            "Both processes are forked before the first file is read, and each reads the whole set"
+            " in its own order, so they meet on index, records and data. files/s is of both"
+            " together by wall time; \"scaling\" is that against one process. With other work on"
+            " the machine two processes cannot have both cores, and the wall figure falls for"
+            " every row alike; the figure by CPU time (2 x CPU a file alone / CPU a file together)"
+            " then flatters, because the processes take turns. The memcpy row is the limit that"
+            " the memory bus sets.",
             ("files", "way", "files/s, 1 process", "files/s, 2 processes", "scaling by wall",
              "scaling by CPU"), rows))
     return section
 
 
 def target_of_scaling(name: str, found: dict[str, Passes], others: float) -> Target:
-    """By wall time alone. CPU time flatters on a busy machine: two processes that take turns do not
-    disturb each other."""
+    """Uses wall time only. CPU time flatters on a busy machine: two processes that take turns do
+    not disturb each other."""
     hit, limit = (ratios(found[f"{way} 1"], found[f"{way} 2"]) for way in (HIT, COPY))
     by_cpu = doubled(found[f"{HIT} 1"], found[f"{HIT} 2"])
     note = f"memcpy alone scales {limit.text()}; by CPU time {by_cpu.text()}"
@@ -129,12 +135,12 @@ def target_of_scaling(name: str, found: dict[str, Passes], others: float) -> Tar
 
 
 def doubled(one: Passes, two: Passes) -> Spread:
-    """Twice the work in how much less than twice the time, were both cores free."""
+    """How much faster than twice the time the double work is done, if both cores are free."""
     return spread([2 * a / b for a, b in zip(one.us(True), two.us(True))])
 
 
 def measure_miss(bench: Bench) -> Section:
-    """A region that is empty: the first read of every file."""
+    """An empty region: the first read of every file."""
     section = Section("misses")
     rows = []
     for name in ("4k", "110k", "mix"):
@@ -153,10 +159,12 @@ def measure_miss(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "The price of a miss: microseconds a file",
-            "First pass of a new process over 1,000 files whose pages the kernel has: without the shim, and with a region that is"
-            " empty. A miss does the plain read and then fills memory: it asks for the file's full stat, takes the turn on its"
-            " path, reserves and clears new pages in /dev/shm, hashes the data and publishes it. So it costs more the larger the"
-            " file is; on a slow origin the same microseconds stand beside some hundred of waiting.",
+            "First pass of a new process over 1,000 files whose pages the kernel has: without the"
+            " shim, and with an empty region. A miss does the plain read and then fills memory: it"
+            " asks for the file's full stat, takes the flight of its path, reserves and clears new"
+            " pages in /dev/shm, hashes the data and publishes it. So it costs more the larger the"
+            " file is; on a slow origin the same microseconds come on top of some hundred of"
+            " waiting.",
             ("files", "plain", "miss", "difference", "plain, wall", "miss, wall"), rows))
     return section
 
@@ -178,7 +186,8 @@ def measure_full_region(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "A region that is full: microseconds a file",
-            "The region has its least size and other files fill it, so that every open of the set looks it up in vain and goes to"
-            " the kernel. The look-up costs the same for every file; so its share is largest for small ones.",
+            "The region has its least size and other files fill it, so every open of the set looks"
+            " it up in vain and goes to the kernel. The lookup costs the same for every file, so"
+            " its share is largest for small ones.",
             ("files", "plain", "full region", "ratio"), rows))
     return section

@@ -1,5 +1,5 @@
-"""Three nodes that share what they read by memcached, against the same nodes alone: epochs, cold
-starts, and servers that fail."""
+"""Measures three nodes that share what they read by memcached, against the same nodes alone:
+epochs, cold starts, and servers that fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bench.cluster.jobs import READERS, Epoch, Job, Plan, check_digests, same_order, shares, started, totals, wait_until_shared
+from bench.cluster.jobs import (READERS, Epoch, Job, Plan, check_digests, same_order, shares,
+                                started, totals, wait_until_shared)
 from bench.cluster.nodes import Network
 from bench.data.sets import FileSet
 from bench.harness.contest import Spread, in_turn, spread
@@ -22,21 +23,24 @@ ALONE, POOL = "alone", "cluster"
 WAYS = {ALONE: False, POOL: True}
 MIB = 1 << 20
 LITTLE_RAM = 32 * MIB  # most opens ask the servers
-PAUSE_US = 40_000  # of each reader before a file, so that the processors are no limit where waits are measured
+# Each reader sleeps this long before a file, so that the processors are no limit while waits are
+# measured.
+PAUSE_US = 40_000
 FAULT_AT = 0.3  # of the epoch
 MOST_WAIT_MS = 25.0
 MOST_LOST = 0.01
 
 
 def room_for(bytes_: int, share: float = 1.0) -> int:
-    """Megabytes of a server, so that all together have room for that share of the data. Whole, they
-    get a fifth more: keys spread unevenly, and memcached has memory for each size of items."""
+    """Megabytes of a server, so that all together have room for that share of the data. If that is
+    all of it, they get a fifth more: keys spread unevenly, and memcached has memory for each size
+    of items."""
     return int(bytes_ * share * (1.2 if share >= 1 else 1.0) / NODES / MIB) + 1
 
 
 @dataclass
 class Runs:
-    """Of one way: epochs[number] has that epoch of each round."""
+    """The runs of one way: epochs[number] has that epoch of each round."""
 
     epochs: list[list[Epoch]] = field(default_factory=list)
 
@@ -61,7 +65,8 @@ def ratio(found: dict[str, Runs], number: int) -> Spread:
 
 def run_rounds(bench: Bench, network: Network, plan: Plan, epochs: int, orders: Callable[..., list],
                rounds: int) -> dict[str, Runs]:
-    """Both ways in turn, each with the same orders, which are new ones for each round and epoch."""
+    """Runs both ways alternately, each with the same orders, which are new for each round and
+    epoch."""
     found = {way: Runs() for way in WAYS}
     digests: set[int] = set()
     for number in range(rounds):
@@ -131,9 +136,10 @@ def measure_shares(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             f"{NODES} nodes with {READERS} readers each; memory of a node for a third of the data",
-            f"{files.line()}. Each epoch has a new order, dealt out to all readers. The mount has no page cache; its latency is that of"
-            " an operation, its bandwidth one of all nodes. The servers have room for all. Before the next epoch the nodes end their"
-            " sharing.", HEADER, rows))
+            f"{files.line()}. Each epoch has a new order, dealt out to all readers. The mount has"
+            " no page cache; its latency is that of an operation, all nodes share its bandwidth."
+            " The servers have room for all files. Before the next epoch the nodes finish sharing.",
+            HEADER, rows))
 
 
 def measure_one_order(bench: Bench, section: Section) -> None:
@@ -152,7 +158,8 @@ def measure_one_order(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             f"{NODES} nodes read the same files at once in the same order, cold",
-            f"{files.line()}, each read once by each node; files/s are of all nodes. Node and servers have room for all.",
+            f"{files.line()}, each read once by each node; files/s are of all nodes. Node and"
+            " servers have room for all files.",
             HEADER, rows_of(f"{LATENCY_US} us, {BANDWIDTH_MB} MB/s", found)))
 
 
@@ -181,14 +188,15 @@ def measure_half(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             "Data twice the memory of the servers, and nodes with hardly any",
-            f"{files.line()}. Fits: files that the servers have when the epoch begins. Hits: opens that asked the origin for nothing.",
+            f"{files.line()}. Fits: files that the servers have when the epoch begins. Hits: opens"
+            " that asked the origin for nothing.",
             ("epoch", "fits", "hits", "hits: memory", "hits: servers", "opens at the origin"),
             rows))
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Of the last node's server."""
+    """A fault of the last node's server."""
 
     name: str
     strike: Callable[[Network], object]
@@ -206,19 +214,19 @@ FAULTS = (Fault("killed", lambda network: network.servers[-1].kill(),
 
 @dataclass
 class Struck:
-    """Epochs without the fault and with it, a pair each round."""
+    """Epochs without the fault and with it, a pair for each round."""
 
     whole: list[Epoch] = field(default_factory=list)
     struck: list[Epoch] = field(default_factory=list)
 
     def more_ms(self) -> Spread:
-        """By which the longest open is longer."""
+        """How much longer the longest open is."""
         return spread([
             struck.longest_ms - whole.longest_ms for whole, struck in zip(self.whole, self.struck)
         ])
 
     def lost(self) -> Spread:
-        """The time that long opens took more, of that of all readers."""
+        """The additional time of long opens, as a share of the time of all readers."""
         readers = NODES * READERS
         return spread([
             max(0.0, struck.long_ms - whole.long_ms) / (1e3 * struck.seconds * readers)
@@ -254,9 +262,10 @@ def measure_faults(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             "A server fails in the midst of an epoch",
-            f"{files.line()}; {NODES * READERS} readers, of which each sleeps {PAUSE_US // 1000} ms before a file; all files are in the servers,"
-            " hardly any in the nodes. Each pair is an epoch without the fault and one with it, of the same processes. Long opens took 10 ms"
-            " or more. No open failed, and all bytes were the same.",
+            f"{files.line()}; {NODES * READERS} readers, each of which sleeps {PAUSE_US // 1000}"
+            " ms before a file; all files are in the servers, hardly any in the nodes. Each pair"
+            " is an epoch without the fault and one with it, of the same processes. Long opens"
+            " took 10 ms or more. No open failed, and all bytes were the same.",
             ("fault", "epoch, s", "longest open, ms", "long opens, ms in sum", "hits: servers",
              "misses", "late", "trips"), rows))
 
@@ -287,7 +296,8 @@ def run_fault(bench: Bench, network: Network, files: FileSet, fault: Fault, roun
 
 
 def fill(job: Job, network: Network, files: FileSet, digests: set[int]) -> None:
-    """Twice, for in a cold pool a process asks seldom: until it has found some."""
+    """Runs two epochs, because in a cold pool a process asks seldom until it has found some
+    records."""
     for number in range(2):
         job.epoch(shares(files.count, NODES, READERS, f"fill {number}"), digests, PAUSE_US // 20)
         wait_until_shared(network)
@@ -306,5 +316,6 @@ def measure_hit(bench: Bench, section: Section) -> None:
     alone, pool = min(found[ALONE]), min(found[POOL])
     section.targets.append(
         Target(
-            "instructions of a hit in memory (open, fstat, read, close of 4 KiB): cluster less alone",
+            "instructions of a hit in memory (open, fstat, read, close of 4 KiB): cluster less"
+            " alone",
             "0", str(pool - alone), pool <= alone, f"{alone} alone, stepped one by one"))

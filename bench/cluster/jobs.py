@@ -1,5 +1,5 @@
-"""A job on all nodes of a cluster: epochs of given orders, what they took, what they asked of the
-origin, and whose bytes they were."""
+"""A job on all nodes of a cluster: epochs of given orders, how long they took, what they asked of
+the origin, and whose bytes they were."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.harness.shim import Shim
 from bench.harness.suite import Bench
 
 READERS = 4  # a node
-SETTLED_LOOKS = 25  # at what the servers have, 20 ms apart, without a change
+SETTLED_LOOKS = 25  # checks of what the servers have, 20 ms apart, without a change
 SETTLE_SECONDS = 60.0
 KEPT = ("hits.ram", "hits.cluster", "misses", "cluster.late", "cluster.trips", "cluster.waits",
         "cluster.skipped", "cluster.offered", "cluster.refused")
@@ -32,13 +32,13 @@ class Plan:
     latency_us: int
     bandwidth_mb: int = 0
     readers: int = READERS
-    settings: tuple[tuple[str, str], ...] = ()  # more of the environment
+    settings: tuple[tuple[str, str], ...] = ()  # additional environment
 
 
 @dataclass
 class Epoch:
     files: int
-    seconds: float  # from the first reader that begins to the last that ends
+    seconds: float  # from the first reader's begin to the last one's end
     opens: int  # at the origin
     longest_ms: float  # of all opens
     long_ms: float  # the sum of the opens of 10 ms and more
@@ -49,11 +49,11 @@ class Epoch:
         return self.files / self.seconds
 
 
-Orders = list[list[list[int]]]  # for each node and reader, the numbers of files
+Orders = list[list[list[int]]]  # for each node and reader, the numbers of its files
 
 
 def shares(files: int, nodes: int, readers: int, seed: str) -> Orders:
-    """An order of all files, dealt out to all readers of all nodes, as a distributed sampler
+    """Deals an order of all files out to all readers of all nodes, as a distributed sampler
     does."""
     order = list(range(files))
     random.Random(seed).shuffle(order)
@@ -63,15 +63,16 @@ def shares(files: int, nodes: int, readers: int, seed: str) -> Orders:
 
 
 def same_order(files: int, nodes: int, readers: int, seed: str) -> Orders:
-    """Each node reads all files in one order."""
+    """Each node reads all files in the same order."""
     return shares(files, 1, readers, seed) * nodes
 
 
 class Job:
-    """`with Job(...) as job:` readers on each node of the network, with new caches. `pool`: whether
-    they use the servers."""
+    """`with Job(...) as job:` starts readers on each node of the network, with new caches. `pool`:
+    whether they use the servers."""
     def __init__(self, bench: Bench, network: Network, mount: SlowMount, plan: Plan, pool: bool):
-        self._bench, self._network, self.mount, self._plan, self._pool = bench, network, mount, plan, pool
+        self._bench, self._network, self.mount = bench, network, mount
+        self._plan, self._pool = plan, pool
         self._nodes: list[Readers] = []
         self._counts: dict[str, int] = dict.fromkeys(KEPT, 0)
 
@@ -79,8 +80,8 @@ class Job:
         listed = list_of(self._bench, self._plan.files, self.mount.path)
         more = {"CUBESHIM_CLUSTER": self._network.pool(), "CUBESHIM_CLUSTER_JOB": "bench"}
         if not self._pool:
-            # Names of the same length, so that the stacks of both ways lie alike: how far a copy
-            # runs hangs on that.
+            # Names of the same length, so that both ways have the same stack layout, on which the
+            # cost of a copy depends.
             more = {name.replace("CUBESHIM", "NO_SHIM_"): value for name, value in more.items()}
         more |= dict(self._plan.settings)
         try:
@@ -109,8 +110,8 @@ class Job:
 
     def epoch(self, orders: Orders, digests: set[int], pause_us: int = 0,
               meanwhile: Callable[[], object] = lambda: None) -> Epoch:
-        """`digests` gets the digest of the bytes of the whole epoch. `meanwhile` is called while
-        the readers read."""
+        """Runs one epoch. `digests` gets the digest of the bytes of the whole epoch. `meanwhile` is
+        called while the readers read."""
         self.mount.reset()
         for node, order in zip(self._nodes, orders):
             node.send([" ".join(["read", str(pause_us), *map(str, files)]) for files in order])
@@ -151,7 +152,7 @@ def list_of(bench: Bench, files: FileSet, at: Path) -> Path:
 
 
 def wait_until_shared(network: Network) -> int:
-    """What the servers have when no more comes."""
+    """Waits until no more records arrive, and returns how many the servers have."""
     found: list[int] = []
 
     def is_settled() -> bool:
@@ -165,7 +166,7 @@ def wait_until_shared(network: Network) -> int:
 @contextmanager
 def started(bench: Bench, network: Network, plan: Plan, pool: bool,
             keeps_pool: bool = False) -> Iterator[Job]:
-    """With a new mount, new caches, and empty servers."""
+    """Starts a job with a new mount, new caches and empty servers."""
     if pool and not keeps_pool:
         network.empty()
     with ExitStack() as stack:

@@ -1,8 +1,8 @@
 """Nodes of a cluster on one machine: a network namespace each, joined by a bridge, with a memcached
 server and readers in each.
 
-The namespaces have no names and no processes of their own: they are held by file descriptors of
-this process, and end with it, however it ends. """
+The namespaces have no names and no processes of their own. File descriptors of this process hold
+them, so they end with it, however it ends."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PR_SET_PDEATHSIG = 1
 PORT = 11211
 LEAST_RECORD = 1000  # bytes of an item; files of a benchmark are larger, leases smaller
 START_SECONDS = 15.0
-# A server answers as soon as it is asked, as one would with processors of its own: here all nodes
-# share those of one machine.
+# A server answers as soon as it is asked, like one with processors of its own: here all nodes share
+# those of one machine.
 SERVER_NICE = -10
 Found = TypeVar("Found")
 
@@ -45,9 +45,9 @@ def die_with_parent() -> None:
 
 
 class Namespace:
-    """A network namespace, for as long as it is open."""
+    """A network namespace that lives as long as this object is open."""
     def __init__(self) -> None:
-        # Popen returns when the child has made its namespace and is `cat`.
+        # Popen returns when the child has made its namespace and has become `cat`.
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE,
                               preexec_fn=lambda: checked(LIBC.unshare(CLONE_NEWNET))) as holder:
             self._fd = os.open(f"/proc/{holder.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -58,11 +58,11 @@ class Namespace:
 
     @property
     def name(self) -> str:
-        """For `ip`."""
+        """The name that `ip` understands."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def enter(self) -> None:
-        """For the calling thread, or in a child before exec."""
+        """Moves the calling thread, or a child before its exec, into the namespace."""
         checked(LIBC.setns(self._fd, CLONE_NEWNET))
 
     def ip(self, words: str) -> None:
@@ -72,7 +72,8 @@ class Namespace:
             raise BenchError(f"ip {words}: {done.stderr.strip()}")
 
     def connect(self, address: str, seconds: float = START_SECONDS) -> socket.socket:
-        """A thread enters it, for a socket stays where it was made."""
+        """Connects from a thread that enters the namespace, because a socket stays where it was
+        made."""
         made: list[socket.socket] = []
 
         def make() -> None:
@@ -109,7 +110,7 @@ class Server:
             "-o", "slab_chunk_max=16384", "-l", self.address, "-p",
             str(PORT), "-u", "root"
         ]
-        # Its own session: Ctrl-C is for the caller, which then ends it.
+        # Its own session: Ctrl-C is for the caller, which then ends the server.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         start_new_session=True, preexec_fn=enter)
@@ -142,7 +143,7 @@ class Server:
         return text.decode()
 
     def items(self) -> int:
-        """Records that it has. Leases are none: they are empty."""
+        """The number of records that it has. Leases do not count, because they are empty."""
         lines = self.ask(b"lru_crawler metadump all\r\n", b"END\r\n").splitlines()
         sizes = [
             int(word[5:]) for line in lines for word in line.split() if word.startswith("size=")
@@ -151,7 +152,8 @@ class Server:
 
 
 class Network:
-    """`with Network(3, megabytes) as network:` nodes on one bridge, each with an empty server."""
+    """`with Network(3, megabytes) as network:` makes nodes on one bridge, each with an empty
+    server."""
     def __init__(self, nodes: int, memory_mb: int):
         self._count, self._memory_mb = nodes, memory_mb
         self.nodes: list[Namespace] = []
@@ -234,7 +236,7 @@ class Readers:
         return [self._hear(child) for child in self._children]
 
     def hear_one(self) -> dict:
-        """Of the first one, if no other was sent a line."""
+        """The first reader's answer, if no other reader was sent a line."""
         return self._hear(self._children[0])
 
     def _hear(self, child: subprocess.Popen) -> dict:

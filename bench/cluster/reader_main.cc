@@ -1,9 +1,10 @@
-// cubeshim_node_reader LIST: reads files with whatever is preloaded. LIST has their paths, one a
-// line; a file is then its number, from 0. It does what each line on stdin says, and answers with
-// one JSON object a line. bench/cluster/nodes.py drives it.
+// cubeshim_node_reader LIST: reads files with whatever is preloaded. LIST has their paths, one per
+// line; FILE is a number of a line, from 0. Each line on stdin is a command, answered with one line
+// of JSON. bench/cluster/nodes.py drives it.
 //   read PAUSE FILE...   opens, reads and closes these files in this order, and sleeps PAUSE
-//   microseconds before each steps FILE           how many instructions an open, fstat, read and
-//   close of the file take, once it has been read
+//                        microseconds before each
+//   steps FILE           how many instructions an open, fstat, read and close of the file take,
+//                        once it has been read
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ptrace.h>
@@ -31,7 +32,7 @@
 
 namespace {
 
-constexpr std::uint64_t k_long_open_ns = 10'000'000;  // from here on an open is listed
+constexpr std::uint64_t k_long_open_ns = 10'000'000;  // an open that takes this long is listed
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   throw std::runtime_error(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
@@ -52,7 +53,7 @@ std::vector<std::string> lines_of(const std::string& path) {
   return found;
 }
 
-// The findings of one `read`. Files count in the digest with their numbers, and in any order.
+// The results of one `read`. A file counts in the digest with its number, in any order.
 struct Found {
   std::uint64_t bytes = 0, digest = 0, longest_ns = 0;
   std::vector<std::uint64_t> long_opens_ns;
@@ -76,7 +77,7 @@ class Reader {
     if (took >= k_long_open_ns) found.long_opens_ns.push_back(took);
   }
 
-  // For `steps`: nothing but the calls.
+  // For `steps`: only the calls.
   void touch(const char* path) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) read_open(fd, path);
@@ -121,7 +122,7 @@ void answer_read(Reader& reader, std::istringstream& words) {
       found.bytes, found.digest, found.longest_ns, fmt::join(found.long_opens_ns, ", "));
 }
 
-// The child is stepped from one raise() to the next.
+// Steps the child from one raise() to the next.
 void answer_steps(Reader& reader, std::istringstream& words) {
   std::size_t file = 0;
   words >> file;

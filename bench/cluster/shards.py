@@ -1,10 +1,10 @@
-"""Nodes that read the same shards at the same time, with and without a cluster, on a slow mount
-with a bandwidth of its own.
+"""Nodes that read the same shards at the same time, with and without a cluster, on a slow mount.
 
     /usr/bin/python3 bench/cluster/shards.py --build build [--rounds N] [--nodes N] [--library FILE]
 
-A node is a process with a CUBESHIM_NAME of its own and a memcached; all are on this machine. Prints
-the table of doc/benchmarks/cluster.md: the median of the rounds, and all of them. """
+The mount has a bandwidth of its own. A node is a process with a CUBESHIM_NAME of its own and a
+memcached; all are on this machine. Prints the table of doc/benchmarks/cluster.md: the median of the
+rounds, and all of them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from bench.harness.mount import SlowMount  # noqa: E402
 from cluster_servers import Memcached  # noqa: E402
 
 SHARDS, MB, LATENCY_US = 2, 64, 300
-# Reads each file by reads of so many bytes (0: one read for all of it) once it is told to, and says
-# that it has.
+# Waits for a line, then reads each file in reads of the given size (0: one read for all of it), and
+# reports that it has.
 READER = """
 import os, sys
 print('ready', flush=True)
@@ -47,7 +47,7 @@ sys.stdin.readline()
 
 def read_together(options: argparse.Namespace, source: Path, work: Path, step: int, cap: int,
                   has_cluster: bool) -> tuple[float, int]:
-    """MB/s of all nodes together, and MB that the origin was asked for."""
+    """MB/s of all nodes together, and MB that were read from the origin."""
     with ExitStack() as stack:
         mount = stack.enter_context(
             SlowMount(options.build / "lagfs", source, work, LATENCY_US, direct=True,
@@ -118,7 +118,8 @@ def main() -> None:
             os.utime(source / f"shard{shard}", (1e9, 1e9))
         print(describe_machine(" ".join(sys.argv), source).line() + "\n")
         print(
-            f"| {options.nodes} nodes, {SHARDS} shards of {MB} MB | alone: MB/s | MB of the origin | cluster: MB/s | MB of the origin |\n"
+            f"| {options.nodes} nodes, {SHARDS} shards of {MB} MB | alone: MB/s | MB of the origin "
+            "| cluster: MB/s | MB of the origin |\n"
             "| --- | --- | --- | --- | --- |")
         for cap in (100, 0):
             for step in (128 << 10, 0):
@@ -127,7 +128,8 @@ def main() -> None:
                     for has_cluster in (False, True) if turn % 2 else (True, False):
                         found[has_cluster].append(
                             read_together(options, source, work, step, cap, has_cluster))
-                what = f"{'reads of 128 KiB' if step else 'one read a shard'}, {f'{cap} MB/s' if cap else 'no cap'}"
+                reads = "reads of 128 KiB" if step else "one read a shard"
+                what = f"{reads}, {f'{cap} MB/s' if cap else 'no cap'}"
                 columns = [
                     text([row[column]
                           for row in found[has_cluster]])

@@ -4,9 +4,9 @@ ImageNet.
     make_dataset.py DIR --count N --seed S [--classes C] [--jobs J]
 
 The same count, seed and number of classes give the same bytes, so two machines measure the same
-thing. A small manifest, DIR/.dataset.json, says what lies there: a second call with the same
-arguments does nothing, an interrupted one is finished, and a directory that holds anything else is
-refused. ImageFolder does not see the manifest. """
+thing. A small manifest, DIR/.dataset.json, describes the content. A second call with the same
+arguments does nothing, an interrupted one is finished, and a directory with any other content is
+refused. ImageFolder does not see the manifest."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# bench.data.synthetic_images needs cv2 and numpy. Functions import it, so that --help, and a set
-# that is there, need neither.
+# bench.data.synthetic_images needs cv2 and numpy. Only functions import it, so that neither --help
+# nor an existing set needs them.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root
 
 MANIFEST = ".dataset.json"
@@ -31,7 +31,7 @@ FORMAT = 1
 
 
 class DatasetError(Exception):
-    """Something the caller can put right; its text is the one line to print."""
+    """An error that the caller can put right; its text is the one line to print."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,13 @@ class Dataset:
 
     def line(self, directory: Path) -> str:
         done = f"made in {self.seconds:.1f} s" if self.made else "already there"
-        return f"{directory}: {self.files} files, {self.bytes} bytes, mean {self.bytes / self.files / 1e3:.1f} KB, {done}"
+        mean = self.bytes / self.files / 1e3
+        return f"{directory}: {self.files} files, {self.bytes} bytes, mean {mean:.1f} KB, {done}"
 
 
 def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
-    """The data set `recipe` in `directory`, made unless it is there. Raises DatasetError where it
-    cannot be."""
+    """Returns the data set `recipe` in `directory`, after making it unless it is there. Raises
+    DatasetError if that is impossible."""
     present = _look(directory, recipe)
     if present:
         return present
@@ -82,8 +83,8 @@ def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
 
 
 def _look(directory: Path, recipe: Recipe) -> Dataset | None:
-    """The data set that is there already: the whole set, or None where it is to be written. Raises
-    on anything else."""
+    """Returns the data set if the whole set is there, or None if it must be written. Raises on any
+    other content."""
     if directory.exists() and not directory.is_dir():
         raise DatasetError(f"{directory} is not a directory")
     if not directory.exists() or not any(directory.iterdir()):
@@ -110,8 +111,8 @@ def _look(directory: Path, recipe: Recipe) -> Dataset | None:
 
 
 def _measure(directory: Path, recipe: Recipe) -> tuple[int, int]:
-    """Number and bytes of the files of the set that are there: cheap, and it finds lost and cut
-    files."""
+    """Number and total size of the set's files that are there: a cheap check that finds lost and
+    truncated files."""
     files = total = 0
     for index in range(recipe.count):
         try:
@@ -136,8 +137,8 @@ def _write_files(directory: Path, recipe: Recipe, jobs: int) -> tuple[list[int],
     buckets = buckets_for(recipe.count, recipe.seed)
     tasks = [(directory, recipe, index, buckets[index]) for index in range(recipe.count)]
     sizes, digest = [], hashlib.sha256()
-    jobs = min(jobs, 1 + recipe.count //
-               32)  # each makes its own noise fields first, which takes as long as 50 files
+    # Each worker first makes its own noise fields, which takes as long as 50 files.
+    jobs = min(jobs, 1 + recipe.count // 32)
     with multiprocessing.get_context("fork").Pool(jobs, _start_worker, (recipe.seed,)) as pool:
         for size, hashed in pool.imap(_write_one, tasks, chunksize=16):
             sizes.append(size)
@@ -150,8 +151,8 @@ def _start_worker(seed: int) -> None:
 
     from bench.data.synthetic_images import noise_fields
 
-    # The pool ends its workers with SIGTERM, which the caller may catch; and Ctrl-C is for the
-    # caller alone.
+    # The pool ends its workers with SIGTERM, which the caller may catch. Ctrl-C is for the caller
+    # alone.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
@@ -195,7 +196,8 @@ def main(arguments: list[str]) -> int:
         return 2
     except ModuleNotFoundError as error:
         print(
-            f"make_dataset: this Python has no module {error.name}: install python3-opencv and python3-numpy",
+            f"make_dataset: this Python has no module {error.name}: "
+            "install python3-opencv and python3-numpy",
             file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
 """The files that `make bench` reads, made once: sets of one size each, the ImageNet mix, and a
 filler.
 
-Every set is larger than a processor's caches (the figures say how large), as the sets of a real job
-are: what is read again is in memory, not in L2. """
+Every set is larger than a processor's caches (the figures say how large), like the sets of a real
+job: data that is read again is in memory, not in L2."""
 
 from __future__ import annotations
 
@@ -46,16 +46,17 @@ class FileSet:
     bytes: int
 
     def line(self) -> str:
-        return f"{self.name}: {self.count} files, {self.bytes / 1e6:.0f} MB, mean {self.bytes / self.count / 1e3:.1f} KB"
+        mean = self.bytes / self.count / 1e3
+        return f"{self.name}: {self.count} files, {self.bytes / 1e6:.0f} MB, mean {mean:.1f} KB"
 
 
 def make_sets(root: Path, quick: bool) -> dict[str, FileSet]:
-    """The sets below `root`; what is there already is used again."""
+    """Makes the sets below `root`; existing ones are reused."""
     return {plan.name: make_set(root, plan, plan.files(quick)) for plan in PLANS}
 
 
 def make_mix(root: Path, count: int) -> FileSet:
-    """The mix with another number of files than make_sets gives it."""
+    """Makes the mix with another number of files than in make_sets."""
     return make_set(root, next(plan for plan in PLANS if plan.name == "mix"), count)
 
 
@@ -86,7 +87,7 @@ def make_files(path: Path, size: int, count: int) -> None:
 
 
 def data_files(path: Path) -> list[Path]:
-    """All files of a set, in order of their names; hidden ones are not of it."""
+    """All files of a set, sorted by name, without hidden ones."""
     return sorted(
         Path(directory, name)
         for directory, _, names in os.walk(path)
@@ -95,6 +96,6 @@ def data_files(path: Path) -> list[Path]:
 
 
 def write_list(path: Path, files: Iterable[Path | str]) -> Path:
-    """A list of files, a line each, as readers and CUBESHIM_PREFETCH_LIST take it."""
+    """Writes a list of files, one per line, in the format of readers and CUBESHIM_PREFETCH_LIST."""
     path.write_text("".join(f"{file}\n" for file in files))
     return path

@@ -1,11 +1,11 @@
-"""Photo-like JPEGs of a wanted size.
+"""Makes photo-like JPEGs of a wanted size.
 
-A benchmark of small-file reading stands or falls with the sizes of its files, and a training run
-needs pictures that decode and can be learnt from. So every picture here is drawn (gradients, soft
-shapes and a texture that depend on its class, over noise with the spectrum of natural images), and
-the amount of noise is then searched until the JPEG has the size that was asked for. Everything
-follows from (seed, index): no state passes from one picture to the next, and so the bytes do not
-depend on how the work is shared among processes. """
+A benchmark of small-file reading depends on the sizes of its files, and a training run needs
+pictures that decode and can be learnt from. So every picture is drawn: gradients, soft shapes and a
+texture that depend on its class, over noise with the spectrum of natural images. The amount of
+noise is then searched until the JPEG has the wanted size. Everything follows from (seed, index): no
+state passes from one picture to the next, so the bytes do not depend on how the work is shared
+among processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Bucket:
-    """Files over `low` and at most `high` bytes, their share of a data set and the usual picture in
-    them."""
+    """Files of more than `low` and at most `high` bytes, their share of a data set and their usual
+    picture size."""
 
     low: int
     high: int
@@ -39,8 +39,8 @@ class Bucket:
         return self.low < size <= self.high
 
 
-# The spread of ImageNet's training files. The smallest bucket starts at 1 KiB: the tables of a JPEG
-# alone take 600 bytes.
+# The size distribution of ImageNet's training files. The smallest bucket starts at 1 KiB: the
+# tables of a JPEG alone take 600 bytes.
 BUCKETS = (Bucket(1 * KIB, 2 * KIB, 0.01, 96, 72), Bucket(2 * KIB, 4 * KIB, 0.02, 128, 96),
            Bucket(4 * KIB, 8 * KIB, 0.04, 192, 144), Bucket(8 * KIB, 16 * KIB, 0.08, 256, 192),
            Bucket(16 * KIB, 32 * KIB, 0.13, 400,
@@ -53,7 +53,7 @@ NOISE_SIDE = 1024
 NOISE_FIELDS = 4
 SIZE_TOLERANCE = 0.06
 MAX_ENCODES = 24
-AMPLITUDES = (3.0, 70.0)  # with less there is hardly any noise, with more hardly any picture
+AMPLITUDES = (3.0, 70.0)  # less gives hardly any noise, more hardly any picture
 
 
 def bucket_of(size: int) -> Bucket | None:
@@ -61,8 +61,8 @@ def bucket_of(size: int) -> Bucket | None:
 
 
 def buckets_for(count: int, seed: int) -> list[int]:
-    """The bucket number of each of `count` files: exact shares (largest remainder), in an order set
-    by the seed."""
+    """The bucket number of each of `count` files: exact shares (largest remainder), in an order
+    that the seed determines."""
     wanted = [bucket.share * count for bucket in BUCKETS]
     counts = [math.floor(share) for share in wanted]
     by_remainder = sorted(range(len(wanted)), key=lambda i: (counts[i] - wanted[i], -wanted[i]))
@@ -75,8 +75,8 @@ def buckets_for(count: int, seed: int) -> list[int]:
 
 @lru_cache(maxsize=1)
 def noise_fields(seed: int) -> list[np.ndarray]:
-    """Colour noise with a 1/f spectrum, which is that of photographs. Made once in each process and
-    then cropped."""
+    """Colour noise with a 1/f spectrum, like that of photographs. Each process makes it once and
+    crops it afterwards."""
     rng = np.random.default_rng([seed, 0x4E015E])
     rows = np.fft.fftfreq(NOISE_SIDE)[:, None]
     columns = np.fft.rfftfreq(NOISE_SIDE)[None, :]
@@ -92,7 +92,7 @@ def _field(rng: np.random.Generator, falloff: np.ndarray) -> np.ndarray:
     spectrum = np.fft.rfft2(rng.standard_normal((NOISE_SIDE, NOISE_SIDE))) * falloff
     field = np.fft.irfft2(spectrum, s=(NOISE_SIDE, NOISE_SIDE))
     field = field / field.std() + 0.35 * rng.standard_normal(field.shape)
-    # Quantised, so that the last bit of an FFT on another CPU does not show in the bytes of the
+    # Quantised, so that the last bit of an FFT on another CPU does not affect the bytes of the
     # files.
     return np.round(field * 64.0) / 64.0
 
@@ -153,16 +153,15 @@ def _encode(scene: np.ndarray, noise: np.ndarray, amplitude: float, quality: int
 
 
 def _first_guess(target: int, shape: tuple[int, int]) -> tuple[int, float]:
-    """JPEG quality and noise amplitude that come near `target` bytes (fitted by hand to this noise
-    and encoder)."""
+    """JPEG quality and noise amplitude for about `target` bytes (fitted by hand to this noise and
+    encoder)."""
     bits_per_pixel = 8 * (target - 620) / (shape[0] * shape[1])
     quality = int(np.clip(45 + 20 * bits_per_pixel, 45, 92))
     return quality, float(np.clip(7.0 * bits_per_pixel, 1.0, 50.0))
 
 
 def make_jpeg(seed: int, index: int, label: int, classes: int, bucket: Bucket) -> bytes:
-    """The picture number `index`: a JPEG whose size lies in `bucket`, and there near a random
-    target."""
+    """Picture number `index`: a JPEG whose size lies in `bucket`, near a random target."""
     rng = np.random.default_rng([seed, index])
     target = int(bucket.low + rng.uniform(0.03, 0.97) * (bucket.high - bucket.low))
     shape = _picture_shape(bucket, rng)
@@ -178,7 +177,7 @@ def make_jpeg(seed: int, index: int, label: int, classes: int, bucket: Bucket) -
                 break
         known.append((amplitude, len(data)))
         amplitude = _next_amplitude(known, target)
-        if not AMPLITUDES[0] <= amplitude <= AMPLITUDES[1]:  # then turn the other knob
+        if not AMPLITUDES[0] <= amplitude <= AMPLITUDES[1]:  # change the quality instead
             quality = min(97, quality + 4) if amplitude > AMPLITUDES[1] else max(5, quality - 15)
             known, amplitude = [], float(np.clip(amplitude, 5.0, 45.0))
     if not nearest:
@@ -187,8 +186,8 @@ def make_jpeg(seed: int, index: int, label: int, classes: int, bucket: Bucket) -
 
 
 def _next_amplitude(known: list[tuple[float, int]], target: int) -> float:
-    """One step of the search: the size is near to linear in the amplitude, so a secant, kept inside
-    the bracket."""
+    """One step of the search: a secant, because the size is nearly linear in the amplitude, kept
+    inside the bracket."""
     amplitude, size = known[-1]
     below = max((k for k in known if k[1] <= target), default=None)
     above = min((k for k in known if k[1] > target), default=None)

@@ -1,9 +1,9 @@
 """The files that the demo's rows read: a synthetic set, or a copy of some files of the user's own
 mount.
 
-Both are kept below the work directory and used again by the next run. The row "local disk" has to
-read the very same files as the rows on the slow mount, or its figures and checksums would mean
-nothing. """
+Both are kept below the work directory and reused by the next run. The row "local disk" must read
+the very same files as the rows on the slow mount, or its figures and checksums would mean
+nothing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ SEED = 1
 
 
 def synthetic(work: Path, count: int) -> tuple[Path, str]:
-    """The directory of a synthetic set of `count` files, alone in its parent, and what it is in
-    words."""
+    """The directory of a synthetic set of `count` files, alone in its parent, and a description."""
     from bench.data.make_dataset import DatasetError, Recipe, make_dataset
 
     directory = work / "data" / f"synthetic-{count}"
@@ -33,8 +32,8 @@ def synthetic(work: Path, count: int) -> tuple[Path, str]:
 
 
 def copied(origin: Path, work: Path, count: int) -> tuple[Path, str, int]:
-    """A local copy of the first files of each class of `origin`, about `count` in all; and how many
-    of each class."""
+    """Copies the first files of each class of `origin`, about `count` in all. Returns the copy, a
+    description, and the number of files of each class."""
     classes = sorted(entry.name for entry in os.scandir(origin) if entry.is_dir())
     if not classes:
         raise BenchError(f"{origin} holds no class folders")

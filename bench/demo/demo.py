@@ -3,11 +3,11 @@ cubeshim.
 
     demo.py --build BUILD_DIR [--origin DIR] [--count N] [--epochs N] [--workers N] [--work DIR]
 
-Makes a data set, mounts it with a set latency (lagfs), runs train.py for each row, checks that
-every row saw the same data, and prints samples/s, hit rate and the operations that reached the
-mount; a chart and the figures go to BUILD_DIR/demo.png and BUILD_DIR/demo.json. With --origin, a
-mount of your own takes the place of lagfs. Exit status: 0, 1 where the rows differ or a run failed,
-2 where the demo cannot run here. """
+Makes a data set, mounts it with a configured latency (lagfs), runs train.py for each row, checks
+that every row saw the same data, and prints samples/s, hit rate and the operations that reached the
+mount. A chart and the figures go to BUILD_DIR/demo.png and BUILD_DIR/demo.json. With --origin, a
+mount of your own takes the place of lagfs. Exit status: 0; 1 if the rows differ or a run failed; 2
+if the demo cannot run here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PACKAGES = {
 
 
 class CannotRun(BenchError):
-    """Something that the demo needs is not there: exit status 2."""
+    """The demo lacks something that it needs: exit status 2."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,17 @@ def setting_of(mount: str, words: str) -> Setting:
 
 
 def made_place(options: argparse.Namespace, stack: ExitStack) -> Place:
-    """A data set of our own, and lagfs over it."""
+    """Makes a data set of our own, and mounts lagfs over it."""
     print(
-        f"making {options.count} images, unless they are there from an earlier run (some 30 s on 2 cores)",
+        f"making {options.count} images, unless they are there from an earlier run "
+        "(some 30 s on 2 cores)",
         flush=True)
     local, words = synthetic(options.work, options.count)
     mount = stack.enter_context(
         SlowMount(options.build / "lagfs", local.parent, options.work, options.latency_us))
     mount.reset()
-    latency = f"FUSE, {options.latency_us} us for each lookup, open, read and getattr; no pages kept from open to open"
+    latency = (f"FUSE, {options.latency_us} us for each lookup, open, read and getattr; "
+               "no pages kept from open to open")
     return Place(local, mount.path / local.name, mount.path, setting_of(latency, words), 0, mount)
 
 
@@ -128,7 +130,8 @@ def run_all(options: argparse.Namespace, place: Place) -> list[Row]:
         print(f"run {number} of {len(planned)}, some 15 s each:", flush=True)
         shim = None
         if plan.key == "shim":
-            name = f"demo-{os.getpid()}-{plan.loader}"  # a name of its own, so that the first epoch finds nothing
+            # A name of its own, so that the first epoch finds nothing.
+            name = f"demo-{os.getpid()}-{plan.loader}"
             stats = options.work / f"stats-{os.getpid()}.json"
             shim = Shim(options.build / "libcubeshim.so", place.prefix, name, ram=None, stats=stats,
                         mode=None, more=tuple(ANNOUNCED.items()))
@@ -186,15 +189,16 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def catch_stops() -> None:
-    """Makes Ctrl-C and its kin an exception, so that mounts and jobs are cleaned up; what nohup
-    ignores stays ignored."""
+    """Turns Ctrl-C and the like into an exception, so that mounts and jobs are cleaned up. A signal
+    that nohup ignores stays ignored."""
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
 
 
 def _stop(*_: object) -> None:
-    for number in STOPS:  # a second one must not cut the cleaning short, which has its own time limits
+    # Another signal must not cut the cleanup short, which has its own time limits.
+    for number in STOPS:
         signal.signal(number, lambda *_: None)
     raise KeyboardInterrupt
 

@@ -1,8 +1,9 @@
-"""All that the demo says at its end: are the rows comparable at all, the table, and the chart.
+"""Everything that the demo prints at its end: whether the rows are comparable, the table, and the
+chart.
 
 A row is one run of train.py. Rows are compared only after each epoch of each row has proved that it
-saw the same data (checksum over labels and pixels) and learnt the same from it (loss): a fast row
-that reads something else is no row. """
+saw the same data (checksum over labels and pixels) and learnt the same from it (loss). A fast row
+that reads something else does not count."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from pathlib import Path
 
 @dataclass
 class Row:
-    """One run of train.py; `epochs` is what it wrote with --json, `origin_operations` one number
-    for each epoch, `others_cpu` the share of all cores that anything else used meanwhile."""
+    """One run of train.py. `epochs` is what it wrote with --json, `origin_operations` one number
+    for each epoch, `others_cpu` the share of all cores that other programs used meanwhile."""
 
     key: str
     name: str
@@ -30,7 +31,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """The machine, mount and files; goes into the head of the table and the title of the chart."""
+    """The machine, mount and files, for the head of the table and the title of the chart."""
 
     cpu: str
     cores: int
@@ -41,10 +42,10 @@ class Setting:
         return f"{self.cpu}, {self.cores} cores"
 
 
-# A row is marked where others used more of the cores than this.
+# A row is marked if others used more of the cores than this.
 BUSY = 0.1
 
-# The rows that every other one is set against, by their key.
+# The keys of the rows with which every other row is compared.
 REFERENCES = {"local": "local", "slow": "slow", "slow8": "slow (many)"}
 
 LOADERS = {"cv2": "cv2.imread", "pil": "PIL"}
@@ -61,7 +62,8 @@ def differences(rows: list[Row]) -> list[str]:
             for what in ("samples", "checksum", "loss"):
                 if ours[what] != theirs[what]:
                     found.append(
-                        f"epoch {ours['epoch']}, {LOADERS[row.loader]}: {what} {ours[what]} in row \"{row.name}\""
+                        f"epoch {ours['epoch']}, {LOADERS[row.loader]}: {what} {ours[what]}"
+                        f" in row \"{row.name}\""
                         f" but {theirs[what]} in row \"{reference.name}\"")
     return found
 
@@ -78,7 +80,8 @@ def table(rows: list[Row], setting: Setting) -> str:
         "x ...: samples/s against the row on the local disk, on the slow mount, and there with"
         " many workers; first / last epoch")
     lines.append(
-        "origin ops: lookup, getattr, open, read ... of data files that reached the slow mount, in each epoch"
+        "origin ops: lookup, getattr, open, read ... of data files that reached the slow mount, in"
+        " each epoch"
     )
     if note := busy_note(rows):
         lines.append(f"*: {note}; run again on a quiet machine")
@@ -86,9 +89,11 @@ def table(rows: list[Row], setting: Setting) -> str:
 
 
 def busy_note(rows: list[Row]) -> str:
-    """The reason that spoils the comparison, or nothing."""
+    """The reason that spoils the comparison, or an empty string."""
     most = max(row.others_cpu for row in rows)
-    return f"other programs used up to {percent(most)} of the cores meanwhile" if most > BUSY else ""
+    if most <= BUSY:
+        return ""
+    return f"other programs used up to {percent(most)} of the cores meanwhile"
 
 
 def _block(rows: list[Row]) -> list[str]:
@@ -134,8 +139,8 @@ def percent(share: float) -> str:
 
 
 def aligned(cells: list[list[str]]) -> list[str]:
-    """Lines with columns of equal width: the first to the left, the others to the right, and a rule
-    under the head."""
+    """Lines with columns of equal width: the first aligned left, the others right, and a rule under
+    the head."""
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     text = [
         "  ".join(

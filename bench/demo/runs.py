@@ -1,7 +1,7 @@
 """One run of train.py for the demo: the child and its environment, the counters at each epoch,
 cubeshim's report.
 
-LD_PRELOAD is set for the child alone: the demo itself always reads the plain mount.
+LD_PRELOAD is set only for the child: the demo itself always reads the plain mount.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class RowPlan:
 
 
 def environment_of(shim: Shim | None) -> dict[str, str]:
-    """The user's own, for the job is to be as it was; the library and the package come first."""
+    """The user's own environment, because the job must run as it was; the library and the package
+    come first."""
     added = shim.environment() if shim else {}
     joined = {
         name: ":".join(filter(None, [added[name], os.environ.get(name)]))

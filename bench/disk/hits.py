@@ -1,4 +1,4 @@
-"""The disk tier, measured: what one hit costs against the disk itself and against plain files on
+"""Measures the disk tier: the cost of a hit against the disk itself and against plain files on
 it."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def entries_on_disk(bench: Bench, shim: Shim) -> int:
 
 
 def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
-    """Until that many are on the disk; a process must hold the region meanwhile."""
+    """Waits until that many files are on the disk; a process must hold the region meanwhile."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := entries_on_disk(bench, shim)) < files:
         if time.monotonic() > deadline:
@@ -50,7 +50,7 @@ def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
 
 
 def fill_disk(bench: Bench, shim: Shim, data: Path, limit: int) -> None:
-    """A first job, which reads all and whose memory is gone afterwards."""
+    """Runs a first job, which reads all files and whose memory is gone afterwards."""
     with bench.reader("fill", data, shim, limit=limit, options=("--cold",)) as job:
         job.run()
         wait_for_disk(bench, shim, limit)
@@ -65,7 +65,7 @@ def check_hits(stats: Path, files: int) -> None:
 
 def cold_start(bench: Bench, data: Path, disk: Path, make) -> Contender:
     forget_pages(data)
-    # But for its index, which a job has just used.
+    # Not its index, which a job has just used.
     forget_pages(*disk.glob("*/segment-*"))
     have_memory(400)
     return make()
@@ -84,7 +84,7 @@ def measure_hits(bench: Bench, section: Section) -> None:
             stats.unlink(missing_ok=True)
 
             def hit() -> Contender:
-                # The result of the job before.
+                # Checks the result of the previous job.
                 if stats.exists():
                     check_hits(stats, limit)
                 return bench.reader(HIT, data, shim, limit=limit, options=cold)
@@ -113,12 +113,14 @@ def measure_hits(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             "A hit on the disk: microseconds a file, wall time",
-            f"{limit} files in random order by one C reader (open, fstat, read, close), first pass of a new process. The origin is"
-            " the directory of `ext4, cold` itself, so that both ask the same file system for the same stat; its inodes are in"
-            " memory, the pages of the files are dropped before each pass. `pread` reads the same bytes, whole pages, out of one"
-            " open file with O_DIRECT: what the disk alone takes. `disk hit` is a second job, whose memory is empty: it asks the"
-            " origin for the stat, reads the record with O_DIRECT, checks it and puts it into memory that it has just got; `miss`"
-            " does the same with the bytes of the origin.",
+            f"{limit} files in random order by one C reader (open, fstat, read, close), first pass"
+            " of a new process. The origin is the directory of `ext4, cold` itself, so both ask"
+            " the same file system for the same stat; its inodes are in memory, the pages of the"
+            " files are dropped before each pass. `pread` reads the same bytes, whole pages, out"
+            " of one open file with O_DIRECT: the cost of the disk alone. `disk hit` is a second"
+            " job, whose memory is empty: it asks the origin for the stat, reads the record with"
+            " O_DIRECT, checks it and puts it into newly allocated memory; `miss` does the same"
+            " with the bytes of the origin.",
             ("files", EXT4, PREAD, HIT, MISS, "hit / pread", "ext4 / hit", "CPU: ext4", "pread",
              "hit"), rows))
 

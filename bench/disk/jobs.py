@@ -1,4 +1,4 @@
-"""Jobs with a disk tier, measured: data four times the memory, and a second job after the first one
+"""Measures jobs with a disk tier: data four times the memory, and a second job after the first one
 was killed."""
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from bench.jobs.training import QUIET, epochs_of, train_command
 PARTS = 4  # of the data, one of which is as large as the memory
 EPOCHS = 2
 JOBS = ("reader", "DataLoader")
-# For page tables, the kernel's own structures, and what a process takes at its end.
+# For page tables, the kernel's own structures, and the memory that a process needs at its end.
 SLACK = 16 << 20
-# The part of a control group's memory that the shim leaves alone (cache/region/region.cc): to be
-# there, not to be used.
+# The part of a control group's memory that the shim leaves alone (cache/region/region.cc): it must
+# be there, not be used.
 HEADROOM = 64 << 20
 KEPT = ("lookup", "getattr", "open", "read")
 
-# Reads all files in the order of each epoch's own seed, prints its samples a second, and goes on
-# with a line on stdin.
+# Reads all files in the order of each epoch's own seed, prints the samples per second, and
+# continues after a line on stdin.
 READER = """
 import json, random, sys, time, zlib
 names, epochs, waits = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'wait'
@@ -48,21 +48,22 @@ for epoch in range(epochs):
     for file in files:
         with open(file, 'rb') as f:
             total += zlib.crc32(f.read())
-    print(json.dumps({'samples_per_s': len(files) / (time.monotonic() - began), 'checksum': total}), flush=True)
+    speed = len(files) / (time.monotonic() - began)
+    print(json.dumps({'samples_per_s': speed, 'checksum': total}), flush=True)
 if waits: sys.stdin.readline()
 """
 
 
 def reader_command(bench: Bench, data: Path, names: Path, epochs: int,
                    waits: bool = False) -> list[str]:
-    """`names`: a directory with the same files, to take their names from."""
+    """`names`: a directory with the same files, from which their names are taken."""
     listed = write_list(bench.work / "names",
                         [data / file.relative_to(names) for file in data_files(names)])
     return [sys.executable, "-c", READER, str(listed), str(epochs), "wait" if waits else "go"]
 
 
 def run_in(group: MemoryGroup, command: list[str], shim: Shim | None) -> tuple[str, int]:
-    """The text that it printed, and the most that its processes had for themselves."""
+    """Returns the printed text, and the most memory that the processes had allocated themselves."""
     environment = child_environment(shim) | QUIET
     most = 0
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
@@ -91,7 +92,7 @@ def command_of(bench: Bench, job: str, data: Path, names: Path, epochs: int = EP
 
 
 def fill(bench: Bench, shim: Shim, data: Path, names: Path, count: int) -> None:
-    """A first job with room for all; nothing of it stays in memory."""
+    """Runs a first job with room for all files; nothing of it stays in memory."""
     with subprocess.Popen(reader_command(bench, data, names, 1,
                                          waits=True), env=child_environment(shim),
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
@@ -112,7 +113,8 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
     local, ram = files.path, files.bytes // PARTS
     stats = bench.work / "report.json"
     rows, most = [], {}
-    slow, gathered = f"disk tier, origin {LATENCY_US} us", f"disk tier, origin {LATENCY_US} us, stats gathered"
+    slow = f"disk tier, origin {LATENCY_US} us"
+    gathered = f"{slow}, stats gathered"
     ways = {
         "local ext4": (local, None), "disk tier, origin local": (local, None),
         slow: (bench.work / "mount", bench.work / "mount"),
@@ -125,7 +127,7 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
             if way == base:
                 continue
             if way == gathered:
-                # Reads the disk of the way before.
+                # Reads the disk of the previous way.
                 more = {
                     name: value for name, value in settings[slow].more if name not in PREFETCH_OFF
                 }
@@ -182,21 +184,25 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             "Data 4 x the memory, all of it on the disk: samples a second",
-            f"{files.line()}; a second job, {EPOCHS} epochs, each in its own random order. The memory is bounded by a"
-            f" control group: {ram / 1e6:.0f} MB, {SLACK >> 20} MiB and what the job's own processes take. In it lie the page cache"
-            " of `local ext4` and the region of the others, whose CUBESHIM_RAM is a quarter of the data; their groups allow"
-            f" {HEADROOM >> 20} MiB more, which the shim leaves alone. `most` is what was used of it in the last round. `reader` is"
-            " one Python process (open, read, CRC), `DataLoader` bench/jobs/train.py --no-train with PIL and 2 workers. The origin"
-            " is asked for stats by all of them; where it has a latency, that is what each file waits for, unless threads gather them"
-            " (`stats gathered`: CUBESHIM_PREFETCH is on, as it is by default; nothing is announced). From: RAM / disk / origin, by"
-            " opens.", ("job", "way", "samples/s", "of ext4", "from", "most, MB", "others' CPU"),
+            f"{files.line()}; a second job, {EPOCHS} epochs, each in its own random order. A"
+            f" control group limits the memory: {ram / 1e6:.0f} MB, {SLACK >> 20} MiB and the"
+            " memory of the job's own processes. It includes the page cache of `local ext4` and"
+            " the region of the others, whose CUBESHIM_RAM is a quarter of the data; their groups"
+            f" allow {HEADROOM >> 20} MiB more, which the shim leaves alone. `most` is the most"
+            " that was used in the last round. `reader` is one Python process (open, read, CRC),"
+            " `DataLoader` bench/jobs/train.py --no-train with PIL and 2 workers. All of them ask"
+            " the origin for stats; if it has a latency, each file waits for that, unless threads"
+            " gather the stats (`stats gathered`: CUBESHIM_PREFETCH is on, as it is by default;"
+            " nothing is announced). From: RAM / disk / origin, by opens.",
+            ("job", "way", "samples/s", "of ext4", "from", "most, MB", "others' CPU"),
             rows))
 
 
 def where_from(report: dict | None) -> str:
     if report is None:
         return "-"
-    return f"{report['hits']['ram']} / {report['hits']['disk']} / {report['misses'] + sum(report['bypassed'].values())}"
+    from_origin = report["misses"] + sum(report["bypassed"].values())
+    return f"{report['hits']['ram']} / {report['hits']['disk']} / {from_origin}"
 
 
 def operations(mount: SlowMount, count: int) -> dict[str, float]:
@@ -247,6 +253,7 @@ def measure_second_job(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             "A second job after SIGKILL of the first: operations at the origin, for each file",
-            f"{count} files of the mix, a mount with {LATENCY_US} us an operation, counted by the mount itself; made anew for each"
-            " job, so the kernel remembers nothing. All that the first one had in memory is gone, too.",
+            f"{count} files of the mix, a mount with {LATENCY_US} us an operation, counted by the"
+            " mount itself; each job has a new mount, so the kernel remembers nothing. Everything"
+            " that the first job had in memory is gone, too.",
             ("job", *(name.upper() for name in KEPT), "hit rate", "files/s"), rows))

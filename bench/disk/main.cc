@@ -1,6 +1,7 @@
-// cubeshim_disk_bench index DIR: segment files that have footers and no data; restarts without an
-// index, the index's size, and look-ups in it. It leaves what it made. cubeshim_disk_bench read
-// DIR: real records, read in random order with O_DIRECT and without, in turn.
+// cubeshim_disk_bench index DIR: makes segment files that have footers and no data; measures
+// restarts without an index, the index's size, and lookups in it. It leaves the files that it made.
+// cubeshim_disk_bench read DIR: reads real records in random order, with O_DIRECT and without,
+// alternately.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -54,7 +55,7 @@ std::string cache_directory(const std::string& parent) {
   return fmt::format("{}/cubeshim-{}-default", parent, geteuid());
 }
 
-// Records of 110 KiB that are holes, and a true footer.
+// Makes a segment with a true footer whose records of 110 KiB are holes.
 void make_segment(const std::string& directory, std::uint32_t number, std::uint64_t first,
                   std::uint64_t count) {
   const std::string path = fmt::format("{}/segment-{:08}", directory, number);
@@ -85,8 +86,8 @@ double cpu_now() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-// The figures of some rounds: median, least and most of the clock's time, and the median of the
-// processor's.
+// The times of several rounds: median, minimum and maximum of the wall time, and median of the CPU
+// time.
 class Times {
  public:
   template <typename Body>
@@ -110,8 +111,8 @@ class Times {
 };
 
 struct Pages {
-  std::uint64_t reserved = 0,
-                cached = 0;  // bytes on the disk; in the page cache, whoever maps them
+  // Bytes on the disk, and bytes in the page cache, whoever maps them.
+  std::uint64_t reserved = 0, cached = 0;
 };
 Pages pages_of(const std::string& of) {
   const cube::base::UniqueFd fd(open(of.c_str(), O_RDONLY | O_CLOEXEC));
@@ -128,8 +129,8 @@ Pages pages_of(const std::string& of) {
           static_cast<std::uint64_t>(cached) * k_page};
 }
 
-// The part of the file that this process has mapped and in memory, by /proc/self/smaps; with
-// `advice`, after that.
+// How much of the file this process has mapped and in memory, from /proc/self/smaps; with `advice`,
+// after madvise.
 std::uint64_t mapped_bytes(const std::string& of, int advice = 0) {
   std::uint64_t bytes = 0;
   for (int pass = advice == 0 ? 1 : 0; pass < 2; ++pass) {
@@ -160,7 +161,7 @@ void sync_directory(const std::string& path) {
   if (syncfs(fd.get()) != 0) die("syncfs");
 }
 
-// Returns how many candidates there were, all in all.
+// Returns the total number of candidates.
 std::uint64_t look_up(const DiskStore& store, std::uint64_t from, std::uint64_t files,
                       std::uint64_t count, Times& times) {
   static std::mt19937_64 random(1);
@@ -237,7 +238,7 @@ void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
   };
   look_ups("in memory", k_warm);
   tell("in use");
-  // As when memory is short.
+  // As if memory were short.
   const auto page_out = [&] {
     sync_directory(directory);
     mapped_bytes(index, MADV_PAGEOUT);

@@ -2,7 +2,7 @@
 """Draws the charts of the documents from their tables: what a file costs (doc/BENCHMARKS.md) and
 what a training job gains (doc/benchmarks/jobs.md).
 
-    chart.py ROOT            says which drawing has not the figures of its table
+    chart.py ROOT            reports each drawing that lacks the figures of its table
     chart.py ROOT --write    draws them
 """
 
@@ -35,9 +35,9 @@ class Chart:
     picture: str
     document: str
     title: str
-    head: str  # how the head of the table begins
+    head: str  # the beginning of the table's head
     row: re.Pattern[str]
-    length: Callable[[float, float], float]  # of a bar, by its figure and the largest
+    length: Callable[[float, float], float]  # of a bar, from its figure and the largest one
 
 
 def by_size(figure: float, most: float) -> float:
@@ -75,7 +75,8 @@ def drawing(chart: Chart, rows: list[Row]) -> str:
     each = 12 + 19 * max(len(row.figures) for row in rows)
     width, height = LABELS + BARS + VALUES, TOP + each * len(rows) + 6
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+        f' viewBox="0 0 {width} {height}"'
         ' font-family="sans-serif" font-size="13">', f"  <title>{escape(chart.title)}</title>",
         f'  <rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'  <text x="12" y="22" font-size="15">{escape(chart.title)}</text>'
@@ -83,7 +84,8 @@ def drawing(chart: Chart, rows: list[Row]) -> str:
     for number, row in enumerate(rows):
         top = TOP + each * number
         lines.append(
-            f'  <text x="{LABELS - 10}" y="{top + 19 * len(row.figures) // 2 + 4}" text-anchor="end">{escape(row.what)}</text>'
+            f'  <text x="{LABELS - 10}" y="{top + 19 * len(row.figures) // 2 + 4}"'
+            f' text-anchor="end">{escape(row.what)}</text>'
         )
         for below, figure in enumerate(row.figures):
             y, length = top + 19 * below, round(BARS * chart.length(figure, most))
@@ -107,7 +109,8 @@ def main(arguments: list[str]) -> int:
             picture.write_text(wanted)
         elif not picture.exists() or picture.read_text() != wanted:
             print(
-                f"{chart.picture} has not the figures of {chart.document}: run bench/harness/chart.py ROOT --write",
+                f"{chart.picture} has not the figures of {chart.document}: "
+                "run bench/harness/chart.py ROOT --write",
                 file=sys.stderr)
             status = 1
     return status

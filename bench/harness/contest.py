@@ -1,10 +1,9 @@
-"""Contests: the same work done in several ways, timed in turn (A B A B ...), pass by pass, so that
-what else the machine does falls on all of them alike.
+"""Contests: the same work done in several ways, timed alternately (A B A B ...), pass by pass, so
+that other work on the machine affects all of them alike.
 
 A contender is a process that reads a set, waits for a line on its stdin before each pass and prints
-one JSON object a
-pass: cubeshim_bench --gated, and bench/jobs/loaders.py. It says the digest of the bytes it got; all
-must agree. """
+one JSON object for each pass: cubeshim_bench --gated, and bench/jobs/loaders.py. It reports the
+digest of the bytes that it read; all digests must agree."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Passes:
         return [1e6 / us for us in self.us()]
 
     def figures(self) -> dict[str, list[float]]:
-        """For bench.json."""
+        """The figures for bench.json."""
         return {"cpu_us": self.us(True), "wall_us": self.us()}
 
 
@@ -64,7 +63,7 @@ class Contender:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Why it ends is what is to be told: not how the child takes it.
+        # After an error, report the error and not how the child ends.
         if kind is None:
             self.finish()
         else:
@@ -79,9 +78,9 @@ class Contender:
         self._ready = True
 
     def run(self) -> dict:
-        """One pass; returns all that the child says of it."""
+        """Runs one pass. Returns everything that the child says about it."""
         self.wait_until_ready()
-        # A child that has ended is told of by _line.
+        # _line() reports a child that has ended.
         with suppress(BrokenPipeError):
             self._child.stdin.write("go\n")
             self._child.stdin.flush()
@@ -110,14 +109,14 @@ class Contender:
 
 
 def in_turn(items: Iterable[Item], number: int) -> list[Item]:
-    """The order of round `number`: each round begins with another one."""
+    """The order of round `number`: each round begins with another item."""
     found = list(items)
     first = number % len(found)
     return [*found[first:], *found[:first]]
 
 
 def alternate(contenders: Sequence[Contender], rounds: int) -> dict[str, Passes]:
-    """`rounds` passes of each, in turn; the turn starts with another one each round."""
+    """`rounds` passes of each, alternately; each round starts with another contender."""
     for contender in contenders:
         contender.wait_until_ready()
     for number in range(rounds):
@@ -133,7 +132,8 @@ def alternate(contenders: Sequence[Contender], rounds: int) -> dict[str, Passes]
 
 
 def alternate_cold(make: Sequence[Callable[[], Contender]], rounds: int) -> dict[str, Passes]:
-    """The same for what only its first pass is worth timing: new processes for each round."""
+    """Like alternate(), for contenders of which only the first pass counts: new processes for each
+    round."""
     sums: dict[str, Passes] = {}
     digests = set()
     for number in range(rounds):

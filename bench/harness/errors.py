@@ -2,4 +2,4 @@
 
 
 class BenchError(Exception):
-    """The run cannot go on, or would compare unlike work; its text is the one line to print."""
+    """The run cannot continue, or would compare unlike work; its text is the one line to print."""

@@ -1,8 +1,8 @@
-"""How much of the machine others used while a row ran.
+"""Measures how much of the machine others used while a row ran.
 
-On a few cores, a compiler in another window moves every figure of the demo. So each row also says
-what share of all cores went to anything but the row itself, and the report marks the rows that this
-spoilt. """
+On a few cores, a compiler in another window changes every figure of the demo. So each row also
+reports the share of all cores that went to anything but the row itself, and the report marks the
+rows that this spoilt."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def own_seconds() -> float:
 
 
 class Load:
-    """Measures from its making to `share_of_others()`; `helper` adds the CPU seconds of what runs
-    beside (lagfs)."""
+    """Measures from its construction to `share_of_others()`. `helper` returns the CPU seconds of a
+    process that runs beside (lagfs)."""
     def __init__(self, helper: Callable[[], float] | None = None):
         self._helper = helper or (lambda: 0.0)
         self._before = self._now()

@@ -1,4 +1,4 @@
-"""The machine that is measured on, in words."""
+"""Describes the machine on which the benchmarks run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Machine:
 
     def line(self) -> str:
         return (
-            f"{self.cpu}, {self.cores} cores, {self.memory_gb:.0f} GB; Linux {self.kernel}; data on {self.file_system};"
-            f" {self.date}")
+            f"{self.cpu}, {self.cores} cores, {self.memory_gb:.0f} GB; Linux {self.kernel};"
+            f" data on {self.file_system}; {self.date}")
 
 
 def describe_machine(command: str, data: Path) -> Machine:

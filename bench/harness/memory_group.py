@@ -1,5 +1,5 @@
-"""A control group with a bound on memory, for children of a benchmark: page cache, /dev/shm and the
-processes' own together."""
+"""A control group with a memory limit for children of a benchmark: page cache, /dev/shm and the
+processes' own memory together."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bench.harness.errors import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10
-# For version 1 (in the folder of the controller) and for version 2: the bound, the most that was
-# used, and the line of memory.stat with the processes' own.
+# For version 1 (in the folder of the controller) and for version 2: the limit, the maximum used,
+# and the line of memory.stat with the processes' own memory.
 NAMES = {
     True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"),
     False: ("memory.max", "memory.peak", "anon")
@@ -20,18 +20,17 @@ NAMES = {
 
 
 def own_group() -> tuple[Path, bool]:
-    """The folder in which a group may be made, and whether that is version 1."""
+    """The folder in which a group can be made, and whether it is version 1."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     for _, controllers, path in lines:
         if "memory" in controllers.split(","):
-            # Inside a container the path may be seen from the host; then what is mounted here is
-            # our own.
+            # In a container the path may be seen from the host; the mounted group is then our own.
             own = ROOT / "memory" / path.lstrip("/")
             return (own if own.is_dir() else ROOT / "memory"), True
     for number, _, path in lines:
         if number == "0" and (ROOT / "cgroup.controllers").exists():
             own = ROOT / path.lstrip("/")
-            # Processes and groups cannot live side by side, but for the root.
+            # Processes and groups cannot coexist in a group, except in the root.
             return (own.parent if own != ROOT else ROOT), False
     raise BenchError("no control group for memory is to be had")
 
@@ -53,26 +52,26 @@ class MemoryGroup:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Memory that its processes have left goes to the parent; the group itself goes when they
-        # have.
+        # Memory that its processes have left goes to the parent; the group itself can go only after
+        # they have.
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return self.path.rmdir()
             except OSError:
                 if kind is not None:
-                    # Why it ends is what is to be told.
+                    # The error is to be reported, not this.
                     return
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 
     def enter(self) -> None:
-        """In a child, before exec."""
+        """Call in a child, before exec."""
         (self.path / "cgroup.procs").write_text("0")
 
     def most_bytes(self) -> int:
-        """The most that was used, page cache and shared memory with it."""
+        """The most memory that was used, including page cache and shared memory."""
         return int((self.path / self._most).read_text())
 
     def own_bytes(self) -> int:

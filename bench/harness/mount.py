@@ -1,9 +1,9 @@
-"""The slow mount: lagfs, a FUSE mount with a set latency, started and taken down again; and its
+"""The slow mount: lagfs, a FUSE mount with a configured latency, its start and end, and its
 counters.
 
-lagfs counts every operation that reaches it, apart for data files and for everything else, in
-MNT/.lagfs/counters.json. Reading that file costs and counts nothing, so it may be read while a job
-runs. """
+lagfs counts every operation that reaches it in MNT/.lagfs/counters.json, separately for data files
+and for everything else. Reading that file costs and counts nothing, so it can be read while a job
+runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bench.harness.load import process_seconds
 START_SECONDS = 15.0
 STOP_SECONDS = 5.0
 DELAYED = ("lookup", "open", "read", "getattr")
-# The sum, and what tells of a close: lagfs answers that without latency.
+# The sum, and operations of a close, which lagfs answers without latency.
 NOT_COUNTED = {
     "total", "release", "releasedir", "flush", "forget", "forget_multi", "batch_forget", "init",
     "destroy"
@@ -33,8 +33,9 @@ NOT_COUNTED = {
 
 
 def check_fuse(device: str = "/dev/fuse") -> None:
-    """Raises BenchError, with the way out, where this machine cannot mount a FUSE file system."""
-    way_out = "point the demo at a slow mount of your own that holds class folders: make demo ORIGIN=/mnt/x"
+    """Raises BenchError, with a way out, if this machine cannot mount a FUSE file system."""
+    way_out = ("point the demo at a slow mount of your own that holds class folders: "
+               "make demo ORIGIN=/mnt/x")
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except FileNotFoundError:
@@ -54,9 +55,9 @@ class SlowMount:
     work: Path
     latency_us: int  # of each operation of DELAYED
     direct: bool = False  # without a page cache
-    bandwidth_mb: int = 0  # a second, over all reads; 0: without a bound
-    keeps_names: bool = True  # the kernel, with their stats, for 1 s
-    at: Path | None = None  # where, for one that is to come again in the same place
+    bandwidth_mb: int = 0  # per second, over all reads; 0: no limit
+    keeps_names: bool = True  # the kernel keeps names, with their stats, for 1 s
+    at: Path | None = None  # the mount point, to mount again in the same place
     path: Path = field(default=Path(), init=False)
     process: subprocess.Popen | None = field(default=None, init=False)
 
@@ -68,7 +69,7 @@ class SlowMount:
         self.path.mkdir(exist_ok=True)
         try:
             # Its own session: Ctrl-C ends the caller, which then unmounts; it must not end lagfs
-            # under the job.
+            # while the job uses it.
             self.process = subprocess.Popen(
                 [self.lagfs, "--foreground", *self._options(), self.source, self.path],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -103,7 +104,7 @@ class SlowMount:
         (self.path / ".lagfs" / "reset").write_text("1\n")
 
     def cpu_seconds(self) -> float:
-        """That the mount's server has taken so far."""
+        """CPU seconds that the mount's server has used so far."""
         return process_seconds(self.process.pid)
 
     def counters(self) -> dict:
@@ -142,7 +143,7 @@ def mount_point(line: str) -> str:
 
 
 def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The type of the file system that holds `path`, as the kernel calls it."""
+    """The type of the file system that holds `path`, as the kernel names it."""
     kind, longest = "unknown", -1
     for line in mounts.read_text(errors="surrogateescape").splitlines():
         point = mount_point(line)
@@ -152,7 +153,7 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 
 
 def comes_up(ready: Callable[[], bool], server: subprocess.Popen) -> bool:
-    """Waits until what the server is started for is there; False where it has ended, or takes too
+    """Waits until the server has done what it was started for. False if it has ended, or takes too
     long."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
@@ -163,7 +164,7 @@ def comes_up(ready: Callable[[], bool], server: subprocess.Popen) -> bool:
 
 
 def unmount(path: Path) -> None:
-    """Unmounts `path`: waits for late users of it, then detaches it from them."""
+    """Unmounts `path`: waits for its late users, then detaches it from them."""
     tool = shutil.which("fusermount3") or shutil.which("fusermount")
     plain, lazy = ([tool, "-u"], [tool, "-uz"]) if tool else (["umount"], ["umount", "-l"])
     deadline = time.monotonic() + STOP_SECONDS
@@ -177,8 +178,8 @@ def unmount(path: Path) -> None:
 
 
 def end(process: subprocess.Popen, first_wait: float = 0.5) -> None:
-    """Ends a process of ours: it may end by itself, then it gets SIGTERM and time to end its
-    children, and then all of the session that it leads gets SIGKILL."""
+    """Ends a process of ours. The process may end by itself; then it gets SIGTERM and time to end
+    its children; then the whole session that it leads gets SIGKILL."""
     for send in (None, process.terminate, lambda: os.killpg(process.pid, signal.SIGKILL)):
         try:
             if send:

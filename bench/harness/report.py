@@ -1,5 +1,5 @@
-"""The results of `make bench`: tables, targets, and how they are written to the terminal, Markdown
-and JSON."""
+"""The results of `make bench`: tables and targets, and how they are written to the terminal,
+Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def targets_table(sections: list[Section]) -> Table:
 
 def section_text(section: Section) -> str:
     parts = [
-        f"== {section.name}  ({section.seconds:.0f} s; others took {section.others:.0%} of the cores)"
+        f"== {section.name}  ({section.seconds:.0f} s; others took {section.others:.0%}"
+        " of the cores)"
     ]
     parts += [f"\n{table.title}\n{table.what}\n\n{table.text()}" for table in section.tables]
     return "\n".join(parts) + "\n"
@@ -69,8 +70,9 @@ def section_text(section: Section) -> str:
 def markdown(machine: Machine, sections: list[Section]) -> str:
     parts = [
         f"Machine: {machine.line()}.\nCommand: `{machine.command}`.\n\n"
-        "Medians, with the quartiles in brackets. Microseconds are CPU time of the reading process a file, unless wall"
-        " time is said; ratios are taken round by round, of neighbours in time."
+        "Medians, with the quartiles in brackets. Microseconds are CPU time of the reading process"
+        " per file, unless wall time is named; ratios are taken round by round, of neighbours in"
+        " time."
     ]
     parts.append("## Targets\n\n" + targets_table(sections).markdown())
     for section in sections:

@@ -1,5 +1,5 @@
-"""How a child is run under the library, and what the library says of it at its end. Only children
-ever get LD_PRELOAD."""
+"""Runs a child under the library, and reads what the library reports at its end. Only children ever
+get LD_PRELOAD."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "prefetch" / "python"
-ANNOUNCED = {"CUBESHIM_ANNOUNCE": "1"
-            }  # the default; a Shim has 0, for most rows measure something else
+# The default. A Shim has 0, because most rows measure something else.
+ANNOUNCED = {"CUBESHIM_ANNOUNCE": "1"}
 PREFETCH_OFF = {"CUBESHIM_PREFETCH": "0"}
 
 
@@ -19,10 +19,10 @@ class Shim:
     library: Path
     prefix: Path
     name: str
-    ram: str | None = "1500M"  # None: the library's default, as is the mode's
+    ram: str | None = "1500M"  # None: the library's default, also for the mode
     stats: Path | None = None
     mode: str | None = "virtual"
-    more: tuple[tuple[str, str], ...] = ()  # of the environment
+    more: tuple[tuple[str, str], ...] = ()  # additional environment
 
     @property
     def region(self) -> Path:
@@ -41,7 +41,7 @@ class Shim:
 
 
 def child_environment(shim: Shim | None) -> dict[str, str]:
-    """Ours, with the settings of this library alone."""
+    """Our environment, without settings of this library other than those of `shim`."""
     plain = {
         name: value
         for name, value in os.environ.items()
@@ -51,8 +51,8 @@ def child_environment(shim: Shim | None) -> dict[str, str]:
 
 
 def exit_report(stats: Path) -> dict:
-    """The report that a job has left in its file of CUBESHIM_STATS (the last one, if there are
-    more); the file goes."""
+    """Reads the report that a job has left in its file of CUBESHIM_STATS (the last one, if there
+    are more), and removes the file."""
     try:
         text = stats.read_text().strip()
         try:

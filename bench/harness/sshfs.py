@@ -1,5 +1,5 @@
-"""A mount over sshfs of a directory of this machine: an SSH server of its own on a loopback port,
-with keys made for it."""
+"""Mounts a directory of this machine over sshfs: with an SSH server of its own on a loopback port,
+and keys made for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def write_settings(home: Path, port: int) -> Path:
     settings.write_text(
         f"ListenAddress 127.0.0.1:{port}\nHostKey {home}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {home}/user_key.pub\nStrictModes no\nUsePAM no\n"
-        "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
+        "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+        "PermitRootLogin prohibit-password\n"
         "AllowTcpForwarding no\nSubsystem sftp internal-sftp\n")
     return settings
 
@@ -52,8 +53,8 @@ def write_settings(home: Path, port: int) -> Path:
 def start_server(home: Path, port: int) -> subprocess.Popen:
     settings = write_settings(home, port)
     if os.getuid() == 0:
-        Path("/run/sshd").mkdir(
-            mode=0o755, exist_ok=True)  # where sshd separates privileges; a service would make it
+        # sshd separates privileges there; a service would make the directory.
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     # In the foreground, and in a session of its own: Ctrl-C ends the bench, which then unmounts.
     return subprocess.Popen([program("sshd"), "-D", "-e", "-f", settings], stdin=subprocess.DEVNULL,
                             stderr=(home / "sshd.log").open("wb"), start_new_session=True)
@@ -72,7 +73,7 @@ def answers(port: int) -> bool:
 
 @contextmanager
 def sshfs_mounted(work: Path, source: Path) -> Iterator[Path]:
-    """`source` by way of SSH, at a fresh directory below `work`."""
+    """Mounts `source` over SSH, at a fresh directory below `work`."""
     check_fuse()
     sshfs = program("sshfs")
     with ExitStack() as stack:
@@ -84,8 +85,8 @@ def sshfs_mounted(work: Path, source: Path) -> Iterator[Path]:
         point = home / "mount"
         point.mkdir()
         options = (
-            f"IdentityFile={home}/user_key,IdentitiesOnly=yes,UserKnownHostsFile={home}/known_hosts,BatchMode=yes,"
-            f"port={port}")
+            f"IdentityFile={home}/user_key,IdentitiesOnly=yes,"
+            f"UserKnownHostsFile={home}/known_hosts,BatchMode=yes,port={port}")
         user = pwd.getpwuid(os.getuid()).pw_name
         log = home / "sshfs.log"
         child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""All that a suite of `make bench` is given: where things are, how long it may take, and how a
+"""The context of each suite of `make bench`: where things are, how long it may take, and how a
 contender is started."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from bench.harness.shim import Shim, child_environment
 
 LOADERS = Path(__file__).resolve().parents[1] / "jobs" / "loaders.py"
 MANY_PASSES = 10_000
-LATENCY_US = 300  # of the slow mount, if a suite says nothing else
-FULL_RAM = "8M"  # the least; the filler is larger
+LATENCY_US = 300  # of the slow mount, unless a suite sets another
+FULL_RAM = "8M"  # the minimum; the filler is larger
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Bench:
 
     def shim(self, prefix: Path | None = None, ram: str = "1500M", stats: Path | None = None,
              more: dict[str, str] | None = None) -> Shim:
-        """With a cache of its own, that nobody has filled."""
+        """A shim with a cache of its own, which nobody has filled."""
         return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}",
                     ram, stats, more=tuple((more or {}).items()))
 
@@ -64,7 +64,7 @@ class Bench:
         return SlowMount(self.lagfs, source, self.work, latency_us, direct, at=at)
 
     def reports(self, shim: Shim) -> list[dict]:
-        """The reports of `cubeshim stats` of the jobs of a cache in use; none where nobody uses
+        """The reports of `cubeshim stats` of the jobs of a cache in use; empty if nobody uses
         it."""
         done = subprocess.run([self.command, "stats", "--json", "--name", shim.name],
                               env=child_environment(None), capture_output=True, text=True)
@@ -75,8 +75,8 @@ class Bench:
     def reader(self, name: str, data: Path, shim: Shim | None = None, reader: str = "posix",
                processes: int = 1, loops: int = 1, limit: int = 0,
                options: tuple[str | Path, ...] = (), names: Path | None = None) -> Contender:
-        """cubeshim_bench as a contender; `names` has the same files as `data` and is listed in its
-        place."""
+        """cubeshim_bench as a contender. `names` has the same files as `data` and is listed
+        instead."""
         command = [
             self.program, "--gated", "--set", data, "--reader", reader, "--processes", processes,
             "--loops", loops, "--limit", limit, "--passes", MANY_PASSES, "--names", names or data,

@@ -1,5 +1,5 @@
-"""A DataLoader on the slow mount, with and without the shim, against the page cache of a local
-disk."""
+"""Measures a DataLoader on the slow mount, with and without the shim, against the page cache of a
+local disk."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def measure_data_loader(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "DataLoader: samples a second, second and later epochs",
-            f"bench/jobs/train.py --no-train (decode, crop, normalise), {per_class * 10} files; the same pixels in the same order"
-            " (checksums agree). Decoding takes most of the time on two cores, so the page cache of a local disk is the best that"
-            " any file layer can reach here. 8 workers on the mount alone are the honest baseline: more requests at a time hide its"
-            " latency, at the price of memory and of start-up.",
+            f"bench/jobs/train.py --no-train (decode, crop, normalise), {per_class * 10} files;"
+            " the same pixels in the same order (checksums agree). Decoding takes most of the time"
+            " on two cores, so the page cache of a local disk is the best that any file layer can"
+            " reach here. 8 workers on the mount alone are the honest baseline: more requests at a"
+            " time hide its latency, at the price of memory and of start-up.",
             ("loader", "way", "samples/s", "against ext4"), rows))
     return section

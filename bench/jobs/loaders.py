@@ -1,11 +1,10 @@
-"""Reads a set the way Python programs do; a contender of harness/contest.py, with or without the
-library preloaded.
+"""Reads a set the way Python programs do.
 
     loaders.py --set DIR --loader NAME [--names DIR] [--limit N] [--seed S]
 
-Each loader has a twin, NAME:interpreter, with the file calls taken out: the same loop over bytes
-that are in memory already. What the twin takes is the interpreter's own, which no file layer can
-give back. """
+A contender of harness/contest.py, with or without the library preloaded. Each loader has a twin,
+NAME:interpreter, without the file calls: the same loop over bytes that are already in memory. The
+time of the twin is the interpreter's own, which no file layer can save."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def np_memmap(_: dict[str, bytes]) -> Load:
 
 
 class HeldFile(io.BytesIO):
-    """The file object that open() gives np.memmap, with no file behind it."""
+    """The file object that open() gives np.memmap, without a file behind it."""
     def __init__(self, name: str, data: bytes):
         super().__init__(data)
         self.name = name
@@ -81,7 +80,8 @@ def np_memmap_twin(held: dict[str, bytes]) -> Load:
 
     writable = {path: bytearray(data) for path, data in held.items()}
     current: list[bytearray] = []
-    mmap.mmap = lambda *_, **__: current[0]  # np.memmap asks the module at each call
+    # np.memmap looks the name up in the module at each call
+    mmap.mmap = lambda *_, **__: current[0]
 
     def load(path: str) -> object:
         current[:] = [writable[path]]
@@ -137,7 +137,7 @@ LOADERS: dict[str, Callable[[dict[str, bytes]], Load]] = {
 
 
 def digest_of(load: Load, paths: list[str]) -> str:
-    """The digest of all bytes that the loader gives, file by file, in the order of their names."""
+    """The digest of all bytes that the loader returns, file by file, sorted by name."""
     total = 0
     for number, path in enumerate(paths):
         got = load(path)

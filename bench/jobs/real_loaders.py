@@ -1,5 +1,5 @@
-"""The loaders that programs really use, bytes only, warm: files under the prefix against the local
-disk's page cache."""
+"""Measures the loaders that programs really use, bytes only, warm: files under the prefix against
+the local disk's page cache."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ def measure_loaders(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "Real loaders, bytes only, warm: microseconds a file",
-            "The first 1,000 files of the mix, each loader in a process of its own, in turn; of mapped files every page is touched."
-            " \"interpreter\" is the same loop"
-            " with the file calls taken out (bytes that are in memory, io.BytesIO, np.frombuffer): no file layer can give that"
-            " back, so \"ext4 / hit\" nears 1 as its share grows. \"without interpreter\" is the ratio of what is left. Loaders"
-            " also allocate a fresh buffer for each file, which the kernel must clear, on both sides alike.",
+            "The first 1,000 files of the mix, each loader in a process of its own, alternately;"
+            " every page of a mapped file is touched. \"interpreter\" is the same loop without the"
+            " file calls (bytes that are in memory, io.BytesIO, np.frombuffer): no file layer can"
+            " save that time, so \"ext4 / hit\" approaches 1 as its share grows. \"without"
+            " interpreter\" is the ratio of the remaining times. Loaders also allocate a fresh"
+            " buffer for each file, which the kernel must clear, on both sides alike.",
             ("loader", "ext4 warm", "hit", "interpreter", "ext4 / hit", "without interpreter"),
             rows))
     return section

@@ -3,11 +3,11 @@ small CNN.
 
     train.py --data DIR [--epochs N] [--workers N] [--loader pil|cv2] [--json FILE] ...
 
-It is here to be timed over different mounts, so it is reproducible to the bit: what is drawn at
-random for a picture follows from the seed, the epoch and the number of the picture, and neither the
-number of workers nor the way they are started changes it. The checksum of an epoch covers every
-label and every decoded pixel, in any order; two runs that print the same checksum and loss have
-seen the same data. """
+It exists to be timed over different mounts, so it is reproducible to the bit: the random draws for
+a picture depend only on the seed, the epoch and the picture's number, and not on the number of
+workers or the way in which they are started. The checksum of an epoch covers every label and every
+decoded pixel, in any order. Two runs that print the same checksum and loss have seen the same
+data."""
 
 from __future__ import annotations
 
@@ -46,10 +46,12 @@ class Epoch:
     checksum: str
 
     def line(self) -> str:
-        learnt = "" if self.loss is None else f"  loss {self.loss:.4f}  accuracy {self.accuracy:.3f}"
+        learnt = ""
+        if self.loss is not None:
+            learnt = f"  loss {self.loss:.4f}  accuracy {self.accuracy:.3f}"
         return (
-            f"epoch {self.epoch}  {self.samples} samples  {self.seconds:.2f} s  {self.samples_per_s:.1f} samples/s"
-            f"{learnt}  checksum {self.checksum}")
+            f"epoch {self.epoch}  {self.samples} samples  {self.seconds:.2f} s"
+            f"  {self.samples_per_s:.1f} samples/s{learnt}  checksum {self.checksum}")
 
 
 def cv2_loader(path: str) -> np.ndarray:
@@ -147,7 +149,7 @@ class Trainer:
         self.criterion = nn.CrossEntropyLoss()
 
     def step(self, pictures: torch.Tensor, labels: torch.Tensor) -> tuple[float, int]:
-        """Trains on one batch; returns the sum of its losses and how many were right."""
+        """Trains on one batch. Returns the sum of its losses and the number of correct answers."""
         self.optimizer.zero_grad(set_to_none=True)
         scores = self.model(pictures)
         loss = self.criterion(scores, labels)
@@ -228,7 +230,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     options = parse_arguments(arguments)
     signal.signal(signal.SIGTERM,
-                  lambda *_: sys.exit(143))  # as an exception, so that the workers are ended too
+                  lambda *_: sys.exit(143))  # as an exception, so that the workers end, too
     try:
         epochs = run(options)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How train.py is run: its command line, its epochs as they come, and what it has found."""
+"""Runs train.py: its command line, its epochs as they come, and its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUIET = {"PYTHONWARNINGS": "ignore:This DataLoader will create"}
 def train_command(data: Path, out: Path, loader: str, epochs: int, workers: int = 2,
                   per_class: int = 0, pause: float = 0.0, steps: bool = False) -> list[str]:
     """`per_class`: 0 for all files. `pause`: seconds between epochs, which are not timed. `steps`:
-    it trains, too."""
+    whether it trains, too."""
     return [
         sys.executable,
         str(TRAIN), "--data",
@@ -38,7 +38,8 @@ def train_command(data: Path, out: Path, loader: str, epochs: int, workers: int 
 
 def run_epochs(command: list[str], environment: Mapping[str, str], on_epoch: Callable[[str],
                                                                                       None]) -> int:
-    """Runs it, hands on the line of each epoch as it comes, and returns the exit status."""
+    """Runs the command, hands on the line of each epoch as it comes, and returns the exit
+    status."""
     with subprocess.Popen(command, env={**environment, **QUIET}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
         try:
@@ -52,7 +53,7 @@ def run_epochs(command: list[str], environment: Mapping[str, str], on_epoch: Cal
 
 
 def epochs_of(out: Path) -> list[dict]:
-    """The figures of each epoch; the file goes."""
+    """Returns the figures of each epoch, and removes the file."""
     try:
         return json.loads(out.read_text())["epochs"]
     finally:
@@ -62,7 +63,7 @@ def epochs_of(out: Path) -> list[dict]:
 def train(bench: Bench, data: Path, loader: str, per_class: int, shim: Shim | None,
           mount: SlowMount | None = None, epochs: int = 1, workers: int = 2, pause: float = 0.0,
           steps: bool = False) -> tuple[list[dict], list[int]]:
-    """One run: its epochs, and the bytes that each has read from the mount."""
+    """Runs train.py once. Returns its epochs, and the bytes that each has read from the mount."""
     out = bench.work / "train.json"
     read = [mount.bytes_read()] if mount else []
     command = train_command(data, out, loader, epochs, workers, per_class, pause, steps)

@@ -1,4 +1,4 @@
-// The operations that tell of an inode: attributes, link targets, extended attributes, the file
+// The operations that describe an inode: attributes, link targets, extended attributes, the file
 // system's size.
 #include <fcntl.h>
 #include <limits.h>
@@ -13,7 +13,7 @@
 namespace cube::lagfs::operations {
 namespace {
 
-// An open file's own descriptor works even where the path of a deleted file would not.
+// Works by the node's own fd, even if the path of a deleted file would not work.
 int stat_node(const Node& node, struct stat& st) {
   return errno_if(::fstatat(node.fd(), "", &st, AT_EMPTY_PATH) != 0);
 }
@@ -42,8 +42,8 @@ int set_times(const Node& node, const struct stat& to, int to_set) {
 
 int apply(const Node& node, const struct stat& to, int to_set, const fuse_file_info* file) {
   int error = 0;
-  // The owner before the mode: a change of owner clears the set-user-id bit. The size before the
-  // times, which it sets.
+  // The owner before the mode, because a change of owner clears the set-user-id bit. The size
+  // before the times, because it sets them.
   if ((to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0) error = set_owner(node, to, to_set);
   if (error == 0 && (to_set & FUSE_SET_ATTR_MODE) != 0) {
     error = errno_if(::chmod(path_of(node).c_str(), to.st_mode & 07777) != 0);
@@ -54,8 +54,7 @@ int apply(const Node& node, const struct stat& to, int to_set, const fuse_file_i
   return error;
 }
 
-// getxattr and listxattr share a protocol: size 0 asks for the size, else the value itself is
-// wanted.
+// getxattr and listxattr share a protocol: size 0 asks for the size, any other size for the value.
 template <typename Get>
 void reply_xattr(fuse_req_t request, Call& call, size_t size, Get get) {
   std::vector<char> buffer(size);
@@ -109,7 +108,7 @@ void readlink(fuse_req_t request, fuse_ino_t id) {
 }
 
 void statfs(fuse_req_t request, fuse_ino_t id) {
-  // The size of the file system, not of a file, whichever path the client named.
+  // Describes the file system and not a file, whichever path the client named.
   Call call(request, Op::statfs, false);
   if (call.refused()) return;
   struct statvfs st {};

@@ -1,5 +1,5 @@
-// One request on its way through the origin: counted on arrival, perhaps refused, and answered no
-// earlier than its latency allows. The work is done on arrival; what is late is the reply.
+// One request on its way through the origin: it is counted on arrival, perhaps refused, and
+// answered no earlier than its latency allows. The work is done on arrival; only the reply is late.
 //
 // A handler creates a Call, returns if it is refused(), works, and ends with finish(), or with
 // wait() and its own reply.
@@ -20,15 +20,15 @@ class Call {
   // Counts the request. `data_file`: it concerns a regular file.
   Call(fuse_req_t request, Op op, bool data_file);
 
-  // Hangs if a rule says so. True if an error was injected (or the client interrupted the hang),
-  // and replied.
+  // Hangs if a rule says so. Returns true if an error was injected (or the client interrupted the
+  // hang) and the reply was sent.
   bool refused();
 
-  // Answers with an errno, 0 for success, when the latency has passed.
+  // Answers with an errno, or 0 for success, once the latency has passed.
   void finish(int error);
   // Counts the bytes and waits until the reply may leave; the handler then replies itself.
   void wait(std::uint64_t bytes = 0);
-  // An error that is not replied as one (a negative entry).
+  // Counts an error that is not replied as one (a negative entry).
   void note_error();
 
  private:

@@ -70,7 +70,7 @@ void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
 
 void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info*) { reply_attributes(request, id); }
 
-// `> .lagfs/reset` truncates; there is nothing to do.
+// `> .lagfs/reset` truncates the file; there is nothing to do.
 void setattr(fuse_req_t request, fuse_ino_t id, struct stat*, int, fuse_file_info*) {
   reply_attributes(request, id);
 }
@@ -105,7 +105,7 @@ void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_fil
     if (static_cast<size_t>(offset) < snapshot.text.size())
       part = snapshot.text.substr(static_cast<size_t>(offset), size);
   }
-  // Nothing of the snapshot from here on: the client may close the file as soon as it has its
+  // Do not touch the snapshot from here on: the client may close the file as soon as it has its
   // reply.
   fuse_reply_buf(request, part.data(), part.size());
 }
@@ -121,7 +121,7 @@ void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off
     }
     return;
   }
-  // First: a RELEASE from before the reset must not be counted after it.
+  // First, because a RELEASE from before the reset must not be counted after it.
   origin.workers.settle();
   origin.counters.reset();
   fuse_reply_write(request, size);

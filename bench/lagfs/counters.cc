@@ -7,7 +7,8 @@
 namespace cube::lagfs {
 namespace {
 
-// Relaxed everywhere: the reply to the client, which orders what it sees, goes through the kernel.
+// Relaxed everywhere: the kernel passes the reply to the client, and that orders what the client
+// sees.
 constexpr auto k_relaxed = std::memory_order_relaxed;
 
 struct Sum {

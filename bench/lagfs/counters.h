@@ -1,8 +1,8 @@
-// The requests that reached the origin: one set of counters per operation, and their text and JSON
-// forms.
+// Counts the requests that reached the origin: one set of counters for each operation, with a text
+// and a JSON form.
 //
 // Thread safety: all members may be called from any thread. A count is exact as soon as add() has
-// returned; a snapshot that must include every request taken before it first waits for the workers
+// returned. A snapshot that must include every request taken before it first waits for the workers
 // (workers.h, settle()).
 #pragma once
 
@@ -17,14 +17,15 @@ namespace cube::lagfs {
 
 class Counters {
  public:
-  // `data_file`: the operation concerns a regular file (or a name that resolves to one).
+  // `data_file`: the operation concerns a regular file (or a name that leads to one).
   void add(Op op, bool data_file);
   void add_error(Op op);
   void add_bytes(Op op, std::uint64_t bytes);
   void add_forget(std::uint64_t count);
   void reset();
 
-  // `op count` a line, then total, data_files, other and forget (which the total does not include).
+  // One line `op count` for each operation, then total, data_files, other and forget (not in the
+  // total).
   std::string text() const;
   // {"lookup": {"count", "errors", "data_files", "other"}, "read": {... "bytes"}, ..., "total":
   // {...}, "forget": N}

@@ -1,5 +1,4 @@
-// Runs the server in the background, and lets the command return when the mount is ready and not
-// before.
+// Runs the server in the background, and lets the command return exactly when the mount is ready.
 //
 // Thread safety: call it before any thread exists.
 #pragma once
@@ -10,9 +9,9 @@ namespace cube::lagfs {
 
 using Ready = std::function<void()>;
 
-// Forks. The child runs `serve`, which calls its argument once when it is ready; from then on it is
-// on its own. The parent returns 0 at that moment, or the child's exit code if it ends before. In
-// the child it does not return.
+// Forks. The child runs `serve`, which calls its argument once it is ready; from then on the child
+// is on its own. The parent returns 0 at that moment, or the child's exit code if the child ends
+// first. In the child the function does not return.
 int run_in_background(const std::function<int(const Ready&)>& serve);
 
 }  // namespace cube::lagfs

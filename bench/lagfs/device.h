@@ -1,10 +1,10 @@
-// The change that lagfs makes in the traffic between libfuse and the kernel: one bit of one
+// The one change that lagfs makes in the traffic between libfuse and the kernel: one bit of one
 // message.
 //
-// Lookups in one directory run in parallel only if the reply to INIT carries FUSE_PARALLEL_DIROPS.
-// libfuse before 3.17 offers FUSE_CAP_PARALLEL_DIROPS but forgets to send it (libfuse issue 879),
-// and a directory of small files would then be opened one by one, which no network file system
-// does. So that reply is mended on its way.
+// Lookups in one directory run in parallel only if the reply to INIT contains FUSE_PARALLEL_DIROPS.
+// libfuse before 3.17 offers FUSE_CAP_PARALLEL_DIROPS but forgets to send it (libfuse issue 879).
+// The files of a directory would then be opened one by one, which no network file system does. So
+// lagfs corrects that reply on its way.
 //
 // Thread safety: call install() before the workers start.
 #pragma once

@@ -1,4 +1,4 @@
-// Open directories: the handle of each is a stream of the source's directory.
+// Open directories. The handle of each is a stream of the source's directory.
 #include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,15 +15,15 @@ namespace {
 // The kernel sends the readdirs of one open directory one after the other.
 struct Directory {
   DIR* stream;
-  off_t offset = 0;           // where the stream is
-  dirent* pending = nullptr;  // read from the stream, but there was no room in the reply
+  off_t offset = 0;           // the position of the stream
+  dirent* pending = nullptr;  // was read from the stream, but did not fit into the reply
 };
 
 Directory& directory_of(const fuse_file_info* file) {
   return *reinterpret_cast<Directory*>(file->fh);
 }
 
-// The next entry, which stays the next until it is taken.
+// The next entry, which stays the next one until it is taken.
 dirent* peek(Directory& directory) {
   if (directory.pending == nullptr) directory.pending = ::readdir(directory.stream);
   return directory.pending;
@@ -44,7 +44,7 @@ struct Listing {
   std::vector<fuse_ino_t> acquired;  // lookups that the kernel gets with the reply
 };
 
-// Appends one entry; false when there is no room.
+// Appends one entry. Returns false if there is no room.
 bool append(fuse_req_t request, const Node& node, const dirent& item, bool plus, Listing& listing) {
   char* to = listing.buffer.data() + listing.used;
   const size_t room = listing.buffer.size() - listing.used;

@@ -30,7 +30,7 @@ std::optional<int> find_errno(std::string_view name) {
 Faults::Faults(const std::vector<FailRule>& fails, const std::vector<HangRule>& hangs,
                double short_read, std::uint64_t seed)
     : short_read_(mix(seed), short_read) {
-  // Each rule has a stream of its own, so that adding a hang does not move the decisions of the
+  // Each rule has a stream of its own, so that an added hang does not change the decisions of the
   // failures.
   std::uint64_t stream = 1;
   for (const FailRule& rule : fails) fails_.emplace_back(rule, mix(seed + (stream++ << 32)));

@@ -1,7 +1,7 @@
-// Set misbehaviour of the origin: errors, hangs and short reads, each with a probability.
+// Configured faults of the origin: errors, hangs and short reads, each with a probability.
 //
-// The n-th decision of a rule depends on the seed and n alone, so a run that sends the same
-// operations sees the same number of faults at the same places, whatever the threads do.
+// The n-th decision of a rule depends only on the seed and on n. A run that sends the same
+// operations therefore sees the same number of faults at the same places, whatever the threads do.
 //
 // Thread safety: all members may be called from any thread.
 #pragma once
@@ -30,7 +30,7 @@ struct HangRule {
   double probability;
 };
 
-// The number of an errno name such as "EIO".
+// The value of an errno name such as "EIO".
 std::optional<int> find_errno(std::string_view name);
 
 class Faults {
@@ -38,11 +38,11 @@ class Faults {
   Faults(const std::vector<FailRule>& fails, const std::vector<HangRule>& hangs, double short_read,
          std::uint64_t seed);
 
-  // The errno that this operation shall fail with, or 0.
+  // The errno with which this operation must fail, or 0.
   int error_for(Op op);
-  // Seconds that this operation shall hang, or 0.
+  // How many seconds this operation must hang, or 0.
   double hang_for(Op op);
-  // How many of `bytes` a read shall answer: all, or at least one and not all.
+  // How many of `bytes` a read must return: all, or at least one and fewer than all.
   std::size_t shorten(std::size_t bytes);
 
  private:
@@ -53,7 +53,7 @@ class Faults {
     std::atomic<std::uint64_t> draws{0};
 
     Dice(std::uint64_t seed_of_rule, double chance) : seed(seed_of_rule), probability(chance) {}
-    std::optional<std::uint64_t> roll();  // random bits when the event happens
+    std::optional<std::uint64_t> roll();  // random bits if the event happens
   };
   template <typename Rule>
   struct Armed {
@@ -63,7 +63,7 @@ class Faults {
     Armed(const Rule& from, std::uint64_t seed) : rule(from), dice(seed, from.probability) {}
   };
 
-  // deque: an atomic cannot move when a vector grows.
+  // A deque, because a vector would move its atomics when it grows.
   std::deque<Armed<FailRule>> fails_;
   std::deque<Armed<HangRule>> hangs_;
   Dice short_read_;

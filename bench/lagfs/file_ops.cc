@@ -1,4 +1,4 @@
-// Open files: the handle of each is a descriptor of the source's file.
+// Open files. The handle of each is an fd of the source's file.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 namespace cube::lagfs::operations {
 namespace {
 
-// O_DIRECT asks for alignment that our buffers do not have, and concerns the client's cache anyway.
-// O_NOFOLLOW would refuse the path through /proc; the kernel has resolved the links already.
+// O_DIRECT requires an alignment that our buffers do not have, and concerns only the client's
+// cache. O_NOFOLLOW would refuse the path through /proc; the kernel has already resolved the links.
 int source_flags(int flags) { return (flags & ~(O_DIRECT | O_NOFOLLOW)) | O_CLOEXEC; }
 
 void set_caching(const Options& options, fuse_file_info& file) {
@@ -29,8 +29,8 @@ char* read_buffer(size_t size) {
   return buffer.get();
 }
 
-// Short only at the end of the file: the kernel takes a short reply for that. Returns the bytes, or
-// -1.
+// Reads less only at the end of the file, because the kernel takes a short reply for the end.
+// Returns the number of bytes, or -1.
 ssize_t read_fully(int fd, char* to, size_t size, off_t offset) {
   size_t done = 0;
   while (done < size) {
@@ -117,7 +117,7 @@ void flush(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
 
 void release(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   Call call(request, Op::release, node_at(request, id).is_data_file());
-  ::close(fd_of(file));  // even if a rule refuses the reply: nobody can send it again
+  ::close(fd_of(file));  // even if a rule refuses the reply, because nobody can send it again
   if (call.refused()) return;
   call.finish(0);
 }
@@ -157,7 +157,7 @@ void copy_file_range(fuse_req_t request, fuse_ino_t id_in, off_t offset_in, fuse
 
 void ioctl(fuse_req_t request, fuse_ino_t id, unsigned, void*, fuse_file_info*, unsigned,
            const void*, size_t, size_t) {
-  // None is supported; but the kernel sends each (isatty() is one), so each is counted.
+  // No ioctl is supported, but the kernel sends each (isatty() is one), so each is counted.
   Call call(request, Op::ioctl, node_at(request, id).is_data_file());
   if (call.refused()) return;
   call.finish(ENOTTY);

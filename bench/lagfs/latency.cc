@@ -36,7 +36,7 @@ Nanoseconds Latency::reply_time(Op op, Nanoseconds start, std::uint64_t bytes) {
 
 Nanoseconds Latency::claim_bandwidth(Nanoseconds start, std::uint64_t bytes) {
   const auto duration = static_cast<Nanoseconds>(static_cast<double>(bytes) * ns_per_byte_);
-  // Relaxed: the word itself is all that is shared.
+  // Relaxed: the word itself is the only shared data.
   Nanoseconds free_at = wire_free_at_.load(std::memory_order_relaxed);
   Nanoseconds done_at = 0;
   do {

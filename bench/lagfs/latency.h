@@ -1,5 +1,5 @@
-// When a reply may leave: the set latency of each operation, and the bandwidth that all reads
-// share.
+// Computes when a reply may leave, from the latency of each operation and the bandwidth that all
+// reads share.
 //
 // Thread safety: all members may be called from any thread. Time is CLOCK_MONOTONIC in nanoseconds.
 #pragma once
@@ -15,19 +15,19 @@ namespace cube::lagfs {
 using Nanoseconds = std::int64_t;
 
 Nanoseconds now_ns();
-// Sleeps until `deadline`; at once when it has passed. An absolute deadline, so an interrupted
-// sleep does not drift.
+// Sleeps until `deadline`; returns at once if it has passed. The deadline is absolute, so an
+// interrupted sleep does not drift.
 void sleep_until(Nanoseconds deadline);
 
 class Latency {
  public:
   using PerCost = std::array<std::int64_t, k_cost_count>;  // microseconds
 
-  // `bandwidth` in bytes a second; 0: no cap.
+  // `bandwidth` in bytes per second; 0: no cap.
   Latency(const PerCost& microseconds, double bandwidth);
 
-  // The reply to an operation that began at `start` and carries `bytes` from the origin leaves at
-  // this time. Claims the bandwidth as well, so call it once per reply.
+  // When the reply may leave to an operation that began at `start` and carries `bytes` from the
+  // origin. Also claims the bandwidth, so call it once for each reply.
   Nanoseconds reply_time(Op op, Nanoseconds start, std::uint64_t bytes);
 
  private:

@@ -29,8 +29,7 @@ namespace {
 constexpr int k_exit_failure = 1;
 constexpr int k_exit_usage = 2;
 
-// Each inode that the kernel knows costs a descriptor. Root may go beyond the hard limit, up to the
-// system's.
+// Each inode that the kernel knows costs an fd. Root may exceed the hard limit, up to the system's.
 void raise_descriptor_limit() {
   rlim_t most = 0;
   std::ifstream("/proc/sys/fs/nr_open") >> most;
@@ -41,10 +40,10 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The kernel lets a table of descriptors grow by making a new one of twice the size. In a process
-// with threads it then waits 10 to 25 ms until nobody reads the old one (synchronize_rcu), and all
-// opens of the process wait with it: latency that nobody has set. So the table has its size while
-// there is one thread. It never shrinks.
+// The kernel enlarges an fd table by making a new one of twice the size. In a process with threads
+// it then waits 10 to 25 ms until nobody reads the old table (synchronize_rcu), and every open of
+// the process waits with it: latency that nobody has configured. So the table gets its size while
+// there is only one thread. It never shrinks.
 void make_descriptor_table(int fd) {
   constexpr rlim_t k_most = 1 << 16;  // half a megabyte
   rlimit limit{};
@@ -52,7 +51,7 @@ void make_descriptor_table(int fd) {
   close(fcntl(fd, F_DUPFD_CLOEXEC, std::min(limit.rlim_cur, k_most) - 1));
 }
 
-// A comma ends a mount option.
+// Escapes commas, which end a mount option.
 std::string escape(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -79,7 +78,7 @@ sigset_t awaited_signals() {
   return set;
 }
 
-// Returns when the session has ended (false) or we were told to end it (true).
+// Returns when the session has ended (false) or this process was told to end it (true).
 bool wait_for_end(const Origin& origin, const sigset_t& signals) {
   while (true) {
     const int signal = sigwaitinfo(&signals, nullptr);
@@ -90,7 +89,7 @@ bool wait_for_end(const Origin& origin, const sigset_t& signals) {
   }
 }
 
-// Lazily: files may be open. Open files then fail, as on a server that went away.
+// Lazily, because files may be open. Open files then fail, as if a server had gone away.
 void unmount(fuse_session* session, const Options& options) {
   if (umount2(options.mountpoint.c_str(), MNT_DETACH) != 0) fuse_session_unmount(session);
 }
@@ -103,7 +102,7 @@ int serve(const Options& options, const Ready& ready) {
   }
   raise_descriptor_limit();
   make_descriptor_table(root_fd);
-  umask(0);  // the kernel has applied the client's
+  umask(0);  // the kernel has applied the client's umask
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_TIMERSLACK, 1);  // nanoseconds; threads inherit it
   const sigset_t signals = awaited_signals();
@@ -119,7 +118,8 @@ int serve(const Options& options, const Ready& ready) {
   fuse_args args = FUSE_ARGS_INIT(static_cast<int>(argv.size()), argv.data());
   fuse_session* session =
       fuse_session_new(&args, &operation_table(), sizeof(fuse_lowlevel_ops), &origin);
-  if (session == nullptr) return k_exit_usage;  // libfuse has said which option it does not know
+  // libfuse has reported which option it does not know
+  if (session == nullptr) return k_exit_usage;
   if (fuse_session_mount(session, options.mountpoint.c_str()) != 0) return k_exit_failure;
   if (const int error = device::install(session)) {
     fmt::print(stderr, "lagfs: cannot talk to the fuse device: {}\n", strerror(error));
@@ -129,8 +129,8 @@ int serve(const Options& options, const Ready& ready) {
 
   origin.workers.start(session, options.threads);
   if (wait_for_end(origin, signals)) unmount(session, options);
-  // Without destructors: workers may be asleep in a set hang, and the kernel takes back all that we
-  // hold.
+  // Without destructors: workers may sleep in a configured hang, and the kernel frees everything
+  // that this process holds.
   fflush(nullptr);
   _exit(0);
 }

@@ -1,4 +1,4 @@
-// Names in a directory: finding, making, moving and removing them.
+// Names in a directory: operations that find, make, move and remove them.
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -10,12 +10,12 @@ namespace cube::lagfs::operations {
 namespace {
 
 void reply_entry(fuse_req_t request, const fuse_entry_param& entry) {
-  // A client that was interrupted meanwhile does not take the entry, so the lookup is not counted
-  // by the kernel.
+  // A client that was interrupted meanwhile does not take the entry, so the kernel does not count
+  // the lookup.
   if (fuse_reply_entry(request, &entry) != 0) origin_of(request).nodes.release(entry.ino, 1);
 }
 
-// The end of every operation that makes a name: tells the kernel what the name now leads to.
+// Ends every operation that makes a name: tells the kernel what the name now leads to.
 void finish_with_entry(fuse_req_t request, Call& call, int error, const Node& parent,
                        const char* name) {
   fuse_entry_param entry{};
@@ -40,7 +40,7 @@ void lookup(fuse_req_t request, fuse_ino_t parent_id, const char* name) {
     entry.entry_timeout = origin.options.negative_timeout;
     call.note_error();
     call.wait();
-    fuse_reply_entry(request, &entry);  // inode 0: keep that the name is absent
+    fuse_reply_entry(request, &entry);  // inode 0: the kernel keeps a negative entry
     return;
   }
   if (error != 0) return call.finish(error);

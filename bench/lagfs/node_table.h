@@ -1,14 +1,14 @@
-// The inodes that the kernel knows of: one Node per (device, inode) of the source, so that hard
-// links share it.
+// The inodes that the kernel knows: one Node for each (device, inode) of the source, so hard links
+// share it.
 //
-// A node's O_PATH descriptor keeps its inode alive, so the number cannot be reused while the node
-// is in the table. The kernel's id of a node is its address; FUSE_ROOT_ID is the root. The count of
-// lookups that the kernel holds is kept under the lock of the shard: a node dies when the kernel
-// has given all of them back.
+// A node's O_PATH fd keeps its inode alive, so the inode number cannot be reused while the node is
+// in the table. The kernel's id of a node is its address; FUSE_ROOT_ID is the root. The shard's
+// lock guards the count of lookups that the kernel holds: a node dies when the kernel has given all
+// of them back.
 //
-// Thread safety: all members of NodeTable may be called from any thread. A Node is immutable but
-// for its count, and lives while the kernel holds a lookup of it, which it does for every id that
-// it sends.
+// Thread safety: all members of NodeTable may be called from any thread. A Node is immutable except
+// its count. It lives while the kernel holds a lookup of it, which the kernel does for every id
+// that it sends.
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -52,14 +52,15 @@ class Node {
 
 class NodeTable {
  public:
-  // Takes `root_fd`, an O_PATH descriptor of the source directory.
+  // Takes over `root_fd`, an O_PATH fd of the source directory.
   explicit NodeTable(int root_fd);
 
   Node& at(fuse_ino_t id) { return id == FUSE_ROOT_ID ? root_ : *reinterpret_cast<Node*>(id); }
 
-  // One more lookup of the inode that `fd` (O_PATH; taken) and `st` describe. Returns its id.
+  // Counts one more lookup of the inode that `fd` (O_PATH, taken over) and `st` describe. Returns
+  // its id.
   fuse_ino_t acquire(int fd, const struct stat& st);
-  // The kernel, or a reply that never arrived, gives `lookups` back.
+  // Returns `lookups`: the kernel gives them back, or a reply with them never arrived.
   void release(fuse_ino_t id, std::uint64_t lookups);
 
  private:

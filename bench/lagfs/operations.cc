@@ -39,7 +39,7 @@ bool refuse_control_name(fuse_req_t request, fuse_ino_t parent, const char* name
   return true;
 }
 
-// The ids of setfsuid belong to the thread, and only root may change them.
+// setfsuid applies to the thread, and only root may call it.
 ActingAsClient::ActingAsClient(fuse_req_t request) : changed_(geteuid() == 0) {
   if (!changed_) return;
   const fuse_ctx* client = fuse_req_ctx(request);
@@ -48,7 +48,7 @@ ActingAsClient::ActingAsClient(fuse_req_t request) : changed_(geteuid() == 0) {
 }
 
 ActingAsClient::~ActingAsClient() {
-  const int error = errno;  // of the call that this object covered
+  const int error = errno;  // from the call that this object covered
   if (changed_) {
     setfsuid(0);
     setfsgid(getegid());
@@ -64,7 +64,8 @@ void init(void* userdata, fuse_conn_info* connection) {
   // Either always or never: the kernel's guess (AUTO) would make the counters depend on history.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
   if (options.readdirplus) connection->want |= connection->capable & FUSE_CAP_READDIRPLUS;
-  // We write as root, which does not drop set-user-id bits; the kernel then does it with a SETATTR.
+  // lagfs writes as root, which does not drop set-user-id bits; the kernel then does it with a
+  // SETATTR.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_HANDLE_KILLPRIV);
   // The default of 12 would queue read-ahead and RELEASE of busy clients inside the kernel.
   connection->max_background = 1024;
@@ -103,7 +104,7 @@ constexpr auto k_guarded = &Routing<decltype(Source)>::template guard<Source>;
 constexpr fuse_lowlevel_ops make_table() {
   fuse_lowlevel_ops table{};
   table.init = init;
-  // These look at the name as well, and do their own routing.
+  // These check the name as well, and do their own routing.
   table.lookup = lookup;
   table.forget = forget;
   table.forget_multi = forget_multi;
@@ -140,8 +141,8 @@ constexpr fuse_lowlevel_ops make_table() {
   table.lseek = k_guarded<&lseek>;
   table.copy_file_range = k_guarded<&copy_file_range>;
   table.ioctl = k_guarded<&ioctl>;
-  // Not here, so the kernel answers: access (it asks once), flock and fcntl locks (local), poll,
-  // bmap.
+  // Operations that are missing here are answered by the kernel: access (it asks once), flock and
+  // fcntl locks (local), poll, bmap.
   return table;
 }
 

@@ -1,10 +1,10 @@
-// The FUSE operations: what each request does at the source. This header is what the files that
-// implement them share; the rest of lagfs needs operation_table() alone.
+// The FUSE operations: what each request does at the source. The files that implement them share
+// this header; the rest of lagfs needs only operation_table().
 //
-// Each is named as in fuse_lowlevel.h. Requests for the virtual directory never get here (routing
-// in operations.cc).
+// Each operation has its name from fuse_lowlevel.h. Requests for the virtual directory never get
+// here (routing in operations.cc).
 //
-// Thread safety: all may run in any worker at once; `request` belongs to the worker.
+// Thread safety: all may run in any worker at the same time; `request` belongs to the worker.
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -27,15 +27,15 @@ inline int errno_if(bool failed) { return failed ? errno : 0; }
 inline Node& node_at(fuse_req_t request, fuse_ino_t id) { return origin_of(request).nodes.at(id); }
 inline int fd_of(const fuse_file_info* file) { return static_cast<int>(file->fh); }
 
-// The path that leads to an inode whatever its names are. Most calls refuse an O_PATH descriptor,
-// but take this.
+// A path that leads to an inode whatever its names are. Most calls refuse an O_PATH fd but take
+// this path.
 std::string path_of(const Node& node);
 // Is `name` in `parent` a regular file now?
 bool names_data_file(const Node& parent, const char* name);
 // Finds `name` in `parent`, gives the kernel one more lookup of it and fills `entry`. Returns an
 // errno.
 int find_entry(Origin& origin, const Node& parent, const char* name, fuse_entry_param& entry);
-// A name of the virtual directory can be neither made nor removed. True: replied.
+// Refuses to make or remove a name of the virtual directory. True: it has replied.
 bool refuse_control_name(fuse_req_t request, fuse_ino_t parent, const char* name);
 
 // While it lives, files that this thread creates belong to the client.

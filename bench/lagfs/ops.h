@@ -1,5 +1,5 @@
-// The operations that lagfs knows, and which latency each one is given. Every list of operations
-// (names, counters, fault rules, latencies) expands from the one table below.
+// The operations that lagfs knows, and the latency class of each. Every list of operations (names,
+// counters, fault rules, latencies) expands from the table below.
 //
 // Thread safety: constants only.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace cube::lagfs {
 
-// The classes of cost of operations; one option sets the latency of each class.
+// Latency classes of operations; one option sets the latency of each class.
 enum class Cost : std::uint8_t {
   none,
   lookup,
@@ -26,8 +26,8 @@ enum class Cost : std::uint8_t {
 };
 inline constexpr std::size_t k_cost_count = 9;
 
-// FORGET is not here: it is the kernel telling that it forgot a name, and a network file system
-// sends nothing for it. IOCTL costs nothing for the same reason, but it is counted, so that "no
+// FORGET is not in the table: it only says that the kernel forgot a name, and a network file system
+// sends nothing for it. IOCTL costs nothing for the same reason, but is counted, so that "no
 // operation at all" means what it says.
 #define CUBE_LAGFS_OPS(X)   \
   X(lookup, lookup)         \

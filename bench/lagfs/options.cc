@@ -25,7 +25,7 @@ std::optional<Number> parse_number(std::string_view text) {
   return value;
 }
 
-// A check for CLI11: an empty string is consent, any other is the complaint.
+// A check for CLI11: an empty string means accepted, any other is the complaint.
 template <typename Number>
 auto within(Number low, Number high, const char* unit) {
   return [=](const std::string& text) -> std::string {
@@ -152,7 +152,7 @@ std::variant<Options, Help> parse_options(int argc, char** argv) {
     app.add_option(name, target, help)
         ->check(within<Number>(static_cast<Number>(low), static_cast<Number>(high), unit))
         ->capture_default_str()
-        ->take_last();  // so that a script may override what it was given
+        ->take_last();  // so that a script may override an earlier option
   };
   number("--bandwidth-mb", options.bandwidth_mb, "cap over all reads, 10^6 bytes a second; 0: none",
          0, 1e6, "MB/s");

@@ -18,7 +18,7 @@ struct Options {
   std::string source;
   std::string mountpoint;  // absolute
   Latency::PerCost latency_us{};
-  double bandwidth_mb = 0;  // 10^6 bytes a second; 0: no cap
+  double bandwidth_mb = 0;  // 10^6 bytes per second; 0: no cap
   bool direct = false;
   bool keep_cache = false;
   bool readdirplus = false;
@@ -26,7 +26,7 @@ struct Options {
   double attr_timeout = 1;
   double entry_timeout = 1;
   double negative_timeout = 0;
-  std::uint32_t max_read = 0;  // 0: what the kernel negotiates
+  std::uint32_t max_read = 0;  // 0: as the kernel negotiates
   unsigned threads = 128;
   std::uint64_t seed = 1;
   std::vector<FailRule> fails;

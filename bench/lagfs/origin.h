@@ -1,6 +1,6 @@
-// All that the operations share: the state of one mount.
+// The state of one mount, which all operations share.
 //
-// Thread safety: each part has its own; `options` does not change once the workers run.
+// Thread safety: each part has its own rules; `options` does not change once the workers run.
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -18,7 +18,7 @@
 namespace cube::lagfs {
 
 struct Origin {
-  // Takes `root_fd`, an O_PATH descriptor of the source.
+  // Takes over `root_fd`, an O_PATH fd of the source.
   Origin(const Options& from, int root_fd)
       : options(from),
         faults(from.fails, from.hangs, from.short_read, from.seed),

@@ -1,11 +1,15 @@
-// Misbehaviour that is set while the mount runs, one operation at a time: a test writes lines to
+// Faults that a test sets while the mount runs, one operation at a time: it writes lines to
 // .lagfs/script.
 //
-//   fail OP ERRNO [N [COUNT]]   the N-th operation of this kind from now on fails, and those after
-//   it up to COUNT hold OP [N [COUNT]]         it stays until `go`; .lagfs/held tells when it has
-//   come go                          what is held goes on lie size|times DELTA        regular files
-//   are shown with that many bytes, or seconds, more than they have lie inode every reply shows
-//   another inode number clear                       no rules and no lies, and what is held goes on
+//   fail OP ERRNO [N [COUNT]]   the N-th operation of this kind from now on fails, and so do the
+//                               next ones, COUNT in all
+//   hold OP [N [COUNT]]         these operations stay until `go`; .lagfs/held tells when the first
+//                               one has come
+//   go                          held operations continue
+//   lie size|times DELTA        replies show regular files with DELTA more bytes, or with times
+//                               DELTA seconds later
+//   lie inode                   every reply shows another inode number
+//   clear                       removes all rules and lies, and lets held operations continue
 //
 // Thread safety: all members may be called from any thread.
 #pragma once
@@ -26,14 +30,14 @@ namespace cube::lagfs {
 
 class Script {
  public:
-  // False: a line that is not understood; those before it hold.
+  // Returns false at a line that it does not understand; the lines before it hold.
   bool write(std::string_view lines);
-  // The fate of this operation: waits while it is held, then 0 or an errno. `gave_up` is asked
-  // while it waits.
+  // Decides about this operation: waits while it is held, and returns 0 or an errno. Calls
+  // `gave_up` while it waits.
   int meet(Op op, const std::function<bool()>& gave_up);
-  // Changes what a reply says of a file.
+  // Changes the attributes that a reply shows.
   void lie(struct stat& st);
-  // How many are held now; waits for the first, or for `go` or `clear`.
+  // How many operations are held now. Waits for the first one, or for `go` or `clear`.
   unsigned wait_for_held(const std::function<bool()>& gave_up);
 
  private:
@@ -47,13 +51,14 @@ class Script {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Rule> rules_;     // guarded by mutex_, as the next three
-  std::uint64_t released_ = 0;  // `go`s so far
+  std::vector<Rule> rules_;     // guarded by mutex_, like the next three
+  std::uint64_t released_ = 0;  // how many `go`s there were
   unsigned held_ = 0;
-  bool expects_ = false;             // a hold was set, and no `go` or `clear` has come
-  std::atomic<bool> active_{false};  // are there rules? So that a mount without pays one load
+  bool expects_ = false;  // a hold was set, and no `go` or `clear` has come
+  // whether there are rules, so that a mount without any pays only one load
+  std::atomic<bool> active_{false};
   std::atomic<std::int64_t> size_delta_{0}, seconds_delta_{0};
-  std::atomic<std::uint64_t> next_inode_{0};  // 0: the true one
+  std::atomic<std::uint64_t> next_inode_{0};  // 0: the true inode
 };
 
 }  // namespace cube::lagfs

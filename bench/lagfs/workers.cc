@@ -34,11 +34,11 @@ void Workers::start(fuse_session* session, unsigned count) {
   count_ = count;
   workers_ = std::make_unique<Worker[]>(count);
 
-  // No SA_RESTART: the point of the nudge is that the read of the fuse device returns.
+  // No SA_RESTART: the nudge must make the read of the fuse device return.
   struct sigaction action {};
   action.sa_handler = [](int) {};
   sigaction(k_nudge_signal, &action, nullptr);
-  // Blocked but for the moment of receiving: it must not cut short an fallocate or a sleep.
+  // Blocked except while receiving: it must not interrupt an fallocate or a sleep.
   const sigset_t nudge = only(k_nudge_signal);
   pthread_sigmask(SIG_BLOCK, &nudge, nullptr);
 
@@ -50,13 +50,13 @@ void Workers::start(fuse_session* session, unsigned count) {
 
 void Workers::run(Worker& self) {
   current_ = &self;
-  // Not by start(): the first workers serve, and may settle, while the last are not yet made.
+  // Not in start(): the first workers serve, and may settle, before the last ones are made.
   self.thread = pthread_self();
   const sigset_t nudge = only(k_nudge_signal);
   fuse_buf buffer{};
   while (!fuse_session_exited(session_)) {
-    // seq_cst stores pair with the loads in settle(). State first: a turn seen as new means that
-    // the old one is over.
+    // The seq_cst stores pair with the loads in settle(). State first: if a new turn is seen, the
+    // old one is over.
     self.state.store(State::receiving);
     self.turn.fetch_add(1);
     pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);
@@ -75,12 +75,11 @@ void Workers::run(Worker& self) {
 void Workers::mark_counted() { current_->state.store(State::counted); }
 
 void Workers::settle() {
-  // First: two workers that settle at once must not wait for each other.
+  // First: two workers that settle at the same time must not wait for each other.
   mark_counted();
 
-  // The kernel hands requests out in order, and ours has been handed out. So whatever was sent
-  // before ours is in the hands of a worker in its present turn; once that turn is counted or over,
-  // so is the request.
+  // The kernel hands requests out in order, and ours has been handed out. So a worker has each
+  // earlier request in its present turn; once that turn is counted or over, so is the request.
   struct Watched {
     Worker* worker;
     std::uint64_t turn;
@@ -95,7 +94,7 @@ void Workers::settle() {
       return w.worker->turn.load() != w.turn || w.worker->state.load() == State::counted;
     });
     if (watched.empty()) return;
-    // Again and again: a nudge that comes just before the worker enters the kernel is lost.
+    // Repeatedly: a nudge that comes just before the worker enters the kernel is lost.
     for (const Watched& w : watched) {
       if (w.worker->state.load() == State::receiving)
         pthread_kill(w.worker->thread, k_nudge_signal);

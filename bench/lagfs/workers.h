@@ -1,14 +1,14 @@
-// The threads that serve the kernel's requests, one request each at a time, so that latencies
+// The threads that serve the kernel's requests, each one request at a time, so that latencies
 // overlap.
 //
-// settle() makes the counters exact. The kernel does not wait for RELEASE and read-ahead: a worker
-// may have taken such a request and not yet counted it when a later request, the read of the
-// counters, is already being answered by another worker. settle() waits until every request that
-// was taken before has been counted. It costs the hot path nothing: a worker that waits in the
-// kernel is told apart from one that has just returned by a signal that makes it come round.
+// settle() makes the counters exact. The kernel does not wait for RELEASE and read-ahead: when a
+// worker already answers a later request, the read of the counters, another worker may have taken
+// such a request and not counted it yet. settle() waits until every request that was taken before
+// has been counted. It costs the hot path nothing: a signal makes a worker that waits in the kernel
+// return, which distinguishes it from one that has just returned.
 //
-// Thread safety: start() and stop are for the main thread; settle() and mark_counted() for the
-// workers.
+// Thread safety: start() and end_signal() are for the main thread; settle() and mark_counted() for
+// the workers.
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -22,25 +22,25 @@ namespace cube::lagfs {
 
 class Workers {
  public:
-  // Sent to the process, once, by the first worker that sees the end of the session. The main
-  // thread waits for it.
+  // Sent to the process once, by the first worker that sees the end of the session. The main thread
+  // waits for it.
   static int end_signal();
 
-  // Starts `count` threads. They run until the session ends; the process then exits without joining
-  // them, since some may be in the middle of a set hang. Call with every signal blocked that the
-  // main thread waits for.
+  // Starts `count` threads. They run until the session ends. The process then exits without joining
+  // them, because some may be in the middle of a configured hang. Call with every signal blocked
+  // that the main thread waits for.
   void start(fuse_session* session, unsigned count);
 
   // Returns when all requests that were taken from the kernel before this call have been counted.
   void settle();
-  // This worker has counted the request in its hands; what remains is the wait and the reply.
+  // This worker has counted its request; only the wait and the reply remain.
   static void mark_counted();
 
  private:
   enum class State : std::uint8_t { receiving, handling, counted };
 
   struct alignas(64) Worker {
-    std::atomic<std::uint64_t> turn{0};  // requests begun; written by its owner only
+    std::atomic<std::uint64_t> turn{0};  // requests begun; written only by its owner
     std::atomic<State> state{State::counted};
     pthread_t thread{};  // set by its owner before its first turn
   };

@@ -1,5 +1,5 @@
-"""Shards four times as large as the memory: three epochs from the local disk, on the bare slow
-mount, and on the mount under the library, without a disk and of two jobs with one."""
+"""Measures shards four times as large as the memory: three epochs from the local disk, on the bare
+slow mount, and on the mount under the library, in one job without a disk and two jobs with one."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from bench.large.large import BANDWIDTH_MB, BLOCKS, JOBS, LATENCY_US, Epochs, ru
 
 PARTS = 4  # of the data, one of which is as large as the memory
 EPOCHS = 3
-LOCAL, BARE, NO_DISK, FIRST, SECOND = "local disk", "bare mount", "no disk", "disk, first job", "disk, second job"
-# The two jobs with a disk are one, for the second one reads what the first has left.
+LOCAL, BARE, NO_DISK = "local disk", "bare mount", "no disk"
+FIRST, SECOND = "disk, first job", "disk, second job"
+# The two jobs with a disk belong together, because the second one reads what the first has left.
 TURNS = ((LOCAL,), (BARE,), (NO_DISK,), (FIRST, SECOND))
 WAYS = tuple(way for ways in TURNS for way in ways)
-# Bytes that a job with a disk may read of the origin, of those of the data: a tar's size and the
+# The share of the data that a job with a disk may read from the origin: for a tar's size and the
 # like.
 MOST_READ = 0.01
 
 
 @dataclass
 class Runs:
-    """Of one way, all rounds."""
+    """All rounds of one way."""
 
     epochs: Epochs = field(default_factory=lambda: Epochs(EPOCHS))
     reports: list[dict] = field(default_factory=list)
@@ -52,12 +53,12 @@ def command_of(directory: Path) -> list[object]:
 
 
 def run_local(source: Path, runs: Runs) -> str:
-    """Each epoch reads from the disk: no memory is as large as the data."""
+    """Each epoch reads from the disk, because no memory is as large as the data."""
     return run_job(command_of(source), None, None, runs.epochs, lambda: forget_pages(source))
 
 
 def run_on_mount(bench: Bench, source: Path, shim: Shim | None, runs: Runs) -> str:
-    """One job, whose memory is gone then. The mount is made anew, so that the kernel remembers
+    """Runs one job, whose memory is gone afterwards. The mount is new, so the kernel remembers
     nothing of it."""
     forget_pages(source)
     with SlowMount(bench.lagfs, source, bench.work, LATENCY_US, bandwidth_mb=BANDWIDTH_MB,
@@ -72,7 +73,7 @@ def run_on_mount(bench: Bench, source: Path, shim: Shim | None, runs: Runs) -> s
 
 def run_turn(bench: Bench, source: Path, ram: int, ways: tuple[str, ...],
              found: dict[str, Runs]) -> set[str]:
-    """The digests of the jobs of one turn, which come directly one after the other."""
+    """Runs the jobs of one turn, directly one after the other, and returns their digests."""
     if ways == (LOCAL,):
         return {run_local(source, found[LOCAL])}
     if ways == (BARE,):
@@ -83,7 +84,7 @@ def run_turn(bench: Bench, source: Path, ram: int, ways: tuple[str, ...],
                              if FIRST in ways else {})
         shim = bench.shim(bench.work / "mount", str(ram), bench.work / "report.json", settings)
         for way in ways:
-            # But for its index, which a job has just used.
+            # Not its index, which a job has just used.
             forget_pages(*disk.glob("*/segment-*"))
             digests.add(run_on_mount(bench, source, shim, found[way]))
     return digests
@@ -108,7 +109,7 @@ def row_of(way: str, runs: Runs) -> tuple[str, ...]:
 
 
 def targets_of(found: dict[str, Runs], data: int) -> list[Target]:
-    """What README.md promises of data larger than memory, for large files."""
+    """The promises of README.md about data larger than memory, for large files."""
     targets = []
     for name, way, first in (("epochs 2 and 3 of the first job", FIRST, 1), ("a second job", SECOND,
                                                                              0)):
@@ -117,7 +118,8 @@ def targets_of(found: dict[str, Runs], data: int) -> list[Target]:
         unwritten = max(report["disk"]["unwritten"] for report in found[FIRST].reports)
         targets.append(
             Target(
-                f"large files 4 x the memory, with a disk, {name}: bytes of the origin, worst epoch",
+                f"large files 4 x the memory, with a disk, {name}: bytes of the origin, worst"
+                " epoch",
                 f"<= {MOST_READ} x data", f"{most:.3f} x", most <= MOST_READ,
                 f"records that the first job had no time to write: {unwritten}"))
     return targets
@@ -140,13 +142,17 @@ def measure_large_disk(bench: Bench) -> Section:
     section.targets += targets_of(found, data)
     section.tables.append(
         Table(
-            f"Tar shards 4 x the memory: seconds of an epoch; the origin takes {LATENCY_US} us an operation and gives {BANDWIDTH_MB} MB/s",
-            f"{len(shards)} shards, {data / 1e6:.0f} MB, {blocks} blocks, read from one end to the other by two processes; CUBESHIM_RAM is"
-            f" {ram / 1e6:.0f} MB. The origin alone takes {data / 1e6 / BANDWIDTH_MB:.2f} s. `{LOCAL}` is the yardstick: the shards"
-            " themselves, their pages dropped before each epoch. All epochs of a row are one job, which opens the shards anew in each."
-            " Megabytes are those that the mount was asked for. The first job finds an empty disk, and the second one what that has"
-            " left there: its memory is gone, its mount is another. It starts when the first has exited, and nothing waits for the"
-            " disk between jobs or epochs; at its exit a job writes for 50 ms at most.",
+            f"Tar shards 4 x the memory: seconds of an epoch; the origin takes {LATENCY_US} us an"
+            f" operation and gives {BANDWIDTH_MB} MB/s",
+            f"{len(shards)} shards, {data / 1e6:.0f} MB, {blocks} blocks, read from beginning to"
+            f" end by two processes; CUBESHIM_RAM is {ram / 1e6:.0f} MB. The origin alone takes"
+            f" {data / 1e6 / BANDWIDTH_MB:.2f} s. `{LOCAL}` is the yardstick: the shards"
+            " themselves, their pages dropped before each epoch. All epochs of a row are one job,"
+            " which opens the shards again in each. Megabytes are those read from the mount. The"
+            " first job finds an empty disk, and the second one the records that the first has"
+            " left there: its memory is gone, its mount is another. It starts when the first has"
+            " exited, and nothing waits for the disk between jobs or epochs; at its exit a job"
+            " writes for 50 ms at most.",
             ("job", "s, epoch 1", "2", "3", "origin MB 1", "2", "3", "blocks on the disk"),
             [row_of(*item) for item in found.items()]))
     return section

@@ -1,8 +1,8 @@
-"""Jobs that read large files, one a case. `jobs.py make CASE DIR` writes the data of a case,
+"""Jobs that read large files, one per case. `jobs.py make CASE DIR` writes the data of a case,
 `jobs.py read CASE DIR` reads it.
 
 A reader waits for a line on its stdin before each epoch, and prints {"wall_ns": ..., "digest": ...}
-after it. The digest is of all the bytes that the case asks for. """
+after it. The digest covers all the bytes that the case asks for."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def random_bytes(seed: int, count: int) -> bytes:
 
 
 class Tar:
-    """Shards of a web data set, from one end to the other, by two workers."""
+    """Shards of a web data set, read from beginning to end by two workers."""
 
-    LOOKED_AT: int | None = 64  # bytes of a file that the digest takes; None: all
+    LOOKED_AT: int | None = 64  # bytes of each file in the digest; None: all
 
     @staticmethod
     def make(directory: Path, shards: int = SHARDS, files: int = SHARD_FILES) -> None:
@@ -62,7 +62,7 @@ class Tar:
 
 
 class Shards(Tar):
-    """The same, and all bytes are compared; bench/large/disk.py makes them."""
+    """Like Tar, but all bytes are compared; bench/large/disk.py makes them."""
 
     LOOKED_AT = None
 
@@ -92,7 +92,7 @@ class Hdf5:
 
 
 class Parquet:
-    """3 columns of 20."""
+    """Reads 3 columns of 20."""
     @staticmethod
     def make(directory: Path) -> None:
         import numpy
@@ -117,7 +117,7 @@ class Parquet:
 
 
 class Memmap:
-    """Short samples of a file of tokens, from random places."""
+    """Reads short samples of a file of tokens, at random places."""
     @staticmethod
     def make(directory: Path) -> None:
         with (directory / "tokens.bin").open("wb") as file:
@@ -137,7 +137,7 @@ class Memmap:
 
 
 class Safetensors:
-    """All tensors of a checkpoint, which is mapped."""
+    """Reads all tensors of a checkpoint, which is mapped."""
     @staticmethod
     def make(directory: Path) -> None:
         import numpy
@@ -159,7 +159,7 @@ class Safetensors:
 
 
 class Torch:
-    """All tensors of a checkpoint, by torch.load."""
+    """Reads all tensors of a checkpoint, by torch.load."""
     @staticmethod
     def make(directory: Path) -> None:
         import torch
@@ -180,7 +180,7 @@ class Torch:
 
 
 class WebDataset(Tar):
-    """The same shards by the loader of webdataset."""
+    """Reads the shards of Tar with the loader of webdataset."""
     @staticmethod
     def read(directory: Path) -> str:
         import webdataset
@@ -192,7 +192,7 @@ class WebDataset(Tar):
 
 
 class Mds:
-    """All samples of an MDS data set, in the order of the files."""
+    """Reads all samples of an MDS data set, in the order of the files."""
     @staticmethod
     def make(directory: Path) -> None:
         from streaming import MDSWriter
@@ -212,7 +212,7 @@ class Mds:
 
 
 class TfRecord:
-    """All records of two files, by tensorflow."""
+    """Reads all records of two files, with tensorflow."""
     @staticmethod
     def make(directory: Path) -> None:
         import tensorflow
@@ -232,7 +232,7 @@ class TfRecord:
 
 
 class Arrow:
-    """A data set of Hugging Face, whose arrow files are mapped, row by row."""
+    """Reads a data set of Hugging Face, whose arrow files are mapped, row by row."""
     @staticmethod
     def make(directory: Path) -> None:
         import datasets
@@ -252,7 +252,7 @@ class Arrow:
 
 
 class Duckdb(Parquet):
-    """3 columns of 20, by duckdb."""
+    """Reads 3 columns of 20, with duckdb."""
     @staticmethod
     def read(directory: Path) -> str:
         import duckdb
@@ -265,7 +265,7 @@ class Duckdb(Parquet):
 
 
 class Polars(Parquet):
-    """3 columns of 20, by polars."""
+    """Reads 3 columns of 20, with polars."""
     @staticmethod
     def read(directory: Path) -> str:
         import polars

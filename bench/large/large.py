@@ -1,5 +1,5 @@
-"""Large files: two epochs of each job of jobs.py, from the local disk, on the bare slow mount, and
-on the mount under the shim."""
+"""Measures large files: two epochs of each job of jobs.py, from the local disk, on the bare slow
+mount, and on the mount under the shim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAYS = ("local", "bare", "shim")
 EPOCHS = 2
 BLOCKS = {"CUBESHIM_BLOCK": "1M", "CUBESHIM_ANNOUNCE": "0"}
 LATENCY_US, BANDWIDTH_MB = 300, 200
-# Seconds of epochs 1 and 2 that the shim is to reach, where a figure was set.
+# Seconds of epochs 1 and 2 that the shim must reach, if a figure was set.
 WANTED = {
     "tar": (2.5, 0.5), "hdf5": (2.5, 0.2), "parquet": (0.41, 0.05), "memmap": (1.95, 0.1),
     "safetensors": (5.2, 0.16), "torch": (5.1, 0.6)
@@ -34,13 +34,13 @@ NEEDS = {
     "mds": "streaming", "tfrecord": "tensorflow", "arrow": "datasets", "duckdb": "duckdb",
     "polars": "polars"
 }
-# Cases that read what another has made.
+# Cases that read the data of another case.
 DATA = {"webdataset": "tar", "duckdb": "parquet", "polars": "parquet"}
 
 
 @dataclass
 class Epochs:
-    """Of all rounds: a list for each epoch."""
+    """The figures of all rounds: a list for each epoch."""
 
     count: int = EPOCHS
     seconds: list[list[float]] = field(init=False)
@@ -51,7 +51,7 @@ class Epochs:
 
 
 def interpreter_for(case: str) -> str | None:
-    """The one that runs us, if it has what the case needs."""
+    """The interpreter of this process, or the system's, if it has what the case needs."""
     for python in (sys.executable, "/usr/bin/python3"):
         if subprocess.run([python, "-c", f"import {NEEDS[case]}"],
                           capture_output=True).returncode == 0:
@@ -73,8 +73,8 @@ def data_of(bench: Bench, case: str, python: str) -> Path:
 
 def run_job(command: list[object], shim: Shim | None, mount: SlowMount | None, into: Epochs,
             before: Callable[[], None] = lambda: None) -> str:
-    """One epoch for each of `into`, in one process, which has ended then; `before` is called before
-    each. Returns the digest of what it read."""
+    """Runs one epoch for each of `into`, in one process, which has ended then. Calls `before`
+    before each epoch. Returns the digest of what the process read."""
     digests = set()
     with subprocess.Popen([*map(str, command)], env=child_environment(shim), stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True) as job:
@@ -143,9 +143,10 @@ def measure_large_files(bench: Bench, cases: tuple[str, ...] = tuple(NEEDS)) -> 
         print(rows[-1], flush=True)
     section.tables.append(
         Table(
-            f"Seconds of an epoch of large files; the origin takes {LATENCY_US} us an operation and gives {BANDWIDTH_MB} MB/s",
-            "Both epochs in one process, which opens the files anew; pages of the local disk are dropped before the first."
-            " Megabytes are those that the mount was asked for.",
+            f"Seconds of an epoch of large files; the origin takes {LATENCY_US} us an operation and"
+            f" gives {BANDWIDTH_MB} MB/s",
+            "Both epochs in one process, which opens the files again; pages of the local disk are"
+            " dropped before the first. Megabytes are those read from the mount.",
             ("job", "local 1", "2", "bare 1", "2", "shim 1", "2", "wanted 1", "2", "bare MB 1", "2",
              "shim MB 1", "2"), rows))
     return section

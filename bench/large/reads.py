@@ -1,5 +1,5 @@
-"""What a read of a large file costs: of blocks that are present in the region, and of a file that
-is read once."""
+"""Measures the cost of a read of a large file: of blocks that are present in the region, and of a
+file that is read once."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from bench.large.large import BANDWIDTH_MB, BLOCKS, LATENCY_US
 
 ROUNDS = 5
 READ_OFTEN, READ_ONCE = 64 * MEGABYTE, 256 * MEGABYTE
-# Bytes of a read -> reads of a round, some 50 ms of them.
+# Bytes of a read -> number of reads in a round, some 50 ms of them.
 READS = {4 << 10: 65536, 64 << 10: 8192, MEGABYTE: 512}
 MOST = {4 << 10: 1.0, MEGABYTE: 1.15}
 MOST_ONCE = 1.03
-HIT, BESIDE, WRITTEN, READ, COPY = "hit", "local, same process", "local, written", "local, read", "memcpy"
+HIT, BESIDE, WRITTEN = "hit", "local, same process", "local, written"
+READ, COPY = "local, read", "memcpy"
 COMPARED = (WRITTEN, READ, BESIDE, COPY)
 BARE, SHIM = "bare mount", "library"
 
 
 class Reader:
-    """cubeshim_large_reads, which does what it is told; its head says how."""
+    """cubeshim_large_reads, which executes commands; its head describes them."""
     def __init__(self, program: Path, files: list[Path], shim: Shim | None = None):
         self._child = subprocess.Popen([program, *files], env=child_environment(shim),
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -41,7 +42,7 @@ class Reader:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Its end is an orderly one after an error too, for a killed process leaves its region
+        # Ends it in an orderly way after an error, too, because a killed process leaves its region
         # behind.
         with suppress(BrokenPipeError):
             self._child.stdin.close()
@@ -51,7 +52,7 @@ class Reader:
             raise BenchError(f"cubeshim_large_reads ended with {self._child.returncode}")
 
     def ask(self, *words: object) -> dict:
-        # One that has ended says so by its answer.
+        # The missing answer shows a process that has ended.
         with suppress(BrokenPipeError):
             self._child.stdin.write(" ".join(map(str, words)) + "\n")
             self._child.stdin.flush()
@@ -98,10 +99,10 @@ def file_of(bench: Bench, size: int) -> Path:
 
 
 def warm(program: Path, local: Path, written: Path) -> None:
-    """Both files have the same bytes, and their pages are in memory: of `local` since one read of
-    it, of `written` since a write. A read takes 0.8 as long of the latter, and more than twice as
-    long of pages that came by the server of a mount. So both are made anew, before there is a
-    mount."""
+    """Brings the pages of both files, which have the same bytes, into memory: those of `local` by a
+    read, those of `written` by a write. A read of `written` takes 0.8 as long, and a read of pages
+    that came through the server of a mount more than twice as long. So both are prepared again
+    before there is a mount."""
     forget_pages(local)
     with Reader(program, [local]) as reader:
         reader.ask("digest", 0)
@@ -132,7 +133,7 @@ def check_same_bytes(digests: set[str]) -> None:
 
 def measure_present(bench: Bench, local: Path,
                     rounds: int = ROUNDS) -> dict[int, dict[str, Passes]]:
-    """By the bytes of a read. All bytes were read twice before: the first time fetches them, the
+    """Measures each read size. All bytes were read twice before: the first read fetches them, the
     second one maps them."""
     program, written = program_of(bench), bench.work / "written.bin"
     warm(program, local, written)
@@ -173,15 +174,15 @@ def targets_of_present(size: int, found: dict[str, Passes]) -> list[Target]:
         Target(
             f"large file, pread of {size >> 10} KiB that are present: against a warm local file",
             f"<= {MOST[size]} x", f"{over.text()} x", over.median <= MOST[size],
-            f"by wall time {ratios(found[HIT], found[WRITTEN]).text()}; against one that was read, by CPU time"
-            f" {ratios(found[HIT], found[READ], True).text()}")
+            f"by wall time {ratios(found[HIT], found[WRITTEN]).text()}; against one that was read,"
+            f" by CPU time {ratios(found[HIT], found[READ], True).text()}")
     ]
 
 
 def measure_once(bench: Bench, local: Path,
                  rounds: int = ROUNDS) -> tuple[dict[str, Passes], dict[str, list[float]]]:
-    """Times, and megabytes that the mount was asked for. Each job has a mount and a region of its
-    own."""
+    """Returns the times, and the megabytes read from the mount. Each job has a mount and a region
+    of its own."""
     program = program_of(bench)
     found = {name: Passes(name, 1) for name in (BARE, SHIM)}
     megabytes = {name: [] for name in found}
@@ -226,10 +227,12 @@ def measure_large_reads(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "Reads of a large file that are answered from memory: microseconds of CPU time a read",
-            f"pread at random places that are multiples of its size, the same in all columns, of a file of {READ_OFTEN // MEGABYTE} MiB."
-            f" `{HIT}`: on the mount, all of it present in the region. `{WRITTEN}`: a copy on the local disk, in the page cache since it"
-            f" was written, by a process without the library. `{READ}`: the file itself, in the page cache since one plain read of it."
-            f" `{BESIDE}`: the copy by the process of `{HIT}`, whose library has no part in it. `{COPY}`: the same bytes out of huge"
+            "pread at random places that are multiples of its size, the same in all columns, of a"
+            f" file of {READ_OFTEN // MEGABYTE} MiB. `{HIT}`: on the mount, all of it present in"
+            f" the region. `{WRITTEN}`: a copy on the local disk, in the page cache since it was"
+            f" written, read by a process without the library. `{READ}`: the file itself, in the"
+            f" page cache since one plain read of it. `{BESIDE}`: the copy, read by the process of"
+            f" `{HIT}`, whose library has no part in it. `{COPY}`: the same bytes out of huge"
             " pages, 64 KiB at a time, the floor.",
             ("read", HIT, BESIDE, WRITTEN, READ, COPY, *(f"{HIT} / {way}" for way in COMPARED),
              f"{HIT} / {WRITTEN}, by wall"), rows))
@@ -239,8 +242,9 @@ def measure_large_reads(bench: Bench) -> Section:
     section.tables.append(
         Table(
             f"A file of {READ_ONCE // MEGABYTE} MiB that is read once: seconds",
-            f"open, read(2) of 1 MiB from one end to the other, close. The origin takes {LATENCY_US} us an operation and gives"
-            f" {BANDWIDTH_MB} MB/s, so it alone takes {READ_ONCE / 1e6 / BANDWIDTH_MB:.2f} s. Each time is of a new process, with a mount"
+            f"open, read(2) of 1 MiB from beginning to end, close. The origin takes {LATENCY_US}"
+            f" us an operation and gives {BANDWIDTH_MB} MB/s, so it alone takes"
+            f" {READ_ONCE / 1e6 / BANDWIDTH_MB:.2f} s. Each time is of a new process, with a mount"
             " and a region of its own; the making of the region is part of it.",
             ("way", "wall time", "CPU time of the process", "origin MB", "against bare"),
             [row_of_once(name, once, megabytes) for name in once]))

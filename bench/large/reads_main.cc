@@ -1,11 +1,13 @@
-// cubeshim_large_reads FILE...: times reads of large files, with whatever is preloaded. It does
-// what each line on stdin says, and answers with one JSON object a line. FILE is then its number,
-// from 0. bench/large/reads.py drives it and compares.
+// cubeshim_large_reads FILE...: times reads of large files, with whatever is preloaded. Each line
+// on stdin is a command, answered with one line of JSON. FILE in a command is a number of the
+// command line's files, from 0. bench/large/reads.py drives it and compares.
 //   digest FILE              reads all bytes by pread
 //   pread FILE SIZE COUNT    reads SIZE bytes at a random multiple of SIZE, COUNT times; the places
-//   are the same each time copy FILE SIZE COUNT     copies the same bytes from huge pages that hold
-//   the file: the floor of a read stream FILE SIZE         opens the file, reads it from one end to
-//   the other in pieces of SIZE, and closes it
+//                            are the same each time
+//   copy FILE SIZE COUNT     copies the same bytes from huge pages that hold the file: the
+//                            floor of a read
+//   stream FILE SIZE         opens the file, reads it from beginning to end in pieces of SIZE, and
+//                            closes it
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -36,8 +38,8 @@
 namespace {
 
 constexpr std::size_t k_megabyte = 1 << 20, k_page = 4096, k_huge_page = 2 << 20;
-// From the size of the L2 cache on, glibc's memcpy has no rep movsb on AMD: 1 MiB takes 1.4 times
-// as long then.
+// For sizes from the L2 cache up, glibc's memcpy does not use rep movsb on AMD: 1 MiB then takes
+// 1.4 times as long.
 constexpr std::size_t k_copied = 64 << 10;
 constexpr std::uint64_t k_seed = 1;
 
@@ -45,7 +47,7 @@ constexpr std::uint64_t k_seed = 1;
   throw std::runtime_error(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
 }
 
-// Whole pages whose memory is there.
+// Whole pages whose memory is allocated.
 class Buffer {
  public:
   explicit Buffer(std::size_t size)
@@ -63,7 +65,7 @@ class Buffer {
   char* begin_;
 };
 
-// Anonymous memory on huge pages, as far as the kernel gives them.
+// Anonymous memory on huge pages, if the kernel gives them.
 class Arena {
  public:
   explicit Arena(std::size_t size) : size_((size / k_huge_page + 2) * k_huge_page) {
@@ -107,7 +109,7 @@ class File {
     if (::pread(fd_, to, size, static_cast<off_t>(at)) != static_cast<ssize_t>(size))
       fail(path_, "pread");
   }
-  // 0 at the end.
+  // Returns 0 at the end.
   std::size_t read(char* to, std::size_t size) const {
     const ssize_t n = ::read(fd_, to, size);
     if (n < 0) fail(path_, "read");
@@ -185,7 +187,7 @@ std::string time_copies(const File& file, std::size_t size, std::size_t count) {
         std::memcpy(buffer.data() + done, arena.data() + at + done,
                     std::min(k_copied, size - done));
       }
-      // The compiler may not leave the copy out.
+      // Keeps the compiler from removing the copy.
       asm volatile("" : : "r"(buffer.data()) : "memory");
     }
   });
@@ -206,7 +208,7 @@ std::string time_stream(const std::string& path, std::size_t size) {
   return fmt::format("{}, \"bytes\": {}, \"digest\": \"{}\"", times, bytes, digest.text());
 }
 
-// The files of the command line; each is opened when a line first asks for it, and stays open.
+// The files of the command line. Each is opened when a line first asks for it, and stays open.
 class Program {
  public:
   explicit Program(std::vector<std::string> paths)

@@ -1,5 +1,5 @@
-"""Names: passes over a tree of 4,000 files that only look, on the local disk, on the bare slow
-mount, and on the mount under the shim."""
+"""Measures metadata: passes over a tree of 4,000 files that read no file, on the local disk, on the
+bare slow mount, and on the mount under the shim."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bench.harness.mount import NOT_COUNTED, SlowMount
 from bench.harness.report import Section, Table, Target
 from bench.harness.shim import Shim, child_environment
 from bench.harness.suite import Bench
-from bench.names.jobs import CASES
+from bench.metadata.jobs import CASES
 
 JOBS = Path(__file__).resolve().parent / "jobs.py"
 WAYS = ("local", "bare", "shim")
 PASSES = 2
-# Seconds of the passes 1 and 2, where a figure was set.
+# Seconds of the passes 1 and 2, if a figure was set.
 WANTED = {
     "walk": (None, 0.010), "glob": (None, 0.012), "getsize": (0.2, 0.010),
     "walk, getsize": (0.2, 0.010), "exists, absent": (None, 0.010)
@@ -29,14 +29,14 @@ WANTED = {
 
 @dataclass
 class Passes:
-    """Of all rounds: a list for each pass."""
+    """The figures of all rounds: a list for each pass."""
 
     seconds: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PASSES)])
     operations: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PASSES)])
 
 
 def operations(mount: SlowMount | None) -> int:
-    """All that waits for the origin, of files and of directories."""
+    """Counts all operations that wait for the origin, on files and on directories."""
     counters = mount.counters() if mount else {}
     return sum(row["count"]
                for name, row in counters.items()
@@ -76,7 +76,7 @@ def measure_case(bench: Bench, case: str, source: Path, keeps_names: bool) -> di
             with SlowMount(bench.lagfs, source, bench.work, 300, keeps_names=keeps_names) as mount:
                 shim = bench.shim(mount.path, ram="1G") if way == "shim" else None
                 found.add(run_passes(case, mount.path, shim, mount, passes[way]))
-    # Sizes of the names of a tree do not depend on where it is; the names are as long.
+    # The location of a tree must not change the sizes: the names have the same length everywhere.
     if len(found) != 1:
         raise BenchError(f"{case}: not the same names in all ways: {found}")
     return passes
@@ -109,7 +109,8 @@ def measure_names(bench: Bench) -> Section:
                                <= wanted))
         section.tables.append(
             Table(
-                f"Seconds of a pass over 4,000 names; the origin takes 300 us an operation, and the kernel keeps names and stats for {kept}",
+                "Seconds of a pass over 4,000 names; the origin takes 300 us an operation, and the"
+                f" kernel keeps names and stats for {kept}",
                 "Both passes in one process. Operations are all that wait for the origin.",
                 ("pass over", "local 1", "2", "bare 1", "2", "shim 1", "2", "bare operations 1",
                  "2", "shim operations 1", "2"), rows))

@@ -1,5 +1,5 @@
-"""On the slow mount: what the second epoch asks of it, what the first epoch of cv2 asks, and how
-long a first epoch takes."""
+"""Measures, on the slow mount, the operations of a second epoch and of the first epoch of cv2, and
+the time of a first epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def starters(bench: Bench, data: Path, names: Path,
 
 
 def measure_second_epoch(bench: Bench) -> Section:
-    """A contender's first look at the set, for the digest, is the first epoch; its pass is the
+    """A contender's first read of the set, for the digest, is the first epoch; its pass is the
     second."""
     section = Section("second epoch on the slow mount")
     limit = bench.rounds(200, 100)
@@ -53,18 +53,18 @@ def measure_second_epoch(bench: Bench) -> Section:
     section.tables.append(
         Table(
             f"Operations on data files of a mount with {LATENCY_US} us an operation, for each file",
-            f"{limit} files of the mix, read twice by one process: LOOKUP, OPEN, READ, GETATTR and the like that reached the"
-            " mount, counted by the mount itself (names are listed elsewhere). Without the shim the kernel keeps pages and asks"
-            " again for names and opens;"
-            " microseconds are wall time of the second epoch.",
+            f"{limit} files of the mix, read twice by one process: LOOKUP, OPEN, READ, GETATTR and"
+            " the like that reached the mount, counted by the mount itself (names are listed"
+            " elsewhere). Without the shim the kernel keeps pages and asks again for names and"
+            " opens; microseconds are wall time of the second epoch.",
             ("loader", "plain: epoch 1", "epoch 2", "us, epoch 2", "shim: epoch 1", "epoch 2",
              "us, epoch 2"), rows))
     return section
 
 
 def operations_of(mount: SlowMount, contender: Contender) -> tuple[int, int, float, str]:
-    """Operations of the first and of the second epoch, microseconds a file of the second, the
-    digest."""
+    """Returns the operations of the first and of the second epoch, microseconds a file of the
+    second, and the digest."""
     with contender:
         mount.reset()
         contender.wait_until_ready()
@@ -100,13 +100,15 @@ def measure_first_epoch(bench: Bench) -> Section:
     section.tables.append(
         Table(
             "First epoch of cv2.imread on a mount without page cache: operations for each file",
-            f"{limit} files, lagfs --direct. cv2 opens a file twice and reads it in pieces of 4 KB; the shim opens it once and"
+            f"{limit} files, lagfs --direct. cv2 opens a file twice and reads it in pieces of 4 KB;"
+            " the shim opens it once and"
             " reads it whole.", ("way", "LOOKUP", "GETATTR", "OPEN", "READ"), rows))
     return section
 
 
 def measure_unannounced(bench: Bench) -> Section:
-    """Nobody says what will be read: each open asks the origin, as it would without the shim."""
+    """Nobody announces what will be read: each open asks the origin, as it would without the
+    shim."""
     section = Section("unannounced first epoch")
     limit = bench.rounds(500, 200)
     rows = []
@@ -116,7 +118,7 @@ def measure_unannounced(bench: Bench) -> Section:
         operations: dict[str, float] = {}
         for number in range(bench.rounds(12, 6)):
             for way in in_turn(us, number):
-                # A new mount each time, for the kernel keeps names and pages of the last one.
+                # A new mount each time, because the kernel keeps names and pages of the last one.
                 with bench.mount(local) as mount:
                     mount.reset()
                     shim = bench.shim(mount.path) if way == "shim" else None
@@ -136,9 +138,10 @@ def measure_unannounced(bench: Bench) -> Section:
     section.tables.append(
         Table(
             f"First epoch of a plain reader, nothing announced, {LATENCY_US} us an operation",
-            f"open, fstat, read, close of {limit} files in random order, a new mount and a new process for each pass, in turn."
-            " Operations are those on data files that wait for the origin. The shim asks for one GETATTR more where a file is"
-            " larger than 128 KiB or was changed less than a minute ago.",
+            f"open, fstat, read, close of {limit} files in random order, a new mount and a new"
+            " process for each pass, alternately. Operations are those on data files that wait for"
+            " the origin. The shim asks for one more GETATTR if a file is larger than 128 KiB or"
+            " was changed less than a minute ago.",
             ("files", "bare, us a file", "shim", "shim's speed / bare", "operations, bare", "shim"),
             rows))
     return section

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""The first epoch of files of some megabytes: with the shim against the bare mount, in turn, on a
-mount of its own for each run.
+"""Measures the first epoch of files of some megabytes: with the shim against the bare mount,
+alternately, on a mount of its own for each run.
 
-    bench/origin/large_files.py --build build [--rounds 5] [--files 60] [--mounts lagfs,direct,disk]
-    [--readers whole,chunks]
+    bench/origin/large_files.py --build build [--rounds 5] [--files 60]
+                                [--mounts lagfs,direct,disk] [--readers whole,chunks]
 
 `lagfs`: 1 ms an operation and 500 MB/s over all reads; `direct`: the same without a page cache;
 `disk`: a directory of the local disk whose pages were dropped; `memory`: the same with all its
-pages in memory. Readers, in Python: `whole` is open().read(), `chunks` reads 64 KiB and takes their
-crc32, `read4k`, `read64k` and `read1m` are read(2) in such pieces, `fromfile` is numpy's, `load`
-reads a header and then the rest into an array through a dup, as numpy.load does, `header` reads 4
-KiB. Times are of the loop over the files in one process, which makes the region itself. `origin's
-bytes`: read by the mount's server, with the shim over without. """
+pages in memory.
+
+Readers, in Python: `whole` is open().read(), `chunks` reads 64 KiB and takes their crc32, `read4k`,
+`read64k` and `read1m` are read(2) in such pieces, `fromfile` is numpy's, `load` reads a header and
+then the rest into an array through a dup, as numpy.load does, `header` reads 4 KiB.
+
+Times are of the loop over the files in one process, which makes the region itself. `origin's
+bytes`: read by the mount's server, with the shim over without."""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ print(time.perf_counter() - began, total)
 
 
 def make_old_files(directory: Path, count: int, size: int) -> list[str]:
-    """The files are an hour old, because new ones are looked at more often."""
+    """Makes files that are an hour old, because new ones are revalidated more often."""
     directory.mkdir()
     names = [f"f{i:03}" for i in range(count)]
     for name in names:
@@ -88,14 +91,14 @@ def make_old_files(directory: Path, count: int, size: int) -> list[str]:
 
 
 def shim_of(build: Path, directory: Path) -> Shim:
-    """The caller's own settings count, so that they can be tried."""
+    """Includes the caller's own settings, so that they can be tried."""
     tried = {name: value for name, value in os.environ.items() if name.startswith("CUBESHIM")}
     return Shim((build / "libcubeshim.so").resolve(), directory, f"first-epoch-{os.getpid()}", "4G",
                 mode=None, more=tuple(tried.items()))
 
 
 def read_all(build: Path, reader: str, directory: Path, names: list[str], with_shim: bool) -> float:
-    """Seconds of the loop."""
+    """Returns the seconds of the loop."""
     shim = shim_of(build, directory) if with_shim else None
     done = subprocess.run(
         [sys.executable, "-c", READER, reader, *(str(directory / n) for n in names)],
@@ -140,7 +143,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()
     print(
-        "| mount | reader | file | bare, ms a file | shim, ms a file | shim over bare (least-most) | origin's bytes |"
+        "| mount | reader | file | bare, ms a file | shim, ms a file | shim over bare (least-most)"
+        " |"
+        " origin's bytes |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="first-epoch-", dir=arguments.work) as work:

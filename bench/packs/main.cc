@@ -1,8 +1,8 @@
-// cubeshim_pack_bench: makes a pack of so many entries of its own making and looks them up.
+// cubeshim_pack_bench: makes a pack of many entries of its own and looks them up.
 //   cubeshim_pack_bench FILE --entries N
-// Prints one JSON object: what the index takes, the memory of the making, and the time of a
-// look-up: of the index alone, of the index and the record, and of the first look-ups after the
-// pages of the pack were dropped, with how many of them it read.
+// Prints one JSON object: the size of the index, the memory needed to make it, and the time of a
+// lookup: of the index alone, of the index and the record, and of the first lookups after the pages
+// of the pack were dropped, with how many pages these read.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -27,7 +27,7 @@ double ns_since(Clock::time_point begin) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
 }
 
-// As image folders have them.
+// Paths as image folders have them.
 std::string path_of(std::uint64_t i) {
   return fmt::format("train/n{:08}/n{:08}_{}.JPEG", i / 1300, i / 1300, i % 1300);
 }
@@ -107,7 +107,7 @@ void run(const std::string& file, std::uint64_t entries) {
   constexpr int k_cold = 200, k_warm = 200'000;
   const Looked cold = look_up(*pack, entries, k_cold, false, 1);
   pack = open_pack(file);
-  // All of it once, so that what follows finds it in memory.
+  // Reads all of it once, so that the following lookups find it in memory.
   if (!pack->index_is_sound()) throw std::runtime_error("the index is damaged");
   const Looked warm = look_up(*pack, entries, k_warm, false, 2);
   look_up(*pack, entries, k_warm, true, 3);

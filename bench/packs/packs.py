@@ -1,6 +1,6 @@
-"""Packs on the slow mount: a file of a pack against the same file as it is, how long torchvision's
-ImageFolder takes to find its files, and how much of the mount's bandwidth a list is prefetched
-with."""
+"""Measures packs on the slow mount: a file of a pack against the same file as it is, how long
+torchvision's ImageFolder takes to find its files, and which share of the mount's bandwidth the
+prefetch of a list reaches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.harness.suite import LATENCY_US, Bench
 
 WANTED_SHARE = 0.9
 READERS, PIECE = 32, 1 << 20
-PYTHON = "/usr/bin/python3"  # that has torchvision
+PYTHON = "/usr/bin/python3"  # has torchvision
 SCAN = """
 import hashlib, sys, time
 from torchvision.datasets import ImageFolder
@@ -47,7 +47,7 @@ def packed_shim(bench: Bench, prefix: Path, file: Path, **more: str) -> Shim:
 
 
 def make_sources(bench: Bench) -> tuple[Path, Path, Path]:
-    """A directory with the mix and many small classes, and the pack of each beside it."""
+    """Makes a directory with the mix and many small classes, and the pack of each beside it."""
     folder = bench.data / "packs"
     folder.mkdir(parents=True, exist_ok=True)
     mix = make_mix(folder, bench.rounds(2000, 1000)).path
@@ -79,8 +79,9 @@ def measure_reader(bench: Bench, section: Section, folder: Path, mix: Path, pref
     section.tables.append(
         Table(
             "A C reader, cold, of plain files and of a pack: microseconds a file",
-            f"{limit} files of the mix in random order on a mount with {LATENCY_US} us an operation and without page cache, wall"
-            " time, the cache of the shim empty: lookups, open, fstat, read and close of a file against one read of the pack.",
+            f"{limit} files of the mix in random order on a mount with {LATENCY_US} us an"
+            " operation and without page cache, wall time, the cache of the shim empty: lookups,"
+            " open, fstat, read and close of a file against one read of the pack.",
             ("way", "us a file", "plain / packed"),
             [("plain", spread(found["plain"].us()).text(0), ""),
              ("packed", spread(found["packed"].us()).text(0), gain.text())]))
@@ -126,8 +127,9 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
     section.tables.append(
         Table(
             "torchvision's ImageFolder: seconds until its files are known",
-            f"{files:,} files in {files // 100:,} classes, a fresh mount with {LATENCY_US} us an operation for each run (lookup,"
-            " getattr, readdir, read), wall time of the constructor.",
+            f"{files:,} files in {files // 100:,} classes, a fresh mount with {LATENCY_US} us an"
+            " operation for each run (lookup, getattr, readdir, read), wall time of the"
+            " constructor.",
             ("way", "s", "operations of the mount", "plain / packed; packed / tmpfs"),
             [(way, spread(found).text(), f"{operations[way]:,}", beside.get(way, ""))
              for way, found in seconds.items()]))
@@ -140,8 +142,8 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
 
 
 class NewMemory:
-    """Memory of a tmpfs that nobody has used before, made by 2 MiB where the kernel does that: what
-    a cache has to put bytes into."""
+    """Unused memory of a tmpfs, in pages of 2 MiB if the kernel makes them: memory like that into
+    which a cache puts bytes."""
 
     HUGE = 2 << 20
 
@@ -157,7 +159,7 @@ class NewMemory:
         self.fd = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR, 0o600)
         self.bytes = (size + self.HUGE - 1) // self.HUGE * self.HUGE
         os.ftruncate(self.fd, self.bytes)
-        # Room for it from a multiple of 2 MiB on.
+        # Room for it that begins at a multiple of 2 MiB.
         self.room = self.libc.mmap(None, self.bytes + self.HUGE, mmap.PROT_READ,
                                    mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         self.begin = (self.room + self.HUGE - 1) // self.HUGE * self.HUGE
@@ -166,7 +168,7 @@ class NewMemory:
                        mmap.MAP_SHARED | fixed, self.fd, 0)
 
     def make(self, at: int) -> None:
-        """The 2 MiB that begin there."""
+        """Makes the 2 MiB that begin there."""
         collapse = 25
         os.posix_fallocate(self.fd, at, mmap.PAGESIZE)
         self.libc.madvise(self.begin + at, self.HUGE, collapse)
@@ -180,8 +182,8 @@ class NewMemory:
 
 
 def read_in_pieces(file: Path, keeps: bool = False) -> float:
-    """MB/s of threads that read all of it and throw it away: what the mount can give. `keeps`: into
-    new memory of a tmpfs."""
+    """MB/s of threads that read the whole file and throw it away: the most that the mount can give.
+    `keeps`: into new memory of a tmpfs."""
     size = file.stat().st_size
     step = NewMemory.HUGE if keeps else PIECE
     offsets = iter(range(0, size, step))
@@ -258,9 +260,10 @@ def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> 
     section.tables.append(
         Table(
             "A list in the order of the pack, prefetched: MB/s",
-            f"{len(paths):,} files of the mix, a fresh mount with {LATENCY_US} us an operation and without page cache for each run;"
-            f" `cubeshim warmup` into an empty cache against {READERS} threads that read the pack in pieces of {PIECE >> 20} MiB: the"
-            " reader throws them away, the keeper has them in new memory of a tmpfs.",
+            f"{len(paths):,} files of the mix, a fresh mount with {LATENCY_US} us an operation and"
+            " without page cache for each run; `cubeshim warmup` into an empty cache against"
+            f" {READERS} threads that read the pack in pieces of {PIECE >> 20} MiB: the reader"
+            " throws them away, the keeper puts them into new memory of a tmpfs.",
             ("way", "MB/s", "list / this"),
             [(way, spread(found).text(0), shares[way].text() if way in shares else "")
              for way, found in rates.items()]))
@@ -273,7 +276,7 @@ def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> 
 def measure_packs(bench: Bench) -> Section:
     section = Section("packs")
     folder, mix, tree = make_sources(bench)
-    prefix = bench.work / "packed"  # that nobody makes
+    prefix = bench.work / "packed"  # does not exist
     measure_reader(bench, section, folder, mix, prefix)
     measure_scan(bench, section, folder, tree, prefix)
     measure_list(bench, section, folder, prefix)

@@ -1,5 +1,5 @@
-// Ways to read a set of files once, in a given order: a plain reader with threads, and the engines
-// of prefetch/. All of them check that they have got all the bytes. Thread safety: one thread.
+// Ways to read a set of files once in a given order: a plain reader with threads, and the engines
+// of prefetch/. Each checks that it got all the bytes. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ using Paths = std::vector<std::string>;
 class Contender {
  public:
   virtual ~Contender() = default;
-  // Bytes read; 0 where something went wrong.
+  // Returns the bytes read; 0 if something went wrong.
   virtual std::uint64_t read_all(const Paths& paths) = 0;
-  // The choice of an engine that chooses.
+  // The decision of an engine that chooses.
   virtual std::string choice() const { return {}; }
 };
 
-// open, fstat, read, close by so many threads.
+// open, fstat, read and close by this many threads.
 std::unique_ptr<Contender> plain_reader(unsigned threads);
-// Null where the engine is refused.
+// Null if the engine is refused.
 std::unique_ptr<Contender> engine_reader(prefetch::EngineChoice choice, unsigned depth, int nice,
                                          std::size_t largest);
 

@@ -1,5 +1,5 @@
-"""The engines of prefetch/ against a plain reader with 32 threads: on the slow mount, over sshfs,
-and on local files warm and cold; and which of them `auto` takes."""
+"""Measures the engines of prefetch/ against a plain reader with 32 threads: on the slow mount, over
+sshfs, and on local files warm and cold; and which of them `auto` chooses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.harness.sshfs import sshfs_mounted
 from bench.harness.suite import LATENCY_US, Bench
 
 WANTED = 0.90
-DEPTH = 32  # at which `auto` runs
+DEPTH = 32  # the depth of `auto`
 HEADER = ("reader", "files/s", "against plain", "CPU us/file")
 Rows = list[tuple[str, ...]]
 
@@ -30,17 +30,17 @@ def rows_of(text: str) -> Rows:
 
 
 def ratio_of_readers(rows: Rows) -> dict[str, float]:
-    """Reader -> median ratio to the plain one; those that are refused are missing."""
+    """Reader -> median ratio to the plain one, without refused readers."""
     return {row[0]: float(row[2].split()[0]) for row in rows if len(row) == 4 and row[2]}
 
 
 def best_of(found: dict[str, float], engine: str) -> float:
-    """The best ratio of all depths; 0 where it is refused."""
+    """The best ratio of all depths; 0 if the engine is refused."""
     return max((ratio for name, ratio in found.items() if name.split()[0] == engine), default=0.0)
 
 
 def choice_of(found: dict[str, float]) -> str:
-    """The engine that `auto` has taken, or `auto` while it was still trying."""
+    """The engine that `auto` has chosen, or `auto` while it was still trying."""
     return next(name.split("(")[1].rstrip(")") for name in found if name.startswith("auto "))
 
 
@@ -65,7 +65,7 @@ def run_engines(bench: Bench, data: Path, options: tuple[str | int, ...] = ()) -
     program = bench.build / "cubeshim_engines"
     if not program.exists():
         raise BenchError(f"{program} is missing: build it first with make")
-    # Fewer depths rather than fewer rounds: five of them did not tell the engines apart on a busy
+    # Fewer depths rather than fewer rounds: five rounds did not tell the engines apart on a busy
     # machine.
     depths = ("--depths", "4,16,32,64") if bench.quick else ()
     command = [program, "--set", data, "--rounds", bench.rounds(15, 9), *depths, *options]
@@ -90,7 +90,7 @@ def measure_prefetch(bench: Bench) -> Section:
         section.tables.append(
             Table(
                 f"Engines by depth on {origin}",
-                "Every file once, whole; all readers in turn, in an order that changes from round to"
-                " round; ratios to the plain reader of the same round.", HEADER, rows))
+                "Every file once, whole; all readers alternately, in an order that changes from"
+                " round to round; ratios to the plain reader of the same round.", HEADER, rows))
         section.targets += targets_of(origin, rows)
     return section

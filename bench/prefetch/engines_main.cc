@@ -1,6 +1,6 @@
-// cubeshim_engines --set DIR: files a second of each engine and depth, and their ratio to the plain
-// reader of the same round. In every round all contenders read all files in the same order, in an
-// order of contenders that is shuffled anew.
+// cubeshim_engines --set DIR: files per second of each engine and depth, and their ratio to the
+// plain reader of the same round. In every round all contenders read all files in the same order;
+// the order of the contenders is shuffled for each round.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ Paths list_files(const std::string& set, std::size_t limit) {
   return paths;
 }
 
-// Drops the pages of these files alone: other people use the page cache too.
+// Drops the pages of these files only, because other users need the page cache too.
 void forget_pages(const Paths& paths) {
   for (const auto& path : paths) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   app.add_option("--nice", nice, "niceness of the engines; 0 compares like with like");
   app.add_flag("--cold", cold, "drop the pages of the files before each pass");
   CLI11_PARSE(app, argc, argv);
-  cube::base::set_log_level(cube::base::LogLevel::info);  // what `auto` decides
+  cube::base::set_log_level(cube::base::LogLevel::info);  // logs what `auto` decides
 
   const Paths paths = list_files(set, limit);
   std::uint64_t bytes = 0, largest = 0;
@@ -123,7 +123,7 @@ int main(int argc, char** argv) {
   std::mt19937 random(7);
   std::vector<std::size_t> order(rows.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  // The round before the first warms up, and `auto` decides in it.
+  // The round before the first is a warm-up, in which `auto` decides.
   for (unsigned round = 0; round <= rounds; ++round) {
     std::shuffle(order.begin(), order.end(), random);
     for (const std::size_t i : order) {

@@ -1,5 +1,5 @@
-"""The sidecar, measured in training: the first epoch from a slow mount against local files, and
-data larger than the memory."""
+"""Measures the sidecar in training: the first epoch from a slow mount against local files, and data
+larger than the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.harness.suite import LATENCY_US, Bench
 from bench.jobs.training import train
 from bench.prefetch.engines import run_engines
 
-PAUSE_S = 0.1  # between epochs, in which the mount's counters are read; not timed
+PAUSE_S = 0.1  # between epochs, to read the mount's counters; not timed
 LEAST_RING = 8 << 20
 PARTS = 4  # of the data, one of which is as large as the memory
 
@@ -29,11 +29,12 @@ def demand_misses(report: dict) -> int:
 
 def summary(report: dict) -> str:
     found = report["prefetch"]
-    return f"{found['early']}/{found['late']}/{demand_misses(report)}/{found['wasted']}/{found['duplicate']}"
+    return (f"{found['early']}/{found['late']}/{demand_misses(report)}/{found['wasted']}"
+            f"/{found['duplicate']}")
 
 
 def origin_rate(bench: Bench, mount: SlowMount) -> float:
-    """Files a second of 32 plain threads: what the mount gives at most."""
+    """Files per second of 32 plain threads: the most that the mount gives."""
     rows = run_engines(bench, mount.path, ("--depths", "64"))
     return max(
         float(row[1].split()[0].replace(",", "")) for row in rows if row[0].startswith("plain"))
@@ -59,8 +60,8 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                     if way == "local, pages warm":
                         warm_pages(local)
                     else:
-                        # The mount's own files too: it is to be as slow as its latency and that
-                        # disk are.
+                        # Drops the pages below the mount, too: it must be as slow as its latency
+                        # and that disk.
                         forget_pages(local)
                     with (bench.mount(local)
                           if way.startswith("mount") else nullcontext()) as mount:
@@ -100,9 +101,9 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                      f"{spread(loads[way]).median:.0%}"))
             local_speed = spread(speeds[ways[0]]).median
             for way, wanted in ((ways[2], 0.95), (ways[3], 0.90)):
-                # No more than the mount gives can be there in the first epoch, and its server runs
-                # on the job's own cores, all of which the local job uses: what it takes of them is
-                # nobody's to win.
+                # The first epoch cannot be faster than the mount, whose server runs on the job's
+                # own cores. The local job uses all of these, so no cache can win back the time that
+                # the server takes.
                 per_sample = spread(served[way]).median
                 bound = min(1.0,
                             rate / local_speed) / (1 + per_sample * local_speed / os.cpu_count())
@@ -112,8 +113,9 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                     Target(
                         f"first epoch, {loader}, {kind}: {way} against local files, pages dropped",
                         f">= {wanted} x", f"{share.text()} x", share.median >= wanted,
-                        f"bound {bound:.2f} x: the mount gives {rate:.0f} files/s, and its server takes"
-                        f" {per_sample * 1e6:.0f} us of the same cores for a file; {warm} x with pages warm"
+                        f"bound {bound:.2f} x: the mount gives {rate:.0f} files/s, and its server"
+                        f" takes {per_sample * 1e6:.0f} us of the same cores for a file; {warm} x"
+                        " with pages warm"
                     ))
             section.data[f"first epoch, {loader}, {kind}"] = {
                 "samples_per_s": speeds, "reports": reports, "server s a file": served
@@ -122,17 +124,19 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             "First epoch of a DataLoader with 2 workers: samples a second",
-            f"bench/jobs/train.py, {per_class * 10} files in random order, the data fits; lagfs with {LATENCY_US} us an operation."
-            " The same pixels everywhere (checksums agree). Yardstick: the same files on the local disk, their pages dropped first,"
-            " as a first epoch finds them; with warm pages it is a later epoch's. The pages below the mount go too. `announced`:"
-            " as by `cubeshim run`; `list`: CUBESHIM_PREFETCH_LIST names the directory, so the order is not the sampler's."
-            " Files: early / late / demand misses / wasted / duplicate, of the last round.",
+            f"bench/jobs/train.py, {per_class * 10} files in random order, the data fits; lagfs"
+            f" with {LATENCY_US} us an operation. The same pixels everywhere (checksums agree)."
+            " Yardstick: the same files on the local disk, their pages dropped first, as a first"
+            " epoch finds them; with warm pages it is a later epoch's. The pages below the mount"
+            " are dropped too. `announced`: as by `cubeshim run`; `list`: CUBESHIM_PREFETCH_LIST"
+            " names the directory, so the order is not the sampler's. Files: early / late / demand"
+            " misses / wasted / duplicate, of the last round.",
             ("loader", "job", "way", "samples/s", "of local, dropped", "of local, warm", "files",
              "others' CPU"), rows))
 
 
 def measure_large_data(bench: Bench, section: Section) -> None:
-    # So large that the ring's least size, four segments, is not most of the memory.
+    # So large that the ring's minimum size, four segments, is a small part of the memory.
     count = bench.rounds(16_000, 2000)
     local = make_mix(bench.data, count).path
     per_class = count // 10
@@ -182,9 +186,10 @@ def measure_large_data(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             "Data 4 x the memory, 3 epochs of a DataLoader with 2 workers",
-            f"bench/jobs/train.py --no-train, cv2, {per_class * 10} files, {chosen / 1e6:.0f} MB, CUBESHIM_RAM={ram / 1e6:.0f} MB"
-            " (that is all of the region: its control part, the resident pool and the ring); one run a row. Bytes read from the"
-            " mount are its own count, epoch by epoch, against the data. Misses and wasted are of all epochs.",
+            f"bench/jobs/train.py --no-train, cv2, {per_class * 10} files, {chosen / 1e6:.0f} MB,"
+            f" CUBESHIM_RAM={ram / 1e6:.0f} MB (that is all of the region: its control part, the"
+            " resident pool and the ring); one run a row. Bytes read from the mount are its own"
+            " count, epoch by epoch, against the data. Misses and wasted are of all epochs.",
             ("way", "samples/s, epochs 1 2 3", "origin bytes / data", "demand misses", "wasted",
              "files", "others' CPU"), rows))
 

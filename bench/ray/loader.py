@@ -1,11 +1,11 @@
-"""cubeshim.ray.DataLoader on the slow mount: against torch's loader on one node, and on two raylets
-with a cache each.
+"""Measures cubeshim.ray.DataLoader on the slow mount.
 
     tests/prefetch/python/in_ray_venv.py bench/ray/loader.py --build build [--rounds N]
     (CUBESHIM_BUILD=build)
 
-Prints the tables of doc/benchmarks/cluster.md. Ways are timed in turn; a figure is the median, with
-the range of all rounds. """
+It is compared with torch's loader on one node, and measured on two raylets with a cache each.
+Prints the tables of doc/benchmarks/cluster.md. Ways are timed alternately; a figure is the median,
+with the range of all rounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ADDRESSES = ("127.0.0.2", "127.0.0.3")
 
 
 class Files(Dataset):
-    """Each item is the bytes of a file, or with `decodes` a picture of it."""
+    """Each item is the bytes of a file or, with `decodes`, a picture from it."""
     def __init__(self, folder: Path, decodes: bool = False, repeats: int = 1):
         self.paths = [str(path) for path in sorted(folder.iterdir()) if path.is_file()] * repeats
         self.decodes = decodes
@@ -69,7 +69,7 @@ def make_data(folder: Path, pictures: Path) -> None:
 
 @contextmanager
 def cluster(nodes: list[dict[str, str]], store: int) -> Iterator[None]:
-    """A raylet for each environment."""
+    """Starts a raylet for each environment."""
     made = Cluster(
         initialize_head=True, head_node_args={
             "num_cpus": WORKERS, "object_store_memory": store, "include_dashboard": False,
@@ -88,11 +88,12 @@ def cluster(nodes: list[dict[str, str]], store: int) -> Iterator[None]:
 
 
 def median(values: list[float], form: str = "{:,.0f}") -> str:
-    return f"{form.format(statistics.median(values))} ({form.format(min(values))}-{form.format(max(values))})"
+    low, high = form.format(min(values)), form.format(max(values))
+    return f"{form.format(statistics.median(values))} ({low}-{high})"
 
 
 def epoch(loader: DataLoader) -> float:
-    """Items a second."""
+    """Items per second."""
     begin, count = time.monotonic(), 0
     for batch in loader:
         count += len(batch)
@@ -100,12 +101,12 @@ def epoch(loader: DataLoader) -> float:
 
 
 def one_node(pictures: Path, rounds: int) -> None:
-    """Both keep their workers and have had an epoch; pictures lie on the local disk, so that the
-    loaders are the difference."""
+    """Both loaders keep their workers and have had an epoch. The pictures lie on the local disk, so
+    the difference is that of the loaders."""
     data = Files(pictures, decodes=True, repeats=8)
     arguments = {"batch_size": 32, "num_workers": 2, "persistent_workers": True, "shuffle": True}
     torchs = DataLoader(data, **arguments)
-    epoch(torchs)  # its processes are there before Ray's threads
+    epoch(torchs)  # starts its processes before Ray's threads
     with cluster([{}], 400 << 20):
         loaders = {"torch": torchs, "cubeshim.ray": cubeshim.ray.DataLoader(data, **arguments)}
         found: dict[str, list[float]] = {name: [] for name in loaders}
@@ -115,7 +116,8 @@ def one_node(pictures: Path, rounds: int) -> None:
                 found[name].append(epoch(loaders[name]))
         ratios = [ours / theirs for ours, theirs in zip(found["cubeshim.ray"], found["torch"])]
         print(
-            f"| loader, 2 workers, one node, {len(data)} JPEG decoded to 3 x 224 x 224, batches of 32 | pictures/s |\n| --- | --- |"
+            f"| loader, 2 workers, one node, {len(data)} JPEG decoded to 3 x 224 x 224, "
+            "batches of 32 | pictures/s |\n| --- | --- |"
         )
         for name, values in found.items():
             print(f"| {name} | {median(values)} |")
@@ -125,8 +127,8 @@ def one_node(pictures: Path, rounds: int) -> None:
 
 
 def two_nodes(build: Path, source: Path, work: Path, rounds: int) -> None:
-    """Without the library, with it and whole batches, and with split ones; each round begins with
-    empty caches."""
+    """Without the library, with it and whole batches, and with it and split batches. Each round
+    begins with empty caches."""
     ways: dict[str, Callable[[], dict[str, object]]] = {
         "without the library": dict, "whole batches (`split=False`)": lambda: {"split": False},
         "split by nodes": dict
@@ -151,7 +153,7 @@ def two_nodes(build: Path, source: Path, work: Path, rounds: int) -> None:
                     loader = cubeshim.ray.DataLoader(data, batch_size=BATCH, num_workers=WORKERS,
                                                      persistent_workers=True, shuffle=True,
                                                      ray_options=options, **ways[way]())
-                    # The actors start, and open nothing of the data.
+                    # Starts the actors, which open nothing of the data.
                     iterator = iter(
                         cubeshim.ray.DataLoader(list(range(WORKERS)), num_workers=WORKERS,
                                                 ray_options=options))
@@ -175,7 +177,8 @@ def two_nodes(build: Path, source: Path, work: Path, rounds: int) -> None:
     plain, split = speeds["without the library"], speeds["split by nodes"]
     for turn in range(EPOCHS):
         print(
-            f"epoch {turn + 1}: split / without {median([a / b for a, b in zip(split[turn], plain[turn])], '{:.1f}')}"
+            f"epoch {turn + 1}: split / without"
+            f" {median([a / b for a, b in zip(split[turn], plain[turn])], '{:.1f}')}"
         )
 
 

@@ -1,5 +1,5 @@
-"""A training job as thousands are: class folders of images, torch's DataLoader, no word about
-cubeshim."""
+"""A training job like thousands of others: class folders of images, torch's DataLoader, no word
+about cubeshim."""
 
 import argparse
 import time

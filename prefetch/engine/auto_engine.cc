@@ -30,7 +30,7 @@ unsigned AutoEngine::wanted_size() const { return std::clamp(4 * depth_, 64U, 25
 
 void AutoEngine::begin_batch(Origin& origin) {
   const unsigned wanted = wanted_size();
-  // A pair is of one size, and of depths that do not differ much.
+  // Both batches of a pair have the same size and similar depths.
   const bool is_near = 4 * wanted >= 3 * origin.size && 4 * wanted <= 5 * origin.size;
   if (!is_near) origin.trial.drop_pair();
   if (origin.trial.is_between_pairs()) origin.size = wanted;
@@ -51,7 +51,7 @@ bool AutoEngine::take_up(Origin& origin, Fetch& fetch) {
   return false;
 }
 
-// By who submits, and not where it is decided: an engine's thread has no stderr.
+// Called by the submitter and not at the decision: an engine's thread has no stderr.
 void AutoEngine::say(const Origin& origin) const {
   const EngineTrial& trial = origin.trial;
   base::log(
@@ -74,7 +74,7 @@ void AutoEngine::submit(Fetch& fetch) {
     side = choice == Choice::uring ? Side::uring : Side::threads;
   } else {
     const std::lock_guard lock(mutex_);
-    // An engine that has been stopped ends what it is given.
+    // A stopped engine ends every fetch that it is given.
     if (!is_stopped_ && !origin.trial.is_decided() && !take_up(origin, fetch)) return;
     side = origin.trial.side();
   }
@@ -92,7 +92,7 @@ Fetch* AutoEngine::batch_is_over(Origin& origin) {
                         std::memory_order_release);
     return std::exchange(origin.first, nullptr);
   }
-  // The next batch, of what was held back.
+  // The next batch consists of held-back fetches.
   origin.submitted = 0;
   if (origin.first == nullptr) return nullptr;
   begin_batch(origin);
@@ -108,7 +108,7 @@ Fetch* AutoEngine::batch_is_over(Origin& origin) {
 Fetch* AutoEngine::one_of_batch_ended(Origin& origin, bool counts) {
   if (!counts) origin.is_void = true;
   if (++origin.ended != origin.submitted) return nullptr;
-  // Fewer than a batch: the engine has run out of work.
+  // Fewer than a full batch: the engine ran out of work.
   if (origin.submitted < origin.size) origin.is_void = true;
   return batch_is_over(origin);
 }

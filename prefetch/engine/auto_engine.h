@@ -1,5 +1,6 @@
-// Both engines behind one: see engine_choice.h. Thread safety: as IoEngine. No engine is called
-// with the lock held, for an engine may call back at once.
+// An engine that runs a thread engine and an io_uring engine and gives each origin to the faster
+// one; see engine_choice.h. Thread safety: as IoEngine. The lock is never held while an engine is
+// called, because an engine may call back at once.
 #pragma once
 
 #include <array>
@@ -36,16 +37,16 @@ class AutoEngine final : public IoEngine, public FetchClient {
  private:
   enum class Choice : std::uint8_t { open, threads, uring };
   struct Origin {
-    // Written under the lock, and once: who sees a choice needs no lock.
+    // Written once, under the lock. A reader that sees a choice needs no lock.
     std::atomic<Choice> choice{Choice::open};
     EngineTrial trial;
     Fetch *first = nullptr, *last = nullptr;  // held back
-    unsigned submitted = 0, ended = 0;        // of the batch that runs; 0: none does
-    unsigned size = 0, voids = 0;             // of a batch; those in vain
+    unsigned submitted = 0, ended = 0;        // fetches of the running batch; 0: no batch runs
+    unsigned size = 0, voids = 0;             // size of a batch; batches that did not count
     bool is_void = false;
     std::uint64_t began_ns = 0;
   };
-  static constexpr std::size_t k_origins = 16;  // those beyond share the last
+  static constexpr std::size_t k_origins = 16;  // further origins share the last place
   static constexpr unsigned k_most_voids = 64;
 
   bool is_owner() const { return base::sys::getpid() == owner_; }
@@ -54,11 +55,12 @@ class AutoEngine final : public IoEngine, public FetchClient {
   }
   unsigned wanted_size() const;
   void say(const Origin& origin) const;
-  // Under the lock: the next batch begins with what is about to be passed on.
+  // Under the lock: starts the next batch with the fetches that are about to be passed on.
   void begin_batch(Origin& origin);
-  // Under the lock: takes the fetch into the batch, or holds it back.
+  // Under the lock: takes the fetch into the batch (true), or holds it back (false).
   bool take_up(Origin& origin, Fetch& fetch);
-  // Under the lock: one of the batch has ended; the chain of those that may go now.
+  // Under the lock: notes that one fetch of the batch has ended. Returns the chain of fetches that
+  // may be submitted now.
   Fetch* one_of_batch_ended(Origin& origin, bool counts);
   Fetch* batch_is_over(Origin& origin);
   void pass_on(Side side, Fetch* chain);
@@ -69,7 +71,7 @@ class AutoEngine final : public IoEngine, public FetchClient {
   const int owner_ = base::sys::getpid();
   std::unique_ptr<IoEngine> engines_[2];  // by Side
 
-  base::Mutex mutex_;  // guards the rest, but for choices, is_told_, unended_ and all_over_
+  base::Mutex mutex_;  // guards the rest except the choices, is_told_, unended_ and all_over_
   std::array<Origin, k_origins> origins_;
   unsigned depth_;
   bool is_stopped_ = false;

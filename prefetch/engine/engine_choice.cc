@@ -13,7 +13,8 @@
 namespace cube::prefetch {
 namespace {
 
-// A filter may kill for calls that the program itself never makes; io_uring's are refused by many.
+// A seccomp filter may kill for calls that the program itself never makes. Many filters refuse
+// io_uring.
 bool is_in_a_sandbox() {
   char text[4096];
   const auto file = base::open_fd("/proc/thread-self/status", O_RDONLY);
@@ -28,7 +29,7 @@ std::unique_ptr<IoEngine> make(EngineChoice choice, const EngineOptions& options
                                FetchClient& client, std::string& why) {
   if (choice == EngineChoice::threads || (choice == EngineChoice::automatic && is_in_a_sandbox()))
     return make_thread_engine(options, client, why);
-  // Is there a ring at all? An engine without a client's work costs one thread.
+  // Checks whether a ring is available at all. An engine without work costs one thread.
   auto ring = make_uring_engine(options, client, why);
   if (ring == nullptr) {
     const bool was_asked_for = choice == EngineChoice::uring;

@@ -1,14 +1,17 @@
-// Which engine: the one that was asked for, or for each origin the one that is faster there.
+// Chooses the engine: the one that was asked for, or for each origin the one that is faster there.
 //
-// `automatic` has both. The first fetches of an origin are a trial: batches of four times the depth
-// that run on one engine while the other rests, timed from the first submit to the last end, in
-// turn (engine_trial.h): threads are taken as soon as io_uring was not faster by a tenth in two
-// pairs, and io_uring when it was in eight. So a tie goes to the threads, mostly after three pairs,
-// and one spoiled batch does not decide. A fetch that is submitted beyond a batch is held back
-// until the batch is over. A batch in which the engine ran out of work, or of which something was
-// cancelled, says nothing and is run again, and so is a pair whose depths differ by more than a
-// quarter; after so many in vain it is threads. Nothing is fetched for the sake of the trial, and
-// nothing twice.
+// `automatic` has both engines. The first fetches of an origin are a trial. A batch of four times
+// the depth runs on one engine while the other rests, then a batch runs on the other engine, and so
+// on; each batch is timed from its first submit to its last end (engine_trial.h). The trial chooses
+// threads as soon as io_uring was not faster by a tenth in two pairs of batches, and io_uring when
+// it was faster by a tenth in eight. A tie therefore goes to the threads, mostly after three pairs,
+// and one spoiled batch does not decide.
+//
+// A fetch that is submitted beyond a batch is held back until the batch is over. A batch does not
+// count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A
+// pair whose depths differ by more than a quarter is run again too. After too many batches that do
+// not count, the trial chooses threads. The trial fetches nothing for its own sake, and nothing
+// twice.
 #pragma once
 
 #include <functional>
@@ -21,12 +24,12 @@ namespace cube::prefetch {
 
 enum class EngineChoice { automatic, uring, threads };
 
-// If io_uring is refused, there are threads, and the log says why. Null: neither is to be had;
-// `why` says so.
+// Falls back to threads if io_uring is refused, and logs the reason. Null: no engine can be made;
+// `why` says why.
 std::unique_ptr<IoEngine> make_engine(EngineChoice choice, const EngineOptions& options,
                                       FetchClient& client, std::string& why);
 
-// The two of `automatic`, for tests of the choice itself.
+// The two engines of `automatic`, for tests of the choice itself.
 struct AutoParts {
   using Make = std::function<std::unique_ptr<IoEngine>(FetchClient& client)>;
   Make threads, uring;

@@ -48,7 +48,7 @@ class CoreEngine final : public IoEngine {
   }
 
  private:
-  // A forked child has a copy of this and none of the threads.
+  // A forked child has a copy of this object and none of the threads.
   bool is_owner() const { return sys::getpid() == owner_; }
 
   const int owner_ = sys::getpid();

@@ -1,8 +1,9 @@
-// The common part of both engines: the fetches that have not begun, and the end of all fetches.
+// The common part of both engines: it holds the fetches that have not begun, and ends all fetches.
 //
-// An engine derives its core, which belongs to its threads too and so outlives them, also those
-// that hang; engine_of() makes of it what the client holds. Thread safety: submit, depth and stop
-// as io_engine.h says; the rest by the engine's threads.
+// An engine derives its core from EngineCore. The engine's threads share ownership of the core, so
+// it outlives them, hung threads included. engine_of() wraps the core in the IoEngine that the
+// client holds. Thread safety: submit, depth and stop as io_engine.h says; the rest is for the
+// engine's threads.
 #pragma once
 
 #include <memory>
@@ -19,16 +20,17 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   EngineCore(const EngineCore&) = delete;
   EngineCore& operator=(const EngineCore&) = delete;
 
-  // A background thread that runs run(place) and keeps the core. 0 or an errno.
+  // Starts a background thread that runs run(place) and keeps the core alive. Returns 0 or an
+  // errno.
   int start_thread(void* place);
 
   virtual const char* name() const = 0;
-  // There is something in the queue.
+  // Something was queued.
   virtual void wake() = 0;
   virtual void set_depth(unsigned depth) = 0;
-  // The queue is closed and empty: what is in flight is to come to an end.
+  // Called when the queue is closed and empty: fetches in flight must come to an end.
   virtual void begin_stop() = 0;
-  // Closes every gate, then abandons what is still in flight, and says how many that were.
+  // Closes every gate, then abandons the fetches still in flight. Returns how many there were.
   virtual unsigned abandon_all() = 0;
 
   static unsigned bounded(unsigned depth);
@@ -39,7 +41,8 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
 
  protected:
   virtual void run(void* place) = 0;
-  // Ends the fetch at one place in flight, whose gate is closed. Returns how many that were.
+  // Ends the fetch at one place in flight, whose gate is closed. Returns how many fetches it
+  // abandoned.
   unsigned abandon(Fetch* fetch, bool has_room);
 
  private:

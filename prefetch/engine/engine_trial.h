@@ -1,13 +1,12 @@
-// Which of two engines an origin likes: batches of equal size on each in turn, the second pair in
-// the other order and so on, so that what drifts meanwhile (the origin's load, the cache of its
-// server) hits both alike. The first pair warms up - threads are started, kernel workers too - and
-// is not counted.
+// Decides which of two engines serves an origin better. Batches of equal size run on each engine
+// alternately; the second pair runs in the opposite order and so on, so a drift during the trial
+// (the origin's load, its server's cache) affects both engines alike. The first pair is a warm-up,
+// which starts threads and kernel workers, and is not counted.
 //
-// Each further pair is won by the ring if it was faster by a margin, and lost otherwise. So many
-// wins make it the ring's origin, so few losses the threads': one batch that something else on the
-// machine has spoiled decides nothing, and where there is no difference to speak of there are
-// threads, of which a hang costs one and not a ring, after a few batches. Pure; thread safety: one
-// thread at a time.
+// The ring wins a pair if it was faster by a margin, and loses it otherwise. k_wins wins choose the
+// ring for the origin, k_losses losses choose the threads. One batch that other work on the machine
+// spoiled therefore decides nothing. If there is no real difference, threads win after a few
+// batches: a hang then costs one thread and not a ring. Pure. Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +18,26 @@ enum class Side : std::uint8_t { threads, uring };
 class EngineTrial {
  public:
   bool is_decided() const { return wins_ == k_wins || losses_ == k_losses; }
-  // The engine of the next batch; once decided, of all.
+  // The engine of the next batch. Once the trial is decided: the engine of all batches.
   Side side() const;
   bool is_between_pairs() const { return !is_second_; }
-  // The batch ran on side(), one after the other.
+  // Records the time of a batch that ran on side(). Batches do not overlap.
   void batch_took(std::uint64_t ns);
-  // The first of a pair is forgotten, for the second cannot be compared with it.
+  // Forgets the first batch of a pair, if the second cannot be compared with it.
   void drop_pair() { is_second_ = false; }
-  // Nothing will come of it: threads.
+  // Chooses threads, because the trial will have no result.
   void give_up() { losses_ = k_losses; }
-  // The number of pairs that counted.
+  // How many of the counted pairs the ring has won, and lost.
   int wins() const { return wins_; }
   int losses() const { return losses_; }
-  // How much faster the ring was in them; the geometric mean. Without libm, which each program
-  // would load at its start.
+  // How much faster the ring was in the counted pairs (geometric mean). Computed without libm,
+  // which each program would load at its start.
   double ratio() const;
 
  private:
   static constexpr int k_warm_pairs = 1, k_wins = 8, k_losses = 2;
   static constexpr double k_margin = 1.1;
-  // More than these are an accident, and their product stays a number.
+  // Ratios beyond these are outliers. Clamping keeps their product finite.
   static constexpr double k_least_ratio = 1e-6, k_most_ratio = 1e6;
 
   int pairs_done_ = 0, wins_ = 0, losses_ = 0;

@@ -1,5 +1,5 @@
-// The fetches that wait, first come first served, and the number of those that have not ended.
-// Thread safety: all of it.
+// The queue of waiting fetches, first come first served, and the count of fetches that have not
+// ended. Thread safety: all of it.
 #pragma once
 
 #include <mutex>
@@ -12,7 +12,7 @@ namespace cube::prefetch {
 
 class FetchQueue {
  public:
-  // False once it has been closed.
+  // Returns false once the queue has been closed.
   bool push(Fetch& fetch) {
     const std::lock_guard lock(mutex_);
     if (is_closed_) return false;
@@ -32,7 +32,7 @@ class FetchQueue {
     }
     return fetch;
   }
-  // Ends what waits.
+  // Ends every waiting fetch.
   void end_all(FetchClient& client, Ending ending, int error = 0);
   void close() {
     const std::lock_guard lock(mutex_);
@@ -43,17 +43,17 @@ class FetchQueue {
     return size_;
   }
 
-  // One has ended and the engine holds nothing of it any more.
+  // A fetch has ended, and the engine no longer holds anything of it.
   void one_is_over() {
     // Pairs with the acquire in wait_until_all_are_over.
     if (unended_.fetch_sub(1, std::memory_order_release) == 1) over_.notify();
   }
-  // False: it took longer.
+  // Returns false if `until_ns` passed first.
   bool wait_until_all_are_over(std::uint64_t until_ns);
 
  private:
   base::Mutex mutex_;
-  Fetch *first_ = nullptr, *last_ = nullptr;  // guarded by mutex_, as the next two
+  Fetch *first_ = nullptr, *last_ = nullptr;  // guarded by mutex_, like the next two
   bool is_closed_ = false;
   unsigned size_ = 0;
   std::atomic<unsigned> unended_{0};

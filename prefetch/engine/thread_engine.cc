@@ -26,18 +26,18 @@ namespace sys = base::sys;
 struct Worker {
   CallbackGate gate;
   bool is_taken = false;  // guarded by ThreadCore::mutex_
-  // Written inside the gate: who has closed it may read them.
+  // Written inside the gate. A thread that has closed the gate may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
   bool may_be_kept = true;  // see cache/origin/kept_attributes.h
-  // Copies, for the client's fetch may go as soon as the gate is closed.
+  // Copies, because the client's fetch may go as soon as the gate is closed.
   cache::OriginSpan place, together;
-  bool has_span = false;  // the opened place holds what was read together
-  // A copy, for the client's may go as soon as the gate is closed.
+  bool has_span = false;  // the opened place holds the bytes that were read together
+  // A copy, for the same reason.
   char path[PATH_MAX + 1];
 };
 
-// A worker that finds more to do takes it without the lock, as long as it finds something.
+// A worker that finds more to do takes it without the lock until the queue is empty.
 class ThreadCore final : public EngineCore {
  public:
   using EngineCore::EngineCore;
@@ -59,38 +59,39 @@ class ThreadCore final : public EngineCore {
            queue.size() > starting_;
   }
   void keep();
-  // With mutex_ held, but for what is fetched.
+  // With mutex_ held, except while a fetch runs.
   void start_one(base::Condition::Lock& lock);
   void serve(Worker& worker);
   bool wait_for_work(base::Condition::Lock& lock);
   void wake_one();
 
   bool take(Worker& worker);
-  // Inside the gate.
+  // Call inside the gate.
   static void set_fetch(Worker& worker, Fetch* fetch);
-  // False: who closed the gate has ended it, and what is beside it.
+  // False: the thread that closed the gate has ended the fetch and those beside it.
   bool fetch_one(Worker& worker, cache::OpenedPlace& place);
   bool open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                   FetchResult& result, int& error);
-  // False: the file is to be opened.
+  // False: the file must be opened.
   bool ask_first(Worker& worker, FetchResult& result);
-  // False: it is not of an origin that is read whole by an open.
+  // False: there is no room, or the gate is closed.
   bool ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result,
                     Room& room);
+  // False: the file's origin is not one that reads a file whole in one open.
   bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
   void fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result);
 
-  std::unique_ptr<cache::Origins>
-      origins_;  // of the threads' table; made before there is any of them
+  // Reopened in the threads' fd table, before any worker runs.
+  std::unique_ptr<cache::Origins> origins_;
   base::Mutex mutex_;
   base::Condition work_, keeping_;
   Worker workers_[k_most_depth];
-  // Written under mutex_. A worker that goes to sleep, or ends, says so here before it looks into
-  // the queue for the last time, and wake() looks here after the queue: one of the two sees the
+  // Written under mutex_. A worker that goes to sleep, or ends, records it here before it checks
+  // the queue for the last time. wake() reads these after it has queued: one of the two sees the
   // other.
   std::atomic<unsigned> depth_{options.depth}, threads_{0}, idle_{0}, running_{0};
   std::atomic<bool> is_waking_{false};
-  unsigned starting_ = 0;  // guarded by mutex_, as the next
+  unsigned starting_ = 0;  // guarded by mutex_, like the next two
   bool is_stopping_ = false;
   int keeper_error_ = -1;  // -1: not known yet
 };
@@ -124,7 +125,7 @@ void ThreadCore::start_one(base::Condition::Lock& lock) {
   free->is_taken = false;
   --threads_;
   --starting_;
-  // The machine has no more: what there is must do.
+  // The machine has no more threads: the existing ones must do.
   if (threads_ != 0) return keeping_.wait(lock);
   lock.unlock();
   queue.end_all(client, Ending::failed, error);
@@ -138,7 +139,7 @@ void ThreadCore::serve(Worker& worker) {
   do {
     if (running_ >= depth_) continue;
     ++running_;
-    // One wakes the next, where there is more than it can take itself.
+    // Each worker wakes the next if there is more work than it can take itself.
     if (queue.size() > 1) wake_one();
     lock.unlock();
     while (take(worker)) {
@@ -151,7 +152,7 @@ void ThreadCore::serve(Worker& worker) {
   worker.is_taken = worker.gate.is_closed();
 }
 
-// False: nothing has come for so long, and the thread is no longer counted.
+// Returns false if no work came for idle_ms; the thread is then no longer counted.
 bool ThreadCore::wait_for_work(base::Condition::Lock& lock) {
   const auto has_work = [this] {
     is_waking_ = false;
@@ -185,7 +186,6 @@ void ThreadCore::set_fetch(Worker& worker, Fetch* fetch) {
   worker.together = fetch->together;
 }
 
-// False: there is none, or the gate is closed.
 bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result,
                               Room& room) {
   if (!worker.gate.enter()) return false;
@@ -199,7 +199,7 @@ bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, F
   return room.is_given;
 }
 
-// False: there is no such name, which may be one of the mounts.
+// Returns false if the origin does not have the name, which may still exist on a mount.
 bool ThreadCore::open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                             FetchResult& result, int& error) {
   cache::OriginOpen wish{.key = worker.path, .path = worker.path, .most = options.max_file};
@@ -229,7 +229,7 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   if (!open_whole(worker, origin, place, result, error)) return false;
   result.ending = Ending::failed;
   result.error = error;
-  // A directory's stat is there, too.
+  // A directory has a stat, too.
   if (error != 0 && error != EISDIR) return true;
   const cache::FileAtOrigin& file = place.opened()->file();
   Room room;
@@ -250,7 +250,7 @@ bool ThreadCore::ask_first(Worker& worker, FetchResult& result) {
   using Do = FetchClient::First::Do;
   base::Result<cache::FileStat> looked = base::fail(ENOENT);
   for (bool has_looked = false;; has_looked = true) {
-    // Otherwise who closed the gate has ended it.
+    // Otherwise the thread that closed the gate has ended the fetch.
     if (!worker.gate.enter()) return true;
     const bool asks = worker.fetch->asks_first;
     const FetchClient::First first =
@@ -284,7 +284,7 @@ bool ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
       result.error = fd.error().value;
     }
   }
-  // Otherwise who closed the gate has ended it.
+  // Otherwise the thread that closed the gate has ended the fetch.
   const bool is_ours = worker.gate.enter();
   bool is_last = false;
   if (is_ours) {
@@ -337,7 +337,7 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links,
 }
 
 void ThreadCore::wake() {
-  // All there may be are at work, and look into the queue before they rest.
+  // If all allowed threads are at work, they check the queue before they rest.
   if ((idle_ == 0 && threads_ >= depth_) || is_waking_) return;
   const std::lock_guard lock(mutex_);
   wake_one();

@@ -1,7 +1,7 @@
-// The engine of plain system calls: a thread for each fetch in flight, at most `depth` of them. A
-// keeper thread owns the fd table that all of them share and starts them as they are needed; those
-// with nothing to do end. A thread that hangs in the kernel outlives the engine, silent, and ends
-// when the kernel lets it go.
+// The engine of plain system calls: one thread for each fetch in flight, at most `depth` of them. A
+// keeper thread owns the fd table that they all share and starts them as they are needed; idle
+// threads end. A thread that hangs in the kernel outlives the engine, calls nobody, and ends when
+// the kernel lets it go.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace cube::prefetch {
 
-// Null: not to be had here, and `why` says so.
+// Null: threads are not available here; `why` says why.
 std::unique_ptr<IoEngine> make_thread_engine(const EngineOptions& options, FetchClient& client,
                                              std::string& why);
 

@@ -22,10 +22,10 @@ namespace {
 
 namespace sys = base::sys;
 
-// The ring's thread looks up this often while operations are in flight: what was submitted
-// meanwhile begins then at the latest, and a stop is seen.
+// The ring's thread wakes this often while operations are in flight. It then begins what was
+// submitted meanwhile and notices a stop.
 constexpr std::uint64_t k_look_up_ns = 10'000'000;
-// Completions that are no flight's: of cancellations.
+// user_data of completions that belong to no flight: those of cancellations.
 constexpr std::uint64_t k_nobody = UINT64_MAX;
 
 class UringCore final : public EngineCore {
@@ -37,8 +37,7 @@ class UringCore final : public EngineCore {
   void set_depth(unsigned depth) override;
   void begin_stop() override;
   unsigned abandon_all() override;
-  // Waits until the thread has set the ring up. False: it could not, and `why` says what is
-  // missing.
+  // Waits until the thread has set the ring up. False: it could not; `why` says what is missing.
   bool is_set_up(std::string& why);
 
  private:
@@ -49,7 +48,7 @@ class UringCore final : public EngineCore {
   void cancel_flights();
   void advance(std::uint64_t index, int result);
 
-  // Gives the operation that has been prepared to the ring_->
+  // Tags a prepared operation with its flight, and sends it to a worker unless the flight is local.
   static void start(io_uring_sqe* sqe, std::uint64_t index, const UringFlight& flight);
   void open_name(std::uint64_t index, UringFlight& flight);
   void sort(std::uint64_t index, UringFlight& flight);
@@ -63,16 +62,17 @@ class UringCore final : public EngineCore {
   void land(UringFlight& flight);
 
   CallbackGate gate_;
-  EventCount events_;  // submitted, depth changed, stopping; and for who waits for the set-up
+  // submitted, depth changed, stopping; also wakes the thread that waits for the set-up
+  EventCount events_;
   std::atomic<unsigned> depth_{options.depth};
   std::atomic<bool> is_stopping_{false};
   std::atomic<int> set_up_{-1};  // 1: done; 0: refused
   std::string why_;              // written before set_up_
-  // The ring is closed, and with it each file that it had open.
+  // True once the ring is closed, and with it each file that it had open.
   EventCount over_;
   std::atomic<bool> is_over_{false};
 
-  // The ring thread's, but for what UringFlight says.
+  // For the ring's thread alone, except as UringFlight says.
   Ring* ring_ = nullptr;  // of run()
   std::array<std::unique_ptr<UringFlight>, k_most_depth> flights_;
   OriginKinds origins_;
@@ -88,7 +88,7 @@ void UringCore::run(void*) {
 }
 
 void UringCore::run_ring() {
-  // Not a member: its descriptor is of this thread's table, in which it is to be closed.
+  // Not a member: the ring's fd belongs to this thread's table and must be closed there.
   Ring ring;
   ring_ = &ring;
   const auto is_private = take_private_fd_table();
@@ -97,7 +97,7 @@ void UringCore::run_ring() {
     why_ = std::string("no file descriptors of its own (close_range): ") +
            base::text_of_error(is_private.error().value);
   } else {
-    // Before the ring, whose workers inherit it.
+    // Before the ring is set up, because its workers inherit the priority.
     lower_priority(options.nice);
     ready = ring.set_up(k_most_depth, why_);
   }
@@ -138,12 +138,12 @@ void UringCore::begin_waiting() {
     if (flight != nullptr && flight->stage != Stage::free) continue;
     Fetch* const fetch = queue.pop();
     if (fetch == nullptr) return;
-    // Nothing may be thrown on this thread: it would end the host.
+    // Nothing may be thrown on this thread: an exception would end the host.
     if (flight == nullptr) flight.reset(new (std::nothrow) UringFlight);
     if (flight == nullptr) {
       client.ended(*fetch, {.ending = Ending::failed, .error = ENOMEM});
       queue.one_is_over();
-      // Nothing will come back that begins the rest.
+      // If nothing is in flight, no completion will begin the rest.
       if (in_flight_ == 0) queue.end_all(client, Ending::failed, ENOMEM);
       return;
     }
@@ -189,7 +189,6 @@ void UringCore::open_name(std::uint64_t index, UringFlight& flight) {
   start(sqe, index, flight);
 }
 
-// Only a regular file is opened.
 void UringCore::sort(std::uint64_t index, UringFlight& flight) {
   flight.stage = Stage::sorting;
   if (flight.is_local) {
@@ -205,7 +204,7 @@ void UringCore::sort(std::uint64_t index, UringFlight& flight) {
 
 void UringCore::open(std::uint64_t index, UringFlight& flight, const char* path) {
   flight.stage = Stage::opening;
-  // Through the name that is open nothing is looked for any more.
+  // An open through the O_PATH fd needs no lookup.
   if (flight.is_local) return advance(index, static_cast<int>(sys::open(path, k_open_flags)));
   flight.how = {};
   flight.how.flags = k_open_flags;
@@ -221,7 +220,7 @@ void UringCore::ask_stat(std::uint64_t index, UringFlight& flight, Stage stage) 
                            flight.links != cache::LinksOnWay::none;
   const int flags = AT_EMPTY_PATH | (asks_server ? cache::k_ask_server : 0);
   if (flight.is_local) {
-    // A ring gives every statx to a worker; of an open local file it is less work than that.
+    // A ring gives every statx to a worker, which costs more than the statx of an open local file.
     const long error = sys::statx(flight.fd, "", flags, cache::FileStat::k_request, &flight.statx);
     return advance(index, static_cast<int>(error));
   }
@@ -238,7 +237,7 @@ void UringCore::read(std::uint64_t index, UringFlight& flight) {
   start(sqe, index, flight);
 }
 
-// Always by the ring: a close can be a round trip too.
+// Always by the ring, because a close can be a round trip, too.
 void UringCore::close(std::uint64_t index, UringFlight& flight) {
   flight.stage = Stage::closing;
   io_uring_sqe* const sqe = ring_->next();
@@ -250,7 +249,7 @@ void UringCore::end(std::uint64_t index, UringFlight& flight, Ending ending, int
   flight.result.ending = ending;
   flight.result.error = error;
   flight.is_over = gate_.enter();
-  // Otherwise who closed the gate has ended it.
+  // Otherwise the thread that closed the gate has ended the fetch.
   if (flight.is_over) {
     client.ended(*std::exchange(flight.fetch, nullptr), flight.result);
     gate_.leave();
@@ -279,7 +278,7 @@ void UringCore::ask_for_room(std::uint64_t index, UringFlight& flight) {
   gate_.leave();
   flight.result.reason = flight.room.reason;
   if (!flight.room.is_given) return end(index, flight, Ending::declined);
-  // A ring need not wait for what was opened with O_NONBLOCK.
+  // Clears O_NONBLOCK: a ring need not wait for a file that was opened with it.
   if (flight.stat.is_regular()) sys::fcntl(flight.fd, F_SETFL, 0);
   flight.read = base::WholeRead(flight.room.data, flight.stat.size);
   read(index, flight);
@@ -308,10 +307,10 @@ void UringCore::advance(std::uint64_t index, int result) {
   const bool is_naming = flight.stage == Stage::naming || flight.stage == Stage::naming_with_links;
   if (is_naming && result >= 0) flight.fd = result;
   if (flight.stage == Stage::opening && result >= 0) {
-    // That of the name alone, which no server knows.
+    // Closes the O_PATH fd, which no server knows.
     sys::close(std::exchange(flight.fd, result));
   }
-  // Without /proc by its name, as whatever that is by now.
+  // Without /proc, open by path, whatever file that is by now.
   const bool has_no_proc =
       flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
   if (has_no_proc && !std::exchange(flight.by_name, true)) return open(index, flight, flight.path);
@@ -358,9 +357,9 @@ unsigned UringCore::abandon_all() {
   for (const auto& flight : flights_) {
     if (flight != nullptr) abandoned += abandon(flight->fetch, flight->has_room);
   }
-  // The kernel ends the operations of a ring after its process, which nobody can wait for: the
-  // files are open until then, and the origin cannot be unmounted. A thread's are closed before the
-  // process is gone.
+  // The kernel ends the operations of a ring after its process, and nobody can wait for that: the
+  // files stay open until then, and the origin cannot be unmounted. A thread's files are closed
+  // before the process is gone.
   const std::uint64_t until =
       base::monotonic_ns() + std::uint64_t{options.give_back_ms} * 1'000'000;
   for (auto seen = over_.now(); !is_over_.load(std::memory_order_acquire); seen = over_.now()) {

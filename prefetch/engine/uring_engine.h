@@ -1,7 +1,7 @@
-// The engine of io_uring: one thread that submits and reaps; the kernel's own workers wait for the
-// origin. At most `depth` fetches are in flight, each with one operation at a time. A ring whose
-// operations hang outlives the engine, silent, with its thread, and ends when the kernel lets them
-// go.
+// The io_uring engine: one thread submits and reaps; the kernel's own workers wait for the origin.
+// At most `depth` fetches are in flight, each with one operation at a time. A ring with hung
+// operations outlives the engine together with its thread, calls nobody, and ends when the kernel
+// lets the operations go.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace cube::prefetch {
 
-// Null: refused here (an old kernel, seccomp, kernel.io_uring_disabled), and `why` says so.
+// Null: io_uring is refused here (old kernel, seccomp, kernel.io_uring_disabled); `why` says why.
 std::unique_ptr<IoEngine> make_uring_engine(const EngineOptions& options, FetchClient& client,
                                             std::string& why);
 

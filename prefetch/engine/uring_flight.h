@@ -1,5 +1,5 @@
-// One fetch on a ring: what the kernel has to find again when an operation of it is done.
-// Thread safety: the ring's thread alone, but for what is said.
+// One fetch on a ring: the state that must be found again when the kernel completes an operation of
+// the fetch. Thread safety: the ring's thread alone, except as noted.
 #pragma once
 
 #include <linux/openat2.h>
@@ -25,11 +25,11 @@ enum class Stage : std::uint8_t {
 struct UringFlight {
   Stage stage = Stage::free;
   cache::LinksOnWay links = cache::LinksOnWay::unknown;
-  int fd = -1;            // of the name alone until it is open
-  bool is_local = false;  // nothing of it waits for a server (origin_kinds.h)
-  bool is_over = false;   // ended, and only to be closed
-  bool by_name = false;   // opened by its name for the second time
-  // Written inside the gate: who has closed it may read them.
+  int fd = -1;            // an O_PATH fd until the file is open
+  bool is_local = false;  // no operation of it waits for a server (origin_kinds.h)
+  bool is_over = false;   // ended; only the close is left
+  bool by_name = false;   // opened by its path for the second time
+  // Written inside the gate. A thread that has closed the gate may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
   bool may_be_kept = true;  // see cache/origin/kept_attributes.h

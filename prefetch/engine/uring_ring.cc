@@ -30,10 +30,10 @@ Ring::~Ring() {
   if (is_set_up_) sys::close(ring_.ring_fd);
 }
 
-// As io_uring_queue_init_params, which the library has itself in front of the program's
+// Does what io_uring_queue_init_params does. The library interposes that function itself
 // (shim/libc/ring.cc).
 bool Ring::set_up(unsigned entries, std::string& why) {
-  // From the newest kernel's best to what 5.11 has.
+  // From the best flags of the newest kernel down to those that 5.11 has.
   static constexpr unsigned k_flags[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
                                          IORING_SETUP_COOP_TASKRUN, 0};
   io_uring_params parameters{};
@@ -56,8 +56,8 @@ bool Ring::set_up(unsigned entries, std::string& why) {
   return false;
 }
 
-// Both queues in one mapping (Linux 5.4; has_operations wants a younger one), the entries in
-// another. No child has them.
+// Maps both queues in one mapping (Linux 5.4; has_operations wants a later kernel) and the entries
+// in another. No child inherits them.
 bool Ring::map(const io_uring_params& parameters) {
   const auto map = [&](std::size_t bytes, std::int64_t offset) -> void* {
     const long to = sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,

@@ -17,12 +17,13 @@ class Ring {
 
   // False: `why` says what is missing.
   bool set_up(unsigned entries, std::string& why);
-  // FUSE and NFS operations wait in kernel workers, of which there are few unless asked for.
+  // Sets the number of kernel workers. FUSE and NFS operations wait in them, and there are few by
+  // default.
   void set_workers(unsigned n);
 
-  // Never null: what is queued is submitted first where the queue is full.
+  // Never null: if the queue is full, its entries are submitted first.
   io_uring_sqe* next();
-  // Submits, and waits for a completion no longer than this.
+  // Submits, and waits at most this long for a completion.
   void submit_and_wait(std::uint64_t at_most_ns);
   void submit() { io_uring_submit(&ring_); }
   // The next completion, or null.

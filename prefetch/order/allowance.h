@@ -1,8 +1,8 @@
-// The account of a source that may have no more than so many bytes fetched: what a file is likely
-// to have is promised when it is planned, and when its fetch has ended, what it has cost takes the
-// promise's place. A request to the origin that was in vain costs as much as was promised, so that
-// requests are bounded, too. Thread safety: promise() and take_spent() by the source's thread,
-// settle() by any, once for each promise.
+// The account of a source whose fetches may cost only a limited number of bytes. promise() books
+// the likely size of a file when its fetch is planned. settle() replaces the promise by the real
+// cost when the fetch has ended. A request to the origin that returned nothing costs as much as was
+// promised, so the number of requests is bounded too. Thread safety: promise() and take_spent() by
+// the source's thread, settle() by any thread, once for each promise.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@ class Allowance {
   void promise(std::uint64_t bytes) { promised_.fetch_add(bytes, std::memory_order_relaxed); }
   void settle(std::uint64_t promised, std::uint64_t bytes, bool was_asked) {
     spent_.fetch_add(was_asked && bytes == 0 ? promised : bytes, std::memory_order_relaxed);
-    // Release: who sees that it is not promised any more sees what was spent; pairs with the
+    // Release: a thread that no longer sees the promise sees the spent bytes. Pairs with the
     // acquire in promised().
     promised_.fetch_sub(promised, std::memory_order_release);
   }
   std::uint64_t promised() const { return promised_.load(std::memory_order_acquire); }
-  // Since it was taken last, but for less than `unit`.
+  // The whole units spent since the last call. The remainder below `unit` stays in the account.
   std::uint64_t take_spent(std::uint64_t unit) {
     const std::uint64_t units = spent_.load(std::memory_order_relaxed) / unit;
     spent_.fetch_sub(units * unit, std::memory_order_relaxed);

@@ -39,7 +39,7 @@ int DirWalk::enter(int parent, const char* name, int flags) {
   return 0;
 }
 
-// ENOENT: it is the kernel's to list.
+// ENOENT: the kernel must list it.
 int DirWalk::enter_listing() {
   if (origins_ == nullptr) return ENOENT;
   const auto listing = origins_->of(path_).list(path_);
@@ -73,9 +73,9 @@ void DirWalk::leave_out() { enters_ = false; }
 DirWalk::FoundEntry DirWalk::next() {
   if (std::exchange(enters_, false)) {
     if (levels_.size() == k_most_levels) return {FoundEntry::refused, Refusal::too_long, ELOOP};
-    // Not by path_, which may have become another's.
+    // Not by path_, which may name another directory by now.
     const char* const name = path_.c_str() + levels_.back().path_length + 1;
-    // An origin that lists by itself moves nothing.
+    // An origin that lists its own directories moves nothing.
     const int error = levels_.back().listing != nullptr
                           ? enter_listing()
                           : enter(levels_.back().fd.get(), name, O_NOFOLLOW);

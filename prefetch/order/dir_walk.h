@@ -1,7 +1,7 @@
-// The files below a directory, depth first and in the order in which the file system lists them:
-// nothing is sorted, so a directory with millions of entries takes no more memory than a small one
-// (a block and an fd for each level). Symbolic links below the root are given as files and never
-// followed into directories, so there are no loops. Thread safety: one thread.
+// A walk over the files below a directory, depth first, in the order in which the file system lists
+// them. Nothing is sorted, so a directory with millions of entries takes no more memory than a
+// small one (a block and an fd for each level). Symbolic links below the root count as files and
+// are never followed into directories, so there are no loops. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -19,22 +19,24 @@ class DirWalk {
  public:
   struct FoundEntry {
     enum Kind : std::uint8_t { file, link, directory, refused, end } kind = end;
-    Refusal reason = Refusal::unreadable;  // of refused, as the next
+    Refusal reason = Refusal::unreadable;  // if refused, like the next
     int error = 0;
   };
 
-  // Opened by the walk's own thread; null: all files are on mounts. Before begin().
+  // The origins that the walk's own thread has opened; null: all files are on mounts. Call before
+  // begin().
   void use_origins(const cache::Origins* origins) { origins_ = origins; }
-  // 0, or the errno of the root. `from`: a position() of an earlier walk of the same root, to go on
-  // there; a file system that has given the position up may pass by some files, or tell some again.
+  // Returns 0, or the errno of the root. `from` continues at a position() of an earlier walk of the
+  // same root. If the file system no longer knows that position, the walk may skip or repeat some
+  // files.
   int begin(const std::string& root, std::int64_t from = 0);
-  // Behind what was told last, if that is in the root itself.
+  // The position behind the last entry given, if that entry is in the root itself.
   std::int64_t position() const { return position_; }
   bool is_walking() const { return !levels_.empty(); }
-  // A directory is told before what is in it; `leave_out` then goes past it.
+  // next() gives a directory before its contents; leave_out() then skips them.
   FoundEntry next();
   void leave_out();
-  const std::string& path() const { return path_; }  // of what was found
+  const std::string& path() const { return path_; }  // of the last entry
 
  private:
   static constexpr std::size_t k_block = 16 << 10;
@@ -46,7 +48,7 @@ class DirWalk {
   struct OpenDirectory {
     base::UniqueFd fd;
     std::unique_ptr<std::byte[]> block;
-    std::unique_ptr<cache::Listing, Release> listing;  // instead of both
+    std::unique_ptr<cache::Listing, Release> listing;  // replaces both
     std::size_t at = 0, end = 0;
     std::size_t path_length = 0;
   };
@@ -57,7 +59,7 @@ class DirWalk {
   const cache::Origins* origins_ = nullptr;
   std::vector<OpenDirectory> levels_;
   std::string path_;
-  bool enters_ = false;  // the directory told last
+  bool enters_ = false;  // whether to enter the directory that was given last
   std::int64_t position_ = 0;
 };
 

@@ -13,7 +13,7 @@ namespace cube::prefetch {
 namespace sys = base::sys;
 
 base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) {
-  // O_NONBLOCK, or a FIFO would wait for its writer before it can be refused.
+  // O_NONBLOCK: otherwise the open of a FIFO would wait for a writer before it can be refused.
   auto fd = base::open_fd(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) {
     why = base::text_of_error(fd.error().value);
@@ -21,7 +21,7 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   }
   ListEntries reader;
   reader.fd_ = base::raise_fd(std::move(*fd));
-  // All of it is to be read, also what another node has just written.
+  // Ask the server, so that the size includes what another node has just written.
   const auto stat = cache::stat_fd(reader.fd_.get(), cache::k_ask_server);
   if (!stat || !stat->is_regular()) {
     why = stat ? "it is not a regular file" : base::text_of_error(stat.error().value);
@@ -43,13 +43,13 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   return reader;
 }
 
-// A host that closes all it knows, or puts another file there, must not make us read that.
+// Guards against a host that has closed this fd, or put another file there.
 bool ListEntries::is_our_file() const {
   const auto now = cache::stat_fd(fd_.get(), AT_STATX_DONT_SYNC);
   return now && now->same_file(stat_);
 }
 
-// Moves what is left to the front and reads on. False: there is no more, or an error.
+// Moves the remaining bytes to the front and reads more. False: there is no more, or an error.
 bool ListEntries::refill() {
   std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
   end_ -= begin_;

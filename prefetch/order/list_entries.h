@@ -1,7 +1,7 @@
-// The entries of a list file as they stand, in constant memory: lines, or NUL-separated names where
-// the first block holds a NUL. "\r\n" ends a line as "\n" does, and a byte order mark is left out.
-// The list is read as far as it went when it was opened. One that shrinks ends early, and
-// has_changed() tells of any change. Thread safety: one thread.
+// The raw entries of a list file, read in constant memory: lines, or NUL-separated names if the
+// first block contains a NUL. "\r\n" ends a line like "\n", and a byte order mark is skipped. The
+// list is read up to the size that it had when it was opened. A list that shrinks ends early, and
+// has_changed() reports any change. Thread safety: one thread.
 #pragma once
 
 #include <climits>
@@ -16,13 +16,13 @@ namespace cube::prefetch {
 
 class ListEntries {
  public:
-  // Only regular files: a FIFO or a terminal could be waited for without end. /dev/stdin will do
-  // where it is one.
+  // Opens only regular files: a read of a FIFO or a terminal could wait forever. /dev/stdin works
+  // if it is a regular file.
   static base::Result<ListEntries> open(const char* path, std::string& why);
 
   enum class Got { entry, too_long, end, error };
-  // `entry` is good until the next call. After too_long, which shows the beginning, the rest of the
-  // entry is skipped.
+  // `entry` is valid until the next call. too_long gives the beginning of the entry and skips the
+  // rest.
   Got next(std::string_view& entry);
 
   bool is_nul_separated() const { return separator_ == '\0'; }

@@ -1,4 +1,4 @@
-// Paths by text alone, as a list gives them. Thread safety: pure functions, and plain values.
+// The paths of a list, handled by text alone. Thread safety: pure functions and plain values.
 #pragma once
 
 #include <set>
@@ -8,15 +8,15 @@
 namespace cube::prefetch {
 
 enum class Folded { ok, empty, too_long };
-// `text`, below `base` where it is relative, without "//", ".", ".." and a slash at its end: as the
-// program's open of the same file is known to the cache, unless a symbolic link stands before a
-// "..".
+// Makes `text` absolute (below `base` if it is relative) and removes "//", ".", ".." and a final
+// slash. The result is the path under which the cache knows the program's open of the same file,
+// unless a symbolic link precedes a "..".
 Folded fold_path(std::string_view base, std::string_view text, std::string& path);
 
-// Paths that are left out, with all below them.
+// Paths that are left out, with everything below them.
 class Exclusions {
  public:
-  // False: there are too many already.
+  // Returns false if there are too many already.
   bool add(std::string_view path);
   bool cover(std::string_view path) const;
 

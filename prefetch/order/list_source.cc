@@ -13,7 +13,7 @@ std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint6
   source->list_ = PathList::open(source->options_, why);
   if (source->list_ == nullptr) return nullptr;
   if (from == k_all) {
-    // In a later round, then.
+    // The first round is done; begin with a later one.
     source->first_round_ = false;
     source->is_told_ = true;
     source->is_over_ = !repeats(argument);
@@ -24,8 +24,8 @@ std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint6
 bool ListSource::all_is_known() {
   if (!is_round_over_) return false;
   log();
-  // A round that gave nothing would be followed by another such, but not the one of which a former
-  // leader has left nothing.
+  // Do not repeat after a round that gave nothing, because the next one would give nothing either.
+  // The exception is a round of which a former leader has left nothing.
   const bool gave = sequence_ != began_at_ || (first_round_ && given_ != 0);
   const bool again = gave && repeats_(argument_);
   first_round_ = false;

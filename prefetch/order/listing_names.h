@@ -1,5 +1,5 @@
-// The files of a directory, in the order in which a program reads them: that of the listing, or
-// that of the names, as far as those that it has read already tell. Thread safety: one thread.
+// The files of a directory in the order in which a program reads them: listing order or sorted by
+// name, as far as the files that it has already read tell. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@ namespace cube::prefetch {
 
 class ListingNames {
  public:
-  // Reads them; false where there are more than so many, or it cannot be listed.
+  // Reads the names. Returns false if there are more than `most`, or the directory cannot be
+  // listed.
   bool read(const std::string& directory, const cache::Origins* origins, std::size_t most);
-  // By name, if what was read comes first by name, and does not in the listing.
+  // Sorts by name if the files that were read come first in name order and do not in listing order.
   void choose_order(const std::function<bool(const std::string& path)>& was_read);
-  // False: there are no more.
+  // Returns false if there are no more.
   bool next(std::string& path);
   std::size_t size() const { return names_.size(); }
 

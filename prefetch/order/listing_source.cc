@@ -10,20 +10,20 @@ namespace {
 
 constexpr std::uint64_t k_kib = 1024;
 
-// The amount of small files that may be fetched in any case.
+// May be fetched in any case.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
-// Fewer files say nothing about whether a reader meets what was fetched.
+// Fewer files do not show whether the reads meet what was fetched.
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 
-// The most that one file may have: so many times what those that were read have on average, or a
-// share of what is left. One that is larger is left to the program.
+// The most that one file may have: this many times the average of the files read, or this share of
+// what is left. A larger file is left to the program.
 constexpr std::uint64_t k_times_average = 2, k_share = 64;
-// A directory that was closed is opened again for so much of what was fetched before, so that it is
-// not opened for each file.
+// A closed directory is opened again only once this share of the earlier fetches may be fetched, so
+// that it is not opened for each file.
 constexpr std::uint64_t k_reopen_share = 8;
 
-// So many windows are looked at each time; more, now and then.
+// This many windows are checked every time; more windows only every k_between_looks_ns.
 constexpr std::size_t k_few_windows = 64;
 constexpr std::uint64_t k_between_looks_ns = 5 * base::k_ns_per_ms;
 constexpr std::uint64_t k_reads_follow_ns = 1000 * base::k_ns_per_ms;
@@ -112,7 +112,7 @@ bool ListingSource::next_of_walk(Window& window, std::string& path) {
 
 ListingSource::Given ListingSource::give_next(Window& window, PlannedFile& file) {
   begin(window);
-  // A directory that cannot be listed any more is no trouble of the job's.
+  // A directory that cannot be listed any more is no problem for the job.
   if (window.names == nullptr && !open_walk(window)) return Given::nothing_more;
   if (!(window.names != nullptr ? window.names->next(file.path)
                                 : next_of_walk(window, file.path))) {
@@ -133,7 +133,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
   cache::ListedRow* const row = listings_.find(window.hash);
   if (row == nullptr) return Given::nothing_more;
   const std::uint64_t promised = window.allowance->promised();
-  // Whole units only: the rest is counted with the next file.
+  // Whole KiB only: the rest is counted with the next file.
   const auto spent = static_cast<std::uint32_t>(window.allowance->take_spent(k_kib));
   if (spent != 0) row->fetched_kib.fetch_add(spent, std::memory_order_relaxed);
   if (listings_.is_old(*row)) {
@@ -150,7 +150,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
   const std::uint64_t left = may_be_fetched(reads);
   const std::uint64_t average = std::max(reads.read / reads.files, k_kib);
   const bool is_open = window.walk != nullptr || window.names != nullptr;
-  // Files are not all of the same size: there shall be room for one more than is planned.
+  // Files differ in size, so keep room for one more than is planned.
   if (left < (is_open ? 2 * average : std::max(2 * average, reads.fetched / k_reopen_share)))
     return Given::nothing_now;
   file.promised_bytes = average;
@@ -161,7 +161,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
 PathSource::Next ListingSource::next(PlannedFile& file) {
   take_posted();
   if (windows_.empty()) return Next::none_yet;
-  // A file that does not stay would be in the way of files that are announced or listed.
+  // A file that does not stay would compete with announced or listed files.
   if (cache_.ahead().is_full()) {
     drop_all();
     return Next::none_yet;

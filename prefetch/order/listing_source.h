@@ -1,10 +1,10 @@
-// Files of directories that programs have listed and now read from: as the directory has them,
-// without what is below in further directories, while the resident pool has room, and no more than
-// follows from what is read of the directory (may_be_fetched). They come in the order in which they
-// are read, if they are not too many (listing_names.h). A directory is left where that is used up,
-// and gone on with when more is read of it. At most 1,024 are in hand, the rest waits; those that
-// nobody has read from for a minute are forgotten, until somebody reads from them again. Thread
-// safety: one thread.
+// A source of files from directories that programs have listed and now read. It gives the files of
+// a directory without its subdirectories, while the resident pool has room, and never more than the
+// reads of the directory justify (may_be_fetched). The files come in the order in which programs
+// read them, if there are not too many (listing_names.h). The source leaves a directory when it has
+// used up that amount, and continues when more of the directory is read. It handles at most 1,024
+// directories; the rest wait. A directory that nobody has read from for a minute is forgotten until
+// somebody reads from it again. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@
 
 namespace cube::prefetch {
 
-// The bytes that programs have had of a listed directory, and the bytes that were fetched of it
-// because it was listed.
+// The bytes of a listed directory that programs have read, and the bytes that were fetched because
+// it was listed.
 struct ListingReads {
-  std::uint64_t read = 0;   // files that were opened
-  std::uint64_t early = 0;  // of these, those that had been fetched ahead
+  std::uint64_t read = 0;   // of files that were opened
+  std::uint64_t early = 0;  // of these: files that had been fetched ahead
   std::uint64_t fetched = 0;
-  std::uint64_t files = 0;  // in `read`
+  std::uint64_t files = 0;  // how many files `read` covers
 };
 
-// How many bytes more may be fetched of the directory: in all twice as much as was read of it, or a
-// little. Once half of the bytes read had been fetched ahead, there may be four times as much ahead
-// of its readers as they have read. Readers in the order of the files come to that at once. A
-// program that reads at random meets what was fetched by chance, and may leave off soon: a rank or
-// a worker of Ray has a share of the directory.
+// How many more bytes of the directory may be fetched. The total is twice the bytes read of it, or
+// a small minimum. Once half of the bytes read had been fetched ahead, the fetches may be ahead of
+// the readers by four times the bytes that they have read. Readers that follow the order of the
+// files reach that at once. A program that reads at random meets prefetched files by chance and may
+// stop soon: a rank or a Ray worker reads only a share of the directory.
 std::uint64_t may_be_fetched(const ListingReads& reads);
 
 class ListingSource final : public PathSource {
@@ -43,12 +43,12 @@ class ListingSource final : public PathSource {
 
   explicit ListingSource(cache::FileCache& cache)
       : cache_(cache), listings_(cache.ahead().listings()) {}
-  // For the thread that calls next().
+  // The origins of the thread that calls next().
   void use_origins(const cache::Origins* origins) { origins_ = origins; }
-  // At most so many names in memory. For tests.
+  // Keeps at most this many names in memory. For tests.
   void keep_names(std::size_t most) { most_names_ = most; }
   Next next(PlannedFile& file) override;
-  // Something was read of a listed directory within the last second, and there is more of one in
+  // True if a listed directory was read within the last second, and there are more of its files in
   // hand.
   bool is_following_reads();
 
@@ -58,10 +58,10 @@ class ListingSource final : public PathSource {
     std::string directory;
     std::uint64_t hash = 0;
     std::shared_ptr<Allowance> allowance = std::make_shared<Allowance>();
-    std::unique_ptr<ListingNames> names;  // null: there are too many, and `walk` tells them
-    std::unique_ptr<DirWalk> walk;        // null: it goes on at `position`
+    std::unique_ptr<ListingNames> names;  // null: there are too many, and `walk` gives them
+    std::unique_ptr<DirWalk> walk;        // null: the walk continues at `position`
     std::int64_t position = 0;
-    std::uint64_t walked = 0;  // when, in turns of all
+    std::uint64_t walked = 0;  // when it was walked last, as a value of walked_
     bool is_begun = false;
     bool is_over = false;  // all of it was planned
   };
@@ -79,10 +79,10 @@ class ListingSource final : public PathSource {
   cache::Listings listings_;
   const cache::Origins* origins_ = nullptr;
   std::vector<std::unique_ptr<Window>> windows_;
-  std::size_t at_ = 0;  // whose turn it is
+  std::size_t at_ = 0;  // the window that comes next
   std::size_t most_names_ = k_most_names;
   std::uint64_t sequence_ = 0, walked_ = 0;
-  std::uint64_t not_before_ns_ = 0;  // of the next look at many windows
+  std::uint64_t not_before_ns_ = 0;  // earliest time of the next check of many windows
   std::uint32_t seen_reads_ = 0;
   std::uint64_t reads_grew_ns_ = 0;
 };

@@ -1,7 +1,7 @@
 // A part of a file, as an entry of a list or an announcement names it: "path@offset+length", both
-// decimal, in bytes or with a unit as in the settings (K, M, G). A file whose own name looks like
-// this is meant where there is one, so who looks at the origin asks for the name first. Thread
-// safety: pure functions.
+// decimal, in bytes or with a unit as in the settings (K, M, G). If a file's own name has this
+// form, the name means that file, so the code that asks the origin tries the whole name first.
+// Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct ByteRange {
 };
 
 struct NamedRange {
-  // wrong: it has the form of a range, and cannot be one.
+  // wrong: it has the form of a range but cannot be one
   enum class Kind : std::uint8_t { none, good, wrong } kind = Kind::none;
-  std::string_view path;  // in front of the range; empty: there is none
+  std::string_view path;  // before the range; empty: there is no path
   ByteRange range;
 };
 
 NamedRange named_range(std::string_view text);
-// The other way round.
+// The inverse.
 std::string text_of_range(std::string_view path, const ByteRange& range);
 
 }  // namespace cube::prefetch

@@ -84,7 +84,7 @@ PathList::Verdict PathList::take_walked() {
   path_ = walk_.path();
   if (found.kind == DirWalk::FoundEntry::file) return Verdict::file;
   if (!options_.look_at_each) return Verdict::unknown;
-  // A link: to a file is as good as one.
+  // A link to a file counts as a file.
   const auto stat = look();
   if (stat && stat->is_regular()) return Verdict::file;
   refuse_line(stat ? Refusal::not_a_file : Refusal::missing, path_, stat ? 0 : stat.error().value);
@@ -106,7 +106,7 @@ PathList::Verdict PathList::take_line(std::string_view line) {
   return line.front() == '/' ? take_path(line) : take_relative(line);
 }
 
-// At path_.
+// The stat of path_, from its origin.
 base::Result<cache::FileStat> PathList::look() const {
   if (const cache::Origin* const origin =
           options_.origins != nullptr ? &options_.origins->of(path_) : nullptr;
@@ -151,7 +151,8 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
     place_ = i;
     return judge(text.ends_with('/'));
   }
-  // A part of a large file, whose own name is what the origin knows.
+  // The name may be a range of a large file, in which case the origin knows only the file's own
+  // name.
   const NamedRange named = named_range(text);
   for (std::size_t i = 0;
        named.kind != NamedRange::Kind::none && !options_.look_at_each && i < places_.size(); ++i) {
@@ -164,7 +165,7 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
   return Verdict::none;
 }
 
-// For path_, which is covered.
+// Takes path_, which is covered.
 PathList::Verdict PathList::judge(bool is_directory) {
   if (exclusions_.cover(path_)) {
     refuse_line(Refusal::excluded, path_);

@@ -1,23 +1,25 @@
-// A list of what will be needed (CUBESHIM_PREFETCH_LIST), read as it is used up: 100 million lines
-// take no more memory than ten. An entry is a line, or a NUL-terminated name (list_entries.h).
+// A reader of CUBESHIM_PREFETCH_LIST, which names the files that will be needed. It reads the list
+// as the entries are used up: 100 million lines take no more memory than ten. An entry is a line,
+// or a NUL-terminated name (list_entries.h).
 //
 //   /data/train/a.jpg        a file
-//   /data/train              a directory: all files below it (dir_walk.h); one that ends in '/' can
-//   be nothing else train/a.jpg              relative: see below
+//   /data/train              a directory: all files below it (dir_walk.h); a path that ends in '/'
+//                            can be nothing else
+//   train/a.jpg              relative: see below
 //   - /data/train/bad        leaves out this path and all below it, from this line on;
-//   "-/data/train/bad" is the same # text                   a comment; empty lines are passed over
-//   too
+//                            "-/data/train/bad" is the same
+//   # text                   a comment; empty lines are skipped too
 //
-// In the NUL-separated form every entry is a path as it stands: names there may begin with '-' or
-// '#'. In a list of lines such a name is written ./-name. ".." is resolved by text.
+// In the NUL-separated form every entry is a literal path: names may begin with '-' or '#'. A list
+// of lines writes such a name as ./-name. ".." is resolved by text.
 //
-// A relative path is tried below the directory of the list, then below each prefix in their order;
-// the first place that lies within a prefix and holds such a file is taken, and that place is tried
-// first for those after it. An exclusion is meant for all of these places.
+// A relative path is tried below the directory of the list, then below each prefix in order. The
+// first place that lies within a prefix and holds such a file is taken, and is tried first for
+// later entries. An exclusion applies to all of these places.
 //
-// Whether a listed path is there at all is asked of the origin for each with `look_at_each`.
-// Without, the list costs the origin nothing but the walks: an entry then is `unknown`, and who
-// finds that it is a directory, or no file, says so by walk() and refuse().
+// With `look_at_each`, the origin is asked for each listed path whether it exists. Without it, the
+// list costs the origin only the walks: an entry then is `unknown`, and the caller that finds a
+// directory, or no file, reports it by walk() or refuse().
 //
 // Nothing is left out silently: see refusals(). Thread safety: one thread.
 #pragma once
@@ -38,12 +40,12 @@ struct PathListOptions {
   std::string list;
   std::vector<std::string> prefixes;  // normalised
   bool look_at_each = false;
-  std::string directory = {};               // where relative paths begin; empty: the list's own
+  std::string directory = {};  // base of relative paths; empty: the list's own directory
   const cache::Origins* origins = nullptr;  // opened by this thread; null: all files are on mounts
 };
 
 struct PathEntry {
-  const char* path = nullptr;  // absolute and normalised, until the next call
+  const char* path = nullptr;  // absolute and normalised; valid until the next call
   std::uint64_t sequence = 0;  // from 0, without gaps
   enum Kind : std::uint8_t { unknown, file } kind = unknown;
 };
@@ -57,16 +59,15 @@ class PathList {
   Next next(PathEntry& entry);
   int error() const { return reader_.error(); }
 
-  // An entry that was given as unknown is a directory, whose files come next; or it will not be
-  // fetched.
+  // Reports that an entry given as unknown is a directory, whose files come next (walk), or that it
+  // will not be fetched (refuse).
   void walk(std::string_view directory) { directories_.emplace_back(directory); }
   void refuse(Refusal reason, std::string_view path, int error = 0) {
     refusals_.count(reason, path, 0, error);
   }
 
   const Refusals& refusals() const { return refusals_; }
-  // A line of log for each reason, and one where the list was changed or could not be read to its
-  // end.
+  // Logs one line for each reason, and one if the list was changed or could not be read to its end.
   void log() const;
 
  private:
@@ -93,9 +94,9 @@ class PathList {
   DirWalk walk_;
   Exclusions exclusions_;
   Refusals refusals_;
-  std::vector<std::string>
-      places_;  // where relative paths are looked for, the list's own directory first
-  std::size_t place_ = SIZE_MAX;  // the one that held the last
+  // Directories in which relative paths are looked for: the list's own one first.
+  std::vector<std::string> places_;
+  std::size_t place_ = SIZE_MAX;  // the place that held the last path
   std::deque<std::string> directories_;
   std::string path_;
   std::uint64_t given_ = 0;

@@ -1,6 +1,6 @@
-// The seam between what is to be fetched next and who fetches it: a list, what the job announces, a
-// directory it has listed. Thread safety: one thread calls next() and settled(); what feeds a
-// source is the source's own business.
+// The seam between the order of fetches and the prefetcher: a source gives the files to fetch next,
+// from a list, from the job's announcements, or from a directory that the job has listed. Thread
+// safety: one thread calls next() and settled(); each source protects what it is fed by itself.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@ namespace cube::prefetch {
 
 struct PlannedFile {
   std::string path;  // absolute and normalised, within a prefix
-  std::uint32_t reader =
-      0;  // whose order it belongs to: a rank of a job, or 0 where there is but one order
-  bool must_stay = false;  // not worth fetching where only the ring has room
-  std::uint64_t sequence =
-      0;  // grows with every file of one reader, who opens them about in this order
-  // For a source that may have no more than so many bytes fetched: the account, the promised part
-  // of it, and the most that this file may have.
+  // The reader whose order it belongs to: a rank of a job, or 0 if there is only one order.
+  std::uint32_t reader = 0;
+  bool must_stay = false;  // not worth fetching if only the ring has room
+  // Grows with every file of one reader, which opens its files roughly in this order.
+  std::uint64_t sequence = 0;
+  // For a source with an allowance: the account, the bytes promised for this file, and the most
+  // bytes that it may have.
   std::shared_ptr<Allowance> allowance = nullptr;
   std::uint64_t promised_bytes = 0, most_bytes = UINT64_MAX;
-  // What is wanted of it, if it is a large file. A path that ends in a range keeps it until the
-  // origin has no file of that name.
+  // The wanted part, if it is a large file. A path that ends in a range keeps the range until the
+  // origin turns out to have no file of that name.
   ByteRange range = {};
-  cache::OriginSpan place = {};  // at its origin; the prefetcher's
+  cache::OriginSpan place = {};  // at its origin; set by the prefetcher
 };
 
 class PathSource {
  public:
   virtual ~PathSource() = default;
-  // none_yet: there may be one later. end: there never will.
+  // none_yet: there may be one later. end: there will never be one.
   enum class Next : std::uint8_t { file, none_yet, end };
   virtual Next next(PlannedFile& file) = 0;
-  // So many files of this reader that next() gave are read, dropped, or not fetched after all: he
-  // is so much less ahead.
+  // This many files of the reader that next() gave were read, dropped, or not fetched after all:
+  // the reader is that much less ahead.
   virtual void settled(std::uint32_t /*reader*/, std::uint32_t /*files*/) {}
-  // The reader will not read the paths below this sequence number that next() gave: it has left the
-  // epoch, or gone.
+  // Returns a sequence number: the reader will not read the earlier paths that next() gave, because
+  // it has left their epoch or ended.
   virtual std::uint64_t passed(std::uint32_t /*reader*/) { return 0; }
 };
 

@@ -21,7 +21,7 @@ void DepthControl::demand_waits(unsigned operations) {
 void DepthControl::tick(std::uint64_t now_ns, unsigned in_flight) {
   most_in_flight_ = std::max(most_in_flight_, in_flight);
   if (period_began_ns_ == 0) period_began_ns_ = now_ns;
-  // A clock that was set back begins a new period.
+  // A clock that was set back begins a new period, too.
   if (now_ns >= period_began_ns_ && now_ns - period_began_ns_ < options_.period_ns) return;
   period_began_ns_ = now_ns;
   bool is_slow = false;

@@ -6,7 +6,7 @@
 namespace cube::prefetch {
 namespace {
 
-// Below it the bound doubles each period, then it grows by a quarter. An overshoot costs the
+// Below this bound a step doubles it, above it a step adds a quarter. An overshoot costs the
 // program a period of slow fetches.
 constexpr unsigned k_few = 4;
 
@@ -33,7 +33,7 @@ void FlightBound::tick(std::uint64_t now_ns, unsigned in_flight, bool demand_wai
     bound_ = options_.most;
     return begin_period(now_ns);
   }
-  // A clock that was set back measures anew, too.
+  // A clock that was set back also restarts the measurement.
   const bool is_old = fetches_ != 0 && now_ns - measured_ns_ >= options_.anew_ns;
   if (!std::exchange(is_on_, true) || is_old) measure_anew(now_ns);
   if (is_draining_) return drain(now_ns, in_flight);
@@ -54,7 +54,7 @@ void FlightBound::begin_period(std::uint64_t now_ns) {
 }
 
 void FlightBound::drain(std::uint64_t now_ns, unsigned in_flight) {
-  // A fetch that is in flight for so long hangs, or is a large file: nobody knows when it ends.
+  // A fetch that is in flight for so long hangs or is a large file: nobody knows when it will end.
   const bool is_over = in_flight <= bound_,
              is_stuck = fetches_ == 0 && now_ns - period_began_ns_ >= options_.longest_period_ns;
   if (is_stuck && !is_over) bound_ = options_.most;
@@ -63,7 +63,7 @@ void FlightBound::drain(std::uint64_t now_ns, unsigned in_flight) {
 }
 
 void FlightBound::end_period() {
-  // Nothing comes that could be measured: blocks of large files do.
+  // No fetch that can be measured has ended; only blocks of large files come.
   if (fetches_ == 0) {
     bound_ = options_.most;
     return;

@@ -3,7 +3,7 @@
 namespace cube::prefetch {
 namespace {
 
-// The counts of a process that has ended are gone with it.
+// The counts of a process disappear when it ends.
 double grown(std::uint64_t now, std::uint64_t before) {
   return now > before ? static_cast<double>(now - before) : 0;
 }

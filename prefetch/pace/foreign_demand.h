@@ -1,11 +1,11 @@
-// Do programs wait for files that nobody has told the prefetcher of? For these the prefetcher has
-// to give way. A job whose files it fetches ahead is served best by a quick prefetcher, also while
-// the job waits: the next file of the same job waits behind the one that is fetched slowly.
+// Detects whether programs wait for files that the prefetcher was not told about; for these the
+// prefetcher must give way. A job whose files are prefetched is served best by a fast prefetcher,
+// even while the job waits: its next file would wait behind the one that is fetched slowly.
 //
-// A job counts as foreign while it opens few files that were fetched ahead (an eighth of its own
-// fetches). Files of the plan that are there already, or that programs fetch, may be those of a job
-// that has outrun the prefetcher, and count against foreign fetches. Pure: counts are told to it.
-// Thread safety: one thread.
+// A job counts as foreign while it opens few prefetched files (an eighth of its own fetches).
+// Planned files that are already there, or that programs fetch, may belong to a job that has outrun
+// the prefetcher, so they count against foreign fetches. Pure: the caller passes counts. Thread
+// safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@ class ForeignDemand {
  public:
   struct Job {
     std::uint32_t number = 0;
-    std::uint64_t fetches = 0;  // by its processes that live, so far; of files that were not there
-    std::uint64_t ahead = 0;  // its first opens of files that were fetched ahead, also if it had to
-                              // wait for that, so far
-    bool is_planned = false;  // it has a list that is being fetched
+    std::uint64_t fetches = 0;  // total fetches by its live processes, of files that were not there
+    // Total of its first opens of prefetched files, including those that had to wait for the fetch.
+    std::uint64_t ahead = 0;
+    bool is_planned = false;  // a list of it is being fetched
   };
-  // Called at each tick. `overtaken`: files of the plan that need not be fetched any more when
-  // their turn comes, so far.
+  // Called at each tick. `overtaken`: the total of planned files that no longer needed a fetch when
+  // they were due.
   bool is_there(std::span<const Job> jobs, std::uint64_t overtaken);
 
  private:
-  // Counts of the last ticks.
+  // Decaying counts of the last ticks.
   struct Recent {
-    std::uint64_t fetches = 0, ahead = 0;  // as told last
+    std::uint64_t fetches = 0, ahead = 0;  // as last passed
     double sum_fetches = 0, sum_ahead = 0;
     bool is_alive = false;
   };

@@ -23,7 +23,7 @@ void RingCredit::note_placed(std::uint64_t bytes) {
 
 void RingCredit::note_no_room(std::uint64_t bytes, std::uint64_t now_ns) {
   bytes_ = 0;
-  // The next one of its size would come from another node for nothing, too.
+  // Another file of this size would be fetched from another node in vain, too.
   average_ = std::max(average_, std::min(bytes, most_bytes()));
   if (now_ns < not_before_ns_) return;
   room_then_ = ahead_.ring_room();

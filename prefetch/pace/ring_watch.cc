@@ -6,9 +6,9 @@
 namespace cube::prefetch {
 namespace {
 
-constexpr double k_weight = 1.0 / 64;         // of the latest in the average displacement
-constexpr double k_next_to_all = 0.97;        // of a segment
-constexpr std::uint64_t k_least_spread = 64;  // what a few loader workers are apart
+constexpr double k_weight = 1.0 / 64;         // of the latest value in the average displacement
+constexpr double k_next_to_all = 0.97;        // of a segment's files
+constexpr std::uint64_t k_least_spread = 64;  // how far apart a few loader workers read
 constexpr std::size_t k_entries_of_a_look = 1 << 16;
 
 }  // namespace
@@ -26,7 +26,7 @@ void RingWatch::add(const PlaceInRing& place, std::uint32_t reader, std::uint64_
   const std::lock_guard lock(mutex_);
   Segment& segment = segments_[place.segment];
   if (segment.generation != place.generation) {
-    // It was used anew between two looks: all of it had been opened.
+    // The segment was reused between two looks, so all of its records had been opened.
     for (const UnreadRecord& entry : segment.unread) note_opened(entry, settled_);
     segment.generation = place.generation;
     segment.files = 0;
@@ -46,7 +46,7 @@ void RingWatch::note_opened(const UnreadRecord& entry, std::vector<Settled>& set
   reader.furthest = std::max(reader.furthest, entry.sequence);
 }
 
-// False: it is done with.
+// Returns false if the segment is done.
 bool RingWatch::look_at(std::uint32_t number, Segment& segment) {
   const auto is_opened = [&](const UnreadRecord& entry) {
     if (ring_.is_unread(number, segment.generation, entry.offset)) return false;
@@ -55,13 +55,13 @@ bool RingWatch::look_at(std::uint32_t number, Segment& segment) {
   };
   if (ring_.unread(number) != segment.unread.size()) std::erase_if(segment.unread, is_opened);
   if (!segment.unread.empty() || ring_.is_being_filled(number)) return true;
-  // A record may have been published that is not added yet.
+  // A published record may not have been added yet.
   return ring_.unread(number) != 0 && !ring_.settle_count(number);
 }
 
 std::vector<Settled> RingWatch::look() {
   const std::lock_guard lock(mutex_);
-  // A large ring holds millions of small files: each look goes on at the end of the last one.
+  // A large ring holds millions of small files, so each look continues at the end of the last one.
   std::size_t entries = 0;
   auto at = segments_.lower_bound(next_);
   for (std::size_t left = segments_.size(); left != 0 && entries < k_entries_of_a_look; --left) {
@@ -73,7 +73,7 @@ std::vector<Settled> RingWatch::look() {
   return std::exchange(settled_, {});
 }
 
-// How far behind the furthest one that he opens may be, of who follows the order.
+// How far behind its furthest opened file a reader may open files and still follow the order.
 double RingWatch::most_displacement() const {
   std::uint64_t lowest = UINT64_MAX;
   for (const auto& [number, segment] : segments_) {
@@ -124,7 +124,7 @@ std::uint32_t RingWatch::give_up_furthest(std::vector<Settled>& settled) {
   for (auto at = segments_.begin(); at != segments_.end(); ++at) {
     const Segment& segment = at->second;
     if (segment.unread.empty() || ring_.is_being_filled(at->first)) continue;
-    std::uint64_t ahead = UINT64_MAX;  // of its reader, the file that comes first
+    std::uint64_t ahead = UINT64_MAX;  // the smallest distance of an unread file to its reader
     for (const UnreadRecord& entry : segment.unread) {
       const std::uint64_t read = readers_[entry.reader].furthest;
       ahead = std::min(ahead, entry.sequence - std::min(entry.sequence, read));

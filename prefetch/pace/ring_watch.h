@@ -1,15 +1,14 @@
 // RingWatch tracks which ring records are unread, how far each reader has got, and which segments
 // the readers have skipped.
 //
-// A segment with an unread record is not reused, so one that its readers never finish must be given
-// up:
-//  - if its readers no longer want any of its unread records (PathSource::passed), or
-//  - if prefetching is stuck for room, programs fetch for themselves, and (a) or (b) holds. (a) Its
-//  readers follow the order
-//    and are past its unread records. (b) 97 % of its files were read. If the readers do not follow
-//    the order, only (b) counts, or
-//  - if its readers have stood still for long while another one, of whom the ring has nothing,
-//  fetches for himself.
+// A segment with an unread record is not reused, so RingWatch must give up a segment that its
+// readers never finish. It gives up a segment in three cases:
+//  - The segment's readers no longer want any of its unread records (PathSource::passed).
+//  - Prefetching is stuck for room, programs fetch for themselves, and (a) or (b) holds: (a) the
+//    segment's readers follow the order and are past its unread records; (b) 97 % of its files were
+//    read. If the readers do not follow the order, only (b) counts.
+//  - The segment's readers have long made no progress while another reader, which has nothing in
+//    the ring, fetches its own files.
 // Thread safety: add() by any thread, the rest by one.
 #pragma once
 
@@ -40,13 +39,15 @@ class RingWatch {
   };
   void add(const PlaceInRing& place, std::uint32_t reader, std::uint64_t sequence);
 
-  // The records that have been opened since the last look.
+  // Returns the records that have been opened since the last call, counted by reader.
   std::vector<Settled> look();
-  // The files given up with the first such segment; 0: there is none. `is_stuck`: see above.
+  // Gives up the first segment that qualifies. Returns how many files were given up with it; 0: no
+  // segment qualifies. `is_stuck`: see above.
   std::uint32_t give_up(PathSource& order, bool is_stuck, std::vector<Settled>& settled);
-  // The same, where another reader has nothing in the ring: what its readers come to last.
+  // Like give_up, for when another reader has nothing in the ring: gives up the segment that its
+  // readers would reach last.
   std::uint32_t give_up_furthest(std::vector<Settled>& settled);
-  // The same of segments that a former leader has filled; one.
+  // Gives up one segment that a former leader has filled.
   std::uint32_t give_up_unknown();
 
  private:
@@ -60,7 +61,7 @@ class RingWatch {
   };
   struct Reader {
     std::uint64_t furthest = 0;  // the highest sequence number opened
-    double displacement = 0;     // how far behind that an opened file is, on average
+    double displacement = 0;     // how far opened files are behind that, on average
   };
 
   void note_opened(const UnreadRecord& entry, std::vector<Settled>& settled);
@@ -73,8 +74,8 @@ class RingWatch {
   base::Mutex mutex_;  // guards the rest
   std::map<std::uint32_t, Segment> segments_;
   std::map<std::uint32_t, Reader> readers_;
-  std::vector<Settled> settled_;  // to be told by the next look
-  std::uint32_t next_ = 0;        // segment to begin the next look with
+  std::vector<Settled> settled_;  // returned by the next look()
+  std::uint32_t next_ = 0;        // the segment at which the next look() begins
   std::uint64_t newest_ = 0;      // the highest sequence number added
 };
 

@@ -1,4 +1,4 @@
-// The files that are being fetched, by their place in a reader's order. Thread safety: none; its
+// The files that are being fetched, by their place in a reader's order. Thread safety: none; the
 // owner's lock guards it.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace cube::prefetch {
 
 class UnderWay {
  public:
-  // std::bad_alloc where there is no memory.
+  // Throws std::bad_alloc if there is no memory.
   void add(std::uint32_t reader, std::uint64_t sequence) { files_.push_back({reader, sequence}); }
   void leave(std::uint32_t reader, std::uint64_t sequence) {
     const auto at = std::find_if(files_.begin(), files_.end(), [&](const PlaceInOrder& file) {
@@ -22,7 +22,7 @@ class UnderWay {
     files_.pop_back();
   }
   std::size_t size() const { return files_.size(); }
-  // The earliest of this reader.
+  // The earliest sequence number of this reader.
   std::optional<std::uint64_t> first_of(std::uint32_t reader) const {
     std::optional<std::uint64_t> first;
     for (const PlaceInOrder& file : files_) {

@@ -26,7 +26,8 @@ void WaitingFiles::put_back(PlannedFile& file) {
   const auto is_sooner = [&](const PlannedFile& other) {
     return other.reader == file.reader && other.sequence < file.sequence;
   };
-  // A file that came back before and is wanted sooner would be missed.
+  // Insert behind the reader's last earlier file: one that was put back before and comes earlier
+  // must stay in front.
   const auto last_sooner = std::find_if(files_.rbegin(), files_.rend(), is_sooner);
   files_.insert(last_sooner.base(), std::move(file));
   ++row.waiting;

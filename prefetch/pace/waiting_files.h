@@ -1,7 +1,7 @@
-// The files of the plan that wait for their fetch, and how far each reader is ahead: how many of
-// his files were begun and are not read, dropped or refused yet. The reader who is least ahead
-// comes first if room is scarce, so that one who stands still holds up nobody. Thread safety: none;
-// its owner's lock guards it.
+// The planned files that wait for their fetch, and how far each reader is ahead: how many of its
+// files were begun and are not yet read, dropped or refused. If room is scarce, the reader that is
+// least ahead comes first, so a stalled reader holds up nobody. Thread safety: none; the owner's
+// lock guards it.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,23 @@ class WaitingFiles {
   std::size_t size() const { return files_.size(); }
   bool is_full() const { return files_.size() >= k_most; }
   bool is_running_low() const { return files_.size() < k_most / 2; }
-  // For when nothing can begin, and it is full of files of others.
+  // Whether to take a file of this reader although the queue is full: nothing can begin, and the
+  // queue is full of other readers' files.
   bool takes_beyond(std::uint32_t reader) const;
 
-  // std::bad_alloc where there is no memory; the file is as it was then.
+  // Throws std::bad_alloc if there is no memory; the file is unchanged then.
   void add(PlannedFile& file);
-  // It has begun and has to wait after all: in front of what its reader wants later.
+  // Puts back a file that had begun but must wait after all, in front of its reader's later files.
   void put_back(PlannedFile& file);
-  // A place; there must be one.
+  // Returns a place. The queue must not be empty.
   std::size_t first_of_least_ahead() const;
   PlannedFile& at(std::size_t place) { return files_[place]; }
   const PlannedFile& at(std::size_t place) const { return files_[place]; }
-  // It has begun.
+  // The file at this place has begun.
   void take(std::size_t place, std::uint32_t reader);
-  // So many that had begun are read, dropped or refused.
+  // This many files that had begun were read, dropped or refused.
   void note_over(std::uint32_t reader, std::uint32_t files);
-  // Another reader is more than twice as far ahead.
+  // True if another reader is more than twice as far ahead.
   bool is_far_behind(std::uint32_t reader) const;
   std::optional<std::uint64_t> first_of(std::uint32_t reader) const;
   void clear();
@@ -47,7 +48,7 @@ class WaitingFiles {
   };
   ReaderRow& row_of(std::uint32_t reader);
 
-  std::deque<PlannedFile> files_;  // each reader's in its order
+  std::deque<PlannedFile> files_;  // each reader's files in order
   std::vector<ReaderRow> rows_;
 };
 

@@ -29,11 +29,11 @@ namespace {
 
 namespace sys = base::sys;
 
-// The threads that run, by their numbers; 0 is free. No more than three engines' most threads, each
-// with its keeper, and some.
+// The thread ids of the running threads; 0: a free place. Enough for the most threads of three
+// engines, each with its keeper, and some more.
 constinit std::atomic<int> g_threads[2048] = {};
 
-// Pairs whose keeper has not said that it is about to end.
+// How many pairs have a keeper that has not said that it is about to end.
 constinit std::atomic<int> g_pairs{0};
 
 std::atomic<int>* enter_thread() {
@@ -46,22 +46,22 @@ std::atomic<int>* enter_thread() {
 }
 
 bool has_gone(std::atomic<int>& thread) {
-  int number = thread.load(std::memory_order_acquire);
-  if (number == 0) return true;
-  if (sys::raw(SYS_tgkill, sys::getpid(), number, 0) != -ESRCH) return false;
-  // Its place stays its own until the kernel has taken it out of the process.
-  thread.compare_exchange_strong(number, 0, std::memory_order_acq_rel);
+  int tid = thread.load(std::memory_order_acquire);
+  if (tid == 0) return true;
+  if (sys::raw(SYS_tgkill, sys::getpid(), tid, 0) != -ESRCH) return false;
+  // A thread keeps its place until the kernel has removed it from the process.
+  thread.compare_exchange_strong(tid, 0, std::memory_order_acq_rel);
   return true;
 }
 
-// No more than the kernel takes to give a processor to one of low priority.
+// How long the kernel may take to give a processor to a thread of low priority.
 constexpr std::uint64_t k_longest_run_ns = 10'000'000'000, k_between_looks_ns = 100'000;
 
-// It needs nothing but a processor, and will end. Else it waits for something: for an origin, it
-// may be.
-bool is_running(int number) {
+// True if the thread needs nothing but a processor, and so will end. Otherwise it waits for
+// something, possibly for an origin.
+bool is_running(int tid) {
   char path[64] = "/proc/self/task/", text[128];
-  *std::to_chars(path + 16, path + 32, number).ptr = '/';
+  *std::to_chars(path + 16, path + 32, tid).ptr = '/';
   std::string_view("stat").copy(path + std::string_view(path).size(), 4);
   const long n = sys::read_small_file(path, text, sizeof text);
   const std::string_view stat(text, sys::failed(n) ? 0 : static_cast<std::size_t>(n));
@@ -72,24 +72,26 @@ bool is_running(int number) {
 }
 
 // A thread of ours is a pair. The *keeper* is made by pthread_create and never leaves the host's fd
-// table: what the host does as threads begin and end (a wrapped start routine, destructors of
-// thread-specific data, a hooked malloc) runs there. Meanwhile it sleeps in the kernel. The
+// table: it runs whatever the host does as threads begin and end (a wrapped start routine,
+// destructors of thread-specific data, a hooked malloc), and otherwise sleeps in the kernel. The
 // *worker*, a raw clone, runs the body with the keeper's thread-local storage, on the keeper's
-// stack, so that errno and libc's mutexes work; it may leave the fd table, and ends in the kernel.
+// stack, so errno and libc's mutexes work. It may leave the host's fd table, and it ends in the
+// kernel.
 struct Pair {
   void (*body)(void*);
   void* argument;
   bool may_change_traits;
-  // Else its keeper makes it. A worker alone can give another its own fd table; a thread of the
-  // host must not wait for a keeper, for it may hold what the host's code there needs.
+  // True: the worker that starts this pair makes its worker; false: the keeper of this pair does.
+  // Only a worker can give a new worker its own fd table. A thread of the host must not wait for a
+  // keeper, because it may hold something that the host's code in the keeper needs.
   bool is_made_by_starter;
-  // k_before, the worker's number (stored by the kernel), k_asks, or 0 (by the kernel): it has
-  // gone. A futex.
+  // k_before, the worker's thread id (stored by the kernel), k_asks, or 0 (stored by the kernel):
+  // the worker has gone. A futex.
   std::uint32_t state = k_before;
-  // 1 when the keeper has written the next two. A futex.
+  // 1 once the keeper has written the next two. A futex.
   std::uint32_t is_ready = 0;
   void *stack = nullptr, *thread_pointer = nullptr;
-  // What the worker asks of its keeper: to make the keeper of this pair.
+  // The worker asks its keeper to make the keeper of this pair.
   Pair* wanted = nullptr;
   std::size_t wanted_stack = 0;
   int error = 0;
@@ -97,20 +99,20 @@ struct Pair {
   static constexpr std::uint32_t k_before = 1, k_asks = ~0U;
 };
 
-// Of a worker, in its code and that of no keeper.
+// The worker's pair while the worker runs; null while a keeper runs, which shares this storage.
 constinit thread_local Pair* t_pair [[gnu::tls_model("initial-exec")]] = nullptr;
-// A keeper without a worker, for the kernel has no more threads, runs the body itself.
+// True while a keeper runs the body itself, because the kernel has no thread left for a worker.
 constinit thread_local bool t_keeps_hosts_fds [[gnu::tls_model("initial-exec")]] = false;
 
-// For the keeper, above the worker's part: frames of handlers of libc's two signals, and
-// pthread_create with all that the host has hooked below it.
+// The keeper's part of the stack, above the worker's: for frames of handlers of libc's two signals,
+// and for pthread_create with everything that the host has hooked below it.
 constexpr std::size_t k_keepers_stack = 64 << 10;
 
 std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
 
 [[noreturn]] void work(Pair* own) {
   t_pair = own;
-  // No place: another has ended long since.
+  // If there is no free place, free those of threads that have ended.
   if (enter_thread() == nullptr) {
     for (auto& thread : g_threads) has_gone(thread);
     enter_thread();
@@ -130,7 +132,7 @@ void* thread_pointer() {
   return pointer;
 }
 
-// What cube_start_worker takes from the stack.
+// Lays out the stack from which cube_start_worker takes the function and its argument.
 void prepare(Pair& own, void* frame) {
   auto* const top = reinterpret_cast<void**>(
       (reinterpret_cast<std::uintptr_t>(frame) - k_keepers_stack) & ~std::uintptr_t{15});
@@ -148,7 +150,7 @@ int create(Pair* pair, std::size_t stack) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   int error = EINVAL;
-  // EINVAL: the static thread-local storage of all libraries, which lies in the stack, leaves too
+  // EINVAL: the static thread-local storage of all libraries lies in the stack and leaves too
   // little of it.
   for (std::size_t size = stack + k_keepers_stack; error == EINVAL && size <= (8U << 20);
        size *= 2) {
@@ -169,7 +171,7 @@ void* keep(void* of) {
   Pair& own = *static_cast<Pair*>(of);
   base::keep_lines_of_this_thread();
   leave_traits_of_starter(own.may_change_traits);
-  // ThreadSanitizer has to know a thread, so this one works itself.
+  // ThreadSanitizer has to know every thread, so the keeper does the work itself.
   if (CUBE_TSAN) {
     enter_thread();
     own.body(own.argument);
@@ -191,14 +193,15 @@ void* keep(void* of) {
     t_pair = worker;
     cube_keep_asleep(&own.state, &own.state);
   }
-  // The worker can still be on its way out of the kernel, and has a place there until then.
+  // Registers the keeper. The worker may still be on its way out of the kernel, and keeps its own
+  // place until then.
   enter_thread();
   g_pairs.fetch_sub(1, std::memory_order_release);
   delete &own;
   return nullptr;
 }
 
-// By a worker. It need not fear for a lock of the host: it holds none.
+// Called by a worker, which can wait for its keeper safely because it holds no lock of the host.
 int create_by_keeper(Pair& own, Pair* pair, std::size_t stack) {
   own.wanted = pair;
   own.wanted_stack = stack;
@@ -232,7 +235,7 @@ int start_background_thread(void (*body)(void*), void* argument, std::size_t sta
   const long worker =
       cube_start_worker(&pair->state, pair->stack, pair->thread_pointer, /*stays_asleep=*/0);
   if (!sys::failed(worker)) return 0;
-  // Its keeper ends, and the pair with it.
+  // The keeper ends and deletes the pair.
   __atomic_store_n(&pair->state, 0, __ATOMIC_RELEASE);
   sys::futex_wake_all(&pair->state);
   return static_cast<int>(-worker);
@@ -244,13 +247,13 @@ bool wait_for_background_threads(unsigned at_most_ms) {
     bool all = g_pairs.load(std::memory_order_acquire) == 0, do_others_run = true;
     const std::uint64_t now = base::monotonic_ns();
     for (auto& thread : g_threads) {
-      const int number = thread.load(std::memory_order_acquire);
+      const int tid = thread.load(std::memory_order_acquire);
       if (has_gone(thread)) continue;
       all = false;
-      if (now >= until && !is_running(number) && !has_gone(thread)) do_others_run = false;
+      if (now >= until && !is_running(tid) && !has_gone(thread)) do_others_run = false;
     }
     if (all || (now >= until && (!do_others_run || now >= until + k_longest_run_ns))) return all;
-    // Not by yielding: that leaves no processor to a thread of lower priority.
+    // Not by yielding, which leaves no processor to a thread of lower priority.
     const std::uint32_t word = 0;
     const timespec pause{0, k_between_looks_ns};
     sys::futex_wait(&word, 0, &pause);

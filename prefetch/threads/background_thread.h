@@ -1,9 +1,10 @@
-// Threads of the library inside a host: all signals are the host's other threads' to take, stacks
-// are small, scheduling is the program's and not that of the thread that started them
-// (starter_traits.h), file descriptors are in a table that the host neither sees nor can close. No
-// code of the host runs in them, whatever it has hooked: a second thread with the host's fd table
-// makes and ends each (background_thread.cc). A body may therefore call nothing that a library can
-// put itself in front of (tests/house/thread_calls_test.py). Thread safety: all of it.
+// Threads of the library inside a host. They leave all signals to the host's own threads and have
+// small stacks. Their scheduling is the program's and not that of the thread that started them
+// (starter_traits.h). They can have an fd table that the host neither sees nor can close. No code
+// of the host runs in them, whatever it has hooked: for each of them, a second thread with the
+// host's fd table runs what the host does as threads begin and end (background_thread.cc). A body
+// may therefore call nothing that a library can interpose (tests/house/thread_calls_test.py).
+// Thread safety: all of it.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +14,22 @@
 
 namespace cube::prefetch {
 
-// Starts a detached thread. `stack` is a wish: where libc needs more for thread-local storage, it
-// gets more. 0 or an errno. A caller that starts many asks about their traits once.
+// Starts a detached thread. `stack` is a wish: the thread gets more if libc needs more for
+// thread-local storage. Returns 0 or an errno. A caller that starts many threads asks
+// may_change_traits() once.
 int start_background_thread(void (*body)(void*), void* argument, std::size_t stack,
                             bool may_change = may_change_traits());
 
-// Until all threads that were started so are gone, to the kernel too: some calls (unshare, setns)
-// want a process to have one thread only. False: it took longer than this, and longer than 10 s
-// where they need nothing but a processor.
+// Waits until all threads started this way are gone, for the kernel too: some calls (unshare,
+// setns) require a process with a single thread. Returns false after `at_most_ms`, or up to 10 s
+// later while every remaining thread needs nothing but a processor.
 bool wait_for_background_threads(unsigned at_most_ms);
-// In a forked child, which has none of them.
+// Call in a forked child, which has none of the threads.
 void forget_background_threads();
 
-// For the calling thread, and for threads that it starts from then on: an empty fd table of its
-// own. Fails where the kernel, or a sandbox, does not have it; the thread must then open nothing,
-// for its numbers would be the host's.
+// Gives the calling thread, and the threads that it starts from then on, an empty fd table of their
+// own. Fails if the kernel or a sandbox does not allow it; the thread must then open nothing,
+// because its fds would be in the host's table.
 base::Result<bool> take_private_fd_table();
 
 }  // namespace cube::prefetch

@@ -1,6 +1,6 @@
 // Keeps a thread of an engine from calling its client once the engine has been stopped, however
-// late it comes back from the kernel. One gate for each thread. Thread safety: the owner passes,
-// any other thread closes.
+// late the thread returns from the kernel. One gate for each thread. Thread safety: the owner
+// enters and leaves; any other thread closes.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,13 @@ namespace cube::prefetch {
 
 class CallbackGate {
  public:
-  // False: closed, for good.
+  // False: closed for good.
   bool enter() {
     int open = k_open;
     return state_.compare_exchange_strong(open, k_passing, std::memory_order_acquire);
   }
   void leave() {
-    // Pairs with the acquire in close(): what the owner has written is seen by who closes.
+    // Pairs with the acquire in close(): the closing thread sees what the owner has written.
     int passing = k_passing;
     if (!state_.compare_exchange_strong(passing, k_open, std::memory_order_release)) {
       state_.store(k_closed, std::memory_order_release);
@@ -32,7 +32,7 @@ class CallbackGate {
       if (state_.compare_exchange_strong(state, k_closed, std::memory_order_acquire) ||
           state == k_closed)
         return;
-      // Somebody is inside: who leaves then wakes us.
+      // The owner is inside: its leave() will wake us.
       if (state == k_passing &&
           !state_.compare_exchange_strong(state, k_closing, std::memory_order_acquire))
         continue;

@@ -1,8 +1,8 @@
-// Waiting for a condition that other threads make true, without losing a wake-up and without a
-// lock:
+// Waiting for a condition that other threads make true, without a lock and without losing a
+// wake-up:
 //   waiter:  for (auto seen = events.now(); !condition(); seen = events.now()) events.wait(seen);
 //   other:   make it true, then events.notify();
-// Thread safety: all of it. A notify that nobody waits for is one addition and one load.
+// Thread safety: all of it. A notify() without waiters costs one addition and one load.
 #pragma once
 
 #include <atomic>
@@ -15,18 +15,19 @@ namespace cube::prefetch {
 
 class EventCount {
  public:
-  // Before the condition is looked at.
+  // Call before the condition is checked.
   std::uint32_t now() const { return count_.load(std::memory_order_seq_cst); }
-  // Until a notify after `seen`, or for so long.
+  // Waits until a notify() after `seen`, or for at most `at_most_ns`.
   void wait(std::uint32_t seen, std::uint64_t at_most_ns = UINT64_MAX) {
     const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000ULL),
                          static_cast<long>(at_most_ns % 1'000'000'000ULL)};
-    // Seen by notify, or the kernel sees the new count: both sides add first and look then.
+    // Either notify() sees this waiter, or the kernel sees the new count: both sides add first and
+    // load afterwards.
     waiters_.fetch_add(1, std::memory_order_seq_cst);
     base::sys::futex_wait(&count_, seen, at_most_ns == UINT64_MAX ? nullptr : &limit);
     waiters_.fetch_sub(1, std::memory_order_relaxed);
   }
-  // Until it is true, and no longer than this. Whether it is.
+  // Waits until the condition is true, but no longer than `at_most_ns`. Returns whether it is true.
   template <typename Condition>
   bool wait_until(Condition is_true, std::uint64_t at_most_ns) {
     const std::uint64_t until = base::monotonic_ns() + at_most_ns;

@@ -1,6 +1,6 @@
-// For a thread with an fd table of its own (background_thread.h): copies of the numbers that the
-// rest of the process has. A copy is the same open file, with its offset and its locks. A sandbox
-// may refuse these calls, and an old kernel lacks them. Thread safety: all of it.
+// For a thread with an fd table of its own (background_thread.h): copies of the fds that the rest
+// of the process has. A copy is the same open file, with its offset and its locks. A sandbox may
+// refuse these calls, and an old kernel lacks them. Thread safety: all of it.
 #pragma once
 
 #include "cache/base/result.h"
@@ -12,7 +12,7 @@ class HostFds {
  public:
   // pidfd_open, Linux 5.3.
   static base::Result<HostFds> open();
-  // pidfd_getfd, Linux 5.6. EBADF: there is no such number.
+  // pidfd_getfd, Linux 5.6. EBADF: there is no such fd.
   base::Result<base::UniqueFd> copy_of(int fd) const;
 
  private:

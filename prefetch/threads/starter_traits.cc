@@ -16,12 +16,12 @@ namespace {
 
 namespace sys = base::sys;
 
-// The answer that the starter of this thread had from may_change_traits(); nothing in a thread of
+// The answer that may_change_traits() gave to the starter of this thread; `nothing` in a thread of
 // the program.
 enum class Told : unsigned char { nothing, no, yes };
 constinit thread_local Told t_may_change [[gnu::tls_model("initial-exec")]] = Told::nothing;
 
-// SCHED_RESET_ON_FORK is a bit beside it. Negative: it is not known.
+// The scheduling policy without the SCHED_RESET_ON_FORK bit. Negative: unknown.
 long policy() {
   const long flags = sys::raw(SYS_sched_getscheduler, 0);
   return sys::failed(flags) ? -1 : flags & ~long{SCHED_RESET_ON_FORK};
@@ -34,11 +34,11 @@ void set_policy(int to) {
 
 void leave_real_time() {
   const long now = policy();
-  // The kernel refuses threads of SCHED_DEADLINE a new thread, unless it is an ordinary one.
+  // SCHED_DEADLINE needs no case: the kernel lets such a thread start only ordinary threads.
   if (now == SCHED_FIFO || now == SCHED_RR) set_policy(SCHED_OTHER);
 }
 
-// The raw call answers 20 - niceness.
+// Takes the main thread's niceness if that is higher. The raw call returns 20 - niceness.
 void give_way_as_main_thread() {
   const long own = sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   const long of_main = sys::raw(SYS_getpriority, PRIO_PROCESS, sys::getpid());
@@ -46,9 +46,11 @@ void give_way_as_main_thread() {
     sys::raw(SYS_setpriority, PRIO_PROCESS, 0, 20 - of_main);
 }
 
-// A runtime of threads pins each of its own to a processor (OpenMP), which is busy then.
+// Adds the main thread's processors. A threading runtime (OpenMP) pins each of its threads to one
+// processor, which is busy then.
 void take_processors_of_main_thread() {
-  // Bits of 8,192 processors, the most that a kernel has. It answers the bytes that it has filled.
+  // Bits for 8,192 processors, the most that a kernel supports. The call returns how many bytes it
+  // has filled.
   constexpr std::size_t k_words = 8192 / 64;
   unsigned long own[k_words] = {}, mains[k_words] = {};
   const long of_own = sys::raw(SYS_sched_getaffinity, 0, sizeof own, sys::arg(own));
@@ -63,7 +65,8 @@ void take_processors_of_main_thread() {
   if (is_more) sys::raw(SYS_sched_setaffinity, 0, std::max(of_own, of_main), sys::arg(own));
 }
 
-// A class that somebody has chosen goes to new threads. Without one it follows the niceness.
+// New threads inherit a class that somebody has chosen. Without one, the class follows the
+// niceness.
 void lower_disk_priority() {
   constexpr int k_lowest = 7, k_this_thread = 0;
   const long now = sys::raw(SYS_ioprio_get, IOPRIO_WHO_PROCESS, k_this_thread);

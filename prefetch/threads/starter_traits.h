@@ -1,28 +1,30 @@
-// Scheduling of the library's threads. The kernel gives a new thread what the starting thread has,
-// and ours are started by whichever thread of the program misses first. Its real-time policy would
-// put them above the whole program, its one processor is the busiest. Assumption: what the main
-// thread has is a wish for the program (chrt, nice, taskset); what another thread has is not.
-// Inherited, and left so, for each is of the program or can be had no other way: identity and
-// capabilities (a change of them ends our threads, shim/libc/identity), umask and working
-// directory, the control group, the memory policy. Thread safety: all of it.
+// Scheduling of the library's threads. The kernel gives a new thread the traits of the thread that
+// starts it, and ours are started by whatever thread of the program misses first. Its real-time
+// policy would put them above the whole program, and the one processor that it is pinned to is the
+// busiest. Assumption: the main thread's traits are a wish for the program (chrt, nice, taskset);
+// another thread's are not. The threads keep other inherited traits, because these belong to the
+// program or cannot be had otherwise: identity and capabilities (a change of them ends our threads,
+// shim/libc/identity), umask and working directory, the control group, the memory policy. Thread
+// safety: all of it.
 #pragma once
 
 namespace cube::prefetch {
 
-// Asked by the thread that starts another, for the answer is read from a file: the new thread has
-// the program's fd table still, where a number that is in use for a moment changes the number of
-// the program's next file. False in a sandbox, unless a trial has told that the calls below do not
-// kill. A thread of the library has the answer from its own start: a sandbox that is put on the
-// process later ends these threads first (shim/libc/identity).
+// Call in the thread that starts another one, because the answer is read from a file: the new
+// thread still has the program's fd table, where an fd that is open for a moment changes the fd of
+// the program's next file. False in a sandbox, unless a trial has shown that the calls below do not
+// kill. A thread of the library has the answer from its own start: a sandbox that the process
+// enters later ends these threads first (shim/libc/identity).
 bool may_change_traits();
 
-// For the calling thread, as it starts: no real-time policy, not above the main thread's niceness,
-// at least the main thread's processors, the kernel's default timer slack. The kernel may refuse,
-// and a trait then stays. `may_change`: as the starter has found.
+// Sets the traits of the calling thread as it starts: no real-time policy, a niceness not better
+// than the main thread's, at least the main thread's processors, the kernel's default timer slack.
+// If the kernel refuses, a trait stays as it is. `may_change`: the answer that the starter had.
 void leave_traits_of_starter(bool may_change);
 
-// For the calling thread and those that it starts: SCHED_BATCH unless SCHED_IDLE is lower still, so
-// much more niceness, and the lowest disk priority if somebody has chosen one (ionice).
+// Lowers the priority of the calling thread and of those that it starts: SCHED_BATCH (unless
+// SCHED_IDLE, which is lower still), `by` more niceness, and the lowest disk priority if somebody
+// has chosen one (ionice).
 void lower_priority(int by);
 
 }  // namespace cube::prefetch

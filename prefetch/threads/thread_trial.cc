@@ -30,18 +30,19 @@ namespace sys = base::sys;
 
 constexpr std::uint64_t k_patience_ns = 1'000'000'000;
 
-// The result for each set of calls, once it was tried. A forked child has the parent's filters.
+// The result for each set of calls once it was tried. It holds in a forked child too, which has the
+// parent's filters.
 constinit std::atomic<int> g_known[2] = {INT_MIN, INT_MIN};
 
-// valgrind ends a program for such a clone.
+// valgrind ends a program that makes such a clone.
 bool is_under_valgrind() {
   const char* const preload = std::getenv("LD_PRELOAD");
   return preload != nullptr &&
          std::string_view(preload).find("/vgpreload_") != std::string_view::npos;
 }
 
-// Calls of the client of a cluster and of its helpers (cache/tier/cluster). A socket of no type is
-// never made.
+// Makes the calls of the cluster client and its helpers (cache/tier/cluster). The socket type does
+// not exist, so no socket is made.
 void call_as_cluster_does() {
   constexpr int k_no_type = 15, k_no_fd = -1;
   for (const int family : {AF_INET, AF_INET6, AF_UNIX})
@@ -56,10 +57,10 @@ void call_as_cluster_does() {
   sys::raw(SYS_getrandom, 0, 0, 0);
   sys::raw(SYS_prctl, PR_SET_TIMERSLACK, 0);
   sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
-  // Of nobody: this child must end soon.
+  // For an invalid target: this child must end soon, and a lower priority would delay it.
   sys::raw(SYS_setpriority, -1, 0, 0);
-  // Each thread of the library, as it starts (starter_traits.cc). Without a mask or parameters
-  // nothing is changed.
+  // The calls of each thread of the library as it starts (starter_traits.cc). Without a mask or
+  // parameters they change nothing.
   sys::raw(SYS_sched_getscheduler, 0);
   sys::raw(SYS_sched_setscheduler, 0, 0, 0);
   sys::raw(SYS_sched_getaffinity, 0, 0, 0);
@@ -68,16 +69,16 @@ void call_as_cluster_does() {
   sys::raw(SYS_ioprio_set, 0, 0, 0);
 }
 
-// Raw calls alone: the other threads, with their locks, are not here.
+// Makes raw calls only: the other threads, which may hold locks, do not exist here.
 [[noreturn]] void run_child(std::atomic<std::uint32_t>& may_be_waited_for, ThreadCalls calls) {
-  // What the parent is about to call.
+  // The call that the parent is about to make.
   sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);
   may_be_waited_for.store(1, std::memory_order_release);
   sys::futex_wake_all(&may_be_waited_for);
-  // Where a call kills, the program's memory is not dumped.
+  // If a call kills, the program's memory must not be dumped.
   sys::raw(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
-  // What libc and start_background_thread call to make a thread, and to end it; none has an effect
-  // here.
+  // The calls that libc and start_background_thread make to start and end a thread; here none has
+  // an effect.
   const long self = sys::raw(SYS_gettid);
   sys::raw(SYS_clone3, 0, 0);
   sys::raw(SYS_set_robust_list, 0, 24);
@@ -96,15 +97,15 @@ int run_trial(ThreadCalls calls) {
   if (!shared || is_under_valgrind()) return k_killed;
   auto& may_be_waited_for = *reinterpret_cast<std::atomic<std::uint32_t>*>(shared->data());
   const base::BlockSignals block;
-  // It shares the fd table, so that its end closes none of the program's files. Without a signal at
-  // its end it is a child for waits with __WALL or __WCLONE alone.
+  // The child shares the fd table, so its end closes none of the program's files. It sends no
+  // signal at its end, so only waits with __WALL or __WCLONE see it.
   const long child = sys::raw(SYS_clone, CLONE_FILES | CLONE_UNTRACED, 0, 0, 0, 0);
   if (child == 0) run_child(may_be_waited_for, calls);
   if (sys::failed(child)) return k_killed;
   const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
   while (may_be_waited_for.load(std::memory_order_acquire) == 0) {
     const std::uint64_t now = base::monotonic_ns();
-    // Its first call was the wait, which would kill us, too.
+    // The child did not get past its first call, the wait, which would kill us, too.
     if (now >= until) return k_killed;
     const timespec left{0, static_cast<long>(std::min<std::uint64_t>(until - now, 999'999'999))};
     sys::futex_wait(&may_be_waited_for, 0, &left);

@@ -1,20 +1,21 @@
-// May this process have threads with an fd table of their own where there is a sandbox, which may
-// kill for a system call? What the threads call, and the program's own reads do not, is tried in a
-// child, which the sandbox kills in the place of the program. Thread safety: all of it.
+// Finds out whether this process may have threads with an fd table of their own in a sandbox, which
+// may kill for a system call. The system calls that such threads make and the program's own reads
+// do not are tried in a child, which the sandbox kills instead of the program. Thread safety: all
+// of it.
 #pragma once
 
 namespace cube::prefetch {
 
-// The trial is itself a clone: base::is_clone_known_to_be_allowed().
+// The trial itself makes a clone: see base::is_clone_known_to_be_allowed().
 
-// 0: all calls may be made. An errno: close_range(CLOSE_RANGE_UNSHARE) is refused. k_killed: a call
-// kills, or there is no child. with_cluster: those of the thread that has sockets, too. The
-// program's waits, its handler of SIGCHLD and its tracer do not see the child, and no handler for
-// forks runs.
+// Returns 0: all calls may be made. An errno: close_range(CLOSE_RANGE_UNSHARE) is refused.
+// k_killed: a call kills, or no child could be made. with_cluster: includes the calls of the thread
+// that has sockets. The program's waits, its SIGCHLD handler and its tracer do not see the child,
+// and no fork handler runs.
 constexpr int k_killed = -1;
 enum class ThreadCalls { common, with_cluster };
 int try_calls_of_threads(ThreadCalls calls = ThreadCalls::common);
-// Without a trial: one has found it out.
+// Without a new trial: true if an earlier one has shown it.
 bool are_known_to_be_allowed(ThreadCalls calls);
 
 }  // namespace cube::prefetch

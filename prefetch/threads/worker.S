@@ -1,14 +1,18 @@
-// The two steps of a pair of threads (background_thread.cc) that no compiled code may stand between: worker and keeper have one
-// thread-local storage, so the keeper executes nothing but this while its worker runs.
+// The two steps of a pair of threads (background_thread.cc) that no compiled code may stand
+// between: worker and keeper share one thread-local storage, so the keeper executes nothing but
+// this while its worker runs.
 //
 //   long cube_start_worker(uint32_t* state, void* stack, void* thread_pointer, long stays_asleep)
-//     Makes a thread that shares all of this one's, fd table included. It takes a function and its argument from its stack; the
-//     kernel stores its number in *state, and 0 when it has gone. Returns that number or a negative errno; after success with
-//     `stays_asleep`, it sleeps first, as below.
+//     Starts a thread that shares everything with this one, fd table included. The thread takes a
+//     function and its argument from its stack. The kernel stores its thread id in *state, and 0
+//     when it has gone. Returns that id or a negative errno; after success with `stays_asleep`, it
+//     first sleeps like cube_keep_asleep.
 //   void cube_keep_asleep(uint32_t* state, uint32_t* told)
-//     Stores 1 in *told and wakes who waits for it, unless `told` is null. Returns when *state is 0 or ~0.
+//     Stores 1 in *told and wakes the threads that wait for it, unless `told` is null. Returns when
+//     *state is 0 or ~0.
 //
-// CLONE_VM FS FILES SIGHAND THREAD SYSVSEM SETTLS PARENT_SETTID CHILD_CLEARTID: the flags of pthread_create, which sandboxes know.
+// CLONE_VM FS FILES SIGHAND THREAD SYSVSEM SETTLS PARENT_SETTID CHILD_CLEARTID: the flags of
+// pthread_create, which sandboxes know.
 #define WORKER_FLAGS 0x3d0f00
 #if defined(__x86_64__)
         .text

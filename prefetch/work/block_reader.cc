@@ -24,21 +24,23 @@ using cache::LargeFile;
 
 constexpr std::size_t k_threads = 4;
 constexpr std::size_t k_waiting = 64, k_mapped = 64;
-// Between two looks at what the kernel has of mapped files: as long as a look takes twenty times,
-// and at least. What a look copies makes the pause no longer than `most`. A look that takes longer
-// than `longest` leaves the other mappings to the next one.
+// The pause between two looks at what the kernel has of mapped files. It lasts at least
+// k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on copying
+// extends it to k_most_pause_ns at most. A look that has taken longer than k_longest_look_ns leaves
+// the other mappings to the next look.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,
                         k_pause_for_each = 20;
 constexpr std::uint64_t k_longest_look_ns = 50'000'000;
 constexpr std::size_t k_reader_stack = 128 << 10;
 constexpr std::uint64_t k_start_patience_ns = 100'000'000;
 
-// The kernel or a sandbox refuses the call, whatever it is asked for.
+// Whether the kernel or a sandbox refuses the call as such, whatever its arguments.
 bool is_refusal(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
 
 }  // namespace
 
-// A range that waits for a thread. The plain fields are whose state it is in.
+// A range that waits for a thread. The thread that has set `state` to being_changed owns the plain
+// fields.
 struct BlockReader::Waiting {
   enum class State : std::uint32_t { free, being_changed, ready };
   std::atomic<State> state{State::free};
@@ -52,45 +54,45 @@ struct BlockReader::Waiting {
 struct BlockReader::Mapped {
   enum class State : std::uint32_t { free, being_changed, mapped };
   std::atomic<State> state{State::free};
-  // The program has it no more; set in any state.
+  // The program has unmapped it; set in any state.
   std::atomic<bool> is_left{false};
   // Pages that no look has seen may be gone; set in any state.
   std::atomic<bool> has_lost_pages{false};
   LargeFile* file = nullptr;
   base::Mapping own;
   std::uint64_t begin = 0;
-  std::uint64_t before = 0;  // of the bytes that the kernel had then, those not found yet
+  std::uint64_t before = 0;  // bytes that the kernel had at that time and no look has found yet
   // The addresses at which the program has mapped them.
   std::atomic<std::uintptr_t> from{0}, to{0};
 };
 
 struct BlockReader::State {
-  State(cache::FileCache& of, NumberOf number, bool in_sandbox)
-      : cache(of), number_of(number), is_sandboxed(in_sandbox), opens_by_itself(in_sandbox) {}
+  State(cache::FileCache& of, FdOf find_fd, bool in_sandbox)
+      : cache(of), fd_of(find_fd), is_sandboxed(in_sandbox), opens_by_itself(in_sandbox) {}
 
   cache::FileCache& cache;
-  const NumberOf number_of;
+  const FdOf fd_of;
   // A sandbox may kill for a call that the program's own reads do not make.
   const bool is_sandboxed;
-  std::atomic<bool> opens_by_itself;  // copies of numbers are refused
+  std::atomic<bool> opens_by_itself;  // copies of the program's fds are refused
   Waiting waiting[k_waiting];
   Mapped mapped[k_mapped];
-  std::atomic<bool> is_keeping{false};  // a thread is at the mappings
-  std::size_t first_to_keep = 0;        // of that thread: the row at which the next look begins
-  // base::monotonic_ns: the next look, and the time before which mappings that are left go without
-  // one.
+  std::atomic<bool> is_keeping{false};  // a thread looks at the mappings
+  std::size_t first_to_keep = 0;        // for that thread: the row at which the next look begins
+  // base::monotonic_ns: the time of the next look, and the time before which mappings that the
+  // program has left are dropped without a look.
   std::atomic<std::uint64_t> next_keep_ns{0}, earliest_keep_ns{0};
   std::atomic<std::uint32_t> mappings{0};
   EventCount news, over;
   std::atomic<bool> is_stopping{false};
   std::atomic<std::size_t> threads{0};
-  // Of these, such that may still have the program's numbers: a copy of its table holds its files,
-  // and their locks.
+  // How many of these may still have the program's fds: a copy of its fd table keeps its files and
+  // their locks.
   std::atomic<std::size_t> with_programs_fds{0};
   std::atomic<bool> is_told{false};
 
   void run();
-  bool take_turn(const HostFds* fd_epoch, OwnOpen& opened);
+  bool take_turn(const HostFds* own, OwnOpen& opened);
   void open_from_now_on(const char* call, int error);
   void tell_that_none(const char* call, int error);
   void keep_mapped();
@@ -107,14 +109,14 @@ struct BlockReader::State {
   void fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range);
 };
 
-// The program's own open file.
+// A copy of the program's own fd; empty if that fd does not lead to the file any more.
 base::UniqueFd BlockReader::State::copy_of(const HostFds& own, const LargeFile& file, int fd,
                                            LargeFile::FdEpoch fd_epoch) {
   if (fd_epoch != file.fd_epoch()) return {};
   auto copy = own.copy_of(fd);
   if (!copy) {
     const int error = copy.error().value;
-    // The number may be closed by now.
+    // The fd may be closed by now.
     if (is_refusal(error)) {
       open_from_now_on("pidfd_getfd", error);
     } else if (error != EBADF) {
@@ -122,31 +124,31 @@ base::UniqueFd BlockReader::State::copy_of(const HostFds& own, const LargeFile& 
     }
     return {};
   }
-  // Then it was the file's, and not that of another.
+  // If no fd has left the file meanwhile, the copied fd was the file's.
   return fd_epoch == file.fd_epoch() ? std::move(*copy) : base::UniqueFd();
 }
 
-// The number of a range may have left. Programs read by copies of a number that they close at once
-// (numpy.fromfile).
+// A copy of an fd of the file. The range's own fd may have left it: some programs read through a
+// copy of an fd that they close at once (numpy.fromfile).
 base::UniqueFd BlockReader::State::copy_for(const HostFds& own, Waiting& range) {
   base::UniqueFd copy =
       range.fd >= 0 ? copy_of(own, *range.file, range.fd, range.fd_epoch) : base::UniqueFd();
   constexpr int k_tries = 3;
   for (int i = 0; i < k_tries && !copy; ++i) {
-    // First the count, then a number: if that leaves, the count tells.
+    // First the epoch, then the fd: if that fd leaves the file, the epoch changes.
     range.fd_epoch = range.file->fd_epoch();
-    range.fd = number_of(*range.file);
+    range.fd = fd_of(*range.file);
     if (range.fd < 0) break;
     copy = copy_of(own, *range.file, range.fd, range.fd_epoch);
   }
   return copy;
 }
 
-// The thread's own open file; negative: there is none, or no number of the program's leads to the
-// file any more.
+// The thread's own open file; negative: there is none, or no fd of the program leads to the file
+// any more.
 int BlockReader::State::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdEpoch& fd_epoch) {
   fd_epoch = file.fd_epoch();
-  if (number_of(file) < 0) {
+  if (fd_of(file) < 0) {
     opened.drop();
   } else if (opened.file != &file) {
     opened.take(file);
@@ -158,9 +160,10 @@ void BlockReader::State::fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_ep
                                const LargeFile::Range& range) {
   while (!cache.large().fetch_ahead(file, fd, fd_epoch, range)) {
     const LargeFile::FdEpoch now = file.fd_epoch();
-    // A close of a locked file waits for our copy, and the last number takes the file with it.
+    // Continue only if an fd has left meanwhile: not in a locked file, whose close waits for our
+    // copy, nor after the last fd, with which the file ends.
     if (now == fd_epoch || file.is_locked() || is_stopping.load(std::memory_order_acquire) ||
-        number_of(file) < 0)
+        fd_of(file) < 0)
       return;
     fd_epoch = now;
   }
@@ -177,7 +180,7 @@ void BlockReader::State::open_from_now_on(const char* call, int error) {
             base::text_of_error(error));
 }
 
-// One block of a range that waits; false where there is none.
+// Fetches one block of a waiting range. False: none waits.
 bool BlockReader::State::take_turn(const HostFds* own, OwnOpen& opened) {
   for (Waiting& range : waiting) {
     auto ready = Waiting::State::ready;
@@ -193,12 +196,12 @@ bool BlockReader::State::take_turn(const HostFds* own, OwnOpen& opened) {
       file.copies().begin();
       copy = copy_for(*own, range);
     }
-    // The first refusal is told by the copy itself.
+    // copy_of() logs the first refusal itself.
     const bool opens = !copy && opens_by_itself.load(std::memory_order_relaxed);
     const int fd = opens ? opened_for(file, opened, range.fd_epoch) : copy.get();
     const LargeFile::FdEpoch fd_epoch = range.fd_epoch;
     range.rest.begin = (rest.begin / block + 1) * block;
-    // The rest of the range would be looked at block by block, in vain.
+    // The rest of the range would be tried block by block, in vain.
     const bool has_no_room = !rest.passes && !LargeFile::may_have_room();
     const bool is_last = fd < 0 || has_no_room || range.rest.is_empty();
     if (is_last) range.file->end();
@@ -215,7 +218,7 @@ bool BlockReader::State::take_turn(const HostFds* own, OwnOpen& opened) {
   return false;
 }
 
-// The caller has the row.
+// The caller owns the row.
 void BlockReader::State::drop(Mapped& row) {
   LargeFile& file = *row.file;
   row.own.reset();
@@ -225,11 +228,11 @@ void BlockReader::State::drop(Mapped& row) {
   row.state.store(Mapped::State::free, std::memory_order_release);
 }
 
-// The row is anybody's again.
+// Gives up ownership of the row.
 void BlockReader::State::give_back(Mapped& row) {
   LargeFile& file = *row.file;
   row.state.store(Mapped::State::mapped, std::memory_order_seq_cst);
-  // A thread that has locked the file meanwhile found the row in use.
+  // A thread that locked the file meanwhile found the row in use.
   if (file.is_locked()) let_go_of(file);
 }
 
@@ -247,13 +250,13 @@ void BlockReader::State::let_go_of(const LargeFile& file) {
   }
 }
 
-// Copies the part of it that the kernel has. Returns how many bytes that were.
+// Copies the bytes of the mapping that the kernel has. Returns how many there were.
 std::uint64_t BlockReader::State::keep(Mapped& row, int region_fd) {
   auto is = Mapped::State::mapped;
   if (!row.state.compare_exchange_strong(is, Mapped::State::being_changed,
                                          std::memory_order_acquire))
     return 0;
-  // This is the last look at one that was left before it.
+  // If the program left the mapping before this look, the look is the last one.
   const bool is_last = row.is_left.load(std::memory_order_acquire);
   const auto kept = cache.large().keep_pages(*row.file, row.own, row.begin, region_fd);
   if (kept) {
@@ -271,7 +274,7 @@ std::uint64_t BlockReader::State::keep(Mapped& row, int region_fd) {
   return kept.value_or(0);
 }
 
-// One that the program has no more, without a look.
+// Drops a mapping that the program has left, without a look.
 void BlockReader::State::drop_left(Mapped& row) {
   auto is = Mapped::State::mapped;
   if (!row.is_left.load(std::memory_order_acquire)) return;
@@ -280,7 +283,7 @@ void BlockReader::State::drop_left(Mapped& row) {
     drop(row);
 }
 
-// A look goes through all pages of a mapping, which may be of a huge file, so that looks have a
+// A look goes through all pages of a mapping, which may be of a huge file, so looks may take only a
 // small share of the time.
 void BlockReader::State::keep_mapped() {
   if (mappings.load(std::memory_order_relaxed) == 0 ||
@@ -294,7 +297,7 @@ void BlockReader::State::keep_mapped() {
       next_keep_ns.store(earliest, std::memory_order_relaxed);
     }
   } else if (began >= next_keep_ns.load(std::memory_order_relaxed)) {
-    // Bytes are copied once, each in less than a nanosecond: the rest is the look.
+    // Each byte is copied once, in less than a nanosecond: the rest of the time is the look.
     std::uint64_t kept = 0, took = 0, looked = 0;
     const auto region_fd = cache.region().reopen(O_RDWR);
     const std::size_t first = first_to_keep;
@@ -331,10 +334,10 @@ void BlockReader::State::run() {
   OwnOpen opened;
   if (!is_sandboxed) {
     lower_priority(1);
-    auto fd_epoch = HostFds::open();
-    if (fd_epoch) {
-      own.emplace(std::move(*fd_epoch));
-    } else if (const int error = fd_epoch.error().value; is_refusal(error)) {
+    auto opened_fds = HostFds::open();
+    if (opened_fds) {
+      own.emplace(std::move(*opened_fds));
+    } else if (const int error = opened_fds.error().value; is_refusal(error)) {
       open_from_now_on("pidfd_open", error);
     } else {
       return tell_that_none("pidfd_open", error);
@@ -352,7 +355,7 @@ bool BlockReader::may_be_tried() {
   return !base::may_be_sandboxed() || base::is_clone_known_to_be_allowed();
 }
 
-BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
+BlockReader* BlockReader::start(cache::FileCache& cache, FdOf fd_of) {
   const bool is_sandboxed = base::may_be_sandboxed();
   if (const int error = is_sandboxed ? try_calls_of_threads() : 0; error != 0) {
     base::log(base::LogLevel::info,
@@ -361,11 +364,11 @@ BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
     return nullptr;
   }
   try {
-    auto state = std::make_unique<State>(cache, number_of, is_sandboxed);
+    auto state = std::make_unique<State>(cache, fd_of, is_sandboxed);
     auto reader = std::unique_ptr<BlockReader>(new BlockReader(state.get()));
     const auto body = [](void* of) {
       auto& own = *static_cast<State*>(of);
-      // Without a table of its own, the host could close what it reads.
+      // Without a private fd table, the host could close what the thread reads.
       const auto table = take_private_fd_table();
       own.with_programs_fds.fetch_sub(1, std::memory_order_release);
       own.over.notify();
@@ -389,7 +392,7 @@ BlockReader* BlockReader::start(cache::FileCache& cache, NumberOf number_of) {
       if (state->threads.fetch_sub(1, std::memory_order_relaxed) == 1) return nullptr;
       break;
     }
-    // A lock that the program makes from here on is not held by them.
+    // Once the threads have left the program's fd table, they hold none of the locks that it makes.
     state->over.wait_until(
         [&] { return state->with_programs_fds.load(std::memory_order_acquire) == 0; },
         k_start_patience_ns);
@@ -446,7 +449,7 @@ bool BlockReader::keep_mapped(LargeFile& file, base::Mapping&& own, std::uint64_
 
 void BlockReader::let_go_of(LargeFile& file) {
   state_->let_go_of(file);
-  // A thread may be at it, which sees the lock.
+  // A thread may be using a mapping; it will see the lock.
   file.own_mappings().wait_for_none();
 }
 
@@ -454,7 +457,7 @@ void BlockReader::opened(const LargeFile& file) {
   if (state_->mappings.load(std::memory_order_relaxed) == 0) return;
   for (Mapped& row : state_->mapped) {
     auto is = Mapped::State::mapped;
-    // A row that another thread changes is being looked at, or new.
+    // A row that another thread changes is being looked at, or is new.
     if (!row.state.compare_exchange_strong(is, Mapped::State::being_changed,
                                            std::memory_order_seq_cst)) {
       row.has_lost_pages.store(true, std::memory_order_relaxed);
@@ -476,7 +479,7 @@ void BlockReader::unmapped(const void* at, std::size_t length) {
     is_any |= !row.is_left.exchange(true, std::memory_order_acq_rel);
   }
   if (!is_any) return;
-  // A look that is due in a moment is waited for.
+  // If a look is due in a moment, wait for it.
   const std::uint64_t earliest = state_->earliest_keep_ns.load(std::memory_order_relaxed);
   const bool is_soon = earliest <= base::monotonic_ns() + k_least_pause_ns;
   state_->next_keep_ns.store(is_soon ? earliest : 0, std::memory_order_relaxed);
@@ -495,7 +498,7 @@ void BlockReader::stop(unsigned patience_ms) {
                                             std::memory_order_acquire))
       range.file->end();
   }
-  // A row in use is that of a thread that hangs.
+  // A row in use belongs to a thread that hangs.
   for (Mapped& row : state_->mapped) {
     auto is = Mapped::State::mapped;
     if (row.state.compare_exchange_strong(is, Mapped::State::being_changed,
@@ -509,7 +512,7 @@ void BlockReader::forget() {
     if (range.state.load(std::memory_order_relaxed) == Waiting::State::ready) range.file->end();
   }
   for (Mapped& row : state_->mapped) {
-    // The mapping is not here (MADV_DONTFORK).
+    // The child does not have the mapping (MADV_DONTFORK).
     row.own.forget();
     if (row.state.load(std::memory_order_relaxed) == Mapped::State::mapped) row.file->end();
   }

@@ -22,7 +22,7 @@ struct ClusterStart {
 void run_client(void* of) {
   const ClusterStart start = *static_cast<ClusterStart*>(of);
   delete static_cast<ClusterStart*>(of);
-  // Without a table of its own, the host could close its sockets, or read from them.
+  // Without a private fd table, the host could close the client's sockets, or read from them.
   if (const auto table = take_private_fd_table(); !table) {
     base::log(base::LogLevel::info,
               "nothing is shared with other nodes: close_range(CLOSE_RANGE_UNSHARE): {}",
@@ -38,12 +38,12 @@ void run_client(void* of) {
   }
 }
 
-// From the thread of the client, whose fd table it has, too.
+// Called by the client's thread, whose fd table the helper shares.
 bool start_helper_thread(void (*body)(void*), void* argument) {
   return start_background_thread(body, argument, k_helper_stack) == 0;
 }
 
-// A sandbox may kill for a new thread.
+// False in a sandbox that may kill for a new thread.
 bool may_have_thread() {
   if (!base::may_be_sandboxed()) return true;
   return base::is_clone_known_to_be_allowed() &&

@@ -7,8 +7,8 @@
 
 namespace cube::prefetch {
 
-// Starts it, unless it runs or is about to. If there can be none, the client is over for good; the
-// log says why.
+// Starts the thread, unless it runs or is about to. If there can be none, the client is over for
+// good; the log says why.
 void start_cluster_thread(cache::ClusterClient& client, cache::OfferSource& source);
 
 }  // namespace cube::prefetch

@@ -1,4 +1,4 @@
-// Why a Prefetcher has an engine fetch no bytes (FetchResult::reason). Thread safety: constants and
+// The reasons why a Prefetcher declines a fetch (FetchResult::reason). Thread safety: constants and
 // a pure function.
 #pragma once
 
@@ -17,8 +17,8 @@ enum DeclineReason : int {
   k_directory,
   k_not_a_file,
   k_busy,
-  k_large,      // it is fetched in blocks
-  k_published,  // from another node
+  k_large,      // the file is fetched in blocks
+  k_published,  // taken from another node
   k_ask_origin  // no other node has it
 };
 

@@ -19,21 +19,21 @@ namespace {
 
 constexpr std::uint64_t k_between_passes_ns = 250 * base::k_ns_per_ms,
                         k_between_reaps_ns = 1000 * base::k_ns_per_ms,
-                        k_look_for_flight_ns = 500 * base::k_ns_per_ms,
+                        k_between_lock_tries_ns = 500 * base::k_ns_per_ms,
                         k_after_error_ns = 10'000 * base::k_ns_per_ms;
 constexpr std::uint64_t k_between_takeover_looks_ns = 100 * base::k_ns_per_ms;
 constexpr std::size_t k_flusher_stack = 256 << 10;
 
 }  // namespace
 
-// Shared by the thread and who stops it, and left behind where the thread hangs in the disk.
+// Shared by the flusher and the thread that stops it; left behind if the flusher hangs in the disk.
 struct DiskFlusher::State {
   explicit State(cache::FileCache& cache) : ahead(cache.ahead()), writer(cache.tier_writer()) {}
 
   cache::FetchAhead& ahead;
   cache::TierWriter writer;
   EventCount events, over;
-  std::atomic<std::uint64_t> until_ns{0};  // 0: it is not to stop
+  std::atomic<std::uint64_t> until_ns{0};  // 0: not asked to stop
   std::atomic<bool> is_over{false};
 
   bool stopping() const { return until_ns.load(std::memory_order_acquire) != 0; }
@@ -53,8 +53,8 @@ void DiskFlusher::State::write() {
     const std::uint32_t news = writer.news();
     const bool is_last = stopping();
     if (!is_last) ahead.keep_room_for_others();
-    // At the begin, and after a segment was filled: the program finds the memory of the next one
-    // cleared.
+    // At the beginning and after a segment was filled: clears the memory of the next one, so that
+    // the program need not.
     if (!is_last && prepared != news) {
       prepared = news;
       ahead.prepare_room(1);
@@ -72,7 +72,7 @@ void DiskFlusher::State::write() {
       break;
     }
     if (stopping()) continue;
-    // New records are no reason to ask a disk again that has just refused.
+    // New records are no reason to ask again a disk that has just refused.
     if (left) {
       writer.wait_for_news(news, k_between_passes_ns, [this] { return stopping(); });
     } else {
@@ -80,28 +80,28 @@ void DiskFlusher::State::write() {
     }
   }
   writer.end();
-  // The kernel would let the process end only when the thread has done waiting for the disk, so it
-  // does not begin to.
+  // The kernel would let the process end only after the thread has finished waiting for the disk.
+  // So if the time is over, the thread does not begin to wait.
   if (has_time()) writer.seal();
 }
 
 void DiskFlusher::State::run() {
   lower_priority(5);
-  // Once in any case: a job may be over before its thread has had a turn.
+  // At least once: a job may be over before its flusher has run.
   for (bool is_last = false; !is_last;) {
     const std::uint32_t seen = events.now();
-    // Once more when it is to stop: who had the turn may have been killed meanwhile.
+    // Once more after the request to stop: the process that wrote may have been killed meanwhile.
     is_last = stopping();
     if (const cache::RobustLock lock(writer.lock(), 0); lock) return write();
-    // Not by waiting for the lock, for which one could not be stopped.
-    if (!is_last) events.wait(seen, k_look_for_flight_ns);
+    // Does not wait for the lock, because such a wait could not be stopped.
+    if (!is_last) events.wait(seen, k_between_lock_tries_ns);
   }
 }
 
 bool DiskFlusher::is_wanted(cache::FileCache& cache) {
   if (cache.tiers().is_empty()) return false;
   if (!cache.ahead().ring().has_disk_writer()) return true;
-  // One that was killed is taken for alive for a while longer, but its lock is free at once.
+  // A killed writer counts as alive for a while longer, but its lock is free at once.
   static constinit std::atomic<std::uint64_t> next_look_ns{0};
   const std::uint64_t now = base::coarse_monotonic_ns();
   std::uint64_t due = next_look_ns.load(std::memory_order_relaxed);
@@ -119,7 +119,7 @@ DiskFlusher* DiskFlusher::start(cache::FileCache& cache) {
     auto flusher = std::unique_ptr<DiskFlusher>(new DiskFlusher(state.get()));
     const auto body = [](void* of) {
       auto& own = *static_cast<State*>(of);
-      // Without a table of its own, the host could close what it writes to.
+      // Without a private fd table, the host could close the files that the thread writes.
       if (const auto table = take_private_fd_table(); !table) {
         base::log(base::LogLevel::info,
                   "nothing is written to the disk: close_range(CLOSE_RANGE_UNSHARE): {}",

@@ -23,22 +23,22 @@ using cache::LargeFile;
 using Outcome = LargeFetch::Ending;
 
 constexpr std::size_t k_large_stack = 128 << 10;
-// Parts of one file that are named one after the other share an open file for so long.
+// Parts of one file that are named one after the other share an open file for this long.
 constexpr std::uint64_t k_shared_ns = 1'000'000'000;
-// Blocks that another process was fetching are asked for a second time.
+// Blocks that another process was fetching are tried a second time.
 constexpr int k_passes = 2;
 
 }  // namespace
 
-// One fetch. All fields are guarded by the mutex, but for what its users read: the file, and what
-// is fixed when it is open.
+// One fetch. The mutex guards all fields except those that its users read: the file, and the fields
+// that are fixed once it is open.
 struct LargeFetcher::Row {
   explicit Row(std::unique_ptr<LargeFetch> of) : path(of->file.path), fetch(std::move(of)) {}
 
   enum class Step : std::uint8_t { named, opening, open } step = Step::named;
   const std::string path;
   std::unique_ptr<LargeFetch> fetch;  // null: stop() has ended it
-  // In the threads' own table: never closed by another thread.
+  // In the threads' own fd table, so no other thread ever closes it.
   int fd = -1;
   std::uint64_t opened_ns = 0;
   LargeFile* file = nullptr;
@@ -107,7 +107,7 @@ bool LargeFetcher::State::start_thread(const std::shared_ptr<State>& self, unsig
     try {
       state->run(state, own->number);
     } catch (...) {
-      // No memory. stop() ends the fetch that it was at.
+      // No memory. stop() ends the fetch that the thread was working on.
       base::log(base::LogLevel::info, "a thread that fetches large files has ended: no memory");
     }
     state->threads.fetch_sub(1, std::memory_order_release);
@@ -127,7 +127,7 @@ void LargeFetcher::State::run(const std::shared_ptr<State>& self, unsigned numbe
   lower_priority(nice);
   Lock lock(mutex);
   if (number == 0) {
-    // The other threads share its table.
+    // The other threads share this thread's fd table.
     const auto table = take_private_fd_table();
     has_table = static_cast<bool>(table);
     if (!table) {
@@ -165,7 +165,7 @@ void LargeFetcher::State::keep_at_it(Lock& lock, CallbackGate& gate) {
   }
 }
 
-// The first that wants a thread.
+// The first row that needs a thread.
 LargeFetcher::Row* LargeFetcher::State::next_row() {
   for (const auto& row : rows) {
     if (row->fetch == nullptr) continue;
@@ -175,7 +175,7 @@ LargeFetcher::Row* LargeFetcher::State::next_row() {
   return nullptr;
 }
 
-// A file of another row that was opened a moment ago.
+// Shares the file of another row if that was opened a moment ago. False: there is no such row.
 bool LargeFetcher::State::share_open_file(Row& row) {
   const std::uint64_t now = base::monotonic_ns();
   for (const auto& other : rows) {
@@ -245,7 +245,7 @@ void LargeFetcher::State::forget(Row& row) {
 void LargeFetcher::State::fetch_block(Lock& lock, Row& row) {
   LargeFile::Range part = row.rest;
   const std::uint64_t block = cache.large().block();
-  // The same as bring_ahead takes of it.
+  // bring_ahead takes the same part: up to the end of the block.
   row.rest.begin = std::min((part.begin / block + 1) * block, row.rest.end);
   part.end = row.rest.begin;
   lock.unlock();
@@ -278,7 +278,7 @@ void LargeFetcher::State::look_whether_over(Lock& lock, Row& row, CallbackGate& 
     row.rest = row.all;
     return;
   }
-  // Else stop() ends it.
+  // Otherwise stop() ends it.
   if (!gate.enter()) return;
   const auto at =
       std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.get() == &row; });
@@ -322,7 +322,7 @@ bool LargeFetcher::submit(std::unique_ptr<LargeFetch>& fetch) {
   if (state.is_stopping.load(std::memory_order_relaxed) || state.cannot_run) return false;
   auto row = std::make_unique<Row>(std::move(fetch));
   const PlannedFile& file = row->fetch->file;
-  // Files that were asked for at the same time are found to be large in any order.
+  // Files that were asked for at the same time turn out to be large in any order.
   auto at = state.rows.end();
   while (at != state.rows.begin()) {
     const auto before = std::prev(at);
@@ -375,7 +375,8 @@ void LargeFetcher::stop(unsigned patience_ms) {
   const std::lock_guard lock(state.mutex);
   for (const auto& row : state.rows) {
     state.forget(*row);
-    // Its table goes with the last thread, and a file that a thread is at stays behind with it.
+    // The fd table goes with the last thread, and a file that a thread is using stays behind with
+    // that thread.
     if (row->users == 0 && row->file != nullptr) std::exchange(row->file, nullptr)->end();
     std::unique_ptr<LargeFetch> fetch = std::move(row->fetch);
     if (fetch == nullptr) continue;

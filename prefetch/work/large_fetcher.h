@@ -1,11 +1,11 @@
 // Fetches large files, or parts of them, that a list, an announcement or a command names: block
-// after block, some at the same time, in the order in which they were named. Each file is opened by
-// a thread of the fetcher, in an fd table of their own.
+// after block, several at the same time, in the order in which they were named. Threads of the
+// fetcher open the files, in an fd table of their own. The threads start with the first fetch.
 //
-// A fetch that was submitted ends once: by large_ended() of the client, on a thread of the fetcher
-// or in stop(). A thread that hangs at the origin when stop() loses patience is left behind, and
-// calls nobody any more. After stop() no function of the client runs. Threads begin with the first
-// fetch. Thread safety: all of it; stop() once. A client must not call stop() from within.
+// Each submitted fetch ends once: by the client's large_ended(), on a thread of the fetcher or in
+// stop(). A thread that hangs at the origin when stop() loses patience is left behind and calls
+// nobody any more. After stop() has returned, no function of the client runs. Thread safety: all of
+// it, but stop() only once. A client must not call stop() from within a callback.
 #pragma once
 
 #include <atomic>
@@ -22,16 +22,16 @@ struct LargeFetch {
   enum class Ending : std::uint8_t {
     whole,
     no_room,
-    small,  // it is not large: nothing was fetched
+    small,  // the file is not large: nothing was fetched
     not_a_file,
-    bad_range,  // it begins behind the end of the file
-    busy,       // it is being written, or another process fetches a part of it and hangs
-    failed,     // `error` is the kernel's
+    bad_range,  // the range begins behind the end of the file
+    busy,       // being written, or another process fetches a part of it and hangs
+    failed,     // `error` comes from the kernel
     stopped
   } ending = Ending::stopped;
   int error = 0;
-  std::uint64_t bytes = 0,
-                missing = 0;  // those that were wanted, and those of them that are not there
+  // How many bytes were wanted, and how many of these are not there.
+  std::uint64_t bytes = 0, missing = 0;
   std::uint64_t fetched = 0;
 };
 
@@ -47,22 +47,22 @@ class LargeFetcher {
  public:
   static constexpr unsigned k_threads = 8;
   LargeFetcher(cache::FileCache& cache, LargeClient& client, int nice);
-  // stop() comes first.
+  // Call stop() first.
   ~LargeFetcher();
   LargeFetcher(const LargeFetcher&) = delete;
   LargeFetcher& operator=(const LargeFetcher&) = delete;
 
-  // False: there can be no thread, or it is stopped; `fetch` is as it was.
+  // False: there can be no thread, or the fetcher is stopped; `fetch` is unchanged.
   bool submit(std::unique_ptr<LargeFetch>& fetch);
-  // Blocks at the same time.
+  // How many blocks are fetched at the same time.
   void set_depth(unsigned depth);
   unsigned in_flight() const;
-  // Files under way whose size is known.
+  // How many files under way have a known size.
   unsigned measured() const;
-  // So far; and those of the files under way that are still to come.
+  // Total bytes fetched; and the bytes of the files under way that are still to come.
   std::uint64_t fetched_bytes() const;
   std::uint64_t bytes_to_come() const;
-  // No further block is begun.
+  // No further block begins.
   void begin_stop();
   void stop(unsigned patience_ms);
 

@@ -27,8 +27,8 @@ std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & 
 
 }  // namespace
 
-// Each file under way takes an fd of those that the process may have, and the socket, lists and
-// rings take some.
+// Each file under way takes one of the fds that the process may have, and the socket, lists and
+// rings take some more.
 unsigned Lead::most_in_flight(unsigned wanted) {
   constexpr std::uint64_t k_others = 12;
   struct ::rlimit limit {};
@@ -44,7 +44,7 @@ void Lead::open_list() {
   std::uint64_t from =
       (listed & ~k_most_listed) == mark_of(config_.prefetch_list) ? listed & k_most_listed : 0;
   if (from == k_most_listed) from = ListSource::k_all;
-  // A set that did not fit as a whole will be wanted again.
+  // A data set that did not fit as a whole will be needed again.
   const auto repeats = [](void* of) {
     auto& ahead = *static_cast<cache::FetchAhead*>(of);
     return ahead.is_full() || ahead.ring().is_in_use();
@@ -60,12 +60,12 @@ void Lead::listen() {
   AnnouncementsOptions options{
       .socket = socket_path(), .prefixes = config_.prefixes, .argument = this};
   options.arrived = [](void* lead) { static_cast<Lead*>(lead)->events_.notify(); };
-  // That thread never waits for the origin, as this one may for a list. So a leader beats while its
-  // process runs.
+  // The listening thread never waits for the origin, as this one may for a list. So a leader beats
+  // as long as its process runs.
   options.leads = [](void* lead) { return static_cast<Lead*>(lead)->claim_.beat(); };
   std::string why;
   auto announcements = Announcements::start(std::move(options), why);
-  // If another process has taken the lead, announcements go there.
+  // If another process has taken the lead, it takes the announcements: that deserves no warning.
   if (announcements == nullptr)
     base::log(claim_.beat() ? base::LogLevel::warn : base::LogLevel::debug, "{}", why);
   const std::lock_guard lock(socket_mutex_);
@@ -85,19 +85,20 @@ void Lead::lose() {
 
 void Lead::end(unsigned patience_ms) {
   {
-    // First, for who ends us does not wait for the rest; and by its name, which wakes the thread
-    // that listens.
+    // First, because the stopping thread does not wait for the rest. The socket is found by its
+    // name, which also wakes the listening thread.
     const std::lock_guard lock(socket_mutex_);
     plan_.set_announcements(nullptr);
   }
   prefetcher_->stop(patience_ms);
   cache_.ahead().end_lead();
-  // So far as it has come.
+  // Reports the list as far as it has got.
   plan_.refused(prefetcher_->take_refused());
   if (ListSource* const list = plan_.list(); list != nullptr) list->log();
 }
 
-// Not before there is something to prefetch, for what is the ring's does not hold what stays.
+// Makes the ring only when there is something to prefetch, because the ring's segments cannot hold
+// records that stay.
 void Lead::make_ring() {
   if (std::exchange(has_ring_, true)) return;
   cache_.ahead().make_ring(config_.ring);
@@ -139,9 +140,9 @@ bool Lead::wants_more_of_next() {
   return reader && prefetcher_->wants_more_of(*reader);
 }
 
-// False: the plan has nothing now.
+// Returns false if the plan has nothing more now.
 bool Lead::feed() {
-  // No more than this at a time: there is other work.
+  // Bounded, because each iteration has other work to do.
   for (int i = 0; i < 1024; ++i) {
     if (!has_next_) {
       if (!prefetcher_->wants_more() && !wants_more_of_next()) return true;
@@ -167,7 +168,7 @@ bool Lead::is_demand_foreign() {
 
 void Lead::adapt_depth(std::uint64_t now) {
   const cache::Demand demand = cache_.ahead().demand();
-  // The counts of a process that has ended are gone with it.
+  // The counts of a process disappear when it ends.
   if (demand.fetches > demand_.fetches && demand.ns >= demand_.ns)
     depth_.demand_took((demand.ns - demand_.ns) / (demand.fetches - demand_.fetches));
   demand_ = demand;
@@ -215,14 +216,13 @@ void Lead::note_listed() {
   const ListSource* const list = plan_.list();
   if (list == nullptr) return;
   std::uint64_t listed = list->dealt_with();
-  // A file that is not fetched yet is the next leader's, and so are all after it: fetches end in
-  // any order.
+  // A file that is not fetched yet is left to the next leader, and so are all files after it,
+  // because fetches end in any order.
   if (const auto first = prefetcher_->first_unended(ListSource::k_reader))
     listed = std::min(listed, list->before(*first));
   if (has_next_ && next_.reader == ListSource::k_reader)
     listed = std::min(listed, list->before(next_.sequence));
-  // A stop during this turn has dropped files, and the next leader goes on from what was noted
-  // before.
+  // If a stop has just dropped files, the next leader continues from the earlier note.
   if (prefetcher_->is_stopped()) return;
   listed = mark_of(config_.prefetch_list) | std::min(listed, k_most_listed);
   cache_.ahead().listed_of_job().store(listed, std::memory_order_relaxed);
@@ -230,7 +230,7 @@ void Lead::note_listed() {
 
 void Lead::end_round(std::uint64_t now) {
   if (now < next_round_ns_ || !plan_.all_is_known()) return;
-  // One that had nothing to fetch is followed by another such, but not at once.
+  // After a round that had nothing to fetch, the next one does not begin at once.
   const std::uint64_t fetched = prefetcher_->counts().fetched;
   if (fetched == fetched_before_)
     next_round_ns_ = now + std::max(k_least_rest_ns, k_rest * (now - round_began_ns_));
@@ -259,11 +259,11 @@ std::uint64_t Lead::turn() {
   return is_idle && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;
 }
 
-// Here, where nobody waits for it: not in the fetch that happens to need the next segment.
+// Prepares segments here, where nobody waits for it, and not in the fetch that needs the next one.
 void Lead::prepare_room() {
   constexpr int k_most = 2;
-  // One is filled in by each process that fetches; the prefetcher alone fills some of them in a
-  // turn.
+  // Each fetching process fills a segment of its own; the prefetcher alone fills several per
+  // iteration.
   constexpr std::uint32_t k_ahead = 3;
   for (int i = 0; i < k_most && cache_.ahead().prepare_room(k_ahead); ++i) {
   }
@@ -272,7 +272,7 @@ void Lead::prepare_room() {
 void Lead::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
   const bool is_blocked = prefetcher_->is_blocked() && cache_.ahead().ring().is_made();
   if (is_blocked && cache_.ahead().ring().wait_for_room(k_blocked_tick_ns)) return;
-  // If there is room, it is promised to fetches under way, or there is no memory for it.
+  // If there is room after all, it is promised to fetches under way, or there is no memory for it.
   events_.wait(seen, is_blocked ? k_blocked_tick_ns : at_most_ns);
 }
 

@@ -1,6 +1,6 @@
-// The leader's work, turn by turn: it offers the files that the plan gives, adapts the depth to the
-// programs' waits, and keeps the ring free of records that nobody will read. Thread safety: one
-// thread, but stop().
+// The leader's work, iteration by iteration: it offers the files of the plan to the prefetcher,
+// adapts the depth to the programs' waits, and keeps the ring free of records that nobody will
+// read. Thread safety: one thread, except stop().
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ namespace cube::prefetch {
 
 class Lead {
  public:
-  // The claim is one that has the lead.
+  // `claim` must hold the lead.
   Lead(cache::FileCache& cache, const base::Config& config, EventCount& events,
        cache::LeadClaim& claim)
       : cache_(cache),
@@ -37,22 +37,23 @@ class Lead {
 
   // False: nothing can be prefetched here; the log says why.
   bool begin();
-  // After that: what is to be fetched. It may wait for the origin.
+  // Call after begin(): opens the sources of the plan. It may wait for the origin.
   void open();
-  // Returns for how long there is nothing to do unless something happens, in nanoseconds.
+  // One iteration. Returns for how many nanoseconds there is nothing to do unless something
+  // happens.
   std::uint64_t turn();
-  // Until something has happened since `seen`.
+  // Waits until something has happened since `seen`.
   void wait(std::uint32_t seen, std::uint64_t at_most_ns);
-  // Ends what is under way; no file is fetched afterwards. By any thread.
+  // Ends the fetches under way; no file is fetched afterwards. Callable by any thread.
   void stop(unsigned patience_ms) { prefetcher_->stop(patience_ms); }
-  // By any thread, where end() is not awaited.
+  // Callable by any thread, if end() is not awaited.
   void remove_socket();
-  // After the last turn. Another process leads: its clients are let go, and no file is taken any
-  // more.
+  // Call after the last turn(), when another process leads: its clients are let go, and no more
+  // files are taken.
   void lose();
-  // Whether what was taken before that is fetched, or has to wait for room.
+  // Whether every file taken before that is fetched, or waits for room.
   bool is_drained() { return prefetcher_->is_idle() || prefetcher_->is_blocked(); }
-  // After the last turn, and after lose() if that was called.
+  // Call after the last turn(), and after lose() if that was called.
   void end(unsigned patience_ms);
 
  private:

@@ -25,20 +25,21 @@
 namespace cube::prefetch {
 namespace {
 
-// A stat waits for the origin and takes no time of the processor.
+// A stat waits for the origin and takes no processor time.
 constexpr std::size_t k_scout_threads = 16;
 constexpr std::size_t k_wishes = 32, k_gathers = 4;
-// A walk goes through directories of some levels in turn.
+// A walk alternates between directories of several levels.
 constexpr std::size_t k_parents = 16;
 constexpr std::size_t k_scout_stack = 128 << 10;
 
 }  // namespace
 
-// A directory that waits for a thread, or has one. The path is whose state it is in.
+// A directory that waits for a thread or has one. The thread that has changed `state` owns the
+// path.
 struct MetadataScout::Place {
   enum class State : std::uint32_t { free, being_changed, ready, under_way };
   std::atomic<State> state{State::free};
-  std::atomic<std::uint64_t> hash{0};  // of the path, where the state is not free
+  std::atomic<std::uint64_t> hash{0};  // of the path and the wish, unless the state is free
   Wish wish = Wish::list;
   std::size_t length = 0, name_length = 0;
   char path[PATH_MAX], name[NAME_MAX];
@@ -49,7 +50,7 @@ struct MetadataScout::State {
 
   cache::FileCache& cache;
   Place wishes[k_wishes];
-  base::Mutex mutex;  // of the threads alone; guards the next three
+  base::Mutex mutex;  // for the threads alone; guards the next three
   cache::NextDirectories next;
   std::vector<cache::NextDirectories> next_lists{
       k_parents, cache::NextDirectories(cache::NextDirectories::Comes::to_some)};
@@ -108,7 +109,7 @@ void MetadataScout::State::remove(const cache::StatGather* gather) {
   }
 }
 
-// A wish whose thread has come to its end, or had no memory.
+// Frees a wish when its thread is done with it or has run out of memory.
 class MetadataScout::PlaceEnd {
  public:
   explicit PlaceEnd(Place* wish) : wish_(wish) {}
@@ -127,7 +128,7 @@ void MetadataScout::State::work_on(const std::shared_ptr<cache::StatGather>& gat
   const base::UniqueFd directory = gather->open();
   while (!is_stopping.load(std::memory_order_relaxed) && gather->step(directory.get())) {
   }
-  // Nothing is left to begin with; others may still wait for what they have begun.
+  // Nothing is left to begin; other threads may still wait for what they have begun.
   remove(gather.get());
 }
 
@@ -139,7 +140,7 @@ std::shared_ptr<cache::StatGather> MetadataScout::State::begin(const std::string
   return gather;
 }
 
-// Paths of the directories that the program comes to after this one, by the order that
+// The paths of the directories that the program comes to after this one, in the order that
 // order_of(parent) has noted.
 template <typename Wanted>
 std::vector<std::string> MetadataScout::State::after(const std::string& directory,
@@ -159,7 +160,7 @@ std::vector<std::string> MetadataScout::State::after(const std::string& director
   return paths;
 }
 
-// The program has come to this directory.
+// Gathers the directories that come next: the program has come to this one.
 void MetadataScout::State::follow(const std::string& directory) {
   for (const std::string& path :
        after(directory, [this](const std::string&) -> auto& { return next; })) {
@@ -168,7 +169,7 @@ void MetadataScout::State::follow(const std::string& directory) {
   }
 }
 
-// Each is a wish of its own, so that as many threads take part.
+// Each directory is a wish of its own, so that as many threads take part.
 void MetadataScout::State::list_next(const std::string& directory) {
   const auto order_of = [this](const std::string& parent) -> auto& {
     return next_lists[base::hash_path(parent) % k_parents];
@@ -178,7 +179,7 @@ void MetadataScout::State::list_next(const std::string& directory) {
   }
 }
 
-// Takes part in a gather that is under way, or begins one. False: there is nothing to do.
+// Takes part in a gather that is under way, or fulfils a wish. False: there is nothing to do.
 bool MetadataScout::State::help() {
   const auto gather = gather_under_way();
   Place* const wish = gather == nullptr ? take_wish() : nullptr;
@@ -206,7 +207,7 @@ void MetadataScout::State::run() {
     try {
       has_helped = help();
     } catch (const std::bad_alloc&) {
-      // The program asks for itself.
+      // The program will ask for the metadata itself.
     }
     if (!has_helped) news.wait(seen);
   }
@@ -214,7 +215,7 @@ void MetadataScout::State::run() {
 
 bool MetadataScout::State::submit(Wish wish, std::string_view directory, std::string_view asked) {
   if (directory.size() >= PATH_MAX || asked.size() > NAME_MAX) return false;
-  // A directory may be gathered and followed at a time.
+  // A directory may be gathered and followed at the same time.
   const std::uint64_t hash = base::hash_path(directory) + static_cast<std::uint64_t>(wish);
   for (const Place& place : wishes) {
     const bool is_in_use = place.state.load(std::memory_order_acquire) != Place::State::free;
@@ -239,8 +240,8 @@ bool MetadataScout::State::submit(Wish wish, std::string_view directory, std::st
 }
 
 MetadataScout* MetadataScout::start(cache::FileCache& cache) {
-  // A sandbox may kill for a new thread. A host with ThreadSanitizer ends if a forked child makes
-  // one, and LeakSanitizer tells of threads that it cannot stop.
+  // A sandbox may kill for a new thread. A host with ThreadSanitizer ends if a forked child starts
+  // one, and LeakSanitizer reports threads that it cannot stop.
   if (base::may_be_sandboxed() || &__tsan_init != nullptr || &__lsan_do_leak_check != nullptr)
     return nullptr;
   try {
@@ -248,7 +249,7 @@ MetadataScout* MetadataScout::start(cache::FileCache& cache) {
     auto scout = std::unique_ptr<MetadataScout>(new MetadataScout(state.get()));
     const auto body = [](void* of) {
       auto& own = *static_cast<State*>(of);
-      // Without a table of its own, the host could close what it reads.
+      // Without a private fd table, the host could close what the thread reads.
       if (const auto table = take_private_fd_table(); table) {
         own.run();
       } else {

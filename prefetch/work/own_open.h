@@ -1,6 +1,6 @@
-// A thread's own open file of a large file, where copies of the program's numbers are refused. It
-// is no file of the program's, and holds none of its locks. POSIX locks belong to a table of
-// numbers, and the thread has another. Thread safety: of its thread alone.
+// A thread's own open file of a large file, for when copies of the program's fds are refused. It is
+// not a file of the program and holds none of its locks: POSIX locks belong to an fd table, and the
+// thread has another one. Thread safety: its thread alone.
 #pragma once
 
 #include <utility>

@@ -15,7 +15,7 @@ std::optional<std::uint32_t> Plan::next_reader() {
 }
 
 PathSource::Next Plan::next(PlannedFile& file) {
-  // A source sets what it knows of; the bound of the last file is none of the next one's.
+  // A source sets only what it knows: the bound of the last file must not apply to the next one.
   file = {};
   if (announcements_ != nullptr && announcements_->next(file) == Next::file) return Next::file;
   if (list_ != nullptr) return list_->next(file);

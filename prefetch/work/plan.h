@@ -1,6 +1,6 @@
-// All sources of the order as one, best first: what the job announces, the list, a directory that
-// it has listed. Each has reader numbers of its own, by which answers find their way back. Thread
-// safety: one thread.
+// All sources of the order as one, best first: the job's announcements, the list, and the
+// directories that the job has listed. Each source has reader numbers of its own, by which answers
+// find their way back. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class Plan final : public PathSource {
  public:
   explicit Plan(cache::FileCache& cache) : listings_(cache) {}
   void use_origins(const cache::Origins* origins) { listings_.use_origins(origins); }
-  // Programs read from listed directories, and soon want more of them.
+  // Programs read from listed directories and will soon want more of them.
   bool is_following_reads() { return listings_.is_following_reads(); }
   void set_announcements(std::unique_ptr<Announcements> announcements) {
     announcements_ = std::move(announcements);
@@ -27,16 +27,17 @@ class Plan final : public PathSource {
   Announcements* announcements() { return announcements_.get(); }
   ListSource* list() { return list_.get(); }
 
-  // The reader whose file next() gives, if it gives one.
+  // The reader whose file next() would give, if it gives one.
   std::optional<std::uint32_t> next_reader();
   Next next(PlannedFile& file) override;
   void settled(std::uint32_t reader, std::uint32_t files) override;
   std::uint64_t passed(std::uint32_t reader) override;
 
   void settle(const std::vector<Settled>& rows);
-  // Takes a path that came back; directories of the list are walked.
+  // Takes the files that came back; directories of the list are walked.
   void refused(const std::vector<RefusedFile>& files);
-  // Nothing of what was given is on its way any more. True: a round of the list has ended by that.
+  // Call when no file that next() gave is under way any more. Returns true if this has ended a
+  // round of the list.
   bool all_is_known();
 
  private:

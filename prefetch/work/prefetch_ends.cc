@@ -1,5 +1,5 @@
-// How a fetch ends: its record is shown, or it is put back, or refused, and who waits is told
-// (prefetcher.h).
+// How a fetch ends: its record is published, or its file is put back or refused, and the waiting
+// threads are told (prefetcher.h).
 #include "cache/base/clock.h"
 #include "prefetch/work/decline_reason.h"
 #include "prefetch/work/prefetcher.h"
@@ -15,7 +15,7 @@ void Prefetcher::note_placed(PlannedFetch& flight) {
 
 void Prefetcher::watch(const PlannedFetch& flight) {
   const cache::RamTier::PlaceInRegion& place = flight.fetch.place();
-  // Else it is one that nobody knows of, and given up as such.
+  // If there is no memory for it, the record is unknown, and is given up as such.
   try_to([&] {
     watch_.add({place.segment, place.generation, place.offset}, flight.file.reader,
                flight.file.sequence);
@@ -45,7 +45,7 @@ bool Prefetcher::put_back(PlannedFetch& flight) {
   if (is_stopped_ || !try_to([&] { waiting_.put_back(flight.file); })) return false;
   under_way_.leave(reader, sequence);
   is_blocked_ = true;
-  // It is too large, even if is_full() says that smaller ones fit.
+  // The file is too large, even if is_full() says that smaller ones fit.
   is_resident_full_ = true;
   ring_credit_.note_no_room(flight.bytes, base::monotonic_ns());
   return true;
@@ -56,7 +56,7 @@ void Prefetcher::refuse(const PlannedFile& file, Refused why, int error, std::ui
   refused_count_.fetch_add(1, std::memory_order_relaxed);
   if (!options_.keep_refused) return;
   const std::lock_guard lock(mutex_);
-  // The path may still be looked at by the engine; a copy is not.
+  // Copies the file, because the engine may still read the path of this one.
   try_to([&] { refused_.push_back({file, why, error, bytes, missing}); });
 }
 
@@ -92,7 +92,7 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   if (is_declined && result.reason == k_ask_origin) return ask_origin(std::move(flight));
   const bool is_remote = is_declined && result.reason == k_published;
   bool is_over = true, waits = false, is_wrong = false;
-  // One of several cannot go on alone: it is not counted.
+  // A fetch that shares a request cannot go on alone: it is not counted as in flight.
   const bool is_alone = flight->is_first && flight->is_last;
   if (is_alone && is_declined && result.reason == k_large && hand_on(flight)) return;
   const bool has_no_name = is_alone && result.ending == Ending::failed &&
@@ -160,7 +160,7 @@ void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence, boo
   }
   if (is_last) in_flight_.fetch_sub(1, std::memory_order_relaxed);
   const bool was_last = unended_.fetch_sub(1, std::memory_order_release) == 1;
-  // Not for each: who offers shall sleep while there is enough to do.
+  // Not for each file: the offering thread should sleep while there is enough to do.
   if (was_last || is_running_low) progress_->notify();
 }
 

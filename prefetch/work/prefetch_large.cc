@@ -1,4 +1,4 @@
-// How a file that turns out to be large goes on (prefetcher.h).
+// How the fetch of a file continues if the file turns out to be large (prefetcher.h).
 #include <cerrno>
 #include <new>
 
@@ -11,7 +11,7 @@ using Large = LargeFetch::Ending;
 bool Prefetcher::is_large(const PlannedFile& file, const cache::FileStat& stat) const {
   if (!stat.is_regular() || stat.size <= cache_.ahead().max_file() || !cache_.large().are_served())
     return false;
-  // A source with an account asks for files as large as those that were read.
+  // A source with an account asks only for files as large as those that were read.
   return file.allowance == nullptr &&
          !cache_.ahead().origin_of(file.path).traits().is_whole_in_one_read;
 }
@@ -20,7 +20,7 @@ bool Prefetcher::hand_on(std::unique_ptr<PlannedFetch>& flight) {
   std::unique_ptr<LargeFetch> fetch(new (std::nothrow) LargeFetch);
   if (fetch == nullptr) return false;
   note_placed(*flight);
-  // It may not be waited for by who opens the file.
+  // A program that opens the file must not wait for this fetch.
   flight->fetch.give_up();
   fetch->file = std::move(flight->file);
   PlannedFile& file = fetch->file;
@@ -53,7 +53,7 @@ bool Prefetcher::hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_w
   return false;
 }
 
-// The engine fetches it as a whole, whatever part was named.
+// The engine fetches the file whole, whatever part was named.
 void Prefetcher::fetch_small(std::unique_ptr<LargeFetch> fetch) {
   const std::uint32_t reader = fetch->file.reader;
   const std::uint64_t sequence = fetch->file.sequence;

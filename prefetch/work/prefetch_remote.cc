@@ -1,4 +1,4 @@
-// How a file comes from another node, or goes on to the origin (prefetcher.h).
+// How a file comes from another node, or its fetch goes on to the origin (prefetcher.h).
 #include "cache/base/clock.h"
 #include "prefetch/work/decline_reason.h"
 #include "prefetch/work/prefetcher.h"

@@ -1,23 +1,22 @@
-// How files that lie one behind the other at their origin are fetched by one request
-// (prefetcher.h).
+// How one request fetches files that lie one behind the other at their origin (prefetcher.h).
 #include "cache/base/clock.h"
 #include "prefetch/work/prefetcher.h"
 
 namespace cube::prefetch {
 namespace {
 
-// Bytes of one request. A program that waits for the same origin shall not wait long: where few may
-// be in flight, they are small.
+// Bytes of one request. Requests are small while only few may be in flight, because a program that
+// waits for the same origin must not wait long.
 constexpr std::uint64_t k_most_bytes = 1 << 20, k_most_bytes_of_few = 128 << 10;
 constexpr unsigned k_few = 8;
-// Bytes between two files that are read for nothing.
+// The most unwanted bytes between two files of one request.
 constexpr std::uint64_t k_most_between = 64 << 10;
 constexpr std::size_t k_most_files = 64;
-// Requests in flight, each of which has room for its bytes; and files in them, for each has one of
-// the region's 4,096 turns.
+// The most requests in flight, each of which holds room for its bytes; and the most files in them,
+// because each takes one of the region's 4,096 flights.
 constexpr unsigned k_most_requests = 16;
 constexpr std::size_t k_most_under_way = 1024;
-// With so many in flight a request may wait until it is full.
+// With this many requests in flight, the next one may wait until it is full.
 constexpr unsigned k_enough = 2;
 
 bool is_behind(const cache::OriginSpan& place, std::uint64_t end) {
@@ -56,7 +55,7 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::Flights::take_all() {
   return std::unique_ptr<PlannedFetch>(std::exchange(first_, nullptr));
 }
 
-// Under the lock. How many of those that wait are fetched by the next request. 0: not now.
+// Under the lock. How many of the waiting files the next request fetches; 0: not now.
 std::size_t Prefetcher::count_together() const {
   const unsigned in_flight = in_flight_.load(std::memory_order_relaxed);
   const std::uint64_t most_bytes = depth_ < k_few ? k_most_bytes_of_few : k_most_bytes;

@@ -99,8 +99,8 @@ void Prefetcher::set_depth(unsigned depth) {
 // Under the lock.
 bool Prefetcher::is_for_ring_alone() const { return cache_.ahead().is_full() || is_resident_full_; }
 
-// Under the lock. The resident pool needs no accounts: when it is full, the next fetch goes to the
-// ring.
+// Under the lock. The resident pool needs no accounting: when it is full, the next fetch goes to
+// the ring.
 bool Prefetcher::has_room(const PlannedFile& file) {
   if (!is_for_ring(file)) return true;
   return ring_credit_.take(unplaced_.load(std::memory_order_relaxed), base::monotonic_ns());
@@ -111,7 +111,8 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t pl
   PlannedFile& next = waiting_.at(place);
   is_blocked_ = !has_room(next);
   if (is_blocked_) {
-    // It needs no room, and those behind it may be wanted still.
+    // A file that a program fetches itself needs no room, and the files behind it may still be
+    // wanted.
     if (!cache_.ahead().is_just_missed(next.path)) return nullptr;
     is_overtaken_ = is_overtaken_ || waiting_.is_far_behind(next.reader);
   } else if (is_for_ring(next)) {
@@ -121,7 +122,7 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t pl
   std::unique_ptr<PlannedFetch> flight(new (std::nothrow)
                                            PlannedFetch(cache_, std::move(next), use_ring));
   if (flight == nullptr) return nullptr;
-  // The queue gives it up when it is noted elsewhere, so that it is always to be seen.
+  // The file is noted as under way before it leaves the queue, so that it can always be seen.
   if (!try_to([&] { under_way_.add(flight->file.reader, flight->file.sequence); })) {
     next = std::move(flight->file);
     return nullptr;
@@ -268,7 +269,7 @@ std::vector<Settled> Prefetcher::take_settled() {
 void Prefetcher::stop(unsigned patience_ms) {
   if (!begin_stop()) return wait_for_stop(patience_ms);
   large_.begin_stop();
-  // The others get what it hands on meanwhile.
+  // First, because the other engines get the fetches that it hands on meanwhile.
   if (remote_engine_ != nullptr) remote_engine_->stop(patience_ms);
   if (engine_ != nullptr) engine_->stop(patience_ms);
   if (whole_file_engine_ != nullptr) whole_file_engine_->stop(patience_ms);
@@ -277,14 +278,14 @@ void Prefetcher::stop(unsigned patience_ms) {
   stop_over_.notify();
 }
 
-// The other one may abandon what hangs, and waits for the files of a ring to be closed.
+// The other thread may abandon hung fetches, and waits until the files of a ring are closed.
 void Prefetcher::wait_for_stop(unsigned patience_ms) {
   constexpr std::uint64_t k_others_patience_ms = 1000;
   stop_over_.wait_until([&] { return is_stop_over_.load(std::memory_order_acquire); },
                         (patience_ms + k_others_patience_ms) * base::k_ns_per_ms);
 }
 
-// False: another has begun it.
+// False: another thread has begun the stop.
 bool Prefetcher::begin_stop() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_stopped_, true)) return false;

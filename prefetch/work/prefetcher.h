@@ -1,11 +1,12 @@
-// Prefetcher fetches offered files into the cache, many at once. It stops while the cache has no
+// Prefetcher fetches offered files into the cache, many at once. It pauses while the cache has no
 // room.
 //
-// A file that is offered waits in a short queue. Its fetch begins when it leaves the queue, so a
-// program that needs a file that still waits fetches it itself. A file goes to the resident pool,
-// the segments that keep their records, then to the ring. While both are full, the next file waits.
-// A file that is not fetched is handed back with the reason. Thread safety: offer, set_depth, pump,
-// counts, is_idle and stop by any thread; take_refused and take_settled by one.
+// An offered file waits in a short queue. Its fetch begins when it leaves the queue, so a program
+// that needs a waiting file fetches it itself. A file goes to the resident pool, the segments that
+// keep their records, or, if that is full, to the ring. While both are full, the next file waits. A
+// file that is not fetched is handed back with the reason. Thread safety: any thread may call
+// offer, set_depth, pump, counts, is_idle and stop; only one may call take_refused and
+// take_settled.
 #pragma once
 
 #include <algorithm>
@@ -43,19 +44,19 @@ enum class Refused : std::uint8_t {
 struct RefusedFile {
   PlannedFile file;
   Refused why = Refused::failed;
-  int error = 0;  // errno of missing and failed
-  // Of no_room: what was wanted, and what is missing of it; 0: not known.
+  int error = 0;  // errno, if missing or failed
+  // If no_room: the wanted bytes, and how many of these are missing; 0: unknown.
   std::uint64_t bytes = 0, missing = 0;
 };
 
 struct PrefetchCounts {
   std::uint64_t fetched = 0, fetched_bytes = 0;
   std::uint64_t cached = 0;    // were there already
-  std::uint64_t demanded = 0;  // a program was quicker
+  std::uint64_t demanded = 0;  // a program was faster
   std::uint64_t refused = 0;
-  std::uint64_t large = 0;  // large files, of those that were fetched or were there
-  // Of those that have not ended: the large ones whose size is known, what is to come of them, and
-  // all others.
+  std::uint64_t large = 0;  // how many of the fetched and cached files were large
+  // The fetches that have not ended: the large ones with a known size, their bytes still to come,
+  // and all others.
   std::uint64_t measured = 0, bytes_to_come = 0, unmeasured = 0;
 };
 
@@ -66,42 +67,42 @@ class Prefetcher final : public FetchClient, public LargeClient {
     unsigned depth = 64;
     bool use_ring = false;
     int nice = 5;
-    std::vector<std::string> prefixes;  // what lies below one is of one mount
+    std::vector<std::string> prefixes;  // the files below one prefix are on one mount
     bool keep_refused = true;           // for take_refused()
-    EventCount* progress =
-        nullptr;  // told when more may be offered and when all has ended; else one of its own
+    // Notified when more may be offered and when all has ended; null: one of its own.
+    EventCount* progress = nullptr;
   };
-  // Null: `why` says so.
+  // Null: `why` says why.
   static std::unique_ptr<Prefetcher> make(cache::FileCache& cache, Options options,
                                           std::string& why);
   ~Prefetcher();
 
-  // False: enough is waiting; `file` is as it was.
+  // False: enough files are waiting; `file` is unchanged.
   bool offer(PlannedFile& file);
   bool wants_more();
-  // The same of a file of this reader: some are taken beyond that where nothing can begin for want
-  // of room.
+  // Like wants_more(), but for a file of this reader: some are taken beyond the limit while nothing
+  // can begin for want of room.
   bool wants_more_of(std::uint32_t reader);
-  // Begins what may begin; called where room may have come about otherwise than by an end.
+  // Begins what may begin. Call it if there may be room for another reason than the end of a fetch.
   void pump();
   void set_depth(unsigned depth);
   // Nothing waits and nothing is under way.
   bool is_idle() { return unended_.load(std::memory_order_acquire) == 0; }
-  // The earliest in this reader's order of what waits or is under way, which need not be what was
-  // offered longest ago; none: all has ended.
+  // The earliest file, in this reader's order, that waits or is under way; it need not be the one
+  // that was offered first. Empty: all have ended.
   std::optional<std::uint64_t> first_unended(std::uint32_t reader);
-  // The files that waited have been dropped, and fetches under way may have been.
+  // The waiting files have been dropped, and fetches under way may have been.
   bool is_stopped();
   unsigned in_flight() {
     return std::max(in_flight_.load(std::memory_order_relaxed), large_.in_flight());
   }
-  // It is the ring that keeps the next file waiting.
+  // The next file waits for room in the ring.
   bool is_blocked();
-  // And a reader who has fetched files for himself that waited has few in it, while others have
-  // many. Since the last call.
+  // And a reader has few files in the ring while others have many, and has itself fetched files
+  // that waited here. Since the last call.
   bool take_starved();
   PrefetchCounts counts() const;
-  // Fetches of whole files from the origin, since the last call.
+  // Fetches of whole files from the origin since the last call.
   struct Took {
     std::uint64_t ns = 0, fetches = 0;
   };
@@ -111,13 +112,13 @@ class Prefetcher final : public FetchClient, public LargeClient {
   }
   std::vector<RefusedFile> take_refused();
   std::vector<Settled> take_settled();
-  // Answers of ring_watch().
+  // Takes the answers of ring_watch().
   void note_settled(const std::vector<Settled>& rows);
   // See event_count.h for how to wait for it.
   EventCount& progress() { return *progress_; }
   RingWatch& ring_watch() { return watch_; }
 
-  // Cancels what waits, and after `patience_ms` abandons what hangs. The second caller waits for
+  // Cancels waiting files, and abandons hung fetches after `patience_ms`. A second caller waits for
   // the first: a process that ends before the files of a ring are closed leaves the mount busy.
   void stop(unsigned patience_ms);
 
@@ -134,9 +135,9 @@ class Prefetcher final : public FetchClient, public LargeClient {
     }
     PlannedFile file;
     cache::BackgroundFill fetch;
-    bool is_placed = false;  // it has asked for its room
-    // One request may read several fetches, which count as one in flight: is this its first, its
-    // last?
+    bool is_placed = false;  // its fetch has asked for room
+    // One request may read several fetches, which count as one in flight: is this the first of
+    // them, or the last?
     bool is_first = true, is_last = true;
     PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
     std::uint64_t bytes = 0;
@@ -144,7 +145,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   };
 
   Prefetcher(cache::FileCache& cache, Options options);
-  // Fetches one beside the other.
+  // Fetches whose files lie one behind the other at their origin.
   class Flights {
    public:
     Flights() = default;
@@ -160,13 +161,13 @@ class Prefetcher final : public FetchClient, public LargeClient {
     std::uint64_t end() const { return last_->file.place.end(); }
     void add(std::unique_ptr<PlannedFetch> flight);
     std::unique_ptr<PlannedFetch> take_first();
-    // All of them, as one fetch.
+    // Takes all of them, as one fetch.
     std::unique_ptr<PlannedFetch> take_all();
 
    private:
     PlannedFetch *first_ = nullptr, *last_ = nullptr;
   };
-  // The next to begin, counted as one in flight; none where none may.
+  // The next fetches to begin, counted as one in flight; empty if none may begin.
   Flights next_flights();
   std::size_t count_together() const;
   // The file that waits at this place.
@@ -181,17 +182,17 @@ class Prefetcher final : public FetchClient, public LargeClient {
   std::uint32_t origin_of(const std::string& path) const;
   IoEngine& engine_for(const std::string& path) const;
   bool make_remote_engine(std::string& why);
-  // The other nodes do not have it: it goes on as a fetch from the origin.
+  // The other nodes do not have the file: the fetch goes on to the origin.
   void ask_origin(std::unique_ptr<PlannedFetch> flight);
   void submit(std::unique_ptr<PlannedFetch> flight);
   void begin(std::unique_ptr<PlannedFetch> flight);
   void begin_all(Flights flights);
-  // False: it needs no fetch, and has been told of that.
+  // False: the file needs no fetch, and the end of it has been noted.
   bool needs_fetch(PlannedFetch& flight);
-  // The flight holds the place.
+  // Watches the record of a fetch that has its place in the ring.
   void watch(const PlannedFetch& flight);
   void published(const PlannedFetch& flight, std::uint64_t bytes);
-  // False: there is nowhere to put it.
+  // False: the file cannot be put back.
   bool put_back(PlannedFetch& flight);
   bool begin_stop();
   void wait_for_stop(unsigned patience_ms);
@@ -205,9 +206,9 @@ class Prefetcher final : public FetchClient, public LargeClient {
     refuse(flight.file, why, error, flight.bytes, flight.bytes);
   }
   bool is_large(const PlannedFile& file, const cache::FileStat& stat) const;
-  // The flight goes on as one of a large file. False: there can be none.
+  // Continues the fetch as that of a large file. False: that is not possible.
   bool hand_on(std::unique_ptr<PlannedFetch>& flight);
-  // Its name is of no file, but may be that of a file and a range. False: it is not.
+  // The origin has no file of this name, but it may name a range of a file. False: it does not.
   bool hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_wrong);
   void fetch_small(std::unique_ptr<LargeFetch> fetch);
   void declined(PlannedFetch& flight, int reason, bool& waits);
@@ -218,8 +219,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   const Options options_;
   RingWatch watch_;
   std::unique_ptr<IoEngine> engine_;
-  // For origins that are read whole by an open; null: there is none. Threads serve best, because a
-  // file takes one call.
+  // For origins that read a file whole in one open; null: there are none. Threads serve best,
+  // because a file takes one call.
   std::unique_ptr<IoEngine> whole_file_engine_;
   // Threads that ask other nodes; null: there are none.
   std::unique_ptr<IoEngine> remote_engine_;
@@ -240,7 +241,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   std::vector<Settled> settled_;
   unsigned depth_;
   bool is_stopped_ = false, is_blocked_ = false, is_overtaken_ = false;
-  bool is_resident_full_ = false;  // what came back last had found no room there
+  bool is_resident_full_ = false;  // the last file that came back found no room there
   RingCredit ring_credit_;
 };
 

@@ -17,15 +17,15 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
-// A process that goes on after a stop has its fetches ended at once by the kernel. One that was
-// only slow needs longer.
+// If a process continues after a stop, the kernel ends its fetches at once. A process that was only
+// slow needs longer.
 constexpr std::uint64_t k_longest_drain_ns = 5'000'000'000, k_drain_tick_ns = 10'000'000;
 constexpr unsigned k_patience_of_lost_ms = 50;
 constexpr std::size_t k_sidecar_stack = 256 << 10;
 
 }  // namespace
 
-// Shared by the thread and who stops it, and left behind where the thread hangs.
+// Shared by the sidecar and the thread that stops it; left behind if the sidecar hangs.
 struct Sidecar::State {
   State(cache::FileCache& of, const base::Config& with)
       : cache(of), config(with), claim(of.ahead().lead_claim()) {}
@@ -36,7 +36,7 @@ struct Sidecar::State {
   std::atomic<bool> is_stopping{false}, is_over{false};
   cache::LeadClaim claim;
   base::Mutex lead_mutex;  // guards the rest
-  Lead* lead = nullptr;    // not before it has begun
+  Lead* lead = nullptr;    // null until it has begun
 
   bool stopping() const { return is_stopping.load(std::memory_order_acquire); }
   void run();
@@ -59,7 +59,8 @@ void Sidecar::State::turn_by_turn(Lead& own) {
   }
 }
 
-// Files that its clients were told to be taken are told to nobody else, so they are fetched still.
+// Still fetches the files that its clients were told are taken, because nobody else is told of
+// these.
 void Sidecar::State::drain(Lead& own) {
   own.lose();
   const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;
@@ -67,13 +68,13 @@ void Sidecar::State::drain(Lead& own) {
     events.wait(events.now(), k_drain_tick_ns);
 }
 
-// False: this process cannot prefetch, or is to stop.
+// False: this process cannot prefetch, or must stop.
 bool Sidecar::State::do_lead() {
   Lead own(cache, config, events, claim);
   if (!own.begin()) return false;
-  // Who stops us finds it there and stops the engine, or we see that we are to stop. Not later: who
-  // stops us while we wait for the origin removes the name of the socket, and ends the thread that
-  // beats there.
+  // From now on a stopping thread finds the lead and stops the engine, or this thread sees the
+  // stop. Not later: if this thread waits for the origin, the stopping thread must find the lead to
+  // remove the socket's name and to end the thread that beats there.
   show(&own);
   try {
     if (!stopping()) own.open();
@@ -84,7 +85,7 @@ bool Sidecar::State::do_lead() {
       drain(own);
     }
   } catch (...) {
-    // Nothing is fetched any more before another process has the lead.
+    // Ends every fetch before another process gets the lead.
     own.end(0);
     show(nullptr);
     throw;
@@ -100,7 +101,7 @@ void Sidecar::State::run() {
     const std::uint32_t seen = events.now();
     const bool looks_at_room = cache.ahead().keep_room_for_others();
     if (!cache.ahead().is_wanted() || !claim.look(base::monotonic_ns())) {
-      // Not by waiting for a mutex, for which one could not be stopped.
+      // Does not wait for a mutex, because such a wait could not be stopped.
       if (!stopping())
         events.wait(seen, looks_at_room ? cache::k_look_at_room_ns : k_look_for_lead_ns);
       continue;
@@ -117,7 +118,7 @@ Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config) {
   DiskFlusher* const flusher = !cache.tiers().is_empty() ? DiskFlusher::start(cache) : nullptr;
   if (state == nullptr && flusher == nullptr) return nullptr;
   auto* const sidecar = new (std::nothrow) Sidecar(state, flusher);
-  // A thread that nobody could end must not go on.
+  // A thread that nobody could stop must not go on.
   if (sidecar == nullptr) Sidecar(state, flusher).stop();
   return sidecar;
 }
@@ -127,10 +128,10 @@ Sidecar::State* Sidecar::start_prefetching(cache::FileCache& cache, const base::
     auto state = std::make_unique<State>(cache, config);
     const auto body = [](void* of) {
       auto& own = *static_cast<State*>(of);
-      // Without a table of its own, the host could close what it reads.
+      // Without a private fd table, the host could close what the thread reads.
       const auto table = take_private_fd_table();
       if (!table) {
-        // Forked children find the same, and need not say so.
+        // Forked children meet the same error and need not warn again.
         static constinit std::atomic<bool> is_told{false};
         base::log(is_told.exchange(true) ? base::LogLevel::info : base::LogLevel::warn,
                   "nothing is prefetched: close_range(CLOSE_RANGE_UNSHARE): {}",
@@ -170,7 +171,7 @@ void Sidecar::stop_prefetching(unsigned patience_ms) {
   state.is_stopping.store(true, std::memory_order_seq_cst);
   state.events.notify();
   state.cache.ahead().ring().wake();
-  // Not by the thread itself, which may hang in a list on the origin.
+  // Done here, because the thread itself may hang in a list on the origin.
   {
     const std::lock_guard lock(state.lead_mutex);
     if (state.lead != nullptr) state.lead->stop(patience_ms);

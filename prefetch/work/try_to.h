@@ -1,9 +1,10 @@
-// try_to() does what may throw for want of memory. Thread safety: that of what is done.
+// try_to() runs a function that may throw for want of memory. Thread safety: that of the function.
 #pragma once
 
 namespace cube::prefetch {
 
-// A note is left out if there is no memory for it: a thread of an engine has nobody to throw to.
+// Returns false if it threw. A note is skipped if there is no memory for it: an engine's thread has
+// nobody to throw to.
 template <typename Do>
 bool try_to(Do&& what) noexcept {
   try {

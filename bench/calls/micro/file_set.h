@@ -1,5 +1,5 @@
-// The files that a benchmark reads: all regular files below a directory, in order of their names.
-// Thread safety: immutable once listed.
+// The files that a benchmark reads: all regular files below a directory, sorted by name. Thread
+// safety: immutable once listed.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ struct File {
 
 class FileSet {
  public:
-  // The first `limit` files (0: all). Hidden files are none. Throws std::runtime_error where there
-  // is nothing to read. `names`, if given, is a directory with the same files: it is asked for
-  // names and sizes in place of `directory`.
+  // The first `limit` files (0: all), without hidden ones. Throws std::runtime_error if there is
+  // nothing to read. `names`, if given, is a directory with the same files, from which names and
+  // sizes are taken instead of from `directory`.
   static FileSet list(const std::string& directory, std::size_t limit,
                       const std::string& names = {});
 
@@ -26,7 +26,7 @@ class FileSet {
   std::size_t count() const { return files_.size(); }
   std::size_t bytes() const { return bytes_; }
   std::size_t largest() const { return largest_; }
-  // Each file once, in an order that follows from the seed alone.
+  // Each file once, in an order that depends only on the seed.
   std::vector<std::uint32_t> shuffled(std::uint64_t seed) const;
 
  private:

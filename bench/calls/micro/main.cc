@@ -1,11 +1,12 @@
 // cubeshim_bench: reads a set of files in one of several ways, or times single calls, with whatever
-// is preloaded. It measures one thing only; what is compared, and that both sides are timed in
-// turn, is the job of run_bench.py.
-//   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy|copy-16|ideal|direct] [--processes
-//   N] [--passes N] cubeshim_bench --calls DIR
-// Both take the flags of Google Benchmark, too.
-// Gated (--gated), it waits for a line on stdin before each pass and prints one JSON object a pass,
-// so that two of them can be timed in turn, pass by pass.
+// is preloaded. It measures one thing only. run_bench.py decides what is compared, and times both
+// sides alternately.
+//   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy|copy-16|ideal|direct]
+//                  [--processes N] [--passes N]
+//   cubeshim_bench --calls DIR
+// Both also take the flags of Google Benchmark. With --gated, it waits for a line on stdin before
+// each pass and prints one JSON object for each, so that two processes can be timed alternately,
+// pass by pass.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -28,7 +29,7 @@ struct Options {
   TeamOptions team;
 };
 
-// The one who drives us reads these; Google Benchmark's own table would only disturb.
+// The driver reads the results itself; Google Benchmark's own table would only disturb.
 class SilentReporter : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
@@ -105,7 +106,7 @@ void add_options(CLI::App& app, Options& options) {
   app.allow_extras();
 }
 
-// So that a cache is attached while single calls are timed, as it is in a job.
+// Attaches a cache before single calls are timed, as in a job.
 void read_all(const std::string& directory) {
   const FileSet set = FileSet::list(directory, 0);
   const auto reader = make_reader(ReaderKind::posix, set, {});

@@ -34,8 +34,7 @@ constexpr std::size_t on_page(std::size_t bytes) { return (bytes + k_page - 1) /
   throw std::runtime_error(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
 }
 
-// The region of the shim has huge pages where the kernel gives them, so the bare copy gets them
-// too.
+// The shim's region has huge pages if the kernel gives them, so the bare copy gets them too.
 char* map_on_huge_pages(int fd, std::size_t bytes) {
   const std::size_t whole = (bytes + k_huge_page - 1) / k_huge_page * k_huge_page;
   void* const room = ::mmap(nullptr, whole + k_huge_page, PROT_NONE,
@@ -46,13 +45,13 @@ char* map_on_huge_pages(int fd, std::size_t bytes) {
   void* const at = ::mmap(reinterpret_cast<void*>(begin), whole, PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_FIXED, fd, 0);
   if (at == MAP_FAILED) return nullptr;
-  // Refused where there are none: then the copy is out of small pages.
+  // Refused if there are none: the copy then uses small pages.
   ::madvise(at, whole, k_madv_collapse);
   return static_cast<char*>(at);
 }
 
-// With a buffer that is used again for each file. It begins `behind` bytes behind a page: malloc's
-// large ones begin 16 behind.
+// A reader with a buffer that is reused for each file. The buffer begins `behind` bytes behind a
+// page boundary, 16 by default like malloc's large buffers.
 class BufferReader : public Reader {
  public:
   static constexpr std::size_t k_of_malloc = 16;
@@ -149,8 +148,8 @@ class CopyReader final : public BufferReader {
 };
 
 // It does only the work that no cache can leave out: a hash of the path, one slot of a table, a
-// comparison of the path, a copy of the stat and one of the bytes. It has no fds, no claims, no
-// counters and only one process.
+// comparison of the path, a copy of the stat and one of the bytes. It has no fds, pins or counters,
+// and only one process.
 class IdealReader final : public BufferReader {
  public:
   IdealReader(const FileSet& set, const Arena& arena)

@@ -1,5 +1,5 @@
-// The ways to read a whole file that are compared. All deliver the bytes of the same file.
-// Thread safety: one reader for each thread.
+// The ways to read a whole file that are compared. All deliver the bytes of the same file. Thread
+// safety: one reader for each thread.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,12 +17,13 @@ namespace cube::bench {
 class Reader {
  public:
   virtual ~Reader() = default;
-  // The whole file `index` of the set; valid until the next call. Throws std::runtime_error.
+  // Reads the whole file `index` of the set. The bytes are valid until the next call. Throws
+  // std::runtime_error.
   virtual std::span<const char> read(std::uint32_t index) = 0;
 };
 
-// All files of a set in one mapped file in /dev/shm, as a cache would hold them: what a copy from
-// memory alone costs. Before each file's bytes are its stat and path.
+// All files of a set in one mapped file in /dev/shm, as a cache would hold them, to measure the
+// cost of a copy from memory alone. A file's stat and path precede its bytes.
 class Arena {
  public:
   struct Head {
@@ -46,8 +47,8 @@ class Arena {
   std::size_t bytes_ = 0;
 };
 
-// The same in one file on a disk, each on a page, for reads past the page cache: what the disk
-// alone costs. Made where it is not there already.
+// All files of a set in one file on a disk, each on a page, to measure the cost of disk reads that
+// bypass the page cache. The file is made if it is not there already.
 class DiskArena {
  public:
   DiskArena(const FileSet& set, const std::string& path);
@@ -75,9 +76,9 @@ enum class ReaderKind {
   ifstream,  // std::ifstream into a fresh std::string
   fread,     // fopen, fseek, ftell, fread, fclose
   copy,      // memcpy out of the arena, to a page
-  copy_16,   // the same to 16 bytes behind a page
-  ideal,     // out of the arena, by the path
-  direct     // one pread with O_DIRECT out of the arena on the disk
+  copy_16,   // like copy, but to 16 bytes behind a page
+  ideal,     // from the arena, found by the path
+  direct     // one pread with O_DIRECT from the arena on the disk
 };
 std::unique_ptr<Reader> make_reader(ReaderKind kind, const FileSet& set, const Arenas& arenas);
 

@@ -28,8 +28,8 @@ std::uint64_t clock_ns(clockid_t id) {
          static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// In the order of names, which is not the order of the passes: a cache that fills now gets no help
-// from its own order.
+// In name order, which is not the order of the passes, so a cache that fills now gets no help from
+// its own order.
 std::uint64_t digest_of(Reader& reader, const FileSet& set) {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < set.count(); ++i) {
@@ -71,7 +71,7 @@ void Team::start(int number) {
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error("fork failed");
   if (pid == 0) {
-    // Else those before would not see the end of their commands.
+    // Otherwise the members before would not see the end of their commands.
     for (const Member& member : members_) {
       ::close(member.commands);
       ::close(member.answers);

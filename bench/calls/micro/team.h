@@ -1,7 +1,7 @@
-// Processes that read a set, each in an order of its own, at the same time, pass by pass.
-// They are forked before the first file is read, so each is a process of its own to whatever is
-// preloaded. Thread safety: of one thread. A team that has failed has said why on stderr, and every
-// pass throws.
+// Processes that read a set at the same time, pass by pass, each in an order of its own. They are
+// forked before the first file is read, so each is a process of its own to whatever is preloaded.
+// Thread safety: one thread. If a team fails, it reports the reason on stderr, and every pass
+// throws.
 #pragma once
 
 #include <sys/types.h>
@@ -20,14 +20,15 @@ struct TeamOptions {
   ReaderKind reader = ReaderKind::posix;
   int processes = 1;
   std::uint64_t seed = 1;
-  int loops = 1;       // times that a pass reads the set
-  bool cold = false;   // the first pass is the first look at the files; the digest is taken after
-  std::string arena;   // of ReaderKind::direct: where the files lie, or are to
-  std::string filler;  // a directory that is read once before all else (to fill a region)
+  int loops = 1;  // how often a pass reads the set
+  // the first pass is the first access to the files; the digest is taken afterwards
+  bool cold = false;
+  std::string arena;   // for ReaderKind::direct: the path of the arena
+  std::string filler;  // a directory that is read once at the beginning (to fill a region)
 };
 
 struct Pass {
-  std::uint64_t wall_ns = 0;  // from the first to begin to the last to end
+  std::uint64_t wall_ns = 0;  // from the first process's begin to the last one's end
   std::uint64_t cpu_ns = 0;   // of all processes
 };
 
@@ -38,14 +39,14 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  // All files of the set, by every process. The first call also waits until all are ready.
+  // Every process reads all files of the set. The first call also waits until all are ready.
   Pass run();
-  // The hash of all bytes of the set as the processes have seen them; throws if they differ. 16 hex
-  // digits.
+  // The hash, in 16 hex digits, of all bytes of the set as the processes have seen them. Throws if
+  // they differ.
   std::string digest();
 
  private:
-  struct Shared;  // what a process reports
+  struct Shared;  // the report of each process
   struct Member {
     pid_t pid = -1;
     int commands = -1;  // we write

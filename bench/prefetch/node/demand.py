@@ -1,4 +1,5 @@
-"""How long a demand miss waits while another process of the node prefetches other files."""
+"""Measures how long a demand miss waits while another process of the node prefetches other
+files."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from bench.harness.errors import BenchError
 from bench.harness.pages import have_memory
 from bench.harness.report import Section, Table, Target
 from bench.harness.suite import Bench
-from bench.prefetch.node.processes import PLAN, Job, counts, jobs, on_mount, plan_of, planned, wait_until
+from bench.prefetch.node.processes import (PLAN, Job, counts, jobs, on_mount, plan_of, planned,
+                                           wait_until)
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -19,7 +21,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def demand_us(bench: Bench, prefetch: bool, think_ms: float, limit: int) -> tuple[list[float], int]:
-    """Microseconds of each miss, and how much of the plan was not fetched yet at the end."""
+    """Microseconds of each miss, and how many files of the plan were not fetched yet at the end."""
     with bench.mount(bench.data) as mount:
         plan = plan_of(bench, mount)
         others = on_mount(bench, mount, ("mix",))
@@ -82,9 +84,11 @@ def measure_demand(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             "A demand miss while other files are prefetched",
-            f"A process opens, reads and closes {limit} files of the mix, each once and none of them in the list, while another"
-            f" process of the node prefetches a list of {sum(bench.sets[name].count for name in PLAN)} others; on and off in turn, a"
-            " fresh mount and cache each. Microseconds a file, of each round; ratios round by round. `left`: the fewest files of the"
-            " list that were still to be fetched when the reader ended, so it had the sidecar beside it all the time.",
+            f"A process opens, reads and closes {limit} files of the mix, each once and none of"
+            " them in the list, while another process of the node prefetches a list of"
+            f" {sum(bench.sets[name].count for name in PLAN)} others; on and off alternately, a"
+            " fresh mount and cache each. Microseconds a file, of each round; ratios round by"
+            " round. `left`: the fewest files of the list that were still to be fetched when the"
+            " reader ended, so it had the sidecar beside it all the time.",
             ("between reads", "prefetch", "p50", "p99", "p50 against off", "p99 against off",
              "left"), rows))

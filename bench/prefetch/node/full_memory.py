@@ -1,5 +1,5 @@
-"""An announced epoch after a job that announced nothing has filled the memory, against one in a
-fresh cache."""
+"""Measures an announced epoch after a job that announced nothing has filled the memory, against one
+in a fresh cache."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def measure_full_memory(bench: Bench, section: Section) -> None:
     section.tables.append(
         Table(
             f"One process reads files in random order, {PARTS} x as much as the memory holds",
-            f"lagfs with {SLOW_US} us an operation. `full before`: a job with CUBESHIM_PREFETCH=0 has filled the memory with other"
-            " files before (CUBESHIM_RAM_KEEP=1). The files are announced, but in the last row. Counters of the last round.",
+            f"lagfs with {SLOW_US} us an operation. `full before`: a job with CUBESHIM_PREFETCH=0"
+            " has filled the memory with other files before (CUBESHIM_RAM_KEEP=1). The files are"
+            " announced, except in the last row. Counters of the last round.",
             ("memory", "files/s", "opens", "early", "late", "demand misses", "wasted"), rows))
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The jobs of the suite `node`: a line on stdin lets them go on, JSON on stdout is what they say.
+"""The jobs of the suite `node`: they continue after a line on stdin, and answer in JSON on stdout.
 
-    jobs.py wait TRIGGER                   opens a file, so that the library is at work, and waits
-    jobs.py read TRIGGER LIST THINK_MS     reads the files of a list, each once: microseconds of
-    each jobs.py rank LIST THINK_MS             announces the files of a list, but the first, and
-    reads them
+    jobs.py wait TRIGGER                 opens a file, so that the library is at work, and waits
+    jobs.py read TRIGGER LIST THINK_MS   reads the files of a list, each once, and reports the
+                                         microseconds of each
+    jobs.py rank LIST THINK_MS           announces the files of a list, except the first, and reads
+                                         them
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def read_all(paths: Iterable[str], think_s: float) -> dict[str, object]:
         us.append((end - start) / 1e3)
         ends.append(end)
         if think_s:
-            time.sleep(think_s)  # the step that a job makes with what it has read
+            time.sleep(think_s)  # the step that a job makes with the bytes that it has read
     return {"us": us, "ends": ends, "crc": crc, "errors": errors}
 
 

@@ -1,4 +1,4 @@
-"""The memory that a list of millions of paths costs the process that prefetches it."""
+"""Measures the memory that a list of millions of paths costs the process that prefetches it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MB = 1 << 20
 
 
 def private_bytes(pid: int) -> int:
-    """The memory of a process but for the region."""
+    """The memory of a process without the region."""
     lines = dict(
         line.split(":", 1)
         for line in Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -25,8 +25,8 @@ def private_bytes(pid: int) -> int:
 
 
 def measure_memory_of_list(bench: Bench, section: Section) -> None:
-    """Local files: what a list takes does not depend on how slow the origin is, and ten million
-    absent names would take an hour there."""
+    """Uses local files: the cost of a list does not depend on how slow the origin is, and ten
+    million missing files would take an hour on a slow one."""
     lines = bench.rounds(10_000_000, 1_000_000)
     existing = data_files(bench.sets["4k"].path)[:2000]
     listed = bench.work / "long-list"
@@ -48,13 +48,13 @@ def measure_memory_of_list(bench: Bench, section: Section) -> None:
             samples = [private_bytes(job.pid)]
             for tick in itertools.count():
                 samples.append(private_bytes(job.pid))
-                # `stats` is dear beside a look at /proc.
+                # `stats` costs much more than a read of /proc.
                 if not prefetch or (tick % 50 == 0 and counts(bench, shim) >= len(existing)):
                     break
                 if time.monotonic() - start > 20 * PATIENCE_S:
+                    fetched = counts(bench, shim)
                     raise BenchError(
-                        f"the list is not read to its end: {counts(bench, shim)} of {len(existing)} fetched"
-                    )
+                        f"the list is not read to its end: {fetched} of {len(existing)} fetched")
                 time.sleep(0.02)
             seconds = time.monotonic() - start
             most[prefetch] = max(samples)
@@ -67,8 +67,9 @@ def measure_memory_of_list(bench: Bench, section: Section) -> None:
         Target(
             f"memory of the sidecar with a list of {lines} paths", "< 64 MB", f"{more / MB:.1f} MB",
             more < 64 * MB,
-            f"{len(existing)} of them exist, the others would lie beside these; local files; {size / 1e6:.0f} MB of list in"
-            f" {seconds:.0f} s, {lines / seconds / 1e3:.0f} thousand lines/s"))
+            f"{len(existing)} of them exist, the others would lie beside these; local files;"
+            f" {size / 1e6:.0f} MB of list in {seconds:.0f} s,"
+            f" {lines / seconds / 1e3:.0f} thousand lines/s"))
     section.data["memory of a list"] = {
         "lines": lines, "with": most[True], "without": most[False], "seconds": seconds
     }

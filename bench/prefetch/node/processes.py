@@ -1,5 +1,5 @@
-"""The jobs of the suite `node`: processes that share a cache, started and led by hand, and the
-files that they read."""
+"""The jobs of the suite `node`: processes that share a cache and are controlled step by step, and
+the files that they read."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bench.harness.suite import Bench
 
 JOBS = Path(__file__).resolve().with_name("jobs.py")
 PATIENCE_S = 60.0
-# With the mix less than 20,000 files: each costs the mount an fd.
+# Together with the mix fewer than 20,000 files, because each costs the mount an fd.
 PLAN = ("64k", "110k", "256k")
 
 
 class Job:
-    """One of bench/prefetch/node/jobs.py, under the library."""
+    """A job of bench/prefetch/node/jobs.py, under the library."""
     def __init__(self, shim: Shim, *words: object, rank: int = 0, world: int = 1):
         environment = child_environment(shim) | {
             "PYTHONPATH": str(PACKAGE), "RANK": str(rank), "WORLD_SIZE": str(world)
@@ -82,13 +82,13 @@ def wait_until(condition: Callable[[], object], what: str, nap_s: float = 0.005)
 
 
 def counts(bench: Bench, shim: Shim, what: str = "fetched") -> int:
-    """A counter of prefetching so far, summed over the jobs of a cache."""
+    """A prefetch counter, summed over the jobs of a cache."""
     return sum(report["prefetch"][what] for report in bench.reports(shim))
 
 
 def on_mount(bench: Bench, mount: SlowMount, names: tuple[str, ...]) -> list[str]:
     """The files of these sets as seen through a mount of all sets, listed on the local disk. Their
-    pages are there: the origin is to be as slow as its latency says, not as the disk below it."""
+    pages are in memory: the origin must be as slow as its latency, not as the disk below it."""
     files = [file for name in names for file in data_files(bench.sets[name].path)]
     for file in files:
         file.read_bytes()

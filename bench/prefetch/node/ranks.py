@@ -1,4 +1,4 @@
-"""How ranks that announce at once share the sidecar."""
+"""Measures how ranks that announce at the same time share the sidecar."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from bench.harness.suite import Bench
 from bench.prefetch.node.processes import Job, jobs, on_mount
 
 RANKS = 8
-THERE_US = 150.0  # an open, read and close that waited for the mount takes twice its latency at least
+# an open, read and close that waited for the mount takes at least twice its latency
+THERE_US = 150.0
 
 
 def measure_ranks(bench: Bench, section: Section) -> None:
-    # Long enough that the head start of whoever announces first, some 200 files, is not most of it.
+    # Long enough that the head start of the rank that announces first, some 200 files, is a small
+    # part.
     each = bench.rounds(1900, 150)
     rows, slowest = [], []
     for think_ms in (0.0, 5.0):
@@ -34,9 +36,11 @@ def measure_ranks(bench: Bench, section: Section) -> None:
                max(slowest) <= 1.25, "the worst round"))
     section.tables.append(
         Table(
-            f"{RANKS} ranks announce at once, each {each} files of its own, and read them in that order",
-            "Progress: files that each has read when the first has read all. There: the share of its reads that took less than"
-            f" {THERE_US:.0f} us, so that nobody waited for the mount. All are processes of their own on the same cores.",
+            f"{RANKS} ranks announce at once, each {each} files of its own, and read them in that"
+            " order",
+            "Progress: files that each has read when the first has read all. There: the share of"
+            f" its reads that took less than {THERE_US:.0f} us, so they did not wait for the"
+            " mount. All ranks are processes of their own on the same cores.",
             ("between reads", "round", "progress", "most / least", "there", "seconds to the end"),
             rows))
 

@@ -1,6 +1,6 @@
-// The messages of the socket on which a job announces what it will read: doc/FORMAT.md. A message
-// is one datagram of a SOCK_SEQPACKET socket and may hold anything: nothing of it is believed
-// before it is checked here. Thread safety: pure functions.
+// The messages of the socket on which a job announces its reads: doc/FORMAT.md. A message is one
+// datagram of a SOCK_SEQPACKET socket and may contain anything, so each field is checked here
+// before it is used. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ struct HelloMessage {
                 zero = 0;
   std::uint64_t job = 0;
 };
-struct BeginMessage {  // and the base directory
+struct BeginMessage {  // followed by the base directory
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::begin), zero = 0;
   std::uint64_t epoch = 0;
 };
-struct PathsMessage {  // and the paths, each with a zero behind it
+struct PathsMessage {  // followed by the paths, each terminated by a zero
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::paths), count = 0;
   std::uint64_t epoch = 0, first = 0;
 };
@@ -39,8 +39,8 @@ struct EndMessage {
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::end), flags = 0;
   std::uint64_t epoch = 0;
 };
-inline constexpr std::uint32_t k_end_drops =
-    1;  // what has not been handed on is not wanted any more
+// Paths that have not been handed on are no longer wanted.
+inline constexpr std::uint32_t k_end_drops = 1;
 struct ByeMessage {
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::bye), zero = 0;
 };
@@ -59,16 +59,16 @@ static_assert(sizeof(HelloMessage) == 32 && sizeof(BeginMessage) == 16 &&
 static_assert(sizeof(EndMessage) == 16 && sizeof(ByeMessage) == 8 && sizeof(WelcomeMessage) == 24 &&
               sizeof(TakenMessage) == 24);
 
-// One message of a client, taken apart; `type` says which other fields mean something.
+// One parsed message of a client. `type` says which other fields are meaningful.
 struct ClientMessage {
   MessageType type = MessageType::bye;
   std::uint32_t version = 0, rank = 0, world = 0, count = 0;
   bool drops = false;
   std::uint64_t job = 0, epoch = 0, first = 0;
-  std::string_view text;  // begin: the base directory, paths: all of them
+  std::string_view text;  // begin: the base directory; paths: all paths
 };
 
-// Null, or what is wrong with it.
+// Returns null, or the reason why the message is invalid.
 const char* read_message(std::string_view bytes, ClientMessage& message);
 
 }  // namespace cube::prefetch

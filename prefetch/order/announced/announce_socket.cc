@@ -34,7 +34,7 @@ base::Result<base::UniqueFd> make_socket(int flags) {
   return base::UniqueFd(static_cast<int>(fd));
 }
 
-// Whether the name is free now.
+// Removes a stale socket of our user. Returns whether the name is free now.
 bool remove_stale(const std::string& path, std::string& why) {
   struct ::stat st {};
   const long error = sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW);
@@ -75,7 +75,7 @@ base::Result<ListeningSocket> listen_at(const std::string& path, std::string& wh
     error = sys::bind(socket.fd.get(), &address.name, address.size);
   }
   if (sys::failed(error)) return refuse(error);
-  // Until it listens nobody can connect, whatever the umask let others do.
+  // Nobody can connect before the socket listens, even if the umask lets others do so.
   struct ::stat st {};
   error = sys::chmod(path.c_str(), 0600);
   if (!sys::failed(error)) error = sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW);

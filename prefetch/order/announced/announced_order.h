@@ -1,6 +1,6 @@
 // The paths that one client of the socket has announced and nobody has taken yet, in their order.
-// It enforces the order of messages and is bounded: who feeds it stops at is_full(). Thread safety:
-// one thread at a time.
+// It enforces the order of messages and is bounded: its feeder must stop at is_full(). Thread
+// safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,28 @@ namespace cube::prefetch {
 
 class AnnouncedOrder {
  public:
-  // Null, or why the client is to be dropped; nothing is changed then.
+  // Takes a message. Returns null, or why the client must be dropped; the order is unchanged then.
   const char* take(std::string_view bytes);
 
-  // A message more could be more than k_most_bytes.
+  // True if one more message could exceed k_most_bytes.
   bool is_full() const { return bytes_ + k_longest_message > k_most_bytes; }
   bool is_empty() const { return blocks_.empty(); }
-  // How often the client has left an epoch behind: begun the next, or said that the rest will not
-  // be read.
+  // How often the client has left an epoch behind: it began the next one, or said that it will not
+  // read the rest.
   std::uint64_t epochs_left() const { return epochs_left_; }
   bool said_hello() const { return said_hello_; }
   bool said_bye() const { return said_bye_; }
-  // Normalised, and empty for the root too.
+  // Normalised. Empty for the root, too.
   const std::string& base() const { return base_; }
   bool has_base() const { return has_base_; }
   std::uint32_t rank() const { return rank_; }
 
-  // The next path as it was announced, good until the next call of anything here. Only where there
-  // is one.
+  // The next path as it was announced. The order must not be empty. Valid until the next call of
+  // any member.
   std::string_view next();
 
-  // Up to where paths have been handed on, for the client; false where it has been told.
+  // news() tells the client how many of its paths have been handed on. has_news() is false once
+  // told() was called.
   bool has_news() const { return has_news_; }
   TakenMessage news() const;
   void told() { has_news_ = false; }

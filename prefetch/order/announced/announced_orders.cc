@@ -9,10 +9,10 @@ namespace cube::prefetch {
 
 bool AnnouncedOrders::add(std::size_t slot) {
   const std::lock_guard lock(mutex_);
-  // One that has said goodbye may still have paths to hand on.
+  // A client that has said goodbye may still have paths to hand on.
   if (clients_[slot] != nullptr) return false;
   clients_[slot] = std::make_unique<Client>();
-  // 0 is the reader of sources that have but one order.
+  // Reader 0 belongs to sources that have only one order.
   clients_[slot]->reader = static_cast<std::uint32_t>(++uses_[slot] * k_clients + slot);
   return true;
 }
@@ -47,7 +47,7 @@ AnnouncedOrders::AnnouncedState AnnouncedOrders::state(std::size_t slot) const {
 void AnnouncedOrders::told(std::size_t slot, const TakenMessage& news) {
   const std::lock_guard lock(mutex_);
   const auto& client = clients_[slot];
-  // Not where more has been taken meanwhile.
+  // More may have been taken meanwhile.
   if (client != nullptr && client->order.news().sequence == news.sequence) client->order.told();
 }
 

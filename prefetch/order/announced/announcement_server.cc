@@ -18,13 +18,13 @@ namespace {
 namespace sys = base::sys;
 
 constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
-// The server sees at a tick only what next() has taken, because neither thread can write to an fd
-// of the other. With nothing going on ticks grow longer, and with nothing that is waited for there
-// are hardly any.
+// The server notices only at a tick that next() has taken paths, because neither thread can write
+// to an fd of the other. Ticks grow longer while nothing happens, and are rare while nothing is
+// waited for.
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms,
                         k_last_tick = 160 * base::k_ns_per_ms;
-// It looks whether it is to end no less often than this, for who wants that may have had no fd to
-// knock with.
+// The server checks at least this often whether it must end, because the thread that stops it may
+// have had no fd to knock with.
 constexpr std::uint64_t k_longest_rest = 1'000 * base::k_ns_per_ms;
 constexpr unsigned k_most_lines = 8;
 constexpr int k_messages_a_turn = 16;
@@ -52,8 +52,8 @@ bool AnnouncementServer::open(Peers& peers) {
     why = fmt::format("no fd table of its own: {}", base::text_of_error(is_private.error().value));
     return false;
   }
-  // Another process may lead and listen by now, if this one was stopped before this thread ran. The
-  // thread leaves the name to that process.
+  // If this process was stopped before this thread ran, another process may lead and listen by now.
+  // This thread leaves the name to that process.
   if (!leads() || is_stopping.load(std::memory_order_acquire)) {
     why = "another process has taken the lead";
     return false;
@@ -74,7 +74,8 @@ bool AnnouncementServer::leads() {
 }
 
 void AnnouncementServer::remove_name() {
-  // A look at the name and its removal are two steps, between which the next leader may take it.
+  // The check of the name and its removal are two steps; the next leader may take the name between
+  // them.
   if (!leaves_name.load(std::memory_order_acquire)) remove_socket(options.socket, device, inode);
 }
 
@@ -103,14 +104,14 @@ void AnnouncementServer::serve(Peers& peers) {
 AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t tick_ns) {
   std::array<pollfd, k_clients + 1> fds;
   bool is_ticking = peers.is_refusing;
-  // The visitors first: who has come is then seen no sooner than what happened before that.
+  // Poll the listener first: a visitor is then seen no sooner than the events that preceded it.
   fds[0] = {peers.is_refusing ? -1 : peers.listener.get(), POLLIN, 0};
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     pollfd& fd = fds[slot + 1];
-    fd = {peers.fds[slot].get(), 0, 0};  // -1 is passed over
+    fd = {peers.fds[slot].get(), 0, 0};  // poll() ignores -1
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // The rest stays in the socket, which in the end makes the client wait.
+    // If the client is full, further messages stay in the socket, and in the end the client waits.
     if (!client.is_full) fd.events = POLLIN;
     is_ticking |= client.has_paths || client.has_news;
   }
@@ -124,13 +125,13 @@ AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t 
   return events;
 }
 
-// Whether there was anything to tell.
+// Returns whether there was anything to tell.
 bool AnnouncementServer::tell_taken(Peers& peers) {
   bool has_told = false;
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // A client that does not read is told later, and only the latest.
+    // A client that does not read is told later, and only the latest state.
     if (!client.has_news || !send_message(peers.fds[slot].get(), &client.news, sizeof client.news))
       continue;
     orders.told(slot, client.news);
@@ -139,7 +140,8 @@ bool AnnouncementServer::tell_taken(Peers& peers) {
   return has_told;
 }
 
-// One at a time, so that nobody who comes later is let in before the others are listened to.
+// Accepts one visitor at a time, so that no later one is admitted before the others are listened
+// to.
 void AnnouncementServer::welcome(Peers& peers) {
   const long got = sys::accept(peers.listener.get(), SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (got == -EAGAIN || got == -ECONNABORTED || got == -EINTR) return;
@@ -164,7 +166,7 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
       WelcomeMessage message;
       message.pid = static_cast<std::uint32_t>(sys::getpid());
       message.server = inode;
-      // Gone already where this does not work, which the next look shows.
+      // If the send fails, the client has gone already, and the next poll shows it.
       send_message(fd.get(), &message, sizeof message);
       peers.fds[slot] = std::move(fd);
       peers.next = slot + 1;
@@ -182,7 +184,8 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
 }
 
 void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung_up) {
-  // The rest of a client that has gone is no more than a socket holds, and may end in a goodbye.
+  // If the client has hung up, read all of the rest: it is no more than a socket holds and may end
+  // in a goodbye.
   for (int i = 0; has_hung_up || (i < k_messages_a_turn && !orders.state(slot).is_full); ++i) {
     const long n = receive_message(peers.fds[slot].get(), buffer_.data(), buffer_.size());
     if (n == -EAGAIN && !has_hung_up) return;
@@ -196,7 +199,7 @@ void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung
   }
 }
 
-// Null: it has gone by itself.
+// `why_dropped`, null: the client has gone by itself.
 void AnnouncementServer::drop(Peers& peers, std::size_t slot, const char* why_dropped) {
   if (why_dropped != nullptr) {
     say(fmt::format("a client of announcements was dropped (rank {}): {}", orders.state(slot).rank,

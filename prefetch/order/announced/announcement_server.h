@@ -1,5 +1,5 @@
-// The thread that listens for announcements, and what it shares with who takes them.
-// Thread safety: run() is the thread's; the members that are named here are for both sides.
+// The thread that listens for announcements, and the state that it shares with the thread that
+// takes them. Thread safety: run() is for the listening thread; the public members are for both.
 #pragma once
 
 #include <array>
@@ -23,9 +23,9 @@ class AnnouncementServer {
       : options(std::move(given)), orders(options.prefixes) {}
 
   void run();
-  // Lines that the thread cannot write itself.
+  // Log lines that the thread cannot write itself.
   std::vector<std::string> take_lines();
-  // By any thread, while it listens or after.
+  // Callable by any thread, while the server listens or later.
   void remove_name();
 
   const AnnouncementsOptions options;
@@ -33,8 +33,8 @@ class AnnouncementServer {
   CallbackGate gate;  // around arrived() and leads()
 
   enum class State { starting, listening, ended };
-  std::atomic<State> state{
-      State::starting};  // released after `why` and the file's numbers, acquired by start()
+  // Released after `why`, `device` and `inode` are written; acquired by start().
+  std::atomic<State> state{State::starting};
   std::atomic<bool> is_stopping{false};
   std::atomic<bool> leaves_name{false};
   EventCount changed;  // of `state`
@@ -42,13 +42,13 @@ class AnnouncementServer {
   std::uint64_t device = 0, inode = 0;
 
  private:
-  // The numbers are of the thread's own fd table, so they live and die in run().
+  // The fds belong to the thread's own fd table, so they live only in run().
   struct Peers {
     base::UniqueFd listener;
     std::array<base::UniqueFd, AnnouncedOrders::k_clients> fds;
-    std::size_t next = 0;  // the slot that a visitor is offered first
-    bool is_refusing =
-        false;  // there was no fd or memory for a visitor: not asked again before a tick
+    std::size_t next = 0;  // the slot to try first for the next visitor
+    // There was no fd or memory for a visitor: do not accept another one before the next tick.
+    bool is_refusing = false;
   };
   struct Events {
     std::array<short, AnnouncedOrders::k_clients> of{};

@@ -25,7 +25,7 @@ void thread_body(void* of) {
   (*server)->run();
 }
 
-// The state when it is no more `from`, or the same after so long.
+// Waits while the state is `from`, but no longer than `at_most_ns`, and returns the state.
 State wait_while(AnnouncementServer& server, State from, std::uint64_t at_most_ns) {
   const std::uint64_t end = base::monotonic_ns() + at_most_ns;
   while (true) {
@@ -68,7 +68,7 @@ Announcements::~Announcements() {
   try {
     end();
   } catch (...) {
-    // No memory for what was to be said.
+    // There is no memory for the log line.
     return;
   }
 }
@@ -76,7 +76,7 @@ Announcements::~Announcements() {
 void Announcements::stop_listening() {
   server_->is_stopping.store(true, std::memory_order_release);
   if (server_->state.load(std::memory_order_acquire) != State::listening) return;
-  // First, for the socket is found by its name.
+  // First, because knock() finds the socket by its name.
   knock(server_->options.socket);
   server_->remove_name();
 }
@@ -84,12 +84,12 @@ void Announcements::stop_listening() {
 void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_order_release); }
 
 void Announcements::end() {
-  // Before the gate: a thread that has not begun to listen looks there who leads, and does not
-  // begin any more.
+  // Before the gate closes: a thread that has not begun to listen asks there who leads, and must
+  // not begin any more.
   server_->is_stopping.store(true, std::memory_order_release);
   server_->gate.close();
   stop_listening();
-  // A thread that is still somewhere ends by itself, and calls nobody.
+  // A thread that is still running ends by itself, and calls nobody.
   wait_while(*server_, State::listening, 15 * base::k_ns_per_ms);
   for (const auto& line : server_->take_lines()) base::log(base::LogLevel::warn, "{}", line);
 }

@@ -1,12 +1,12 @@
-// The paths that the job itself says it will read: each rank announces its paths in its order on a
-// socket beside the region (doc/FORMAT.md). Only the leader of a node has one.
+// A source of the paths that the job itself says it will read: each rank announces its paths, in
+// its order, on a socket beside the region (doc/FORMAT.md). Only the leader of a node has one.
 //
-// A thread of its own listens, with an fd table of its own. A client that sends what it should not,
-// or dies, is dropped; one that announces much is read no faster than its paths are taken, and one
-// that does not read its answers gets none. Paths outside the prefixes are left out and told once.
-// Thread safety: next() and settled() from one thread, arrived() is called from the one that
-// listens. Lines of log are written by next() and the destructor, for the thread that listens has
-// no stderr.
+// A separate thread with its own fd table listens. A client that breaks the protocol or dies is
+// dropped. A client that announces much is read no faster than its paths are taken. A client that
+// does not read its answers gets none. Paths outside the prefixes are left out and reported once.
+//
+// Thread safety: next() and settled() from one thread; arrived() is called on the listening thread.
+// next() and the destructor write the log lines, because the listening thread has no stderr.
 #pragma once
 
 #include <memory>
@@ -22,12 +22,13 @@ namespace cube::prefetch {
 struct AnnouncementsOptions {
   std::string socket;                 // its whole path
   std::vector<std::string> prefixes;  // normalised
-  // next() had nothing to give, and now it has. Short, for clients wait meanwhile.
+  // Called when next() had nothing to give and now has. Must be short, because clients wait
+  // meanwhile.
   void (*arrived)(void*) = nullptr;
   void* argument = nullptr;
-  // Called at each turn of the thread that listens, once a second or more, and before it takes the
-  // name. False: this process does not lead (any more), so the name is another's. Null: nobody else
-  // is there.
+  // The listening thread calls it in each iteration, at least once a second, and before it takes
+  // the socket's name. False: this process does not lead (any more), so the name belongs to another
+  // process. Null: there is no other process.
   bool (*leads)(void*) = nullptr;
 };
 
@@ -35,26 +36,26 @@ class AnnouncementServer;
 
 class Announcements final : public PathSource {
  public:
-  // Null: `why` is one line. A socket file that a dead process of ours left is replaced, anything
-  // else there stays.
+  // Null: `why` is one line. A socket file that a dead process of ours left is replaced; any other
+  // file there stays.
   static std::unique_ptr<Announcements> start(AnnouncementsOptions options, std::string& why);
-  // Takes 20 ms at most; arrived() is not called any more. In a forked child nothing is done.
+  // Takes at most 20 ms. arrived() is not called afterwards. In a forked child it does nothing.
   ~Announcements() override;
   Announcements(const Announcements&) = delete;
   Announcements& operator=(const Announcements&) = delete;
 
-  // The socket goes, and the thread that listens is told to end. By any thread, also twice.
+  // Removes the socket and tells the listening thread to end. Callable by any thread, also twice.
   void stop_listening();
-  // Another process leads, so this one must not remove the name of the socket.
+  // Another process leads, so this one must not remove the socket's name.
   void leave_name();
 
-  // The reader whose file next() gives, if it gives one.
+  // The reader whose file next() would give, if there is one.
   std::optional<std::uint32_t> next_reader() const;
-  // A reader is a client, never 0; the number does not come back soon. Never `end`.
+  // A reader is a client, never 0; its number does not recur soon. Never returns `end`.
   Next next(PlannedFile& file) override;
   void settled(std::uint32_t reader, std::uint32_t files) override;
   std::uint64_t passed(std::uint32_t reader) override;
-  // A path that next() gave cannot be fetched; told by a later next(), once for each reason.
+  // A path that next() gave cannot be fetched. A later next() logs it, once for each reason.
   void refuse(Refusal reason, const std::string& path);
 
  private:

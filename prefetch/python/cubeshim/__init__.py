@@ -2,8 +2,8 @@
 
 `import cubeshim` is all that a program with torch's (or PaddlePaddle's) DataLoader needs: the order
 of its sampler is announced as it is drawn, unless CUBESHIM_ANNOUNCE is 0. Nothing is imported until
-a DataLoader is, and batches, their order and random generators are as without it. Other programs
-say their order themselves: announce(). """
+a DataLoader is; batches, their order and random generators stay the same. Other programs state
+their order themselves: announce()."""
 import os
 
 from cubeshim import _hook
@@ -12,10 +12,10 @@ __all__ = ["announce"]
 
 
 def announce(paths, epoch=0):
-    """Announces paths, a sequence or an iterable, which will be read in about this order; a leading
-    order of an earlier call stays. Returns an object that gives the same paths when iterated over,
-    which tells how far the program is, and as a context manager takes back what is left of the
-    announcement when the block is left. Never blocks, never fails. """
+    """Announces paths, a sequence or an iterable, which will be read in about this order. Orders
+    that earlier calls announced stay. Returns an object that gives the same paths when iterated
+    over and tracks how far the program is. As a context manager, it withdraws the rest of the
+    announcement at the end of the block. Never blocks, never fails."""
     from cubeshim._plain import Announcement
     return Announcement(paths, epoch)
 

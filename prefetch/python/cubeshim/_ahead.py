@@ -2,15 +2,15 @@
 announces what was drawn.
 
 A draw is made only when the loop itself asks for one, never by another thread and never after the
-loop was left. How much may be drawn says a policy: an object with `most` (indices that may be
-held), `allows(asked, held)` and `draw(iterator)`. """
+loop was left. A policy says how much may be drawn: an object with `most` (indices that may be
+held), `allows(asked, held)` and `draw(iterator)`."""
 import collections
 
 from cubeshim._generators import State, attributes
 
 MOST_AHEAD = 65536  # indices
 MOST_AHEAD_UNKNOWN = 16384
-AT_ONCE_FIRST = 4096  # indices drawn in one turn: some 50 us for a thousand
+AT_ONCE_FIRST = 4096  # indices drawn at one time: some 50 us for a thousand
 AT_ONCE = 1024
 WATCHED = 8  # draws of an unknown sampler
 
@@ -33,10 +33,10 @@ class Fixed:
         return next(iterator)
 
     def given(self, moved):
-        """What draw() made of generators is due now."""
+        """Applies what draw() did to the generators: it is due now."""
 
     def ended(self):
-        """So is what it made of them when it raised."""
+        """Like given(), for what draw() did to the generators when it raised."""
 
 
 class Never(Fixed):
@@ -45,21 +45,21 @@ class Never(Fixed):
 
 
 class UpToAPermutation(Fixed):
-    """A generator that the program sees is drawn from at the end of each permutation: nobody goes
-    over that early."""
+    """For a sampler that draws from a generator that the program sees at the end of each
+    permutation: no draw ahead goes beyond that end."""
     def __init__(self, batch, permutation, total):
         self.batch, self.permutation, self.total = batch, permutation, total
 
     def allows(self, asked, held):
-        """`asked` draws were the loop's, `held` are ahead of it."""
+        """`asked` draws went to the loop, `held` are ahead of it."""
         begun = -(-asked * self.batch // self.permutation) * self.permutation
         return (asked + held + 1) * self.batch <= min(begun, self.total)
 
 
 class Watched(Fixed):
-    """Of a sampler that is not known, some draws are watched. It is drawn ahead only if they moved
-    no generator and changed nothing in the sampler, and if the program did not either meanwhile; so
-    even where a later draw does move one, it can be put back until the draw is due."""
+    """Watches some draws of an unknown sampler. It is drawn ahead only if they moved no generator
+    and changed nothing in the sampler, and if the program did not either in the meantime. If a
+    later draw moves a generator, the generator can be put back until the draw is due."""
     most = MOST_AHEAD_UNKNOWN
 
     def __init__(self, sampler):
@@ -73,24 +73,24 @@ class Watched(Fixed):
         return State(), self.look_at_sampler()
 
     def look_at_sampler(self):
-        """Code of the program may run here, as __len__ or __class__ of an attribute. One that fails
-        is no trouble of the loop's."""
+        """May run code of the program, such as __len__ or __class__ of an attribute. If that fails,
+        the loop must not notice."""
         try:
             return attributes(self.sampler)
         except Exception:
-            return object()  # it is equal to no other
+            return object()  # equal to no other
 
     def natural(self, iterator):
         if not self.is_calm or self.seen >= WATCHED:
             return next(iterator)
         before = self.look()
-        # Nobody else, between this draw and the one before.
+        # Nobody else may have changed anything between this draw and the one before.
         if self.last is not None and self.last != before:
             self.is_calm = False
         drawn = next(iterator)
         self.last = self.look()
         self.seen += 1
-        # The first may draw the whole order.
+        # The first draw may draw the whole order.
         if self.seen > 1 and self.last != before:
             self.is_calm = False
         return drawn
@@ -108,8 +108,8 @@ class Watched(Fixed):
         return drawn, self.put_back(before)
 
     def put_back(self, before):
-        """The generators as they were; how they were and had become, or None if that is the
-        same."""
+        """Puts the generators back. Returns how they were and what they had become, or None if they
+        had not moved."""
         after = self.look()
         self.is_calm = after == before
         if after[0] == before[0]:
@@ -126,14 +126,14 @@ class Watched(Fixed):
 
 
 class Ahead:
-    """What a loader takes for its sampler's iterator."""
+    """Takes the place of a loader's iterator over its sampler."""
     def __init__(self, iterator, policy, order, in_use=0):
         self.iterator, self.policy, self.order = iterator, policy, order
         self.in_use = in_use  # draws that the loader keeps before its loop gets them
         self.held = collections.deque()
         self.held_indices = 0
         self.asked = 0
-        self.error = None  # what ended the draws ahead of their time
+        self.error = None  # the error that ended the draws too early
 
     def __iter__(self):
         return self
@@ -162,7 +162,7 @@ class Ahead:
             try:
                 raise error
             finally:
-                del error  # whose traceback holds this frame
+                del error  # its traceback holds this frame
         drawn = self.policy.natural(self.iterator)
         self.order.add([indices_of(drawn)])
         return drawn
@@ -181,8 +181,8 @@ class Ahead:
                 budget -= max(size, 1)
                 announced.append(indices_of(drawn))
         except Exception as error:
-            # Its time comes when what is held has been given. The usual end has no story to tell,
-            # and its traceback would keep this object alive.
+            # The error is raised after everything held has been given. The usual end needs no
+            # traceback, and a traceback would keep this object alive.
             self.error = error.with_traceback(None) if type(error) is StopIteration else error
         if announced:
             self.order.add(announced)
@@ -197,5 +197,5 @@ class Ahead:
 
 
 def indices_of(drawn):
-    """A copy, for the program may change what it is given."""
+    """A copy, because the program may change the drawn indices."""
     return tuple(drawn) if isinstance(drawn, (list, tuple)) else (drawn,)

@@ -1,30 +1,33 @@
 """A thread that tells the server one order after the other. It ends with the process, at once; a
 forked child has none.
 
-The end of the interpreter stops a daemon thread at any point, for ever and with all the locks that
-it has. __del__ and callbacks of weak references run after that, or at any time in the midst of
-anything. So the program's side never waits for the thread: it sets attributes and releases `news`,
-which the thread alone acquires. Threads of the program that begin orders exclude one another. """
+The end of the interpreter stops a daemon thread forever at any point, with all the locks that it
+holds. __del__ and callbacks of weak references may run after that, or at any time between two steps
+of other code. So the program's side never waits for the thread: it sets attributes and releases
+`news`, which only the thread acquires. Threads of the program that begin orders exclude one
+another."""
 import atexit
 import os
 import threading
 import time
 import weakref
 
-from cubeshim import _protocol, _socket  # here, for a thread that imports has a lock
+from cubeshim import _protocol, _socket  # here, because a thread that imports holds a lock
 from cubeshim._log import trouble
 from cubeshim._order import Order
 from cubeshim._unlisted import UnlistedThread
 
 MOST_CHANNELS = 16
 CONNECT_SECONDS = 5.0
-LOOK_SECONDS = 0.1  # how often an answer, or a server that has gone, is looked for while an order is on its way
+# How often the thread checks for an answer, or for a server that has gone, while an order is on its
+# way.
+LOOK_SECONDS = 0.1
 
 _channels = weakref.WeakSet()
 
 
 def _forget_all():
-    """In a forked child: the thread is not here, and the connection is the parent's."""
+    """Runs in a forked child: the thread is not there, and the connection is the parent's."""
     for channel in list(_channels):
         channel.forget()
     _channels.clear()
@@ -39,17 +42,18 @@ atexit.register(_end_all)
 
 
 class Channel:
-    """One for each data loader, so that two that are read in turn do not drop each other's
-    order."""
+    """One for each data loader, so that two loaders that are read alternately do not drop each
+    other's order."""
 
-    is_ending = False  # of the process; globals of modules are None at the very end, this is not
+    # of the process; unlike this attribute, globals of modules are None at the very end
+    is_ending = False
 
     def __init__(self, rank=0, world=1, is_for_one=False):
         self.rank, self.world, self.is_for_one = rank, world, is_for_one
-        self.beginning = threading.RLock(
-        )  # of begin() alone; reentrant, for the collector may run a loop in the midst of it
-        self.news = threading.Lock(
-        )  # unlocked: there is something that the thread has not looked at
+        # For begin() alone. Reentrant, because the garbage collector may run a loop within it.
+        self.beginning = threading.RLock()
+        # Unlocked: there is something that the thread has not seen.
+        self.news = threading.Lock()
         self.news.acquire()
         self.order = None  # the newest
         self.connection = None
@@ -59,7 +63,8 @@ class Channel:
     # The program's side.
 
     def begin(self, epoch, resolve):
-        """The order of a new epoch; an older one is over. None where there is none to be told."""
+        """The order of a new epoch; an older one is over. Returns None if no order can be
+        announced."""
         if self.is_closed or self.is_ending:
             return None
         if self not in _channels:
@@ -88,15 +93,17 @@ class Channel:
             raise
 
     def wake(self):
-        """Waits for nobody: also __del__ calls this."""
+        """Waits for nobody, because __del__ calls this, too."""
         if self.news.locked():
             try:
                 self.news.release()
             except RuntimeError:
-                pass  # another was faster; at the very end, when this name is None, there is no other
+                # another thread was faster; at the very end, when this name is None, there is no
+                # other
+                pass
 
     def close(self):
-        """Waits for nobody, as wake()."""
+        """Waits for nobody, like wake()."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -136,7 +143,7 @@ class Channel:
             self.disconnect()
 
     def wait(self, seconds=-1):
-        """Until there may be news."""
+        """Waits until there may be news."""
         self.news.acquire(timeout=seconds)
 
     def must_stop(self, order):
@@ -150,7 +157,7 @@ class Channel:
                 self.tell_connected(order)
                 return
             except OSError as error:
-                # A leader has died, perhaps: the next one listens within a second.
+                # Perhaps a leader has died: the next one listens within a second.
                 trouble("%s" % error)
                 self.disconnect()
                 order.rewind()
@@ -171,13 +178,13 @@ class Channel:
         while not order.is_all_taken():
             if not self.rest(order):
                 return
-        # Without it the files that wait to be read count as those of a program that was killed.
+        # Without a goodbye, the unread files count as those of a killed program.
         if self.is_for_one:
             self.send(order, _protocol.bye())
 
     def send(self, order, message):
-        """Waits until there is room. False: the order is over, and so that what is left is dropped,
-        the connection too."""
+        """Waits until there is room. False: the order is over, and the connection is closed, so
+        that the server drops the rest."""
         while not self.must_stop(order):
             self.hear(order)
             if self.connection.send(message):
@@ -187,7 +194,7 @@ class Channel:
         return False
 
     def rest(self, order):
-        """Until there may be news; False as send()."""
+        """Waits until there may be news. False: like send()."""
         if not self.must_stop(order) and not order.waiting:
             self.wait(LOOK_SECONDS)
         if self.must_stop(order):

@@ -1,4 +1,4 @@
-"""Which files a data set reads for an index: a function, or None where that is not known."""
+"""Finds out which files a data set reads for an index: a function, or None if that is not known."""
 import bisect
 import os
 import pickle
@@ -24,7 +24,7 @@ def kind_of(dataset):
 
 
 def of_method(dataset, length):
-    """A data set that has this method says itself what it reads."""
+    """A data set that has this method says itself which files it reads."""
     method = getattr(dataset, "train_data_list", None) if hasattr(type(dataset),
                                                                   "train_data_list") else None
     if not callable(method):
@@ -63,7 +63,7 @@ def of_hugging_face(dataset):
 
     def resolve(index):
         row = index if rows is None else rows[index].as_py()
-        # The columns hold bare names where the bytes were elsewhere.
+        # The columns hold bare names if the bytes were elsewhere.
         return [path for path in (column[row].as_py() for column in columns) if is_absolute(path)]
 
     return resolve
@@ -90,7 +90,7 @@ def of_mmengine(dataset, length):
 
 
 def of_parts(dataset, kind, depth):
-    """Subset and ConcatDataset of torch or paddle."""
+    """For Subset and ConcatDataset of torch or paddle."""
     if kind == "Subset":
         inner, indices = resolver(own(dataset).get("dataset"), depth), own(dataset).get("indices")
         return inner and (lambda index: inner(indices[index]))
@@ -109,8 +109,8 @@ def of_parts(dataset, kind, depth):
 
 
 def of_wrapped(dataset, length, depth):
-    """One that hands its index on: to another data set of the same length, or to a reader
-    (timm)."""
+    """For a data set that hands its index on: to another data set of the same length, or to a
+    reader (timm)."""
     for name in ("reader", "parser"):
         reader = own(dataset).get(name)
         found = None if reader is None else of_lists(reader, length)

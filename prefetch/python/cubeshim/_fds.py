@@ -1,12 +1,13 @@
-"""Fds of ours in a process of the program."""
+"""Keeps fds of ours in a process of the program away from the standard ones."""
 import fcntl
 import os
 
-STANDARD = 3  # those below are the program's, also if it has none: C code writes to 1 and 2 whatever is there
+# Lower fds are the program's, even if it has none open: C code writes to 1 and 2 whatever is there.
+STANDARD = 3
 
 
 def off_standard(fd):
-    """The same file by a number that is none of stdin, stdout and stderr."""
+    """Returns the same file under an fd that is none of stdin, stdout and stderr."""
     if fd >= STANDARD:
         return fd
     try:

@@ -1,5 +1,5 @@
-"""The random generators that a program sees, and whether they have moved. Reading their state does
-not move them."""
+"""Watches the random generators that a program sees, and tells whether they have moved. Reading
+their state does not move them."""
 import random
 import sys
 
@@ -7,7 +7,7 @@ MOST_FOUND = 16
 
 
 def _of_numpy():
-    """Its older form is of one kind of generator alone, and warns of the others
+    """The older form of the call knows only one kind of generator and warns about the others
     (numpy.random.set_bit_generator)."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "random"):
@@ -30,7 +30,7 @@ def _is_same(mine, theirs):
 
 
 class State:
-    """Of torch's, numpy's and random's global generators, as far as they are imported."""
+    """The state of the global generators of torch, numpy and random, if they are imported."""
 
     __slots__ = ("python", "numpy", "torch")
 
@@ -59,7 +59,8 @@ class State:
 
 
 def _look(value, depth, found):
-    """A value that says whether an attribute has changed, as far as that can be seen cheaply."""
+    """Returns a value that shows whether an attribute has changed, as far as that can be seen
+    cheaply."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
@@ -80,7 +81,8 @@ def _look(value, depth, found):
 
 
 def attributes(thing, depth=3, found=None):
-    """What a sampler, and the samplers in it, keep: counters, settings, generators of their own."""
+    """The state of a sampler and of the samplers in it: counters, settings, generators of their
+    own."""
     found = set() if found is None else found
     if id(thing) in found or len(found) > MOST_FOUND:
         return None

@@ -1,6 +1,6 @@
-"""What a data set reads whose attributes have names of their own: lists of absolute paths; or
-names, in a list or a table of pandas, that lie below a directory which is an attribute, too. Names
-are believed if the first of them is there.
+"""Guesses which files a data set reads if its attributes have unusual names: lists of absolute
+paths; or names, in a list or a pandas table, of files below a directory that is an attribute, too.
+Names are believed if the first of these files exists.
 
 No code of the program runs, as in _lists.py; pandas' own may.
 """
@@ -9,7 +9,7 @@ import sys
 
 from cubeshim._lists import is_absolute, is_path, is_sequence, own, paths_of, resolve_below, under
 
-MOST_DIRECTORIES = 8  # each is asked for a file
+MOST_DIRECTORIES = 8  # one file is looked up in each
 
 
 class Column:
@@ -25,7 +25,7 @@ class Column:
 
 
 def columns(value):
-    """Those of a table of pandas, or the one of its Series."""
+    """The columns of a pandas table, or the single one of a Series."""
     pandas = sys.modules.get("pandas")
     if type(value) is getattr(pandas, "Series", None):
         return [Column(value.array)]
@@ -43,19 +43,20 @@ def lists_of(owner, length):
 
 
 def firsts(entries):
-    """The first path of the first, the middle and the last entry; none if one of these has none."""
+    """The first path of the first, the middle and the last entry; empty if one of these has
+    none."""
     found = [paths_of(entries[index])[:1] for index in (0, len(entries) // 2, len(entries) - 1)]
     return [os.fsdecode(path) for paths in found for path in paths] if all(found) else []
 
 
 def is_of_names(entries):
-    """A label is a text, too, but has no suffix."""
+    """A label is text, too, but has no suffix."""
     return bool(firsts(entries)) and all(
         os.path.splitext(name)[1] and not os.path.isabs(name) for name in firsts(entries))
 
 
 def of_guesses(owner, length):
-    """A function from an index to paths, or None."""
+    """Returns a function from an index to paths, or None."""
     lists = lists_of(owner, length)
     absolute = [
         entries for entries in lists if firsts(entries) and all(map(is_absolute, firsts(entries)))

@@ -1,8 +1,7 @@
-"""Acts when, and only when, a module that holds data loaders is imported. Imports nothing
-itself."""
+"""Acts only when a module with data loaders is imported. Imports nothing itself."""
 import sys
 
-# The module that holds what is wrapped, and ours that does it.
+# The module with the loaders, and our module that wraps them.
 TARGETS = {
     "torch.utils.data.dataloader": "cubeshim._torch",
     "paddle.io.dataloader.dataloader_iter": "cubeshim._paddle",
@@ -11,7 +10,7 @@ TARGETS = {
 
 
 def wrap(module):
-    """Never fails: a data loader that is not as we know it is left alone."""
+    """Never fails: a data loader with an unknown structure is left alone."""
     try:
         __import__(TARGETS[module.__name__])
         sys.modules[TARGETS[module.__name__]].wrap(module)
@@ -24,7 +23,7 @@ def wrap(module):
 
 
 class Loader:
-    """The module's own loader, and then wrap()."""
+    """Runs the module's own loader, and then wrap()."""
     def __init__(self, real):
         self.real = real
 
@@ -35,14 +34,14 @@ class Loader:
         return self.real.create_module(spec)
 
     def exec_module(self, module):
-        # The module sees its real loader from its first line on.
+        # The module must see its real loader from its first line on.
         module.__spec__.loader = module.__loader__ = self.real
         self.real.exec_module(module)
         wrap(module)
 
 
 class Finder:
-    """Passes everything on but the targets, and those to the finders behind it."""
+    """Leaves every module to the finders behind it, and wraps the loaders of the targets."""
     def find_spec(self, name, path=None, target=None):
         if name not in TARGETS:
             return None

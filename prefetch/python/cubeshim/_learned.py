@@ -1,12 +1,12 @@
-"""Which files a data set read for an index, as its workers saw it: for data sets of which nothing
-is known otherwise.
+"""Remembers which files a data set read for an index, as its workers saw it: for data sets about
+which nothing else is known.
 
 What was learned lies in two files that all processes of the node share. KEY.index has 8 bytes for
-each index: where its record begins in KEY.paths, plus one; 0 is unknown. A record is the index, the
-number of bytes, and paths with a NUL between them. With CUBESHIM_DISK_DIR they stay there for jobs
-to come, otherwise they go with the last process that asks them. Nothing relies on
-them: a record that is torn or out of date costs a fetch that nobody needs. They are opened for each
-batch and closed again, for the program may close any fd and get its number for a file of its own.
+each index: the position of its record in KEY.paths, plus one; 0 is unknown. A record consists of
+the index, the number of bytes, and paths with a NUL between them. With CUBESHIM_DISK_DIR the files
+stay for later jobs; otherwise they go with the last process that uses them. Nothing relies on them:
+a torn or outdated record costs a fetch that nobody needs. They are opened for each batch and closed
+again, because the program may close any fd and reuse it for a file of its own.
 """
 import atexit
 import errno
@@ -24,7 +24,7 @@ from cubeshim._lists import is_path, is_sequence, own
 MOST_INDICES = 1 << 24
 MOST_BYTES = 256 << 20
 SHARE_OF_FREE = 16
-MOST_PATHS = 16  # of an index
+MOST_PATHS = 16  # of one index
 LONGEST = 32 << 10  # bytes of a record's paths
 _ENTRY = struct.Struct("=Q")
 _HEAD = struct.Struct("=II")
@@ -32,7 +32,7 @@ _READ = 512
 
 
 def describe(dataset, depth=4):
-    """What tells data sets apart and is the same in a worker and in the next job."""
+    """Distinguishes data sets; the same in a worker and in the next job."""
     length = len(dataset)
     parts = [type(dataset).__qualname__, length]
     for name, value in sorted(own(dataset).items()):
@@ -52,7 +52,7 @@ def describe(dataset, depth=4):
 
 
 def key_of(dataset):
-    """None for one that is not worth it."""
+    """Returns None for a data set that is not worth it."""
     length = len(dataset)
     if not 0 < length <= MOST_INDICES:
         return None
@@ -60,7 +60,7 @@ def key_of(dataset):
 
 
 def directory():
-    """Where they lie, and whether they stay."""
+    """Where the files lie, and whether they stay."""
     disk = _settings.directory("CUBESHIM_DISK_DIR")
     parent = disk or _settings.ram_directory()
     return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(),
@@ -85,8 +85,9 @@ def is_private_file(found):
 
 
 def open_own(path, flags):
-    """An OSError unless it is a file of this user by this name alone, in a directory where nobody
-    else can put one: a link there to another file of the user would have that file overwritten."""
+    """Raises OSError unless the file belongs to this user, has no other name, and lies in a
+    directory where nobody else can put one: a link there to another file of the user would have
+    that file overwritten."""
     parent, name = os.path.split(path)
     directory = open_checked(parent, os.O_RDONLY | os.O_DIRECTORY, is_private_directory)
     try:
@@ -95,8 +96,8 @@ def open_own(path, flags):
         os.close(directory)
 
 
-# Files that go with the last process that asks them: the fd of each KEY.index, on which such
-# processes have a shared lock.
+# Files that go with the last process that uses them: the fd of each KEY.index, on which such
+# processes hold a shared lock.
 _held = {}
 _pid = None
 
@@ -115,7 +116,7 @@ def _hold(base, fd, stays):
 
 
 def _remove_if_last(base, fd):
-    """The program may have closed the fd and have another file there."""
+    """Checks first that the fd is still ours: the program may have closed it and reused it."""
     same = os.path.samestat(os.fstat(fd), os.stat(base + ".index"))
     if same:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,7 +125,7 @@ def _remove_if_last(base, fd):
 
 
 def _leave():
-    # A forked child has its parent's lock.
+    # A forked child shares its parent's lock.
     if _pid != os.getpid():
         return
     for base, fd in list(_held.items()):  # other threads still run
@@ -137,7 +138,7 @@ def _leave():
 
 
 def sweep(parent):
-    """What killed processes have left."""
+    """Removes files that killed processes have left."""
     for name in os.listdir(parent):
         base, kind = os.path.splitext(os.path.join(parent, name))
         if kind != ".index" or base in _held:
@@ -158,7 +159,7 @@ class Store:
         self.base, self.length = "%s/%s" % (directory()[0], key), length
 
     def make(self):
-        """Both files are there from now on."""
+        """Both files exist from now on."""
         parent, stays = directory()
         os.makedirs(parent, 0o700, exist_ok=True)
         if self.base not in _held:
@@ -174,7 +175,7 @@ class Store:
         return open_own("%s.%s" % (self.base, kind), flags | more)
 
     def read(self, index, files):
-        """The paths of an index, as bytes; none if they are not known."""
+        """The paths of an index, as bytes; empty if they are not known."""
         if not 0 <= index < self.length:
             return []
         entry = os.pread(files.index, _ENTRY.size, index * _ENTRY.size)
@@ -217,9 +218,9 @@ class Store:
             return True
 
     def write(self, learned):
-        """`learned`: indices and their paths. Of an index that has read other files before, those
-        stay that it read both times: the others were drawn at random, as for a mosaic of pictures.
-        How many were news; an OSError if there is no more room."""
+        """`learned`: indices and their paths. If an index has read other files before, only the
+        files that it read both times stay: the others were drawn at random, as for a mosaic of
+        pictures. Returns how many entries were new. Raises OSError if there is no more room."""
         with Files(self, os.O_RDWR) as files:
             news = []
             for index, paths in learned:
@@ -246,7 +247,7 @@ class Store:
 
 
 class Files:
-    """Both, opened for a moment."""
+    """Both files, opened for a moment."""
     def __init__(self, store, flags):
         self.index = store.open(flags, "index")
         try:
@@ -264,17 +265,17 @@ class Files:
 
 
 class Known:
-    """From indices to their paths, for the epochs of one data loader.
+    """Maps indices to their paths, for the epochs of one data loader.
 
-    An epoch that begins with nothing learned tells one path, as soon as there is one. It has been
-    read by then. But the leader makes its ring when it is told the first path, and later there may
-    be no room for a ring. """
+    An epoch that begins with nothing learned gives one path, as soon as there is one. The path has
+    been read by then. But the leader makes its ring when it is told the first path, and later there
+    may be no room for a ring."""
     def __init__(self, store):
         self.store = store
         self.is_first = self.has_told = False
 
     def begin(self):
-        """False: of this epoch nothing is known."""
+        """False: nothing is known about this epoch."""
         self.is_first, self.has_told = self.store.is_empty(), False
         return not self.is_first
 

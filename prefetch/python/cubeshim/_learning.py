@@ -1,5 +1,5 @@
-"""Learns which files an item of a data set needs, in the workers that fetch it; the library notes
-what their threads open."""
+"""Learns which files an item of a data set needs, in the workers that fetch it. The library notes
+which files their threads open."""
 import ctypes
 import os
 import threading
@@ -10,13 +10,14 @@ from cubeshim._lists import own
 from cubeshim._loaders import resolver_of
 from cubeshim._log import trouble
 
-WITHOUT_NEWS = 256  # items that opened what was known, after which one batch in ONE_OF is looked at
+# Items that opened only known files, after which one batch in ONE_OF is watched.
+WITHOUT_NEWS = 256
 ONE_OF = 16
-WITHOUT_FILES = 256  # items of a data set that opens none, after which nobody looks any more
+WITHOUT_FILES = 256  # Items of a data set that opens no file, after which it is watched no more.
 
 
 def library():
-    """None in a process without it, or where nobody fetches ahead."""
+    """Returns None if this process has no library, or nobody prefetches."""
     if os.environ.get("CUBESHIM_MODE") == "off" or os.environ.get("CUBESHIM_PREFETCH") == "0":
         return None
     try:
@@ -28,8 +29,7 @@ def library():
 
 
 class Notes:
-    """What the library has noted of this thread: a number of bytes, and the paths
-    (shim/cubeshim.h)."""
+    """The library's notes about this thread: a number of bytes, and the paths (shim/cubeshim.h)."""
     def __init__(self):
         size = ctypes.c_size_t()
         address = library()(ctypes.byref(size))
@@ -57,7 +57,7 @@ class Learner:
         self.is_over = False
 
     def learn(self, index, paths):
-        """`index` may be several, each of which opened as many files as the others."""
+        """`index` may be several indices, each of which opened the same number of files."""
         indices = list(index) if isinstance(index, (list, tuple)) else [index]
         self.looked_at += len(indices)
         self.found += len(paths)
@@ -107,15 +107,15 @@ class Learner:
 
 
 def is_asked_for_each(dataset):
-    """Or for a whole batch, where one cannot see which file belongs to which index. torch's Subset
-    is as good for each."""
+    """False if the data set is asked for a whole batch, where files cannot be assigned to indices.
+    torch's Subset asks for each index if its inner data set does."""
     while is_of(dataset, "torch.utils.data", "Subset") and type(dataset).__name__ == "Subset":
         dataset = own(dataset).get("dataset")
     return not getattr(dataset, "__getitems__", None)
 
 
 class Watched:
-    """Stands in for a data set while a batch is fetched, but not while it is put together."""
+    """Stands in for a data set while a batch is fetched, but not while it is collated."""
     __slots__ = ("dataset", "learner")
 
     def __init__(self, dataset, learner):
@@ -128,8 +128,8 @@ class Watched:
         return item
 
     def __getattr__(self, name):
-        """torch asks for __getitems__ alone, and if it wants whole batches: the data set is asked
-        when torch would ask it."""
+        """torch asks only for __getitems__, and only if it wants whole batches: the data set is
+        asked when torch would ask it."""
         if name != "__getitems__" or is_asked_for_each(self.dataset):
             raise AttributeError(name)
         return self.items
@@ -142,7 +142,7 @@ class Watched:
 
 
 def known(dataset):
-    """None for a data set of which nothing can be learned. From now on workers learn."""
+    """Returns None for a data set about which nothing can be learned. From now on workers learn."""
     key = _learned.key_of(dataset) if library() is not None and hasattr(type(dataset),
                                                                         "__len__") else None
     if key is None:
@@ -163,7 +163,7 @@ def learner_of(fetcher):
 
 
 def wrap(kind):
-    """`kind`: torch's _MapDatasetFetcher, by which workers and loops without workers get their
+    """`kind`: torch's _MapDatasetFetcher, through which workers and loops without workers get their
     items."""
     real = kind.fetch
 

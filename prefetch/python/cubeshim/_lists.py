@@ -1,28 +1,28 @@
-"""Lists of paths among the attributes of an object.
+"""Finds lists of paths among the attributes of an object.
 
 Reading them runs no code of the program: attributes come from the object's own dictionary, never
-from a property, and lists are Python's and numpy's own, whose entries are what they seem. """
+from a property, and lists are only those of Python and numpy, whose entries are what they seem."""
 import os
 import pathlib
 import sys
 
-# An entry has all that an index needs.
+# One entry has everything that an index needs.
 WHOLE = ("samples", "imgs")
-# The first of these that is a list of paths, and beside it those of BESIDE.
+# The first of these that is a list of paths counts, and together with it those of BESIDE.
 FIRST = ("images", "image_files", "image_paths", "image_list", "img_files", "img_paths", "img_list",
          "im_files", "files", "file_paths", "filepaths", "file_list", "paths", "filenames",
          "file_names", "fnames", "audio_files", "audio_paths", "data", "items", "entries",
          "records")
 BESIDE = ("targets", "masks", "mask_files", "mask_paths", "label_files", "label_paths", "segs",
           "annotations")
-# Directories to which names may be relative: of everything, and of pictures below it.
+# Directories to which names may be relative: of all files, and of pictures below it.
 ROOTS = ("root", "root_dir", "data_root", "data_dir", "base_dir", "directory", "folder")
 PARTS = ("image_dir", "images_dir", "img_dir", "image_folder", "img_folder", "image_root",
          "img_root")
 
 
 def own(owner):
-    """What was put into the object itself."""
+    """The attributes of the object itself."""
     try:
         found = object.__getattribute__(owner, "__dict__")
     except AttributeError:
@@ -55,8 +55,8 @@ def is_sequence(value):
 
 
 def paths_of(entry):
-    """A path; or the first of a tuple and what else there looks like one; or what looks like one in
-    a dictionary or an object."""
+    """For a path: the path. For a tuple: its first element and the others that look like paths. For
+    a dictionary or an object: the values that look like paths."""
     if is_path(entry):
         return [entry]
     if isinstance(entry, (list, tuple)) and is_sequence(entry) and entry:
@@ -81,7 +81,8 @@ def base_of(owner):
 
 
 def under(base, path):
-    """A relative name, as its owner may complete it. It may hold the directory already."""
+    """Completes a relative name as its owner may do. The name may already begin with the
+    directory."""
     if not base or os.path.isabs(path) or path.startswith(base.rstrip("/") + "/") or not path:
         return path or base
     return os.path.join(base, path)
@@ -90,14 +91,14 @@ def under(base, path):
 def resolve_below(lists, base):
     def resolve(index):
         paths = [os.fsdecode(path) for entries in lists for path in paths_of(entries[index])]
-        # Only what looks like a file: a base makes a path below a prefix of any text.
+        # Only names that look like files, because a base turns any text into a path below a prefix.
         return [under(base, path) if os.path.splitext(path)[1] else path for path in paths]
 
     return resolve
 
 
 def of_lists(owner, length):
-    """A function from an index to the paths of the entries there, or None."""
+    """Returns a function from an index to the paths of the entries there, or None."""
     named = {}
     for name, value in own(owner).items():
         named.setdefault(name.strip("_"), value)

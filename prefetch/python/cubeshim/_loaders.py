@@ -1,5 +1,5 @@
-"""From a loader's iterator over its sampler to one that announces: what torch and paddle have in
-common."""
+"""Replaces a loader's iterator over its sampler by one that announces: the common part of torch and
+paddle."""
 import weakref
 
 from cubeshim import _plain
@@ -12,8 +12,8 @@ from cubeshim._log import trouble
 
 
 def resolver_of(dataset):
-    # train_data_list() and the like are the program's own code, which is not to move a generator
-    # for our sake.
+    # train_data_list() and the like are the program's own code, which must not move a generator
+    # because of us.
     before = State()
     try:
         return resolver(dataset)
@@ -23,7 +23,7 @@ def resolver_of(dataset):
 
 
 class Loader:
-    """What is kept for a loader, from one epoch to the next."""
+    """The state of a loader that lasts from one epoch to the next."""
     def __init__(self, dataset, rank, world, learned):
         self.resolve = resolver_of(dataset) or learned(dataset)
         self.channel = Channel(rank, world)
@@ -48,7 +48,7 @@ def loader_of(sampler, dataset, rank_and_world, learned):
         weakref.finalize(sampler, forget, id(sampler), loader.channel).atexit = False
         _loaders[id(sampler)] = loader
     except TypeError:
-        loader.channel.is_for_one = True  # a list or so: nobody would tell of its end
+        loader.channel.is_for_one = True  # a list or the like: nobody would report its end
     return loader
 
 
@@ -58,15 +58,16 @@ def forget(key, channel):
 
 
 def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0, learned=nothing):
-    """What takes the iterator's place, or None where it stays. Never fails. `learned` is asked
-    about an unknown data set."""
+    """Returns the object that takes the iterator's place, or None if the iterator stays. Never
+    fails. `learned` is asked about an unknown data set."""
     try:
         if Channel.is_ending:
             return None
         loader = loader_of(sampler, dataset, rank_and_world, learned)
         if loader is None:
             return None
-        # Its one path is told in the midst of it: not all may be drawn before.
+        # The single path of such an epoch is announced during the epoch, so not all may be drawn
+        # before.
         if isinstance(loader.resolve, Known) and not loader.resolve.begin():
             policy = Never()
         order = loader.channel.begin(loader.epoch, loader.resolve)

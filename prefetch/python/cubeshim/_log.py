@@ -1,4 +1,4 @@
-"""What goes wrong is nobody's concern unless CUBESHIM_LOG=debug, and then once for each."""
+"""Logs trouble only if CUBESHIM_LOG=debug, and each line once."""
 import os
 import sys
 
@@ -14,10 +14,10 @@ def trouble(text):
         try:
             fd = sys.stderr.fileno()
         except Exception:
-            sys.stderr.write(line)  # a notebook's
+            sys.stderr.write(line)  # a notebook's stream
         else:
-            # Not by the stream: it has a lock, and Python aborts if it ends while a daemon thread
-            # has that.
+            # Not through the stream: it has a lock, and Python aborts if it ends while a daemon
+            # thread holds that lock.
             os.write(fd, line.encode(errors="replace"))
     except Exception:
         pass

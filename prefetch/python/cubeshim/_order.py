@@ -15,11 +15,11 @@ class Batch:
     def __init__(self, indices, number):
         self.indices = indices
         self.number = number
-        self.first = self.end = None  # sequence numbers of its paths, once they are known
+        self.first = self.end = None  # sequence numbers of its paths, once known
 
 
 def encode(path):
-    """Bytes, or None for what can be no file."""
+    """Returns bytes, or None for a path that cannot be a file."""
     try:
         name = os.fsencode(path)
     except TypeError:
@@ -30,11 +30,12 @@ def encode(path):
 
 
 class Order:
-    """add(), passed(), finish() and abandon() are the loop's and cost it a few microseconds; the
-    others are the thread's. Both sides rely on deque and attributes being atomic."""
+    """add(), passed(), finish() and abandon() belong to the loop and cost it a few microseconds;
+    the others belong to the thread. Both sides rely on deque and attributes being atomic."""
     def __init__(self, epoch, resolve, channel):
         self.epoch = epoch
-        self.resolve = resolve  # an index to the paths that it needs; Known takes several
+        # maps an index to the paths that it needs; Known takes several indices
+        self.resolve = resolve
         self.base = os.fsencode(os.getcwd())
         self.channel = channel
         self.is_finished = self.is_over = False
@@ -46,7 +47,7 @@ class Order:
     # The loop's side.
 
     def add(self, batches):
-        """Batches of indices that come next."""
+        """Adds the batches of indices that come next."""
         if self.is_over or self.is_finished:
             return
         for indices in batches:
@@ -57,7 +58,7 @@ class Order:
     def passed(self, number):
         """Batches below this number have been read by now."""
         self.passed_number = number
-        # The thread leaves them out, but may be held up for a long time, and memory is not to grow
+        # The thread leaves them out, but may be held up for a long time, and memory must not grow
         # meanwhile.
         try:
             while len(self.waiting) > MOST_WAITING and self.waiting[0].number < number:
@@ -77,14 +78,14 @@ class Order:
     # The thread's side.
 
     def is_all_sent(self):
-        # In this order: the loop adds first and finishes then.
+        # In this order: the loop adds first and finishes afterwards.
         return self.is_finished and not self.waiting
 
     def is_all_taken(self):
         return self.is_all_sent() and not self.sent
 
     def take(self):
-        """The next batch with its paths; None if there is none now."""
+        """Returns the next batch with its paths; None if there is none now."""
         while True:
             try:
                 batch = self.waiting.popleft()
@@ -97,7 +98,7 @@ class Order:
         if batch.first is None:
             batch.first = self.sequence
             batch.end = self.sequence = self.sequence + len(names)
-        # Even if the list has changed since, numbers must still be those that were given.
+        # If the list has changed since, the sequence numbers must stay those that were given.
         names = names[:batch.end - batch.first]
         skipped = min(max(self.taken - batch.first, 0), len(names))
         self.sent.append(batch)
@@ -105,17 +106,17 @@ class Order:
 
     def names_of(self, indices):
         names = []
-        # Learned paths lie in files, which are opened once for a batch.
+        # Learned paths lie in files, which are opened once for each batch.
         for index in [indices] if isinstance(self.resolve, Known) else indices:
             try:
                 names.extend(self.resolve(index))
             except Exception:
-                continue  # the data set will say so itself
+                continue  # the data set will raise the error itself
         return names
 
     def messages(self):
-        """Of the next batches, about as much as goes into one message; none if there is nothing
-        now."""
+        """The messages for the next batches, about as much as fits into one message; empty if there
+        is nothing now."""
         chunk, first, size = [], 0, _protocol.PATHS_HEAD
         made = []
 
@@ -144,7 +145,7 @@ class Order:
         return made
 
     def told(self, sequence):
-        """All below this number has been handed on."""
+        """The server has handed on every path below this number."""
         self.taken = max(self.taken, sequence)
         self.forget()
 
@@ -154,12 +155,12 @@ class Order:
             self.sent.popleft()
 
     def drop(self):
-        """Nothing more of it is told: what it holds may go."""
+        """Nothing more of the order is announced: frees what it holds."""
         self.is_over = True
         self.waiting, self.sent = collections.deque(), collections.deque()
 
     def rewind(self):
-        """The server has gone: what it has not handed on goes to the next one."""
+        """The server has gone: paths that it has not handed on go to the next one."""
         self.forget()
         while self.sent:
             self.waiting.appendleft(self.sent.pop())

@@ -1,9 +1,9 @@
-"""PaddlePaddle's DataLoader: its iterators keep the sampler's in _sampler_iter, where ours takes
-its place."""
+"""Wraps PaddlePaddle's DataLoader: its iterators keep the sampler's iterator in _sampler_iter,
+where ours takes its place."""
 from cubeshim._ahead import Ahead, Fixed, Watched
 from cubeshim._loaders import ahead
 
-# Their order is drawn at once, at the first draw, unless they were given a generator.
+# They draw their whole order at the first draw, unless they were given a generator.
 FIXED = ("SequenceSampler", "RandomSampler", "WeightedRandomSampler", "DistributedBatchSampler")
 
 
@@ -19,7 +19,8 @@ def policy_for(sampler):
 
 
 class SamplerIter:
-    """Stands in the class for the attribute: what is put there is replaced by what announces it."""
+    """Replaces the attribute in the class: an iterator that is stored there is replaced by one that
+    announces it."""
     def __get__(self, loader, owner=None):
         if loader is None:
             return self

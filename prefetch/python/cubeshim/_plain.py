@@ -1,4 +1,4 @@
-"""announce(): for programs that know their order themselves."""
+"""Implements announce(), for programs that know their order themselves."""
 import os
 
 from cubeshim._channel import Channel
@@ -8,19 +8,19 @@ BATCH = 256
 
 
 def number(variable, default):
-    """Of the environment, where it is one that the protocol can say."""
+    """The value of an environment variable if the protocol can carry it, else the default."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdigit() and int(text) < 1 << 32 else default
 
 
-# Names of torchrun and DeepSpeed, Open MPI, MPICH and its kin, and Slurm. The first pair that is
-# there counts, whole.
+# Variables of torchrun and DeepSpeed, Open MPI, MPICH and its kin, and Slurm. The first pair whose
+# rank is set counts, as a whole.
 PLACES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
           ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
 
 def rank_and_world():
-    """As the launcher tells."""
+    """As the launcher has set them."""
     for rank, world in PLACES:
         if rank in os.environ:
             return number(rank, 0), number(world, 1)
@@ -57,7 +57,7 @@ class Announcement:
             yield self.paths[index]
 
     def close(self):
-        """What has not been fetched yet is not wanted any more."""
+        """Withdraws the paths that have not been fetched yet."""
         self.channel.close()
 
     def __enter__(self):

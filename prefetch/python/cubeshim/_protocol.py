@@ -1,4 +1,4 @@
-"""The messages on the socket for announcements (doc/FORMAT.md, version 1)."""
+"""Builds the messages on the socket for announcements (doc/FORMAT.md, version 1)."""
 import struct
 
 MAGIC = 0x41425543  # "CUBA"
@@ -43,7 +43,7 @@ def is_welcome(message):
 
 
 def read_taken(message):
-    """(epoch, sequence), or None for anything else."""
+    """Returns (epoch, sequence), or None for anything else."""
     if len(message) != _TAKEN.size:
         return None
     kind, _, epoch, sequence = _TAKEN.unpack(message)

@@ -1,5 +1,5 @@
-"""Names and directories as the library takes them: where it refuses one, it goes on with the
-default. They are read when they are needed."""
+"""Reads names and directories from the environment as the library does: a value that the library
+refuses counts as the default. They are read when they are needed."""
 import os
 import string
 

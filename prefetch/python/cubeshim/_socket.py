@@ -1,4 +1,4 @@
-"""A connection to whoever listens for announcements on this node; every failure is an OSError."""
+"""A connection to the server for announcements on this node; every failure is an OSError."""
 import ctypes
 import os
 import select
@@ -11,7 +11,7 @@ import zlib
 from cubeshim import _protocol, _settings
 from cubeshim._fds import off_standard
 
-LOOK_SECONDS = 0.1  # how often another server is looked for
+LOOK_SECONDS = 0.1  # how often to check whether another server listens
 
 
 def path():
@@ -20,7 +20,7 @@ def path():
 
 
 def start_sidecar():
-    """The library of this process, if it is here, is asked to listen."""
+    """Asks the library of this process, if it is here, to listen."""
     try:
         ctypes.CDLL(None).cubeshim_start_sidecar()
     except (AttributeError, OSError):
@@ -37,7 +37,7 @@ def new_socket():
 
 
 def named_socket():
-    """Which socket has the name now; None if none has."""
+    """Identifies the socket that has the name now; None if there is none."""
     try:
         found = os.lstat(path())
     except OSError:
@@ -68,7 +68,7 @@ class Connection:
             raise
 
     def wait_for_welcome(self):
-        """Of a server that is stopped the kernel takes connections still."""
+        """Waits for the greeting: the kernel still accepts connections to a stopped server."""
         until = time.monotonic() + 2
         poll = select.poll()
         poll.register(self.socket, select.POLLIN)
@@ -78,7 +78,7 @@ class Connection:
                 raise OSError("nobody answers at %s" % path())
 
     def look_for_another(self):
-        """A leader that is stopped keeps its connections, and another one takes its name."""
+        """A stopped leader keeps its connections, while another one takes its name."""
         now = time.monotonic()
         if now < self.next_look:
             return
@@ -96,7 +96,7 @@ class Connection:
             return False
 
     def hear(self):
-        """What the server has told that it has taken, all that is there."""
+        """All messages in which the server says what it has taken, as far as they have arrived."""
         self.look_for_another()
         taken = []
         while True:

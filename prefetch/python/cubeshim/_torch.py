@@ -1,4 +1,4 @@
-"""torch.utils.data: the one place where a loader asks its sampler,
+"""Wraps the one place where a loader of torch.utils.data asks its sampler:
 _BaseDataLoaderIter._next_index."""
 import sys
 
@@ -13,9 +13,8 @@ def is_of(kind, packages, *names):
 
 
 def policy_for(sampler, batch=1, share=1):
-    """What is known of the order of torch's own samplers, accelerate's and lightning's; a subclass
-    may do anything. A draw takes `batch` indices, or if the sampler makes batches, `share` of
-    them."""
+    """Knows the order of torch's own samplers, accelerate's and lightning's; a subclass may do
+    anything. A draw takes `batch` indices or, if the sampler makes batches, `share` of them."""
     from torch.utils.data import distributed, sampler as torchs
     kind = type(sampler)
     if kind is torchs.BatchSampler:
@@ -30,13 +29,13 @@ def policy_for(sampler, batch=1, share=1):
     if kind in (torchs.SequentialSampler, torchs.SubsetRandomSampler, torchs.WeightedRandomSampler,
                 distributed.DistributedSampler, list, tuple, range):
         return Fixed()
-    # They take their whole order at the first draw.
+    # They draw their whole order at the first draw.
     if is_of(kind, ("lightning", "lightning_fabric", "pytorch_lightning"),
              "DistributedSamplerWrapper", "UnrepeatedDistributedSampler",
              "UnrepeatedDistributedSamplerWrapper"):
         return Fixed()
-    # accelerate's seeds a generator that the program sees when it begins, and counts its epoch when
-    # it ends.
+    # accelerate's sampler seeds a generator that the program sees when it begins, and counts its
+    # epoch when it ends.
     is_seedable = is_of(kind, ("accelerate",), "SeedableRandomSampler")
     if kind is torchs.RandomSampler or is_seedable:
         if sampler.generator is None and not is_seedable:

@@ -1,10 +1,10 @@
-"""A thread that threading does not list. Programs join all that it lists, or wait until there is
-one left, and ours ends with the process."""
+"""A thread that threading does not list. Programs join all threads that it lists, or wait until
+only one is left, but ours ends with the process."""
 import _thread
 
 
 class UnlistedThread:
-    """As threading.Thread with daemon=True, as far as it is needed here."""
+    """Like threading.Thread with daemon=True, as far as it is needed here."""
     def __init__(self, target):
         self.target = target
         self.native_id = None
@@ -12,8 +12,8 @@ class UnlistedThread:
         self.work.acquire()
 
     def start(self):
-        """A RuntimeError: there are no more threads, or this interpreter (one of several of the
-        process) may have none such."""
+        """Raises RuntimeError if there are no more threads, or if this interpreter (one of several
+        of the process) may have no daemon threads."""
         if hasattr(
                 _thread,
                 "daemon_threads_allowed") and not _thread.daemon_threads_allowed():  # Python 3.12

@@ -1,4 +1,4 @@
-# Put in front of PYTHONPATH by the library, in every Python, and by `cubeshim run`: the job
+# The library puts this in front of PYTHONPATH, in every Python, and so does `cubeshim run`: the job
 # announces what its data loaders will read. The sitecustomize that would have run instead, if there
 # is one, runs too.
 import os
@@ -11,8 +11,8 @@ def announce():
     if sys.version_info < (3, 7):
         return
     above = os.path.dirname(HERE)
-    # In a wheel this directory is a part of the package. The package comes by its place, for
-    # PYTHONPATH does not name it.
+    # In a wheel this directory is part of the package. The package is found by its location,
+    # because PYTHONPATH does not contain it.
     parent = above if os.path.isdir(os.path.join(above, "cubeshim")) else os.path.dirname(above)
     if not is_trusted(os.path.join(parent, "cubeshim")):
         return
@@ -26,7 +26,7 @@ def announce():
 
 
 def is_trusted(package):
-    """Nobody may have put it there who could not have put this file there."""
+    """True if only those who could have put this file there can have put the package there."""
     try:
         found = os.stat(package)
         return not found.st_mode & 0o002 and found.st_uid in (0, os.geteuid(), os.stat(HERE).st_uid)
@@ -38,13 +38,13 @@ def real(place):
     try:
         return os.path.realpath(place or ".")
     except (OSError, ValueError):
-        return None  # a relative one, and the working directory has been removed; or no path at all
+        return None  # a relative path after the working directory was removed, or no path at all
 
 
 def running():
-    """Directories of the sitecustomize modules that have begun and not ended. The one of a
-    monitoring agent looks for the next by itself, in all of sys.path but its own directory, and so
-    finds this file once more."""
+    """Directories of the sitecustomize modules that have begun and not ended. The sitecustomize of
+    a monitoring agent looks for the next one itself, in all of sys.path except its own directory,
+    and so finds this file once more."""
     found, frame = set(), sys._getframe()
     while frame is not None:
         names = frame.f_globals
@@ -56,7 +56,7 @@ def running():
 
 
 def run_shadowed():
-    # Places before this one are another sitecustomize's of ours, which has been run.
+    # Places before this one belong to another sitecustomize of ours, which has run.
     reals = [real(place) for place in sys.path]
     first = reals.index(HERE) + 1 if HERE in reals else 0
     begun = running() | {HERE}
@@ -66,8 +66,8 @@ def run_shadowed():
         return
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
-    # Finders that stand before Python's own have been asked by `import`; those behind it would have
-    # been asked then.
+    # `import` has already asked the finders before Python's own; it would have asked those behind
+    # it next.
     finders = sys.meta_path[sys.meta_path.index(PathFinder):] if PathFinder in sys.meta_path else [
         PathFinder
     ]
@@ -78,7 +78,7 @@ def run_shadowed():
     if spec is None or spec.loader is None:
         return
     # The entry that stands here when this module ends is the result of `import sitecustomize`.
-    if not hasattr(spec.loader, "exec_module"):  # of a zip file, up to Python 3.9
+    if not hasattr(spec.loader, "exec_module"):  # in a zip file, up to Python 3.9
         del sys.modules["sitecustomize"]
         spec.loader.load_module("sitecustomize")
         return
@@ -91,7 +91,7 @@ def run_by_old_python(places):
     for place in places:
         importer = sys.path_importer_cache.get(place)
         loader = importer.find_module("sitecustomize") if hasattr(
-            importer, "load_module") else None  # of a zip file
+            importer, "load_module") else None  # in a zip file
         if loader is not None:
             loader.load_module("sitecustomize")
             return

@@ -8,13 +8,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cubeshim.ray._homes import hash_of
 from cubeshim.ray._worker import Worker
 
-PAUSE = 2  # seconds between two attempts to start the same one
-PATIENCE = 300  # seconds in which some node must have started an actor
+PAUSE = 2  # seconds between two attempts to start the same actor
+PATIENCE = 300  # seconds within which some node must have started an actor
 
 
 def alive_nodes():
-    """Id -> name of those that take work. The name is the same after a restart of the node, where
-    addresses tell the nodes apart."""
+    """Id -> name of the nodes that take work. The name stays the same after a restart of the node
+    if addresses distinguish the nodes."""
     rows = [row for row in ray.nodes() if row["Alive"]]
     rows = [row for row in rows if row["Resources"].get("CPU")] or rows
     addresses = [row["NodeManagerAddress"] for row in rows]
@@ -26,20 +26,20 @@ def alive_nodes():
 
 
 def session():
-    """Another one after each ray.init()."""
+    """Differs after each ray.init()."""
     return ray.get_runtime_context().get_worker_id()
 
 
 class Member:
     def __init__(self, number, node, options, is_new):
         self.number, self.node = number, node
-        self.load = 0  # indices that it was given and that have not come back
+        self.load = 0  # indices that were given to it and have not come back
         strategy = NodeAffinitySchedulingStrategy(node, soft=True)
         self.actor = ray.remote(Worker).options(
             **{"num_cpus": 0, "scheduling_strategy": strategy, **options}).remote()
         self.answer, self.since = self.actor.node.remote(), time.monotonic()
-        # The first ones have work from the start. One that takes another's place may have been put
-        # on a node that is gone.
+        # The first members have work from the start. A member that takes another's place may have
+        # been put on a node that is gone.
         self.is_starting = not is_new
 
     def look(self, timeout=0):
@@ -72,7 +72,7 @@ class Crew:
         return {member.node for member in self.members}
 
     def begin(self, tell, joiners=0):
-        """`tell` starts a member on its work; those that come later are told, too."""
+        """`tell` starts a member on its work; later members are told, too."""
         self.began = tell
         here = ray.get_runtime_context().get_node_id()
         while len(self.joiners) < joiners:
@@ -87,8 +87,8 @@ class Crew:
             member.look(None)
 
     def spread(self):
-        """Waits for all. A cluster that has just begun may put actors elsewhere than it was asked
-        to, and leave a node without one."""
+        """Waits for all. A new cluster may put actors on other nodes than asked, and leave a node
+        without one."""
         for _ in range(len(self.members) + 2):
             self.ready()
             by_node = {
@@ -107,8 +107,8 @@ class Crew:
             self.began(found)
 
     def replace(self, member, elsewhere=False):
-        """Another one in the place of a lost one: on its node, unless that is gone, or on the one
-        with the fewest members."""
+        """Replaces a lost member: on its node, unless that is gone, or on the one with the fewest
+        members."""
         member.end()
         self.names = alive_nodes()
         counts = {node: 0 for node in self.names}
@@ -126,7 +126,7 @@ class Crew:
         return found
 
     def usable(self):
-        """Members that have not been lost, as far as is known; waits where there is none."""
+        """Members that have not been lost, as far as is known; waits if there are none."""
         deadline = time.monotonic() + PATIENCE
         while True:
             for member in [member for member in self.members if member.is_starting]:
@@ -138,7 +138,7 @@ class Crew:
             if time.monotonic() > deadline:
                 raise RuntimeError("no node has started a worker of the DataLoader within %d s" %
                                    PATIENCE)
-            # One that has failed is an answer, too, and is left out.
+            # A member that has failed counts as an answer, too, and is left out.
             asked = [
                 member.answer
                 for member in self.members

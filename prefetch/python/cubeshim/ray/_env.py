@@ -1,21 +1,22 @@
-"""From prefixes and settings to the runtime_env by which each worker of a Ray job has the
+"""Turns prefixes and settings into the runtime_env that gives each worker of a Ray job the
 library."""
 import os
 import platform
 
 SETTINGS = frozenset("""
-    announce block cluster cluster_deadline cluster_fill cluster_job cluster_login_file cluster_name cluster_origin cluster_trust
-    consistency disk disk_dir io_engine log max_file mode name names metadata_ram metadata_ttl observe packs prefetch prefetch_depth
-    prefetch_list profile profile_all profile_every ram ram_dir ram_keep ring stats stats_format stats_interval strict"""
-                     .split())
-# Each worker of Ray is a job of its own: the memory must outlive it, and a report of each would
+    announce block cluster cluster_deadline cluster_fill cluster_job cluster_login_file
+    cluster_name cluster_origin cluster_trust consistency disk disk_dir io_engine log max_file
+    mode name names metadata_ram metadata_ttl observe packs prefetch prefetch_depth prefetch_list
+    profile profile_all profile_every ram ram_dir ram_keep ring stats stats_format stats_interval
+    strict""".split())
+# Each worker of Ray is a job of its own: the memory must outlive it, and a report for each would
 # only be noise.
 DEFAULTS = {"ram_keep": "1", "stats": "off"}
 LIBRARY = "libcubeshim.so"
 
 
 def of_prefixes(given):
-    """One path, or several, as CUBESHIM_PREFIXES takes them."""
+    """One path, or several, in the format of CUBESHIM_PREFIXES."""
     paths = [given] if isinstance(given,
                                   (str, bytes)) or hasattr(given, "__fspath__") else list(given)
     paths = [os.fsdecode(path) for path in paths]
@@ -24,7 +25,8 @@ def of_prefixes(given):
         if not path.startswith("/") or not path.strip(
                 "/") or ".." in parts or ":" in path or "\0" in path:
             raise ValueError(
-                "%r is no prefix: it takes the absolute path of a directory other than /, without '..' and ':'"
+                "%r is no prefix: it takes the absolute path of a directory other than /, "
+                "without '..' and ':'"
                 % path)
     return ":".join(paths)
 
@@ -32,7 +34,8 @@ def of_prefixes(given):
 def of_setting(name, value):
     if name not in SETTINGS:
         raise TypeError(
-            "%r is no setting: doc/CONFIG.md has CUBESHIM_* in capitals, here they are small and without CUBESHIM_"
+            "%r is no setting: doc/CONFIG.md has CUBESHIM_* in capitals, "
+            "here they are small and without CUBESHIM_"
             % name)
     if isinstance(value, bool):
         value = int(value)
@@ -44,7 +47,7 @@ def of_setting(name, value):
 
 
 def is_usable(path):
-    """As the command has it: nobody else may have put it there."""
+    """Applies the command's rule: nobody else may have put the library there."""
     try:
         owner = os.stat(path).st_uid
     except OSError:
@@ -53,7 +56,7 @@ def is_usable(path):
 
 
 def find_library():
-    """The library that this process has, or the one that came with the package."""
+    """The library that this process has loaded, or the one that came with the package."""
     for preloaded in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
         if os.path.basename(preloaded) == LIBRARY and is_usable(preloaded):
             return os.path.abspath(preloaded)
@@ -64,7 +67,8 @@ def find_library():
             if is_usable(path):
                 return path
     raise ValueError(
-        "%s did not come with this package: library= takes its path, which is the same on all nodes"
+        "%s did not come with this package: library= takes its path, "
+        "which is the same on all nodes"
         % LIBRARY)
 
 
@@ -78,12 +82,12 @@ def in_front(library, others):
 
 
 def env(prefixes, *, library=None, runtime_env=None, **settings):
-    """A runtime_env for ray.init(), ray.remote() and ray.data, in which `prefixes` are cached.
+    """A runtime_env for ray.init(), ray.remote() and ray.data in which `prefixes` are cached.
 
-    `prefixes`: a path or several. `library`: libcubeshim.so on all nodes; without it the one of
-    this process or package. `settings`: those of doc/CONFIG.md, in small letters and without
+    `prefixes`: a path or several. `library`: the path of libcubeshim.so on all nodes; default: that
+    of this process or package. `settings`: those of doc/CONFIG.md, in lower case and without
     CUBESHIM_: ram="32G", disk_dir="/nvme/cache". `runtime_env`: one of the program's own, which is
-    copied; what it has stays. Wrong input is a ValueError or TypeError. """
+    copied; its entries stay. Wrong input raises ValueError or TypeError."""
     made = dict(runtime_env or {})
     variables = dict(made.get("env_vars") or {})
     ours = {"CUBESHIM_PREFIXES": of_prefixes(prefixes)}

@@ -1,4 +1,4 @@
-"""Which node caches the file of an index, and how a batch is taken apart by that and put together
+"""Chooses the node that caches the file of an index, splits a batch by node and puts it together
 again. No Ray here."""
 import hashlib
 import operator
@@ -12,7 +12,7 @@ def hash_of(data):
 
 
 def mixed(a, b):
-    """Two hashes to one whose bits all depend on both (splitmix64)."""
+    """Combines two hashes to one whose bits all depend on both (splitmix64)."""
     x = (a ^ b) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -28,24 +28,24 @@ def bytes_of(index):
 
 
 class Homes:
-    """`resolve`: an index to the paths that it needs (cubeshim._datasets), or None where that is
+    """`resolve`: maps an index to the paths that it needs (cubeshim._datasets), or None if that is
     not known."""
     def __init__(self, resolve=None):
         self.resolve = resolve
 
     def key(self, index):
-        """By the first file: an index may name another one when the data set has grown."""
+        """Uses the first file: an index may name another one when the data set has grown."""
         if self.resolve is not None:
             try:
                 for path in self.resolve(index):
                     return hash_of(os.fsencode(path))
             except Exception:
-                pass  # the data set will say so itself
+                pass  # the data set will raise the error itself
         return hash_of(bytes_of(index))
 
     def home(self, index, nodes):
-        """Rendezvous: a node that comes or goes moves its own share and no other. `nodes`: the hash
-        of each name."""
+        """Rendezvous hashing: a node that comes or goes moves its own share and no other. `nodes`:
+        the hash of each name."""
         key = self.key(index)
         return max(nodes, key=lambda node: (mixed(key, node), node))
 
@@ -60,7 +60,7 @@ class Homes:
 
 
 def join(parts, count):
-    """The items of a batch in its order, of [(positions, items)]."""
+    """The items of a batch in its order; `parts`: [(positions, items)]."""
     joined = [None] * count
     for positions, items in parts:
         for position, item in zip(positions, items):

@@ -1,4 +1,4 @@
-"""An epoch: torch's own order of drawing indices and seeds, with Ray's actors in the place of its
+"""An epoch: torch's own order of drawing indices and seeds, with Ray's actors in place of its
 processes."""
 import ray
 from ray import cloudpickle
@@ -34,7 +34,7 @@ class RayIterator(_BaseDataLoaderIter):
         self._reset(loader, first_iter=True)
 
     def _next_index(self):
-        # Not torch's: that one announces to the cache of this node what others will read.
+        # Not torch's: that one would announce to this node's cache what other nodes will read.
         return next(self._sampler_iter)
 
     def _reset(self, loader, first_iter=False):
@@ -72,8 +72,7 @@ class RayIterator(_BaseDataLoaderIter):
                 data, self._pin_memory_device) if self._pin_memory else data
 
     def _end(self):
-        """The actors go back to the loader; work that nobody waits for any more is taken from
-        them."""
+        """Gives the actors back to the loader, and cancels work that nobody waits for any more."""
         engine, self._engine = self._engine, None
         self._sent = self._received = 0
         if engine is not None and ray.is_initialized():

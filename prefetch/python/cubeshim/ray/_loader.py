@@ -1,4 +1,4 @@
-"""torch's DataLoader, whose workers are Ray's actors where Ray runs."""
+"""torch's DataLoader, whose workers are Ray actors if Ray runs."""
 import importlib.util
 import os
 
@@ -7,8 +7,8 @@ from torch.utils.data import DataLoader as TorchLoader
 
 
 def has_ray():
-    """A program that uses Ray has begun it, or was started by `ray job submit`, which tells where
-    it is."""
+    """True if the program has started Ray, or was started by `ray job submit`, which sets its
+    address."""
     if importlib.util.find_spec("ray") is None:
         return False
     import ray
@@ -18,13 +18,13 @@ def has_ray():
 
 
 class Crews:
-    """Actors are kept from one epoch to the next; two loops at the same time have a crew each."""
+    """Keeps actors from one epoch to the next; two loops at the same time have a crew each."""
     def __init__(self, options):
         self.options, self.free = options, []
 
     def take(self, count):
         from cubeshim.ray._crew import Crew, session
-        # Those of before a ray.shutdown() are no more.
+        # Crews from before a ray.shutdown() no longer exist.
         self.free = [crew for crew in self.free if crew.session == session()]
         for crew in self.free:
             if len(crew.members) == count:
@@ -39,7 +39,7 @@ class Crews:
 class DataLoader(TorchLoader):
     """torch's arguments and, as keywords:
 
-    distribute: False makes it torch's loader, as it is anyway without Ray and with num_workers=0.
+    distribute: False makes it torch's loader; it is that anyway without Ray or with num_workers=0.
     split: whether a batch is split by the nodes whose caches have its files; None: if the workers
     are on several nodes.
     ray_options: for the actors, as ray.remote takes them: num_cpus, resources, runtime_env ...
@@ -66,6 +66,6 @@ class DataLoader(TorchLoader):
         return RayIterator(self)
 
     def check_worker_number_rationality(self):
-        """The processors of this node say nothing about those of the cluster."""
+        """The number of processors of this node says nothing about the cluster."""
         if not self.is_distributed():
             super().check_worker_number_rationality()

@@ -1,5 +1,5 @@
-"""Batches split by the nodes whose caches have their files, and put together on this node in the
-sampler's order."""
+"""Splits batches by the nodes whose caches have their files, and puts them together on this node in
+the sampler's order."""
 import ray
 
 from cubeshim.ray._homes import Homes
@@ -108,7 +108,7 @@ class Parts:
             self.send_join(batch)
 
     def part_lost(self, batch, part, is_actor):
-        """Without its worker, all that this worker had in hand goes to others."""
+        """If its worker is gone, everything that this worker had in hand goes to others."""
         if is_actor and part.member in self.crew.members:
             gone = part.member
             self.crew.replace(gone)

@@ -1,8 +1,9 @@
-"""Whole batches, each to the worker that torch would give it to, with its random numbers: on one
-node, and for IterableDataset.
+"""Whole batches, each fetched by the worker to which torch would give it, with that worker's random
+numbers: on one node, and for IterableDataset.
 
-A lost worker's successor begins with the state of its generators behind the last batch that was
-delivered. That of an IterableDataset reads its copy from the start, and drops what was delivered.
+The successor of a lost worker begins with the state of the worker's generators after its last
+delivered batch. For an IterableDataset, it reads its copy from the start and drops what was
+delivered.
 """
 import itertools
 
@@ -15,10 +16,10 @@ class Streams:
     def __init__(self, crew, work, iterator):
         self.crew, self.work, self.base = crew, work, iterator._base_seed
         self.is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
-        self.batches = {
-        }  # number: [member's number, indices, refs], as long as it is not delivered
-        self.states = [None] * len(
-            crew.members)  # behind the last batch delivered, or of the last epoch
+        # Number: [member's number, indices, refs], as long as it is not delivered.
+        self.batches = {}
+        # After the last batch delivered, or of the last epoch.
+        self.states = [None] * len(crew.members)
         self.latest = list(self.states)
         self.delivered = [0] * len(crew.members)
         crew.begin(lambda member: member.actor.begin.remote(work, member.number, self.base))
@@ -45,7 +46,7 @@ class Streams:
         return self.crew.members[number].actor.fetch.options(num_returns=2).remote(indices)
 
     def is_void(self, batch):
-        """It was given to a worker that had nothing more."""
+        """The batch was given to a worker that had nothing more."""
         if self.is_over[self.batches[batch][0]]:
             del self.batches[batch]
             return True
@@ -67,7 +68,7 @@ class Streams:
         return answer
 
     def again(self, number):
-        """All that the lost worker has in hand, by another, in the same order."""
+        """Another worker does all that the lost worker had in hand, in the same order."""
         skipped = self.delivered[number] if self.is_iterable else 0
         before, self.crew.began = self.crew.began, lambda member: member.actor.begin.remote(
             self.work, number, self.base, self.states[number], skipped)

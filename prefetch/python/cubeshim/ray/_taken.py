@@ -1,11 +1,12 @@
-"""Waits for an answer of the workers, has lost ones made again, and says torch's words where none
-comes."""
+"""Waits for an answer of the workers, has lost ones computed again, and raises torch's errors if
+none comes."""
 import time
 
 import ray
 
 LOST = "DataLoader worker was lost %d times over batch %d"
-MOST_TRIES = 4  # of one batch: an item that kills its process must not kill the cluster's for ever
+# for one batch: an item that kills its process must not kill the cluster's processes forever
+MOST_TRIES = 4
 
 
 class Ended:
@@ -13,7 +14,7 @@ class Ended:
 
 
 def get(refs, again, batch, timeout):
-    """`refs()` are asked for anew after `again(error)`."""
+    """Calls `refs()` again after `again(error)`."""
     deadline = time.monotonic() + timeout if timeout > 0 else None
     for tries in range(MOST_TRIES):
         try:

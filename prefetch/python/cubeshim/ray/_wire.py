@@ -1,8 +1,8 @@
-"""Items and batches on their way through Ray's object store: bytes of tensors and arrays lie beside
-the pickle, and are copied once.
+"""Carries items and batches through Ray's object store: the bytes of tensors and arrays lie beside
+the pickle and are copied once.
 
-Ray by itself would put the bytes of each tensor through torch.save. What comes out is writable and
-the receiver's own, as from torch's workers. """
+Ray by itself would put the bytes of each tensor through torch.save. The unpacked data is writable
+and the receiver's own, as from torch's workers."""
 import io
 import pickle
 
@@ -10,7 +10,7 @@ LEAST = 4096  # bytes; smaller ones go into the pickle
 
 
 def of_tensor(kind, shape, buffer):
-    """The other side of Pickler.reducer_override."""
+    """The inverse of Pickler.reducer_override."""
     import torch
     return torch.frombuffer(buffer, dtype=kind).reshape(shape)
 
@@ -20,7 +20,8 @@ def pickler():
     from ray import cloudpickle
 
     class Pickler(cloudpickle.CloudPickler):
-        """As cloudpickle, for classes of a program's main file; plain tensors go by their bytes."""
+        """Like cloudpickle, for classes of a program's main file; plain tensors are passed as
+        bytes."""
         def reducer_override(self, value):
             if type(value) is torch.Tensor and is_plain(value):
                 data = value.contiguous().flatten().view(torch.uint8).numpy()
@@ -35,11 +36,11 @@ def pickler():
     return Pickler
 
 
-_made = []  # the class, once torch and ray are there
+_made = []  # the class, once torch and ray are imported
 
 
 def pack(value):
-    """(pickle, [arrays]): Ray puts the arrays into its store as they are."""
+    """Returns (pickle, [arrays]): Ray puts the arrays into its store as they are."""
     import numpy
     if not _made:
         _made.append(pickler())

@@ -1,5 +1,5 @@
-"""The actor that fetches: a dataset of its own, seeds and worker_info as a worker of torch has
-them."""
+"""The actor that fetches: it has a dataset of its own, and seeds and worker_info like a worker of
+torch."""
 import pickle
 import random
 
@@ -18,7 +18,7 @@ except ImportError:
 
 
 class Work:
-    """What a loader's workers have in common."""
+    """The parts that all workers of a loader share."""
     def __init__(self, loader):
         self.dataset = loader.dataset
         self.kind = loader._dataset_kind
@@ -34,7 +34,7 @@ class Work:
 
 
 def state():
-    """Of the generators that torch seeds in a worker."""
+    """The state of the generators that torch seeds in a worker."""
     return pickle.dumps((random.getstate(), torch.get_rng_state().numpy().tobytes(), numpy
                          and numpy.random.get_state(legacy=False)))
 
@@ -55,7 +55,7 @@ def seed_as_worker(base, number):
 
 
 def seed_for(*numbers):
-    """For one place in an epoch, wherever it is fetched."""
+    """Seeds for one place in an epoch, wherever it is fetched."""
     seed = 0
     for number in numbers:
         seed = mixed(seed * 3 + 1, number)
@@ -79,8 +79,8 @@ class Worker:
         return ExceptionWrapper(where="in DataLoader worker process %d" % self.number)
 
     def begin(self, work, number, base, saved=None, skipped=0):
-        """A new life: another copy of the dataset. Its trouble is told by what is asked next, as
-        torch does."""
+        """Starts over with another copy of the dataset. An error here is reported by the next
+        request, as torch does."""
         self.number, self.base, self.trouble = number, base, None
         seed_as_worker(base, number)
         try:
@@ -99,20 +99,20 @@ class Worker:
         self.last = state()
 
     def again(self):
-        """A batch, or an error, that was delivered before the worker was lost."""
+        """Skips a batch, or an error, that was delivered before the worker was lost."""
         try:
             self.fetcher.fetch([None] * (self.work.batch_size or 1))
         except Exception:
             pass
 
     def resume(self):
-        """The next epoch of persistent workers."""
+        """Begins the next epoch of persistent workers."""
         if self.trouble is None:
             self.fetcher = self.work.fetcher()
 
     def fetch(self, indices):
-        """A batch as torch's worker fetches it, and the generators' state behind it if that has
-        moved."""
+        """A batch as torch's worker fetches it, and the state of the generators after it if that
+        has moved."""
         answer = self.answer(lambda: self.fetcher.fetch(indices))
         now = state()
         moved, self.last = now != self.last, now
@@ -141,7 +141,7 @@ class Worker:
         return self.answer(lambda: self.work.collate(items))
 
     def part(self, epoch, batch, indices, positions):
-        """Items of a batch, not put together yet."""
+        """Items of a batch that is not put together yet."""
         if self.trouble is not None:
             return "error", pack(self.trouble), positions[0]
         answer = self.items(epoch, batch, indices, positions)
@@ -151,7 +151,7 @@ class Worker:
         return packed if packed[0] == "data" else (*packed, positions[0])
 
     def items(self, epoch, batch, indices, positions):
-        """("data", list), or ("error", packed, position) of the first that failed."""
+        """("data", list), or ("error", packed, position) of the first item that failed."""
         dataset, items, position = self.work.dataset, [], positions[0]
         try:
             if getattr(dataset, "__getitems__", None):
@@ -159,8 +159,8 @@ class Worker:
                 items = dataset.__getitems__(indices)
                 if len(items) != len(indices):
                     raise RuntimeError(
-                        "__getitems__ gave %d items for %d indices, so a batch cannot be split by nodes: split=False "
-                        "leaves it whole" % (len(items), len(indices)))
+                        "__getitems__ gave %d items for %d indices, so a batch cannot be split "
+                        "by nodes: split=False leaves it whole" % (len(items), len(indices)))
             else:
                 for position, index in zip(positions, indices):
                     seed_for(self.base, epoch, batch, position)
@@ -170,8 +170,8 @@ class Worker:
         return "data", items
 
     def join(self, epoch, batch, parts, count):
-        """`parts`: [(positions, [ref of part()])]. Refs in a list are not waited for by Ray: a lost
-        one is told by its number."""
+        """`parts`: [(positions, [ref of part()])]. Ray does not wait for refs in a list: a lost one
+        is reported by its position in `parts`."""
         import ray
         answers, lost = [], []
         for number, (_, (ref,)) in enumerate(parts):
