@@ -90,7 +90,7 @@ TEST_F(BackgroundFillTest, LeavesNothingBehindWhenItIsDropped) {
   EXPECT_EQ(begin(path), Begin::fetch);
 }
 
-TEST_F(BackgroundFillTest, WhoOpensItMeanwhileWaitsAndGetsIt) {
+TEST_F(BackgroundFillTest, MakesAnOpenMeanwhileWaitForTheRecord) {
   const std::string path = make("f");
   std::unique_ptr<BackgroundFill> own(new BackgroundFill(cache.cache->ahead().fill(path, false)));
   BackgroundFill& fetch = *own;
@@ -124,7 +124,7 @@ TEST_F(BackgroundFillTest, GoesToTheRingWhereNothingElseHasRoom) {
   EXPECT_EQ(cache.count(Counter::prefetch_early), 1U);
 }
 
-TEST_F(BackgroundFillTest, WhatWasReadFromTheRingIsKeptForItsNextReader) {
+TEST_F(BackgroundFillTest, KeepsARecordReadFromTheRingForItsNextReader) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
@@ -149,7 +149,7 @@ TEST_F(BackgroundFillTest, WhatWasReadFromTheRingIsKeptForItsNextReader) {
   EXPECT_EQ(unread(), 0U);
 }
 
-TEST_F(BackgroundFillTest, WhatAProgramHasJustMissedIsLeftOutOnce) {
+TEST_F(BackgroundFillTest, LeavesOutARecentMissOnce) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
@@ -210,7 +210,7 @@ TEST_F(BackgroundFillTest, AFileThatHasChangedIsFetchedAnew) {
 }
 
 // All ranks open one file at once while there is no room: none waits for another's open.
-TEST_F(BackgroundFillTest, WithoutRoomNobodyKeepsTheTurn) {
+TEST_F(BackgroundFillTest, EndsItsFlightWithoutRoom) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
@@ -227,7 +227,7 @@ TEST_F(BackgroundFillTest, WithoutRoomNobodyKeepsTheTurn) {
   EXPECT_EQ(held.load(), 0U);
 }
 
-TEST_F(BackgroundFillTest, TheProgramsWaitingIsCounted) {
+TEST_F(BackgroundFillTest, CountsTheProgramsWaiting) {
   const std::string path = make("f");
   static ProcessSlot* process;
   static std::uint32_t waits;
@@ -244,7 +244,7 @@ TEST_F(BackgroundFillTest, TheProgramsWaitingIsCounted) {
   EXPECT_EQ(process->demand_fetches.load(), 1U) << "a hit waits for nobody";
 }
 
-TEST_F(BackgroundFillTest, TheNextLeaderFetchesWhatADeadOneHadBegun) {
+TEST_F(BackgroundFillTest, NextLeaderFetchesWhatADeadOneHadBegun) {
   const std::string path = make("f");
   Gate ready;
   Child leader([&] {

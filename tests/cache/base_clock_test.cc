@@ -16,7 +16,7 @@ TEST(Clock, ShiftsOfATimeNamespaceAreUnderstood) {
   EXPECT_EQ(parse_clock_shifts("boottime -3 0\n").boot_ns + 3 * k_second, 0U);
 }
 
-TEST(Clock, WhatIsNotUnderstoodShiftsNothing) {
+TEST(Clock, IgnoresShiftsItCannotParse) {
   for (const char* const text : {"", "\n", "boottime", "boottime 1", "other 1 2", "boottime x y"}) {
     const ClockShifts shifts = parse_clock_shifts(text);
     EXPECT_EQ(shifts.monotonic_ns, 0U) << text;

@@ -12,12 +12,12 @@ TEST(Hash, IsXxh3WithItsPublishedValues) {
   EXPECT_EQ(hash_path("abc"), 0x78af5f94892f3950ULL);
 }
 
-TEST(Hash, OfAPathIsThatOfItsBytes) {
+TEST(Hash, HashesAPathAsItsBytes) {
   const std::string_view path = "/mnt/data/train/n01440764/n01440764_10026.JPEG";
   EXPECT_EQ(hash_path(path), hash_bytes(path.data(), path.size()));
 }
 
-TEST(Hash, OfAnInodeTellsDeviceAndInodeApart) {
+TEST(Hash, TellsDeviceAndInodeApart) {
   EXPECT_NE(hash_inode(1, 2), hash_inode(2, 1));
   EXPECT_EQ(hash_inode(1, 2), hash_inode(1, 2));
 }

@@ -43,7 +43,7 @@ std::string make_group(std::string& limit_file) {
   return {};
 }
 
-TEST(MemoryLimits, TheControlGroupsLimitCounts) {
+TEST(MemoryLimits, RespectsTheLimitOfTheControlGroup) {
   std::string limit_file;
   const std::string dir = make_group(limit_file);
   if (dir.empty()) GTEST_SKIP() << "no control group can be made here";

@@ -44,7 +44,7 @@ ProcessId id_of(const Child& child) {
   return id;
 }
 
-TEST(ProcessId, OfThisProcessIsAlive) {
+TEST(ProcessId, ThisProcessIsAlive) {
   const ProcessId self = current_process();
   EXPECT_EQ(self.pid, static_cast<std::uint32_t>(getpid()));
   EXPECT_NE(self.start_time, 0U);
@@ -52,7 +52,7 @@ TEST(ProcessId, OfThisProcessIsAlive) {
   EXPECT_EQ(liveness_of(self), Liveness::alive);
 }
 
-TEST(ProcessId, OfAChildIsAliveThenDead) {
+TEST(ProcessId, ChildIsAliveThenDead) {
   Child child([] { return tests::wait_for_death(); });
   const ProcessId id = id_of(child);
   EXPECT_EQ(liveness_of(id), Liveness::alive);
@@ -69,7 +69,7 @@ TEST(ProcessId, AStoppedProcessIsAlive) {
 }
 
 // Once a bug: what could not be read was dead.
-TEST(ProcessId, OneThatCannotBeLookedAtIsAlive) {
+TEST(ProcessId, IsAliveWhenProcCannotBeRead) {
   Child child([] { return tests::wait_for_death(); });
   const ProcessId id = id_of(child);
   rlimit before{};
@@ -143,7 +143,7 @@ TEST(ProcessId, AReusedPidIsAnotherProcess) {
   EXPECT_EQ(liveness_of(other), Liveness::dead);
 }
 
-TEST(ProcessId, OfAnotherPidNamespaceIsUnknown) {
+TEST(ProcessId, IsUnknownInAnotherPidNamespace) {
   ProcessId other = current_process();
   other.pid_namespace += 1;
   EXPECT_EQ(liveness_of(other), Liveness::unknown);

@@ -33,7 +33,7 @@ TEST(Histogram, BoundsAreWithinAQuarterOfTheDuration) {
   }
 }
 
-TEST(Histogram, WhatIsTooLongGoesToTheLastBucket) {
+TEST(Histogram, PutsTooLongTimesIntoTheLastBucket) {
   EXPECT_EQ(Histogram::bucket_of(UINT64_MAX), Histogram::k_buckets - 1);
   EXPECT_EQ(Histogram::bucket_of(1ULL << 62), Histogram::k_buckets - 1);
 }
@@ -58,7 +58,7 @@ TEST(Quantile, FindsMedianAndTail) {
   EXPECT_EQ(quantile_ns(totals.miss_latency, 0.5), 0U);
 }
 
-TEST(Quantile, OfOneEntryIsThatEntry) {
+TEST(Quantile, IsTheEntryWhenThereIsOnlyOne) {
   std::array<std::uint64_t, Histogram::k_buckets> counts{};
   counts[Histogram::bucket_of(500)] = 1;
   for (const double q : {0.0, 0.5, 0.99, 1.0})

@@ -101,7 +101,7 @@ TEST(BlockRecord, ProvesItsBlockOfThisVersionAndNoOther) {
   EXPECT_EQ(verdict_of([](FileStat& s) { s.accessed.seconds += 1; }), Verdict::taken);
 }
 
-TEST(BlockRecord, OneThatMayHaveChangedWithinTheGrainOfItsTimesIsRefused) {
+TEST(BlockRecord, IsRefusedIfItMayHaveChangedWithinTheGrainOfItsTimes) {
   const BlockPlace place{k_block, 0};
   const auto verdict_of = [&](FileStat stat, std::uint64_t fetched_ns) {
     const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place),

@@ -173,7 +173,7 @@ TEST_F(ChunksOfferTest, PlaceThatIsNotOnOfferIsTakenAtOnce) {
   EXPECT_EQ(stay(), places - 1);
 }
 
-TEST_F(ChunksOfferTest, OneThatMustPassTakesAPlaceOnOffer) {
+TEST_F(ChunksOfferTest, ChunkThatMustPassTakesAPlaceOnOffer) {
   note_all_whole();
   set_writer_alive(base::coarse_monotonic_ns());
   EXPECT_TRUE(make(Chunks::Pass::must_pass));

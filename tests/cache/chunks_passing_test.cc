@@ -101,7 +101,7 @@ TEST_F(PassingTest, UsedBytesAreThoseOfThePagesThatArePresent) {
   EXPECT_EQ(region->header().used_bytes.load(), places * Chunks::k_page_bytes);
 }
 
-TEST_F(PassingTest, ClaimedChunkStays) {
+TEST_F(PassingTest, PinnedChunkStays) {
   ASSERT_TRUE(pass(0));
   const auto claim = chunks.find(k_passing, 0);
   for (std::uint32_t number = 1; number < 3 * places; ++number) ASSERT_TRUE(pass(number));
@@ -109,7 +109,7 @@ TEST_F(PassingTest, ClaimedChunkStays) {
   EXPECT_EQ(chunks.find(k_passing, 0).place(), claim.place());
 }
 
-TEST_F(PassingTest, ClaimOfAnotherProcessKeepsTheChunk) {
+TEST_F(PassingTest, PinOfAnotherProcessKeepsTheChunk) {
   ASSERT_TRUE(pass(0));
   const auto claim = chunks.find(k_passing, 0);
   EXPECT_EQ(tests::run_in_child([&] {
@@ -132,7 +132,7 @@ TEST_F(PassingTest, MappedChunkStays) {
 }
 
 // The others' claims do not make a chunk go before it is read: half of the part is younger.
-TEST_F(PassingTest, YoungChunkStaysWhileOthersAreClaimed) {
+TEST_F(PassingTest, YoungChunkStaysWhileOthersArePinned) {
   for (std::uint32_t number = 0; number < 2 * half(); ++number) ASSERT_TRUE(pass(number));
   std::vector<Chunks::Claim> claims;
   for (std::uint32_t number = half(); number + 2 < 2 * half(); ++number)
@@ -272,7 +272,7 @@ TEST(PassingSteps, ChunkThatAReaderComesToWhileItsMemoryIsGivenBackKeepsItOrIsGo
 }
 
 // The reader is stopped before each of the last steps to its claim; its chunk is replaced there.
-TEST(PassingSteps, ReaderWhoseChunkIsReplacedBeforeItsClaimGetsNotTheOther) {
+TEST(PassingSteps, ReaderWhoseChunkIsReplacedBeforeItsPinDoesNotGetTheOther) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_before = 40;
   constexpr int k_got_it = 10, k_got_none = 11, k_got_another = 12;

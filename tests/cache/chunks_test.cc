@@ -164,7 +164,7 @@ TEST_F(ChunksTest, NextVersionTakesThePlacesOfTheFormer) {
   EXPECT_EQ(left, places() - 1);
 }
 
-TEST_F(ChunksTest, ClaimedChunkKeepsItsPlace) {
+TEST_F(ChunksTest, PinnedChunkKeepsItsPlace) {
   fill_region(k_file);
   std::vector<Chunks::Claim> claims;
   for (std::uint32_t number = 0; number < places(); ++number)
@@ -174,7 +174,7 @@ TEST_F(ChunksTest, ClaimedChunkKeepsItsPlace) {
   EXPECT_TRUE(chunks.make(k_next_version, 0, Chunks::k_none));
 }
 
-TEST_F(ChunksTest, ClaimOfAnotherProcessKeepsThePlace) {
+TEST_F(ChunksTest, PinOfAnotherProcessKeepsThePlace) {
   fill_region(k_file);
   EXPECT_EQ(tests::run_in_child([&] {
               Region* const own = tests::attach(region.options);
@@ -229,7 +229,7 @@ TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
   EXPECT_EQ(chunks.make(k_other, 0, place).place(), place);
 }
 
-TEST_F(ChunksTest, ChunkThatADeadProcessWasLookingAtIsAsBefore) {
+TEST_F(ChunksTest, ChunkThatADeadProcessWasReclaimingIsAsBefore) {
   const auto claim = chunks.make(k_file, 0, Chunks::k_none);
   fill(claim, {0, 1}, 'a');
   tests::Child child([&] {

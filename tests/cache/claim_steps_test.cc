@@ -125,18 +125,18 @@ const auto lease_it = [](RamTier& tier, const std::string&) {
 const auto is_claimed = [](ReadRing& ring) { return ring.is_claimed(); };
 const auto is_being_taken = [](ReadRing& ring) { return ring.state() == SegmentState::evicting; };
 
-TEST(ClaimSteps, WhatIsUsedAnewWhileAReaderComesIsNotFound) {
+TEST(ClaimSteps, SegmentReclaimedWhileAReaderComesIsNotFound) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   try_around(find_it, is_claimed, [](ReadRing& ring) { return ring.put_next(); });
 }
 
-TEST(ClaimSteps, WhatAReaderFindsWhileItIsTakenIsNotUsedAnew) {
+TEST(ClaimSteps, SegmentFoundByAReaderMeanwhileIsNotReclaimed) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   try_around(lease_it, is_being_taken,
              [](ReadRing& ring) { return tests::find(ring.tier, ring.path); });
 }
 
-TEST(ClaimSteps, WhatIsWantedAgainWhileItIsTakenIsNotUsedAnew) {
+TEST(ClaimSteps, SegmentWantedAgainMeanwhileIsNotReclaimed) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   try_around(lease_it, is_being_taken, [](ReadRing& ring) {
     const Pin pin = tests::find(ring.tier, ring.path);
@@ -145,7 +145,7 @@ TEST(ClaimSteps, WhatIsWantedAgainWhileItIsTakenIsNotUsedAnew) {
 }
 
 // Not for a moment, or an open in that moment goes to the origin.
-TEST(ClaimSteps, ALookForRoomHidesNothingThatIsInUse) {
+TEST(ClaimSteps, SearchForRoomHidesNothingThatIsInUse) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   ReadRing ring;
   ring.prepare();

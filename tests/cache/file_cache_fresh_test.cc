@@ -93,7 +93,7 @@ TEST(Consistency, ImmutableSeesWhatHasChangedSinceAnotherJob) {
 }
 
 // Once a bug: two jobs that run at the same time take each other's mark away.
-TEST(Consistency, ImmutableChecksOnceAlsoWhereTwoJobsTakeTurns) {
+TEST(Consistency, ImmutableChecksOnceAlsoIfTwoJobsAlternate) {
   const tests::TempDir dir;
   const TestCache cache;
   const std::string path = old_file(dir, "one");
@@ -148,7 +148,7 @@ TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
 
 // Once a bug: who waits for another's fetch gets what that has read, though it has changed before
 // he opened it.
-TEST(Consistency, OpenLooksAtWhatAFetchBringsThatBeganBefore) {
+TEST(Consistency, OpenRevalidatesWhatAnEarlierFetchBrings) {
   const tests::TempDir dir;
   const TestCache cache(
       16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
@@ -172,7 +172,7 @@ TEST(Consistency, OpenLooksAtWhatAFetchBringsThatBeganBefore) {
 }
 
 // Once a bug: the time is that of the note, and a change between look and note counts as seen.
-TEST(Consistency, APrefetchNotesTheTimeBeforeItsLook) {
+TEST(Consistency, PrefetchNotesTheTimeBeforeItRevalidates) {
   const tests::TempDir dir;
   const TestCache cache(
       16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });

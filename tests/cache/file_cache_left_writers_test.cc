@@ -17,7 +17,7 @@ using tests::request_for;
 
 // The files that a process had open when its slot is cleared. This process is alive, as one that
 // has become another program is.
-TEST_F(WritersTest, WhatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
+TEST_F(WritersTest, FileThatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
   Region& region = cache->region();
@@ -35,7 +35,7 @@ TEST_F(WritersTest, WhatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
   EXPECT_EQ(region.header().left_writers.load(), 0U);
 }
 
-TEST_F(WritersTest, WhatADeadProcessHadSharedWithNobodyIsCachedAtOnce) {
+TEST_F(WritersTest, FileOfADeadProcessThatSharedItWithNobodyIsCachedAtOnce) {
   const std::string path = dir.write("f", "old"), shared = dir.write("g", "new");
   Region& region = cache->region();
   base::ProcessId& process = region.own_process().process;
@@ -55,7 +55,7 @@ TEST_F(WritersTest, WhatADeadProcessHadSharedWithNobodyIsCachedAtOnce) {
   EXPECT_EQ(open(shared), "new") << "the kernel knows of no child that has it";
 }
 
-TEST_F(WritersTest, WhatFindsNoRoomAmongTheLeftStaysWritten) {
+TEST_F(WritersTest, FileWithoutRoomAmongTheLeftStaysWritten) {
   Region& region = cache->region();
   std::vector<std::string> paths;
   for (std::uint32_t i = 0; i < k_left_writers + 2; ++i) {
@@ -122,7 +122,7 @@ TEST_F(LeftFileTest, ASignalOfTheProgramIsNotLostWhereTheKernelIsAsked) {
 }
 
 // Once a bug: a fetch asked for the stat before the last write, and read the bytes after it.
-TEST_F(LeftFileTest, ItsStatIsLookedAtAgainByWhoFindsItWrittenNoMore) {
+TEST_F(LeftFileTest, IsRevalidatedByTheProcessThatFindsItNoLongerWritten) {
   const auto file = base::open_fd(path.c_str(), O_RDONLY);
   ASSERT_TRUE(file);
   ChangeWatch earlier(cache->region());

@@ -41,7 +41,7 @@ struct FileCacheTest : testing::Test {
   }
 };
 
-TEST_F(FileCacheTest, TheFirstOpenIsAMissAndTheNextAreHits) {
+TEST_F(FileCacheTest, FirstOpenIsAMissAndTheNextAreHits) {
   const std::string path = dir.write("f", "hello");
   for (int i = 0; i < 3; ++i) {
     const OpenOutcome outcome = open(path);
@@ -127,7 +127,7 @@ TEST_F(FileCacheTest, ADirectoryIsAKernelFd) {
   EXPECT_EQ(cache.count(Counter::bypassed_kind), 1U);
 }
 
-TEST_F(FileCacheTest, OfAFileWithVeryManyNamesSomeAreReadPastTheCache) {
+TEST_F(FileCacheTest, ReadsSomeNamesPastTheCacheIfAFileHasVeryMany) {
   const std::string path = dir.write("f", "hello");
   constexpr auto k_names = static_cast<int>(Index::k_most_of_one) + 10;
   for (int i = 0; i < k_names; ++i) {
@@ -154,7 +154,7 @@ TEST_F(FileCacheTest, ADeviceIsAKernelFd) {
   EXPECT_EQ(cache.count(Counter::bypassed_kind), 1U);
 }
 
-TEST_F(FileCacheTest, TheProgramsFlagsReachTheKernel) {
+TEST_F(FileCacheTest, PassesTheProgramsFlagsToTheKernel) {
   const OpenOutcome outcome = open(dir.path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   EXPECT_EQ(fcntl(outcome.kernel_fd, F_GETFD), FD_CLOEXEC);
   close(outcome.kernel_fd);

@@ -96,7 +96,7 @@ TEST_F(WritersTest, FileThatMayNotBeAskedAboutIsCached) {
 }
 
 // The writer is stopped there, the file fetched, and the writer goes on.
-TEST_F(WritersTest, WhatIsFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
+TEST_F(WritersTest, RecordFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   tests::Tracee child([&] {
     FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);
@@ -128,7 +128,7 @@ TEST_F(WritersTest, WhatIsFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
   child.kill();
 }
 
-TEST_F(WritersTest, OfManyWritersInAStripeNoneIsForgotten) {
+TEST_F(WritersTest, NoWriterIsForgottenIfAStripeHasMany) {
   // More than a stripe has places for.
   std::vector<std::string> paths;
   std::vector<FileStat> stats;

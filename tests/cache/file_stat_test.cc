@@ -127,7 +127,7 @@ TEST(FileStat, KeepsOddModesOwnersTimesAndHoles) {
   expect_as_kernel(dir.write("old", "x"));
 }
 
-TEST(FileStat, OfAnFdIsThatOfItsPath) {
+TEST(FileStat, IsTheSameByFdAndByPath) {
   const tests::TempDir dir;
   const std::string path = dir.write("f", "abc");
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -83,7 +83,7 @@ TEST(Index, VisitStopsWhenItIsTold) {
   EXPECT_EQ(visits, 2);
 }
 
-TEST(Index, OfOneHashHoldsTwoBucketsOfTheSmallTablesAndThenSaysSo) {
+TEST(Index, HoldsTwoSmallBucketsOfOneHashAndThenSaysSo) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);

@@ -306,7 +306,7 @@ TEST(JobReport, TextNamesTheCallsThatTookFilesAwayToo) {
             std::string::npos);
 }
 
-TEST(JobReport, ClassicTellsOfNamesThatMemoryAnswered) {
+TEST(JobReport, ClassicReportsMetadataAnsweredFromMemory) {
   JobTotals job;
   const std::string prefixes[] = {"/mnt/data"};
   EXPECT_NE(
@@ -511,7 +511,7 @@ TEST(JobReport, GoesToItsFileWithThePidInItsName) {
             "cubeshim: time saved: not known, no file was fetched from the mount at its open\n");
 }
 
-TEST(JobReport, TheCycleIsWhatCameSinceTheLastReport) {
+TEST(JobReport, CycleCoversTheTimeSinceTheLastReport) {
   const TestRegion region;
   const tests::TempDir dir;
   base::Config config = tests::config_for(region.options);
@@ -593,7 +593,7 @@ TEST(JobReport, CoversLivingAndKilledProcesses) {
   EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::bytes_served], 20U);
 }
 
-TEST(JobReport, OneCallerWritesWhenTheIntervalHasPassed) {
+TEST(JobReport, LetsOneCallerWriteWhenTheIntervalHasPassed) {
   const TestRegion region;
   const std::uint32_t job = region->own_job();
   EXPECT_FALSE(report_interval_passed(*region, job, 5)) << "it begins with the first call";

@@ -90,7 +90,7 @@ TEST_F(LargeFileTest, FileThatIsOpenForWritingPastTheLibraryIsTheKernels) {
 }
 
 // A lease is of an open file: one of ours would take the place of the program's.
-TEST_F(LargeFileTest, LeaseOfTheProgramOutlastsALookAtTheFile) {
+TEST_F(LargeFileTest, LeaseOfTheProgramOutlastsARevalidation) {
   ASSERT_EQ(read(0, 10), data.substr(0, 10));
   ASSERT_EQ(fcntl(fd, F_SETLEASE, F_RDLCK), 0);
   cache->changes().content_changed({}, nullptr);
@@ -237,13 +237,13 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
   EXPECT_EQ(count(Counter::origin_reads), reads);
 }
 
-TEST_F(LargeFileTest, FileThatIsOpenedAnewIsOutOfTheWayOfTheProgramsNumbers) {
+TEST_F(LargeFileTest, ReopenedFileIsOutOfTheWayOfTheProgramsFds) {
   const base::UniqueFd again = file->reopen();
   EXPECT_GE(again.get(), base::k_high_fd);
   EXPECT_TRUE(file->is_version_of(again.get()));
 }
 
-TEST_F(LargeFileTest, FileThatWasReplacedIsNotOpenedAnew) {
+TEST_F(LargeFileTest, ReplacedFileIsNotReopened) {
   ASSERT_EQ(rename(dir.write("next", content_of('b')).c_str(), path.c_str()), 0);
   EXPECT_FALSE(file->reopen());
 }
@@ -304,7 +304,7 @@ TEST_F(LargeFileTest, FileThatHasBecomeShorterIsTheKernels) {
   EXPECT_EQ(read(0, 5000), "");
 }
 
-TEST_F(LargeFileTest, NumberThatHasLeftPublishesNothing) {
+TEST_F(LargeFileTest, FdThatHasLeftPublishesNothing) {
   const auto before = file->fd_epoch();
   file->fd_leaves();
   std::array<std::byte, 100> bytes;
@@ -524,7 +524,7 @@ TEST_F(LargeRowTest, ForkedChildKeepsTheRowOfAFileThatAListHadBefore) {
 }
 
 // A copy of a number, and what the parent has found full, are the parent's.
-TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfNumbersAndLooksForRoomItself) {
+TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfFdsAndLooksForRoomItself) {
   while (lease_segment(cache->region(), 1)) {
   }
   ASSERT_EQ(read(0, 100), "");
@@ -565,7 +565,7 @@ TEST_F(LargeFileTest, PartThatIsNotBroughtForAStopIsNotTakenForThere) {
   EXPECT_EQ(large().bring_ahead(*file, fd, range, is_stopping).what, LargeFile::Brought::not_here);
 }
 
-TEST_F(LargeFileTest, NothingIsFetchedAheadForANumberThatHasLeft) {
+TEST_F(LargeFileTest, NothingIsFetchedAheadForAnFdThatHasLeft) {
   const auto before = file->fd_epoch();
   file->fd_leaves();
   EXPECT_FALSE(large().fetch_ahead(*file, fd, before, {0, k_block}));

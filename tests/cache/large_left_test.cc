@@ -84,7 +84,7 @@ struct LargeLeftTest : testing::Test {
   }
 };
 
-TEST_F(LargeLeftTest, ClaimOfAReadThatAJumpHasLeftEndsWithTheNextRead) {
+TEST_F(LargeLeftTest, PinOfAReadThatAJumpHasLeftEndsWithTheNextRead) {
   if (tests::k_asan)
     GTEST_SKIP()
         << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
@@ -99,7 +99,7 @@ TEST_F(LargeLeftTest, ClaimOfAReadThatAJumpHasLeftEndsWithTheNextRead) {
   EXPECT_EQ(claims(), 0U);
 }
 
-TEST_F(LargeLeftTest, ChildThatReturnsIntoAReadLeavesTheParentsClaim) {
+TEST_F(LargeLeftTest, ChildThatReturnsIntoAReadLeavesTheParentsPin) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer takes a fork in a handler for a fault";
   g_forks = true;
   std::byte bytes[k_page_size];

@@ -91,7 +91,7 @@ struct LargeSteps : testing::Test {
 
 // Another file of its stripe was written, so the file is looked at; while that goes on it is
 // changed.
-TEST_F(LargeSteps, FileThatIsChangedDuringALookAtItIsTheKernels) {
+TEST_F(LargeSteps, FileThatIsChangedDuringARevalidationIsTheKernels) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
     FileCache* const own = attach();
@@ -206,7 +206,7 @@ TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
 }
 
 // At each system call of a read that fetches, and at some instructions behind it.
-TEST_F(LargeSteps, ReaderThatIsKilledAnywhereLeavesNoClaimNoTurnAndNoWrongByte) {
+TEST_F(LargeSteps, ReaderThatIsKilledAnywhereLeavesNoPinNoFlightAndNoWrongByte) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_behind[] = {0, 11, 97};
   Reader reader(cache.cache);

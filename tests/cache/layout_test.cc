@@ -55,7 +55,7 @@ TEST(Layout, UsesMostOfTheBytesForData) {
   }
 }
 
-TEST(Layout, OfMoreBytesHoldsNoLess) {
+TEST(Layout, HoldsNoLessWithMoreBytes) {
   std::uint64_t last = 0, last_bytes = 0;
   for (const std::uint64_t bytes : sizes()) {
     const RegionLayout layout = layout_for(bytes);

@@ -41,7 +41,7 @@ Child leader_of(const TestRegion& region) {
   });
 }
 
-TEST(LeadClaim, IsOnesWhoAsksFirst) {
+TEST(LeadClaim, BelongsToTheFirstThatAsks) {
   const TestRegion region;
   Follower first(*region), second(*region);
   EXPECT_FALSE(first.claim.beat()) << "it has not asked yet";
@@ -54,7 +54,7 @@ TEST(LeadClaim, IsOnesWhoAsksFirst) {
   EXPECT_TRUE(second.look()) << "at once";
 }
 
-TEST(LeadClaim, StaysWithOneWhoBeats) {
+TEST(LeadClaim, StaysWithALeaderThatBeats) {
   const TestRegion region;
   Follower leader(*region), other(*region);
   ASSERT_TRUE(leader.look());
@@ -65,7 +65,7 @@ TEST(LeadClaim, StaysWithOneWhoBeats) {
   }
 }
 
-TEST(LeadClaim, GoesOnFromOneWhoDoesNotBeat) {
+TEST(LeadClaim, MovesOnFromALeaderThatDoesNotBeat) {
   const TestRegion region;
   Follower stopped(*region), next(*region);
   ASSERT_TRUE(stopped.look());
@@ -94,7 +94,7 @@ TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
   for (int i = 0; i < 1000; ++i) EXPECT_FALSE(other.claim.look(other.now_ns + 1));
 }
 
-TEST(LeadClaim, IsLostByAsManyAsThereAreMutexes) {
+TEST(LeadClaim, IsLostByAsManyLeadersAsThereAreMutexes) {
   const TestRegion region;
   std::vector<std::unique_ptr<Follower>> stopped;
   for (std::uint32_t i = 0; i < k_lead_locks; ++i) {
@@ -110,7 +110,7 @@ TEST(LeadClaim, IsLostByAsManyAsThereAreMutexes) {
   EXPECT_FALSE(stopped.back()->claim.beat());
 }
 
-TEST(LeadClaim, OfTheDeadIsTakenAtOnce) {
+TEST(LeadClaim, IsTakenFromADeadProcessAtOnce) {
   const TestRegion region;
   Child leader = leader_of(region);
   Follower next(*region);

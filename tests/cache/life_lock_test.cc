@@ -178,7 +178,7 @@ TEST(LifeLock, AnExecIsTheEndOfTheOldProgram) {
 }
 
 // A child that forks in one thread while another attaches must not keep what that takes.
-TEST(LifeLock, OneThatIsJustBeingTakenDoesNotGoToAChild) {
+TEST(LifeLock, IsNotInheritedByAChildWhileItIsBeingTaken) {
   const TestRegion region;
   std::uint32_t slot = region->own_slot() + 1;
   auto fd = region->reopen(O_RDWR);
@@ -239,7 +239,7 @@ TEST(LifeLock, HoldsAcrossPidNamespacesThatSeeTheWrongProc) {
 
 TEST(LifeLock, HoldsAcrossPidNamespacesWithoutProc) { check_pid_namespace(Proc::none); }
 
-TEST(LifeLock, OfManyProcessesTheDeadAreFoundAtOnceWhereNobodyIsLeftOrAllIsWanted) {
+TEST(LifeLock, FindsAllDeadProcessesAtOnceIfNobodyIsLeftOrAllAreWanted) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
   std::vector<SlotClaim> claims;

@@ -125,7 +125,7 @@ TEST(Listings, BeginAtZeroWhenTheyTakeAnothersPlace) {
   EXPECT_EQ(row->fetched_kib.load(), 0U);
 }
 
-TEST(Listings, BeginAnewWhenNobodyHasReadForLong) {
+TEST(Listings, StartOverWhenNobodyHasReadForLong) {
   const TestRegion region;
   Listings listings(*region);
   listings.note_listed("/data/a");
@@ -140,7 +140,7 @@ TEST(Listings, BeginAnewWhenNobodyHasReadForLong) {
   EXPECT_FALSE(listings.is_old(row));
 }
 
-TEST(Listings, WhatADeadProcessWasPostingIsFreed) {
+TEST(Listings, FreeTheSlotsOfADeadPoster) {
   const TestRegion region;
   Listings listings(*region);
   listings.note_listed("/data/a");

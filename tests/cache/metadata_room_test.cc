@@ -70,7 +70,7 @@ TEST_F(MetadataRoomTest, RecordsFillAsManySegmentsAsThereMayBe) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(MetadataRoomTest, SegmentWhoseRecordsAreMostlyDeadIsUsedAnew) {
+TEST_F(MetadataRoomTest, SegmentWhoseRecordsAreMostlyDeadIsReclaimed) {
   const int count = fill();
   const std::uint32_t first = segment_of(path_of(0)), second = segment_of(path_of(count - 1));
   int i = 0;
@@ -90,7 +90,7 @@ TEST_F(MetadataRoomTest, SegmentWhoseRecordsAreMostlyDeadIsUsedAnew) {
 
 // A process was killed before it wrote to its segment; the machine has run for less than the time
 // after which names are out of use.
-TEST_F(MetadataRoomTest, SegmentWithNothingInItIsUsedAnewAtOnce) {
+TEST_F(MetadataRoomTest, SegmentWithNothingInItIsReclaimedAtOnce) {
   RamTier::MetadataLimits young = limits;
   young.used_since_ns = 0;
   fill();
@@ -101,7 +101,7 @@ TEST_F(MetadataRoomTest, SegmentWithNothingInItIsUsedAnewAtOnce) {
   EXPECT_EQ(segment_of("/data/more"), first);
 }
 
-TEST_F(MetadataRoomTest, SegmentThatNobodyHasLookedAtIsUsedAnew) {
+TEST_F(MetadataRoomTest, SegmentThatNobodyHasUsedIsReclaimed) {
   const int count = fill();
   ASSERT_TRUE(put("/data/more", 0, {.segments = 2, .used_since_ns = k_looked_at + 1}));
   EXPECT_FALSE(find(path_of(0)));

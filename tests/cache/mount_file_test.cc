@@ -57,7 +57,7 @@ TEST_F(Origin, AnEmptyFileIsWhole) {
   EXPECT_TRUE(read(*file, got, stats.get()));
 }
 
-TEST_F(Origin, TheFdStaysAtItsBeginning) {
+TEST_F(Origin, LeavesTheOffsetOfTheFdAtZero) {
   auto file = open(dir.write("f", "abc"));
   std::string got;
   ASSERT_TRUE(read(*file, got, stats.get()));

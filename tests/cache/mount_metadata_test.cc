@@ -60,9 +60,9 @@ struct MountMetadataTest : testing::Test {
 
 constexpr base::MetadataTtl k_a_minute{.kind = base::MetadataTtl::Kind::seconds, .seconds = 60};
 
-struct MountNamesTtlTest : MountMetadataTest {
+struct MountMetadataTtlTest : MountMetadataTest {
   static void hold_for_a_minute(base::Config& config) { config.metadata_ttl = k_a_minute; }
-  explicit MountNamesTtlTest(Change change = hold_for_a_minute) : MountMetadataTest(change) {}
+  explicit MountMetadataTtlTest(Change change = hold_for_a_minute) : MountMetadataTest(change) {}
   // As if the origin had been asked for the record so long ago.
   void age_record(const Record& record, std::uint64_t seconds) {
     const RegionLayout& layout = cache->region().layout();
@@ -74,15 +74,15 @@ struct MountNamesTtlTest : MountMetadataTest {
   }
 };
 
-struct MountNamesBoundedTtlTest : MountNamesTtlTest {
-  MountNamesBoundedTtlTest()
-      : MountNamesTtlTest([](base::Config& config) {
+struct MountMetadataBoundedTtlTest : MountMetadataTtlTest {
+  MountMetadataBoundedTtlTest()
+      : MountMetadataTtlTest([](base::Config& config) {
           config.metadata_ttl = k_a_minute;
           config.consistency = {.kind = base::ConsistencyKind::ttl, .ttl_seconds = 2};
         }) {}
 };
 
-TEST_F(MountMetadataTest, ListingIsReadOnceAndTellsWhatIsAbsent) {
+TEST_F(MountMetadataTest, ListingIsReadOnceAndGivesNegativeEntries) {
   EXPECT_FALSE(metadata().is_absent(place + "/none"));
   EXPECT_EQ(list(), 5);
   EXPECT_EQ(list(), 5);
@@ -257,7 +257,7 @@ TEST_F(MountMetadataTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
   EXPECT_FALSE(again->is_physical());
 }
 
-TEST_F(MountNamesTtlTest, StatsThatAreGatheredAnewTakeThePlaceOfTheFormer) {
+TEST_F(MountMetadataTtlTest, StatsGatheredAgainReplaceTheFormer) {
   EXPECT_EQ(list(), 5);
   const auto one = stat_path(AT_FDCWD, (place + "/one").c_str(), 0);
   for (int i = 0; i < 20; ++i) {
@@ -291,7 +291,7 @@ TEST_F(MountMetadataTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
 }
 
 // Another node makes the file; a program that asks once more waits for it.
-TEST_F(MountNamesTtlTest, SecondQuestionForAnAbsentNameAsksTheOriginWithinTheTtl) {
+TEST_F(MountMetadataTtlTest, SecondLookupOfAMissingNameAsksTheOriginWithinTheTtl) {
   EXPECT_EQ(list(), 5);
   age_record(*metadata().listing_of(place, place.c_str()), 5);
   EXPECT_TRUE(metadata().is_absent(place + "/new"));
@@ -301,7 +301,7 @@ TEST_F(MountNamesTtlTest, SecondQuestionForAnAbsentNameAsksTheOriginWithinTheTtl
   EXPECT_EQ(count(Counter::metadata_revalidations), 1U);
 }
 
-TEST_F(MountNamesBoundedTtlTest, AbsenceIsToldNoLongerThanTheConsistencyAllows) {
+TEST_F(MountMetadataBoundedTtlTest, NegativeEntryLastsNoLongerThanTheConsistencyAllows) {
   EXPECT_EQ(list(), 5);
   age_record(*metadata().listing_of(place, place.c_str()), 5);
   dir.write("new", "");
@@ -309,7 +309,7 @@ TEST_F(MountNamesBoundedTtlTest, AbsenceIsToldNoLongerThanTheConsistencyAllows) 
   EXPECT_EQ(count(Counter::metadata_revalidations), 1U);
 }
 
-TEST_F(MountNamesTtlTest, TargetIsUnknownOnceTheDirectoryWasChangedAndTheTtlIsOver) {
+TEST_F(MountMetadataTtlTest, TargetIsUnknownOnceTheDirectoryWasChangedAndTheTtlIsOver) {
   ASSERT_EQ(symlink("one", (place + "/link").c_str()), 0);
   age();
   EXPECT_EQ(list(), 6);
@@ -327,7 +327,7 @@ TEST_F(MountNamesTtlTest, TargetIsUnknownOnceTheDirectoryWasChangedAndTheTtlIsOv
   EXPECT_EQ(read(), Says::unknown);
 }
 
-TEST_F(MountMetadataTest, ListingWithoutAnyNameTellsNothingOfAbsence) {
+TEST_F(MountMetadataTest, EmptyListingGivesNoNegativeEntries) {
   place += "/empty";
   ASSERT_EQ(mkdir(place.c_str(), 0700), 0);
   age();
@@ -377,7 +377,7 @@ TEST_F(MountMetadataTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
   EXPECT_FALSE(second.is_unchanged());
 }
 
-TEST_F(MountMetadataTest, ListingThatIsInDoubtIsLookedAtBeforeItTellsAnything) {
+TEST_F(MountMetadataTest, ListingInDoubtIsRevalidatedBeforeItAnswers) {
   EXPECT_EQ(list(), 5);
   EXPECT_TRUE(metadata().is_absent(place + "/none"));
   EXPECT_EQ(count(Counter::metadata_revalidations), 0U);
@@ -427,7 +427,7 @@ TEST_F(MountMetadataTest, DirectoryThatIsTooLongToWaitForIsGivenAtItsBegin) {
 
 // A storm of looks in one directory is told of once, and later again; looks elsewhere do not add to
 // it.
-TEST_F(MountMetadataTest, LooksThatMissAreCountedForEachDirectoryAndAfterEachStormAnew) {
+TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm) {
   // Two directories of one row.
   const std::string one = "/data/0";
   const auto row_of = [](const std::string& directory) {
@@ -588,7 +588,7 @@ TEST_F(MountMetadataTest, DirectoryIsReadAgainWhereItsTimesProveNothing) {
   EXPECT_TRUE(metadata().is_absent(place + "/none"));
 }
 
-TEST_F(MountMetadataTest, NameThatIsListedInAnotherCaseIsNotTakenForAbsent) {
+TEST_F(MountMetadataTest, NameListedInAnotherCaseIsNoNegativeEntry) {
   tests::TempDir::write_file(place + "/Read.Me", "");
   age();
   ASSERT_GT(list(), 0);
@@ -598,7 +598,7 @@ TEST_F(MountMetadataTest, NameThatIsListedInAnotherCaseIsNotTakenForAbsent) {
   EXPECT_FALSE(metadata().is_absent(place + "/READ~1.ME")) << "a short form of it";
 }
 
-TEST_F(MountMetadataTest, ListingWithNamesInOtherLettersTellsNothingOfAbsence) {
+TEST_F(MountMetadataTest, ListingWithNamesInOtherLettersGivesNoNegativeEntries) {
   tests::TempDir::write_file(place + "/\xe2\x84\xaa",
                              "");  // the sign of Kelvin, which is a K in small letters
   age();

@@ -22,12 +22,12 @@ namespace {
 
 using tests::Tracee;
 
-struct NamesSteps : testing::Test {
+struct MetadataSteps : testing::Test {
   tests::TempDir dir;
   tests::TestCache cache;
   const std::string place = dir.path(), file = dir.write("one", "one");
 
-  NamesSteps() { age(); }
+  MetadataSteps() { age(); }
   FileCache* attach() const { return tests::attach_cache(cache.config, cache.options.job); }
   // A directory that was changed a moment ago is not kept.
   void age() const {
@@ -58,7 +58,7 @@ struct NamesSteps : testing::Test {
   }
 };
 
-TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
+TEST_F(MetadataSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
     FileCache* const own = attach();
@@ -96,7 +96,7 @@ TEST_F(NamesSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
   EXPECT_GT(unknown, 0);
 }
 
-TEST_F(NamesSteps, NameThatIsMadeWhileItsDirectoryIsListedIsNotAbsent) {
+TEST_F(MetadataSteps, NameMadeWhileItsDirectoryIsListedIsNoNegativeEntry) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
     FileCache* const own = attach();
@@ -129,7 +129,7 @@ TEST_F(NamesSteps, NameThatIsMadeWhileItsDirectoryIsListedIsNotAbsent) {
 }
 
 // At each system call, and at some instructions behind it.
-TEST_F(NamesSteps, ProcessThatIsKilledAnywhereLeavesListingsAndTurnsToTheNext) {
+TEST_F(MetadataSteps, ProcessThatIsKilledAnywhereLeavesListingsAndFlightsToTheNext) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_behind[] = {0, 97};
   tests::Survivor survivor(cache->region());

@@ -102,7 +102,7 @@ TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
 
 // A close in another thread, and an open that gets the number: between the look at the number and
 // the read.
-TEST_F(FillTest, AReadThroughANumberThatLeftMeanwhileDoesNotCount) {
+TEST_F(FillTest, ReadThroughAnFdThatLeftMeanwhileDoesNotCount) {
   const Open opened = open(path);
   const PartialFill::FdEpoch before = opened.fill->fd_epoch();
   const int own = dup(opened.fd);
@@ -158,7 +158,7 @@ TEST_F(FillTest, AChangeBeforeTheLastPartIsRefused) {
   end(opened);
 }
 
-TEST_F(FillTest, WhoGoesBackAfterAChangeIsNotShownOldBytes) {
+TEST_F(FillTest, ReaderThatGoesBackAfterAChangeGetsNoOldBytes) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 500'000), Bytes::here);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
@@ -170,7 +170,7 @@ TEST_F(FillTest, WhoGoesBackAfterAChangeIsNotShownOldBytes) {
   end(opened);
 }
 
-TEST_F(FillTest, WhatIsNotHereYetNeedsNoLook) {
+TEST_F(FillTest, FetchingMissingBytesNeedsNoRevalidation) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, k_size - 1000, 1000), Bytes::here);
   const std::uint64_t looks = cache.count(Counter::origin_stats);
@@ -212,7 +212,7 @@ TEST_F(FillTest, ALongerFileIsNotKept) {
 }
 
 // One more than there are.
-TEST_F(FillTest, WhereAllAreTakenAFileIsFetchedAsAWhole) {
+TEST_F(FillTest, FileIsFetchedAsAWholeIfAllPartialFillsAreTaken) {
   std::vector<Open> all;
   const tests::TestCache large{160 * tests::k_mib};
   const std::string small = dir.write("small", data.substr(0, 1 << 20));
@@ -248,7 +248,7 @@ TEST_F(FillTest, AClosedPartGivesItsRoomBackAndTheSecondTimeIsBroughtToTheEnd) {
   }
 }
 
-TEST_F(FillTest, WhoWaitsHasTheRestBroughtByTheNextRead) {
+TEST_F(FillTest, NextReadBringsTheRestForAWaitingProcess) {
   const Open opened = open(path);
   FlightSlot& slot = cache->region().flight_slot(
       static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
@@ -266,7 +266,7 @@ TEST_F(FillTest, WhoWaitsHasTheRestBroughtByTheNextRead) {
   end(opened);
 }
 
-TEST_F(FillTest, WhatIsReadOfAListedDirectoryCounts) {
+TEST_F(FillTest, BytesReadInAListedDirectoryAreCounted) {
   Listings listings(cache->region());
   const std::string directory = path.substr(0, path.rfind('/'));
   listings.note_listed(directory);
@@ -309,7 +309,7 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   end(opened);
 }
 
-TEST_F(FillTest, ATurnEndsWithTheFill) {
+TEST_F(FillTest, FlightEndsWithTheFill) {
   const FlightSlot& slot = cache->region().flight_slot(
       static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   const Open opened = open(path);

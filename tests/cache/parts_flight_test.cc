@@ -90,7 +90,7 @@ TEST(PartsFlight, AKilledHolderIsTakenOver) {
   EXPECT_EQ(flights.begin(k_hash, ticket), Outcome::mine);
 }
 
-TEST(PartsFlight, AnEndedTurnEndsNoOthers) {
+TEST(PartsFlight, EndedFlightEndsNoOthers) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket first, second;

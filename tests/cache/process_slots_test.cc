@@ -39,7 +39,7 @@ std::string why_refused(const RegionOptions& options) {
   return why;
 }
 
-TEST(ProcessSlots, TheKilledAreReapedAndTheLivingNever) {
+TEST(ProcessSlots, KilledProcessesAreReapedAndLivingOnesNever) {
   const TestRegion region;
   std::vector<Child> children;
   for (int i = 0; i < 8; ++i) {
@@ -56,7 +56,7 @@ TEST(ProcessSlots, TheKilledAreReapedAndTheLivingNever) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-TEST(ProcessSlots, TheDeadLeaveNoPins) {
+TEST(ProcessSlots, DeadProcessesLeaveNoPins) {
   const TestRegion region;
   RamTier tier(*region);
   ASSERT_TRUE(tests::put(tier, "/a", "pinned"));

@@ -56,12 +56,12 @@ TEST_F(FetchTest, DeviceIsKnownBeforeItsFirstFileIsRead) {
   EXPECT_TRUE(tier.knows_device(stat.device()));
 }
 
-TEST_F(FetchTest, WhatSeveralRequestsBringIsLookedAtTwiceHoweverOldItIs) {
+TEST_F(FetchTest, FileThatNeedsSeveralRequestsIsRevalidatedHoweverOldItIs) {
   EXPECT_FALSE(looks_again(stat_of(128 << 10, k_year, k_year)));
   EXPECT_TRUE(looks_again(stat_of((128 << 10) + 1, k_year, k_year)));
 }
 
-TEST_F(FetchTest, WhatHasEitherTimeWithinAMinuteIsLookedAtTwice) {
+TEST_F(FetchTest, FileWithARecentMtimeOrCtimeIsRevalidated) {
   EXPECT_FALSE(looks_again(stat_of(100, k_year, k_year)));
   EXPECT_FALSE(looks_again(stat_of(100, 100, 100)));
   EXPECT_TRUE(looks_again(stat_of(100, k_year, 30))) << "an old mtime and a recent ctime";
@@ -99,7 +99,7 @@ TEST_F(FetchTest, AStatFromBeforeTheEndOfAWriterIsInDoubt) {
   EXPECT_FALSE(prefetched.watch(stat)) << "the bytes of another node are those of this stat";
 }
 
-TEST_F(FetchTest, WhatMayChangeAgainWithinAStepOfACoarseClockIsNotCached) {
+TEST_F(FetchTest, FileThatMayChangeWithinAStepOfACoarseClockIsNotCached) {
   constexpr ConsistencyKind k_kinds[] = {ConsistencyKind::immutable, ConsistencyKind::ttl,
                                          ConsistencyKind::open};
   for (const auto kind : k_kinds) {
@@ -115,7 +115,7 @@ TEST_F(FetchTest, WhatMayChangeAgainWithinAStepOfACoarseClockIsNotCached) {
   }
 }
 
-TEST_F(FetchTest, WhatWasJustWrittenIsNotCachedWhereChangesAreExpected) {
+TEST_F(FetchTest, FreshFileIsNotCachedIfChangesAreExpected) {
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::immutable), RecordFill::Next::read);
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::ttl), RecordFill::Next::refuse);
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::open), RecordFill::Next::refuse);
@@ -123,7 +123,7 @@ TEST_F(FetchTest, WhatWasJustWrittenIsNotCachedWhereChangesAreExpected) {
 
 // Once a bug: a fetch beside which anything was renamed kept its room and its places in the index
 // until the region went. After 48 of them a file was never cached again.
-TEST_F(FetchTest, FetchesBesideChangesOfNamesLeaveNothing) {
+TEST_F(FetchTest, FetchesBesideChangesOfMetadataLeaveNothing) {
   const FileStat stat = stat_of(1000, k_year, k_year);
   const auto fetch_beside = [&](std::uint64_t changes) {
     RecordFill fetch(tier, {.max_file = 1 << 20}, "/mnt/data/f");

@@ -50,7 +50,7 @@ TEST(RegionLife, ASecondProcessSharesWhatTheFirstHasMade) {
 }
 
 // At its exit a program detaches before its own last functions run, which may still read.
-TEST(RegionLife, WhatIsPinnedAtADetachStaysSoUntilTheProcessHasEnded) {
+TEST(RegionLife, SegmentPinnedAtADetachStaysPinnedUntilTheProcessHasEnded) {
   const TestRegion region;
   RamTier tier(*region);
   ASSERT_TRUE(tests::put(tier, "/a", "bytes"));
@@ -76,7 +76,7 @@ TEST(RegionLife, WhatIsPinnedAtADetachStaysSoUntilTheProcessHasEnded) {
   EXPECT_FALSE(is_pinned());
 }
 
-TEST(RegionLife, TheLastDetachTakesTheFileAway) {
+TEST(RegionLife, LastDetachRemovesTheFile) {
   RegionName name;
   name.options.job = some_dead_process();
   Region* const region = tests::attach(name.options);
@@ -122,7 +122,7 @@ TEST(RegionLife, ALivingProcessKeepsTheFile) {
   EXPECT_TRUE(tests::exists(region.path()));
 }
 
-TEST(RegionLife, WhatKilledProcessesLeftIsMadeAnew) {
+TEST(RegionLife, RegionOfKilledProcessesIsMadeAnew) {
   RegionName name;
   const int killed = run_in_child([&] {
     name.options.job = base::current_process();
@@ -164,7 +164,7 @@ TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) 
 
 // Once a bug: the first of two jobs to end leaves its row; while it is still on its way out, the
 // second believes that its report is to come and leaves the file, and nobody comes to take it away.
-TEST(RegionLife, OfTwoJobsThatEndTogetherTheLastToDetachTakesTheFileAway) {
+TEST(RegionLife, LastToDetachOfTwoJobsThatEndTogetherRemovesTheFile) {
   RegionName name;
   Gate attached, go, detached;
   Child first([&] {

@@ -76,7 +76,7 @@ TEST(Region, OnlyOneThatIsThereIsTakenWhereCreateIsOff) {
   EXPECT_EQ(attach_error(name.options, why), 0) << why;
 }
 
-TEST(Region, OfAnotherModeIsRefused) {
+TEST(Region, IsRefusedWithAnotherMode) {
   const RegionName name;
   make_region(name);
   for (const mode_t mode : {0644, 0660, 0602, 0700}) {
@@ -85,7 +85,7 @@ TEST(Region, OfAnotherModeIsRefused) {
   }
 }
 
-TEST(Region, OfAnotherOwnerIsRefused) {
+TEST(Region, IsRefusedWithAnotherOwner) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const RegionName name;
   make_region(name);
@@ -93,7 +93,7 @@ TEST(Region, OfAnotherOwnerIsRefused) {
   expect_refused(name, EPERM, "file of this user");
 }
 
-TEST(Region, OfAnotherVersionIsRefused) {
+TEST(Region, IsRefusedWithAnotherVersion) {
   const RegionName name;
   make_region(name);
   const base::UniqueFd fd(open(name.path().c_str(), O_RDWR | O_CLOEXEC));
@@ -103,7 +103,7 @@ TEST(Region, OfAnotherVersionIsRefused) {
   expect_refused(name, EPROTO, "layout version " + std::to_string(version));
 }
 
-TEST(Region, OfAnotherSizeIsRefused) {
+TEST(Region, IsRefusedWithAnotherSize) {
   const RegionName name;
   const off_t whole = static_cast<off_t>(layout_for(name.options.size).file_bytes);
   for (const off_t size :
@@ -158,7 +158,7 @@ TEST(Region, AMissingOrUnwritableDirectoryIsOneClearLine) {
   EXPECT_NE(why, "");
 }
 
-TEST(Region, OfEveryRoundSizeCanBeSharedByASecondProcess) {
+TEST(Region, CanBeSharedByASecondProcessAtEveryRoundSize) {
   for (const std::uint64_t mib :
        {8ULL, 64ULL, 128ULL, 256ULL, 257ULL, 512ULL, 1024ULL, 2048ULL, 4096ULL}) {
     const RegionName name(mib * k_mib);

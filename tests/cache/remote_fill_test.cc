@@ -173,7 +173,7 @@ TEST_F(TierRightsTest, RecordThatThisProcessMayNotOpenIsNotShown) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST_F(RemoteFillTest, TakesARecordOfItsJobWithoutALook) {
+TEST_F(RemoteFillTest, TakesARecordOfItsJobWithoutRevalidation) {
   other.is_of_our_job = true;
   bool has_looked = false;
   during_look = [&] { has_looked = true; };
@@ -183,7 +183,7 @@ TEST_F(RemoteFillTest, TakesARecordOfItsJobWithoutALook) {
   EXPECT_EQ(in_memory(), bytes);
 }
 
-TEST_F(RemoteFillTest, DoesNotLookWhereNobodyWouldAnswer) {
+TEST_F(RemoteFillTest, DoesNotAskIfNobodyWouldAnswer) {
   other.answers = false;
   BackgroundFill fill(parts, path, false);
   EXPECT_EQ(take(fill), Remote::absent);
@@ -238,7 +238,7 @@ TEST_F(RemoteFillTest, AWriterThatComesAndEndsMeanwhileLeavesNoOldBytes) {
   EXPECT_EQ(in_memory(), "");
 }
 
-TEST_F(RemoteFillTest, AWriterThatEndsDuringTheLookLeavesNoOldBytes) {
+TEST_F(RemoteFillTest, WriterThatEndsDuringTheRevalidationLeavesNoOldBytes) {
   for (auto* const when : {&during_look, &after_look}) {
     writing_begins(*region, stat);
     *when = [&] { write_and_close(); };
@@ -249,7 +249,7 @@ TEST_F(RemoteFillTest, AWriterThatEndsDuringTheLookLeavesNoOldBytes) {
   }
 }
 
-TEST_F(RemoteFillTest, WhatIsNotFetchedAfterAllIsToldOnce) {
+TEST_F(RemoteFillTest, ReportsOnceThatNothingIsFetched) {
   other.record->stat.modified.seconds -= 1;
   {
     BackgroundFill fill(parts, path, false);

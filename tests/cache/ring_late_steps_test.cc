@@ -60,7 +60,7 @@ void step_on(Tracee& child, long steps) {
   }
 }
 
-TEST(LateRingSteps, WhatAProgramMapsMeanwhileIsNotTaken) {
+TEST(LateRingSteps, SegmentMappedMeanwhileIsNotTaken) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();
   ASSERT_GT(middle, 0);
@@ -89,7 +89,7 @@ TEST(LateRingSteps, WhatAProgramMapsMeanwhileIsNotTaken) {
   EXPECT_GT(taken, 0);
 }
 
-TEST(LateRingSteps, OneThatIsNotTakenAfterAllKeepsItsRoomForOthers) {
+TEST(LateRingSteps, SegmentThatIsNotTakenKeepsItsRoomForOthers) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();
   JoinSteps late;

@@ -109,7 +109,7 @@ TEST_F(RingTest, KilledWhileASegmentWasTakenItIsReadAsBefore) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingTest, TheNextLeaderUsesWhatADeadOneHasFilled) {
+TEST_F(RingTest, NextLeaderUsesWhatADeadOneHasFilled) {
   Gate ready;
   Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -135,7 +135,7 @@ TEST_F(RingTest, TheNextLeaderUsesWhatADeadOneHasFilled) {
   EXPECT_EQ(ring.room(), 8 * k_mib);
 }
 
-TEST_F(RingTest, WhoDoesNotLeadAnyMoreLeavesItsSegment) {
+TEST_F(RingTest, FormerLeaderGivesUpItsSegment) {
   ASSERT_TRUE(put_next());
   EXPECT_EQ(ring.room(), 6 * k_mib);
   EXPECT_TRUE(open(paths.front()));

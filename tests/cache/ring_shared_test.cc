@@ -81,7 +81,7 @@ TEST_F(RingSharedTest, TwoFillOneSegment) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingSharedTest, WhatNobodyHasOpenMakesRoom) {
+TEST_F(RingSharedTest, FilesThatNobodyHasOpenMakeRoom) {
   const auto first = put_shared(tier, next_path());
   ASSERT_TRUE(first);
   EXPECT_EQ(fill(), 400);
@@ -92,7 +92,7 @@ TEST_F(RingSharedTest, WhatNobodyHasOpenMakesRoom) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingSharedTest, WhatAllHaveOpenLeavesNoRoom) {
+TEST_F(RingSharedTest, OpenFilesLeaveNoRoom) {
   std::vector<Pin> open;
   while (open.size() < 400) {
     auto pin = put_shared(tier, next_path());
@@ -108,7 +108,7 @@ TEST_F(RingSharedTest, WhatAllHaveOpenLeavesNoRoom) {
   EXPECT_TRUE(put_shared(tier, next_path()));
 }
 
-TEST_F(RingSharedTest, WhatIsPrefetchedIsNotPushedOut) {
+TEST_F(RingSharedTest, PrefetchedFilesAreNotPushedOut) {
   ASSERT_TRUE(tests::put_in_ring(tier, "/ahead", content("/ahead")));
   tier.release_ring_lease();
   EXPECT_EQ(fill(), 400);
@@ -117,7 +117,7 @@ TEST_F(RingSharedTest, WhatIsPrefetchedIsNotPushedOut) {
   EXPECT_FALSE(is_there("/ahead"));
 }
 
-TEST_F(RingSharedTest, TheOneThatIsFilledIsNotTheLeaders) {
+TEST_F(RingSharedTest, SegmentThatIsFilledIsNotTheLeaders) {
   ASSERT_TRUE(put_shared(tier, "/shared"));
   int put = 0;
   while (tests::put_in_ring(tier, "/ahead/" + std::to_string(put),
@@ -142,7 +142,7 @@ TEST_F(RingSharedTest, BesideALeaderWhoHasAllTheRestItIsUsedAgainAndAgain) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingSharedTest, WhatIsNotOnTheDiskYetIsAwaited) {
+TEST_F(RingSharedTest, WaitsForRecordsThatAreNotOnTheDiskYet) {
   disk_is_alive();
   const int put = fill();
   EXPECT_GT(put, 100);
@@ -167,7 +167,7 @@ TEST_F(RingSharedTest, ForADiskThatHangsNobodyWaits) {
   EXPECT_EQ(fill(), 400);
 }
 
-TEST_F(RingSharedTest, WhatIsFromTheDiskIsNotAwaited) {
+TEST_F(RingSharedTest, DoesNotWaitForRecordsFromTheDisk) {
   disk_is_alive();
   EXPECT_EQ(fill(/*from_disk=*/true), 400);
 }
@@ -200,7 +200,7 @@ TEST_F(RingSharedTest, AKilledOneLeavesAHole) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingSharedTest, WhatLiesInDataIsNoRecord) {
+TEST_F(RingSharedTest, RecordInsideOfDataIsNotTakenForOne) {
   // A file that holds a record, as a pack does.
   const auto inner = tests::put(tier, "/inner", "inner");
   ASSERT_TRUE(inner);

@@ -49,7 +49,7 @@ TEST(RingSize, InPercentIsOfTheRegion) {
   EXPECT_EQ(ring.end_segment() - ring.first_segment(), segments);
 }
 
-TEST_F(RingTest, WhatStaysNeverGoesThere) {
+TEST_F(RingTest, ResidentRecordsNeverGoToTheRing) {
   int stored = 0;
   for (; stored < 10'000; ++stored) {
     const auto pin = tests::put(tier, "/r/" + std::to_string(stored), std::string(k_bytes, 'x'));
@@ -63,14 +63,14 @@ TEST_F(RingTest, WhatStaysNeverGoesThere) {
   EXPECT_TRUE(put_next());
 }
 
-TEST_F(RingTest, WhatHasNotBeenReadIsKept) {
+TEST_F(RingTest, KeepsUnreadFiles) {
   fill();
   EXPECT_EQ(ring.room(), 0U);
   EXPECT_EQ(put_next().error().value, ENOSPC);
   for (const auto& path : paths) EXPECT_TRUE(open(path)) << path;
 }
 
-TEST_F(RingTest, ASegmentThatHasBeenReadIsUsedAnew) {
+TEST_F(RingTest, SegmentThatHasBeenReadIsReclaimed) {
   fill();
   const std::vector<std::string> opened = open_first_segment();
   ASSERT_GT(opened.size(), 20U);
@@ -84,7 +84,7 @@ TEST_F(RingTest, ASegmentThatHasBeenReadIsUsedAnew) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingTest, RecordOfASegmentThatIsUsedAnewIsNotUnread) {
+TEST_F(RingTest, RecordOfAReclaimedSegmentIsNotUnread) {
   fill();
   const auto place_of = [&](const std::string& path) {
     const Pin pin = tests::find(tier, path);
@@ -106,7 +106,7 @@ TEST_F(RingTest, RecordOfASegmentThatIsUsedAnewIsNotUnread) {
   EXPECT_FALSE(is_unread(former));
 }
 
-TEST_F(RingTest, OneThatIsNotReadHoldsUpItsSegmentOnly) {
+TEST_F(RingTest, UnreadFileHoldsUpItsSegmentOnly) {
   fill();
   const std::uint32_t held = segment_of(paths[3]);
   for (const auto& path : paths) {
@@ -126,7 +126,7 @@ TEST_F(RingTest, AFirstOpenCountsOnce) {
   EXPECT_EQ(ring.unread(ring.segment_of(**pin)), 0U);
 }
 
-TEST_F(RingTest, WhatSomebodyHasOpenKeepsItsBytes) {
+TEST_F(RingTest, OpenFileKeepsItsBytes) {
   fill();
   const Pin held = tests::find(tier, paths.front());
   open_first_segment();
@@ -149,7 +149,7 @@ TEST_F(RingTest, ARoomThatIsBeingFilledKeepsItsSegment) {
   EXPECT_EQ(ring.room(), 6 * k_mib);
 }
 
-TEST_F(RingTest, WhatHasChangedIsNotWaitedFor) {
+TEST_F(RingTest, DoesNotWaitForChangedFiles) {
   fill();
   const std::uint32_t segment = segment_of(paths.front());
   std::vector<std::string> changed;
@@ -173,7 +173,7 @@ TEST_F(RingTest, ATreeThatHasChangedIsNotWaitedFor) {
   EXPECT_EQ(ring.room(), 6 * k_mib);
 }
 
-TEST_F(RingTest, WhatIsGivenUpMakesRoomAndCanStillBeRead) {
+TEST_F(RingTest, SegmentGivenUpMakesRoomAndCanStillBeRead) {
   fill();
   const std::uint32_t segment = segment_of(paths.front());
   const std::uint32_t there = ring.unread(segment);
@@ -185,7 +185,7 @@ TEST_F(RingTest, WhatIsGivenUpMakesRoomAndCanStillBeRead) {
   EXPECT_EQ(ring.unread(segment), 0U);
 }
 
-TEST_F(RingTest, WhatIsWantedAgainIsKept) {
+TEST_F(RingTest, KeepsFilesThatAreWantedAgain) {
   fill();
   const std::vector<std::string> opened = open_first_segment();
   {
@@ -226,7 +226,7 @@ TEST_F(RingTest, AGenerationThatComesRoundAgainShowsNothingOld) {
   EXPECT_FALSE(tests::find(tier, paths.front()));
 }
 
-TEST_F(RingTest, TheLastReaderOfASegmentWakesWhoWaitsForRoom) {
+TEST_F(RingTest, LastReaderOfASegmentWakesTheLeaderThatWaitsForRoom) {
   fill();
   const std::uint32_t wakeups = region->header().ring_wakeups.load();
   std::thread leader([&] {

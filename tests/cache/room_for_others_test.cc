@@ -97,7 +97,7 @@ TEST_F(RoomForOthersTest, EmptySegmentsGoFirst) {
   EXPECT_EQ(found(), 0U);
 }
 
-TEST_F(RoomForOthersTest, AClaimedSegmentKeepsItsBytes) {
+TEST_F(RoomForOthersTest, PinnedSegmentKeepsItsBytes) {
   fill();
   const Pin pin = tests::find(tier, paths[0]);
   ASSERT_TRUE(pin);
@@ -113,7 +113,7 @@ TEST_F(RoomForOthersTest, AMappedSegmentKeepsItsBytes) {
   EXPECT_EQ(found(), 3U);
 }
 
-TEST_F(RoomForOthersTest, WhatNobodyHasReadYetGoesAfterTheRest) {
+TEST_F(RoomForOthersTest, UnreadFilesGoAfterTheRest) {
   tier.ring().make(8 * k_mib);
   const std::string ahead = "/data/ahead", data = tests::content_of(ahead, 0, k_bytes);
   {
@@ -151,7 +151,7 @@ TEST_F(RoomForOthersTest, ARunGoesAsAWholeOrStays) {
   EXPECT_EQ(found(k_large), 2U);
 }
 
-TEST_F(RoomForOthersTest, ChunksGoUnlessClaimedOrMapped) {
+TEST_F(RoomForOthersTest, ChunksGoUnlessPinnedOrMapped) {
   constexpr FileKey k_key{1, {2, 3}};
   constexpr PageRun k_all{0, ChunkRow::k_pages};
   Chunks chunks(*region);

@@ -85,7 +85,7 @@ TEST(Segments, GenerationIsNeverZero) {
   EXPECT_EQ(word(region, 0).generation, 1U);
 }
 
-TEST(Segments, WhatIsLeftOfAReleasedOneIsLeasedIfItIsEnough) {
+TEST(Segments, RestOfAReleasedSegmentIsLeasedIfItIsEnough) {
   const TestRegion region;
   const std::uint32_t first = *lease_segment(*region, 1);
   region->segment_row(first).fill.store(region->layout().segment_bytes - 5000);
@@ -103,7 +103,7 @@ std::uint64_t bytes_in_memory(const TestRegion& region) {
   return static_cast<std::uint64_t>(stat.st_blocks) * 512;
 }
 
-TEST(Segments, WhatIsPreparedNeedsNoMemoryWhenItIsLeased) {
+TEST(Segments, PreparedSegmentNeedsNoMemoryWhenItIsLeased) {
   const TestRegion region;
   const std::uint64_t none = bytes_in_memory(region);
   EXPECT_TRUE(*prepare_segment(*region, 2));
@@ -206,7 +206,7 @@ TEST(Segments, ThreadsAndProcessesNeverLeaseTheSameOne) {
   for (auto& child : children) EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, OfTheDeadMayBeLeasedAgainAndTheirRecordsStay) {
+TEST(Segments, SegmentsOfTheDeadCanBeLeasedAgainAndKeepTheirRecords) {
   const TestRegion region;
   const int status = tests::run_in_child([&] {
     Region* const mine = tests::attach(region.options);
@@ -224,7 +224,7 @@ TEST(Segments, OfTheDeadMayBeLeasedAgainAndTheirRecordsStay) {
 
 // Once a bug: the ring takes no segment that others have leased, and those who lease left out all
 // places of the ring.
-TEST(Segments, OneOfTheDeadThatLiesAmongTheRingsIsLeasedAgainAndOneOfTheRingIsNot) {
+TEST(Segments, SegmentOfTheDeadAmongTheRingsIsLeasedAgainUnlessItIsTheRings) {
   const TestRegion region(32 * k_mib);
   Ring ring(*region);
   const std::uint32_t last = region->layout().segment_count - 1;

@@ -55,7 +55,7 @@ TimedOutcome begin_timed(const TestRegion& region, std::uint64_t hash,
   return {flight, base::monotonic_ns() - began};
 }
 
-TEST(SingleFlight, AFreeTurnIsOursAndCanBeHadAgain) {
+TEST(SingleFlight, FreeFlightIsOursAndCanBeTakenAgain) {
   const TestRegion region;
   SingleFlight flights(*region);
   for (int i = 0; i < 3; ++i) {
@@ -105,7 +105,7 @@ TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::mine);
 }
 
-TEST(SingleFlight, WhereAllItsSlotsAreTakenAPathWaitsForNobody) {
+TEST(SingleFlight, PathWaitsForNobodyIfAllItsSlotsAreTaken) {
   const TestRegion region;
   SingleFlight flights(*region);
   const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
@@ -213,7 +213,7 @@ TEST(SingleFlight, NobodyWaitsForWhatOneHasWaitedForInVain) {
   EXPECT_EQ(begin_timed(region, 7, k_endless).flight, Outcome::mine);
 }
 
-TEST(SingleFlight, OfAStoppedFetcherOneTurnIsWaitedFor) {
+TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket tickets[3];
@@ -250,7 +250,7 @@ TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
   EXPECT_EQ(stuck_at, 0U);
 }
 
-TEST(SingleFlight, ATurnThatWasEndedForItsOwnerEndsNoOthers) {
+TEST(SingleFlight, FlightThatWasEndedForItsOwnerEndsNoOthers) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket left;
@@ -263,7 +263,7 @@ TEST(SingleFlight, ATurnThatWasEndedForItsOwnerEndsNoOthers) {
   EXPECT_EQ(region->flight_slot(7).word.load(), theirs);
 }
 
-TEST(SingleFlight, WhoMayNotWaitDoesNot) {
+TEST(SingleFlight, DoesNotWaitIfTheCallerMayNot) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket held, ticket;
@@ -299,7 +299,7 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
 
 // Once a bug: the next process gets the dead one's slot, so the dead fetcher looks alive for ever:
 // every open of its file takes a second and is never cached.
-TEST(SingleFlight, AKilledFetchersTurnIsFreeAlsoWhenItsSlotIsAnothers) {
+TEST(SingleFlight, FlightOfAKilledFetcherIsFreeAlsoIfItsSlotIsAnothers) {
   const TestRegion region;
   Gate ready;
   std::uint64_t word = 0;
@@ -316,7 +316,7 @@ TEST(SingleFlight, AKilledFetchersTurnIsFreeAlsoWhenItsSlotIsAnothers) {
   EXPECT_NE(flights.begin(1234, ticket), Outcome::too_long);
 }
 
-TEST(SingleFlight, TheEndOfOneProcessEndsNoTurnOfAnother) {
+TEST(SingleFlight, EndOfOneProcessEndsNoFlightOfAnother) {
   const TestRegion region;
   Gate ready, other_ready;
   const Child living = fetching_child(region, 77, ready);
@@ -330,7 +330,7 @@ TEST(SingleFlight, TheEndOfOneProcessEndsNoTurnOfAnother) {
 
 // Another path holds the first slot as the child looks, and no longer as this process does: they
 // take different slots.
-TEST(SingleFlight, OfTwoThatTakeATurnAtTheSameTimeOneGivesWayAtAnyInstruction) {
+TEST(SingleFlight, KeepsOneOfTwoSimultaneousFlightsAtAnyInstruction) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::uint64_t k_other = 5, k_both = k_other + (std::uint64_t{k_flight_slots} << 16);
   constexpr int k_has_it = 10, k_has_not = 11;

@@ -75,7 +75,7 @@ TEST_F(ViewsTest, AnotherMountUnderTheSamePathIsAnotherFile) {
   EXPECT_EQ(cache.count(Counter::misses), 1U);
 }
 
-TEST_F(ViewsTest, TheSameFileInAnotherNamespaceIsOpenedOnceAndNotReadAgain) {
+TEST_F(ViewsTest, FileSeenInAnotherNamespaceIsOpenedOnceAndNotReadAgain) {
   const std::string path = dir.write("f", "shared");
   ASSERT_TRUE(cache->open(request_for(path)).pin);
   Child child([&] {
@@ -110,7 +110,7 @@ TEST_F(ViewsTest, AChangeIsSeenInAllNamespaces) {
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-TEST_F(ViewsTest, WhoMayNotOpenTheFileDoesNotGetItsBytes) {
+TEST_F(ViewsTest, ProcessThatMayNotOpenTheFileDoesNotGetItsBytes) {
   const std::string path = dir.write("f", "secret");
   ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
   ASSERT_EQ(chmod(path.c_str(), 0640), 0);
@@ -203,7 +203,7 @@ TEST_F(LargeViewsTest, AnotherMountUnderTheSamePathHasBlocksOfItsOwn) {
   EXPECT_EQ(cache.count(Counter::block_origin), k_size);
 }
 
-TEST_F(LargeViewsTest, TheSameFileInAnotherNamespaceIsNotReadAgain) {
+TEST_F(LargeViewsTest, FileSeenInAnotherNamespaceIsNotReadAgain) {
   const std::string bytes(k_size, 'a');
   const std::string path = dir.write("f", bytes);
   ASSERT_EQ(read(*cache.cache, path), bytes);
@@ -217,7 +217,7 @@ TEST_F(LargeViewsTest, TheSameFileInAnotherNamespaceIsNotReadAgain) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST_F(LargeViewsTest, ANumberThatCannotBeReadGetsNothing) {
+TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
   const std::string bytes(k_size, 'a');
   const std::string path = dir.write("f", bytes);
   ASSERT_EQ(read(*cache.cache, path), bytes);
@@ -281,14 +281,14 @@ struct ViewNumbersTest : testing::Test {
   }
 };
 
-TEST_F(ViewNumbersTest, ThatNobodyElseGetsStandForTheSameView) {
+TEST_F(ViewNumbersTest, StandForTheSameViewIfNobodyElseGetsThem) {
   const base::View view{.number = 7, .rights = 1, .is_lasting = true};
   const Seen first = see(view), again = see(view);
   EXPECT_TRUE(!first.has_found && again.has_found);
   EXPECT_EQ(first.bit, again.bit);
 }
 
-TEST_F(ViewNumbersTest, ThatOthersMayGetStandForItWhileAProcessOfItLives) {
+TEST_F(ViewNumbersTest, StandForAViewWhileItsProcessLivesIfOthersMayGetThem) {
   const base::View view{.number = 7, .rights = 1, .is_lasting = false};
   tests::Gate attached, over;
   Child user([&] {

@@ -15,7 +15,7 @@ struct PackBuilderTest : testing::Test {
   SampleTree tree;
 };
 
-TEST_F(PackBuilderTest, TheSameTreeGivesTheSameBytes) {
+TEST_F(PackBuilderTest, SameTreeGivesTheSameBytes) {
   tree.fill();
   ASSERT_EQ(tree.make(), "");
   const std::string first = tests::bytes_of(tree.pack);
@@ -65,7 +65,7 @@ TEST_F(PackBuilderTest, AnEmptyTreeIsAPackOfOneDirectory) {
   EXPECT_FALSE(pack->find("a"));
 }
 
-TEST_F(PackBuilderTest, WhatIsNoFileIsToldAndItsDirectoryIsNotComplete) {
+TEST_F(PackBuilderTest, ReportsEntriesThatAreNoFilesAndMarksTheirDirectoryIncomplete) {
   tree.write("d/f", "1");
   ASSERT_EQ(mkfifo((tree.root + "/d/fifo").c_str(), 0600), 0);
   ASSERT_EQ(tree.make(), "");
@@ -189,7 +189,7 @@ TEST(Crew, WithoutThreadsItsCallerDoesTheWork) {
   EXPECT_EQ(sum, 45U);
 }
 
-TEST_F(PackBuilderTest, OneWriterAtATime) {
+TEST_F(PackBuilderTest, AllowsOneWriterAtATime) {
   const auto first = PackWriter::open({.file = tree.pack, .arguments_hash = 1});
   ASSERT_TRUE(first);
   EXPECT_NE(tree.make().find("another cubeshim pack is writing"), std::string::npos);

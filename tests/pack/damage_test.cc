@@ -184,7 +184,7 @@ TEST_F(PackDamage, PathsThatLeadOutOfThePackAreDamageHoweverSoundTheirRecord) {
   }
 }
 
-TEST_F(PackDamage, WhatIsWrongIsSaid) {
+TEST_F(PackDamage, SaysWhatIsWrong) {
   EXPECT_NE(why_not("").find("is no pack"), std::string::npos);
   EXPECT_NE(why_not(std::string(10'000, 'x')).find("is no pack: it does not begin as one"),
             std::string::npos);

@@ -41,7 +41,7 @@ TEST_F(PackReaderTest, EveryFileHasItsBytesAndItsStat) {
   }
 }
 
-TEST_F(PackReaderTest, OneReadGivesTheWholeRecord) {
+TEST_F(PackReaderTest, GetsAWholeRecordByOneRead) {
   for (const auto& [path, content] : tree.files) {
     const auto slot = pack->locate(base::hash_path(path));
     ASSERT_TRUE(slot);
@@ -59,7 +59,7 @@ TEST_F(PackReaderTest, OneReadGivesTheWholeRecord) {
   }
 }
 
-TEST_F(PackReaderTest, OneReadGivesManyRecords) {
+TEST_F(PackReaderTest, GetsManyRecordsByOneRead) {
   const std::uint64_t begin = pack->header().records_begin,
                       all = pack->header().records_end - begin;
   std::vector<std::uint64_t> room(all / 8 + 1);
@@ -91,7 +91,7 @@ TEST_F(PackReaderTest, OneReadGivesManyRecords) {
   }
 }
 
-TEST_F(PackReaderTest, WhatIsNotThereIsNotFound) {
+TEST_F(PackReaderTest, DoesNotFindMissingPaths) {
   for (const char* const path :
        {"b", "a/", "/a/x", "sizes/2", "a/x/y", "empty/nested/x", "odd/new"}) {
     const auto entry = pack->find(path);

@@ -46,7 +46,7 @@ TEST_F(PackResume, GoesOnWhereItWasStopped) {
   EXPECT_GT(last, 100U);
 }
 
-TEST_F(PackResume, WhatWasCutShortOrTornIsWrittenAnew) {
+TEST_F(PackResume, RewritesCutOrTornRecords) {
   stop_after(20);
   const std::string left = tests::bytes_of(partial);
   ASSERT_GT(left.size(), 80'000U);
@@ -69,7 +69,7 @@ TEST_F(PackResume, WhatWasCutShortOrTornIsWrittenAnew) {
   }
 }
 
-TEST_F(PackResume, WhatHasChangedMeanwhileIsReadAgain) {
+TEST_F(PackResume, ReadsChangedFilesAgain) {
   stop_after(20);
   // The changes: of the same size, in place; of another size; gone; new.
   tree.write("many/d0/f0", tests::content_of(200, 999));
@@ -96,7 +96,7 @@ TEST_F(PackResume, WhatHasChangedMeanwhileIsReadAgain) {
   }
 }
 
-TEST_F(PackResume, WhatWouldBeWrittenOtherwiseIsNotTheSame) {
+TEST_F(PackResume, EntryThatWouldBeWrittenDifferentlyIsNotTheSame) {
   const auto origin = stat_path(AT_FDCWD, (tree.root + "/a/x").c_str(), 0);
   ASSERT_TRUE(origin);
   const FileStat packed = packed_stat(*origin, 3);
@@ -113,7 +113,7 @@ TEST_F(PackResume, WhatWouldBeWrittenOtherwiseIsNotTheSame) {
   EXPECT_FALSE(is_same_entry(packed, other));
 }
 
-TEST_F(PackResume, OtherArgumentsBeginAnew) {
+TEST_F(PackResume, OtherArgumentsStartOver) {
   stop_after(20);
   SampleTree other;
   other.write("only", "1");

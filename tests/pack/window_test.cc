@@ -46,7 +46,7 @@ struct PackWindowsTest : testing::Test {
   std::uint64_t fresh_ = 0;
 };
 
-TEST_F(PackWindowsTest, TheFirstReadTellsWhatARecordAloneCosts) {
+TEST_F(PackWindowsTest, FirstReadTellsWhatARecordAloneCosts) {
   EXPECT_TRUE(is_alone(slot_at(8 << 20)));
   EXPECT_TRUE(is_alone(slot_at(9 << 20)));
   know_latency();
@@ -262,7 +262,7 @@ TEST_F(PackNeighboursTest, ADamagedFileIsAnErrorInAWindowToo) {
   EXPECT_EQ(bad.error().value, EIO);
 }
 
-TEST_F(PackNeighboursTest, WhatIsCutOffByTheWindowIsLeftOut) {
+TEST_F(PackNeighboursTest, LeaveOutRecordsThatTheWindowCutsOff) {
   for (int i = 0; i < 30; ++i)
     tree.write("f" + std::to_string(100 + i), tests::content_of(30'000, i + 1));
   make();

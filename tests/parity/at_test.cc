@@ -107,7 +107,7 @@ PARITY(At, AFileIsNoDirectory) {
 }
 
 // The library keeps the number of a file that was closed, and must show the kernel none.
-PARITY(At, AClosedNumberIsNoDirectory) {
+PARITY(At, ClosedFdIsNoDirectory) {
   const char* const path = t.file("a", 300);
   look_below(t, path, [&] {
     const int fd = CALL(open(path, O_RDONLY));
@@ -195,7 +195,7 @@ PARITY(At, ExtendedAttributesMoveTheChangeTime) {
   CALL(fremovexattr(fd, "user.d"));
 }
 
-PARITY(At, Openat2ByNumber) {
+PARITY(At, Openat2ByCallNumber) {
   t.dir("d");
   t.dir("d/e");
   t.file("d/a", 300);

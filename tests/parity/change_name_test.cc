@@ -213,7 +213,7 @@ PARITY(Change, TemporaryFilesAndNewNames) {
   }
 }
 
-PARITY(Change, AbsenceIsNotRemembered) {
+PARITY(Change, NegativeEntryEndsWhenTheFileIsMade) {
   CALL(open(t / "later", O_RDONLY));
   struct stat st {};
   CALL(stat(t / "later", &st));

@@ -174,7 +174,7 @@ PARITY(Child, CloneWithEveryShareOfThings) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-PARITY(Child, CloneWithOneTableOfFdsByNumber) {
+PARITY(Child, CloneWithOneTableOfFdsByCallNumber) {
   t.file("a", 4000);
   t.file("b", 3000);
   // A file that one of the two puts under a number is found there by the other.

@@ -94,7 +94,7 @@ PARITY(Command, FcntlThatSets) {
   CALL(open(path, O_WRONLY | O_NONBLOCK));
 }
 
-PARITY(Command, WhetherTwoNumbersAreOneFile) {
+PARITY(Command, TellsWhetherTwoFdsAreOneFile) {
   const char* const path = t.file("a", 300);
   constexpr int k_query = 1027;  // F_DUPFD_QUERY
   const auto fresh = [&] { return CALL(open(path, O_RDONLY)); };
@@ -189,7 +189,7 @@ PARITY(Command, FlagsOfAFileChangeItsTimes) {
   t.stat("fstat", st, path);
 }
 
-PARITY(Command, TerminalFunctionsOnEachNumber) {
+PARITY(Command, TerminalFunctionsOnEachFd) {
   const char* const path = t.file("a", 300);
   const auto fresh = [&] { return CALL(open(path, O_RDONLY)); };
   char name[100];

@@ -125,7 +125,7 @@ PARITY(Wait, SelectAndPselect) {
   EXPECT_EQ(errno, EBADF);
 }
 
-PARITY(Wait, ClosedNumbersAreRefused) {
+PARITY(Wait, ClosedFdsAreRefused) {
   const char* const path = t.file("a", 300);
   const auto closed = [&] {
     const int fd = CALL(open(path, O_RDONLY));
@@ -201,7 +201,7 @@ PARITY(Pass, FdsThroughASocket) {
   show_rest(t, got);
 }
 
-PARITY(Pass, AClosedNumberDoesNotLeaveTheProcess) {
+PARITY(Pass, ClosedFdDoesNotLeaveTheProcess) {
   int pair[2];
   CALL(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
   char control[CMSG_SPACE(sizeof(int))] = {}, byte = 'x';

@@ -23,7 +23,7 @@ void peek(cube::parity::Case& t, int fd) {
 
 }  // namespace
 
-PARITY(Fd, NumbersAreTheLowestFreeInEveryOrder) {
+PARITY(Fd, FdsAreTheLowestFreeInEveryOrder) {
   // Served files, files outside, pipes and dups, opened and closed in a random but fixed order.
   const char* const names[] = {t.file("a"), t.file("b"), t.file("c", 9000)};
   std::mt19937 random(7);
@@ -48,7 +48,7 @@ PARITY(Fd, NumbersAreTheLowestFreeInEveryOrder) {
   for (const int fd : open_fds) CALL(close(fd));
 }
 
-PARITY(Fd, EveryMakerOfFdsGetsTheLowestNumber) {
+PARITY(Fd, EveryMakerOfFdsGetsTheLowest) {
   const char* const path = t.file("a");
   const auto free_one = [&] {
     const int fd = CALL(open(path, O_RDONLY));
@@ -119,7 +119,7 @@ PARITY(Fd, EveryMakerOfFdsGetsTheLowestNumber) {
   free_one();
 }
 
-PARITY(Fd, MakersThatPassLibcByGetAUsableNumber) {
+PARITY(Fd, MakersThatPassLibcByGetAUsableFd) {
   // libc opens these itself: the number may not be the lowest, but it must not be one of ours.
   const int fd = CALL(open(t.file("a"), O_RDONLY));
   CALL(close(fd));
@@ -326,7 +326,7 @@ PARITY(Fd, CloseRangeClosesServedAndPlain) {
   CALL(open(t / "a", O_RDONLY));
 }
 
-PARITY(Fd, CloseRangeLeavesAFreeNumberFree) {
+PARITY(Fd, CloseRangeLeavesAFreeFdFree) {
   const int fd = CALL(open(t.file("a", 100), O_RDONLY));
   CALL(close(fd));
   CALL(close_range(3, 1000, 0));
@@ -369,7 +369,7 @@ PARITY(Fd, ClosefromClosesTheRest) {
   EXPECT_EQ(status, 7 << 8);
 }
 
-PARITY(Fd, NumberTakenOverByAPlainFileIsPlain) {
+PARITY(Fd, FdTakenOverByAPlainFileIsPlain) {
   const int served = CALL(open(t.file("a", 100), O_RDONLY));
   const int null = CALL(open("/dev/null", O_RDONLY));
   CALL(close(served));

@@ -45,7 +45,7 @@ int spawn_echo(cube::parity::Case& t, posix_spawn_file_actions_t& actions, bool 
 
 }  // namespace
 
-PARITY(Foreign, WhatASpawnedChildOpensForWritingIsSeen) {
+PARITY(Foreign, FileThatASpawnedChildOpensForWritingIsSeen) {
   for (const char* name : {"a", "b"}) {
     t.file(name, 5000);
     const int old = CALL(open(t / name, O_RDONLY));
@@ -58,7 +58,7 @@ PARITY(Foreign, WhatASpawnedChildOpensForWritingIsSeen) {
   }
 }
 
-PARITY(Foreign, WhatASpawnedChildOpensInAnotherDirectoryIsSeen) {
+PARITY(Foreign, FileThatASpawnedChildOpensInAnotherDirectoryIsSeen) {
   t.dir("d");
   t.dir("e");
   for (const char* name : {"d/a", "e/a"}) {
@@ -80,7 +80,7 @@ PARITY(Foreign, WhatASpawnedChildOpensInAnotherDirectoryIsSeen) {
   }
 }
 
-PARITY(Foreign, WhatASpawnThatFailsHasTruncatedIsSeen) {
+PARITY(Foreign, TruncationByAFailedSpawnIsSeen) {
   t.file("a", 5000);
   const int old = CALL(open(t / "a", O_RDONLY));
   posix_spawn_file_actions_t actions;
@@ -96,7 +96,7 @@ PARITY(Foreign, WhatASpawnThatFailsHasTruncatedIsSeen) {
   look(t, t / "a", old);
 }
 
-PARITY(Foreign, WhatIsOpenedByItsHandleForWritingIsSeen) {
+PARITY(Foreign, FileOpenedByItsHandleForWritingIsSeen) {
   for (const bool by_number : {false, true}) {
     const char* const name = by_number ? "b" : "a";
     t.file(name, 5000);
@@ -122,7 +122,7 @@ PARITY(Foreign, WhatIsOpenedByItsHandleForWritingIsSeen) {
 }
 
 // From a process without the library: it has opened the file behind our back.
-PARITY(Foreign, WhatIsWrittenByAReceivedFdIsSeen) {
+PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
   const auto receive = [](int i, int socket, mmsghdr& message) -> long {
     switch (i) {
       case 0: return recvmsg(socket, &message.msg_hdr, 0);
@@ -168,7 +168,7 @@ PARITY(Foreign, WhatIsWrittenByAReceivedFdIsSeen) {
 
 // A directory is taken away behind the library's back: what is cached below it can still be opened,
 // unless its rights were changed, for then only the kernel knows who may.
-PARITY(Foreign, TheRightsOfADirectoryDecideOnAllBelow) {
+PARITY(Foreign, RightsOfADirectoryDecideOnAllBelow) {
   const auto change = [&](int i, const char* path, int fd) -> int {
     switch (i) {
       case 0: return chmod(path, 0700);

@@ -47,7 +47,7 @@ PARITY(Ioctl, BeyondTheEndAndBadPointers) {
   CALL(close(fd));
 }
 
-PARITY(Ioctl, TheFileSystemsOwn) {
+PARITY(Ioctl, CommandsOfTheFileSystem) {
   const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
   int n = 0;
   CALL(ioctl(fd, FIGETBSZ, &n));

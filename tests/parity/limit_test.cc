@@ -83,7 +83,7 @@ PARITY(Limit, TooManyOpenFiles) {
   });
 }
 
-PARITY(Limit, LoweredBelowTheNumberThatWasClosedLast) {
+PARITY(Limit, LoweredBelowTheFdThatWasClosedLast) {
   t.in_child([&] {
     const char* const path = t.file("a", 300);
     const auto check = [&](const char* way, const std::function<int(rlim_t)>& lower) {
@@ -189,7 +189,7 @@ PARITY(Limit, ListOfFdsAndWhatTheyAre) {
   t.bytes("got", got, 8);
 }
 
-PARITY(Limit, ANumberBelowProcWhereNoFdIsLeft) {
+PARITY(Limit, FdNameBelowProcWhenNoFdIsLeft) {
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   CALL(chdir("/proc/self/fd"));
   rlimit before{};

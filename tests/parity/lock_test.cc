@@ -172,7 +172,7 @@ PARITY(Lock, LocksOutliveWhatMakesTheFileTheKernels) {
   }
 }
 
-PARITY(Lock, OneFileLockedAndOthersOpenedBeside) {
+PARITY(Lock, LeavesOtherFilesServedBesideALockedOne) {
   // A locked number is no model for placeholders.
   const int locked = CALL(open(t.file("a", 100), O_RDONLY));
   CALL(flock(locked, LOCK_SH));

@@ -82,7 +82,7 @@ PARITY(Maker, FdsOfTheKernelsOwn) {
        [] { return static_cast<int>(syscall(SYS_memfd_create, "x", 0)); });
 }
 
-PARITY(Maker, FailuresLeaveTheNumberFree) {
+PARITY(Maker, FailuresLeaveTheFdFree) {
   t.file("a");
   made(t, "socket", [] { return socket(9999, 0, 0); });
   made(t, "eventfd", [] { return eventfd(0, 0x40000000); });

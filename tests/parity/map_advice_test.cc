@@ -70,7 +70,7 @@ void look_in_child(cube::parity::Case& t, const char* at, std::size_t size, char
 
 }  // namespace
 
-PARITY(MapAdvice, OfEveryKindOnANewMapping) {
+PARITY(MapAdvice, EveryKindOnANewMapping) {
   for (const std::size_t size : k_sizes) {
     for (const Kind& kind : k_kinds) {
       for (const int advice : k_advice) {

@@ -172,7 +172,7 @@ PARITY(MapSize, AChildGrowsWhatItInherits) {
   }
 }
 
-PARITY(MapSize, WhatReplacesAPartIsNotOurs) {
+PARITY(MapSize, MemoryThatReplacesAPartIsNotOurs) {
   // Memory of the program in the middle of a mapping grows beyond the file's end and keeps what it
   // holds.
   const std::size_t size = 40000;
@@ -243,7 +243,7 @@ PARITY(MapSize, CopiesTakeAPartOfTheMemoryAndGiveItBack) {
   }
 }
 
-PARITY(MapSize, ByNumber) {
+PARITY(MapSize, ByCallNumber) {
   const std::size_t size = 9000;
   const int fd = CALL(open(t.file("a", size), O_RDONLY));
   t.file("behind a", 40000);

@@ -5,7 +5,7 @@
 
 using cube::parity::function;
 
-PARITY(NewName, OfEveryKind) {
+PARITY(NewName, EveryKind) {
   const char* const path = t.file("a");
   const int dir = CALL(open(t / ".", O_RDONLY | O_DIRECTORY));
   struct stat st {};

@@ -140,7 +140,7 @@ PARITY(Path, DirectoryFdsOfEveryKind) {
   for (const int fd : {plain, by_path, copy, 40, inner}) CALL(close(fd));
 }
 
-PARITY(Path, NumberReusedForAnotherDirectoryMeansThatOne) {
+PARITY(Path, FdReusedForAnotherDirectoryMeansThatOne) {
   t.dir("x");
   t.dir("y");
   t.text("x/f", "in x");

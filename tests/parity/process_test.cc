@@ -39,7 +39,7 @@ std::string run(const char* command, int fd) {
 
 }  // namespace
 
-PARITY(Process, ClosedNumbersAreClosedForAChild) {
+PARITY(Process, ClosedFdsAreClosedForAChild) {
   const char* const path = t.file("a", 300);
   int fd = CALL(open(path, O_RDONLY));
   CALL(close(fd));

@@ -179,7 +179,7 @@ PARITY(Raw, PagesOfAServedFileAreInMemory) {
   CALL(syscall(k_cachestat, static_cast<long>(fd), &range, pages, 0L));
 }
 
-PARITY(Raw, ChangesByNumberAreSeen) {
+PARITY(Raw, ChangesByCallNumberAreSeen) {
   const char* const path = t.file("a", 300);
   struct stat st {};
   const struct timespec times[2] = {{1, 2}, {3, 4}};

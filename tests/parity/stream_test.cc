@@ -174,7 +174,7 @@ PARITY(Stream, SharedWithFdsAndDups) {
   CALL(fclose(third));
 }
 
-PARITY(Stream, ThoseThatAreNoFiles) {
+PARITY(Stream, StreamsWithoutAFile) {
   char memory[20] = "in memory";
   FILE* const stream = STDIO(nullptr, fmemopen(memory, sizeof memory, "r+"));
   CALL(fileno(stream));

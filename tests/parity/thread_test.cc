@@ -172,7 +172,7 @@ PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
   EXPECT_EQ(wrong, 0);
 }
 
-PARITY(Thread, NumbersAreNeverGivenTwice) {
+PARITY(Thread, FdsAreNeverGivenTwice) {
   // Plain and served files opened and closed by many: nobody ever reads another's.
   t.text("one", std::string(500, '1'));
   t.text("two", std::string(500, '2'));

@@ -117,7 +117,7 @@ TEST_F(Orders, AGoodbyeKeepsAndADeathDrops) {
   EXPECT_TRUE(orders.add(1));
 }
 
-TEST_F(Orders, TheNumberOfAReaderDoesNotComeBack) {
+TEST_F(Orders, NeverReuseTheNumberOfAReader) {
   std::vector<std::uint32_t> readers;
   for (int i = 0; i < 5; ++i) {
     open(9);
@@ -158,7 +158,7 @@ TEST_F(Orders, RanksAreServedAlike) {
   EXPECT_EQ(given[still], 1U);
 }
 
-TEST_F(Orders, WhatIsOutsideIsToldOnce) {
+TEST_F(Orders, ReportPathsOutsideOnce) {
   open(0, "");
   say(0, {paths(0, 0, {"/elsewhere/a", "/datax/b", "relative", "/data/../etc/c", "/data/good"})});
   EXPECT_EQ(take(), Names{"/data/good"});
@@ -219,7 +219,7 @@ struct Hostile {
   const char* why;
 };
 
-TEST_F(Orders, WhatShouldNotBeSaidIsRefused) {
+TEST_F(Orders, RefuseInvalidMessages) {
   HelloMessage magic, version, odd;
   magic.magic = 1;
   version.version = 2;

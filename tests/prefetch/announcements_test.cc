@@ -15,7 +15,7 @@
 namespace cube::prefetch::testing {
 namespace {
 
-TEST_F(Announced, WhatIsAnnouncedIsGivenAndToldAsTaken) {
+TEST_F(Announced, PathsAreGivenAndReportedAsTaken) {
   const auto one = client(3);
   ASSERT_TRUE(one.say(begin(7, "/data/train")));
   ASSERT_TRUE(one.say(paths(7, 40, numbered("", 40, 45))));
@@ -27,7 +27,7 @@ TEST_F(Announced, WhatIsAnnouncedIsGivenAndToldAsTaken) {
   EXPECT_FALSE(has_more());
 }
 
-TEST_F(Announced, TheServerSaysWhoItIs) {
+TEST_F(Announced, ServerIdentifiesItself) {
   const AnnounceClient one(socket);
   WelcomeMessage welcome;
   const std::string heard = one.hear();
@@ -68,7 +68,7 @@ TEST_F(Announced, ArrivalsAreCalledWhenThereWasNothing) {
   }
 }
 
-TEST_F(Announced, WhoIsFarAheadWaitsAndNeedNotReadAnswers) {
+TEST_F(Announced, ClientFarAheadWaitsAndNeedNotReadAnswers) {
   const auto one = client();
   ASSERT_TRUE(one.say(begin(0, "/data")));
   const std::string name(60, 'x');
@@ -89,7 +89,7 @@ TEST_F(Announced, WhoIsFarAheadWaitsAndNeedNotReadAnswers) {
   }
 }
 
-TEST_F(Announced, WhoDiesIsDroppedAndWhoSaysGoodbyeIsNot) {
+TEST_F(Announced, ClientThatDiesIsDroppedUnlessItHasSaidGoodbye) {
   auto one = client(), two = client();
   ASSERT_TRUE(one.say(begin(0, "/data")));
   ASSERT_TRUE(one.say(paths(0, 0, numbered("", 0, 2000))));
@@ -109,7 +109,7 @@ TEST_F(Announced, WhoDiesIsDroppedAndWhoSaysGoodbyeIsNot) {
   EXPECT_EQ(last, "/more/1999");
 }
 
-TEST_F(Announced, OneWhoLeavesAFullSocketBehindIsDropped) {
+TEST_F(Announced, ClientThatLeavesAFullSocketBehindIsDropped) {
   auto one = client();
   ASSERT_TRUE(one.say(begin(0, "/data")));
   std::size_t said = 0;
@@ -122,7 +122,7 @@ TEST_F(Announced, OneWhoLeavesAFullSocketBehindIsDropped) {
   EXPECT_FALSE(has_more());
 }
 
-TEST_F(Announced, WhatShouldNotBeSaidEndsTheConnectionAndNoOther) {
+TEST_F(Announced, InvalidMessageEndsItsConnectionAndNoOther) {
   ::testing::internal::CaptureStderr();
   const auto good = client();
   ASSERT_TRUE(good.say(begin(0, "/data")));
@@ -181,7 +181,7 @@ TEST_F(Announced, TooManyClientsAreTurnedAwayAndSilentOnesGiveWay) {
   EXPECT_EQ(take(1), Names{"/data/b"});
 }
 
-TEST_F(Announced, TheSocketIsItsOwnersAndGoesWithTheServer) {
+TEST_F(Announced, SocketIsItsOwnersAndGoesWithTheServer) {
   struct ::stat st {};
   ASSERT_EQ(lstat(socket.c_str(), &st), 0);
   EXPECT_TRUE(S_ISSOCK(st.st_mode));
@@ -246,7 +246,7 @@ TEST_F(Announced, ASocketThatADeadProcessLeftIsReplaced) {
   EXPECT_EQ(take(1), Names{"/data/a"});
 }
 
-TEST_F(Announced, WhatElseHasTheNameStays) {
+TEST_F(Announced, FileThatIsNoSocketKeepsTheName) {
   const std::string file = dir.write("file.sock", "x"), link = dir / "link.sock",
                     folder = dir / "folder.sock";
   ASSERT_EQ(symlink(socket.c_str(), link.c_str()), 0);

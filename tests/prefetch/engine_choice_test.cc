@@ -39,7 +39,7 @@ TEST(EngineTrial, AlternatesAndTurnsTheOrderRound) {
   EXPECT_EQ(sides(50), "tuuttuuttuuttuuttu: u");
 }
 
-TEST(EngineTrial, TheFasterOneWinsWhateverDrifts) {
+TEST(EngineTrial, FasterEngineWinsDespiteDrift) {
   for (const double ring : {0.7, 0.9, 1.3, 2.0}) {
     EngineTrial trial;
     double drift = 1;
@@ -53,7 +53,7 @@ TEST(EngineTrial, TheFasterOneWinsWhateverDrifts) {
   }
 }
 
-TEST(EngineTrial, TheRatioIsTheGeometricMean) {
+TEST(EngineTrial, RatioIsTheGeometricMean) {
   // Batches of the ring in counted pairs, each against 1 ms of the threads; the first pair warms
   // up.
   const auto ratio = [](const std::vector<std::uint64_t>& ring_ns) {
@@ -85,7 +85,7 @@ TEST(EngineTrial, TheRatioIsTheGeometricMean) {
   EXPECT_NEAR(ratio(std::vector<std::uint64_t>(8, 1)), 1e6, 1);
 }
 
-TEST(EngineTrial, OneSpoiledBatchDoesNotDecide) {
+TEST(EngineTrial, SingleSpoiledBatchDoesNotDecide) {
   for (int spoiled = 0; spoiled < 16; ++spoiled) {
     EngineTrial trial;
     for (int batch = 0; !trial.is_decided(); ++batch) {
@@ -109,7 +109,7 @@ TEST(EngineTrial, ATieIsForTheThreads) {
   EXPECT_GT(rings(1.5, 0.25), 0.80);
 }
 
-TEST(EngineTrial, TheFirstPairDoesNotCount) {
+TEST(EngineTrial, FirstPairDoesNotCount) {
   EngineTrial trial;
   trial.batch_took(1'000'000'000);
   trial.batch_took(1);
@@ -260,7 +260,7 @@ TEST_F(AutoChoice, ABatchThatWasCancelledSaysNothing) {
   expect_each_ended_once();
 }
 
-TEST_F(AutoChoice, WhatNeverFillsABatchGoesToThreadsInTheEnd) {
+TEST_F(AutoChoice, GoesToThreadsInTheEndIfNoBatchIsFilled) {
   start(100, 50);
   for (int i = 0; i < 64; ++i) {
     submit(5);

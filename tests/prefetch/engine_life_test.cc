@@ -92,7 +92,7 @@ TEST_P(EngineLife, StopWaitsForAClientThatIsInside) {
   EXPECT_EQ(orders[0]->times_ended, 1);
 }
 
-TEST_P(EngineLife, TheHostSeesNoDescriptor) {
+TEST_P(EngineLife, ShowsTheHostNoDescriptor) {
   // The look itself needs one when the host does it.
   const auto before = host_descriptors(own_number_of_a_directory());
   START_ENGINE({.depth = 4});

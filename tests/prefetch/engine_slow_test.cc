@@ -123,7 +123,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
   EXPECT_EQ(umount2(mount.target().c_str(), 0), 0) << strerror(errno);
 }
 
-TEST_P(SlowEngines, OneThatHangsDoesNotHoldUpTheOthers) {
+TEST_P(SlowEngines, HangingRequestDoesNotHoldUpTheOthers) {
   START_ENGINE({.depth = 2});
   say("hold open 1");
   for (int i = 0; i < 40; ++i) engine->submit(order(mount.at(name(i))));

@@ -82,14 +82,14 @@ struct EngineTogether : ::testing::Test {
   std::unique_ptr<IoEngine> engine;
 };
 
-TEST_F(EngineTogether, OneRequestBringsAllOfThem) {
+TEST_F(EngineTogether, SingleRequestBringsAllOfThem) {
   engine->submit(chain());
   engine->drain();
   expect_whole();
   EXPECT_EQ(reads(), 1U);
 }
 
-TEST_F(EngineTogether, OneThatIsNotAtItsPlaceIsFetchedAlone) {
+TEST_F(EngineTogether, RecordThatIsNotAtItsPlaceIsFetchedAlone) {
   Fetch& first = chain();
   orders[7]->place = orders[8]->place;
   engine->submit(first);

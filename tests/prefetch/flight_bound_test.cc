@@ -80,7 +80,7 @@ TEST_F(FlightBoundTest, EndsAWhileAfterTheLastWait) {
   EXPECT_EQ(bound.bound(), 64U);
 }
 
-TEST_F(FlightBoundTest, MeasuresAnewAnOriginThatHasBecomeSlower) {
+TEST_F(FlightBoundTest, MeasuresAgainAnOriginThatHasBecomeSlower) {
   run(100, true);
   service_ms = 8;
   run(50, true);

@@ -95,7 +95,7 @@ TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileThatThereWasNoRoomFor) {
 }
 
 // By another thread, in the midst of a turn.
-TEST_F(LeadTest, WhatWaitsWhenALeaderIsStoppedIsTheNextOnes) {
+TEST_F(LeadTest, FilesThatWaitWhenALeaderIsStoppedGoToTheNext) {
   ASSERT_NO_FATAL_FAILURE(begin());
   ASSERT_NO_FATAL_FAILURE(fill());
   lead->stop(0);

@@ -100,13 +100,13 @@ TEST_F(ListSourceTest, DirectoriesComeWhenTheyAreKnownAsSuch) {
   EXPECT_TRUE(is_at_end());
 }
 
-TEST_F(ListSourceTest, TheNextLeaderGoesOnWhereTheLastOneWas) {
+TEST_F(ListSourceTest, NextLeaderGoesOnWhereTheLastOneWas) {
   open_from(2, text({"a", "b", "c", "d"}));
   EXPECT_EQ(take(), (Names{"c", "d"}));
   EXPECT_EQ(source->dealt_with(), 4U);
 }
 
-TEST_F(ListSourceTest, TheNextLeaderBeginsADirectoryAnew) {
+TEST_F(ListSourceTest, NextLeaderStartsADirectoryAgain) {
   make("d/x");
   make("d/y");
   const std::string lines = text({"a", "d", "b"});
@@ -124,7 +124,7 @@ TEST_F(ListSourceTest, TheNextLeaderBeginsADirectoryAnew) {
   EXPECT_EQ(testing::sorted(take()), (Names{"d/x", "d/y"}));
 }
 
-TEST_F(ListSourceTest, TheNextLeaderRepeatsWhatTheLastOneHasJustCompleted) {
+TEST_F(ListSourceTest, NextLeaderRepeatsWhatTheLastOneHasJustCompleted) {
   repeats = true;
   open_from(2, text({"a", "b"}));
   EXPECT_EQ(take(), Names{});
@@ -132,7 +132,7 @@ TEST_F(ListSourceTest, TheNextLeaderRepeatsWhatTheLastOneHasJustCompleted) {
   EXPECT_EQ(take(), (Names{"a", "b"}));
 }
 
-TEST_F(ListSourceTest, TheNextLeaderTakesPartInLaterRounds) {
+TEST_F(ListSourceTest, NextLeaderTakesPartInLaterRounds) {
   repeats = true;
   open_from(ListSource::k_all, text({"a", "b"}));
   EXPECT_EQ(take(), (Names{"a", "b"}));

@@ -145,7 +145,7 @@ TEST_F(ListingSourceTest, CountsWhatItAsksForInVain) {
   }
 }
 
-TEST_F(ListingSourceTest, WhatIsThereAlreadyCostsNothing) {
+TEST_F(ListingSourceTest, CachedFilesCostNothing) {
   const std::string a = make("a", 300);
   read(a, 10);
   std::set<std::string> given;
@@ -204,7 +204,7 @@ TEST_F(ListingSourceTest, ANewLeaderGoesOnWithinTheBound) {
   EXPECT_LE(first + more, 22U);
 }
 
-TEST_F(ListingSourceTest, TheBoundOfOneFileIsNotThatOfTheNext) {
+TEST_F(ListingSourceTest, BoundOfOneFileIsNotThatOfTheNext) {
   Plan plan(*cache.cache);
   PlannedFile file;
   file.allowance = std::make_shared<Allowance>();

@@ -45,7 +45,7 @@ TEST_F(Lists, TakeCarriageReturnsAndAByteOrderMark) {
   EXPECT_EQ(refused(), 0U);
 }
 
-TEST_F(Lists, OfNulSeparatedNamesTakeThemAsTheyStand) {
+TEST_F(Lists, TakeNulSeparatedNamesVerbatim) {
   Names names = {"new\nline", "cr\r", "#no comment", "-no exclusion", " blank ", "\xff\xfe"};
   std::string text;
   for (const auto& name : names) {

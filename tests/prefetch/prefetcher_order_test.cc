@@ -64,7 +64,7 @@ class PrefetcherOrder : public ::testing::Test {
 
 // Once a bug: it was counted how many had ended, and the next leader left out what a slow origin
 // still held up.
-TEST_F(PrefetcherOrder, TheFirstThatHasNotEndedIsNotTheOneAfterThoseThatHave) {
+TEST_F(PrefetcherOrder, FirstUnendedIsNotTheCountOfEndedOnes) {
   EXPECT_FALSE(prefetcher->first_unended(3));
   say("hold read 1");
   offer(2);
@@ -87,7 +87,7 @@ TEST_F(PrefetcherOrder, NoMoreAreInFlightThanTheDepth) {
 
 // The thread that leads stops it too, when the process ends. Once a bug: the process did not wait
 // for it, and its ring held the mount busy.
-TEST_F(PrefetcherOrder, WhoStopsItSecondWaitsForTheFirst) {
+TEST_F(PrefetcherOrder, SecondStopWaitsForTheFirst) {
   say("hold read 1");
   offer(0);
   ASSERT_NE(lagfs::testing::read_file(mount.at(".lagfs/held")), "0\n");
@@ -99,7 +99,7 @@ TEST_F(PrefetcherOrder, WhoStopsItSecondWaitsForTheFirst) {
 }
 
 // The kernel may write to it as long as the process runs.
-TEST_F(PrefetcherOrder, RoomOfAReadThatHangsIsNeverUsedAnew) {
+TEST_F(PrefetcherOrder, RoomOfAHangingReadIsNeverReused) {
   say("hold read 1");
   offer(0);
   ASSERT_NE(lagfs::testing::read_file(mount.at(".lagfs/held")), "0\n");

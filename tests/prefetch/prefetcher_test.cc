@@ -70,7 +70,7 @@ struct PrefetcherTest : ::testing::Test {
   }
 };
 
-TEST_F(PrefetcherTest, WhatItIsOfferedIsThere) {
+TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
   make(false);
   for (int i = 0; i < 100; ++i) offer(files.paths[i]);
   wait_until_idle();
@@ -110,7 +110,7 @@ TEST_F(PrefetcherTest, AJobsOwnFetchesAreToldFromWhatWasFetchedAheadForIt) {
   EXPECT_EQ(prefetcher->take_times().fetches, 0U);
 }
 
-TEST_F(PrefetcherTest, WhatIsNotFetchedComesBackWithTheReason) {
+TEST_F(PrefetcherTest, ReturnsUnfetchedFilesWithTheReason) {
   make(false);
   const std::string directory = files.dir / "directory", pipe = files.dir / "pipe",
                     large = files.dir / "large";
@@ -309,7 +309,7 @@ TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
   }
 }
 
-TEST_F(PrefetcherTest, WhatIsReadAgainFromTheRingIsWatchedAgain) {
+TEST_F(PrefetcherTest, WatchesFilesAgainThatAreReadAgainFromTheRing) {
   make(true);
   std::size_t offered = 0;
   SmallCache::Counts counts;

@@ -81,7 +81,7 @@ TEST_F(RingWatchTest, TellsWhatWasOpenedOnceAndWhose) {
 }
 
 // The leader looks every few milliseconds; a segment may be used anew in less.
-TEST_F(RingWatchTest, WhatWasUsedAnewBetweenTwoLooksIsSettledToo) {
+TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   fill();
   const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
   for (std::uint32_t i = 0; i < in_first; ++i) open(i);
@@ -94,7 +94,7 @@ TEST_F(RingWatchTest, WhatWasUsedAnewBetweenTwoLooksIsSettledToo) {
 
 // What was read of the small files that the segment held before tells nothing of the large ones
 // that it holds now.
-TEST_F(RingWatchTest, SegmentThatIsUsedAnewIsNotGivenUpForItsFormerFiles) {
+TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForItsFormerFiles) {
   // Those of the other segments are of a reader who has not come to them.
   while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
   }
@@ -118,7 +118,7 @@ TEST_F(RingWatchTest, NothingIsGivenUpWithoutNeed) {
   EXPECT_EQ(give_up(false), 0U);
 }
 
-TEST_F(RingWatchTest, WhatIsNotWantedAnyMoreIsGivenUpAtOnce) {
+TEST_F(RingWatchTest, SegmentThatIsNoLongerWantedIsGivenUpAtOnce) {
   fill();
   const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
   order.passed_below[7] = in_first - 1;
@@ -132,7 +132,7 @@ TEST_F(RingWatchTest, WhatIsNotWantedAnyMoreIsGivenUpAtOnce) {
   EXPECT_EQ(look(), 0U) << "settled twice";
 }
 
-TEST_F(RingWatchTest, WhatIsWantedLastGoesFirstWhereAnotherReaderHasNothing) {
+TEST_F(RingWatchTest, SegmentWantedLastGoesFirstIfAnotherReaderHasNothing) {
   fill();
   // The last one is being filled.
   const auto is_other = [&](std::uint32_t segment) { return segment != segments.back(); };
@@ -145,7 +145,7 @@ TEST_F(RingWatchTest, WhatIsWantedLastGoesFirstWhereAnotherReaderHasNothing) {
   EXPECT_EQ(look(), 0U) << "settled twice";
 }
 
-TEST_F(RingWatchTest, OfTwoReadersBothMustHavePassed) {
+TEST_F(RingWatchTest, BothReadersMustHavePassed) {
   while (add(added % 2 == 0 ? 7 : 8)) {
   }
   order.passed_below[7] = UINT64_MAX;
@@ -191,7 +191,7 @@ TEST_F(RingWatchTest, NextToAllOfASegmentIsEnoughWhenStuck) {
   EXPECT_EQ(give_up(true), 1U);
 }
 
-TEST_F(RingWatchTest, WhatNobodyKnowsOfIsGivenUpLast) {
+TEST_F(RingWatchTest, UnknownFilesAreGivenUpLast) {
   ASSERT_TRUE(tests::put_in_ring(tier, "/former", std::string(k_bytes, 'x')));
   const std::uint32_t former = ring.end_segment() - 4;
   EXPECT_EQ(watch.give_up_unknown(), 0U) << "it is being filled";
@@ -206,7 +206,7 @@ TEST_F(RingWatchTest, WhatNobodyKnowsOfIsGivenUpLast) {
 }
 
 // In a region that was full before the ring was made, its segments lie anywhere.
-TEST(LateRingWatch, WhatAFormerLeaderLeftInASegmentThatHasJoinedIsGivenUp) {
+TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
   tests::TestRegion region{32 * k_mib};
   cache::RamTier tier{*region};
   cache::Ring& ring = tier.ring();

@@ -90,7 +90,7 @@ TEST_F(SidecarTest, FetchesTheListRoundAfterRound) {
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }
 
-TEST_F(SidecarTest, TheNextOneTakesOver) {
+TEST_F(SidecarTest, NextLeaderTakesOver) {
   Gate ready;
   Child first = leader(ready);
   ASSERT_TRUE(ready.take());
@@ -232,7 +232,7 @@ TEST(BackgroundThread, AThreadOnItsWayIsWaitedFor) {
 }
 
 // On a busy machine a thread gets its processor late.
-TEST(BackgroundThread, WhatNeedsNothingButAProcessorIsWaitedForLonger) {
+TEST(BackgroundThread, ThreadThatNeedsOnlyAProcessorIsWaitedForLonger) {
   static std::atomic<bool> has_ended{false};
   const auto body = [](void*) {
     for (const std::uint64_t until = base::monotonic_ns() + 200 * base::k_ns_per_ms;
@@ -245,7 +245,7 @@ TEST(BackgroundThread, WhatNeedsNothingButAProcessorIsWaitedForLonger) {
   EXPECT_TRUE(has_ended);
 }
 
-TEST(BackgroundThread, WhatDoesNotEndIsTold) {
+TEST(BackgroundThread, ThreadThatDoesNotEndIsReported) {
   // Never closed: that the thread is gone is the kernel's word, of which ThreadSanitizer does not
   // know.
   static Gate* const gate = new Gate;

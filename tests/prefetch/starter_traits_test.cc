@@ -104,7 +104,7 @@ TEST(StarterTraits, ThreadsOfOursHaveNoneOfAnotherThread) {
   }
 }
 
-TEST(StarterTraits, WhatTheMainThreadHasIsAWish) {
+TEST(StarterTraits, TraitsOfTheMainThreadAreAWish) {
   if (!may_rise()) GTEST_SKIP() << "no CAP_SYS_NICE";
   EXPECT_EQ(tests::run_in_child([] {
               CHILD_CHECK(setpriority(PRIO_PROCESS, 0, -5) == 0 && pin_here() &&

@@ -52,7 +52,7 @@ TEST_F(WaitingFilesTest, FullOneTakesSomeOfAnotherReader) {
   EXPECT_LE(waiting.size(), 1024U);
 }
 
-TEST_F(WaitingFilesTest, OneThatComesBackIsBehindThoseThatItsReaderWantsSooner) {
+TEST_F(WaitingFilesTest, ReturnedFileIsBehindFilesThatItsReaderWantsSooner) {
   add(1, 3);
   add(2, 1);
   PlannedFile first = take(), of_other = take(), second = take();

@@ -24,7 +24,7 @@ TEST(Vfork, AsSubprocessDoesIt) {
   expect_well(job.helper({"vfork", job.file(6), cube::preload::helper_path()}));
 }
 
-TEST(Vfork, OfAStaticProgram) {
+TEST(Vfork, StartsAStaticProgram) {
   Job job;
   expect_well(job.helper({"vfork", job.file(7), PRELOAD_STATIC}));
 }
@@ -34,7 +34,7 @@ TEST(Vfork, ChildClosesAllWhileOtherThreadsRead) {
   expect_well(job.helper({"vfork-threads", job.data(), "10", cube::preload::helper_path()}));
 }
 
-TEST(Vfork, ChildClosesANumberThatAnotherThreadHasOpenedMeanwhile) {
+TEST(Vfork, ChildClosesAnFdThatAnotherThreadHasOpenedMeanwhile) {
   Job job;
   expect_well(job.helper({"vfork-close", job.file(6)}));
 }

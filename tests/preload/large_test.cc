@@ -20,7 +20,7 @@ std::string write_large(const Job& job, int number, std::size_t size) {
 }  // namespace
 
 // Half of what is read is in memory, and half comes by the number.
-TEST(Large, ANumberThatBecomesAnotherFileDuringAReadMixesNothing) {
+TEST(Large, FdThatBecomesAnotherFileDuringAReadMixesNothing) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";
   job.env["CUBESHIM_BLOCK"] = "4K";

@@ -82,7 +82,7 @@ os.close(fd)
 }
 
 // Mode real, whose copies have no lock of the origin's file: a change that nobody told us of.
-TEST(Lock, WhoLocksLocksTheOriginsFileAndSeesWhatWasWritten) {
+TEST(Lock, LocksTheOriginsFileAndSeesWhatWasWritten) {
   for (const char* mode : {"real", "virtual"}) {
     SCOPED_TRACE(mode);
     Job job;

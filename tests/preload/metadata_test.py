@@ -101,7 +101,7 @@ class Sequences(Names):
                 self.assertEqual((said[0].returncode, said[0].stderr), (0, ""))
                 self.assertEqual((said[1].returncode, said[1].stderr), (0, ""))
             names = json.loads((self.scratch / "report").read_text().splitlines()[-1])["metadata"]
-            answered += names["listings"] and names["stats"] and names["absent"]
+            answered += names["listings"] and names["stats"] and names["negative"]
         self.assertGreater(answered, 0, "the sequences never asked what memory knows")
 
 

@@ -56,7 +56,7 @@ TEST(Threads, AreCancelledInCallsThatLibcAnswers) {
   expect_well(job.helper({"cancel", job.data() + "/f0", "150"}));
 }
 
-TEST(Signals, AHandlerInTheMidstOfACloseLeavesTheLowestNumberFree) {
+TEST(Signals, HandlerDuringACloseLeavesTheLowestFdFree) {
   Job job;
   expect_well(job.helper({"lowest", job.data() + "/f0", "3000"}));
 }

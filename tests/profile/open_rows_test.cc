@@ -85,7 +85,7 @@ TEST_F(OpenRows, FileWhoseHeadIsReadFirstIsOpenedAgain) {
   EXPECT_EQ(count(k_opened_again), 1U) << "another epoch";
 }
 
-TEST_F(OpenRows, CopyOfANumberIsTheSameOpenFile) {
+TEST_F(OpenRows, CopyOfAnFdIsTheSameOpenFile) {
   FdRow& copy = *row_of_fd(all(), 6);
   open();
   note_size(row(), 300);
@@ -234,7 +234,7 @@ TEST_F(OpenRows, DirectoryIsNoFile) {
   EXPECT_EQ(count(k_closed), 0U);
 }
 
-TEST_F(OpenRows, WhatIsStillOpenIsSummedUpAtTheEnd) {
+TEST_F(OpenRows, SumUpOpenFilesAtTheEnd) {
   open();
   read(10, 5);
   end_all(all());
@@ -243,7 +243,7 @@ TEST_F(OpenRows, WhatIsStillOpenIsSummedUpAtTheEnd) {
   EXPECT_EQ(count(k_closed), 1U);
 }
 
-TEST_F(OpenRows, NumbersBeyondTheTableHaveNoRow) {
+TEST_F(OpenRows, FdsBeyondTheTableHaveNoRow) {
   EXPECT_EQ(row_of_fd(all(), -1), nullptr);
   EXPECT_EQ(row_of_fd(all(), Tables::k_fds), nullptr);
 }

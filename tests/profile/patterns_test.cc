@@ -79,7 +79,7 @@ TEST(Patterns, MostExpensiveComesFirstWithItsFunction) {
   EXPECT_EQ(found[1].name, "seek storm");
 }
 
-TEST(Patterns, OneFunctionThatOpensByTwoWaysHasOnePattern) {
+TEST(Patterns, FunctionThatOpensByTwoWaysHasOnePattern) {
   Profile made = with_opens({{profile::k_storms, 50}});
   made.sites.push_back(made.sites[0]);
   made.sites[1].frames.push_back({"fopen_wrapper", "libx.so", 0});
@@ -112,7 +112,7 @@ Profile with_bins(std::uint64_t busy_ns_each, std::uint64_t bins, std::uint64_t 
   return made;
 }
 
-TEST(Patterns, OneCallAtATimeIsSerial) {
+TEST(Patterns, CallsOneAtATimeAreSerial) {
   EXPECT_EQ(names(with_bins(9'000'000, 50)), Names{"serial first epoch"});
   EXPECT_EQ(names(with_bins(40'000'000, 50)), Names{}) << "four at a time";
   EXPECT_EQ(names(with_bins(9'000'000, 50, 8)), Names{"serial first epoch"});

@@ -27,7 +27,7 @@ class ProfileTables : public testing::Test {
   }
 };
 
-TEST_F(ProfileTables, OneStackIsOneSiteOfEachKind) {
+TEST_F(ProfileTables, StackIsOneSiteOfEachKind) {
   SiteRow* const row = site_of(all(), 1, stack_of(0x1234));
   ASSERT_NE(row, nullptr);
   EXPECT_EQ(site_of(all(), 1, stack_of(0x1234)), row);

@@ -45,7 +45,7 @@ TEST_F(Latency, IsPerReadRequest) {
   EXPECT_EQ(mount_.counters()["read"], 11U);
 }
 
-TEST_F(Latency, OfParallelClientsOverlaps) {
+TEST_F(Latency, OverlapsForParallelClients) {
   constexpr int k_clients = 64;
   // A busy machine may be slow to run so many clients, but not each time.
   constexpr int k_rounds = 10;

@@ -99,7 +99,7 @@ TEST_F(Posix, ListingsAreComplete) {
   EXPECT_EQ(mount_.counters().count("lookup"), 0U) << "the listing brought the attributes";
 }
 
-TEST_F(Posix, WhatIsWrittenIsReadBack) {
+TEST_F(Posix, ReadsBackWrittenBytes) {
   const std::string data = random_bytes(2'777'777, 4);
   for (const Arguments& mode : {Arguments{}, Arguments{"--direct"}}) {
     mount_.start(fast(mode));
@@ -184,7 +184,7 @@ TEST_F(Posix, AnUnlinkedFileLivesWhileItIsOpen) {
   EXPECT_EQ(read_file(mount_.at("file")), "another");
 }
 
-TEST_F(Posix, TheOtherCallsWork) {
+TEST_F(Posix, SupportsTheOtherCalls) {
   mount_.start(fast());
   write_file(mount_.at("file"), random_bytes(100'000, 5));
   const std::string path = mount_.at("file");
@@ -232,7 +232,7 @@ TEST_F(Posix, TheOtherCallsWork) {
   }
 }
 
-TEST_F(Posix, WhatAClientMakesIsItsOwn) {
+TEST_F(Posix, GivesNewFilesToTheClientThatMakesThem) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become somebody else";
   constexpr uid_t k_user = 65'534;
   ASSERT_EQ(chmod(mount_.source().c_str(), 0777), 0);

@@ -69,7 +69,7 @@ TEST_F(Script, HoldsAnOperationUntilGo) {
   EXPECT_EQ(held(), "0\n") << "nothing is expected: does not wait";
 }
 
-TEST_F(Script, WhatIsHeldGoesWithItsClient) {
+TEST_F(Script, DropsAHeldRequestWithItsClient) {
   start();
   ASSERT_EQ(say("hold open"), 0);
   const pid_t client = fork();

@@ -86,7 +86,7 @@ TEST_F(ClusterBlocksTest, FindsNothingThatIsNotToBeSharedOrHasNoName) {
 }
 
 // Other nodes wait for it: it is looked up by its file, whatever the walk is at.
-TEST_F(ClusterBlocksTest, OneThatIsWantedIsFoundOnce) {
+TEST_F(ClusterBlocksTest, FindsAWantedBlockOnce) {
   ClusterBlocks wanted(*region, k_block);
   EXPECT_FALSE(wanted.find(file.key, 3 * k_block)) << "it is not there";
   bring(3);
@@ -115,7 +115,7 @@ TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
   EXPECT_EQ(all(), FdEpoch({3}));
 }
 
-TEST_F(ClusterBlocksTest, WhatIsPutOffIsFoundAgainAfterAWhile) {
+TEST_F(ClusterBlocksTest, FindsAPostponedBlockAgainAfterAWhile) {
   bring(3);
   bring(4);
   ASSERT_TRUE(own.next());

@@ -243,7 +243,7 @@ TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
 }
 
 // The row of the table is the same, the question is another.
-TEST(ClusterClient, TheSameAnswerOnceMoreIsNoAnswerToTheNext) {
+TEST(ClusterClient, RepeatedAnswerIsNoAnswerToTheNextQuestion) {
   std::string last;
   FakeServer server(
       [&](const std::string& line) { return last.empty() ? last = value(line, "first") : last; });
@@ -253,7 +253,7 @@ TEST(ClusterClient, TheSameAnswerOnceMoreIsNoAnswerToTheNext) {
   EXPECT_TRUE(running.rests("a"));
 }
 
-TEST(ClusterClient, TheBeginOfALineThatAnswersNothingEndsTheConnection) {
+TEST(ClusterClient, UnsolicitedStartOfALineEndsTheConnection) {
   FakeServer server([&](const std::string& line) { return value(line, "x") + "VA 5 c1"; });
   Running running({server.name()});
   EXPECT_EQ(running.get("a"), Outcome::hit);
@@ -393,7 +393,7 @@ TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
 }
 
 // A server without an address is asked for no figures.
-TEST(ClusterClient, ALeaderWithoutNewsLooksLessAndLessOften) {
+TEST(ClusterClient, LeaderWithoutNewsAsksLessAndLessOften) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   bool is_slow = false;
@@ -424,7 +424,7 @@ TEST(ClusterClient, ALeaderIsToldOfNews) {
   EXPECT_GE(quick, 3);
 }
 
-TEST(ClusterClient, ALeaderIsToldOfNewsThatComeRightBehindItsLook) {
+TEST(ClusterClient, LeaderHearsOfNewsRightAfterItHasAsked) {
   // No servers: the answer about a name wakes the thread, too.
   Running running({});
   std::atomic<int> quick{0};
@@ -477,7 +477,7 @@ TEST(ClusterClient, AForkedChildMayGoOnReadingAnAnswer) {
 }
 
 // Each row keeps a buffer for values.
-TEST(ClusterClient, OneThreadAtATimeUsesOneRow) {
+TEST(ClusterClient, UsesOneRowForOneThreadAtATime) {
   std::set<std::uint64_t> rows;
   FakeServer server([&](const std::string& line) {
     rows.insert(std::stoull(token_of(line), nullptr, 16) & UINT32_MAX);
@@ -514,7 +514,7 @@ TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {
   EXPECT_EQ(skipped, 8);
 }
 
-TEST(ClusterClient, TheLeaderTellsOfEachServer) {
+TEST(ClusterClient, LeaderReportsOnEachServer) {
   FakeServer server([](const std::string& line) {
     return line == "stats"
                ? "STAT limit_maxbytes 1000\r\nSTAT bytes 70\r\nSTAT curr_items 3\r\nEND\r\n"

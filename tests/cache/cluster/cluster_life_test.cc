@@ -35,7 +35,7 @@ TEST(ClusterLife, AThreadThatOutlivedItsStopIsNotTheLast) {
   EXPECT_EQ(running.get("a"), Outcome::hit);
 }
 
-TEST(ClusterLife, WhoAsksWhileTheThreadEndsIsNotKeptWaiting) {
+TEST(ClusterLife, RequestIsNotKeptWaitingWhileTheThreadEnds) {
   FakeServer server([](const std::string& line) { return value(line, "x"); });
   Running running({server.name()});
   for (int i = 0; i < 200; ++i) {
@@ -52,7 +52,7 @@ TEST(ClusterLife, WhoAsksWhileTheThreadEndsIsNotKeptWaiting) {
   EXPECT_EQ(running.get("a"), Outcome::hit);
 }
 
-TEST(ClusterLife, TheLongestTimeIsNoTimeInThePast) {
+TEST(ClusterLife, LongestTimeDoesNotWrapIntoThePast) {
   FakeServer server([](const std::string& line) { return value(line, "x"); });
   Running running({server.name()});
   EXPECT_EQ(running.get("a", UINT64_MAX), Outcome::hit);

@@ -187,7 +187,7 @@ TEST(ClusterMounts, OnlyThisMachinesInodesTellFilesApart) {
   mounts.note(none, remote, other);
 }
 
-TEST(ClusterMounts, OfTwoDevicesHereAreNotStable) {
+TEST(ClusterMounts, AreNotStableIfTheyHaveManyDevicesHere) {
   ClusterMounts mounts;
   const FileStat remote = stat_of(1);
   const std::uint64_t row = mounts.row_of(1);

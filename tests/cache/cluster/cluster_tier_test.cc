@@ -70,7 +70,7 @@ TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
 
 // It says that it is full, or it says nothing at all: its records are shared when it takes some
 // again.
-TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
+TEST(ClusterTier, SharesLaterWhatAServerDidNotTake) {
   const SharedFiles files;
   std::atomic<bool> is_away{true};
   std::atomic<int> offers{0};
@@ -91,7 +91,7 @@ TEST(ClusterTier, WhatAServerDidNotTakeIsSharedLater) {
 
 // Its thread begins anew, as that of the next process that leads does, and finds all of them in
 // memory.
-TEST(ClusterTier, WhatTheServerHasIsNotSentToItAgain) {
+TEST(ClusterTier, SendsNothingThatTheServerHas) {
   const SharedFiles files;
   std::atomic<int> sent{0}, looks{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {

@@ -182,7 +182,7 @@ TEST(DnsQuery, SettingsAreThoseOfResolvConf) {
   EXPECT_EQ(endless.ndots, 1);
 }
 
-TEST(DnsQuery, TheSearchListIsThatOfLibc) {
+TEST(DnsQuery, AppliesTheSearchListAsLibcDoes) {
   ResolverSettings settings;
   settings.search = {"job.svc.cluster.local", "svc.cluster.local"};
   settings.ndots = 5;
@@ -208,7 +208,7 @@ TEST(DnsQuery, ANameOfAKubernetesService) {
                                                       "cache-0.cache.svc.cluster.local A"}));
 }
 
-TEST(DnsQuery, OfSeveralAddressesAllNodesTakeTheSame) {
+TEST(DnsQuery, PicksTheSameOfSeveralAddressesOnAllNodes) {
   Zone zone;
   zone.v4["cache"] = {"10.1.0.9", "10.1.0.10", "10.0.255.1"};
   FakeNameServer server(zone);

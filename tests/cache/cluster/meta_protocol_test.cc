@@ -36,7 +36,7 @@ TEST(MetaProtocol, AnswersOfARealServerAreUnderstood) {
   EXPECT_EQ(figure.text, "67108864");
 }
 
-TEST(MetaProtocol, WhatIsNotUnderstoodIsUnknown) {
+TEST(MetaProtocol, MalformedAnswersAreUnknown) {
   for (const char* const line : {"", " ", "VA", "VA ", "VA x", "VA -1 O0", "VA 1 cx", "VA 1 O",
                                  "VA 99999999999999999999999 O1", "HD c", "HD Og", "STAT", "va 1",
                                  "VALUE k 0 1", "VA 1 c1x", "\x01"}) {

@@ -58,7 +58,7 @@ TEST(ClusterKey, SaysTheNamespaceTheOriginAndThePath) {
   EXPECT_EQ(ClusterKey(std::string(64, 'n'), 0, "").text().size(), 100U);
 }
 
-TEST(ClusterPaths, ThePlaceIsTheSameWhereverANodeMountsIt) {
+TEST(ClusterPaths, PlaceIsTheSameOnAllNodesWhateverTheirMountPoints) {
   const auto place = [](const char* prefixes, const char* origins, const char* path) {
     const auto parsed = base::parse_config([&](std::string_view name) -> const char* {
       return name == "CUBESHIM_PREFIXES"         ? prefixes

@@ -152,7 +152,7 @@ TEST_F(BlockWriterTest, BlockThatBecomesWholeMeanwhileIsForTheNextPass) {
   EXPECT_EQ(own.left(), 0U);
 }
 
-TEST_F(BlockWriterTest, ChunkIsClaimedWhileItIsOffered) {
+TEST_F(BlockWriterTest, ChunkIsPinnedWhileItIsOffered) {
   bring(33);
   const std::uint32_t segment =
       chunks.find(file.key, 1).place() / region->layout().chunks_of_segment();

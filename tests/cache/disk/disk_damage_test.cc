@@ -181,7 +181,7 @@ TEST_F(Damage, AFlippedByteAnywhereIsNeverServed) {
   EXPECT_GT(right_, static_cast<std::size_t>(k_rounds) * k_files);
 }
 
-TEST_F(Damage, ATornIndexOfAnotherBootIsBuiltAnewAndAllIsFound) {
+TEST_F(Damage, TornIndexOfAnotherBootIsRebuiltAndAllIsFound) {
   for (int round = 0; round < k_rounds / 10; ++round) {
     restore();
     std::string torn = content_of_index();

@@ -102,7 +102,7 @@ TEST(SegmentFile, AFooterNamesWhatAWalkFinds) {
   EXPECT_EQ(footer->data_end, walk->data_end);
 }
 
-TEST(SegmentFile, OfAnotherNumberIsRefused) {
+TEST(SegmentFile, IsRefusedWithAnotherNumber) {
   const OneFile file(true);
   EXPECT_EQ(read_footer(file.open().get(), 2).error().value, EBADMSG);
   EXPECT_EQ(walk_records(file.open().get(), 2).error().value, EBADMSG);
@@ -153,7 +153,7 @@ TEST(SegmentFile, AWalkEndsAtTheFirstRecordWhoseDataDoNotFit) {
   EXPECT_EQ(after->rows.size(), 20U);
 }
 
-TEST(DiskFormat, WhatWasFetchedWithinAStepOfItsTimesIsRacy) {
+TEST(DiskFormat, RecordFetchedWithinAStepOfItsTimesIsRacy) {
   constexpr std::int64_t k_now = 1'700'000'000;
   const auto racy = [](std::int64_t modified_ago, std::int64_t changed_ago,
                        std::uint32_t changed_ns) {

@@ -128,7 +128,7 @@ int open_error(const IndexFile& file, std::uint64_t boot) {
   return index ? 0 : index.error().value;
 }
 
-TEST(DiskIndex, OfAnotherBootIsRefusedUnlessSomebodyUsesIt) {
+TEST(DiskIndex, IsRefusedAfterARebootUnlessSomebodyUsesIt) {
   const IndexFile file;
   { const DiskIndex made = file.make(); }
   EXPECT_EQ(open_error(file, k_boot), 0);
@@ -186,7 +186,7 @@ TEST(DiskIndex, AFileThatWasCutOffUnderItIsEmptyAndNoFault) {
   EXPECT_FALSE(index.is_there());
 }
 
-TEST(DiskIndex, WhateverItsSlotsHoldPlacesStayWithinASegment) {
+TEST(DiskIndex, PlacesStayWithinASegmentWhateverTheSlotsHold) {
   const IndexFile file;
   DiskIndex index = file.make(100);
   for (std::uint32_t i = 0; i < index.geometry().row_count; ++i)

@@ -116,7 +116,7 @@ TEST_F(DiskRingTest, AnOpenSaysThatItHasUsedAnFdMeanwhile) {
   EXPECT_GT(count(Counter::hits_disk), 0U);
 }
 
-TEST_F(DiskRingTest, WhatIsNotWrittenYetStays) {
+TEST_F(DiskRingTest, KeepsRecordsThatAreNotWrittenYet) {
   TierWriter writer = cache->tier_writer();
   for (std::size_t i = 0; i < paths.size(); ++i) {
     cache->region().header().disk_alive_ns.store(base::coarse_monotonic_ns());
@@ -129,7 +129,7 @@ TEST_F(DiskRingTest, WhatIsNotWrittenYetStays) {
 }
 
 // A resident segment may join the ring, so that it is held as any other.
-TEST_F(DiskRingTest, WhatIsBeingWrittenHasAClaim) {
+TEST_F(DiskRingTest, PinsASegmentWhileItIsWritten) {
   struct LookingTier final : Tier {
     explicit LookingTier(Region& of) : Tier(0), region(of) {}
     Region& region;

@@ -54,7 +54,7 @@ TEST(DiskRoom, ALowerBoundIsKeptFromTheStart) {
   EXPECT_EQ(look_for_files(*store, 6000).wrong, 0U);
 }
 
-TEST(DiskRoom, WhatThisJobHasWrittenStays) {
+TEST(DiskRoom, KeepsWhatThisJobHasWritten) {
   DiskFixture f;
   f.options.size_bound = 10 << 20;
   const auto store = open_store(f.options);

@@ -127,7 +127,7 @@ TEST(DiskStore, ANewerVersionTakesTheOldOnesPlaceAlsoAfterARestart) {
   EXPECT_EQ(look_for_files(*open_store(f.options), 100, 1).right, 100U);
 }
 
-TEST(DiskStore, WhatWasForgottenStaysSoAfterARestart) {
+TEST(DiskStore, ForgottenFilesStayForgottenAfterARestart) {
   DiskFixture f;
   {
     const auto store = open_store(f.options);
@@ -151,7 +151,7 @@ TEST(DiskStore, WhatWasForgottenStaysSoAfterARestart) {
   }
 }
 
-TEST(DiskStore, WhatADeadWriterLeavesIsCountedWithoutWhatWasForgotten) {
+TEST(DiskStore, CountsTheFilesOfADeadWriterWithoutForgottenOnes) {
   const DiskFixture f;
   {
     const auto store = open_store(f.options);

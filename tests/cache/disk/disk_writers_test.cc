@@ -47,7 +47,7 @@ TEST(DiskWriters, TwoAtOnceSeeEachOthersFiles) {
   EXPECT_EQ(append_files(*reader, 0, 2000).there_already, 2000U);
 }
 
-TEST(DiskWriters, TheSameFilesAtOnceStayRight) {
+TEST(DiskWriters, StayRightWithTheSameFilesAtOnce) {
   DiskFixture f;
   f.options.segment_bytes = 1 << 20;
   const auto body = [&] {
@@ -62,7 +62,7 @@ TEST(DiskWriters, TheSameFilesAtOnceStayRight) {
   EXPECT_EQ(look_for_files(*open_store(f.options), 500).right, 500U);
 }
 
-TEST(DiskWriters, OfOneThatWasKilledAllThatWasPublishedStays) {
+TEST(DiskWriters, KilledWriterLosesNothingThatWasPublished) {
   DiskFixture f;
   EXPECT_EQ(Child([&] { return write_files(f, 0, 300, true); }).wait(), -SIGKILL);
   for (const bool with_index : {true, false}) {

@@ -74,7 +74,7 @@ TEST(DiskIndexBuilder, ManyMoreThanItWasMadeForGoToFurtherTables) {
   }
 }
 
-TEST(DiskIndexBuilder, WhatHasNoRoomIsNotAdded) {
+TEST(DiskIndexBuilder, AddsNothingBeyondItsRoom) {
   NewIndex made(2000);
   const std::uint64_t slots =
       (made.index->geometry().file_bytes - made.index->geometry().table_at[0]) / 8;
@@ -99,7 +99,7 @@ TEST(DiskIndexBuilder, AFileThatWasReplacedMeanwhileIsNotWrittenTo) {
   EXPECT_EQ(made.index->tables(), 1U);
 }
 
-TEST(DiskIndexBuilder, WhatItHasBuiltGoesOnAsAnyOther) {
+TEST(DiskIndexBuilder, BuildsAnIndexThatCanBeChanged) {
   NewIndex made(5000);
   made.build(made.path.c_str(), 5000, DiskIndexBuilder::k_most_window);
   const std::uint64_t hash = hash_of_number(7);

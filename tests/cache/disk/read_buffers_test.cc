@@ -18,7 +18,7 @@ bool is_mapped(const std::byte* at) {
   return mincore(const_cast<std::byte*>(at), 4096, &there) == 0;
 }
 
-TEST(ReadBuffers, OneIsUsedAgain) {
+TEST(ReadBuffers, ReuseABuffer) {
   ReadBuffers buffers;
   const std::byte* first = nullptr;
   for (int i = 0; i < 3; ++i) {

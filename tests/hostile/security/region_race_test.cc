@@ -158,13 +158,13 @@ std::string why_refused(std::uint64_t at, std::uint32_t word) {
   return why;
 }
 
-TEST(RegionLock, OneThatNobodyLetsGoOfIsRefusedInTime) {
+TEST(RegionLock, IsRefusedInTimeIfNobodyLetsGoOfIt) {
   EXPECT_NE(
       why_refused(offsetof(RegionHeader, lifecycle), 1).find("held by a process that does not run"),
       std::string::npos);
 }
 
-TEST(RegionLock, OneOfAnotherKindIsRefused) {
+TEST(RegionLock, IsRefusedIfItIsOfAnotherKind) {
   constexpr std::uint64_t k_kind = offsetof(pthread_mutex_t, __data.__kind);
   for (const std::uint32_t kind : {0U, 32U, 64U, 0xffffffffU}) {
     EXPECT_NE(

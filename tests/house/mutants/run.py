@@ -59,17 +59,19 @@ FLAGS = [
 ]
 SWITCHED = {".cc", ".h"}
 # The part of a source that a row does not tell: the first that fits.
-PARTS = (("profiler", r"^shim/(profile/|cli/(profile|function_name))"), (
-    "large",
-    r"/large_|^cache/region/large/chunks|^cache/tier/block_|^prefetch/(block_reader|prefetch_large)"
-), ("cluster", r"/cluster|^cache/fill/background_fill|^prefetch/prefetch_(remote|together)"
-    r"|/(pool|server)_?[a-z]*\."),
-         ("metadata", r"^cache/metadata/|^cache/corrections|^cache/region/(listings|metadata_room)"
-          r"|/(directory_data|listing|name_change|names)\."),
-         ("leader",
-          r"^prefetch/|^cache/region/(ring|lead_claim|filling|reclaim)|^cache/fetch_ahead"),
-         ("calls", r"^shim/calls/"), ("cli", r"^shim/cli/"), ("other", r""),
-        )
+PARTS = (
+    ("profiler", r"^shim/(profile/|cli/profile/)"),
+    ("large", r"/large(_|/)|^cache/tier/block_|^prefetch/work/(block_reader|prefetch_large)"),
+    ("cluster", r"/cluster|^cache/tier/shared/|^cache/fill/background_fill"
+     r"|^prefetch/work/prefetch_(remote|together)|/(pool|server)_?[a-z]*\."),
+    ("metadata", r"^cache/metadata/|^cache/corrections|^cache/region/(listings|ram/metadata_room)"
+     r"|/(directory_data|listing|name_change)\.|^shim/calls/name/metadata\."),
+    ("leader", r"^prefetch/|^cache/region/(ring|life/lead_claim|filling|reclaim)"
+     r"|^cache/fetch_ahead"),
+    ("calls", r"^shim/calls/"),
+    ("cli", r"^shim/cli/"),
+    ("other", r""),
+)
 # A /dev/shm and a /tmp of its own, in which the work directory ($1) is where it was. The shell
 # stays, as init. $2: the /tmp.
 IN_ROOM = """

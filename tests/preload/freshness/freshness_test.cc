@@ -327,7 +327,7 @@ TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
 }
 
 // With no process left between the jobs.
-TEST(FreshnessKept, TheNextJobSeesWhatHasHappenedMeanwhile) {
+TEST(FreshnessKept, NextJobSeesWhatHasHappenedMeanwhile) {
   for (const char* const event :
        {"written_and_time_put_back", "renamed_over", "removed", "touched"}) {
     SCOPED_TRACE(event);

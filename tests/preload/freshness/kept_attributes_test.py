@@ -285,7 +285,7 @@ class Names(KeptAttributes):
         job.stdin.close()
         job.wait()
         names = json.loads(report.read_text().splitlines()[-1])["metadata"]
-        self.assertTrue(names["absent"] and names["listings"], names)
+        self.assertTrue(names["negative"] and names["listings"], names)
 
 
 if __name__ == "__main__":
