@@ -1,4 +1,4 @@
-// The caches of this user in a directory. Thread safety: pure function.
+// Lists the caches of this user in a directory. Thread safety: pure function.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace cube::cli {
 
-// In the order of the alphabet. A file that no cache would have made (a socket, a strange name) is
-// none.
+// In alphabetical order. Leaves out files that no cache would have made (a socket, an unusual
+// name).
 std::vector<std::string> names_of_caches(const std::string& directory);
 
 }  // namespace cube::cli

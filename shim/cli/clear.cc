@@ -1,4 +1,4 @@
-// cubeshim clear: takes away what a cache has left: its region, its socket, its directory on disk,
+// cubeshim clear: removes what a cache has left: its region, its socket, its directory on disk,
 // what was learned.
 #include <dirent.h>
 #include <fcntl.h>
@@ -68,7 +68,7 @@ Done clear_region(const base::Config& config, bool force) {
   return Done::removed;
 }
 
-// On which the job announced what it would read. A process that was killed has left it.
+// The socket on which the job announced what it would read. A killed process leaves it.
 Done clear_socket(const base::Config& config) {
   const std::string path =
       cache::Region::socket_path_of(cache::Region::path_of(config.ram_dir, config.name));
@@ -117,9 +117,9 @@ Done clear_disk(const base::Config& config, bool force) {
   return Done::removed;
 }
 
-// The files of which Python's workers know what a data set reads
-// (prefetch/python/cubeshim/_learned.py). Nothing relies on them, so they go even while they are
-// used.
+// The files from which Python's workers know what a data set reads
+// (prefetch/python/cubeshim/_learned.py). Nothing relies on them, so they are removed even while
+// they are used.
 Done clear_learned(const std::string& parent, const std::string& name) {
   const std::string path = fmt::format("{}/cubeshim-learned-{}-{}", parent, geteuid(), name);
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -143,7 +143,7 @@ int clear(const Clear& clear) {
   for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
   if (!parsed.errors.empty()) return 2;
   const base::Config& config = parsed.config;
-  // A user of the region may use the disk, too: nothing goes if the region may not.
+  // A user of the region may also use the disk, so nothing is removed if the region must stay.
   const Done region = clear_region(config, clear.force);
   if (region == Done::failed) return 1;
   const Done rest[] = {

@@ -1,6 +1,6 @@
-// The subcommands of `cubeshim`. Each adds itself to the parser and, where it was asked for,
-// returns the exit status from its callback through `status`: 0 well, 1 something is wrong that the
-// output names, 2 wrong usage.
+// The subcommands of `cubeshim`. Each adds itself to the parser. If it was asked for, its callback
+// returns the exit status through `status`: 0 success, 1 a problem that the output names, 2 wrong
+// usage.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,14 +10,14 @@
 namespace cube::cli {
 
 void add_run(CLI::App& app, int& status);
-// The `--` before the program, which the parser would not take for what it is.
+// Removes the `--` before the program, which the parser would misread.
 void drop_separator_of_run(std::vector<std::string>& words);
 void add_profile(CLI::App& app, int& status);
 void add_library(CLI::App& app, int& status);
 void add_stats(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
-// Further statuses: 3, there is no cache to load into; 128 and the number of the signal that ended
-// it.
+// Further statuses: 3 if there is no cache to load into; 128 plus the number of the signal that
+// ended it.
 void add_warmup(CLI::App& app, int& status);
 void add_top(CLI::App& app, int& status);
 void add_exporter(CLI::App& app, int& status);
@@ -30,7 +30,7 @@ void add_pack_look(CLI::App& app, int& status);  // ls, cat, verify
 void add_extract(CLI::App& app, int& status);
 // Hidden: the child of bench.
 void add_read_hits(CLI::App& app, int& status);
-// Hidden; both print what they make of all the others.
+// Hidden; both describe all the other commands.
 void add_completion(CLI::App& app, int& status);
 void add_manual(CLI::App& app, int& status);
 

@@ -1,4 +1,4 @@
-// How a command says why it cannot go on, or what it leaves out: one line. Thread safety: all of
+// How a command says in one line why it cannot go on, or what it leaves out. Thread safety: all of
 // it.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace cube::cli {
 
-// To stderr, which may be closed or full: what the command does is not to end for that.
+// Writes to stderr. A closed or full stderr does not stop the command.
 template <typename... Values>
 void tell(fmt::format_string<Values...> text, Values&&... values) {
   const std::string line = fmt::format(text, std::forward<Values>(values)...);
   [[maybe_unused]] const auto written = std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// Returns `status`, for the command to end with.
+// Returns `status`, with which the command ends.
 inline int complain(int status, std::string_view why) {
   tell("cubeshim: {}\n", why);
   return status;

@@ -1,5 +1,5 @@
-// The `cubeshim` command: runs programs with the library, looks at what it does, and at what stands
-// in its way.
+// The `cubeshim` command: runs programs with the library, shows what the library does, and finds
+// what stands in its way.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ int run_command(int argc, char** argv) {
   cube::cli::add_manual(app, status);
   std::vector<std::string> words(argv + 1, argv + argc);
   cube::cli::drop_separator_of_run(words);
-  // The parser takes them from the back.
+  // The parser takes words from the back.
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
@@ -54,9 +54,9 @@ int run_command(int argc, char** argv) {
 
 constexpr const char* k_cannot_write = "cubeshim: cannot write to standard output\n";
 
-// A file that this command opens is not to become its stdin, stdout or stderr, where those are
-// closed: text would be written into it. The stand-ins fail as a closed number does, and are closed
-// in programs that this command runs.
+// Occupies closed standard fds. Otherwise a file that this command opens could become its stdin,
+// stdout or stderr, and text would be written into it. The stand-ins fail as closed fds do, and are
+// closed in programs that this command runs.
 void occupy_standard_fds() {
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
@@ -70,12 +70,12 @@ int main(int argc, char** argv) {
   occupy_standard_fds();
   try {
     const int status = run_command(argc, argv);
-    // Otherwise the rest of the buffer is lost without a word if the disk is full.
+    // Otherwise a full disk would silently lose the rest of the buffer.
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
     std::fputs(k_cannot_write, stderr);
     return status != 0 ? status : 1;
   } catch (const std::exception& error) {
-    // fmt throws for a text that is longer than the buffer.
+    // fmt throws if a text is longer than the buffer.
     if (std::ferror(stdout) != 0) {
       std::fputs(k_cannot_write, stderr);
     } else {

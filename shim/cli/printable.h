@@ -1,4 +1,4 @@
-// Names of files and functions on a terminal. Thread safety: pure.
+// Makes names of files and functions printable on a terminal. Thread safety: pure.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace cube::cli {
 
-// For a line of output: no control characters.
+// For a line of output: without control characters.
 std::string printable(std::string_view name);
 
 }  // namespace cube::cli

@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view k_variable_head = "CUBESHIM_";
 constexpr std::string_view k_prefixes = "CUBESHIM_PREFIXES";
 
-// The short form of what a setting takes, for the help and for the completions: "text|json" of
+// The short form of the values of a setting, for the help and the completions: "text|json" for
 // "text or json".
 std::string value_name(std::string_view takes) {
   std::string words;
@@ -55,13 +55,13 @@ bool takes_directory(std::string_view variable) {
   return row != rows.end() && value_name(row->takes) == "DIRECTORY";
 }
 
-// Is it relative, or does it go up?
+// True for a relative path and for one that goes up.
 bool needs_a_base(std::string_view path) {
   return !path.starts_with('/') || path.find("/../") != std::string_view::npos ||
          path.ends_with("/..");
 }
 
-// Each of "a:/b", by all names that the job may have for it.
+// Expands each part of "a:/b" to all names that the job may use for it.
 std::string absolute_prefixes(std::string_view given) {
   std::string all;
   for (std::size_t at = 0; at <= given.size();) {
@@ -132,7 +132,7 @@ base::ParsedConfig Settings::parse(const std::map<std::string, std::string>& fur
     return other != further.end() ? other->second.c_str() : nullptr;
   };
   auto parsed = base::parse_config(lookup, base::IfWrong::end);
-  // A line names the option where that was given and not the variable.
+  // A line names the option instead of the variable if the user gave the option.
   for (auto& line : parsed.errors) {
     const std::string variable = line.substr(0, line.find('='));
     if (options.contains(variable))

@@ -19,16 +19,17 @@ namespace cube::cli {
 
 class Settings {
  public:
-  // Their names in the help.
+  // The heading of their group in the help.
   static constexpr const char* k_group =
       "Settings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR)";
-  // Which directory and name; the disk, too; all but those of the profiler.
+  // Selects settings: the region's directory and name; those and the disk; all except those of the
+  // profiler.
   enum class Which { all, of_the_region, of_the_places, but_for_profile };
   void add_to(CLI::App& command, Which which);
 
   // The settings that were given as options: variable and value.
   std::map<std::string, std::string> given() const;
-  // `further` has the last word before the default.
+  // `further` has the values of settings that neither an option nor the environment gives.
   base::ParsedConfig parse(const std::map<std::string, std::string>& further = {}) const;
 
  private:
@@ -36,21 +37,21 @@ class Settings {
   std::map<std::string, std::string> values_;
 };
 
-// "--ram-dir" of "CUBESHIM_RAM_DIR".
+// "--ram-dir" for "CUBESHIM_RAM_DIR".
 std::string option_name(std::string_view variable);
 
-// The region that these settings name, without taking part in it. Null: there is none, or `why`
-// says what is wrong.
+// Opens the region that these settings name without becoming one of its users. Null if there is
+// none, or if something is wrong, which `why` then says.
 cache::Region* look_at_region(const base::Config& config, std::string& why);
 
-// The same; where there is none, stderr is told why.
+// Like look_at_region, but reports on stderr if there is none.
 cache::Region* region_or_complaint(const base::Config& config);
 // "/dev/shm/...: 1.5 GiB of 2.0 GiB used by 12 files, 3 processes"
 std::string region_line(cache::Region& region);
 
-// Bytes that CUBESHIM_RAM comes to, where so much memory is available.
+// CUBESHIM_RAM in bytes if this much memory is available.
 std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory);
-// Bytes that a new region would have, as far as its directory has room.
+// The size that a new region would have, limited by the room of its directory.
 std::uint64_t expected_room(const base::Config& config);
 // "1.5 GiB".
 std::string in_units(std::uint64_t bytes);

@@ -1,4 +1,4 @@
-// A text that becomes a file. Thread safety: as the calls of the kernel.
+// Writes a text to a file. Thread safety: that of the kernel's calls.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace cube::cli {
 
-// False: errno says why.
+// False on failure, with errno.
 bool write_whole(int fd, std::string_view text);
 
-// In the place of what the file had. Empty, or the line that says why it cannot be written.
+// Replaces the contents of the file. Returns the line that says why it failed; empty on success.
 std::string write_text_file(const std::string& path, std::string_view text);
 
 }  // namespace cube::cli

@@ -1,5 +1,5 @@
-// The one line about wrong words on the command line: it names the word, and what is accepted in
-// its place. Thread safety: pure functions.
+// The one line about wrong words on the command line: it names the word, and what is accepted
+// instead. Thread safety: pure functions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,8 +11,8 @@ namespace cube::cli {
 // The line about words that the parser refused.
 std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong);
 
-// Refuses all but whole numbers from `least` to `most`. Without a description, which would stand in
-// the help.
+// Refuses everything except whole numbers from `least` to `most`. It has no description, which
+// would appear in the help.
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
 
 }  // namespace cube::cli

@@ -98,7 +98,7 @@ class Doctor(Case):
         self.assertEqual([what for what in findings if "ahead of programs" in what], [])
         status, findings = self.large_files(ram="32M")
         self.assertEqual(
-            (status, self.finding(findings, "32.0 MiB of memory are little for blocks")[0]),
+            (status, self.finding(findings, "32.0 MiB of memory is little for blocks")[0]),
             (0, "warn"), findings)
         status, findings = self.large_files("--mode", "real")
         self.assertEqual(
@@ -122,7 +122,7 @@ class Doctor(Case):
                                            "--block", "64K")
             told = [
                 f for what, f in findings.items()
-                if "has another inode, size or time at each look" in what
+                if "has another inode, size or time at each check" in what
             ]
             if told:
                 break
@@ -148,7 +148,7 @@ class Doctor(Case):
         for words, refuses, health, text in (([], False, "ok",
                                               "io_uring or threads, whichever is faster"),
                                              ([], True, "ok",
-                                              "threads, for io_uring is not to be had"),
+                                              "threads, because io_uring is not available"),
                                              (["--io-engine", "threads"], False, "ok",
                                               "threads, as CUBESHIM_IO_ENGINE says"),
                                              (["--io-engine", "uring"], False, "ok",
@@ -265,7 +265,7 @@ class Doctor(Case):
     def test_hdf5_on_a_mount(self):
         (self.data / "a.h5").write_bytes(bytes(100))
         for env, refused, health, text in ((None, (), "warn", "HDF5 locks each file that it opens"),
-                                           (None, (FLOCK,), "fail", "for the mount has no locks"),
+                                           (None, (FLOCK,), "fail", "because the mount has no locks"),
                                            ("BEST_EFFORT", (FLOCK,), None,
                                             "HDF5"), ("FALSE", (FLOCK,), None, "HDF5")):
             _, findings = self.doctor("-p", self.data,

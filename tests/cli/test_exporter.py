@@ -223,11 +223,11 @@ class Refused(ExporterCase):
                     ), (["--once"], 2, "--once and --every are for --textfile"),
                     (["--every", "0", "--textfile", "x.prom"], 2, '--every "0" is not usable'),
                     (["--textfile", "x.prom", "--once", "--every",
-                      "3"], 2, "--once and --every are two ways: give one"),
+                      "3"], 2, "give either --once or --every, not both"),
                     (["--textfile", "x.prom", "--listen",
-                      "127.0.0.1:0"], 2, "--listen and --textfile are two ways: give one"),
+                      "127.0.0.1:0"], 2, "give either --listen or --textfile, not both"),
                     (["--textfile", "x"], 2,
-                     "--textfile x: node_exporter reads files alone whose names end in .prom"),
+                     "--textfile x: node_exporter only reads files whose names end in .prom"),
                     (["--textfile", "-", "--every",
                       "1"], 2, "--textfile -: standard output is for --once")]
             for words, status, text in rows:

@@ -74,7 +74,7 @@ class Real(Pool):
             lines[0], "/memcached " +
             re.escape(FLAGS.format("N", "127.0.0.1", self.port)).replace("N", r"\d+"))
         self.assertEqual(lines[2], f"CUBESHIM_CLUSTER=memcached://127.0.0.1:{self.port}")
-        self.assertEqual(lines[3], "only this node reaches it: --listen ADDRESS is for others")
+        self.assertEqual(lines[3], "only this node can reach it; --listen ADDRESS opens it to others")
         # It runs in a session of its own, keeps what it has when it is full, and takes records of
         # 17 MB.
         self.assertEqual(os.getsid(self.pid()), self.pid())

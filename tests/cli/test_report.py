@@ -91,7 +91,7 @@ B: {b}
                                       A            B
 time of the job                  20.0 s       10.0 s x0.50
 file opens                         3000         3000 x1.00
-file opens a second                 150          300 x2.00
+file opens per second               150          300 x2.00
 hit ratio                        66.7 %       99.7 % +33.0
 not served                            0            9
 bytes to the program          150.0 MiB    150.0 MiB x1.00
@@ -179,8 +179,8 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         _, text, charts = self.page(a, b)
         self.assertIn("<b>&.json", text)
         self.assertEqual(
-            re.findall(r"Hit ratio|Files opened a second|Operations at the origin a second", text),
-            ["Hit ratio", "Files opened a second", "Operations at the origin a second"])
+            re.findall(r"Hit ratio|Files opened per second|Operations at the origin per second", text),
+            ["Hit ratio", "Files opened per second", "Operations at the origin per second"])
         lines = [[[
             tuple(map(float, point.split()))
             for point in re.findall(r"[\d.]+ [\d.]+", path.getAttribute("d"))

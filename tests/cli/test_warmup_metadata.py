@@ -108,11 +108,11 @@ class Names(Warmup):
 
     def test_wrong_use_is_told_in_a_line(self):
         for words, said in ((["--metadata-only",
-                              self.mount / "a/1"], "--metadata-only takes directories alone"),
+                              self.mount / "a/1"], "--metadata-only takes only directories"),
                             (["--metadata-only", "--filelist", "-",
                               self.mount], "--metadata-only takes directories, and no --filelist"),
                             (["--metadata-only", "--metadata", "0",
-                              self.mount], "no names are cached with CUBESHIM_METADATA=0"),
+                              self.mount], "no metadata is cached with CUBESHIM_METADATA=0"),
                             (["--metadata-only", "--check",
                               self.mount], "--check excludes --metadata-only")):
             with self.subTest(said):

@@ -94,7 +94,7 @@ TEST(Patterns, ListingsAndLocks) {
   made.sites[0].counts[profile::k_again] = 50;
   const auto found = find_patterns(made);
   ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[0].name, "locks that make files real");
+  EXPECT_EQ(found[0].name, "locks that materialize files");
   EXPECT_EQ(found[1].name, "tree listed again");
   EXPECT_EQ(found[1].cost_ns, 500U);
   made.sites.pop_back();

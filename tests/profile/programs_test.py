@@ -122,7 +122,7 @@ list_again()
                                  ("stat before open", "look_first"),
                                  ("files opened and not read", "forget"),
                                  ("seek storm", "seek_about", "read_zip", "read_h5"),
-                                 ("locks that make files real", "lock", "read_h5"),
+                                 ("locks that materialize files", "lock", "read_h5"),
                                  ("large file read at random", "read_at_random"),
                                  ("tree listed again", "list_again")]:
             for function in functions:

@@ -1,5 +1,5 @@
-// cubeshim bench: the costs of files on a mount and on this machine, and a forecast for a job.
-// Nothing is written to the mount.
+// cubeshim bench: measures what files cost on a mount and on this machine, and forecasts a job. It
+// writes nothing to the mount.
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -49,7 +49,7 @@ void measure_mount(const Bench& bench, BenchResult& result) {
                        .max_file = result.max_file,
                        .drop_pages = drop};
   };
-  // With few files, all are read one at a time.
+  // With few files, all of them are read one at a time.
   const auto one = quarter == 0 ? files : files.subspan(0, quarter);
   result.read_one = read_files(one, options(1, true));
   result.read_again =
@@ -108,12 +108,13 @@ void add_bench(CLI::App& app, int& status) {
                    "A directory of the mount; nothing is written there")
       ->required();
   command
-      ->add_option("--files", options->files, "Measure so many files at most; the default is 1000")
+      ->add_option("--files", options->files,
+                   "Measure at most this many files; the default is 1000")
       ->type_name("COUNT")
       ->check(whole_number(1, 1'000'000));
   command
       ->add_option("--seconds", options->seconds,
-                   "Measure the mount for so long at most; the default is 30")
+                   "Measure the mount for at most this many seconds; the default is 30")
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
   command->add_flag("--json", options->json, "One JSON object");

@@ -31,12 +31,12 @@
 namespace cube::cli {
 namespace {
 
-// More than the caches of most processors hold: a hit copies from memory.
+// More than the caches of most processors hold, so that a hit copies from memory.
 constexpr std::uint64_t k_most_bytes = 64 << 20;
 constexpr std::size_t k_most_files = 2048;
-constexpr std::size_t k_on_disk = 256;  // that are read from the disk
+constexpr std::size_t k_on_disk = 256;  // read from the disk
 
-// A directory that goes with all that this command has put there.
+// A temporary directory. Its destructor removes it with everything that this command has put there.
 class BenchScratch {
  public:
   explicit BenchScratch(const std::string& parent) : path_(parent + "/cubeshim-bench-XXXXXX") {
@@ -57,7 +57,7 @@ class BenchScratch {
   BenchScratch(const BenchScratch&) = delete;
   BenchScratch& operator=(const BenchScratch&) = delete;
 
-  // False: see why().
+  // False if a file cannot be made; why() says why.
   bool make_files(std::span<const std::uint64_t> sizes) {
     std::uint64_t left = k_most_bytes;
     std::vector<char> bytes;
@@ -65,7 +65,7 @@ class BenchScratch {
       const std::uint64_t size = sizes[i % sizes.size()];
       if (size > left) continue;
       left -= size;
-      // Not zeros: a disk may have a short way of its own with them.
+      // Not zeros: a disk may have a shortcut for them.
       for (std::size_t at = bytes.size(); at < size; ++at)
         bytes.push_back(static_cast<char>(at * 2654435761U >> 13));
       make_file(fmt::format("{}/files/{}", path_, i),
@@ -74,8 +74,8 @@ class BenchScratch {
     if (why_.empty() && files_.empty()) why_ = "no file that was read is small enough";
     return why_.empty();
   }
-  // A file is not cached as long as the clock of its file system is so coarse that a change right
-  // now might not show. Such a clock that runs ahead is waited for no longer.
+  // A file is not cached while the clock of its file system is so coarse that a change right now
+  // might not show. If that clock runs ahead, this waits no longer.
   void wait_until_trusted() const {
     const std::uint64_t until_ns =
         base::monotonic_ns() + (cache::k_racy_seconds + 1) * 1'000'000'000ULL;
@@ -100,7 +100,7 @@ class BenchScratch {
       is_well = n > 0;
       if (is_well) bytes.remove_prefix(static_cast<std::size_t>(n));
     }
-    // Pages that are not on the disk yet cannot be dropped.
+    // Pages that have not reached the disk cannot be dropped.
     if (!is_well || (files_.size() <= k_on_disk && fdatasync(fd.get()) != 0))
       why_ = fmt::format("{}: {}", path, base::text_of_error(errno));
   }
@@ -115,7 +115,7 @@ std::string text_of_file(const std::string& path) {
   return {text.data(), base::sys::failed(n) ? 0 : static_cast<std::size_t>(n)};
 }
 
-// The environment of a job that has but these files: nothing of the user's own cache is touched.
+// The environment of a job that has only these files. The user's own cache is not touched.
 void set_up_child(const base::Config& config, const BenchScratch& scratch,
                   const std::string& library, std::uint64_t room) {
   for (const auto& row : base::config_rows()) unsetenv(std::string(row.variable).c_str());
@@ -186,7 +186,7 @@ Pass parse_times(const std::string& text) {
   return pass;
 }
 
-constexpr unsigned k_hit_rounds = 4;  // one fetches
+constexpr unsigned k_hit_rounds = 4;  // the first one fetches
 
 void measure_hits(const base::Config& config, const BenchScratch& scratch, BenchMachine& machine) {
   const std::string library = find_library();

@@ -1,5 +1,5 @@
-// One pass of `cubeshim bench`: an operation on each of some paths, so many in flight, each one
-// timed. Thread safety: pure functions; they start threads of their own.
+// One pass of `cubeshim bench`: performs an operation on each of some paths, with a given number in
+// flight, and times each one. Thread safety: pure functions, which start threads of their own.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Timings {
     all_.insert(all_.end(), others.all_.begin(), others.all_.end());
   }
   std::size_t count() const { return all_.size(); }
-  // Microseconds that a share q of the operations does not exceed; 0 of none.
+  // The microseconds that a share `q` of the operations does not exceed; 0 if there were none.
   double us(double q) const;
   const std::vector<std::uint64_t>& all() const { return all_; }
 
@@ -27,19 +27,19 @@ class Timings {
 
 struct PassOptions {
   unsigned in_flight = 1;
-  std::uint64_t until_ns = UINT64_MAX;  // monotonic; operations under way go on to their end
-  std::uint64_t max_file = UINT64_MAX;  // larger files are closed again
+  std::uint64_t until_ns = UINT64_MAX;  // monotonic; operations under way are completed
+  std::uint64_t max_file = UINT64_MAX;  // larger files are closed unread
   bool drop_pages =
-      false;  // the kernel is asked to forget the bytes between the open and the first read
+      false;  // asks the kernel to forget the bytes between the open and the first read
 };
 
 struct Pass {
   unsigned in_flight = 0;
-  Timings open, read, whole;         // whole: the operation from beginning to end
+  Timings open, read, whole;         // whole: from the start of an operation to its end
   std::vector<std::uint64_t> sizes;  // of the files that were read
   std::uint64_t bytes = 0, too_large = 0, failed = 0;
   std::string first_failure;
-  double seconds = 0;  // of the clock, from the first to the last
+  double seconds = 0;  // wall time from the first operation to the last
 
   double per_second() const {
     return seconds > 0 ? static_cast<double>(whole.count()) / seconds : 0;
@@ -47,7 +47,7 @@ struct Pass {
   double bytes_per_second() const { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
 };
 
-// open, fstat, read to the end, close.
+// Opens, stats, reads to the end and closes each file.
 Pass read_files(std::span<const std::string> paths, const PassOptions& options);
 Pass stat_files(std::span<const std::string> paths, const PassOptions& options);
 

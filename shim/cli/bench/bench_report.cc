@@ -39,7 +39,7 @@ std::string megabytes(const Pass& pass) {
 
 std::string row_text(const BenchRow& row) {
   if (row.timings->count() == 0)
-    return fmt::format("  {:<11} {:>9} {:>8}  not measured, for want of files or of time\n",
+    return fmt::format("  {:<11} {:>9} {:>8}  not measured: too few files or too little time\n",
                        row.name, row.pass->in_flight, 0);
   // The speed is that of whole files.
   const bool is_whole = row.timings == &row.pass->whole;
@@ -103,7 +103,7 @@ std::string fit_text(const BenchResult& r) {
   const std::uint64_t mean = std::max<std::uint64_t>(r.mean_size(), 1);
   const std::uint64_t room = r.machine.cache_room;
   const std::uint64_t all = mean * r.sample.files_seen;
-  // An estimate by the mean of the sample.
+  // An estimate from the mean of the sample.
   if (r.sample.is_whole && all <= room - room / 16)
     return fmt::format("All {} files have about {}: they fit into the {} of memory.\n",
                        r.sample.files_seen, in_units(all), in_units(room));
@@ -135,7 +135,7 @@ std::string conclusion(const BenchResult& r) {
         r.read_many.per_second(), r.read_many.per_second() / today, r.read_many.in_flight);
   const double hit = r.machine.hits.whole.us(0.5), cold = r.read_one.whole.us(0.5),
                again = r.read_again.whole.us(0.5);
-  if (hit == 0) return text + "Epoch 2: not known, for hits were not measured.\n" + fit_text(r);
+  if (hit == 0) return text + "Epoch 2: unknown, because hits were not measured.\n" + fit_text(r);
   text += fmt::format(
       "Epoch 2: {:.0f} files/s for a worker that only reads: a file takes {:.1f} us from the "
       "cache, {:.1f} us here.\n",

@@ -24,7 +24,7 @@ unsigned char type_of(const dirent& entry, const std::string& path) {
   return S_ISREG(st.st_mode) ? DT_REG : S_ISDIR(st.st_mode) ? DT_DIR : DT_LNK;
 }
 
-// One directory's listing, made by one thread.
+// The listing of one directory, made by one thread.
 struct BenchListing {
   std::vector<std::string> files, below;
   std::uint64_t ns = 0;
@@ -72,7 +72,8 @@ class BenchWalk {
     waiting_.push_back(root);
     while (!waiting_.empty() && files_.size() < limits_.listed &&
            base::monotonic_ns() < limits_.until_ns && interrupted_by() == 0) {
-      // Some at a time and some alone, where there are enough: no directory is listed twice.
+      // Some directories are listed many at a time and some one at a time, if there are enough: no
+      // directory is listed twice.
       const bool is_many = waiting_.size() >= 2 * limits_.in_flight &&
                            sample_.list_many.whole.count() < k_many_listings;
       list(is_many ? std::min(waiting_.size() / 2, k_many_listings) : 1,
@@ -112,7 +113,7 @@ class BenchWalk {
         pass.first_failure = directory + ": " + base::text_of_error(listing.error);
       return;
     }
-    // A part of a listing is no listing.
+    // A listing that was cut short is not timed.
     if (!listing.is_cut) pass.whole.add(listing.ns);
     is_cut_ |= listing.is_cut;
     std::move(listing.files.begin(), listing.files.end(), std::back_inserter(files_));

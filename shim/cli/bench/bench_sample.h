@@ -1,6 +1,6 @@
-// The files and directories that `cubeshim bench` measures: a walk that ends after so many files or
-// so long, and some of what it has found, in random order. No file is opened or asked for its stat
-// if the listing tells its type. Thread safety: pure functions.
+// The files and directories that `cubeshim bench` measures: a walk that ends after a number of
+// files or a time, and a random choice of what it has found. No file is opened, and none is asked
+// for its stat if the listing tells its type. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace cube::cli {
 
 struct SampleLimits {
-  std::size_t files = 0;   // that are chosen
-  std::size_t listed = 0;  // that are looked at, at most
+  std::size_t files = 0;   // to choose
+  std::size_t listed = 0;  // to list at most
   unsigned in_flight = 32;
   std::uint64_t until_ns = UINT64_MAX;
 };
@@ -22,7 +22,7 @@ struct BenchSample {
   std::vector<std::string> files;  // chosen
   Pass list_one, list_many;  // opendir, readdir to the end, closedir: one at a time, many in flight
   std::uint64_t files_seen = 0;
-  bool is_whole = false;  // the walk came to its end
+  bool is_whole = false;  // the walk reached its end
 };
 
 BenchSample take_bench_sample(const std::string& directory, const SampleLimits& limits);

@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t k_samples = 32;
 constexpr int k_deepest = 8;
 
-// Some regular files below a directory, the first that are found.
+// Finds some regular files below a directory, the first that it meets.
 void find_samples(const std::string& directory, int depth, std::vector<std::string>& samples) {
   DIR* const stream = opendir(directory.c_str());
   if (stream == nullptr) return;
@@ -43,8 +43,8 @@ void find_samples(const std::string& directory, int depth, std::vector<std::stri
   }
 }
 
-// Microseconds to open and read a file whole: the median over some that nobody has read just now,
-// perhaps.
+// Microseconds to open and read a whole file: the median over some files that probably nobody has
+// read just now.
 double cost_of_a_file(const std::vector<std::string>& samples) {
   std::vector<double> costs;
   std::vector<char> buffer(1 << 20);
@@ -61,7 +61,7 @@ double cost_of_a_file(const std::vector<std::string>& samples) {
   return costs[costs.size() / 2];
 }
 
-// Files above CUBESHIM_MAX_FILE are read in blocks, or without the cache.
+// Files above CUBESHIM_MAX_FILE are read in blocks or without the cache.
 void check_sizes(const std::string& prefix, const std::vector<std::string>& samples,
                  const base::Config& config, Findings& findings) {
   std::size_t looked_at = 0, too_large = 0;
@@ -158,7 +158,7 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
   }
   for (const auto& line : base::unknown_variables(environ))
     say(findings, Health::slow, "it has no effect", "{}", line);
-  // A wrong one has its line already.
+  // A wrong prefix has its own line already.
   if (parsed.config.prefixes.empty() && !has_wrong_prefixes)
     say(findings, Health::broken, "set it to the directories of the slow mount, or give --prefix",
         "CUBESHIM_PREFIXES is not set: nothing is served");
@@ -182,7 +182,7 @@ void check_prefixes(const base::Config& config, Findings& findings) {
   }
 }
 
-// As Region has it.
+// The least size that Region accepts.
 constexpr std::uint64_t k_least_region = 8 << 20;
 
 void check_memory(const base::Config& config, Findings& findings) {
@@ -224,7 +224,7 @@ void check_memory(const base::Config& config, Findings& findings) {
         config.ram_dir, in_units(shared.total), in_units(room), in_units(most), size,
         in_units(wanted));
   } else if (memory != UINT64_MAX && wanted > memory) {
-    say(findings, Health::slow, "the cache stops to grow when memory is short; ask for less",
+    say(findings, Health::slow, "the cache stops growing when memory is short; ask for less",
         "{} of memory may be used, and {} is {}", in_units(memory), size, in_units(wanted));
   } else {
     say(findings, Health::well, "", "the cache may take {} in {} ({} free there{})",

@@ -36,7 +36,7 @@ NodeNote note_of(const base::Config& config) {
   return note;
 }
 
-// All at the same time: a server that hangs holds up nobody but itself.
+// Asks all servers at the same time, so that a server that hangs delays no other.
 std::vector<ServerLook> look_at_all(const base::Config& config, const std::string& login,
                                     const NodeNote& own) {
   const auto& names = config.cluster.texts;
@@ -51,7 +51,7 @@ std::vector<ServerLook> look_at_all(const base::Config& config, const std::strin
   return looks;
 }
 
-// False: there is nothing more to say of it.
+// False: there is nothing more to say about this server.
 bool check_answers(const ServerLook& look, bool has_login, Findings& findings) {
   if (look.was_refused) {
     say(findings, Health::broken,
@@ -132,8 +132,8 @@ std::string text_of(const std::map<std::string, std::string>& roots) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-// A node that has other ids than this one never finds what this one has shared, and nobody else
-// would say so.
+// A node that has other ids than this one never finds what this one has shared. Nothing else would
+// report that.
 void check_nodes(const std::vector<ServerLook>& looks, const NodeNote& own, Findings& findings) {
   std::map<std::string, NodeNote> nodes;
   std::string no_notes;

@@ -1,5 +1,5 @@
-// The needs of files that are served in blocks: the settings, room in memory, copies of numbers for
-// reading ahead, and of the mount the same stat at each look.
+// cubeshim doctor: checks what files served in blocks need: the settings, room in memory, copies of
+// fds for reading ahead, and a mount that shows the same stat each time.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -26,7 +26,7 @@ namespace {
 // small memory.
 constexpr std::uint64_t k_enough = 64 << 20;
 
-// A call of those that reading ahead makes; empty: all went well.
+// The call that fails among those that reading ahead makes; empty: all succeeded.
 struct NoCopies {
   std::string call;
   int error = 0;
@@ -49,10 +49,10 @@ void check_copies(Findings& findings) {
   NoCopies none;
   const int tried = is_filtered() ? prefetch::try_calls_of_threads() : 0;
   if (tried == prefetch::k_killed)
-    return say(
-        findings, Health::slow,
-        "allow close_range, and what a new thread calls, in the seccomp profile",
-        "large files are not read ahead: the seccomp filter kills for a call of the threads");
+    return say(findings, Health::slow,
+               "allow close_range, and what a new thread calls, in the seccomp profile",
+               "large files are not read ahead: the seccomp filter kills the process for a call of "
+               "the threads");
   if (tried != 0) none = {"close_range(CLOSE_RANGE_UNSHARE)", tried, "5.9"};
   if (!is_filtered()) std::jthread([&] { none = try_copies(number->get()); }).join();
   if (tried == 0 && is_filtered())
@@ -78,7 +78,7 @@ void check_copies(Findings& findings) {
 std::string why_no_blocks(const base::Config& config) {
   if (config.block == 0) return "CUBESHIM_BLOCK=0";
   if (config.mode != base::Mode::virtual_files) return "CUBESHIM_MODE";
-  // Their names are answered by the packs' own table.
+  // The table of the packs answers for their paths.
   return config.origins.empty() ? "" : "CUBESHIM_PACKS";
 }
 
@@ -93,7 +93,7 @@ void check_large_files(const base::Config& config, Findings& findings) {
   if (const std::uint64_t ram = wanted_ram(config, base::available_memory()); ram < k_enough)
     say(findings, Health::slow,
         fmt::format("raise CUBESHIM_RAM to {} at least", in_units(k_enough)),
-        "{} of memory are little for blocks of large files", in_units(ram));
+        "{} of memory is little for blocks of large files", in_units(ram));
   if (base::kernel_page() != cache::k_page)
     say(findings, Health::well, "", "mappings of large files are the kernel's: its pages have {}",
         in_units(base::kernel_page()));
@@ -113,7 +113,7 @@ void check_large_sample(const std::string& path, Findings& findings) {
     say(findings, Health::slow,
         "no block of such a file is found again: mount it with lasting inode numbers (FUSE: "
         "use_ino), or wait for its writer",
-        "{} has another inode, size or time at each look", path);
+        "{} has another inode, size or time at each check", path);
 }
 
 }  // namespace cube::cli

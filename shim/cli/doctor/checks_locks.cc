@@ -1,4 +1,4 @@
-// cubeshim doctor: locks of HDF5. It locks each file that it opens, for reading too.
+// cubeshim doctor: the locks of HDF5, which locks each file that it opens, even for reading.
 #include <fcntl.h>
 #include <sys/file.h>
 
@@ -39,7 +39,7 @@ void check_locks(const std::string& prefix, const std::vector<std::string>& samp
         prefix, *file);
   } else if (value != "BEST_EFFORT") {
     say(findings, Health::broken, k_advice,
-        "prefix {}: HDF5 cannot open files such as {}, for the mount has no locks ({})", prefix,
+        "prefix {}: HDF5 cannot open files such as {}, because the mount has no locks ({})", prefix,
         *file, base::text_of_error(error));
   }
 }

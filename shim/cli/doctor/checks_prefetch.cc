@@ -1,5 +1,5 @@
-// The needs of fetching ahead: an engine, threads and descriptors for as many fetches as may be
-// under way, a list that can be read.
+// cubeshim doctor: checks what prefetching needs: an engine, threads and fds for the fetches that
+// may be in flight, and a list that can be read.
 #include <sys/resource.h>
 
 #include "prefetch/engine/thread_engine.h"
@@ -40,7 +40,7 @@ void check_engine(const base::Config& config, Findings& findings) {
                    : "io_uring, as CUBESHIM_IO_ENGINE says");
   if (config.io_engine == base::EngineKind::automatic)
     return say(findings, Health::well, "",
-               "fetching ahead: threads, for io_uring is not to be had ({})", no_ring);
+               "fetching ahead: threads, because io_uring is not available ({})", no_ring);
   constexpr std::uint64_t k_ring_memory = 1 << 20;
   const bool is_locked_out = limit_of(RLIMIT_MEMLOCK) < k_ring_memory;
   say(findings, Health::slow,

@@ -1,5 +1,5 @@
-// cubeshim doctor: the program, the C library and what else is preloaded. Ours is loaded by the
-// program's loader, or not at all.
+// cubeshim doctor: the program, the C library and what else is preloaded. The program's loader
+// loads our library, or nothing does.
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <sys/stat.h>
@@ -63,7 +63,7 @@ void check_executable(const std::string& path, Findings& findings) {
       elf->interpreter);
 }
 
-// Names of preloaded libraries that matter, and the reason.
+// Preloaded libraries that matter, by name, and why.
 struct Neighbour {
   std::string_view name;
   Health health;
@@ -103,7 +103,7 @@ void check_library(Findings& findings) {
                "{}: there is no libcubeshim.so for this machine beside this command", system);
   if (elf->glibc > glibc_number(gnu_get_libc_version()))
     return say(findings, Health::broken, "use a newer system, or build the library on this one",
-               "{}: too old, for {} needs glibc {}", system, library, glibc_text(elf->glibc));
+               "{}: too old, because {} needs glibc {}", system, library, glibc_text(elf->glibc));
   say(findings, Health::well, "", "{}; the library needs glibc {}", system, glibc_text(elf->glibc));
 }
 

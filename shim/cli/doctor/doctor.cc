@@ -1,4 +1,4 @@
-// cubeshim doctor: will it work here, and well?
+// cubeshim doctor: checks whether cubeshim will work here, and how well.
 #include <fmt/core.h>
 
 #include <algorithm>

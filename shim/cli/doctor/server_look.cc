@@ -21,7 +21,7 @@ constexpr int k_round_trips = 21, k_tries = 8;
 constexpr std::int64_t k_day_s = 86'400;
 constexpr std::size_t k_most_notes = 256;
 
-// Microseconds; below zero: it does not know the command.
+// The median round trip in microseconds; below zero if the server does not know the command.
 double round_trip_us(PoolTalk& talk, Clock::time_point end) {
   std::vector<double> all;
   std::string line;
@@ -34,7 +34,7 @@ double round_trip_us(PoolTalk& talk, Clock::time_point end) {
   return all[k_round_trips / 2];
 }
 
-// A server says what it likes.
+// Makes a server's text safe to print: it may contain anything.
 void make_plain(std::string& text) {
   constexpr std::size_t k_longest = 200;
   text.resize(std::min(text.size(), k_longest));
@@ -42,7 +42,7 @@ void make_plain(std::string& text) {
       text, [](unsigned char c) { return c < ' ' || c >= 0x7f; }, '?');
 }
 
-// Nothing that a terminal would obey.
+// True if the note holds nothing that a terminal would obey.
 bool is_plain(const NodeNote& note) {
   const auto is_text = [](const std::string& text) {
     return std::ranges::none_of(text, [](unsigned char c) { return c < ' ' || c == 0x7f; });
@@ -79,14 +79,14 @@ std::string text_of(const std::vector<NodeNote>& notes) {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Reads what others have left, and leaves `own` beside it. Two nodes may do so at once: the second
-// begins anew.
+// Reads the notes of other nodes and adds `own`. If two nodes do so at once, the second one starts
+// over.
 std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNote& own,
                            std::vector<NodeNote>& notes, Clock::time_point end) {
   std::string line, value;
   for (int i = 0; i < k_tries; ++i) {
-    // Any program that reaches the server can write there. What is too long for notes is replaced
-    // unread.
+    // Any program that reaches the server can write there. A value that is too long for notes is
+    // replaced unread.
     if (!talk.ask(fmt::format("mg {} s c", key), line, end)) return talk.trouble();
     cache::MetaAnswer found = cache::parse_meta_answer(line);
     const bool is_short =
@@ -107,7 +107,7 @@ std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNot
     if (notes.size() >= k_most_notes) notes.erase(notes.begin(), notes.end() - k_most_notes + 1);
     notes.push_back(own);
     value = text_of(notes);
-    // The oldest go.
+    // Drops the oldest notes.
     for (; value.size() > PoolTalk::k_longest_value && notes.size() > 1; value = text_of(notes))
       notes.erase(notes.begin(), notes.end() - static_cast<std::ptrdiff_t>((notes.size() + 1) / 2));
     const std::string how = is_there ? fmt::format("C{}", found.cas) : std::string("ME");
@@ -116,7 +116,7 @@ std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNot
     if (!talk.send(parts, end) || !talk.read_line(line, end)) return talk.trouble();
     const cache::MetaAnswer kept = cache::parse_meta_answer(line);
     if (kept.kind == Kind::done) return {};
-    // Changed, or gone, in between.
+    // Otherwise another node changed or removed the value in between.
     if (kept.kind != Kind::refused && kept.kind != Kind::none) return line;
   }
   return "other nodes write there all the time";

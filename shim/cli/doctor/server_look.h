@@ -1,5 +1,5 @@
-// The facts about one server of CUBESHIM_CLUSTER, for `cubeshim doctor`. Thread safety: one thread
-// for each look.
+// Asks one server of CUBESHIM_CLUSTER for the facts that `cubeshim doctor` reports. Thread safety:
+// one thread for each server.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 
 namespace cube::cli {
 
-// A node's own words about itself, left by `cubeshim doctor` for the others.
+// A note that a node's `cubeshim doctor` leaves on a server for the other nodes.
 struct NodeNote {
   std::string node;
-  std::string servers;                       // CUBESHIM_CLUSTER, in the order of the alphabet
+  std::string servers;                       // CUBESHIM_CLUSTER, in alphabetical order
   std::map<std::string, std::string> roots;  // the id of each prefix, and the prefix
-  std::int64_t time = 0;                     // seconds; wall clock
+  std::int64_t time = 0;                     // seconds of the wall clock
 };
 
 struct ServerLook {
   std::string name;          // as in CUBESHIM_CLUSTER
   std::string trouble;       // empty: it answers
-  bool was_refused = false;  // the login is wrong, or there is none
+  bool was_refused = false;  // the login is wrong or missing
   bool has_meta = false, is_new_enough = false;
   std::string version;
   double round_trip_us = 0;                            // median
-  std::map<std::string, std::string> stats, settings;  // what memcached says of itself
+  std::map<std::string, std::string> stats, settings;  // as memcached reports them
   std::vector<NodeNote> notes;                         // of all nodes, this one included
   std::string no_notes;                                // why there are none
 
   std::uint64_t number(const std::string& name) const;
 };
 
-// Asks it for no longer than this. `own` is left there for other nodes, for a day.
+// Waits for the server no longer than `timeout_ms`. Leaves `own` there for other nodes, for a day.
 ServerLook look_at_server(const std::string& name, const std::string& login, const std::string& key,
                           const NodeNote& own, int timeout_ms);
 

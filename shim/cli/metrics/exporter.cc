@@ -1,5 +1,5 @@
-// cubeshim exporter: what the caches of a user do, for Prometheus: by HTTP, or as a file for
-// node_exporter's textfile collector.
+// cubeshim exporter: publishes what the caches of a user do for Prometheus, by HTTP or as a file
+// for node_exporter's textfile collector.
 #include <fmt/core.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -36,7 +36,8 @@ struct Exporter {
   bool once = false, list = false;
 };
 
-// Each once for as long as it lasts: a cache that is read every second would fill the log.
+// Reports each trouble once for as long as it lasts: a cache that is read every second would fill
+// the log.
 void tell_of(const std::vector<std::string>& troubles) {
   static std::mutex mutex;
   static std::set<std::string> told;
@@ -56,7 +57,7 @@ sigset_t signals_of_the_end() {
   return signals;
 }
 
-// `seconds`: at most so long. Whether one came.
+// Waits at most `seconds` for a signal that ends the command. True if one came.
 bool wait_for_the_end(unsigned seconds) {
   const sigset_t signals = signals_of_the_end();
   const timespec patience{static_cast<time_t>(seconds), 0};
@@ -99,11 +100,11 @@ int write_files(const Exporter& options, CacheMetrics& metrics) {
   const std::string& file = options.textfile;
   if (file != "-" && !file.ends_with(".prom"))
     return complain(
-        2, fmt::format("--textfile {}: node_exporter reads files alone whose names end in .prom",
+        2, fmt::format("--textfile {}: node_exporter only reads files whose names end in .prom",
                        file));
   if (file == "-" && options.every != 0)
     return complain(2, "--textfile -: standard output is for --once");
-  // One that cannot be written at all is told of now; later a full disk may have room again.
+  // A file that cannot be written at all is reported now; later a full disk may have room again.
   const int status = write_once(options, metrics);
   if (status != 0 || options.every == 0) return status;
   while (!wait_for_the_end(options.every)) write_once(options, metrics);
@@ -112,7 +113,7 @@ int write_files(const Exporter& options, CacheMetrics& metrics) {
   return 0;
 }
 
-// For doc/deploy/METRICS.md.
+// The table of doc/deploy/METRICS.md.
 int list_metrics() {
   constexpr const char* k_kinds[] = {"counter", "gauge", "histogram"};
   fmt::print("| metric | type | labels | unit and meaning |\n| --- | --- | --- | --- |\n");
@@ -138,7 +139,7 @@ base::ParsedConfig parse_cache(const std::string& name, const std::string& ram_d
   return base::parse_config(lookup, base::IfWrong::end);
 }
 
-// A line about a setting names the option where that was given.
+// A line about a setting names the option if the user gave that.
 std::string named_as_given(const std::string& line, const Exporter& options) {
   const std::string variable = line.substr(0, line.find('='));
   const bool is_given =
@@ -150,13 +151,13 @@ std::string named_as_given(const std::string& line, const Exporter& options) {
 int exporter(Exporter options) {
   if (options.list) return list_metrics();
   if (!options.textfile.empty() && !options.listen.empty())
-    return complain(2, "--listen and --textfile are two ways: give one");
+    return complain(2, "give either --listen or --textfile, not both");
   if (options.textfile.empty() && (options.once || options.every != 0))
     return complain(2, "--once and --every are for --textfile");
   if (options.once && options.every != 0)
-    return complain(2, "--once and --every are two ways: give one");
+    return complain(2, "give either --once or --every, not both");
   if (!options.textfile.empty() && !options.once && options.every == 0) options.every = 15;
-  // The directory of the caches, and the names, are looked at as a job looks at its settings.
+  // Settings name the directory of the caches and the caches, as they do for a job.
   const char* const name = std::getenv("CUBESHIM_NAME");
   if (options.names.empty() && name != nullptr && *name != '\0') options.names.emplace_back(name);
   std::string directory;
@@ -176,7 +177,8 @@ int exporter(Exporter options) {
                             options.once ? "" : " yet: its metrics come when a job makes it"));
 
   BusGuard::install();
-  // Before any thread is made, so that they all block it, and the one that waits for it gets it.
+  // Blocks the signals before any thread exists: every thread inherits the mask, and the thread
+  // that waits gets the signal.
   const sigset_t signals = signals_of_the_end();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
@@ -195,7 +197,7 @@ void add_exporter(CLI::App& app, int& status) {
   const auto options = std::make_shared<Exporter>();
   command
       ->add_option("--listen", options->listen,
-                   fmt::format("Answer scrapes there, as [::1]:9437; the default is {}. Whoever "
+                   fmt::format("Answer scrapes there, as [::1]:9437; the default is {}. Anyone who "
                                "reaches it can read the metrics",
                                k_default_address))
       ->type_name("ADDRESS:PORT");
@@ -207,13 +209,13 @@ void add_exporter(CLI::App& app, int& status) {
   command->add_flag("--once", options->once, "Write that file once, and end");
   command
       ->add_option("--every", options->every,
-                   "Write that file again every so many seconds; the default is 15")
+                   "Write that file again at this interval in seconds; the default is 15")
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
   command->add_flag("--list", options->list, "Print a table of the metrics, and end");
   command
       ->add_option("--name", options->names,
-                   "The cache of this name alone, once for each; the default is all")
+                   "Only the cache of this name; may be repeated; the default is all")
       ->type_name("NAME")
       ->allow_extra_args(false);
   command

@@ -1,4 +1,4 @@
-// In place of exporter_server.cc, where a build has no prometheus-cpp.
+// Replaces exporter_server.cc in a build without prometheus-cpp.
 #include "shim/cli/metrics/exporter_server.h"
 
 namespace cube::cli {

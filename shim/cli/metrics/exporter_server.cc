@@ -12,7 +12,7 @@
 namespace cube::cli {
 namespace {
 
-// A client that is slow, or says nothing, keeps a thread for as long.
+// A client that is slow or silent occupies a thread for this long.
 constexpr const char *k_answering_threads = "16", *k_client_patience_ms = "2000";
 
 prometheus::MetricFamily converted(const MetricFamily& family) {
@@ -35,13 +35,13 @@ prometheus::MetricFamily converted(const MetricFamily& family) {
   return result;
 }
 
-// The library asks it at each scrape.
+// The library calls this at each scrape.
 class Collector : public prometheus::Collectable {
  public:
   Collector(CacheMetrics& metrics, void (*tell_of)(const std::vector<std::string>&))
       : metrics_(&metrics), tell_of_(tell_of) {}
 
-  // The thread that asks is the C code's of the server, which no exception may reach.
+  // The caller is a thread of the server's C code, which no exception may reach.
   std::vector<prometheus::MetricFamily> Collect() const noexcept override {
     try {
       std::vector<std::string> troubles;
@@ -91,7 +91,7 @@ std::unique_ptr<ExporterServer> start_exporter_server(
   try {
     return std::make_unique<Server>(address, metrics, tell_of);
   } catch (const std::exception&) {
-    // The library does not say why. Others could listen there a moment ago.
+    // The library does not say why it failed. The address was free a moment ago.
     why = fmt::format(
         "cannot listen on {}: {}", address,
         address.starts_with('[')

@@ -1,5 +1,5 @@
-// Answers Prometheus' scrapes by HTTP, with prometheus-cpp. A build without that library has none
-// (exporter_no_server.cc). Thread safety: made and ended by one thread; the threads that answer are
+// Answers Prometheus' scrapes by HTTP, with prometheus-cpp. A build without that library uses
+// exporter_no_server.cc. Thread safety: one thread starts and ends it; it answers with threads of
 // its own.
 #pragma once
 
@@ -13,14 +13,14 @@ namespace cube::cli {
 class ExporterServer {
  public:
   virtual ~ExporterServer() = default;
-  // The port that the kernel has chosen, where it was asked to.
+  // The port that listens; the kernel chose it if the address had port 0.
   virtual int port() const = 0;
 };
 
-// Is there any in this build?
+// False in a build without prometheus-cpp.
 bool has_exporter_server();
-// Null: `why` says why not. `metrics` must outlive it. `tell_of` gets what collect() says of caches
-// that cannot be read.
+// Null on failure; `why` says why. `metrics` must outlive the server. `tell_of` gets what collect()
+// says about caches that cannot be read.
 std::unique_ptr<ExporterServer> start_exporter_server(
     const std::string& address, CacheMetrics& metrics,
     void (*tell_of)(const std::vector<std::string>&), std::string& why);

@@ -15,9 +15,9 @@ struct ListenAddress {
   socklen_t bytes = 0;
 };
 
-// Nothing where it is no such text.
+// Empty if the text is no such address.
 std::optional<ListenAddress> parse_listen_address(const std::string& text);
-// Why nobody can listen there now; empty: one can.
+// Says why nobody can listen there now; empty: one can.
 std::string why_not_listening(const ListenAddress& address);
 
 }  // namespace cube::cli

@@ -16,7 +16,7 @@ using base::Counter;
 using cache::JobTotals;
 using cache::Unit;
 
-// The one text of figures that are a family together.
+// The help text of figures that form one family.
 struct SharedHelp {
   std::string_view family, help;
 };
@@ -88,7 +88,7 @@ MetricRow row_of_counter(Counter counter, std::string_view place, Unit unit,
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const base::TierKind& kind = base::k_tier_kinds[i];
     const bool is_hits = kind.hits == counter, is_blocks = kind.blocks == counter;
-    // All that lies in the object of a tier is of that tier.
+    // All fields in the object of a tier belong to that tier.
     if (!is_hits && !is_blocks && place.substr(0, place.find('.')) != kind.name) continue;
     tier = i;
     if (is_blocks) name = "blocks.fetched";
@@ -120,7 +120,7 @@ MetricRow row_of_bypassed(Counter counter, std::string_view place, std::string_v
 
 void add_figure(std::vector<MetricRow>& rows, std::string_view place, Unit unit,
                 std::string_view help, std::function<double(const JobTotals&)> value_of) {
-  // They are made of the others.
+  // They are computed from the others.
   constexpr Unit k_made[] = {Unit::opens, Unit::share, Unit::us, Unit::ns, Unit::ms};
   if (std::ranges::find(k_made, unit) != std::end(k_made)) return;
   constexpr std::string_view k_ram = "ram.";
@@ -141,7 +141,7 @@ void add_tier_figure(std::vector<MetricRow>& rows, std::string_view field, Unit 
     row.label = "tier";
     row.value = base::k_tier_kinds[tier].name;
     row.is_in = has_tier(tier);
-    // The capacity of a tier may not be known.
+    // The capacity of a tier may be unknown.
     if (field == "capacity")
       row.is_in = [tier](const JobTotals& job) { return job.tiers[tier].capacity != 0; };
     row.value_of = [tier, value_of](const JobTotals& job) {
@@ -222,7 +222,7 @@ std::vector<MetricFamily> metric_families() {
       family(k_server_capacity, gauge, "bytes of its room", of_server),
       family(k_server_entries, gauge, "records that it keeps", of_server),
       family(k_build_info, gauge, "1; the version of this exporter", {"version"}),
-      family(k_collect_seconds, gauge, "how long this look at all caches took", {}),
+      family(k_collect_seconds, gauge, "how long it took to read all caches", {}),
   };
   all.insert(all.end(), rest.begin(), rest.end());
   return all;

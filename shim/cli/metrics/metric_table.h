@@ -1,7 +1,7 @@
-// The families of metrics by name, and those of stats.def with their values. A place there gives
-// the name here: origin.bytes is cubeshim_origin_bytes_total; hits.ram is
-// cubeshim_hits_total{tier="ram"}; ram.used is cubeshim_tier_used_bytes{tier="ram"}. Opens in all,
-// hit rates and quantiles are no metrics: Prometheus makes them of the others
+// The families of metrics by name, and those of stats.def with their values. A figure's place in
+// stats.def gives its name: origin.bytes is cubeshim_origin_bytes_total, hits.ram is
+// cubeshim_hits_total{tier="ram"}, ram.used is cubeshim_tier_used_bytes{tier="ram"}. Total opens,
+// hit rates and quantiles are not metrics: Prometheus computes them from the others
 // (doc/deploy/alerts.yaml). Thread safety: constants.
 #pragma once
 
@@ -19,16 +19,16 @@ struct MetricRow {
   std::string family, help;
   MetricKind kind = MetricKind::counter;
   std::string label, value;  // besides `cache`; empty: none
-  std::string detail;        // of this one, where the family has several
-  // Nothing where the cache has no such tier.
+  std::string detail;        // of this row, if the family has several
+  // False if the cache has no such tier.
   std::function<bool(const cache::JobTotals&)> is_in;
   std::function<double(const cache::JobTotals&)> value_of;
 };
 
-// One for each figure of stats.def, those of tiers once for each.
+// One row for each figure of stats.def; figures of tiers have one row for each tier.
 const std::vector<MetricRow>& metric_rows();
 
-// Names of the families that are not of stats.def.
+// Names of the families that are not in stats.def.
 inline constexpr std::string_view k_cache_up = "cubeshim_cache_up",
                                   k_start_time = "cubeshim_cache_start_time_seconds",
                                   k_processes = "cubeshim_processes", k_jobs = "cubeshim_jobs",

@@ -1,7 +1,7 @@
-// What the caches of a user have done and how they are, as Prometheus wants it
-// (doc/deploy/METRICS.md): each figure of stats.def and some of the region beside them, with a
-// label for the cache. Each look maps the regions anew, so that no series of a cache that has gone
-// stays, and no memory of one is held. Thread safety: all of it.
+// Reports what the caches of a user have done and how they are, in the form that Prometheus wants
+// (doc/deploy/METRICS.md): each figure of stats.def and some of the region, with a label for the
+// cache. Each sample maps the regions anew, so no series and no memory of a removed cache stay.
+// Thread safety: all of it.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ enum class MetricKind { counter, gauge, histogram };
 struct MetricSample {
   struct Bucket {
     double bound = 0;
-    std::uint64_t count = 0;  // of all up to the bound
+    std::uint64_t count = 0;  // of all values up to the bound
   };
-  std::vector<std::pair<std::string, std::string>> labels;  // name and value, which is UTF-8
+  std::vector<std::pair<std::string, std::string>> labels;  // name and value in UTF-8
   double value = 0;
-  // A histogram has these.
+  // Only a histogram has these.
   std::vector<Bucket> buckets;
   std::uint64_t count = 0;
   double sum = 0;
@@ -37,23 +37,24 @@ struct MetricFamily {
   std::vector<MetricSample> samples;
 };
 
-// All that there are, without samples.
+// All families that exist, without samples.
 std::vector<MetricFamily> metric_families();
 
 class CacheMetrics {
  public:
-  // `names`: of these caches; none: of all of this user in the directory.
+  // `names`: the caches to report; empty: all caches of this user in the directory.
   CacheMetrics(std::string directory, std::vector<std::string> names)
       : directory_(std::move(directory)), names_(std::move(names)) {}
 
-  // Families without a sample are left out. `troubles`: a line for each cache that cannot be read.
+  // Leaves out families without a sample. `troubles` gets a line for each cache that cannot be
+  // read.
   std::vector<MetricFamily> collect(std::vector<std::string>& troubles);
-  // Which of the given names have no cache now.
+  // The given names that have no cache now.
   std::vector<std::string> absent() const;
 
  private:
-  // The counters of a region at the last look: they never seem to fall, although those of a process
-  // that ends are nowhere for a moment.
+  // The counters of a region at the last sample. They never seem to fall, although the counters of
+  // an ending process are nowhere for a moment.
   struct Seen {
     std::uint64_t created_ns = 0, look = 0;
     base::Totals totals;

@@ -1,4 +1,4 @@
-// A file of metrics for node_exporter's textfile collector: readers find the former one or the new
+// A file of metrics for node_exporter's textfile collector. Readers find the old file or the new
 // one, never a part. Thread safety: one thread.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace cube::cli {
 
-// Writes a file beside it and renames that. Returns why it cannot; empty: it is written.
+// Writes a file beside it and renames that. Returns why it failed; empty: it is written.
 std::string write_metrics_file(const std::string& path, std::string_view text);
 
 }  // namespace cube::cli

@@ -1,4 +1,4 @@
-// Metrics in Prometheus' text format, as node_exporter's textfile collector reads it. Thread
+// Metrics in Prometheus' text format, which node_exporter's textfile collector reads. Thread
 // safety: pure function.
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// This thread and its handler write them.
+// Written by this thread and its handler.
 thread_local volatile bool t_is_guarded = false, t_has_missed = false;
 
 void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {
@@ -21,7 +21,7 @@ void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {
     t_has_missed = true;
     return;
   }
-  // The same look once more ends the process as it would have without us.
+  // The access is repeated and then ends the process as it would have without this handler.
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;
   sigaction(signal, &plain, nullptr);

@@ -1,13 +1,13 @@
-// Looks at mapped files that somebody may cut short meanwhile: a page that is gone reads as zeros,
-// and the guard tells of it. Without a guard such a look ends the program (SIGBUS). Thread safety:
-// install() once, at the start; a guard is its thread's own, and a thread has one at a time.
+// Guards reads of mapped files that somebody may truncate meanwhile: a missing page reads as zeros,
+// and the guard reports it. Without a guard such a read ends the program (SIGBUS). Thread safety:
+// install() once, at the start; a guard belongs to its thread, and a thread has one at a time.
 #pragma once
 
 namespace cube::cli {
 
 class BusGuard {
  public:
-  // The handler, for the whole process.
+  // Installs the handler for the whole process.
   static void install();
 
   BusGuard();
@@ -15,7 +15,7 @@ class BusGuard {
   BusGuard(const BusGuard&) = delete;
   BusGuard& operator=(const BusGuard&) = delete;
 
-  // Was there a page that is gone?
+  // True if a page was missing.
   bool has_missed() const;
 };
 

@@ -1,6 +1,6 @@
-// cubeshim extract: the files of a pack, as they were. Nothing is written outside the directory,
-// whatever the pack says: paths that a pack cannot have are refused by its reader, no directory is
-// entered through a link, and links are made last.
+// cubeshim extract: restores the files of a pack. Nothing is written outside the directory,
+// whatever the pack says: its reader refuses paths that a pack cannot have, no directory is entered
+// through a link, and links are made last.
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,8 +34,8 @@ struct Extract {
 
 class Extractor {
  public:
-  // `is_new`: the root was made for it, and becomes as that of the pack. One that was there stays
-  // as it is.
+  // `is_new`: the root was made for this pack and gets its rights and times. A root that existed
+  // stays as it is.
   Extractor(const cache::PackReader& pack, int root, bool is_new, bool force)
       : pack_(pack), root_(root), is_new_(is_new), force_(force) {}
 
@@ -50,7 +50,7 @@ class Extractor {
       fail(path, error);
     }
   }
-  // The things that have to come last: links, and the rights and times of directories.
+  // Does what must come last: links, and the rights and times of directories.
   void finish() {
     for (const auto& [path, entry] : links_) {
       if (const int error = make_link(entry, path); error != 0) fail(path, error);
@@ -77,7 +77,7 @@ class Extractor {
     return slash == std::string::npos ? "" : path.substr(0, slash);
   }
 
-  // Makes parent_ this directory, step by step from the root. 0, or an errno.
+  // Makes parent_ this directory, step by step from the root. Returns 0 or an errno.
   int enter(const std::string& directory) {
     if (parent_ && directory == parent_path_) return 0;
     base::UniqueFd at(openat(root_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -94,7 +94,7 @@ class Extractor {
     return 0;
   }
 
-  // Owner first, for a change of owner takes bits of the mode away.
+  // The owner comes first, because a change of owner clears bits of the mode.
   static bool dress(int fd, const cache::FileStat& stat) {
     mode_t mode = stat.mode & 07777;
     if (fchown(fd, stat.user, stat.group) != 0) mode &= ~static_cast<mode_t>(S_ISUID | S_ISGID);
@@ -103,18 +103,17 @@ class Extractor {
     return fchmod(fd, mode) == 0 && futimens(fd, times) == 0;
   }
 
-  // A new file has this name first if it may replace another, which stays until the new one is
-  // whole.
+  // The name of a new file until it is whole, if it may replace another one.
   std::string first_name(const std::string& name) const {
     return force_ ? fmt::format(".cubeshim-extract-{}", getpid()) : name;
   }
-  // 0, or an errno, and then nothing is left of what was made.
+  // Returns 0 or an errno; after an error nothing of the new file is left.
   int give_name(const std::string& name, int error) const {
     const std::string first = first_name(name);
     if (error == 0 && force_ &&
         renameat(parent_.get(), first.c_str(), parent_.get(), name.c_str()) != 0)
       error = errno;
-    // Two names of one file are left as they are by a rename.
+    // A rename leaves two names of one file as they are.
     if (error != 0 || force_) unlinkat(parent_.get(), first.c_str(), 0);
     return error;
   }
@@ -134,7 +133,7 @@ class Extractor {
     if (!file) return errno;
     int error = write_data(entry, file.get());
     if (error == 0 && !dress(file.get(), entry.stat)) error = errno;
-    // Some mounts tell only now that there was no room.
+    // Some mounts report a lack of room only at close.
     if (close(file.release()) != 0 && error == 0) error = errno;
     error = give_name(name, error);
     if (error != 0) return error;
@@ -158,7 +157,7 @@ class Extractor {
     return 0;
   }
 
-  // Long runs of zeros stay holes.
+  // Long runs of zeros become holes.
   int write_data(const PackEntry& entry, int file) const {
     if (ftruncate(file, static_cast<off_t>(entry.data_size)) != 0) return errno;
     return read_checked(
@@ -274,9 +273,9 @@ void add_extract(CLI::App& app, int& status) {
   const auto options = std::make_shared<Extract>();
   command->add_option("FILE", options->file, "The pack")->required();
   command
-      ->add_option(
-          "DIRECTORY", options->directory,
-          "Where to; it is made if need be, and keeps its own mode and times where it is there")
+      ->add_option("DIRECTORY", options->directory,
+                   "The target directory; it is made if need be, and an existing one keeps its "
+                   "mode and times")
       ->required();
   command->add_option("PATH", options->paths,
                       "Files and directories of the pack; the default is all of it");

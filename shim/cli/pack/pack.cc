@@ -1,4 +1,5 @@
-// cubeshim pack: makes one file of a directory with all below it, or of what a list names.
+// cubeshim pack: makes one file from a directory and everything below it, or from what a list
+// names.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ struct Report {
   }
 };
 
-// A pack is replaced, anything else is not.
+// A pack may be replaced, anything else may not.
 bool may_be_written(const std::string& file, std::string& why) {
   if (file.empty() || file.ends_with('/')) {
     why = fmt::format("\"{}\" is no name of a file", file);
@@ -92,8 +93,8 @@ bool may_be_written(const std::string& file, std::string& why) {
   return false;
 }
 
-// The directory as it was given, where that goes through links: so may a list name what lies in it.
-// "": it does not.
+// The directory as the user spelled it, if that goes through links: a list may use that spelling.
+// Otherwise "".
 std::string other_name_of(const std::string& root, const std::string& given) {
   char here[PATH_MAX], same[PATH_MAX];
   const char* const shell = std::getenv("PWD");
@@ -107,7 +108,7 @@ std::string other_name_of(const std::string& root, const std::string& given) {
   return "";
 }
 
-// The names that the list has, below the root.
+// Takes the paths of the list, relative to the root.
 bool take_list(const NamedInput& input, const std::vector<std::string>& roots,
                cache::TreePaths& paths, std::unique_ptr<NamedPaths>& named, std::string& why) {
   named = NamedPaths::open(input, why);
@@ -233,14 +234,14 @@ void add_pack(CLI::App& app, int& status) {
       ->required();
   command
       ->add_option("FILE", options->file,
-                   "The pack. What an interrupted run has left beside it, as FILE.partial, the "
-                   "same command goes on with")
+                   "The pack. After an interrupted run, the same command goes on with FILE.partial "
+                   "beside it")
       ->required();
   command
       ->add_option("--list", options->list,
-                   "Only what this file lists, a path a line or NUL-separated, below DIRECTORY "
-                   "where it is relative; of a "
-                   "directory the files, and no directory without one; - is standard input")
+                   "Only what this file lists, one path per line or NUL-separated; relative paths "
+                   "are below DIRECTORY; a directory means the files below it, and directories "
+                   "without files are left out; - is standard input")
       ->type_name("FILE");
   command->add_flag("--verify", options->verify,
                     "Read the pack again when it is made, and check all of it");

@@ -68,7 +68,7 @@ class Check {
     return listing;
   }
 
-  // Without following links, as it was packed.
+  // Opens it without following links, as pack did.
   base::Result<base::UniqueFd> directory_of(const std::string& path) const {
     base::UniqueFd at(
         static_cast<int>(sys::openat(root_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));

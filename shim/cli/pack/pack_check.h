@@ -1,5 +1,5 @@
-// Is a pack what was written, and what a directory holds? Everything is read: the index, each
-// record, each byte of data. Thread safety: one thread.
+// Checks whether a pack holds what was written, and what a directory holds. It reads everything:
+// the index, each record, each byte of data. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace cube::cli {
 struct PackFindings {
   std::uint64_t files = 0, entries = 0, bytes = 0;
   std::uint64_t problems = 0;
-  std::vector<std::string> first;  // of the problems, a line each
+  std::vector<std::string> first;  // of the problems, one line each
   bool was_interrupted = false;
 
   void add(std::string line) {
@@ -24,7 +24,7 @@ struct PackFindings {
   }
 };
 
-// `against`: a directory that should hold the same; none: an empty fd.
+// `against`: a directory that should hold the same; an empty fd: none.
 PackFindings check_pack(const cache::PackReader& pack, base::UniqueFd against, Progress& progress);
 
 }  // namespace cube::cli

@@ -1,4 +1,4 @@
-// cubeshim ls, cat and verify: what is in a pack.
+// cubeshim ls, cat and verify: show what is in a pack.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -53,7 +53,7 @@ std::string time_text(std::int64_t seconds) {
   return text;
 }
 
-// On a terminal no name may play with it; elsewhere names are as they are.
+// A name on a terminal is made printable; elsewhere it stays as it is.
 std::string line_of(std::string_view name) {
   return isatty(STDOUT_FILENO) != 0 ? printable(name) : std::string(name);
 }
@@ -205,7 +205,7 @@ void add_pack_look(CLI::App& app, int& status) {
                  "Which directory, or file, of the pack; the default is its root");
   ls->add_flag("-l", listed->is_long, "Modes, links, owners, sizes and times, too");
   ls->add_flag("-R", listed->is_recursive,
-               "All below it, a path a line, in the order in which it lies in the pack");
+               "Everything below it, one path per line, in the order of the pack");
   ls->callback([listed, &status] { status = list(*listed); });
 
   CLI::App* const cat_command = app.add_subcommand("cat", "Print files of a pack");

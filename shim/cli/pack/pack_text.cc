@@ -16,7 +16,7 @@ constexpr std::uint64_t k_at_once = 16 << 20;
 
 using Part = std::function<int(const std::byte*, std::size_t, std::uint64_t)>;
 
-// One way through the data, and its hash.
+// Reads the data once, and checks its hash.
 int go_through(const cache::PackReader& pack, const cache::PackEntry& entry, std::byte* room,
                const Part& take) {
   base::Hasher hasher;
@@ -71,7 +71,8 @@ int read_checked(const cache::PackReader& pack, const cache::PackEntry& entry, c
     if (!read) return read.error().value;
     return entry.data_size == 0 ? 0 : take(room.get(), entry.data_size, 0);
   }
-  // Data that is not held in memory as a whole is gone through twice.
+  // Data that is not held in memory as a whole is read twice: first to check it, then to give it
+  // out.
   const int error = go_through(pack, entry, room.get(), ignore);
   return error != 0 ? error : go_through(pack, entry, room.get(), take);
 }

@@ -1,4 +1,4 @@
-// cubeshim pool: a memcached on this node, with the flags that the cluster tier needs.
+// cubeshim pool: runs a memcached on this node with the flags that the cluster tier needs.
 #include "shim/cli/pool/pool.h"
 
 #include <arpa/inet.h>

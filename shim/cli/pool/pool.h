@@ -14,31 +14,32 @@
 namespace cube::cli {
 
 struct PoolWish {
-  std::string memory, nvme, nvme_size, listen;  // as given; empty: not given
+  std::string memory, nvme, nvme_size, listen;  // as the user gave them; empty: not given
   unsigned port = 11211;
 };
 
-// What a start leaves for status and stop, in a file of this user below CUBESHIM_RAM_DIR.
+// The state that a start leaves for status and stop, in a file of this user below CUBESHIM_RAM_DIR.
 struct PoolState {
   base::ProcessId process;
-  std::string address, storage;  // "127.0.0.1:11211"; the file on NVMe, if there is one
+  std::string address, storage;  // "127.0.0.1:11211"; the file on NVMe, if any
   unsigned port = 0;
 
   static std::string path_of(const base::Config& config);
-  // Nothing: no pool of this name was started, or its process has ended (then the file is removed).
+  // Empty if no pool of this name was started, or if its process has ended (then the file is
+  // removed).
   static std::optional<PoolState> read(const base::Config& config);
   bool write(const base::Config& config) const;
 };
 
-// "[::1]:11211" of an IPv6 address.
+// "[::1]:11211" for an IPv6 address.
 std::string with_port(std::string_view address, unsigned port);
-// The lines of memcached's answer to `question` as name and value; nothing: it does not answer
+// The lines of memcached's answer to `question` as name and value; empty if there is no answer
 // within `timeout_ms`.
 std::optional<std::map<std::string, std::string>> ask_memcached(const std::string& address,
                                                                 unsigned port,
                                                                 std::string_view question,
                                                                 int timeout_ms);
-// "1.6.18" or "1.6.18_1": does it speak the protocol of the cluster tier?
+// True if this version ("1.6.18" or "1.6.18_1") speaks the protocol of the cluster tier.
 bool is_new_memcached(std::string_view version);
 int start_pool(const base::Config& config, const PoolWish& wish);
 

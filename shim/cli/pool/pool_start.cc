@@ -1,5 +1,5 @@
-// cubeshim pool start: looks whether it can, runs memcached in the background, and waits until that
-// answers.
+// cubeshim pool start: checks whether it can, runs memcached in the background, and waits until
+// memcached answers.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -35,13 +35,13 @@ namespace {
 
 constexpr const char* k_loopback = "127.0.0.1";
 constexpr std::uint64_t k_mib = 1 << 20;
-// Half of it must hold the largest item; extstore writes pages of 64 MiB, and needs some to
-// compact.
+// Half of the memory must hold the largest item. extstore writes pages of 64 MiB, and needs some of
+// them to compact.
 constexpr std::uint64_t k_least_memory = 64 * k_mib, k_least_storage = 512 * k_mib;
 constexpr rlim_t k_connections = 8192, k_other_fds = 128;
 constexpr int k_start_ms = 60000, k_pause_ms = 20;
 
-// The first line that a program prints; empty: it does not run.
+// The first line that a program prints; empty if it does not run.
 std::string first_line_of(const std::string& program, const char* flag) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
       popen(fmt::format("'{}' {} 2>&1", program, flag).c_str(), "re"), pclose);
@@ -58,7 +58,7 @@ bool is_address(const std::string& text) {
          inet_pton(AF_INET6, text.c_str(), &room) == 1;
 }
 
-// An account without rights for a memcached that root starts. Empty: it runs as it is.
+// An account without rights for a memcached that root starts. Empty: it runs as this user.
 std::string account() {
   if (geteuid() != 0) return {};
   for (const char* const name : {"memcache", "memcached", "nobody"})
@@ -71,7 +71,7 @@ struct Plan {
   PoolState state;
 };
 
-// Its room on the disk, or why there is none.
+// Works out the room on the disk. Returns why there is none.
 std::string storage_of(const base::Config& config, const PoolWish& wish, std::string& path,
                        std::uint64_t& size) {
   struct ::stat st {};
@@ -97,7 +97,7 @@ std::string storage_of(const base::Config& config, const PoolWish& wish, std::st
   return {};
 }
 
-// A line that says what is wrong; empty: `plan` is complete.
+// Returns a line that says what is wrong; empty: `plan` is complete.
 std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& plan) {
   std::uint64_t memory = 0;
   if (wish.memory.empty())
@@ -123,7 +123,7 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
                        version.empty() ? "no memcached" : version);
   rlimit files{};
   rlim_t connections = k_connections;
-  // root's memcached raises the limit by itself.
+  // root's memcached raises the limit itself.
   if (geteuid() != 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 &&
       files.rlim_max < k_connections + k_other_fds)
     connections = std::max<rlim_t>(files.rlim_max, 2 * k_other_fds) - k_other_fds;
@@ -159,8 +159,8 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
   return {};
 }
 
-// memcached in a session of its own. It writes its trouble to `trouble`, and its ProcessId first.
-// 0: it cannot be started.
+// Starts memcached in a session of its own. It writes its ProcessId to `trouble`, and then its
+// errors. Returns 0 if it cannot be started.
 pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage,
              base::UniqueFd& trouble) {
   int ends[2];
@@ -189,7 +189,7 @@ pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage,
   _exit(127);
 }
 
-// All that is there, or with `to_end` all that comes.
+// Reads what is there, or with `to_end` everything until the end.
 void read_trouble(int fd, bool to_end, std::string& text) {
   fcntl(fd, F_SETFL, to_end ? 0 : O_NONBLOCK);
   char some[1024];
@@ -197,7 +197,7 @@ void read_trouble(int fd, bool to_end, std::string& text) {
     text.append(some, static_cast<std::size_t>(n));
 }
 
-// True: it answers, and it is this process that does.
+// True if memcached answers, and if it is this process that does.
 bool comes_up(pid_t pid, const PoolState& state, int fd, std::string& text, bool& has_ended) {
   for (int waited = 0; waited < k_start_ms; waited += k_pause_ms) {
     has_ended = waitpid(pid, nullptr, WNOHANG) == pid;
@@ -219,10 +219,10 @@ void tell_use(const Plan& plan) {
       "commas:\nCUBESHIM_CLUSTER=memcached://{}\n",
       with_port(is_any ? host : plan.state.address, plan.state.port));
   if (plan.state.address.starts_with("127.") || plan.state.address == "::1")
-    fmt::print("only this node reaches it: --listen ADDRESS is for others\n");
+    fmt::print("only this node can reach it; --listen ADDRESS opens it to others\n");
   else
     fmt::print(
-        "whoever reaches this port reads and changes what it holds: keep it in a private "
+        "anyone who reaches this port can read and change what it holds: keep it in a private "
         "network\n");
 }
 
@@ -248,7 +248,7 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
   if (const std::string why = make_plan(config, wish, plan); !why.empty()) return complain(1, why);
   PoolStorage storage;
   if (!plan.state.storage.empty()) {
-    // memcached opens the file after it has become its account.
+    // memcached opens the file after it has switched to its account.
     if (const std::string why = storage.take(plan.state.storage, account()); !why.empty())
       return complain(1, why);
   }

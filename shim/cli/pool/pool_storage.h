@@ -1,7 +1,7 @@
-// The file on NVMe of one memcached. Invariants: it is locked as long as that memcached lives,
-// which inherits the fd; only who has the lock unlinks the file; nobody else has been able to open
-// it. So two starts, of two users, names of a region or containers, never write to one file. Thread
-// safety: one thread.
+// The file on NVMe of one memcached. Invariants: the file is locked as long as that memcached
+// lives, because memcached inherits the fd; only the holder of the lock unlinks the file; nobody
+// else has been able to open it. Therefore two starts (by two users, under two names of a region,
+// in two containers) never write to one file. Thread safety: one thread.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace cube::cli {
 
 class PoolStorage {
  public:
-  // A line that says why not; empty: it is there, and locked. `account`: who opens it; empty: who
-  // asks.
+  // Makes and locks the file for `account`; empty: for this user. Returns a line that says why it
+  // cannot; empty on success.
   std::string take(const std::string& path, const std::string& account);
-  // For the program that this process becomes.
+  // Keeps the fd and its lock for the program that this process becomes.
   void keep_at_exec() const;
-  // No-op without a file.
+  // Does nothing without a file.
   void remove();
 
  private:
@@ -25,7 +25,7 @@ class PoolStorage {
   base::UniqueFd fd_;
 };
 
-// Removes the file of a memcached that has ended, unless another one has it by now.
+// Removes the file of a memcached that has ended, unless another memcached has it by now.
 void remove_unused_storage(const std::string& path);
 
 }  // namespace cube::cli

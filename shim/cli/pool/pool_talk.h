@@ -1,5 +1,5 @@
-// A connection of the command to a memcached. Each question has an end in time; after it, or after
-// any other trouble, the connection is of no use any more. Thread safety: one thread.
+// A connection of the command to a memcached. Each question has a deadline; after a missed deadline
+// or any other trouble, the connection cannot be used any more. Thread safety: one thread.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@
 
 namespace cube::cli {
 
-// The address of a server of CUBESHIM_CLUSTER, found as the library finds it. Nothing: `why` says
-// so.
+// The address of a server of CUBESHIM_CLUSTER, found as the library finds it. Empty on failure;
+// `why` says why.
 std::optional<cache::ServerAddress> look_up_server(const std::string& name,
                                                    std::chrono::steady_clock::time_point end,
                                                    std::string& why);
@@ -25,21 +25,22 @@ class PoolTalk {
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t k_longest_value = 1 << 20;
 
-  // Connects, and says `login` ("USER PASSWORD") first if there is one. False: trouble() says why.
+  // Connects, and first says `login` ("USER PASSWORD") if there is one. False on failure; trouble()
+  // says why.
   bool open(const cache::ServerAddress& address, std::string_view login, Clock::time_point end);
   bool is_open() const { return static_cast<bool>(fd_); }
   void close() { fd_.reset(); }
   const std::string& trouble() const { return trouble_; }
 
-  // One after the other, as one command.
+  // Sends the parts one after the other, as one command.
   bool send(std::span<const std::string_view> parts, Clock::time_point end);
-  // A line without its end. False: there is none in time.
+  // Reads a line without its end. False if none comes in time.
   bool read_line(std::string& line, Clock::time_point end);
-  // So many bytes, and the line end behind them.
+  // Reads `size` bytes and the line end behind them.
   bool read_value(std::size_t size, std::string& value, Clock::time_point end);
-  // A question of one line with an answer of one line.
+  // Asks a question of one line that has an answer of one line.
   bool ask(std::string_view question, std::string& line, Clock::time_point end);
-  // The STAT lines of the answer. Nothing: there is none in time, or it is an error.
+  // The STAT lines of the answer. Empty if there is none in time, or if it is an error.
   std::optional<std::map<std::string, std::string>> figures(std::string_view question,
                                                             Clock::time_point end);
 

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// Behind the bracket at `at`, and all that it holds.
+// The place behind the bracket at `at` and everything in it.
 std::size_t behind_bracket(std::string_view text, std::size_t at) {
   int depth = 0;
   for (; at < text.size(); ++at) {
@@ -37,7 +37,7 @@ std::string plain_function(std::string_view demangled) {
       plain += demangled.substr(at, end - at);
       at = end;
     } else if (c == ' ') {
-      // Before it stands what the function returns; behind its arguments comes "const".
+      // The return type stands before it; "const" may follow its arguments.
       if (has_arguments) break;
       plain.clear();
       ++at;
@@ -60,7 +60,7 @@ std::string plain_function(std::string_view demangled) {
 }
 
 std::string name_of_symbol(const std::string& symbol) {
-  // Without the mark of C++ a function "f" would be a "float".
+  // A name without the mark of C++ is no mangled one: a function "f" would become "float".
   if (!symbol.starts_with("_Z")) return symbol;
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> text(

@@ -1,4 +1,4 @@
-// Names of native functions as people read them. Thread safety: pure functions.
+// Names of native functions in a form for people. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -6,10 +6,9 @@
 
 namespace cube::cli {
 
-// A function of C++ without its arguments and without what it returns; long arguments of templates
-// are "<..>".
+// A C++ function without its arguments and its return type; long template arguments become "<..>".
 std::string plain_function(std::string_view demangled);
-// By the name of a symbol in a library.
+// The same for the name of a symbol in a library.
 std::string name_of_symbol(const std::string& symbol);
 
 }  // namespace cube::cli

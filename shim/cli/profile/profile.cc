@@ -1,4 +1,4 @@
-// cubeshim profile: runs a program with the profiler on, and says who calls how.
+// cubeshim profile: runs a program with the profiler on, and shows which code makes which calls.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -26,7 +26,7 @@ namespace {
 struct ProfileCommand {
   Run run;
   std::string directory = "cubeshim-profile";
-  std::vector<std::string> raw_files;  // read these, run nothing
+  std::vector<std::string> raw_files;  // read these and run nothing
   unsigned every = 16;
   bool observes = false, has_all = false;
 };
@@ -46,7 +46,7 @@ bool read_raw(const std::string& path, std::vector<RawFile>& files) {
   return true;
 }
 
-// The directory is the user's, and others' files may have such names.
+// The directory is the user's, and files of others may have such names.
 bool is_raw_file(const std::string& path) {
   const auto fd = base::open_fd(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   struct stat st {};
@@ -126,7 +126,7 @@ int profile(ProfileCommand& command) {
 
 void add_profile(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand(
-      "profile", "Run a program, and say who reads files how, and what it costs");
+      "profile", "Run a program, and show which code reads files, how, and at what cost");
   const auto options = std::make_shared<ProfileCommand>();
   command->add_flag("--observe", options->observes,
                     "Serve nothing: watch the program as it is without a cache");

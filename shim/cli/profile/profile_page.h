@@ -1,5 +1,5 @@
-// A profile as one HTML page that needs nothing else: patterns, flame graph, time line, latencies,
-// call sites. Its text and script are profile_page.html. Thread safety: pure.
+// A profile as one self-contained HTML page: patterns, flame graph, time line, latencies, call
+// sites. Its text and script are in profile_page.html. Thread safety: pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace cube::cli {
 
-// `json`: profile_as_json.
+// `json`: the result of profile_as_json.
 std::string profile_as_page(std::string_view json);
 
 }  // namespace cube::cli

@@ -10,10 +10,10 @@ namespace cube::cli {
 namespace {
 
 constexpr std::uint64_t k_few = 2;              // less is chance
-constexpr std::uint64_t k_part_worth_it = 100;  // of the time by the clock
-constexpr const char* k_locks = "locks that make files real";
+constexpr std::uint64_t k_part_worth_it = 100;  // one part in so many of the wall time
+constexpr const char* k_locks = "locks that materialize files";
 
-// By a share of the files: rare ones are no pattern.
+// Compares with a share of the files: rare ones are no pattern.
 bool is_many(std::uint64_t count, std::uint64_t of, std::uint64_t percent) {
   return count >= k_few && count * 100 >= of * percent;
 }
@@ -115,7 +115,7 @@ void look_at_calls(const ProfileSite& site, std::vector<Pattern>& found) {
   }
 }
 
-// The function of the program that waits for the origin most, with its most expensive site.
+// The function of the program that waits longest for the origin, with its most expensive site.
 struct Waiting {
   const ProfileSite* most = nullptr;
   std::uint64_t ns = 0;
@@ -136,7 +136,7 @@ Waiting find_waiting(const Profile& profile) {
       ->second;
 }
 
-// Is one call of the origin under way at a time, where there are any?
+// Finds out whether at most one call of the origin is in flight at a time.
 void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
   std::uint64_t busy = 0, calls = 0;
   for (const auto& bin : profile.bins) {
@@ -145,7 +145,7 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
   }
   constexpr std::uint64_t k_worth_it_ns = 50'000'000, k_many_calls = 32;
   if (busy < k_worth_it_ns || calls < k_many_calls) return;
-  // The imports before the first call, and what follows the last one, are not of the epoch.
+  // The imports before the first call and whatever follows the last one do not belong to the epoch.
   const std::uint64_t with_calls = profile.bins.size() * profile.bin_width_ns;
   const std::uint64_t span =
       profile.bins.back().at_ns - profile.bins.front().at_ns + profile.bin_width_ns;
@@ -164,7 +164,7 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
        waiting.example, calls, busy});
 }
 
-// A function may call by several ways: a pattern is of all of them.
+// Merges the sites of a function, which may call in several ways: a pattern covers all of them.
 std::vector<ProfileSite> by_function(const Profile& profile) {
   std::map<std::pair<std::size_t, std::string>, ProfileSite> sites;
   for (const auto& site : profile.sites) {
@@ -189,7 +189,7 @@ std::vector<Pattern> find_patterns(const Profile& profile) {
     look_at_calls(site, found);
   }
   if (!profile.sites.empty()) look_at_time_line(profile, found);
-  // A lock is cheap; the file that it makes real is not.
+  // A lock is cheap; the file that it materializes is not.
   for (Pattern& one : found)
     one.is_minor =
         one.cost_ns < (profile.end_ns - profile.start_ns) / k_part_worth_it && one.name != k_locks;

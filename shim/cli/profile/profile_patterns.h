@@ -1,5 +1,5 @@
-// Patterns of reading that cost time, found in a profile: what each costs, and what to do. Thread
-// safety: pure functions.
+// Patterns of reading that cost time, found in a profile: what each one costs, and what to do about
+// it. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace cube::cli {
 
 struct Pattern {
   std::string name;  // "seek storm"
-  std::string site;  // text_of_site; empty: of the whole job
+  std::string site;  // text_of_site; empty: the whole job
   std::string seen;  // "120 of 120 files, 30 reads and 9 seeks each"
   std::string advice;
   std::string example;      // a path
-  std::uint64_t count = 0;  // files, or calls
+  std::uint64_t count = 0;  // files or calls
   std::uint64_t cost_ns = 0;
-  bool is_minor = false;  // less than a hundredth of the time by the clock
+  bool is_minor = false;  // less than a hundredth of the wall time
 };
 
-// Most expensive first.
+// The most expensive pattern comes first.
 std::vector<Pattern> find_patterns(const Profile& profile);
 
 }  // namespace cube::cli

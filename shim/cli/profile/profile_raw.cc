@@ -8,7 +8,7 @@
 namespace cube::cli {
 namespace {
 
-// Sums of such counts of many sites still fit.
+// The sum of such counts over many sites still fits.
 constexpr std::uint64_t k_largest_count = 1ULL << 53;
 constexpr std::size_t k_most_rows = 1 << 20;
 
@@ -27,7 +27,7 @@ std::vector<std::string_view> split(std::string_view text, char between, std::si
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
   }
-  parts.clear();  // more than there may be
+  parts.clear();  // more than the limit
   return parts;
 }
 
@@ -44,7 +44,7 @@ std::string plain(std::string_view text) {
   return out;
 }
 
-// False: not so many numbers, or no numbers.
+// False if the text does not consist of exactly N numbers.
 template <std::size_t N>
 bool read_counts(std::string_view text, std::array<std::uint64_t, N>& counts) {
   const auto parts = split(text, ',', N + 1);

@@ -1,6 +1,6 @@
-// The raw files of the profiler (shim/profile/raw_format.h), read back. A file may be anything:
-// lines that are no lines of ours are counted and left out, and counts that would not fit are cut.
-// Thread safety: pure functions.
+// Reads the profiler's raw files (shim/profile/raw_format.h). A file may contain anything: lines
+// that are not understood are counted and left out, and counts that would not fit are cut. Thread
+// safety: pure functions.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ struct RawBin {
   std::size_t level = 0;
   std::uint64_t number = 0, busy_ns = 0, calls = 0;
 };
-// A process, or one program of it.
+// A process, or one program of a process.
 struct RawSection {
   std::uint64_t pid = 0, start_ns = 0, end_ns = 0, every = 1;
   bool observes = false, is_whole = false;

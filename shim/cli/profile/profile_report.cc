@@ -19,7 +19,7 @@ std::string in_time(std::uint64_t ns) {
                     : fmt::format("{:.1f} s", us / 1e6);
 }
 
-// The profiler's own cost, as a share of the wall time.
+// The profiler's own cost as a share of the wall time.
 std::string text_of_cost(const Profile& profile) {
   const ProfileCost& cost = profile.cost;
   const std::uint64_t wall = std::max<std::uint64_t>(profile.end_ns - profile.start_ns, 1);
@@ -128,7 +128,7 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
           d[shim::profile::k_no_code] !=
       0)
     text += fmt::format(
-        "\nleft out, for the tables were full: {} calls, {} looks at files, {} texts, {} "
+        "\nleft out, because the tables were full: {} calls, {} looks at files, {} texts, {} "
         "functions\n",
         d[shim::profile::k_no_site], d[shim::profile::k_no_file], d[shim::profile::k_no_text],
         d[shim::profile::k_no_code]);

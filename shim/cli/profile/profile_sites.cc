@@ -11,11 +11,11 @@
 namespace cube::cli {
 namespace {
 
-// Names of addresses, by the symbols of the files that were mapped.
+// Names addresses by the symbols of the mapped files.
 class Symbols {
  public:
   ProfileFrame frame_of(const RawSection& section, std::uint64_t return_address) {
-    const std::uint64_t address = return_address - 1;  // in the call itself
+    const std::uint64_t address = return_address - 1;  // the call itself
     const auto map = std::find_if(section.maps.begin(), section.maps.end(), [&](const auto& m) {
       return address >= m.begin && address < m.end;
     });
@@ -70,7 +70,8 @@ std::vector<ProfileFrame> frames_of(const RawSection& section, const RawSite& si
     frames.erase(std::find_if(frames.begin(), frames.end(), is_in_interpreter), frames.end());
   } else if (const auto library = std::find_if(frames.begin(), frames.end(), is_of_library);
              library != frames.end()) {
-    // A library's thread that calls Python's files has no function of Python, but the library's.
+    // If a library's thread calls Python's files, the site has no Python function, only the
+    // library's.
     if (std::any_of(frames.begin(), library, is_in_interpreter))
       frames.erase(frames.begin(), library);
   }
@@ -94,7 +95,7 @@ void add_cost(ProfileCost& sum,
   const auto mean = [&](shim::profile::CostCount ns, shim::profile::CostCount timed) {
     return cost[timed] == 0 ? 0.0 : of(ns) / of(timed);
   };
-  // Forged counts give a large sum, and no other trouble.
+  // Forged counts give a large sum, but do no other harm.
   constexpr double k_most = 1ULL << 53;
   const auto whole = [&](double ns) { return static_cast<std::uint64_t>(std::min(ns, k_most)); };
   const double reading_ns = of(shim::profile::k_clock_ns);
@@ -109,8 +110,8 @@ void add_cost(ProfileCost& sum,
   sum.start_and_end_ns += cost[shim::profile::k_start_ns] + cost[shim::profile::k_write_ns];
 }
 
-// The finest bins of which a page can show all from the first process's start to the last one's
-// end.
+// The finest bins with which a page can show everything from the first process's start to the last
+// one's end.
 std::size_t level_for(const Profile& profile) {
   std::size_t level = 0;
   while (level + 1 < shim::profile::k_bin_levels &&
@@ -188,7 +189,7 @@ Profile make_profile(const std::vector<RawFile>& files) {
 std::string text_of_frame(const ProfileFrame& frame) {
   if (!frame.is_python())
     return frame.file.empty() ? frame.function : fmt::format("{} ({})", frame.function, frame.file);
-  // The last two parts of the path tell enough.
+  // The last two parts of the path say enough.
   std::size_t slash = frame.file.rfind('/');
   if (slash != std::string::npos && slash != 0) slash = frame.file.rfind('/', slash - 1);
   return fmt::format("{} ({}:{})", frame.function,
@@ -228,7 +229,7 @@ std::string text_of_site(const ProfileSite& site) {
 }
 
 std::string native_leaf(const ProfileSite& site) {
-  // Without Python the site is told by native functions anyway.
+  // Without Python, native functions describe the site anyway.
   if (std::none_of(site.frames.begin(), site.frames.end(),
                    [](const auto& frame) { return frame.is_python(); }))
     return "";
@@ -237,7 +238,7 @@ std::string native_leaf(const ProfileSite& site) {
        ++frame) {
     if (is_of_libc(*frame)) continue;
     if (leaf == nullptr) leaf = &*frame;
-    // A function with a name says more than one without, which it has called.
+    // A function with a name says more than a nameless one that it has called.
     if (frame->function.starts_with('+')) continue;
     leaf = &*frame;
     break;

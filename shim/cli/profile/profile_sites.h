@@ -1,4 +1,4 @@
-// Call sites with names, of all processes of a profile: the same stack of functions is one site.
+// Call sites with names, of all processes of a profile. The same stack of functions is one site.
 // Thread safety: one thread.
 #pragma once
 
@@ -10,29 +10,29 @@
 namespace cube::cli {
 
 struct ProfileFrame {
-  std::string function, file;  // of a native function, the library
-  std::uint32_t line = 0;      // the first of a function of Python; 0: native
+  std::string function, file;  // file: for a native function, its library
+  std::uint32_t line = 0;      // the first line of a Python function; 0: native
   bool is_python() const { return line != 0; }
 };
 
 struct ProfileSite {
   std::size_t kind = 0;
-  std::vector<ProfileFrame> frames;  // outermost first. Of the interpreter's own, those above the
-                                     // last Python function alone
-  std::string example;               // a path
+  // Outermost first. The interpreter's own frames only above the last Python function.
+  std::vector<ProfileFrame> frames;
+  std::string example;  // a path
   std::array<std::uint64_t, shim::profile::k_site_counts> counts{};
   std::array<std::uint64_t, shim::profile::k_latency_buckets> latency{};
   std::array<std::uint64_t, shim::profile::k_open_counts> opens{};
 };
 
-// In flight: busy_ns / width_ns, on the average of the bin.
+// In flight: busy_ns / width_ns on average in the bin.
 struct ProfileBin {
   std::uint64_t at_ns = 0, busy_ns = 0, calls = 0;
 };
 
 // The profiler's own cost in all threads, estimated from the calls that it timed.
 struct ProfileCost {
-  std::uint64_t call_ns = 0;  // in calls, without the walks of stacks
+  std::uint64_t call_ns = 0;  // in calls, without walking stacks
   std::uint64_t stacks = 0, stack_ns = 0;
   std::uint64_t start_and_end_ns = 0;  // of processes
   std::uint64_t total_ns() const { return call_ns + stack_ns + start_and_end_ns; }
@@ -44,7 +44,7 @@ struct Profile {
   bool observes = false;
   ProfileCost cost;
   std::vector<ProfileSite> sites;  // most time at the origin first
-  std::vector<ProfileBin> bins;    // in order of time; those without calls are left out
+  std::vector<ProfileBin> bins;    // in order of time, without bins that have no calls
   std::array<std::uint64_t, shim::profile::k_drop_counts> dropped{};
 
   std::uint64_t total(std::size_t count) const;
@@ -54,14 +54,14 @@ Profile make_profile(const std::vector<RawFile>& files);
 
 // "read_image (train.py:12)", "cv::imread (libopencv_imgcodecs.so.406)".
 std::string text_of_frame(const ProfileFrame& frame);
-// The innermost function of Python that is no library's; null: there is none.
+// The innermost Python function that belongs to no library; null if there is none.
 const ProfileFrame* own_function(const ProfileSite& site);
-// The innermost function of Python, and those that called it, three at most: "open
-// (PIL/Image.py:3200) < load (train.py:8)". The innermost of the program's own is among them,
-// behind "..", if others are between. Without Python, native ones.
+// The innermost Python function and at most two of its callers: "open (PIL/Image.py:3200) < load
+// (train.py:8)". The program's own innermost function is among them, behind ".." if others are left
+// out between. Without Python, native functions.
 std::string text_of_site(const ProfileSite& site);
-// For a site with Python: the innermost native function that is not libc's, or its library if it
-// has no name. Empty: there is none.
+// For a site with Python: the innermost native function outside libc, or its library if it has no
+// name. Empty if there is none.
 std::string native_leaf(const ProfileSite& site);
 
 }  // namespace cube::cli

@@ -1,4 +1,4 @@
-// cubeshim report: figures of jobs beside each other, from the reports that they have written.
+// cubeshim report: shows the figures of jobs side by side, from the reports that they have written.
 #include <fmt/core.h>
 
 #include <memory>

@@ -9,20 +9,20 @@ namespace cube::cli {
 struct ChartLine {
   struct Point {
     double seconds = 0, value = 0;
-    bool is_joined = false;  // to the point before
+    bool is_joined = false;  // to the previous point
   };
   std::string name;
   std::vector<Point> points;
 };
 
 struct Chart {
-  std::string title, unit;  // the unit stands behind each value: " %"
-  double least_top = 0;     // the axis reaches so far at least
+  std::string title, unit;  // the unit follows each value: " %"
+  double least_top = 0;     // the axis reaches at least this far
   std::vector<ChartLine> lines;
 };
 
 std::string chart_svg(const Chart& chart);
-// For text and attributes of HTML and SVG.
+// Escapes text for text and attributes of HTML and SVG.
 std::string html_text(const std::string& text);
 
 }  // namespace cube::cli

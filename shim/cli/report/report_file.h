@@ -1,6 +1,6 @@
-// Reports of jobs as CUBESHIM_STATS writes them with CUBESHIM_STATS_FORMAT=json: one JSON object a
-// line. A job that reports while it runs (CUBESHIM_STATS_INTERVAL) has many lines, the course of
-// its figures. Thread safety: pure functions.
+// Reports of jobs that CUBESHIM_STATS has written with CUBESHIM_STATS_FORMAT=json: one JSON object
+// on each line. A job that reports while it runs (CUBESHIM_STATS_INTERVAL) has many lines, which
+// show how its figures developed. Thread safety: pure functions.
 #pragma once
 
 #include <map>
@@ -19,21 +19,21 @@ struct JobReport {
   std::string path;
   std::size_t jobs_in_file = 1;  // this is the last of them
   std::map<std::string, double>
-      values;  // of its last line, by the names of doc/CONFIG.md: "origin.opens"
-  std::vector<CoursePoint> course;  // a point for each line, after one of zeros
+      values;  // of its last line, by the names in doc/CONFIG.md: "origin.opens"
+  std::vector<CoursePoint> course;  // one point for each line, after one of zeros
 
-  // 0: it has no such figure.
+  // 0 if the report has no such figure.
   double value(const std::string& name) const;
-  // The sum of an object: "hits".
+  // The sum of an object such as "hits".
   double sum_of(std::string_view object) const;
   double hits() const { return sum_of("hits"); }
   double requests() const;
-  // Questions that the cache asked the origin, of files and of names, and opens that were not
-  // served. The report does not know what the kernel read for these.
+  // The cache's own requests to the origin, for files and for metadata, and opens that were not
+  // served. The report does not know what the kernel read for those opens.
   double origin_operations() const;
 };
 
-// False: `why` says in one line what is wrong with the file.
+// False on failure; `why` says in one line what is wrong with the file.
 bool read_report(const std::string& path, JobReport& report, std::string& why);
 
 }  // namespace cube::cli

@@ -10,7 +10,7 @@
 namespace cube::cli {
 namespace {
 
-// A longer course is drawn in so many steps.
+// A longer course is drawn in this many steps.
 constexpr std::size_t k_most_points = 400;
 
 constexpr const char* k_head = R"(<!DOCTYPE html>
@@ -44,7 +44,7 @@ std::vector<CoursePoint> thinned(const std::vector<CoursePoint>& course) {
   return some;
 }
 
-// A value for each time between two points; none: nothing was opened then.
+// A value for each interval between two points; none if nothing was opened in it.
 template <typename ValueOf>
 ChartLine line_of(const JobReport& job, std::size_t number, ValueOf value_of) {
   ChartLine line{fmt::format("{}: {}", letter_of(number), title_of(job)), {}};
@@ -63,8 +63,8 @@ ChartLine line_of(const JobReport& job, std::size_t number, ValueOf value_of) {
 }
 
 std::string charts(const std::vector<JobReport>& jobs) {
-  Chart ratio{"Hit ratio", " %", 100, {}}, opens{"Files opened a second", "", 1, {}};
-  Chart origin{"Operations at the origin a second", "", 1, {}};
+  Chart ratio{"Hit ratio", " %", 100, {}}, opens{"Files opened per second", "", 1, {}};
+  Chart origin{"Operations at the origin per second", "", 1, {}};
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     ratio.lines.push_back(
         line_of(jobs[i], i, [](const CoursePoint& from, const CoursePoint& to, double& value) {

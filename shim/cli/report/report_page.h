@@ -1,5 +1,4 @@
-// The page of `cubeshim report --html`: one file that needs no other. Thread safety: pure
-// functions.
+// The page of `cubeshim report --html`: one self-contained file. Thread safety: pure functions.
 #pragma once
 
 #include <string>

@@ -37,12 +37,12 @@ std::string text_of_value(Unit unit, double value) {
 
 double share(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
-// None: a job has no such figure, or too little was measured.
+// A value is missing if a job has no such figure, or if too little was measured.
 struct KeyRow {
   const char* name;
   Unit unit;
   Value (*value)(const JobReport& job);
-  std::set<std::string> figures = {};  // that it stands for
+  std::set<std::string> figures = {};  // the figures it stands for
 };
 
 const std::vector<KeyRow>& key_rows() {
@@ -55,7 +55,7 @@ const std::vector<KeyRow>& key_rows() {
        Unit::opens,
        [](const JobReport& job) -> Value { return job.value("opens"); },
        {"opens"}},
-      {"file opens a second", Unit::opens,
+      {"file opens per second", Unit::opens,
        [](const JobReport& job) -> Value {
          return job.value("milliseconds") == 0
                     ? Value()
@@ -84,7 +84,7 @@ const std::vector<KeyRow>& key_rows() {
   return rows;
 }
 
-// Counts by chance, latencies by the width of their classes.
+// Counts differ by chance, latencies by the width of their buckets.
 bool differs(Unit unit, double least, double most) {
   const double by = most - least;
   switch (unit) {

@@ -1,4 +1,4 @@
-// The table of `cubeshim report`: figures of jobs beside each other. Thread safety: pure functions.
+// The table of `cubeshim report`: figures of jobs side by side. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace cube::cli {
 struct ReportRow {
   std::string name;
   std::vector<std::string> values;  // one for each job
-  std::vector<std::string> ratios;  // of each job to the first; the first has none
+  std::vector<std::string> ratios;  // each job relative to the first; empty for the first
 };
 
-// The figures that a reader asks for first, and then those of others that differ by more than
+// The figures that a reader wants first, and then any other figures that differ by more than
 // chance.
 std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs);
-// "A", "B" ...: the name of a job in the table.
+// The name of a job in the table: "A", "B" ...
 std::string letter_of(std::size_t job);
 // "reports/a.json (the last of 3 jobs in it)"
 std::string title_of(const JobReport& job);

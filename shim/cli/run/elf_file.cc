@@ -184,7 +184,7 @@ ElfSymbols::ElfSymbols(std::vector<Symbol> symbols) : symbols_(std::move(symbols
 const std::string* ElfSymbols::name_at(std::uint64_t offset) const {
   auto next = std::upper_bound(symbols_.begin(), symbols_.end(), offset,
                                [](auto at, const auto& symbol) { return at < symbol.offset; });
-  // Several may begin in one place, some without a size.
+  // Several symbols may begin at one place, some of them without a size.
   for (int i = 0; i < 4 && next != symbols_.begin(); ++i) {
     --next;
     if (offset - next->offset < std::max<std::uint64_t>(next->size, 1)) return &next->name;

@@ -1,6 +1,6 @@
-// The facts of an executable or a library that decide whether the loader can preload ours into it.
-// Read from the file itself: headers, dynamic section, needed versions. Offsets are checked, for
-// the file may be anything. Thread safety: pure functions.
+// The facts about an executable or a library that decide whether the loader can preload our library
+// into it. They come from the file itself: headers, dynamic section, needed versions. All offsets
+// are checked, because the file may contain anything. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 namespace cube::cli {
 
 struct ElfFile {
-  bool is_of_this_machine = false;  // 64 bits and this processor; else nothing below is known
-  std::string interpreter;          // the loader; empty: it is static
+  bool is_of_this_machine = false;  // 64 bits and this processor; otherwise nothing below is known
+  std::string interpreter;          // the loader; empty: a static file
   std::vector<std::string> needed;  // DT_NEEDED
   bool is_go = false;
-  unsigned glibc = 0;  // the newest version whose symbols it takes: 2036 is 2.36; 0: none
+  unsigned glibc = 0;  // the newest version whose symbols it uses: 2036 is 2.36; 0: none
 
   bool needs_libc() const;
   bool is_musl() const;  // its loader is musl's
 };
 
-// Nothing: it cannot be read, or is no ELF file.
+// Empty if the file cannot be read, or is no ELF file.
 std::optional<ElfFile> read_elf(const std::string& path);
 
-// Functions of a file, by where their code lies in it.
+// The functions of a file by the place of their code in it.
 class ElfSymbols {
  public:
   struct Symbol {
@@ -33,18 +33,18 @@ class ElfSymbols {
   };
   ElfSymbols() = default;
   explicit ElfSymbols(std::vector<Symbol> symbols);  // in any order
-  // Null: no function has this byte.
+  // Null if no function covers this byte.
   const std::string* name_at(std::uint64_t offset) const;
 
  private:
   std::vector<Symbol> symbols_;
 };
 
-// The symbols of the symbol table; of a stripped file, those that it exports. Empty: it cannot be
-// read, or has none.
+// The symbols of the symbol table, or the exported ones if the file is stripped. Empty if it cannot
+// be read or has none.
 ElfSymbols read_symbols(const std::string& path);
 
-// "2.36" is 2036; 0: it is no version.
+// 2036 for "2.36"; 0 if it is no version.
 unsigned glibc_number(std::string_view text);
 
 }  // namespace cube::cli

@@ -1,4 +1,4 @@
-// The files that came with this command, and how a program is made to load them. Thread safety: not
+// Finds the files that came with this command, and makes a program load them. Thread safety: not
 // while others read the environment.
 #pragma once
 
@@ -7,16 +7,16 @@
 
 namespace cube::cli {
 
-// The directory of this command, with a slash.
+// The directory of this command, with a slash at the end.
 std::string own_folder();
-// The first of these places that is there, or nothing. In a directory where all may write, such as
-// /tmp, another user may have put a file beside this command: one counts that this user, root or
-// the owner of the command has.
+// The first of these places that exists and belongs to this user, to root or to the owner of this
+// command; otherwise "". In a directory where everybody may write, such as /tmp, another user may
+// have put a file beside this command.
 std::string first_found(std::initializer_list<std::string> places);
-// libcubeshim.so beside this command (a build), or in the folders for libraries of Debian, of Red
-// Hat and of all others.
+// libcubeshim.so beside this command (a build), or in the library folders of Debian, of Red Hat or
+// of other systems.
 std::string find_library();
-// value:others
+// Sets the variable to "value:others".
 void put_in_front(const char* variable, const std::string& value);
 
 }  // namespace cube::cli

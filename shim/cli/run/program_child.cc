@@ -18,7 +18,7 @@
 namespace cube::cli {
 namespace {
 
-// A child that goes with this process, however it ends.
+// Forks a child that dies with this process, however this one ends.
 pid_t fork_bound(pid_t parent) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -27,7 +27,7 @@ pid_t fork_bound(pid_t parent) {
   return 0;
 }
 
-// Has a process this signal pending?
+// True if the process has this signal pending.
 bool has_pending(pid_t pid, int signal) {
   char path[64], text[4096];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", pid).out = '\0';
@@ -42,7 +42,7 @@ bool has_pending(pid_t pid, int signal) {
   return (mask >> (signal - 1) & 1) != 0;
 }
 
-// If the program closes a pipe, its other end is to see that.
+// Lets go of pipes: if the program closes one, the process at the other end must see that.
 void let_go(bool keeps_stdout) {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
@@ -56,14 +56,14 @@ class Supervisor {
   Supervisor() {
     struct sigaction action {};
     action.sa_handler = SIG_DFL;
-    // A process that ignores it has no child to wait for.
+    // A process that ignores SIGCHLD has no child to wait for.
     sigaction(SIGCHLD, &action, &child_action_);
     sigfillset(&all_);
     sigprocmask(SIG_SETMASK, &all_, &mask_);
   }
   ~Supervisor() {
     end_witness();
-    // The program has had them.
+    // Drops the signals that the program has had.
     constexpr timespec k_no_time{};
     while (sigtimedwait(&all_, nullptr, &k_no_time) > 0) {
     }
@@ -94,7 +94,7 @@ class Supervisor {
   }
 
  private:
-  // The youngest of the group, so that the kernel reaches it before this process.
+  // Starts the youngest process of the group, so that the kernel reaches it before this one.
   void start_witness() {
     witness_ = fork_bound(getpid());
     if (witness_ != 0) return;
@@ -110,10 +110,11 @@ class Supervisor {
   }
 
   void hand_on(const siginfo_t& info) {
-    // The whole group gets the kernel's signals. The program means whoever started it, not itself.
+    // The kernel signals the whole group. If the program signals the group, it means the process
+    // that started it, not itself.
     const bool is_from_process = info.si_code <= 0;
     if (is_from_process && info.si_pid == program_) return;
-    // Some send to one process after another.
+    // Some senders signal one process after another.
     constexpr timespec k_moment{0, 10'000'000};
     if (is_from_process) nanosleep(&k_moment, nullptr);
     if (witness_ > 0 && has_pending(witness_, info.si_signo)) {
@@ -131,7 +132,7 @@ class Supervisor {
       if (pid == witness_ && !WIFSTOPPED(status)) witness_ = -1;
       if (pid != program_) continue;
       if (!WIFSTOPPED(status)) return status;
-      // Not for SIGSTOP: whoever stops the program by its pid continues it by that, too.
+      // Not for SIGSTOP: a process that stops the program by its pid also continues it by its pid.
       const int signal = WSTOPSIG(status);
       if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) stop(signal);
     }
@@ -189,7 +190,7 @@ int end_alike(int wait_status) {
   sigaddset(&only, signal);
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
   kill(getpid(), signal);
-  // The first process of a container does not die of it.
+  // The first process of a container does not die from it.
   return shell_status(wait_status);
 }
 

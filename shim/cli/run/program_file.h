@@ -1,5 +1,5 @@
-// The file that runs where a user has named a program. Thread safety: not while others write to the
-// environment.
+// Finds the file that runs when a user names a program. Thread safety: not while others write to
+// the environment.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace cube::cli {
 
 std::vector<std::string> split_words(std::string_view text, std::string_view separators);
 
-// As execvp finds it; empty: it does not.
+// The file that execvp finds; empty if it finds none.
 std::string find_program(const std::string& name);
 
-// The executable that runs in the end, whatever scripts stand before it. Empty: there is none.
+// The executable that runs in the end, whatever scripts stand before it. Empty if there is none.
 std::string executable_of(const std::string& name);
 
 }  // namespace cube::cli

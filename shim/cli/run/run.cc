@@ -1,5 +1,5 @@
-// cubeshim run: the program in the environment that the library wants, and the report if the
-// program was killed.
+// cubeshim run: runs a program in the environment that the library needs, and writes the report if
+// the program was killed.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
@@ -35,8 +35,8 @@ namespace cube::cli {
 
 namespace {
 
-// How the directory fails, by errno; 0: it does not, or its server does not answer in time. A child
-// asks, for a dead server would hold this command for ever.
+// The errno with which the directory fails; 0 if it does not, or if its server does not answer in
+// time. A child asks, because a dead server would hold this command forever.
 int error_of_directory(const std::string& path) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return 0;
@@ -62,13 +62,13 @@ int error_of_directory(const std::string& path) {
          path, k_prefix_patience_ms / 1000);
     kill(child, SIGKILL);
   }
-  // A wait at the server may outlast SIGKILL.
+  // A wait for the server may outlast SIGKILL.
   waitpid(child, nullptr, has_answered ? 0 : WNOHANG);
   return has_answered ? error : 0;
 }
 
-// One that is given as an option must be there. One of the environment may be for other programs,
-// or be made by this one.
+// A prefix given as an option must exist. One from the environment may be meant for other programs,
+// or this program may make it.
 bool check_prefixes(const Run& run, const base::Config& config) {
   const auto given = run.settings.given();
   const bool is_option = given.contains("CUBESHIM_PREFIXES");
@@ -127,12 +127,12 @@ int check_run(Run& run) {
 
 namespace {
 
-// In the child. Returns only where the program cannot be started.
+// Runs in the child. Returns only if the program cannot be started.
 int exec_program(const Run& run, const base::ProcessId& job) {
   const std::string& library = run.library;
   for (const auto& [variable, value] : run.settings.given())
     setenv(variable.c_str(), value.c_str(), 1);
-  // A job of its own, also where this command runs inside another.
+  // A job of its own, even if this command runs inside another.
   char text[80];
   base::format_job_variable({.first = job, .speaker = static_cast<std::uint32_t>(getpid())}, text,
                             sizeof text);
@@ -150,7 +150,7 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   }
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
   if (run.config.announce && !run.is_not_announced && is_preloaded) {
-    // The library does so itself where the program is a Python; a program that embeds one needs it
+    // The library does so itself if the program is a Python; a program that embeds one needs it
     // from here.
     const std::string site = shim::python_site::find_beside(library.c_str());
     if (!site.empty()) shim::python_site::add(site);
@@ -166,7 +166,7 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   return error == ENOENT ? 127 : 126;
 }
 
-// Goes on by itself, belongs to nobody, and holds nothing that anybody might wait for.
+// Runs on by itself, belongs to nobody, and holds nothing that anybody might wait for.
 void retire_in_background(cache::Region& region) {
   const pid_t child = fork();
   if (child > 0) waitpid(child, nullptr, 0);
@@ -181,7 +181,7 @@ void retire_in_background(cache::Region& region) {
   _exit(0);
 }
 
-// The program has ended, and may have been killed before it could write the report.
+// Writes the report: the program has ended, and may have been killed before it could.
 void end_job(const base::Config& config, const base::ProcessId& job) {
   std::string why;
   const std::unique_ptr<cache::Region> region(look_at_region(config, why));
@@ -190,7 +190,7 @@ void end_job(const base::Config& config, const base::ProcessId& job) {
     if (region->job_row(i).leader != job) continue;
     cache::write_last_report(*region, i, config);
     region->job_row(i).reported.store(1, std::memory_order_relaxed);
-    // Others of the job may live on.
+    // Other processes of the job may live on.
     const bool stays = region->header().kept.load(std::memory_order_relaxed) != 0;
     if (!stays && !region->retire_if_unused() && getpid() != 1) retire_in_background(*region);
     return;
@@ -216,7 +216,7 @@ void drop_separator_of_run(std::vector<std::string>& words) {
   if (words.empty() || (words.front() != "run" && words.front() != "profile")) return;
   std::size_t i = 1;
   while (i < words.size() && words[i].starts_with('-') && words[i] != "--") {
-    // Every option but these takes a value: of its own word, or the next.
+    // Every option except these takes a value: the rest of its word, or the next word.
     const bool is_alone =
         words[i] == "-h" || words[i] == "--help" || words[i] == "--no-announce" ||
         (words.front() == "profile" && (words[i] == "--observe" || words[i] == "--all")) ||
@@ -238,7 +238,7 @@ void add_run(CLI::App& app, int& status) {
       ->type_name("PATH");
   command->add_flag("--no-announce", options->is_not_announced, "The same as --announce 0");
   command->footer("Usage: cubeshim run [OPTIONS] [--] PROGRAM [ARGUMENTS]");
-  // From the first word that is no option of ours, everything is the program's.
+  // From the first word that is no option of ours, everything belongs to the program.
   command->prefix_command();
   command->callback([command, options, &status] {
     options->program = command->remaining();

@@ -1,4 +1,4 @@
-// A program in the environment that the library wants.
+// Runs a program in the environment that the library needs.
 #pragma once
 
 #include <map>
@@ -15,14 +15,14 @@ struct Run {
   std::vector<std::string> program;
   bool is_not_announced = false;
   bool needs_prefix = true;
-  base::Config config;  // as check_run has found it
+  base::Config config;  // set by check_run
 };
 
-// 0, or the status to end with, after a line that says why.
+// Returns 0, or the exit status after a line that says why.
 int check_run(Run& run);
-// Runs the program in a child, this process being the first of its job, until it ends. Writes the
-// report of the job unless the program could do so itself, and takes the region away when its last
-// process has gone. The status as wait has it.
+// Runs the program in a child until it ends; this process is the first of its job. Writes the
+// report of the job unless the program could do so itself, and removes the region when its last
+// process has gone. Returns the status of wait().
 int run_program(const Run& run, bool keeps_stdout);
 
 }  // namespace cube::cli

@@ -1,5 +1,5 @@
-// The working directory has two names where the shell came by a symbolic link: that of the shell,
-// links and all, and that of the kernel. A job may use either. Thread safety: pure functions.
+// The names of the working directory. It has two if the shell came by a symbolic link: the shell's,
+// with its links, and the kernel's. A job may use either. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace cube::cli {
 
-// That of the shell first.
+// The shell's name comes first.
 std::vector<std::string> names_of_working_directory();
-// A path below it without ".." and ".", once for each name. Empty: no such name leads to it.
+// A path below it without ".." and ".", once for each name. Empty if no name leads to it.
 std::vector<std::string> absolute_names(const std::string& text);
 
 }  // namespace cube::cli

@@ -1,5 +1,5 @@
-// cubeshim completion bash|zsh|fish: prints the script. Hidden: `make install` puts the three where
-// the shells look.
+// cubeshim completion bash|zsh|fish: prints the script. Hidden: `make install` puts the three
+// scripts where the shells look for them.
 #include "shim/cli/shell/completion.h"
 
 #include <fmt/core.h>

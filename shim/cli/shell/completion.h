@@ -1,4 +1,4 @@
-// Completion scripts for shells, made from what the parser knows (description.h). Thread safety:
+// Completion scripts for shells, made from the parser's own options (description.h). Thread safety:
 // pure functions.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace cube::cli {
 
-// `common` are the options before a sub-command.
+// `common`: the options before a sub-command.
 std::string bash_completion(const CommandText& common, const std::vector<CommandText>& commands);
 std::string zsh_completion(const CommandText& common, const std::vector<CommandText>& commands);
 std::string fish_completion(const CommandText& common, const std::vector<CommandText>& commands);

@@ -33,8 +33,8 @@ _cubeshim() {
   case $command in
 )";
 
-// Between what belongs to each command and what comes after each option. The words behind the
-// program are the program's.
+// Stands between the cases of the commands and those of the options. The words behind the program
+// belong to the program.
 constexpr const char* k_middle = R"(    *) return ;;
   esac
   if [[ $rest == program ]]; then

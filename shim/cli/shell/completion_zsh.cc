@@ -5,7 +5,7 @@
 namespace cube::cli {
 namespace {
 
-// Within '...[...]' or '...:...'.
+// Escapes a text for '...[...]' and '...:...'.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -69,7 +69,7 @@ std::string zsh_completion(const CommandText& common, const std::vector<CommandT
     }
     text += "      ;;\n";
   }
-  // Loaded by name from a folder of functions, or read in by `source`.
+  // Works when a folder of functions loads it by name, and when `source` reads it.
   return text +
          "  esac\n}\n\nif [[ $funcstack[1] == _cubeshim ]]; then _cubeshim \"$@\"; else compdef "
          "_cubeshim cubeshim; fi\n";

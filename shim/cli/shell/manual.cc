@@ -1,4 +1,5 @@
-// cubeshim man: prints the man page cubeshim(1). Hidden: `make install` puts it where man looks.
+// cubeshim man: prints the man page cubeshim(1). Hidden: `make install` puts it where man looks for
+// it.
 #include <cubeshim_date.h>
 #include <fmt/core.h>
 
@@ -11,7 +12,7 @@
 namespace cube::cli {
 namespace {
 
-// For roff: a hyphen that is to be copied, and a backslash.
+// Escapes for roff: hyphens stay copyable, and backslashes stay backslashes.
 std::string for_troff(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -26,7 +27,7 @@ std::string for_troff(std::string_view text) {
   return result;
 }
 
-// Lines of a length that roff's own checkers like, none of which is taken for a request.
+// Fills lines to a length that roff's own checkers like; no line is taken for a request.
 std::string filled(std::string_view text) {
   constexpr std::size_t k_width = 78;
   std::string result, line;
@@ -75,7 +76,7 @@ std::string part_of(const CommandText& command) {
   } else if (!settings.empty()) {
     text += ".PP\nOf the SETTINGS it takes ";
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      // A line each, for they must not be long.
+      // One line each, because lines must stay short.
       const char* const before = i == 0 ? "" : i + 1 < settings.size() ? ",\n" : " and\n";
       text += fmt::format("{}\\fB{}\\fR", before, for_troff(settings[i].names.back()));
     }

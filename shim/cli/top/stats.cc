@@ -1,4 +1,4 @@
-// cubeshim stats: what the jobs of a cache have done so far.
+// cubeshim stats: shows what the jobs of a cache have done so far.
 #include <fmt/core.h>
 #include <poll.h>
 
@@ -77,10 +77,10 @@ void add_stats(CLI::App& app, int& status) {
       app.add_subcommand("stats", "Show what the jobs of a cache have done so far");
   const auto options = std::make_shared<StatsCommand>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
-  command->add_flag("--json", options->json, "One JSON object a line");
+  command->add_flag("--json", options->json, "One JSON object per line");
   command
       ->add_option("--watch", options->watch,
-                   "Show it again every so many seconds, until the cache goes")
+                   "Show it again at this interval in seconds, until the cache goes")
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
   command->callback([options, &status] { status = stats(*options); });

@@ -1,5 +1,5 @@
-// cubeshim top: what the jobs of a user's caches do now, in rates over the last seconds. It waits
-// for a job, and for the next.
+// cubeshim top: shows what the jobs of a user's caches do now, in rates over the last seconds. It
+// waits for a job, and for the next one.
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
@@ -28,14 +28,15 @@ struct Top {
   bool json = false;
 };
 
-// A terminal of no kind, or a dumb one (of an editor, of a CI), prints what should move its cursor.
+// A terminal without a kind, or a dumb one (of an editor, of a CI), prints the sequences that
+// should move its cursor.
 bool has_screen() {
   const char* const kind = std::getenv("TERM");
   return isatty(STDOUT_FILENO) != 0 && kind != nullptr && *kind != '\0' &&
          std::string_view(kind) != "dumb";
 }
 
-// The text between two looks, on a terminal or elsewhere.
+// Shows the text between two samples, on a terminal or elsewhere.
 class TopScreen {
  public:
   explicit TopScreen(std::string place) : place_(std::move(place)) {}
@@ -47,7 +48,7 @@ class TopScreen {
       for (const auto& job : cache.jobs) {
         if (job.is_over) ended += line_of_ended(job);
       }
-      // The figures of a cache that has gone stay until there is another.
+      // The figures of a removed cache stay until there is another.
       if (cache.is_gone && is_terminal_) continue;
       is_any = is_any || !cache.is_gone;
       if (!cache.is_gone || !cache.jobs.empty()) tables += top_table(cache);
@@ -79,7 +80,7 @@ class TopScreen {
   std::deque<std::string> ended_;
 };
 
-// Each once, however often it is seen. On a terminal the screen has them.
+// Reports each trouble once, however often it occurs. On a terminal the screen shows them.
 void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& told) {
   for (const auto& trouble : troubles) {
     if (told.insert(trouble).second) complain(1, trouble);
@@ -131,7 +132,7 @@ int top(const Top& top) {
       screen.show(caches, troubles);
     }
     if (top.json || !has_screen()) tell_of(troubles, told);
-    // Nobody reads it any more, or the disk is full; main says so.
+    // Nobody reads the output any more, or the disk is full; main reports it.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return 1;
     if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
     poll(nullptr, 0, static_cast<int>(top.interval * 1000));
@@ -143,21 +144,22 @@ int top(const Top& top) {
 void add_top(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand(
       "top",
-      "Show what jobs do now, in a second: of one cache, or of all caches of this user. "
-      "On a terminal keys sort, and look into a job and its processes; ? tells them");
+      "Show what jobs do now, per second: of one cache, or of all caches of this user. "
+      "On a terminal keys sort, and open a job and its processes; ? lists them");
   const auto options = std::make_shared<Top>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
   command
       ->add_option("--interval", options->interval,
-                   "Show it again every so many seconds; the default is 2")
+                   "Show it again at this interval in seconds; the default is 2")
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
   command
-      ->add_option("--count", options->count,
-                   "End when it has been shown so often; with status 1 if there was no cache")
+      ->add_option(
+          "--count", options->count,
+          "End when it has been shown this many times; with status 1 if there was no cache")
       ->type_name("TIMES")
       ->check(whole_number(1, UINT32_MAX));
-  command->add_flag("--json", options->json, "One JSON object a line, for each cache");
+  command->add_flag("--json", options->json, "One JSON object per line, for each cache");
   command->callback([options, &status] { status = top(*options); });
 }
 

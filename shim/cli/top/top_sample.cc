@@ -54,7 +54,7 @@ JobRise rise_of(const JobSample& now, const JobSample& before, double seconds) {
   return rise;
 }
 
-// The rises of jobs that live, and of those that have ended in between.
+// The rises of living jobs and of those that have ended in between.
 std::vector<JobRise> all_rises(const std::vector<JobSample>& now,
                                const std::vector<JobSample>& before, double seconds) {
   std::vector<JobRise> all;
@@ -97,7 +97,7 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
   for (auto& watched : watched_) {
     cache::Region& region = *watched.region;
     const BusGuard guard;
-    // Before the counters: the last of them come before the name goes.
+    // Checked before the counters: the last counts arrive before the name goes.
     const bool is_gone = !region.is_named();
     auto now = sample_jobs(region);
     if (is_gone) {

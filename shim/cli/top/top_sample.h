@@ -1,5 +1,5 @@
 // The figures behind `cubeshim top`: the caches of a user, and for each job the rise of its
-// counters between two looks. A file that somebody cuts short is left out, if BusGuard is
+// counters between two samples. A file that somebody truncates is left out if BusGuard is
 // installed. Thread safety: one thread.
 #pragma once
 
@@ -16,20 +16,20 @@ namespace cube::cli {
 
 struct JobRise {
   std::uint32_t pid = 0;
-  bool is_over = false;  // it has ended since the last look
+  bool is_over = false;  // it has ended since the last sample
   double seconds = 1;
-  cache::JobTotals rise, totals;  // between the looks; since it began
+  cache::JobTotals rise, totals;  // between the samples; since it began
   std::vector<JobRise>
-      processes;  // that live and have the cache, each for itself; of a process: none
+      processes;  // living processes of the job that have the cache; empty for a process
 };
 
 struct CacheLook {
   std::string name, path;
   std::uint64_t used = 0, capacity = 0, files = 0;
-  std::uint64_t large = 0;  // of `used`, by blocks of large files
+  std::uint64_t large = 0;  // part of `used`: blocks of large files
   std::uint32_t processes = 0;
   base::TierStatus tiers[base::k_tiers];
-  bool is_gone = false;              // with its last process; these are its last figures
+  bool is_gone = false;              // its last process has gone; these are its last figures
   std::vector<ServerSight> servers;  // of its cluster
   std::vector<JobRise> jobs;
 };
@@ -44,10 +44,11 @@ struct JobSample {
 // A region stays mapped after its file has gone, so that the last figures of a job are not lost.
 class WatchedCaches {
  public:
-  // `only`: the one cache of this name; empty: all of this user in the directory.
+  // `only`: the one cache of this name; empty: all caches of this user in the directory.
   WatchedCaches(std::string directory, std::string only)
       : directory_(std::move(directory)), only_(std::move(only)) {}
-  // Since the last call; the first shows who is there. `troubles` says which caches cannot be read.
+  // Covers the time since the last call; the first call only shows which jobs exist. `troubles`
+  // says which caches cannot be read.
   std::vector<CacheLook> look(std::vector<std::string>& troubles);
 
  private:

@@ -1,5 +1,4 @@
-// The table of `cubeshim top`, in no more than 80 columns, and its JSON. Thread safety: pure
-// functions.
+// The table of `cubeshim top`, in at most 80 columns, and its JSON. Thread safety: pure functions.
 #pragma once
 
 #include <span>
@@ -10,8 +9,8 @@
 
 namespace cube::cli {
 
-// A column of the table and a field of the JSON object. The figure is that of the time between two
-// looks; counts are of a second.
+// A column of the table and a field of the JSON object. The figure covers the time between two
+// samples; counts are per second.
 struct TopColumn {
   const char* heading;
   int width;
@@ -26,9 +25,9 @@ double value_of(const TopColumn& column, const JobRise& job);
 std::string cell_of(const TopColumn& column, const JobRise& job);
 // "name: 12.0 MiB of 2.0 GiB used by 600 files, 3 processes"
 std::string line_of_cache(const CacheLook& cache);
-// A line for each, after one of headings; none: it has no servers.
+// A line for each server after a line of headings; empty if the cache has no servers.
 std::string table_of_servers(const CacheLook& cache);
-// "4.1k", "50.0M": four digits and a letter at most.
+// "4.1k", "50.0M": at most four digits and a letter.
 std::string short_count(double value);
 std::string short_bytes(double value);
 std::string short_value(cache::Unit unit, double value);
@@ -37,7 +36,7 @@ std::string short_value(cache::Unit unit, double value);
 std::string top_table(const CacheLook& cache);
 // "job 4711 has ended: 9000 opens, 66.7% hits, 3000 misses, 1.2G from the origin"
 std::string line_of_ended(const JobRise& job);
-// One object; of null: there is no cache.
+// One object; a null `cache` means that there is none.
 std::string top_json(const CacheLook* cache);
 
 }  // namespace cube::cli

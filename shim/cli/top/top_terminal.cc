@@ -89,7 +89,7 @@ TopKey TopTerminal::wait_for_key(int milliseconds) {
   wtimeout(stdscr, milliseconds);
   const int code = wgetch(stdscr);
   if (code != ERR) return key_of(code);
-  // A terminal that has gone says so at once, again and again.
+  // A terminal that has gone reports input at once, again and again.
   pollfd input{STDIN_FILENO, POLLIN, 0};
   const bool is_gone =
       poll(&input, 1, 0) > 0 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;

@@ -1,4 +1,4 @@
-// The terminal under `cubeshim top`, by ncurses. Thread safety: one thread, one object.
+// The terminal of `cubeshim top`, by ncurses. Thread safety: one thread, one object.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,16 @@ namespace cube::cli {
 
 class TopTerminal {
  public:
-  // Null: stdin or stdout is no terminal, its kind is not known, or the command was built without
+  // Null if stdin or stdout is no terminal, its kind is unknown, or the command was built without
   // ncurses.
   static std::unique_ptr<TopTerminal> open();
-  ~TopTerminal();  // gives the terminal back as it was
+  ~TopTerminal();  // restores the terminal
   TopTerminal(const TopTerminal&) = delete;
   TopTerminal& operator=(const TopTerminal&) = delete;
 
   void draw(TopView& view);
-  // none: so much time has passed, another key was pressed, or the terminal has another size.
+  // Returns `none` if the time has passed, another key was pressed, or the size of the terminal has
+  // changed.
   TopKey wait_for_key(int milliseconds);
 
  private:

@@ -24,12 +24,12 @@ constexpr const char* k_help[] = {
     "Tab                    other columns: files, large files, names",
     "q                      end",
     "",
-    "Figures are of a second, over the time since the last look; p50 is the median, and",
-    "p99 the time that 99 of 100 opens stay below. A job has more in its page: files that",
-    "were not served, and why, since it began. Directories are not counted, for that",
-    "would cost each hit some time."};
+    "Figures are per second since the last update; p50 is the median, and p99 the time",
+    "that 99 of 100 opens stay below. The page of a job has more: files that were not",
+    "served, and why, since it began. Directories are not counted: that would cost each",
+    "hit some time."};
 
-// Another process's words go to a terminal.
+// Makes another process's words safe for a terminal.
 std::string printed(std::string text) {
   for (char& c : text) c = c >= ' ' && c <= '~' ? c : c == '\0' || c == '\n' ? ' ' : '?';
   text.erase(text.find_last_not_of(' ') + 1);
@@ -43,7 +43,7 @@ std::string command_of(std::uint32_t pid) {
   return n <= 0 ? "" : printed(std::string(words, static_cast<std::size_t>(n)));
 }
 
-// At spaces, where there are some.
+// Wraps at spaces if there are any.
 void add_wrapped(std::vector<std::string>& lines, std::string text, std::size_t columns) {
   for (const char* indent = ""; !text.empty(); indent = "  ") {
     const std::size_t room = std::max<std::size_t>(columns, 12) - std::string_view(indent).size();
@@ -57,7 +57,7 @@ void add_wrapped(std::vector<std::string>& lines, std::string text, std::size_t 
   }
 }
 
-// A line of each tier and server.
+// Adds a line for each tier and server.
 void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::size_t columns) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const base::TierStatus& tier = cache.tiers[i];
@@ -75,7 +75,7 @@ void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::si
                 columns);
 }
 
-// As many as fit.
+// As many columns as fit.
 std::vector<TopColumn> columns_for(TopSet set, std::size_t columns) {
   std::vector<TopColumn> some;
   std::size_t width = k_mark_width - 1;
@@ -241,7 +241,7 @@ std::string TopView::title() const {
                      caches_.size() == 1 ? "" : "s", jobs, jobs == 1 ? "" : "s", interval_);
 }
 
-// One line of a cache, and one of each of its tiers and servers.
+// A line for each cache, and one for each of its tiers and servers.
 std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) const {
   std::vector<ScreenLine> lines;
   if (page_ == Page::job) {

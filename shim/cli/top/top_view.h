@@ -1,5 +1,5 @@
-// The pages of `cubeshim top` on a terminal, and the meaning of its keys, without the terminal. The
-// first page has the caches and their jobs, the next the processes of a job, the last the figures
+// The pages of `cubeshim top` on a terminal and the meaning of its keys, without the terminal. The
+// first page shows the caches and their jobs, the next the processes of a job, the last the figures
 // of a process. Lines fit any size. Thread safety: one thread.
 #pragma once
 
@@ -35,28 +35,28 @@ struct ScreenLine {
 
 class TopView {
  public:
-  // `place`: the caches that are looked at, in words.
+  // `place`: the caches that are shown, in words.
   TopView(std::string place, unsigned interval) : place_(std::move(place)), interval_(interval) {}
 
   void update(const std::vector<CacheLook>& caches, const std::vector<std::string>& troubles);
-  // False: it is the end.
+  // False if the key ends the command.
   bool press(TopKey key);
-  // No more than `rows` of them, each of `columns` characters at most.
+  // At most `rows` lines, each of at most `columns` characters.
   std::vector<ScreenLine> lines(std::size_t rows, std::size_t columns);
 
  private:
   using Look = ScreenLine::Look;
   enum class Page { jobs, job, process, help };
-  // A job or a process that was looked into. It stays when it has ended.
+  // The job or process that the user opened. It stays when it has ended.
   struct Chosen {
     std::string cache, command;
     CacheLook look;  // without its jobs
     JobRise rise;
-    bool is_over = true;  // nothing was looked into yet, too
+    bool is_over = true;  // also true before anything was opened
   };
   struct Row {
     std::string cache;  // its name
-    char mark = ' ';    // of the cache, where there are several
+    char mark = ' ';    // of the cache, if there are several
     const JobRise* rise = nullptr;
   };
 
@@ -74,7 +74,7 @@ class TopView {
 
   const std::string place_;
   const unsigned interval_;
-  std::vector<CacheLook> caches_;  // the last that were there
+  std::vector<CacheLook> caches_;  // the last ones that existed
   std::vector<std::string> troubles_;
   std::deque<std::string> ended_;
   bool is_waiting_ = true;

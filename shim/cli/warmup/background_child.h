@@ -1,5 +1,5 @@
-// A command that goes on in a child. The parent stays until the child is ready or has failed, so
-// that wrong use is told as ever. Thread safety: one thread; split before there is another.
+// A command that continues in a child. The parent stays until the child is ready or has failed, so
+// that wrong use is reported as usual. Thread safety: one thread; split() before there is another.
 #pragma once
 
 #include <sys/types.h>
@@ -12,11 +12,11 @@ namespace cube::cli {
 
 class BackgroundChild {
  public:
-  // In the child: nothing. In the parent: the status to end with. `pid` is the child's there, or 0
-  // if the child has ended.
+  // Empty in the child. In the parent the status to end with; there `pid` is the child's, or 0 if
+  // the child has ended.
   std::optional<int> split(pid_t& pid);
-  // In the child: lets the parent go, and leaves its terminal and session. Output to a terminal is
-  // lost from now on.
+  // Called in the child: lets the parent go, and leaves its terminal and session. From then on
+  // output to a terminal is lost.
   void ready();
 
  private:

@@ -1,5 +1,6 @@
-// Counts what a warm-up will have to do, beside it: names only, nothing is asked of a file. Lives
-// on until it ends of its own where the origin hangs. Thread safety: the functions by one thread.
+// Counts the work of a warm-up while that runs: it lists names and asks no file for anything. If
+// the origin hangs, the thread lives on until it ends by itself. Thread safety: the functions by
+// one thread.
 #pragma once
 
 #include <atomic>

@@ -7,10 +7,10 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::uint64_t k_look_ns = 100'000'000;  // between looks at the progress and at signals
-constexpr unsigned k_patience_ms = 2000;  // with what is under way when the user wants to end
+constexpr std::uint64_t k_look_ns = 100'000'000;  // between checks of the progress and of signals
+constexpr unsigned k_patience_ms = 2000;  // for fetches in flight when the user wants to end
 
-// Directories of a list are found when they are opened; what lies in them is in no census.
+// Directories of a list are found when they are opened; no census covers their files.
 Tally tally_of(const prefetch::PrefetchCounts& counts, std::uint64_t directories,
                const Census* census, bool all_is_offered) {
   Tally tally;
@@ -36,14 +36,14 @@ prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetche
   std::uint64_t directories = 0;
   while (interrupted_by() == 0) {
     const std::uint32_t seen = prefetcher.progress().now();
-    // Before what was refused is taken: the last of it comes before the end of its fetch.
+    // Checked before the refused files are taken: the last refusal arrives before its fetch ends.
     const bool was_idle = prefetcher.is_idle();
     const auto refused = prefetcher.take_refused();
     for (const auto& one : refused) {
       if (one.why == prefetch::Refused::directory) ++directories;
       skipped.add(paths, one);
     }
-    // Fetches that end at once, for want of room say, would otherwise keep us here to the end of
+    // Fetches that end at once (for want of room, say) would otherwise keep us here to the end of
     // the list.
     constexpr int k_at_once = 1024;
     int offered = 0;

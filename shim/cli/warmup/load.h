@@ -1,4 +1,4 @@
-// Has the named files fetched into the cache. Thread safety: one caller.
+// Fetches the named files into the cache. Thread safety: one caller.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace cube::cli {
 
-// Until all are dealt with, or the command is interrupted. `census` may be null.
+// Runs until all files are dealt with, or the command is interrupted. `census` may be null.
 prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetcher,
                               const Census* census, Skipped& skipped, Progress& progress);
 

@@ -43,7 +43,7 @@ std::string path_below(const std::string& directory, std::string_view name) {
   return path.append(name);
 }
 
-// A directory whose listing the cache does not take is gone through all the same, for what is below
+// Walks a directory even if the cache does not take its listing, because there may be more below
 // it.
 FoundMetadata read_uncached(const std::string& directory) {
   FoundMetadata found;
@@ -126,8 +126,8 @@ class MetadataLoad {
         loaded_.stats += stats;
         std::erase_if(gathers_, [&](const Gather& other) { return other.stats == gather.stats; });
       } else if (!waiting_.empty()) {
-        // The last one found comes first, so that no more wait than there are on the way to the
-        // deepest.
+        // Takes the directory that was found last, so that at most those on the way to the deepest
+        // one wait.
         const std::string directory = std::move(waiting_.back());
         waiting_.pop_back();
         visit(directory, lock);
@@ -167,7 +167,7 @@ class MetadataLoad {
     changed_.notify_all();
   }
 
-  // Null: somebody has gathered them. A job that is at it is waited for, unless it takes long.
+  // Null if somebody has gathered them. Waits for a job that gathers them, unless it takes long.
   std::shared_ptr<cache::StatGather> begin_gather(const std::string& directory,
                                                   FoundMetadata& found) {
     const auto until = std::chrono::steady_clock::now() + k_longest_gather;
@@ -193,7 +193,7 @@ class MetadataLoad {
     }
   }
 
-  // The number of those that hold, for the last thread that takes part.
+  // Returns how many stats hold, in the last thread that takes part; 0 in the others.
   std::uint64_t ask_for_stats(const Gather& gather) {
     take_part(*gather.stats);
     if (!gather.stats->is_just_over()) return 0;
@@ -201,7 +201,7 @@ class MetadataLoad {
     found.names = gather.names;
     found.stats = cache::StatGather::count_known(names_, gather.directory);
     if (are_nearly_all(found.stats, found.names)) return found.stats;
-    // A job that has listed the directory anew meanwhile has outdated them.
+    // A job that has listed the directory again meanwhile has outdated them.
     if (const auto again = begin_gather(gather.directory, found); again != nullptr) {
       take_part(*again);
       found.stats = cache::StatGather::count_known(names_, gather.directory);

@@ -1,6 +1,6 @@
-// Loads the names of whole trees into the cache: the listing of each directory and, if wanted, the
-// stats of all its entries. Several threads, for a slow origin answers each question late. Links
-// are not followed. Thread safety: one caller.
+// Loads the metadata of whole trees into the cache: the listing of each directory and, if wanted,
+// the stats of all its entries. It uses several threads, because a slow origin answers each request
+// late. Links are not followed. Thread safety: one caller.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace cube::cli {
 
 struct LoadedMetadata {
   std::uint64_t directories = 0;  // whose listings are cached
-  std::uint64_t names = 0;        // in these
+  std::uint64_t names = 0;        // in these listings
   std::uint64_t stats = 0;        // that are cached
   std::vector<SkippedRow> skipped;
 };
@@ -25,7 +25,7 @@ struct MetadataToLoad {
   bool with_stats = false;
 };
 
-// Ends early when the command is interrupted.
+// Ends early if the command is interrupted.
 LoadedMetadata load_metadata(cache::FileCache& cache, const MetadataToLoad& wanted,
                              Progress& progress);
 

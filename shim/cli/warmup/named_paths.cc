@@ -18,7 +18,7 @@
 namespace cube::cli {
 namespace {
 
-// The system call itself: libc has memfd_create since 2.27.
+// The system call itself: libc has memfd_create only since 2.27.
 int own_memfd(const char* name) {
   return static_cast<int>(::syscall(SYS_memfd_create, name, MFD_CLOEXEC));
 }
@@ -37,7 +37,7 @@ std::string by_number(const base::UniqueFd& fd) {
   return fmt::format("/proc/self/fd/{}", fd.get());
 }
 
-// The name by which a prefix covers it, if one does.
+// The name by which a prefix covers the path, if one does.
 std::string absolute(const std::string& text, const std::vector<std::string>& prefixes) {
   std::string path, first;
   for (const auto& directory : names_of_working_directory()) {
@@ -58,7 +58,7 @@ bool NamedInput::prepare(const std::vector<std::string>& prefixes, std::string& 
   return (paths.empty() || take_paths(prefixes, why)) && (list.empty() || take_list(prefixes, why));
 }
 
-// A list of our own: one reader for all.
+// Writes the paths into a list of our own, so that one reader serves all.
 bool NamedInput::take_paths(const std::vector<std::string>& prefixes, std::string& why) {
   paths_fd_ = base::UniqueFd(own_memfd("cubeshim-paths"));
   std::string text;

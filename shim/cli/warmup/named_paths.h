@@ -1,5 +1,5 @@
-// The things that `cubeshim warmup` was told to load, as paths one after the other: files,
-// directories walked, lists. Thread safety: one thread.
+// The paths that `cubeshim warmup` was told to load, one after the other: files, walked
+// directories, lists. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@
 
 namespace cube::cli {
 
-// As it was given; the text of standard input is copied, so that it can be gone through twice.
+// The arguments as given; standard input is copied, so that it can be read twice.
 struct NamedInput {
   std::vector<std::string> paths;
   std::string list;  // "-": standard input
 
-  // The options of the list readers. False: `why` is a sentence.
+  // The options of the list readers. False on failure; `why` is a sentence.
   bool prepare(const std::vector<std::string>& prefixes, std::string& why);
   std::vector<prefetch::PathListOptions> lists;
   std::vector<std::string> directories;  // of the paths, absolute
@@ -32,7 +32,7 @@ class NamedPaths {
  public:
   static std::unique_ptr<NamedPaths> open(const NamedInput& input, std::string& why);
 
-  // False: no more, unless a directory is added. `reader` is to be given back to walk and refuse.
+  // False: there is no more, unless a directory is added. Give `reader` back to walk and refuse.
   bool next(prefetch::PlannedFile& file);
   void walk(const prefetch::PlannedFile& directory) {
     lists_[directory.reader]->walk(directory.path);
@@ -41,7 +41,7 @@ class NamedPaths {
     lists_[file.reader]->refuse(reason, file.path, error);
   }
   const std::vector<std::unique_ptr<prefetch::PathList>>& lists() const { return lists_; }
-  // Has this one lines that mean something to the user?
+  // True if this list has lines that mean something to the user.
   bool is_list(std::size_t i) const { return i >= first_list_; }
 
  private:

@@ -119,7 +119,7 @@ void Progress::draw(const Tally& tally) {
     line = fmt::format("[{:<{}}] {:3} % ", std::string(done(k_bar), '#'), k_bar, done(100));
   }
   line = (line + text).substr(0, width - 1);
-  // To the beginning, and what was there before is wiped out behind it.
+  // Returns to the start of the line, and wipes out the rest of the old one.
   tell("\r{}\x1b[K", line);
   std::fflush(stderr);
   is_drawn_ = true;

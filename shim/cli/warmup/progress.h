@@ -1,5 +1,5 @@
-// How far a long command is, on stderr: a bar that is drawn anew on a terminal, plain lines where
-// stderr is something else. Thread safety: one thread.
+// The progress of a long command on stderr: a bar that is redrawn on a terminal, plain lines
+// elsewhere. Thread safety: one thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,17 +14,16 @@ struct Tally {
   std::uint64_t bytes = 0;
   std::uint64_t total_files = 0;  // as far as they have been counted
   bool is_total_final = false;
-  // Of large files, which tell how many bytes are to come: those that are under way, and whether
-  // there are others whose size is not known yet.
+  // Large files in flight whose size is known, and the bytes that are to come; whether there are
+  // large files, and whether no further size is unknown.
   std::uint64_t measured_files = 0, bytes_to_come = 0;
   bool has_large = false, is_bytes_final = false;
 
-  // Of those that are to come, with a guess at the files whose size is not known.
+  // The bytes that are still to come, with an estimate for files of unknown size.
   double expected_bytes() const;
 };
 
-// Files and bytes in a second, over the last seconds: what has been slow at first does not count
-// for ever.
+// Files and bytes per second over the last seconds: a slow start does not count forever.
 class Rate {
  public:
   void add(const Tally& tally, std::uint64_t now_ns);
@@ -43,11 +42,11 @@ class Rate {
 std::string progress_text(const Tally& tally, const Rate& rate);
 
 struct ProgressOptions {
-  bool quiet = false;      // nothing is shown
-  unsigned interval = 10;  // seconds between lines, where stderr is no terminal
+  bool quiet = false;      // shows nothing
+  unsigned interval = 10;  // seconds between lines if stderr is no terminal
 };
 
-// The options of all commands that show progress. `options` must outlive the parser.
+// Adds the options of all commands that show progress. `options` must outlive the parser.
 void add_progress_options(CLI::App& command, ProgressOptions& options);
 
 class Progress {
@@ -55,7 +54,7 @@ class Progress {
   explicit Progress(const ProgressOptions& options);
   ~Progress() { clear(); }
   void show(const Tally& tally);
-  // Takes the bar away.
+  // Removes the bar.
   void clear() noexcept;
   bool is_shown() const { return kind_ != Kind::none; }
 

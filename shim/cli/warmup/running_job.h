@@ -1,4 +1,4 @@
-// The job that uses a cache now: a command that works for it takes over what it was started with.
+// The job that uses a cache now. A command that works for this job takes over the job's settings.
 // Thread safety: pure functions.
 #pragma once
 
@@ -11,12 +11,12 @@
 namespace cube::cli {
 
 struct RunningJob {
-  std::uint32_t processes = 0;  // that are attached, of all jobs
-  base::ProcessId leader;       // of the oldest job whose first process lives; pid 0: there is none
+  std::uint32_t processes = 0;  // attached processes of all jobs
+  base::ProcessId leader;       // of the oldest job whose first process lives; pid 0: none
   std::map<std::string, std::string>
-      environment;  // the CUBESHIM_ variables of the leader, as far as they can be read
+      environment;  // the leader's CUBESHIM_ variables, if they can be read
 
-  // Its first process may be there while no other is: between two epochs, say.
+  // The job's first process may be there while no other is, for example between two epochs.
   bool is_there() const { return processes != 0 || leader.pid != 0; }
 };
 

@@ -14,21 +14,21 @@ struct SkippedRow {
   std::string reason;  // "missing"
   std::uint64_t count = 0;
   std::string first;                     // an example, with its line of the list and its error
-  bool is_wanted = false;                // the list says so itself
-  std::uint64_t bytes = 0, missing = 0;  // of what had no room, as far as it is known
+  bool is_wanted = false;                // the list itself excludes it
+  std::uint64_t bytes = 0, missing = 0;  // of files without room, as far as it is known
 };
 
-// Beside the others, or to that of the same reason.
+// Adds the row, or merges it into the row of the same reason.
 void add_row(std::vector<SkippedRow>& rows, SkippedRow row);
 
 class Skipped {
  public:
-  // One that the cache has not taken. A directory is none: its files come next.
+  // A file that the cache has not taken. A directory does not count: its files come next.
   void add(NamedPaths& paths, const prefetch::RefusedFile& refused);
   void add(const char* reason, const std::string& path) {
     add_row(own_, {.reason = reason, .count = 1, .first = path});
   }
-  // All of them, those that the lists have left out included.
+  // All rows, including what the lists have left out.
   std::vector<SkippedRow> rows(const NamedPaths& paths) const;
 
  private:

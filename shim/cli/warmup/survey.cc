@@ -17,7 +17,7 @@ using prefetch::Refused;
 
 constexpr unsigned k_threads = 16;
 
-// Of `size` bytes, `present` of them are cached.
+// How much of a file is cached: `present` of `size` bytes.
 struct FileLook {
   bool is_refused = false;
   std::uint64_t size = 0, present = 0;
@@ -29,7 +29,7 @@ FileLook refuse(Refused why, int error = 0) {
   return {.is_refused = true, .why = why, .error = error};
 }
 
-// Of a file that is served in blocks, what is wanted of it.
+// The part that is wanted of a file that is served in blocks.
 FileLook look_at_large(const std::string& path, const prefetch::ByteRange& range,
                        const cache::FileStat& stat, const SurveyPlace& place) {
   if (range.begin >= stat.size) return refuse(Refused::bad_range);
@@ -102,7 +102,7 @@ class Survey {
     while (!is_over_) {
       PlannedFile file;
       if (!paths_.next(file)) {
-        // A path that another thread looks at now may be a directory, whose files come next.
+        // A path that another thread checks now may be a directory, whose files come next.
         is_over_ = looking_ == 0;
         if (!is_over_) changed_.wait(lock);
         continue;
@@ -120,7 +120,7 @@ class Survey {
 
   void note(const PlannedFile& file, const FileLook& look) {
     if (look.is_refused) return skipped_.add(paths_, {file, look.why, look.error});
-    // A large file may be there in part.
+    // A large file may be cached in part.
     ++(look.present == look.size || (place_.evict && look.present != 0) ? counts_.cached
                                                                         : counts_.absent);
     counts_.cached_bytes += look.present;

@@ -1,6 +1,6 @@
-// Tells how many of the named files are cached, and how large the rest is. Each file is looked for
-// in the cache; its origin is asked for its size if it is not there. Nothing is fetched. Several
-// threads, for a slow origin answers each question late. Thread safety: one caller.
+// Counts how many of the named files are cached, and how large the rest is. It looks each file up
+// in the cache, and asks the origin for the size of those that are missing. Nothing is fetched. It
+// uses several threads, because a slow origin answers each request late. Thread safety: one caller.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct SurveyPlace {
   cache::FileCache* cache = nullptr;  // null: nothing is cached
   const cache::Origins* origins = nullptr;
   std::uint64_t max_file = 0;  // bytes
-  bool serves_large = false;   // larger files are cached, too, in blocks
-  bool evict = false;          // what is cached is forgotten
+  bool serves_large = false;   // larger files are cached in blocks
+  bool evict = false;          // cached files are forgotten
 };
 
-// Ends early when the command is interrupted.
+// Ends early if the command is interrupted.
 SurveyCounts survey(NamedPaths& paths, const SurveyPlace& place, Skipped& skipped,
                     Progress& progress);
 

@@ -1,5 +1,5 @@
 // cubeshim warmup: loads files, directories and lists of paths into the cache of the running job,
-// or into one that is kept.
+// or into a cache that is kept.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -27,12 +27,12 @@ struct Warmup {
   NamedInput input;
   bool check = false, dry_run = false, evict = false, names = false, to_cluster = false,
        background = false, json = false;
-  // Nothing is loaded, and no cache is made.
+  // True if nothing is loaded and no cache is made.
   bool only_looks() const { return check || dry_run || evict; }
   ProgressOptions progress;
 };
 
-// No prefix is known: whatever is named is meant.
+// Without a known prefix, every named path is meant.
 std::vector<std::string> prefixes_or_all(const base::Config& config) {
   return config.prefixes.empty() ? std::vector<std::string>{""} : config.prefixes;
 }
@@ -72,7 +72,7 @@ bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skippe
   return true;
 }
 
-// The names of the directories that were given.
+// Loads the metadata of the given directories.
 void fetch_names(const Warmup& warmup, WarmupTarget& target, WarmupReport& report) {
   MetadataToLoad wanted;
   wanted.with_stats = warmup.names;
@@ -96,10 +96,10 @@ void fetch_names(const Warmup& warmup, WarmupTarget& target, WarmupReport& repor
 bool may_load_names(const Warmup& warmup, const WarmupTarget& target, std::string& why) {
   if (!target.cache->metadata().is_on()) {
     why =
-        "no names are cached with CUBESHIM_METADATA=0, CUBESHIM_PACKS, CUBESHIM_CONSISTENCY=open "
+        "no metadata is cached with CUBESHIM_METADATA=0, CUBESHIM_PACKS, CUBESHIM_CONSISTENCY=open "
         "or CUBESHIM_MODE=real";
   } else if (warmup.input.directories.size() != warmup.input.paths.size()) {
-    why = "--metadata-only takes directories alone";
+    why = "--metadata-only takes only directories";
   }
   return why.empty();
 }
@@ -120,7 +120,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   WarmupTarget target = find_target(warmup.settings, warmup.only_looks());
   for (const auto& error : target.parsed.errors) complain(2, error);
   if (!target.parsed.errors.empty()) return 2;
-  // A look is a look at nothing, too.
+  // A command that only looks needs no cache.
   if (target.cache == nullptr && (!warmup.only_looks() || target.is_broken))
     return complain(k_no_cache, target.why);
   std::string why;
@@ -165,7 +165,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   return status_of(report);
 }
 
-// Into the servers of the cluster, past the cache of this node.
+// Loads into the servers of the cluster, past the cache of this node.
 int warmup_cluster(Warmup& warmup, BackgroundChild* child) {
   const auto parsed = warmup.settings.parse();
   for (const auto& error : parsed.errors) complain(2, error);
@@ -236,8 +236,9 @@ void add_warmup(CLI::App& app, int& status) {
   const auto options = std::make_shared<Warmup>();
   command->add_option("PATH", options->input.paths, "Files, and directories with all below them");
   command
-      ->add_option("--filelist", options->input.list,
-                   "Load what this file lists, a path a line or NUL-separated; - is standard input")
+      ->add_option(
+          "--filelist", options->input.list,
+          "Load what this file lists, one path per line or NUL-separated; - is standard input")
       ->type_name("FILE");
   auto* const check =
       command->add_flag("--check", options->check, "Only say how much of it is cached");
@@ -261,7 +262,7 @@ void add_warmup(CLI::App& app, int& status) {
                                ->excludes(evict);
   command
       ->add_flag("--metadata-only", options->names,
-                 "Load names alone: the listings of these directories and of all below them, and "
+                 "Load only metadata: the listings of these directories and of all below them, and "
                  "the stats of their entries")
       ->excludes(check)
       ->excludes(dry_run)
@@ -269,9 +270,8 @@ void add_warmup(CLI::App& app, int& status) {
       ->excludes(to_cluster);
   command
       ->add_flag("--background", options->background,
-                 "Go on without this terminal as soon as all that was given is found right; the "
-                 "summary goes where standard "
-                 "output leads, unless that is a terminal")
+                 "Go on in the background once the arguments have been checked; the summary goes "
+                 "to standard output, unless that is a terminal")
       ->excludes(check)
       ->excludes(dry_run)
       ->excludes(evict);

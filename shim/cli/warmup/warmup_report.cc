@@ -104,7 +104,7 @@ std::string WarmupReport::text() const {
     text += fmt::format("{}: {} of {} used by {} records\n", room.region, in_units(room.used),
                         in_units(room.capacity), room.files);
   if (what == What::evict && found.cached != 0)
-    text += "no memory is free by it: forgotten files keep their room\n";
+    text += "this frees no memory: forgotten files keep their room\n";
   if (what == What::dry_run &&
       found.absent_bytes > room.capacity - std::min(room.used, room.capacity) && room.capacity != 0)
     text += "there is not room for all of it: give the job a larger CUBESHIM_RAM\n";

@@ -1,5 +1,5 @@
-// The result of a warm-up, or of a look at what one would do: a few lines of text, or one JSON
-// object. Thread safety: pure functions.
+// The result of a warm-up, or of a preview of one: a few lines of text, or one JSON object. Thread
+// safety: pure functions.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// The settings that a job was started with and that are about its data, not about itself.
+// The settings of a job that are about its data, not about the job itself.
 std::map<std::string, std::string> of_the_data(
     const std::map<std::string, std::string>& environment) {
   std::map<std::string, std::string> result;
@@ -23,7 +23,7 @@ std::map<std::string, std::string> of_the_data(
   return result;
 }
 
-// A relative one is so to where the job was started, as far as anybody can tell.
+// A relative path is relative to where the job was started, as far as that is known.
 void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& packs) {
   for (auto& pack : packs) {
     if (pack.file.front() != '/')
@@ -71,8 +71,8 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
     target.why = nothing_to_load_into(config, region != nullptr);
     return target;
   }
-  // A command that looks at a cache that nobody uses is the last to leave it, and must not take it
-  // away.
+  // A command that looks at a cache that nobody uses is the last to leave it, and must not remove
+  // it.
   if (only_look && !is_running) config.ram_keep = true;
   const base::ProcessId job =
       target.job.leader.pid != 0 ? target.job.leader : base::current_process();

@@ -1,5 +1,5 @@
-// The cache that a warm-up is for: that of the running job, which it then joins, or one that is to
-// be kept. Thread safety: one thread.
+// The cache that a warm-up fills: that of the running job, which the command then joins, or one
+// that is to be kept. Thread safety: one thread.
 #pragma once
 
 #include <string>
@@ -11,19 +11,20 @@
 namespace cube::cli {
 
 struct WarmupTarget {
-  base::ParsedConfig parsed;  // what is not given here is as the running job has it
+  base::ParsedConfig parsed;  // settings that are not given come from the running job
   RunningJob job;
   const cache::Origins* origins =
-      nullptr;  // as the job sees them; never freed, for the cache goes on looking at them
+      nullptr;  // as the job sees them; never freed, because the cache goes on using them
   cache::FileCache* cache = nullptr;  // null: there is none, see `why`
   std::string why;
   bool is_broken = false;  // something is there that cannot be used
 
-  // Gives the cache back. False: it has gone, for the job has ended and nothing is to be kept.
+  // Gives the cache back. False: the cache has gone, because the job has ended and nothing is to be
+  // kept.
   bool leave();
 };
 
-// `only_look`: nothing is made, and a cache that is there is left as it is.
+// `only_look`: nothing is made, and an existing cache is left as it is.
 WarmupTarget find_target(const Settings& settings, bool only_look);
 
 }  // namespace cube::cli

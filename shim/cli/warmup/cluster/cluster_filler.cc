@@ -23,8 +23,8 @@ using Clock = PoolTalk::Clock;
 using Kind = MetaAnswer::Kind;
 using std::chrono::milliseconds;
 
-// Long enough to read a file and to send it. Another node takes over from one that has died after
-// this time.
+// Long enough to read a file and to send it. After this time another node takes over from a dead
+// one.
 constexpr unsigned k_lease_s = 30, k_most_failures = 4;
 constexpr milliseconds k_patience(2000), k_send_patience(20'000), k_rest(2000), k_until_look(100),
     k_pause(5);
@@ -41,7 +41,7 @@ std::uint64_t sum_of(const cache::ClusterHead& head, std::uint64_t data) {
   return head.size + data + head.padding;
 }
 
-// All that is read can be sent long before the leases end.
+// The memory for files that are read: all of it can be sent long before the leases end.
 std::uint64_t most_memory(const base::Config& config) {
   constexpr std::uint64_t k_most = 256 << 20, k_seconds = 8;
   return config.cluster_fill >= k_most
@@ -85,7 +85,7 @@ void ClusterFiller::server_failed(ClusterJob& job, std::size_t server) {
   Server& of = *fill_->servers[server];
   talks_[server].close();
   const std::uint64_t now = base::monotonic_ns();
-  // Other threads that fail at the same time do not lengthen the rest.
+  // Other threads that fail at the same time do not prolong the pause.
   if (now >= of.rests_until_ns)
     of.rests_until_ns = now + static_cast<std::uint64_t>(k_rest.count()) * base::k_ns_per_ms;
   if (++job.failures >= k_most_failures || !of.has_address)
@@ -120,7 +120,7 @@ void ClusterFiller::fill(ClusterJob& job) {
   if (!talk->send(parts, end) || !talk->read_line(line, end))
     return server_failed(job, lease.server);
   const MetaAnswer answer = cache::parse_meta_answer(line);
-  // A full server has no room for a lease either, and says that there is none.
+  // A full server has no room for a lease either, and answers that there is none.
   if (answer.kind == Kind::none || answer.kind == Kind::full)
     return leave_out(job, NotShared::no_room);
   if (answer.kind != Kind::done || !answer.has_size || !answer.has_cas)
@@ -193,7 +193,7 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
                   got.error().value);
   ++fill_->read;
   fill_->read_bytes += content.stat.size;
-  // As a program's fetch does it: a file that is read in parts, or was changed of late, may have
+  // Like a program's fetch: a file that is read in parts, or that was changed recently, may have
   // changed meanwhile.
   const bool is_in_doubt = content.stat.size > k_one_request ||
                            is_recent(content.stat.modified, content.fetched_ns) ||
@@ -207,7 +207,8 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
   if (room_.size() > k_kept_room) room_ = {};
 }
 
-// Not more than CUBESHIM_CLUSTER_FILL. False: it is over.
+// Waits until the token bucket of CUBESHIM_CLUSTER_FILL allows this many bytes. False: the command
+// is over.
 bool ClusterFiller::pay(Server& server, std::uint64_t bytes) {
   while (!cache::TokenBucket::take(server.free_ns, base::monotonic_ns(), bytes,
                                    fill_->config.cluster_fill)) {
@@ -240,7 +241,7 @@ void ClusterFiller::send(ClusterJob& job, const cache::ClusterPaths::Place& plac
     const auto end = Clock::now() + k_send_patience;
     if (!talk.send(parts, end) || !talk.read_line(line, end))
       return server_failed(job, lease.server);
-    // The lease has ended, and nobody has taken another.
+    // The lease has ended, and no other node has taken one.
     if (cache::parse_meta_answer(line).kind != Kind::none || !is_first) break;
     command = MetaCommand::add(lease.key.text(), k_token, size);
   }

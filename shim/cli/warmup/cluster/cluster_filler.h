@@ -1,6 +1,6 @@
-// One of the threads of `cubeshim warmup --to-cluster`: it takes a file, asks its server for a
-// lease, reads it at the origin and sends it. Thread safety: a ClusterFiller belongs to one thread;
-// they share a ClusterFill.
+// One thread of `cubeshim warmup --to-cluster`: it takes a file, asks the file's server for a
+// lease, reads the file at the origin and sends it. Thread safety: a ClusterFiller belongs to one
+// thread; all of them share a ClusterFill.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@
 
 namespace cube::cli {
 
-// Shared by the threads, and alive as long as one of them is.
+// Shared by the threads. It lives as long as one of them.
 struct ClusterFill {
   struct Server {
     std::string name;
     cache::ServerAddress address;
     bool has_address = false;
     std::atomic<std::uint64_t> free_ns{0};             // TokenBucket
-    std::atomic<std::uint64_t> rests_until_ns{0};      // it does not answer
-    std::atomic<std::uint64_t> full_from{UINT64_MAX};  // bytes of a value that it had no room for
+    std::atomic<std::uint64_t> rests_until_ns{0};      // it does not answer until then
+    std::atomic<std::uint64_t> full_from{UINT64_MAX};  // smallest value that it had no room for
   };
   explicit ClusterFill(const base::Config& config);
 
@@ -44,7 +44,7 @@ class ClusterFiller {
  public:
   explicit ClusterFiller(std::shared_ptr<ClusterFill> fill)
       : fill_(std::move(fill)), talks_(fill_->servers.size()) {}
-  // Until the jobs end.
+  // Runs until the jobs end.
   void run();
 
  private:
@@ -55,14 +55,14 @@ class ClusterFiller {
     std::uint64_t cas = 0;
   };
   void fill(ClusterJob& job);
-  // Reads it and sends it.
+  // Reads the file and sends it.
   void bring(ClusterJob& job, const cache::ClusterPaths::Place& place, Lease& lease);
   void send(ClusterJob& job, const cache::ClusterPaths::Place& place, const cache::Record& record,
             Lease& lease);
   void give_back(const Lease& lease);
   void leave_out(ClusterJob& job, NotShared why, int error = 0);
   void server_failed(ClusterJob& job, std::size_t server);
-  // Connected, or null.
+  // A connection, or null.
   PoolTalk* talk_to(std::size_t server);
   bool is_public(std::string_view directory);
   bool pay(Server& server, std::uint64_t bytes);
@@ -70,7 +70,7 @@ class ClusterFiller {
   std::shared_ptr<ClusterFill> fill_;
   std::vector<PoolTalk> talks_;
   base::Mapping room_;
-  std::unordered_map<std::string, bool> directories_;  // may everybody go through it?
+  std::unordered_map<std::string, bool> directories_;  // may everybody enter it?
 };
 
 }  // namespace cube::cli

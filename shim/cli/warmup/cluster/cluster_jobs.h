@@ -1,5 +1,5 @@
-// The files that threads bring into the servers: what waits, what is to be tried again later, and
-// what has come of them. Thread safety: all of it.
+// The files that threads bring into the servers: those that wait, those to try again later, and the
+// results. Thread safety: all of it.
 #pragma once
 
 #include <atomic>
@@ -47,9 +47,9 @@ class ClusterJobs {
   using Clock = std::chrono::steady_clock;
   explicit ClusterJobs(std::uint64_t most_memory) : most_memory_(most_memory) {}
 
-  // False: enough waits.
+  // False if enough files wait.
   bool offer(prefetch::PlannedFile& file);
-  // Nothing: it is over. Each job that is taken comes to an end by again() or done().
+  // Empty: the work is over. Each job that is taken ends by again() or done().
   std::optional<ClusterJob> take();
   void again(ClusterJob job, std::chrono::milliseconds pause);
   void done() { done({}); }
@@ -58,14 +58,14 @@ class ClusterJobs {
   bool is_stopped() const { return is_stopped_.load(std::memory_order_relaxed); }
 
   std::vector<NotSharedFile> take_left_out();
-  // All that was offered has come to an end.
+  // True if every offered file has ended.
   bool is_idle();
   std::uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
-  // Until something has ended, for no longer than this.
+  // Waits until something has ended, at most this long.
   void wait(std::chrono::milliseconds at_most);
 
-  // Memory for a file that is read: all threads together have no more than so much, but for one
-  // file.
+  // Reserves memory for a file that is read: all threads together exceed the limit by one file at
+  // most.
   bool take_memory(std::uint64_t bytes);
   void give_memory(std::uint64_t bytes);
 

@@ -49,7 +49,7 @@ Tally tally_of(const ClusterFill& fill, std::uint64_t ended, const Census* censu
   return tally;
 }
 
-// The threads of a fill. One that hangs at the origin is left to itself.
+// The threads of a fill. A thread that hangs at the origin is abandoned.
 class FillerThreads {
  public:
   FillerThreads(const std::shared_ptr<ClusterFill>& fill, unsigned count)

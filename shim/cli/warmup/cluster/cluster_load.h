@@ -1,9 +1,9 @@
 // Brings files into the servers of CUBESHIM_CLUSTER, for `cubeshim warmup --to-cluster`. Nodes that
-// do so at the same time share the work: a lease of the server decides which of them reads a file
-// at the origin. A file is read, sent and forgotten: no cache of this node takes part, and little
-// memory. Invariants: what is sent is what programs would have shared (cluster_record.h). A lease
-// that comes to nothing is given back. Thread safety: one thread calls; the work is done by threads
-// of its own.
+// do so at the same time share the work: a lease of the server decides which node reads a file at
+// the origin. A file is read, sent and forgotten; no cache of this node takes part, and little
+// memory is used. Invariants: only files that programs would have shared are sent
+// (cluster_record.h). A lease that comes to nothing is given back. Thread safety: one thread calls;
+// threads of its own do the work.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@
 namespace cube::cli {
 
 struct ClusterLoadCounts {
-  std::uint64_t there = 0;      // at the first look
-  std::uint64_t by_others = 0;  // that other nodes have shared meanwhile
+  std::uint64_t there = 0;      // present at the first check
+  std::uint64_t by_others = 0;  // shared by other nodes meanwhile
   std::uint64_t read = 0, read_bytes = 0, shared = 0, shared_bytes = 0;
 };
 
-// Until all are dealt with, or the command is interrupted. `census` may be null. Nothing: `why`
-// says why it cannot begin.
+// Runs until all files are dealt with, or the command is interrupted. `census` may be null. Empty
+// if it cannot begin; `why` says why.
 std::optional<ClusterLoadCounts> load_to_cluster(const base::Config& config, NamedPaths& paths,
                                                  const Census* census, Skipped& skipped,
                                                  Progress& progress, std::string& why);
