@@ -26,21 +26,21 @@ ROOT = Path(__file__).resolve().parent.parent
 VERSION = "16"
 PRODUCT = ("cache", "prefetch", "shim")
 BATCH, SMALL_BATCH = 10, 6
-# The name by which clang's analyzer knows a file whose includes are to be analyzed, too.
+# The name by which clang's analyzer recognizes a file whose includes must be analyzed, too.
 UNIFIED = "UnifiedSource"
 SHORT_ANALYSIS = [
     "--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang",
     "--extra-arg=max-nodes=4000"
 ]
 LAST_FLAG = "-Wno-unknown-warning-option"
-# tests/ folders that the sanitizer builds compile.
+# Folders of tests/ that the sanitizer builds compile.
 SANITIZED = ("tests/cache", "tests/cache/disk", "tests/fuzz", "tests/pack", "tests/prefetch",
              "tests/support")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 
 class Unit:
-    """One call of the compiler: real sources, and the flags that they are compiled with."""
+    """One call of the compiler: real sources, and the flags with which they are compiled."""
     def __init__(self, entry: dict[str, str]) -> None:
         file = Path(entry["directory"], entry["file"])
         self.sources = [Path(s) for s in INCLUDE.findall(file.read_text())
@@ -54,7 +54,7 @@ class Unit:
 
 
 def flags_of(command: list[str]) -> list[str]:
-    """Without compiler, input, output and what belongs to gcc's precompiled headers."""
+    """The flags without compiler, input, output and what belongs to gcc's precompiled headers."""
     flags, words = [], iter(command[1:])
     for word in words:
         if word in ("-o", "-c"):
@@ -88,7 +88,7 @@ def run(command: list[str]) -> tuple[bool, str]:
 
 
 def tidy_jobs(units: list[Unit], scratch: Path, deep: bool) -> list[list[str]]:
-    """clang-tidy on ten sources at a time of each target of the product."""
+    """Runs clang-tidy on ten sources at a time of each target of the product."""
     by_target: dict[str, tuple[list[str], list[Path]]] = {}
     for unit in units:
         if unit.folder() in PRODUCT and unit.sources[0].name != "fmt_once.cc":
@@ -108,7 +108,7 @@ def tidy_jobs(units: list[Unit], scratch: Path, deep: bool) -> list[list[str]]:
 
 
 def warning_jobs(units: list[Unit]) -> list[list[str]]:
-    """clang's warnings on what is neither the product nor compiled by a sanitizer build."""
+    """clang's warnings on sources outside the product that no sanitizer build compiles."""
     by_flags: dict[tuple[str, str, str], tuple[list[str], list[Path]]] = {}
     for unit in units:
         for source in unit.sources:
@@ -127,7 +127,7 @@ def warning_jobs(units: list[Unit]) -> list[list[str]]:
 
 
 def compile_as_one(job: list[str]) -> tuple[bool, str]:
-    """Sources that define a name twice are compiled one by one after all."""
+    """Sources that define a name twice are then compiled one by one."""
     first = job.index(LAST_FLAG) + 1
     flags, sources = job[:first], job[first:]
     if len(sources) > 1 and Path(sources[0]).suffix != ".c":
@@ -162,7 +162,8 @@ def main() -> int:
         }
         if not all(jobs for _, jobs in parts.values()):
             print(
-                f"lint: {options.build}/compile_commands.json names no sources of the product or none of the tests"
+                f"lint: {options.build}/compile_commands.json names no sources of the product or "
+                "none of the tests"
             )
             return 2
         failed = False
@@ -171,7 +172,8 @@ def main() -> int:
             found = findings(check, jobs, options.jobs)
             print("".join(found), end="")
             print(
-                f"lint: {name}: {len(jobs)} compilations, {len(found)} with findings, {time.monotonic() - begin:.0f} s",
+                f"lint: {name}: {len(jobs)} compilations, {len(found)} with findings, "
+                f"{time.monotonic() - begin:.0f} s",
                 flush=True)
             failed = failed or bool(found)
     return int(failed)

@@ -30,7 +30,7 @@ class Run:
         self.options = options
         self.parts: list[tuple[str, float, bool]] = []
         self.cases: list[tuple[float, str, str]] = []  # seconds, name, status
-        self.said: dict[str, str] = {}  # what a test that failed printed, by its name
+        self.said: dict[str, str] = {}  # what a failed test printed, by its name
         self.environment = os.environ | ({"CUBESHIM_TEST_LONG": "1"} if options.long else {})
 
     def part(self, name: str, *commands: list[str]) -> bool:
@@ -80,14 +80,15 @@ class Run:
         for name, seconds, passed in self.parts:
             print(f"{seconds:7.0f} s  {name}{'' if passed else '  FAILED'}")
         print(
-            f"{sum(seconds for _, seconds, _ in self.parts):7.0f} s  in all\n\nThe slowest ten tests:"
+            f"{sum(seconds for _, seconds, _ in self.parts):7.0f} s  in all\n\n"
+            "The slowest ten tests:"
         )
         for seconds, name, _ in sorted(self.cases, reverse=True)[:10]:
             print(f"{seconds:7.1f} s  {name}")
         statuses = [status for _, _, status in self.cases]
         skipped = sum(status in NOT_RUN for status in statuses)
         passed = statuses.count("run")
-        # A build or a check that fails is a failure, too, if no test has told of it.
+        # A build or a check that fails counts as a failure, too, if no test reported it.
         failed = len(statuses) - passed - skipped + sum(
             not name.startswith("tests:") for name in failed_parts)
         for label, output in self.said.items():

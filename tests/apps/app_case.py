@@ -25,8 +25,9 @@ from pathlib import Path
 
 CASES = Path(__file__).resolve().parent / "cases"
 PYTHON = "/usr/bin/python3"
-# The system's programs first; then what else this user has.
-PATH = f"/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/go/bin:{os.environ.get('PATH', '')}:{Path.home()}/.cargo/bin"
+# The system's programs come first; then those of this user.
+PATH = (f"/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/go/bin:{os.environ.get('PATH', '')}"
+        f":{Path.home()}/.cargo/bin")
 KEYS = {"what", "needs", "variants", "serves", "ignore", "version", "heavy"}
 
 
@@ -63,7 +64,7 @@ class Case:
         return [what for kind, what in self.needs if kind == "module"]
 
     def lacks(self, venv: Path | None) -> str:
-        """What is missing here, or nothing."""
+        """The needs that are missing here, or nothing."""
         for kind, what in self.needs:
             if kind == "command" and not shutil.which(what, path=PATH):
                 return f"no command {what}"
@@ -81,7 +82,8 @@ class Case:
             has_module(python, name) for name in self.modules())), "")
 
     def version(self, python: str) -> str:
-        """Of the program, from the first line that holds a number; of Python modules, their own."""
+        """A program's version, from the first line that holds a number; Python modules give their
+        own."""
         found = [f"{name} {module_version(python, name)}" for name in self.modules()]
         if "version" in self.head:
             done = subprocess.run(["/bin/sh", "-c", self.head["version"]], capture_output=True,
@@ -106,7 +108,7 @@ def module_version(python: str, name: str) -> str:
 
 
 def read_case(path: Path) -> list[Case]:
-    """A case for each variant."""
+    """Reads one case for each variant."""
     head: dict[str, str] = {}
     parts = {"head": "", "prepare": "", "run": ""}
     part = "head"

@@ -8,7 +8,8 @@ import random
 from fnmatch import fnmatch
 from pathlib import Path
 
-# Above CUBESHIM_MAX_FILE as app_run sets it, so that each case sees files that are not cached too.
+# Above CUBESHIM_MAX_FILE as app_run sets it, so that each case also meets files that are not
+# cached.
 LARGE = 3 << 20
 LONG_AGO = 1_577_836_800
 
@@ -55,16 +56,16 @@ def make_base(data: Path) -> None:
 
 
 def set_times(data: Path) -> None:
-    """Long ago, and for each name another second: what a run makes or touches has a time of
-    today."""
+    """Sets old times, and for each name another second: whatever a run makes or touches has a
+    current time."""
     for number, path in enumerate(sorted(data.rglob("*"))):
         os.utime(path, (LONG_AGO + number, LONG_AGO + number), follow_symlinks=False)
     os.utime(data, (LONG_AGO, LONG_AGO))
 
 
 def tree(root: Path, label: str, ignored: list[str]) -> list[str]:
-    """A line for each thing below `root`; times only of what is as old as the data, for new ones
-    differ in each run."""
+    """One line for each thing below `root`; with times only if it is as old as the data, because
+    new times differ in each run."""
     lines = []
     for path in sorted(root.rglob("*")):
         name = f"{label}/{path.relative_to(root)}"
@@ -75,7 +76,8 @@ def tree(root: Path, label: str, ignored: list[str]) -> list[str]:
         if path.is_symlink():
             what, time = f"-> {os.readlink(path)}", "link"
         elif path.is_file():
-            what = f"{stat.st_size} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]} links {stat.st_nlink}"
+            what = (f"{stat.st_size} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]} links "
+                    f"{stat.st_nlink}")
         else:
             what, time = "", "directory" if path.is_dir() else "other"
         lines.append(f"{name!r} {stat.st_mode:o} {stat.st_uid} {time} {what}")

@@ -42,8 +42,7 @@ WARM = 'find "$DATA" -type f -exec cat {} + > "$OUT/../warm" || exit 99; exec "$
 
 
 def stop_all() -> None:
-    """For the end by a signal: ends the programs; the threads that wait for them then clean up
-    behind themselves."""
+    """For an end by a signal: ends the programs; the threads that wait for them then clean up."""
     g_stopped.set()
     for leader in tuple(g_running):
         os.killpg(leader, signal.SIGKILL)
@@ -70,8 +69,8 @@ class Outcome:
 
 
 class Workspace:
-    """`with Workspace(...) as space:` holds the paths of a case's runs and takes all of it away
-    again."""
+    """`with Workspace(...) as space:` holds the paths of a case's runs and removes all of it
+    afterwards."""
     def __init__(self, case: Case, python: str, library: Path, lagfs: Path):
         self.case, self.python, self.library, self.lagfs = case, python, library, lagfs
         self.root = Path(tempfile.mkdtemp(prefix="cubeshim-apps-"))
@@ -90,7 +89,8 @@ class Workspace:
                                      self._environment("native"))
                 if done[0] != 0:
                     raise RuntimeError(
-                        f"{self.case.name}: its preparation failed\n{done[2].decode(errors='replace')}"
+                        f"{self.case.name}: its preparation failed\n"
+                        f"{done[2].decode(errors='replace')}"
                     )
                 self.data.unlink()
             set_times(self.origin)
@@ -164,7 +164,8 @@ class Workspace:
 
     def _execute(self, command: list[str],
                  environment: dict[str, str]) -> tuple[int | str, bytes, bytes]:
-        """Output goes to files: a daemon that keeps them open does not hold us up."""
+        """Output goes to files, so that a daemon that keeps them open does not block this
+        process."""
         out, err = self.root / "stdout", self.root / "stderr"
         with open(out, "wb") as stdout, open(err, "wb") as stderr:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout,

@@ -1,6 +1,6 @@
-# CPython's own tests, natively and under the library. Two modules at a time, which is what the machine of the CI has.
-# `make test` has the modules that read, map and copy files most, as a job would run; `make test-long` has the quick set of
-# cpython.py in each mode.
+# CPython's own tests, natively and under the library, two modules at a time, which suits the CI's
+# machine. `make test` runs the modules that read, map and copy files most, as a job would; `make
+# test-long` runs the quick set of cpython.py in each mode.
 add_test(NAME apps.cpython_files
          COMMAND /usr/bin/python3 ${CMAKE_CURRENT_LIST_DIR}/cpython.py --build $<TARGET_FILE_DIR:cubeshim> --jobs 2
                  --modules test_io test_fileio test_bufio test_mmap test_os test_posix test_shutil test_pathlib test_zipfile test_glob

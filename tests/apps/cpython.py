@@ -22,20 +22,23 @@ from cpython_run import RESOURCES, PythonRuns
 from suite_run import COLUMNS, CannotRun
 
 QUICK = (
-    "test_io test_subprocess test_tarfile test_zipfile test_pathlib test_os test_tempfile test_shutil test_fileio test_file "
-    "test_bufio test_posix test_posixpath test_mmap test_glob test_fcntl test_select test_linecache test_fileinput "
-    "test_filecmp test_import test_zipimport test_pty test_fork1 test_wait4 test_resource test_dbm test_dbm_dumb"
+    "test_io test_subprocess test_tarfile test_zipfile test_pathlib test_os test_tempfile "
+    "test_shutil test_fileio test_file test_bufio test_posix test_posixpath test_mmap test_glob "
+    "test_fcntl test_select test_linecache test_fileinput test_filecmp test_import test_zipimport "
+    "test_pty test_fork1 test_wait4 test_resource test_dbm test_dbm_dumb"
 ).split()
 SLOW = (
-    "test_multiprocessing_fork test_multiprocessing_spawn test_multiprocessing_forkserver test_multiprocessing_main_handling "
-    "test_concurrent_futures test_asyncio test_largefile test_selectors test_socket test_signal test_threading "
-    "test_faulthandler test_mailbox test_importlib test_runpy test_compileall test_py_compile test_gzip test_bz2 test_lzma "
-    "test_pickle test_shelve test_wave test_dbm_gnu test_cmd_line test_cmd_line_script test_httpservers test_logging "
-    "test_xml_etree test_tokenize test_fileutils test_posixpath test_genericpath test_stat test_poll test_epoll test_eintr "
-    "test_file_eintr test_fork1 test_ioctl test_openpty test_popen test_site test_venv test_zipapp test_pkgutil"
+    "test_multiprocessing_fork test_multiprocessing_spawn test_multiprocessing_forkserver "
+    "test_multiprocessing_main_handling test_concurrent_futures test_asyncio test_largefile "
+    "test_selectors test_socket test_signal test_threading test_faulthandler test_mailbox "
+    "test_importlib test_runpy test_compileall test_py_compile test_gzip test_bz2 test_lzma "
+    "test_pickle test_shelve test_wave test_dbm_gnu test_cmd_line test_cmd_line_script "
+    "test_httpservers test_logging test_xml_etree test_tokenize test_fileutils test_posixpath "
+    "test_genericpath test_stat test_poll test_epoll test_eintr test_file_eintr test_fork1 "
+    "test_ioctl test_openpty test_popen test_site test_venv test_zipapp test_pkgutil"
 ).split()
-# Modules that are known to read back files of their working directory: in each of them something
-# must have been served. The files of test_mmap are mapped by the process that writes them, and are
+# Modules that are known to read back files of their working directory: something must have been
+# served in each of them. The process that writes the files of test_mmap also maps them, so they are
 # left to the kernel while it lives.
 READERS = {
     "test_io", "test_fileio", "test_file", "test_bufio", "test_os", "test_shutil", "test_pathlib",
@@ -56,7 +59,8 @@ def main() -> int:
         missing = [name for name in modules if importlib.util.find_spec(f"test.{name}") is None]
         if missing:
             raise CannotRun(
-                f"{sys.executable} has no {' '.join(missing)}; install libpython3.11-testsuite (make deps-test)"
+                f"{sys.executable} has no {' '.join(missing)}; install libpython3.11-testsuite "
+                "(make deps-test)"
             )
         runs = PythonRuns(library, scratch, ram, options.timeout, RESOURCES[options.set])
         return suite_report.compare(modules, runs.test, columns, options.jobs, READERS)

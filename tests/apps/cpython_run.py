@@ -1,5 +1,5 @@
-"""One module of CPython's own test suite, run once: natively or under the library, with what each
-test method did."""
+"""Runs one module of CPython's own test suite once, natively or under the library, with the result
+of each test method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from suite_run import Column, Outcome, Runs
 
-# They wait for ever, with and without the library, in a virtual machine whose host has no vsock to
+# They wait forever, with and without the library, in a virtual machine whose host has no vsock to
 # answer.
 IGNORED = ("*ThreadedVSOCKSocketStreamTest*",)
 RESOURCES = {"quick": "none", "all": "cpu,largefile,subprocess,tzdata"}
@@ -35,7 +35,7 @@ class PythonRuns(Runs):
 
 
 def _read_results(file: Path, status: int, outcome: Outcome) -> None:
-    """A method of which a subtest failed has an element without a name, so it counts as not passed,
+    """A method with a failed subtest has an element without a name, so it counts as not passed,
     whatever its name."""
     if not file.exists():
         outcome.broken = outcome.broken or f"no results, exit status {status}"

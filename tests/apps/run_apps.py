@@ -25,14 +25,15 @@ from app_case import PYTHON, Case, all_cases
 from app_run import LAG_WAYS, PLAIN_WAYS, Outcome, Workspace, stop_all
 
 SKIPPED = 77
-# --quick: a cold start is that of the slow mount, where it is slowest; a heavy case has no time for it.
+# --quick: only the slow mount has a cold start, where that is slowest; a heavy case has no time for
+# it.
 QUICK_WAYS = ["native", "real", "virtual-warm", "lag-native", "lag-virtual"]
 HEAVY_WAYS = ["native", "virtual-warm"]
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
 
 
 class Row:
-    """What came of one case: a word for each way, and the trouble in full."""
+    """The result of one case: a word for each way, and the trouble in full."""
     def __init__(self, case: Case, skipped: str = "", version: str = ""):
         self.case, self.skipped, self.version = case, skipped, version
         self.words: dict[str, str] = {}
@@ -60,7 +61,7 @@ def as_lines(value: object) -> list[str]:
 
 
 def difference(expected: Outcome, got: Outcome) -> str:
-    """Line by line, of all that two runs show."""
+    """The difference between all that two runs show, line by line."""
     lines = []
     for key, value in expected.seen().items():
         other = got.seen()[key]
@@ -71,13 +72,14 @@ def difference(expected: Outcome, got: Outcome) -> str:
 
 
 def judge(case: Case, way: str, native: Outcome, got: Outcome) -> str:
-    """Nothing, or what is wrong about this run."""
+    """Returns what is wrong with this run, or nothing."""
     if wrong := difference(native, got):
         return f"{case.name}, {way}: not as native\n{wrong}"
     if case.serves and way.startswith("lag-") | (way in PLAIN_WAYS[2:]):
         count = got.hits() if way.endswith("-warm") else got.served()
         if not count:
-            return f"{case.name}, {way}: the library served no file, so this shows nothing (report: {got.report})"
+            return (f"{case.name}, {way}: the library served no file, so this shows nothing "
+                    f"(report: {got.report})")
     return ""
 
 
@@ -102,11 +104,13 @@ def run_case(case: Case, options: argparse.Namespace) -> Row:
                 row.words[way] = "ok" if got.status == 0 else f"status {got.status}"
                 if got.status != 0:
                     row.trouble.append(
-                        f"{case.name}, {way}: ends with {got.status}\n{got.stderr.decode(errors='replace')}"
+                        f"{case.name}, {way}: ends with {got.status}\n"
+                        f"{got.stderr.decode(errors='replace')}"
                     )
                 if options.verbose:
                     print(
-                        f"--- {case.name}, {way}\n{(got.stdout + got.stderr).decode(errors='backslashreplace')}",
+                        f"--- {case.name}, {way}\n"
+                        f"{(got.stdout + got.stderr).decode(errors='backslashreplace')}",
                         flush=True)
                 continue
             wrong = judge(case, way, native[on_lag], got)

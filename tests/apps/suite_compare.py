@@ -1,5 +1,5 @@
-"""What the runs of a module say together: which of the tests that pass natively pass in a column,
-are lost, or waver."""
+"""Compares the runs of a module: which of the tests that pass natively pass in a column, are lost,
+or waver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from suite_run import NATIVE, Column, Outcome
 
 ATTEMPTS = 3
-# Runs a module once: its name, the column, which attempt it is.
+# Runs a module once: its name, the column, the number of the attempt.
 RunOnce = Callable[[str, Column, int], Outcome]
 
 
@@ -27,8 +27,8 @@ class Waverer:
 
     @property
     def lost(self) -> bool:
-        """Never passed here and always passed natively. The rest is flaky, and is told with both
-        figures."""
+        """Never passed here and always passed natively. Other tests are flaky, and are reported
+        with both figures."""
         return self.column_passes == 0 and self.native_passes == self.attempts
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Verdict:
     kept: dict[str, int] = field(default_factory=dict)
     waverers: list[Waverer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)  # what the library had to say on stderr
+    remarks: list[str] = field(default_factory=list)  # the library's lines on stderr
 
     @property
     def lost(self) -> list[Waverer]:
@@ -91,6 +91,7 @@ def _judge_column(run_once: RunOnce, verdict: Verdict, column: Column,
             verdict.problems.append(f"{module}, {column.name}: {outcome.broken}")
         if not column.serves and outcome.opens:
             verdict.problems.append(
-                f"{module}, {column.name}: {outcome.opens} opens were counted though nothing is served"
+                f"{module}, {column.name}: {outcome.opens} opens were counted though nothing is "
+                "served"
             )
         verdict.remarks += [f"{module}, {column.name}: {text}" for text in outcome.complaints]

@@ -22,16 +22,17 @@ import suite_report
 from suite_run import COLUMNS, CannotRun, Column, Outcome, Runs
 
 FOLDERS = (
-    "access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 epoll_ctl execl execle execlp "
-    "execv execve execveat execvp faccessat faccessat2 fadvise fallocate fchdir fchmod fchmodat fchown fchownat "
-    "fcntl fdatasync fgetxattr flistxattr flock fpathconf fremovexattr fsetxattr fstat fstatat fstatfs fsync "
-    "ftruncate futimesat getcwd getdents getxattr inotify io_submit lchown lgetxattr link linkat listxattr "
-    "llistxattr llseek lseek lstat madvise memfd_create mincore mkdir mmap mprotect mremap msync munmap "
-    "name_to_handle_at nftw open open_by_handle_at openat openat2 pathconf pidfd_getfd pipe poll ppoll pread "
-    "preadv preadv2 pselect pwrite pwritev pwritev2 read readahead readdir readlink readlinkat readv realpath "
-    "recvmsg removexattr rename renameat2 rmdir select sendfile sendmmsg sendmsg setxattr splice stat statfs "
-    "statvfs statx symlink symlinkat syncfs tee truncate umask unlink unlinkat utime utimensat utimes vfork "
-    "vmsplice write writev").split()
+    "access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 epoll_ctl "
+    "execl execle execlp execv execve execveat execvp faccessat faccessat2 fadvise fallocate "
+    "fchdir fchmod fchmodat fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fpathconf "
+    "fremovexattr fsetxattr fstat fstatat fstatfs fsync ftruncate futimesat getcwd getdents "
+    "getxattr inotify io_submit lchown lgetxattr link linkat listxattr llistxattr llseek lseek "
+    "lstat madvise memfd_create mincore mkdir mmap mprotect mremap msync munmap name_to_handle_at "
+    "nftw open open_by_handle_at openat openat2 pathconf pidfd_getfd pipe poll ppoll pread preadv "
+    "preadv2 pselect pwrite pwritev pwritev2 read readahead readdir readlink readlinkat readv "
+    "realpath recvmsg removexattr rename renameat2 rmdir select sendfile sendmmsg sendmsg "
+    "setxattr splice stat statfs statvfs statx symlink symlinkat syncfs tee truncate umask unlink "
+    "unlinkat utime utimensat utimes vfork vmsplice write writev").split()
 # They take some minutes each, and none of them reads files.
 LONG = {"fork13", "rename11", "inotify09"}
 COLUMNS = tuple(column for column in COLUMNS if column.name != "library")

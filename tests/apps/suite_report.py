@@ -1,4 +1,4 @@
-"""Runs the modules of a public suite, prints the table, and says how it went."""
+"""Runs the modules of a public suite, and prints the table and the result."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def table(verdicts: list[Verdict], columns: tuple[Column, ...]) -> str:
 
 
 def unserved(verdicts: list[Verdict], columns: tuple[Column, ...], readers: set[str]) -> list[str]:
-    """A run that nothing was served in proves nothing: each column as a whole, and each module that
-    is known to read."""
+    """A run in which nothing was served proves nothing: this holds for each column as a whole, and
+    for each module that is known to read."""
     found = [
         f"{verdict.module}, {column.name}: nothing was served, though this module reads files"
         for verdict in verdicts
@@ -97,15 +97,15 @@ def compare(modules: list[str], run_once: RunOnce, columns: tuple[Column, ...], 
         print(f"problem: {problem}")
     lost = sum(len(verdict.lost) for verdict in verdicts)
     print(
-        f"{len(verdicts)} modules in {time.monotonic() - began:.0f} s: {lost} passes lost, {len(problems)} problems"
+        f"{len(verdicts)} modules in {time.monotonic() - began:.0f} s: {lost} passes lost, "
+        f"{len(problems)} problems"
     )
     return 1 if lost or problems else 0
 
 
 def main(options: argparse.Namespace, columns: tuple[Column, ...],
          body: Callable[[Path, Path, Path, tuple[Column, ...]], int]) -> int:
-    """`body` gets the library, a scratch directory, one on a tmpfs, and the columns that were asked
-    for."""
+    """`body` gets the library, a scratch directory, one on a tmpfs, and the requested columns."""
     wanted = tuple(
         column for column in columns if not options.columns or column.name in options.columns)
     library = options.build.resolve() / "libcubeshim.so"

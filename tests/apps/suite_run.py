@@ -1,4 +1,4 @@
-"""What the public test suites share: how a run sees the file system, what a run showed, and the
+"""Shared by the public test suites: how a run sees the file system, what a run showed, and the
 directories of runs."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STANDARD_LIBRARY = Path(os.__file__).resolve().parent
 
 
 class CannotRun(Exception):
-    """Something that a suite needs is not there: exit status 2."""
+    """A suite lacks something that it needs: exit status 2."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ COLUMNS = (Column("off", "mode off", "off"),
 
 @dataclass
 class Outcome:
-    """What one run of a module showed: how often each test passed, failed, was skipped, and what
-    was served."""
+    """The result of one run of a module: how often each test passed, failed, was skipped, and how
+    much was served."""
 
     passed: Counter = field(default_factory=Counter)
     failed: Counter = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Outcome:
     complaints: list[str] = field(default_factory=list)
 
     def add(self, name: str, one: Outcome) -> None:
-        """What a program of the module showed, but for its tests, becomes the module's."""
+        """Adds the result of a program of the module, without its tests, to the module's."""
         self.broken = self.broken or (f"{name}: {one.broken}" if one.broken else "")
         self.complaints += one.complaints
         self.seconds += one.seconds
@@ -74,8 +74,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runs:
-    """Where runs take place, each in a directory of its own. `scratch` is on a disk, `ram` a
-    directory of ours on a tmpfs."""
+    """The place of runs, each of which has a directory of its own. `scratch` is on a disk, `ram` is
+    a private directory on a tmpfs."""
 
     library: Path
     scratch: Path
@@ -83,13 +83,13 @@ class Runs:
     timeout: int
 
     def home(self, module: str, column: Column, attempt: int) -> Path:
-        """Of one run: its log, its reports."""
+        """The directory of one run, for its log and its reports."""
         return self.scratch / column.name / f"{module}-{attempt}"
 
     def run(self, home: Path, command: list[str], column: Column, work: Path, cwd: Path,
             more: dict[str, str] | None = None) -> tuple[int, Outcome]:
-        """The exit status, and what the reports and the log say of the library. `work` goes when
-        the run is over."""
+        """Returns the exit status, and what the reports and the log say about the library. `work`
+        is removed when the run is over."""
         outcome = Outcome()
         began = time.monotonic()
         with open(home / "log", "wb") as log:
@@ -135,8 +135,8 @@ class Runs:
         }
 
     def check_loaded(self, columns: tuple[Column, ...]) -> None:
-        """The probe is run as the tests are: it must have the library in each column, and not
-        natively."""
+        """Runs the probe in the same way as the tests: it must have the library in each column, and
+        not natively."""
         probe = [sys.executable, "-c", "print('libcubeshim' in open('/proc/self/maps').read())"]
         for column in (NATIVE, *columns):
             home = self.home("probe", column, 1)
@@ -149,7 +149,7 @@ class Runs:
 
 
 def _unmount_below(work: Path) -> None:
-    """What a test has mounted and left, its loop device included."""
+    """Unmounts whatever a test has mounted and left, including its loop device."""
     places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for place in reversed([place for place in places if place.startswith(f"{work}/")]):
         subprocess.run(["umount", "-d", place], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -167,12 +167,12 @@ def _read_reports(home: Path, outcome: Outcome) -> None:
 
 @contextmanager
 def directories(work: Path | None):
-    """A scratch directory below `work` (or the usual place), and one on a tmpfs, which goes in the
-    end."""
+    """A scratch directory below `work` (or the usual place), and one on a tmpfs, which is removed
+    in the end."""
     scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=work))
     scratch.chmod(0o755)
     ram = Path(tempfile.mkdtemp(prefix="cubeshim-suite-", dir="/dev/shm"))
-    ram.chmod(0o1777)  # as /dev/shm itself: some tests change to another user
+    ram.chmod(0o1777)  # like /dev/shm itself: some tests change to another user
     try:
         yield scratch, ram
     finally:

@@ -1,4 +1,4 @@
-"""All that the tests of bench/ share: the way to its modules, scratch directories, and runs of its
+"""Shared by the tests of bench/: the path to its modules, scratch directories, and runs of its
 scripts."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def needs(*modules: str):
-    """Skips a test case, with the reason, on a machine that lacks one of these Python modules."""
+    """Skips a test case, with the reason, if the machine lacks one of these Python modules."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     return unittest.skipIf(missing, f"this python3 has no {', '.join(missing)}")
 

@@ -1,5 +1,5 @@
-"""The suite of nodes that share: the nodes and what ends them, jobs of both ways, and what counts
-as reached."""
+"""The suite of nodes that share files: the nodes and how they end, jobs of both ways, and what
+counts as reached."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bench.harness.errors import BenchError
 from bench.harness.suite import Bench
 
 SIZE, NODES = 20_000, 3
-# Fewer than 16 a node, from which on an open waits for servers only as long as for the origin.
+# Fewer than 16 for each node: from 16 on, an open waits for servers only as long as for the origin.
 FILES = 15 * NODES
 PROGRAM = BUILD / "cubeshim_node_reader"
 CAN_HAVE_NODES = os.geteuid() == 0 and shutil.which("memcached") and shutil.which(
     "ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
-# Starts nodes, says whose servers' numbers these are, and waits for its end.
+# Starts nodes, prints whose servers these numbers belong to, and waits for its end.
 HOLDER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])

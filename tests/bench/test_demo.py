@@ -1,5 +1,5 @@
-"""bench/demo/demo.py: refuses clearly where it cannot run, compares a mount of the user's, and
-leaves nothing behind."""
+"""bench/demo/demo.py: refuses clearly if it cannot run, compares a mount of the user, and leaves
+nothing behind."""
 
 from __future__ import annotations
 

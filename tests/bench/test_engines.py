@@ -1,4 +1,4 @@
-"""The targets that the suite of the prefetch engines makes of the figures that cubeshim_engines
+"""The targets that the suite of the prefetch engines derives from the figures that cubeshim_engines
 prints."""
 
 from __future__ import annotations

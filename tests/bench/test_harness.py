@@ -1,5 +1,5 @@
-"""All that the benchmarks share: the slow mount and its counters, the cores that others take,
-children and their turns."""
+"""Shared by the benchmarks: the slow mount and its counters, load on the cores, children and their
+turns."""
 
 from __future__ import annotations
 

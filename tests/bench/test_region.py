@@ -1,4 +1,4 @@
-"""The suite `memory` reads the start of a region's file by itself: its fields must lie where the
+"""The suite `memory` parses the start of a region's file by itself: the fields must lie where the
 library writes them."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Region(ScratchTest):
         layout = read_layout(shim.region)
         self.assertEqual(layout.control_bytes + layout.capacity, shim.region.stat().st_size)
         self.assertLessEqual(shim.region.stat().st_size, 64 << 20)
-        # No table of the index is smaller than the one before.
+        # No table of the index is smaller than the previous one.
         self.assertEqual(list(layout.bucket_counts), sorted(layout.bucket_counts))
         self.assertGreater(layout.bucket_counts[0], 0)
 

@@ -1,5 +1,4 @@
-"""train.py: two runs over the same files say the same, to the last bit, and other files are found
-out."""
+"""train.py: two runs over the same files agree to the last bit, and other files are detected."""
 
 from __future__ import annotations
 

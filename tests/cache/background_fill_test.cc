@@ -27,7 +27,7 @@ struct BackgroundFillTest : testing::Test {
   std::string make(const std::string& name, std::size_t size = 50'000) const {
     return dir.write(name, tests::content_of(name, 0, size));
   }
-  // The part of an engine between begin and publish. False: not accepted.
+  // The part of an engine between begin and publish. False: the file was not accepted.
   static bool read(BackgroundFill& fetch, const std::string& path) {
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
     if (!stat || fetch.accept({*stat, true}) != RecordFill::Next::read) return false;
@@ -44,7 +44,7 @@ struct BackgroundFillTest : testing::Test {
     BackgroundFill fetch = cache.cache->ahead().fill(path, use_ring);
     return fetch.begin();
   }
-  // As a program does; true: it was there, with the right bytes.
+  // Opens the file as a program does. True if it was cached, with the right bytes.
   bool open_hits(const std::string& path, std::size_t size = 50'000) {
     const std::uint64_t hits = cache.count(Counter::hits_ram);
     const OpenOutcome outcome = cache->open(request_for(path));
@@ -59,7 +59,7 @@ struct BackgroundFillTest : testing::Test {
       const OpenOutcome outcome = cache->open(request_for(path));
       if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
     }
-    // The rest of the last segment.
+    // Fills the rest of the last segment.
     for (int i = 0; i < 64 && !cache->ahead().is_full(); ++i) {
       const std::string path = make("small" + std::to_string(i), 60'000);
       const OpenOutcome outcome = cache->open(request_for(path));
@@ -102,7 +102,7 @@ TEST_F(BackgroundFillTest, MakesAnOpenMeanwhileWaitForTheRecord) {
   std::thread program([&] { is_hit = open_hits(path); });
   while (slot.waiting.load() == 0) std::this_thread::yield();
   EXPECT_TRUE(fetch.publish());
-  // Its end: the engine's client drops it.
+  // The engine's client drops it, which ends the flight.
   own.reset();
   program.join();
   EXPECT_TRUE(is_hit);
@@ -158,7 +158,7 @@ TEST_F(BackgroundFillTest, LeavesOutARecentMissOnce) {
   EXPECT_EQ(begin(path), Begin::fetch);
 }
 
-// The miss was of one epoch, the fetch left out of the next: it must not be so for ever.
+// The prefetch was left out because of a miss in an earlier epoch. It must not be left out forever.
 TEST_F(BackgroundFillTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
@@ -167,7 +167,7 @@ TEST_F(BackgroundFillTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
   EXPECT_EQ(begin(path), Begin::demanded);
   EXPECT_FALSE(open_hits(path));
   EXPECT_EQ(begin(path), Begin::fetch);
-  // A miss long after is one like any other.
+  // A much later miss counts like any other.
   std::atomic<std::uint64_t>& row = cache->region().recent_miss(base::hash_path(path));
   EXPECT_FALSE(open_hits(path));
   EXPECT_EQ(begin(path), Begin::demanded);
@@ -183,7 +183,7 @@ TEST_F(BackgroundFillTest, FetchedByTheProgramMeanwhileIsADuplicate) {
   const std::string path = make("f");
   BackgroundFill fetch = cache.cache->ahead().fill(path, false);
   {
-    // Other paths have all its slots, so that it has no turn and the program does not wait.
+    // Other paths hold all its slots, so that it has no flight and the program does not wait.
     SingleFlight flights(cache->region());
     SingleFlight::Ticket tickets[4];
     for (std::uint64_t other = 1; SingleFlight::Ticket & ticket : tickets)

@@ -1,4 +1,4 @@
-// CUBESHIM_* in, Config and complaints out.
+// Parses CUBESHIM_* into Config, and checks the complaints.
 #include "cache/base/settings/config.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// Memory that a call holds when a handler leaves it by a jump is given back by the thread's next
-// call.
+// Memory that a call held when a handler left it by a jump: the thread's next call gives it back.
 #include "cache/base/memory/held.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +19,7 @@ namespace {
 
 thread_local sigjmp_buf t_back;
 
-// Calls body() in a handler's stead: it holds its objects when the handler jumps.
+// Calls body() as a handler does; body() holds its objects when it jumps.
 template <typename Body>
 [[gnu::noinline]] void leave_by_jump(Body&& body) {
   signal(SIGUSR2, [](int) { siglongjmp(t_back, 1); });
@@ -45,7 +44,7 @@ template <typename T>
     g_held.insert(object.data());
   raise(SIGUSR2);
 }
-// The same from a frame that lies further down, so that a later call may come from above it.
+// Like leave_by_jump, but from a frame further down, so that a later call may come from above it.
 template <typename T>
 [[gnu::noinline]] void hold_below_and_jump() {
   volatile char room[2000];
@@ -68,7 +67,7 @@ template <typename T>
 void expect_the_same_memory_after_jumps() {
   const void* const before = memory_of_one<T>();
   g_held.clear();
-  // Each object lies where the last one was.
+  // Each object lies at the place of the previous one.
   for (int i = 0; i < 200; ++i) leave_by_jump(hold_below_and_jump<T>);
   EXPECT_EQ(g_held.size(), 1U);
   // This one lies above it.
@@ -90,9 +89,9 @@ TEST_F(HeldByAJump, ScratchesAreGivenBack) {
   std::thread(expect_the_same_memory_after_jumps<Scratch>).join();
 }
 
-// The code that a handler interrupts goes on to use its piece, whatever stack the handler has.
+// Interrupted code goes on using its piece, whatever stack the handler has.
 TEST_F(HeldByAJump, PieceOfTheInterruptedCodeStaysItsOwn) {
-  // Above the thread's stack or below it: of two stacks, one lies on the wrong side for one of the
+  // Above the thread's stack or below it: of two stacks, one is on the wrong side for one of the
   // threads.
   static std::vector<char> stack(1 << 16);
   static const void* in_handler = nullptr;

@@ -26,7 +26,7 @@ void set_soft_limit(rlim_t value) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// body() in a child whose limit is k_of_program, and what it returns.
+// Runs body() in a child whose limit is k_of_program, and returns its result.
 template <typename Body>
 int status_of(Body&& body) {
   const pid_t child = fork();

@@ -14,7 +14,7 @@
 namespace cube::base {
 namespace {
 
-// The text that `write` sends to stderr.
+// Returns what `write` sends to stderr.
 template <typename Write>
 std::string stderr_of(Write&& write) {
   int fds[2];

@@ -1,5 +1,5 @@
-// Against what the kernel says of this machine. Control groups made by the test need root and a
-// writable hierarchy.
+// Compares memory limits with what the kernel says about this machine. Control groups made by the
+// test need root and a writable hierarchy.
 #include "cache/base/memory/memory_limits.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(MemoryLimits, AvailableIsNoMoreThanTheMachineHas) {
   EXPECT_LE(available, std::uint64_t{info.totalram} * info.mem_unit);
 }
 
-// A group of the v1 memory controller or of v2 below this process's own; empty where it cannot be
+// A group of the v1 memory controller or of v2 below this process's own; empty if it cannot be
 // made.
 std::string make_group(std::string& limit_file) {
   std::ifstream lines("/proc/self/cgroup");
@@ -60,7 +60,7 @@ TEST(MemoryLimits, RespectsTheLimitOfTheControlGroup) {
   EXPECT_EQ(status, 0);
 }
 
-// Once a bug: the page cache of the group, which the kernel gives back at need, counts as used.
+// The kernel gives the page cache of the group back on demand, so it does not count as used.
 TEST(MemoryLimits, PageCacheOfTheControlGroupIsNotTakenForUsed) {
   std::string limit_file;
   const std::string dir = make_group(limit_file);

@@ -26,7 +26,7 @@ using tests::Gate;
 ProcessId id_of(const Child& child) {
   ProcessId id = current_process();
   id.pid = static_cast<std::uint32_t>(child.pid());
-  // The start time by the way the kernel documents it, the command name here without a ')'.
+  // The start time as the kernel documents it. This command name has no ')'.
   char path[64], text[1024];
   std::snprintf(path, sizeof path, "/proc/%d/stat", child.pid());
   FILE* const file = std::fopen(path, "r");
@@ -68,7 +68,7 @@ TEST(ProcessId, AStoppedProcessIsAlive) {
   EXPECT_EQ(liveness_of(id_of(child)), Liveness::alive);
 }
 
-// Once a bug: what could not be read was dead.
+// A process that cannot be examined must not be taken for dead.
 TEST(ProcessId, IsAliveWhenProcCannotBeRead) {
   Child child([] { return tests::wait_for_death(); });
   const ProcessId id = id_of(child);
@@ -85,7 +85,7 @@ TEST(ProcessId, IsAliveWhenProcCannotBeRead) {
   EXPECT_EQ(dead, Liveness::dead);
 }
 
-// Once a bug: there /proc shows another process under the same pid.
+// There /proc shows another process under the same pid.
 TEST(ProcessId, AProcOfAnotherPidNamespaceTellsNothing) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const int status = tests::run_in_child([] {
@@ -108,7 +108,7 @@ TEST(ProcessId, AProcOfAnotherPidNamespaceTellsNothing) {
   EXPECT_EQ(status, 0);
 }
 
-// Once a bug: without /proc every process with pid 1 was one and the same.
+// Without /proc, two processes with pid 1 must not be taken for one.
 TEST(ProcessId, WithoutProcTheSamePidTwiceIsTwoProcesses) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   int ends[2];
@@ -160,7 +160,7 @@ TEST(ProcessId, ACommandNameWithParenthesesIsNoTrap) {
   EXPECT_EQ(status, 0);
 }
 
-// Once a bug: /proc/PID/stat says Z of a process whose first thread has ended while others run.
+// /proc/PID/stat says Z for a process whose first thread has ended while others run.
 TEST(ProcessId, AProcessWhoseFirstThreadHasEndedIsAlive) {
   if (tests::k_tsan) GTEST_SKIP() << "pthread_exit of the first thread confuses TSan";
   Child child([]() -> int {
@@ -168,7 +168,7 @@ TEST(ProcessId, AProcessWhoseFirstThreadHasEndedIsAlive) {
     pthread_create(
         &thread, nullptr,
         [](void*) -> void* { return tests::wait_for_death() != 0 ? nullptr : nullptr; }, nullptr);
-    syscall(SYS_exit, 0);  // of this thread alone
+    syscall(SYS_exit, 0);  // ends only this thread
     return 1;
   });
   const ProcessId id = id_of(child);

@@ -1,5 +1,5 @@
-// Whether a signal handler runs: on any stack, however the handler was installed, and however deep
-// the code is.
+// Detects that a signal handler runs: on any stack, however the handler was installed, and however
+// deep the code is.
 #include "cache/base/process/signal_frame.h"
 #include "tests/support/sanitizers.h"
 
@@ -69,8 +69,8 @@ TEST_F(SignalFrame, IsSeenOnAStackOfTheHandlersOwn) {
   sigaltstack(&before, nullptr);
 }
 
-// A program may map the handlers' stacks before it makes the threads, and then they lie above the
-// threads' own.
+// A program may map the handlers' stacks before it makes its threads. They then lie above the
+// threads' own stacks.
 TEST_F(SignalFrame, IsSeenOnAStackAboveTheThreadsOwn) {
   char memory[1 << 16];
   std::thread([&memory] {
@@ -81,7 +81,7 @@ TEST_F(SignalFrame, IsSeenOnAStackAboveTheThreadsOwn) {
 }
 
 TEST_F(SignalFrame, IsNotSeenWhereASignalWithAHandlerIsOnlyBlocked) {
-  // Not on the stack: after the first sigaction of a signal libc reports the address to which its
+  // Not on the stack: after the first sigaction of a signal, libc reports the address to which its
   // handlers return, and that word would look like a frame.
   static struct sigaction before;
   struct sigaction action {};

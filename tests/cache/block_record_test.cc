@@ -80,7 +80,7 @@ TEST(BlockRecord, ProvesItsBlockOfThisVersionAndNoOther) {
   const BlockRecord record(sample_file(), middle), short_record(sample_file(), last);
   EXPECT_EQ(compare_block(*record, stat, middle), Verdict::taken);
   EXPECT_EQ(compare_block(*short_record, stat, last), Verdict::taken);
-  // Of another size than this block has.
+  // Their size differs from that of this block.
   EXPECT_EQ(compare_block(*record, stat, last), Verdict::outdated);
   EXPECT_EQ(compare_block(*short_record, stat, middle), Verdict::outdated);
   EXPECT_EQ(compare_block(*record, stat, {2 * k_block, 0}), Verdict::outdated);
@@ -96,7 +96,7 @@ TEST(BlockRecord, ProvesItsBlockOfThisVersionAndNoOther) {
   EXPECT_EQ(verdict_of([](FileStat& s) { s.size += 1; }), Verdict::outdated);
   EXPECT_EQ(verdict_of([](FileStat& s) { s.mode ^= 0444; }), Verdict::outdated);
   EXPECT_EQ(verdict_of([](FileStat& s) { s.user += 1; }), Verdict::outdated);
-  // Another mount of it, and a read of it.
+  // Through another mount, and after a read.
   EXPECT_EQ(verdict_of([](FileStat& s) { s.device_minor += 1; }), Verdict::taken);
   EXPECT_EQ(verdict_of([](FileStat& s) { s.accessed.seconds += 1; }), Verdict::taken);
 }
@@ -116,7 +116,8 @@ TEST(BlockRecord, IsRefusedIfItMayHaveChangedWithinTheGrainOfItsTimes) {
   stat.changed = {stat.modified.seconds + 100, 0, 0};
   EXPECT_EQ(verdict_of(stat, modified_ns + 101 * k_second), Verdict::refused);
   EXPECT_EQ(verdict_of(stat, modified_ns + 102 * k_second), Verdict::taken);
-  // It leaves the tier if the file has changed since; not for who has a former version open.
+  // It leaves the tier if the file has changed since, but not for a reader that has an earlier
+  // version open.
   FileStat later = stat;
   later.changed.nanoseconds += 1;
   const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place),

@@ -1,5 +1,5 @@
-// Chunks and the tiers: which chunks these may get, which are spared until they have got them, and
-// who waits for that.
+// Chunks and the tiers: which chunks the tiers may get, which chunks are spared until then, and who
+// waits for that.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr FileKey k_stays{11, {12, 13}}, k_comes{14, {15, 16}}, k_stays_changed{11, {17, 18}};
 constexpr std::uint64_t k_ms = 1'000'000, k_minute = 60'000 * k_ms;
 
-// Until a thread of this process sleeps in the kernel.
+// Waits until a thread of this process sleeps in the kernel.
 void wait_for_sleep(long tid) {
   const std::string path = "/proc/self/task/" + std::to_string(tid) + "/stat";
   for (char text[512]; true; sched_yield()) {
@@ -33,7 +33,7 @@ void wait_for_sleep(long tid) {
   }
 }
 
-// 2 MiB segments, each for one chunk; all are taken.
+// All segments are taken. Each has 2 MiB and holds one chunk.
 struct ChunksOfferTest : testing::Test {
   tests::TestRegion region{40 * tests::k_mib};
   Chunks chunks{*region};
@@ -157,7 +157,7 @@ TEST_F(ChunksOfferTest, PlacesOnOfferAreSparedWhileTheWriterLives) {
 }
 
 TEST_F(ChunksOfferTest, PlaceThatIsNotOnOfferIsTakenAtOnce) {
-  // The last one that is looked at.
+  // The chunk that is examined last.
   std::uint32_t last = 0;
   for (std::uint32_t number = 0; number < places; ++number) {
     if (place(number) == places - 1) {
@@ -186,7 +186,7 @@ TEST_F(ChunksOfferTest, WithoutALivingWriterNothingIsSpared) {
   const std::uint64_t now = base::coarse_monotonic_ns();
   ASSERT_GT(now, k_minute) << "the machine has just started";
   std::uint32_t number = 0;
-  // There has never been one, or it hangs in the disk.
+  // There has never been a writer, or it hangs at the disk.
   for (const std::uint64_t seen : {std::uint64_t{0}, now - k_minute}) {
     set_writer_alive(seen);
     EXPECT_TRUE(make(Chunks::Pass::may_pass, number++)) << seen;
@@ -210,7 +210,7 @@ TEST_F(ChunksOfferTest, WaitForTheTiersEndsWithAnOffer) {
   writer.join();
   EXPECT_EQ(region->header().chunks_waiting.load(), 0U);
   EXPECT_EQ(chunks.offers_ended(), ended + 1);
-  // It has ended by now.
+  // The writer has ended by now.
   chunks.wait_for_tiers(ended, 5 * k_minute);
   EXPECT_LT(base::monotonic_ns() - began, 5 * k_minute);
 }

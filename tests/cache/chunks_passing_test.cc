@@ -26,7 +26,7 @@ std::uint64_t word_for(const FileKey& key, std::uint32_t number) {
   return key.path << 32 | (number + 1);
 }
 
-// The chunk, with a page that names it.
+// Makes the chunk, with a page that names it.
 Chunks::Claim put(Chunks& chunks, const FileKey& key, std::uint32_t number, Chunks::Pass pass) {
   auto claim = chunks.make(key, number, Chunks::k_none, pass);
   if (!claim || claim.has_any(k_page_of_number)) return claim;
@@ -38,7 +38,7 @@ Chunks::Claim put(Chunks& chunks, const FileKey& key, std::uint32_t number, Chun
   return claim;
 }
 
-// A chunk that is found has no page, or the right one.
+// True if a chunk that is found has no page or the right one.
 bool is_right(const Chunks& chunks, const FileKey& key, std::uint32_t number) {
   const auto claim = chunks.find(key, number);
   if (!claim || !claim.has_any(k_page_of_number)) return true;
@@ -131,7 +131,7 @@ TEST_F(PassingTest, MappedChunkStays) {
   EXPECT_EQ(found(k_kept, 0, places), places);
 }
 
-// The others' claims do not make a chunk go before it is read: half of the part is younger.
+// Pins of other chunks do not remove a chunk before it is read: half of these chunks are younger.
 TEST_F(PassingTest, YoungChunkStaysWhileOthersArePinned) {
   for (std::uint32_t number = 0; number < 2 * half(); ++number) ASSERT_TRUE(pass(number));
   std::vector<Chunks::Claim> claims;
@@ -152,7 +152,7 @@ TEST_F(PassingTest, RegionOfFewPlacesHasNoPart) {
   EXPECT_FALSE(put(of_small, k_passing, 0, Chunks::Pass::may_pass));
 }
 
-// Killed at one instruction after the other of a replacement.
+// The process is killed at one instruction of a replacement after the other.
 TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   tests::Survivor survivor(*region);
@@ -182,7 +182,7 @@ TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
   for (int k = 0; k < kills; ++k, ++next) {
     Tracee child = child_that_passes(next);
     ASSERT_TRUE(child.to_stop());
-    // The writes are the last part of it.
+    // The writes come last.
     const long at = k % 2 == 0 ? length * k / kills : length - length * k / kills / 8;
     for (long i = 0; i < at && child.step(); ++i) {
     }
@@ -208,7 +208,7 @@ TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
   EXPECT_TRUE(counts.is_clean());
   EXPECT_GT(replaced, 0);
   EXPECT_LT(replaced, kills);
-  // No place was lost. One that was free after a death holds a chunk that stays.
+  // No place was lost. A place that was free after a death holds a chunk that stays.
   EXPECT_GE(found(k_passing, 0, next + 1) + found(k_kept, 0, places), places - 1);
   std::uint32_t passing = 0;
   for (std::uint32_t place = 0; place < places; ++place)
@@ -216,9 +216,8 @@ TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
   EXPECT_LE(passing, half() + 1);
 }
 
-// Processes that make, read and check chunks of the same files in a region that is full; some are
-// killed on their way. `take` of a child is stopped around the step at which it has the first place
-// for itself, and a reader comes there. Not both may have it.
+// The `take` of a child is stopped around the step at which it first owns the place, and a reader
+// comes there. They must not both get it.
 template <typename Take>
 void claim_around(Take&& take) {
   constexpr long k_around = 60;
@@ -227,10 +226,10 @@ void claim_around(Take&& take) {
   for (long steps = -1; steps < middle + 8;
        steps = steps < 0 ? std::max(0L, middle - k_around) : steps + 2) {
     PassingTestRegion all;
-    // Known to be full, so that a place is taken at once.
+    // The region is known to be full, so that a place is taken at once.
     EXPECT_FALSE(all.chunks.make(k_passing, 0, Chunks::k_none));
     all.region->header().chunks_full_until.store(UINT64_MAX);
-    // The one that is taken first.
+    // The chunk that is taken first.
     const std::uint32_t number = all.number_at(0);
     Tracee child([&] {
       Region* const own = tests::attach(all.region.options);
@@ -271,7 +270,7 @@ TEST(PassingSteps, ChunkThatAReaderComesToWhileItsMemoryIsGivenBackKeepsItOrIsGo
   claim_around([](Chunks& chunks) { chunks.give_back_memory(0, /*whatever=*/true); });
 }
 
-// The reader is stopped before each of the last steps to its claim; its chunk is replaced there.
+// The reader is stopped before each of the last steps to its pin, where its chunk is replaced.
 TEST(PassingSteps, ReaderWhoseChunkIsReplacedBeforeItsPinDoesNotGetTheOther) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_before = 40;
@@ -320,6 +319,7 @@ TEST(PassingSteps, ReaderWhoseChunkIsReplacedBeforeItsPinDoesNotGetTheOther) {
   EXPECT_GT(replaced, 0);
 }
 
+// Processes make, read and check chunks of the same files in a full region, and some are killed.
 TEST_F(PassingTest, NeverAWrongByteWithManyProcesses) {
   constexpr std::uint32_t k_numbers = 400;
   const auto work = [&](std::uint64_t seed, int rounds) {
@@ -332,7 +332,7 @@ TEST_F(PassingTest, NeverAWrongByteWithManyProcesses) {
         random = random * 6364136223846793005ULL + 1442695040888963407ULL;
         const auto number = static_cast<std::uint32_t>((random >> 33) % k_numbers);
         if ((random >> 60) < 4) {
-          // Each number has one writer: as with the turn for a block.
+          // Each number has one writer, as with the flight for a block.
           const std::uint32_t mine = number / 8 * 8 + static_cast<std::uint32_t>(seed % 8);
           static_cast<void>(put(theirs, k_passing, mine, Chunks::Pass::may_pass));
           CHILD_CHECK(is_right(theirs, k_passing, mine));

@@ -220,7 +220,7 @@ TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
     return 0;
   });
   EXPECT_EQ(child.wait(), -SIGKILL);
-  // Another process has found no place meanwhile.
+  // Meanwhile another process has found no place.
   region->header().chunks_full_until.store(UINT64_MAX);
   region->reap();
   EXPECT_FALSE(chunks.is_full());

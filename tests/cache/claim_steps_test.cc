@@ -1,6 +1,6 @@
-// A claim on a segment of the ring against its use for something new, instruction by instruction.
-// One side is stopped between two instructions, the other does all of its part there, and one of
-// the two must give way.
+// Pins of a segment of the ring against its reclaim, instruction by instruction. One side is
+// stopped between two instructions while the other does all of its part, and one of the two must
+// give way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace {
 
 using tests::Tracee;
 
-// More instructions than lie between a look and what follows it.
+// More instructions than lie between a check and what follows it.
 constexpr long k_around = 60;
-// How a child ends.
+// The exit statuses of a child.
 constexpr int k_got_it = 10, k_got_nothing = 11;
 
 // A ring without room.
@@ -30,8 +30,8 @@ struct ReadRing {
 
   ReadRing() { tier.ring().make(8 * tests::k_mib); }
 
-  // All files of the first segment have been opened, so that this one may be used anew. Segments
-  // that a dead child has leased are free.
+  // All files of the first segment have been opened, so that it may be reclaimed. Segments that a
+  // dead child has leased are free.
   void prepare() {
     region->reap();
     while (put_next()) {
@@ -59,7 +59,7 @@ struct ReadRing {
     }
     return false;
   }
-  // Stands before its part, which tells whether it got what it wanted.
+  // A child that stops before its part. Its exit status tells whether it got what it wanted.
   template <typename Part>
   Tracee child(Part&& part) {
     return Tracee([&] {
@@ -84,8 +84,8 @@ int end_of(Tracee& child) {
   return child.exit_status();
 }
 
-// `part` of the child is stopped around the step with which `is_there` becomes true, and
-// `meanwhile` is done there. Not both may succeed.
+// Stops the child's `part` around the step with which `is_there` becomes true, and does `meanwhile`
+// there. They must not both succeed.
 template <typename Part, typename IsThere, typename Meanwhile>
 void try_around(Part&& part, IsThere&& is_there, Meanwhile&& meanwhile) {
   ReadRing ring;
@@ -144,7 +144,7 @@ TEST(ClaimSteps, SegmentWantedAgainMeanwhileIsNotReclaimed) {
   });
 }
 
-// Not for a moment, or an open in that moment goes to the origin.
+// Not even for a moment, because an open in that moment would go to the origin.
 TEST(ClaimSteps, SearchForRoomHidesNothingThatIsInUse) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   ReadRing ring;

@@ -110,13 +110,14 @@ TEST(DirectoryData, RefusesBytesThatAreNoEntries) {
     std::memcpy(broken.data() + offsetof(struct ::dirent, d_reclen), &length, sizeof length);
     EXPECT_FALSE(DirectoryData::count_of(broken)) << length;
   }
-  // No zero behind the name.
+  // No zero byte follows the name.
   std::memset(entries.data() + offsetof(struct ::dirent, d_name), 'x',
               24 - offsetof(struct ::dirent, d_name));
   EXPECT_FALSE(DirectoryData::count_of(entries));
 }
 
-// As a file system in user space may have: a program's structure for readdir_r holds 255 bytes.
+// A file system in user space may have such names: a program's structure for readdir_r holds 255
+// bytes.
 TEST(DirectoryData, RefusesNamesThatAProgramHasNoRoomFor) {
   EXPECT_TRUE(DirectoryData::count_of(entries_of({std::string(255, 'x')})));
   EXPECT_FALSE(DirectoryData::count_of(entries_of({"a", std::string(261, 'x')})));

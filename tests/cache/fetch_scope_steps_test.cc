@@ -1,4 +1,4 @@
-// A handler leaves a fetch by a jump, at each instruction of what notes and forgets its turn.
+// A handler leaves a fetch by a jump, at each instruction that notes or forgets its flight.
 #include <gtest/gtest.h>
 
 #include <csetjmp>
@@ -15,7 +15,7 @@ namespace {
 using tests::Tracee;
 
 constexpr std::uint64_t k_hash = 0x123456789abcdef0;
-// How a child ends.
+// The exit statuses of a child.
 constexpr int k_jumped = 10, k_whole = 11;
 
 sigjmp_buf g_back;
@@ -39,15 +39,15 @@ int jump_and_go_on(const RegionOptions& options) {
     signal(SIGUSR1, SIG_IGN);
     return k_whole;
   }
-  // Ends what was left, whatever had been noted of it.
+  // Ends what was left, however much of it had been noted.
   CHILD_CHECK(!FetchScope::is_open());
   fetch(*own, ticket.hold());
   return k_jumped;
 }
 
 TEST(FetchScopeSteps, AJumpAtAnyInstructionIsEndedByTheNextFetch) {
-  // Its runtime keeps signals back, and runs handlers with all signals blocked inside calls of its
-  // own.
+  // ThreadSanitizer's runtime holds signals back, and runs handlers with all signals blocked inside
+  // calls of its own.
   if (CUBE_TSAN) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   const tests::TestRegion region;
   int jumps = 0;

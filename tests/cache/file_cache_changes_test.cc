@@ -48,7 +48,7 @@ TEST_F(WritersTest, ContentChangedByItsRealNameDropsWhatWasReadThroughALink) {
   EXPECT_EQ(open(dir / "link"), "new");
 }
 
-// Once a bug: a record read by its real name is not found by its inode.
+// A record that was read by its real name must also be found by its inode.
 TEST_F(WritersTest, ContentChangedThroughALinkDropsWhatWasReadByItsRealName) {
   const std::string path = dir.write("f", "old");
   ASSERT_EQ(symlink("f", (dir / "link").c_str()), 0);
@@ -97,8 +97,8 @@ TEST_F(WritersTest, ACopyForMappingTakesTheRecordsPlace) {
   EXPECT_EQ(bytes(second), "old");
 }
 
-// Once a bug: the index has lost the old record, so its mark is never set: files that are open on
-// it serve the old bytes, and a second copy of it brings them back.
+// The index no longer has the old record, but it must be marked: files that are open on it would
+// serve the old bytes, and a second copy of it would bring them back.
 TEST_F(WritersTest, ARecordWhosePlaceACopyHasTakenIsStillMarked) {
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));

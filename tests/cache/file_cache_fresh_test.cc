@@ -23,8 +23,8 @@ std::string bytes(const OpenOutcome& outcome) {
   return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "(no pin)";
 }
 
-// A file that was written long ago, each version a second after the one before: it is not about to
-// be written again.
+// Writes a file with old times, each version a second after the one before. Such a file is not
+// about to be written again.
 void write_old(const std::string& path, const char* content) {
   static time_t version = 1'600'000'000;
   const timespec times[2] = {{++version, 0}, {version, 0}};
@@ -40,8 +40,8 @@ std::uint64_t stats_of(FileCache& cache) {
   return cache.stats().counters[static_cast<std::size_t>(Counter::origin_stats)].load();
 }
 
-// Opens in a process of its own, which belongs to another job; how many stats did it ask, or -1
-// where bytes are wrong.
+// Opens in a process of another job. Returns how many stats that asked for, or -1 if the bytes are
+// wrong.
 int open_as_another_job(const base::Config& config, const std::string& path,
                         const std::string& expected, std::uint64_t job = 1) {
   return tests::run_in_child([&] {
@@ -92,7 +92,7 @@ TEST(Consistency, ImmutableSeesWhatHasChangedSinceAnotherJob) {
   EXPECT_EQ(open_as_another_job(cache.config, path, "(no pin)", 2), 11);
 }
 
-// Once a bug: two jobs that run at the same time take each other's mark away.
+// Two jobs that run at the same time must not take each other's mark away.
 TEST(Consistency, ImmutableChecksOnceAlsoIfTwoJobsAlternate) {
   const tests::TempDir dir;
   const TestCache cache;
@@ -146,8 +146,8 @@ TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
   EXPECT_EQ(bytes(cache->open(request_for(path))), "two");
 }
 
-// Once a bug: who waits for another's fetch gets what that has read, though it has changed before
-// he opened it.
+// A waiter must not get what another process's fetch has read if the file changed before the waiter
+// opened it.
 TEST(Consistency, OpenRevalidatesWhatAnEarlierFetchBrings) {
   const tests::TempDir dir;
   const TestCache cache(
@@ -171,7 +171,8 @@ TEST(Consistency, OpenRevalidatesWhatAnEarlierFetchBrings) {
   EXPECT_EQ(seen, "three");
 }
 
-// Once a bug: the time is that of the note, and a change between look and note counts as seen.
+// The time is that before the revalidation: a change between it and the note must not count as
+// seen.
 TEST(Consistency, PrefetchNotesTheTimeBeforeItRevalidates) {
   const tests::TempDir dir;
   const TestCache cache(
@@ -186,7 +187,7 @@ TEST(Consistency, PrefetchNotesTheTimeBeforeItRevalidates) {
   EXPECT_LT(outcome.pin->verified_ns.load(), looked);
 }
 
-// Once a bug: rsync -t, cp -p and touch -r leave size and mtime as they were.
+// rsync -t, cp -p and touch -r leave size and mtime as they were.
 TEST(Consistency, OpenSeesAWriteThatHasPutTheTimeBack) {
   const tests::TempDir dir;
   const TestCache cache(

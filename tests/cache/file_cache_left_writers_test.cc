@@ -15,8 +15,8 @@ namespace {
 
 using tests::request_for;
 
-// The files that a process had open when its slot is cleared. This process is alive, as one that
-// has become another program is.
+// The files that a process had open when its slot is cleared. This process lives on, like one that
+// has become another program.
 TEST_F(WritersTest, FileThatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -81,7 +81,8 @@ struct LeftFileTest : WritersTest {
   }
 };
 
-// Once a bug: who opened the file for writing in that moment sent the fetching program a signal.
+// A process that opens the file for writing at that moment must not cause a signal in the fetching
+// program.
 TEST_F(LeftFileTest, AProgramSeesNoSignalOfTheLeaseByWhichTheKernelIsAsked) {
   static std::atomic<int> signals{0};
   tests::Tracee child([&] {
@@ -121,7 +122,7 @@ TEST_F(LeftFileTest, ASignalOfTheProgramIsNotLostWhereTheKernelIsAsked) {
   EXPECT_EQ(fcntl(file->get(), F_GETSIG), 0);
 }
 
-// Once a bug: a fetch asked for the stat before the last write, and read the bytes after it.
+// A fetch must not combine a stat from before the last write with bytes from after it.
 TEST_F(LeftFileTest, IsRevalidatedByTheProcessThatFindsItNoLongerWritten) {
   const auto file = base::open_fd(path.c_str(), O_RDONLY);
   ASSERT_TRUE(file);

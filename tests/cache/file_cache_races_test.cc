@@ -24,7 +24,7 @@ TEST_F(WritersTest, AFetchThatHasReadOldBytesDoesNotCacheThem) {
   EXPECT_EQ(open(path), "new");
 }
 
-// He has counted himself as a writer, and not got as far as to mark what others read.
+// The writer has counted itself, but has not yet marked what others read.
 TEST_F(WritersTest, AFetchBesideAWriterWhoIsKilledAsHeBeginsIsNotCached) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -40,7 +40,7 @@ TEST_F(WritersTest, AFetchBesideAWriterWhoIsKilledAsHeBeginsIsNotCached) {
   EXPECT_EQ(open(path), "new");
 }
 
-// Once a bug: the record is found before the epoch is looked at.
+// The record must not be found before its fetcher has checked the epoch.
 TEST_F(WritersTest, ARecordIsNotFoundBeforeItsFetcherHasLookedForWriters) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -60,7 +60,7 @@ TEST_F(WritersTest, ARecordIsNotFoundBeforeItsFetcherHasLookedForWriters) {
   EXPECT_EQ(shown, 0) << "instructions for which the old bytes could be found";
 }
 
-// Once a bug: a death at that point leaves the old bytes for ever.
+// A death at that point must not leave the old bytes forever.
 TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -75,9 +75,8 @@ TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing
   EXPECT_EQ(open(path), "new");
 }
 
-TEST_F(
-    WritersTest,
-    AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // Once a bug: without a stat there is no epoch
+TEST_F(WritersTest,
+       AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // without a stat there is no epoch
   const std::string path = dir.write("f", "old");
   tests::Tracee child = fetcher_that_has_read(path);
   unlink(path.c_str());
@@ -99,7 +98,7 @@ TEST_F(WritersTest, AFetchThatRacesWithARenameOfItsDirectoryDoesNotCacheTheFile)
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// Once a bug: a death between the index and the count of records makes the cache look empty.
+// A death between the index and the count of records must not make the cache look empty.
 TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingIt) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   mkdir((dir / "d").c_str(), 0755);
@@ -114,8 +113,8 @@ TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingI
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// Once a bug: the writer has found the old record but not yet marked it; the copy that takes its
-// place is never marked.
+// The writer has found the old record but not yet marked it; the copy that takes its place must be
+// marked, too.
 TEST_F(WritersTest, ACopyForMappingMadeWhileAWriterMarksTheRecordIsNotFoundLater) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -131,7 +130,7 @@ TEST_F(WritersTest, ACopyForMappingMadeWhileAWriterMarksTheRecordIsNotFoundLater
     return 0;
   });
   ASSERT_TRUE(writer.to_stop());
-  // A window is made for the mark: it has seen the record.
+  // The writer makes a window for the mark: it has seen the record.
   ASSERT_TRUE(writer.to_entry_of(SYS_mremap, 1));
   const auto copy = cache->make_mappable(*first.pin);
   while (writer.to_system_call()) {

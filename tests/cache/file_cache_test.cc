@@ -1,4 +1,4 @@
-// The one door: what comes of an open, and which counter says so.
+// FileCache: the result of an open, and the counter that records it.
 #include "cache/file_cache.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ struct FileCacheTest : testing::Test {
   OpenOutcome open(const std::string& path, int flags = O_RDONLY) const {
     return cache->open(request_for(path, flags));
   }
-  // Opens, expects a kernel fd, and gives what it reads.
+  // Opens, expects a kernel fd, and returns what it reads.
   std::string read_past_the_cache(const std::string& path) const {
     const OpenOutcome outcome = open(path);
     EXPECT_FALSE(outcome.pin);
@@ -217,8 +217,7 @@ TEST_F(FileCacheTest, AFullRegionPassesFilesOn) {
   EXPECT_EQ(cache.count(Counter::bypassed_full), static_cast<std::uint64_t>(passed));
 }
 
-// Once a bug: the origin gives all the bytes before the index is asked whether it has room, at
-// every open for ever.
+// The index must be asked for room before the origin gives all the bytes, at every open.
 TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
   Region& region = cache->region();
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
@@ -227,7 +226,8 @@ TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
     region.segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, 1}.as_word());
     if (i > 0) break;
   }
-  // Every slot names segment 0 or what has just been sealed: alive, and of no path that we ask for.
+  // Every slot names segment 0 or the one that has just been sealed: alive, and of no path that
+  // this test asks for.
   const RecordPlace place{0, SegmentWord::of_word(region.segment_row(0).word.load()).generation, 0};
   for (std::uint32_t t = 1; t < k_index_tables; ++t) ASSERT_TRUE(region.add_index_table(t));
   tests::for_each_index_slot(region, [&](auto& slot) {
@@ -247,7 +247,7 @@ TEST_F(FileCacheTest, AFileThatVanishesAndChangesAllTheTimeIsNeverWrong) {
   const std::string path = dir / "f";
   std::atomic<bool> stop{false};
   std::thread changer([&] {
-    // Every state of the file is one letter throughout and 1 to 5 pages long.
+    // Every version of the file repeats one letter and is 1 to 5 pages long.
     for (int i = 0; i < 3000; ++i) {
       const std::string content(static_cast<std::size_t>(i % 5 + 1) * 4096,
                                 static_cast<char>('a' + i % 26));

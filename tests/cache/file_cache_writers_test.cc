@@ -54,7 +54,7 @@ TEST_F(WritersTest, NothingIsCachedWhileItIsOpenForWriting) {
   EXPECT_EQ(open(path), "new");
 }
 
-// A writer past the library: none of its stores but the first moves the times.
+// The writer bypasses the library: only its first store moves the times.
 TEST_F(WritersTest, FileThatIsOpenForWritingPastTheLibraryIsNotCached) {
   const std::string path = dir.write("f", "old"), other = dir.write("g", "other");
   auto writer = base::open_fd(path.c_str(), O_RDWR);
@@ -95,7 +95,7 @@ TEST_F(WritersTest, FileThatMayNotBeAskedAboutIsCached) {
   EXPECT_EQ(child.wait(), 10);
 }
 
-// The writer is stopped there, the file fetched, and the writer goes on.
+// The writer is stopped there, the file is fetched, and the writer goes on.
 TEST_F(WritersTest, RecordFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   tests::Tracee child([&] {
@@ -145,7 +145,8 @@ TEST_F(WritersTest, NoWriterIsForgottenIfAStripeHasMany) {
     cache->changes().writing_begins(paths[i], stats[i]);
     for (std::size_t j = 0; j <= i; ++j) EXPECT_EQ(open(paths[j]), "(no pin)") << j << " of " << i;
   }
-  // The first have places and the last have none; whoever ends, the others are still written.
+  // The first writers have places and the last have none; whichever one ends, the others still
+  // count as writers.
   for (const std::size_t i : {9UL, 0UL, 8UL, 3UL, 7UL, 1UL}) {
     cache->changes().writing_ends(stats[i]);
     stats[i].inode = 0;
@@ -224,8 +225,8 @@ TEST_F(WritersTest, OtherProcessesSeeTheWriter) {
   EXPECT_EQ(status, 0);
 }
 
-// Once a bug: nobody takes the count of a dead writer back; its file and all of its stripe are
-// never cached again.
+// The count of a dead writer must be taken back, or its file and all of its stripe would never be
+// cached again.
 TEST_F(WritersTest, AKilledWriterDoesNotKeepItsFileOutOfTheCache) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);

@@ -1,4 +1,4 @@
-// A record must say of a file the same as the kernel, field by field.
+// A record must describe a file exactly as the kernel does, field by field.
 #include "cache/record/file_stat.h"
 
 #include <fcntl.h>
@@ -65,7 +65,7 @@ void expect_same(const struct ::statx& a, const struct ::statx& b) {
   EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0) << "a field that is not listed";
 }
 
-// Compares what we make of a path with what the kernel makes of it.
+// Compares our stat of a path with the kernel's.
 void expect_as_kernel(const std::string& path, int flags = AT_SYMLINK_NOFOLLOW) {
   SCOPED_TRACE(path);
   const auto ours = stat_path(AT_FDCWD, path.c_str(), flags);
@@ -85,8 +85,8 @@ void expect_as_kernel(const std::string& path, int flags = AT_SYMLINK_NOFOLLOW) 
     ASSERT_EQ(::statx(AT_FDCWD, path.c_str(), flags, request, &x), 0);
     std::memset(&y, 0xff, sizeof y);
     ours->copy_to(y, request);
-    // Since Linux 6.13 the times of change are left out where they are not asked for; more than
-    // asked is allowed.
+    // Since Linux 6.13 statx leaves out times of change that were not requested; returning more
+    // than requested is allowed.
     if ((x.stx_mask & (STATX_MTIME | STATX_CTIME)) == 0) {
       y.stx_mask &= ~static_cast<unsigned>(STATX_MTIME | STATX_CTIME);
       y.stx_mtime = y.stx_ctime = {};

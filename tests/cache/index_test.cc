@@ -1,4 +1,4 @@
-// The hash index, filled with places that no record lies at.
+// The hash index, filled with places at which no record lies.
 #include "cache/region/index.h"
 
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ TEST(Index, ReplacesOnlyWhatItMay) {
   EXPECT_TRUE(holds(index, 7, place_of(*region, 3)));
 }
 
-// Inserts [0, n) at `generation`; how many were refused?
+// Inserts [0, n) at `generation`. Returns how many were refused.
 std::uint64_t fill(Index& index, const Region& region, std::uint64_t n, std::uint64_t seed,
                    std::uint32_t generation) {
   std::uint64_t refused = 0;
@@ -194,7 +194,7 @@ TEST(Index, HoldsAMillionEntries) {
   EXPECT_LT(visited - found, k_entries / 1000);
 }
 
-// The region has 5 slots for 4 files of 4 KiB: as many must fit.
+// The region has 5 slots for 4 files of 4 KiB: that many must fit.
 TEST(Index, RefusesHardlyAnyAtTheLoadItIsMadeFor) {
   for (const std::uint64_t mib : {16ULL, 512ULL, 4096ULL}) {
     if (mib > (tests::k_tsan ? 16U : 512U) && !tests::is_long_run())
@@ -253,7 +253,7 @@ TEST(Index, ThreadsThatFightForTheSameSlotLoseNone) {
   constexpr std::uint64_t k_hash = 0x123456789abcdef0ULL;
   std::atomic<std::uint64_t> arrived{0};
   std::atomic<int> failures{0};
-  // All come here before any goes on.
+  // All threads arrive here before any goes on.
   const auto meet = [&](std::uint64_t times) {
     arrived.fetch_add(1);
     for (int spins = 0; arrived.load() < 2 * times; ++spins) {
@@ -271,7 +271,7 @@ TEST(Index, ThreadsThatFightForTheSameSlotLoseNone) {
       meet(3 * round + 2);
       if (!holds(index, k_hash, place_of(*region, t, generation_of(round)))) failures.fetch_add(1);
       meet(3 * round + 3);
-      // Gone with their generation, which makes the slots free for the next round.
+      // They go with their generation, which frees the slots for the next round.
       if (t == 0) make_readable(*region, generation_of(round + 1));
     }
   };

@@ -1,4 +1,4 @@
-// The report, to the letter.
+// The report, word for word.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ TEST(JobReport, ClassicOfNothingHasNoNan) {
             "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
 }
 
-// Each of them a line for people.
+// Each line is meant for people.
 TEST(JobReport, TextHasThreeLines) {
   JobTotals job = totals({{Counter::hits_ram, 6000},
                           {Counter::misses, 3000},
@@ -179,7 +179,7 @@ TEST(JobReport, TimeSavedIsARangeFromUndisturbedFetches) {
   job.totals.miss_latency[base::Histogram::bucket_of(1'000'000)] = 30;
   job.totals.miss_latency[base::Histogram::bucket_of(5'500'000)] = 70;
   set(Counter::slow_hit_ns, 100'000'000);
-  // 700 and 1,100 fetches of 1.05 ms, less 520 ms of waiting.
+  // 700 and 1,100 fetches of 1.05 ms, minus 520 ms of waiting.
   const std::string times =
       " of waiting, all processes together: a file took 1.0 ms from the mount and 100 us from the "
       "cache";
@@ -348,7 +348,7 @@ TEST(JobReport, ClassicNamesTheCallsThatTookFilesAway) {
   EXPECT_TRUE(
       text.ends_with(served + "index was full: very many small files (raise CUBESHIM_RAM)" + taken))
       << text;
-  // There is room for a few; the others are a number.
+  // There is room for a few names; the rest is a number.
   for (char call = 'a'; call < 'm'; ++call)
     count_materialized(*region, region->own_job(), std::string(1, call).c_str());
   EXPECT_EQ(
@@ -424,7 +424,7 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
       "\n");
 }
 
-// nlohmann keeps the last one of two with the same name.
+// nlohmann keeps the last of two fields with the same name.
 TEST(JobReport, JsonHasEachFigureOfTheTableOnceAndNoOther) {
   JobTotals job;
   for (auto& tier : job.tiers) tier.capacity = 1;

@@ -20,7 +20,7 @@ using tests::Survivor;
 using tests::TestRegion;
 using tests::Tracee;
 
-// Another process attaches, opens the file, and finds it right; then it can publish something else.
+// Another process attaches, opens the file, and checks it; then it can publish something else.
 int open_as_survivor(const base::Config& config, const std::string& path,
                      const std::string& expected) {
   return tests::run_in_child([&] {
@@ -28,8 +28,7 @@ int open_as_survivor(const base::Config& config, const std::string& path,
     CHILD_CHECK(cache != nullptr);
     const std::uint64_t began = base::monotonic_ns();
     const OpenOutcome outcome = cache->open(request_for(path));
-    // A waiter gives up after a second or two in vain, and gets no pin; a busy machine may take as
-    // long.
+    // A waiter gives up after a second or two, and gets no pin; a busy machine may take as long.
     if (base::monotonic_ns() - began > 60'000'000'000) return 2;
     CHILD_CHECK(outcome.pin && tests::bytes_of(*outcome.pin) == expected);
     CHILD_CHECK(tests::is_sound(cache->region(), *outcome.pin));
@@ -37,8 +36,8 @@ int open_as_survivor(const base::Config& config, const std::string& path,
   });
 }
 
-// The whole life of a process: attach (and create), a miss, a hit, detach, killed at the n-th
-// system call's entry and exit. The next process makes do with what is left.
+// The whole life of a process: attach (and create), a miss, a hit, detach. It is killed at the
+// entry and exit of the n-th system call, and the next process works with what is left.
 TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
   const tests::TempDir dir;
   const std::string content = tests::content_of("f", 1, 50'000);
@@ -78,8 +77,8 @@ TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// The same beside a process that lives: nobody makes a new region, so all that the dead has left
-// stays.
+// Like the test above, but beside a living process: nobody makes a new region, so everything that
+// the dead one has left stays.
 TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
   const tests::TempDir dir;
   const TestRegion region(32 * k_mib);
@@ -104,7 +103,7 @@ TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
     counts.kills += ended ? 0 : 1;
     survivor.check_record(path, content, counts);
     survivor.check_tables(counts);
-    // The file's turn, from a process that takes the dead one's slot.
+    // The file's flight, from a process that takes the dead one's slot.
     const int status = open_as_survivor(config, path, content);
     counts.hangs += status == 2 ? 1 : 0;
     EXPECT_TRUE(status == 0) << "killed at system call stop " << n;
@@ -138,7 +137,7 @@ TEST(KillSteps, BetweenTheInstructionsOfPublish) {
       return pin ? 0 : 1;
     });
   };
-  // How many instructions is it, and at which does the record appear?
+  // Counts the instructions, and finds the one at which the record appears.
   long length = 0, appears = 0;
   {
     const std::string content = tests::content_of("/measure", 0, file_size);
@@ -156,7 +155,7 @@ TEST(KillSteps, BetweenTheInstructionsOfPublish) {
     const std::string content = tests::content_of(path, static_cast<std::uint64_t>(k), file_size);
     Tracee child = child_that_publishes(path, content);
     ASSERT_TRUE(child.to_stop());
-    // Half of them evenly, half from the store on that makes the record seen.
+    // Half of the kills are spread evenly, half are near the store that makes the record visible.
     long at = k % 2 == 0 ? length * k / kills : appears - 300;
     for (long i = 0; i < at && child.step(); ++i) {
     }

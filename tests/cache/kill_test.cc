@@ -1,6 +1,6 @@
 // kill -9 at random moments: writers fetch and publish without end, their files change generation,
-// and whoever reads them checks every byte. Content follows from path and generation, and the first
-// 8 bytes are the generation.
+// and readers check every byte. The content follows from path and generation, and the first 8 bytes
+// are the generation.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -60,7 +60,7 @@ struct Files {
   }
 };
 
-// A process that opens files at random, and now and then replaces one.
+// A process that opens files at random, and sometimes replaces one.
 int work_until_killed(const TestRegion& region, const Files& files, unsigned seed, Gate& ready) {
   FileCache* const cache =
       tests::attach_cache(tests::config_for(region.options), region.options.job);
@@ -76,7 +76,7 @@ int work_until_killed(const TestRegion& region, const Files& files, unsigned see
       CHILD_CHECK(is_right(path, tests::bytes_of(*outcome.pin)));
     }
     if (random() % 8 != 0) continue;
-    // As an editor saves: the new file is whole before it has the name.
+    // Like an editor's save: the new file is whole before it gets the name.
     const std::string other = path + "." + std::to_string(getpid());
     tests::TempDir::write_file(other,
                                file_content(path, generation, Files::size_of(static_cast<int>(i))));
@@ -95,7 +95,7 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
   std::minstd_rand random(4711);
   int generations = 1;
   for (int k = 0; k < kills;) {
-    // A region that nothing is evicted from fills up; then a new one.
+    // A region from which nothing is evicted fills up; then a new one is made.
     if (survivor->tier().is_full() || (*region)->header().used_bytes.load() > 30 * k_mib) {
       survivor.reset();
       region = std::make_unique<TestRegion>(48 * k_mib);
@@ -137,13 +137,13 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
   EXPECT_GE(counts.kills, kills);
 }
 
-// The step of a fetch at which a process was killed, as the survivor finds the region.
+// The step of a fetch at which a process was killed, as the survivor sees it in the region.
 enum class Stage { before_reading, before_index, before_confirm, before_close, after_close };
 constexpr int k_stages = 5;
 constexpr const char* k_stage_names[] = {"reading", "writing the record", "confirming", "using",
                                          "leaving"};
 
-// The life of one fetch in a process of its own: open, close, detach; each raise is a mark for the
+// The life of one fetch in a process of its own: open, close, detach. Each raise is a mark for the
 // tracer.
 int live_once(const TestRegion& region, const std::string& path) {
   FileCache* const cache =
@@ -166,7 +166,7 @@ int live_once_unmarked(const TestRegion& region, const std::string& path) {
   return 0;
 }
 
-// The index's word on the path, confirmed or not.
+// The record of the path in the index, confirmed or not.
 const Record* record_in_index(const TestRegion& region, const std::string& path) {
   const Record* found = nullptr;
   Index(*region).visit(base::hash_path(path), [&](const RecordPlace& place) {
@@ -181,7 +181,7 @@ const Record* record_in_index(const TestRegion& region, const std::string& path)
 struct Lengths {
   long read_stops = 0;  // system calls up to the end of the read
   long in_index = 0, confirmed = 0, opened = 0,
-       left = 0;  // instructions after it; system calls for `left`
+       left = 0;  // instructions after it; `left` counts system calls
 };
 
 // A child that has just read the file.
@@ -217,8 +217,8 @@ Stage stage_after_read(const TestRegion& region, const std::string& path) {
   return record->is_stale() ? Stage::before_confirm : Stage::before_close;
 }
 
-// As many kills in each stage, spread evenly over its instructions (or system calls, where it waits
-// for the kernel).
+// Each stage gets as many kills, spread evenly over its instructions (or over system calls, if it
+// waits for the kernel).
 TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr int k_kills = tests::k_asan ? 4 : 12;
@@ -235,7 +235,7 @@ TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
   };
   const std::string first = new_file();
   Lengths lengths;
-  // The first of all leases a new segment, which takes longer.
+  // The first fetch leases a new segment, which takes longer.
   ASSERT_EQ(Child([&] { return live_once_unmarked(region, first); }).wait(), 0);
   lengths = measure(region, new_file());
   survivor.check_tables(counts);
@@ -292,8 +292,8 @@ TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
   EXPECT_GE(counts.records_found, 2 * k_kills * 3 / 4) << "of those killed while using and leaving";
 }
 
-// A record of several segments is too long for single steps: killed by the clock, from the end of
-// its read on, as often before it is in the index as after.
+// A record of several segments is too long for single steps. The kill comes by the clock, from the
+// end of its read on, as often before the record is in the index as after.
 TEST(Kill, ByTheClockWithinARunOfSegments) {
   constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
   constexpr std::size_t k_size = 2'500'000;
@@ -321,8 +321,8 @@ TEST(Kill, ByTheClockWithinARunOfSegments) {
     Tracee child = child_that_has_read(*region, path);
     const std::uint64_t pause = random() % longest_ns;
     child.run_for(pause);
-    // Too late: the sweep need not be so long. Too early: longer. So it comes to twice the time
-    // that publishing takes.
+    // If the kill came too late, the sweep can be shorter; if too early, it must be longer. It
+    // settles at twice the time of a publish.
     const Stage stage = stage_after_read(*region, path);
     longest_ns = stage == Stage::before_index ? longest_ns + longest_ns / 10
                                               : std::max<std::uint64_t>(longest_ns * 9 / 10, 1'000);

@@ -72,7 +72,7 @@ TEST_F(KnownStatsTest, TellsWhatWasGatheredSince) {
   EXPECT_FALSE(known("one/two"));
 }
 
-// A thread that gathers goes on in the directory that it has opened.
+// A gathering thread continues in the directory that it has opened.
 TEST_F(KnownStatsTest, AreAsOldAsTheGatheringForTheDirectoryMayBeReplacedMeanwhile) {
   const std::string moved = dir.path() + ".moved";
   const auto work = StatGather::begin(cache->metadata(), dir.path(), {});
@@ -99,7 +99,8 @@ TEST_F(KnownStatsTest, TellsNothingOfWhatAProgramChanges) {
   EXPECT_FALSE(known("two"));
 }
 
-// Opens in a process of another job. 100 and more: how many stats it asked. Less: what is wrong.
+// Opens in a process of another job. Returns 100 plus the number of stats it asked for, or a
+// smaller code that says what is wrong.
 template <typename Before>
 int open_as_next_job(const base::Config& config, const std::string& path,
                      const std::string& expected, Before&& before_open) {
@@ -154,7 +155,7 @@ TEST_F(KnownStatsTest, AreNotAskedWhereEachOpenAsksTheOrigin) {
       101);
 }
 
-// Opens that wait, in one directory. True: one of them was a reason to gather its stats.
+// Opens that wait, in one directory. True if one of them gave a reason to gather its stats.
 bool note_looks(FileCache& cache, const std::string& path) {
   constexpr int k_many = 48 + 4;
   int reasons = 0;

@@ -1,4 +1,4 @@
-// A large file without the program: what its reads fetch, publish and leave to the kernel.
+// A large file without a program: what its reads fetch, publish and leave to the kernel.
 #include "cache/fill/large/large_file.h"
 
 #include <fcntl.h>
@@ -66,7 +66,7 @@ struct LargeFileTest : testing::Test {
   std::uint64_t count(Counter counter) const {
     return cache->stats().counters[static_cast<std::size_t>(counter)].load();
   }
-  // The time after which the file is looked at again before its bytes are shown.
+  // Waits until the file must be revalidated before its bytes are shown.
   static void let_the_look_be_old() {
     const std::uint64_t until = base::coarse_monotonic_ns() + 150'000'000;
     while (base::coarse_monotonic_ns() < until) sched_yield();
@@ -89,7 +89,7 @@ TEST_F(LargeFileTest, FileThatIsOpenForWritingPastTheLibraryIsTheKernels) {
   again->end();
 }
 
-// A lease is of an open file: one of ours would take the place of the program's.
+// A lease belongs to an open file: one of ours would replace the program's.
 TEST_F(LargeFileTest, LeaseOfTheProgramOutlastsARevalidation) {
   ASSERT_EQ(read(0, 10), data.substr(0, 10));
   ASSERT_EQ(fcntl(fd, F_SETLEASE, F_RDLCK), 0);
@@ -124,7 +124,7 @@ TEST_F(LargeFileTest, BytesFetchedAheadAreUsedOnce) {
   ASSERT_EQ(large().pieces(*file, all, piece), 1U);
   EXPECT_EQ(count(Counter::block_used), k_block);
   EXPECT_EQ(unread(), 0U);
-  // A read's own fetch is not ahead of anybody.
+  // A read's own fetch does not count as fetched ahead.
   read(4 * k_block, k_page_of_file);
   EXPECT_EQ(count(Counter::block_ahead), k_block);
   EXPECT_EQ(count(Counter::block_origin), k_block + k_page_of_file);
@@ -177,7 +177,7 @@ TEST_F(LargeFileTest, SequenceIsReadAheadInWideningWindows) {
 }
 
 TEST_F(LargeFileTest, ReaderThatLeavesOutALittleIsReadAheadAsWideAsItReads) {
-  // The first read tells nothing, wherever it begins.
+  // The first read says nothing, wherever it begins.
   EXPECT_TRUE(large().ahead(*file, 4, 2 * k_block).is_empty());
   const auto first = large().ahead(*file, 4 + 2 * k_block + k_block / 16, 2 * k_block);
   EXPECT_EQ(first.begin, 5 * k_block);
@@ -363,7 +363,7 @@ TEST_F(LargeFileTest, WholeFileIsOnePieceOverAllItsChunks) {
   EXPECT_EQ(pieces[0].bytes, (k_size + 4095) / 4096 * 4096);
 }
 
-// The place beside the first chunk is another file's.
+// The place beside the first chunk belongs to another file.
 TEST_F(LargeFileTest, ChunksThatDoNotLieSideBySideAreAPieceEach) {
   constexpr std::uint64_t k_begin = k_chunk_bytes - k_page_of_file;
   read(k_begin, 10);
@@ -406,7 +406,7 @@ TEST_F(LargeFileTest, PageThatMappingsShowIsCountedOnce) {
 TEST_F(LargeFileTest, PagesThatTheKernelHasAreKept) {
   auto mapping = base::Mapping::shared(fd, 0, (k_size + 4095) / 4096 * 4096, PROT_READ);
   ASSERT_TRUE(mapping);
-  // Written just now: all of it is in memory.
+  // The region was just written: all of it is in memory.
   const auto region_fd = cache->region().reopen(O_RDWR);
   ASSERT_TRUE(region_fd);
   const auto kept = large().keep_pages(*file, *mapping, 0, region_fd->get());
@@ -427,7 +427,7 @@ TEST_F(LargeFileTest, PagesOfAnotherVersionAreNotKept) {
   EXPECT_EQ(count(Counter::block_kept), 0U);
 }
 
-// An earlier fetch has left bytes behind the end of the file, in whichever place the chunk gets.
+// An earlier fetch has left bytes behind the end of the file, whichever place the chunk gets.
 TEST_F(LargeFileTest, LastPageInAUsedPlaceIsFilledWithZeros) {
   Region& region = cache->region();
   const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
@@ -445,7 +445,7 @@ TEST_F(LargeFileTest, LastPageInAUsedPlaceIsFilledWithZeros) {
     ASSERT_EQ(claim.data()[i % k_chunk_bytes], std::byte{0}) << i;
 }
 
-// A file in the row of another that was closed knows nothing of that one.
+// A file in the row of a closed file knows nothing about that one.
 struct LargeRowTest : LargeFileTest {
   const std::string other_data = content_of('o');
   const std::string other = dir.write("other", other_data);
@@ -511,7 +511,7 @@ TEST_F(LargeRowTest, ChangeAndLocksOfAnotherFileAreNotItsOwn) {
   EXPECT_EQ(read(0, 100), other_data.substr(0, 100));
 }
 
-// The fetcher of a list has no thread in a forked child, which may take its rows.
+// A forked child has no thread that fetches the list, so it may take the list's rows.
 TEST_F(LargeRowTest, ForkedChildKeepsTheRowOfAFileThatAListHadBefore) {
   file->note_fetched_ahead();
   take_row_anew();
@@ -523,7 +523,7 @@ TEST_F(LargeRowTest, ForkedChildKeepsTheRowOfAFileThatAListHadBefore) {
             0);
 }
 
-// A copy of a number, and what the parent has found full, are the parent's.
+// Copies of fds, and whether the region is full, belong to the parent.
 TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfFdsAndLooksForRoomItself) {
   while (lease_segment(cache->region(), 1)) {
   }
@@ -538,7 +538,7 @@ TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfFdsAndLooksForRoomItself) {
   file->copies().end();
 }
 
-// A mapped chunk is never replaced: of those that pass, none may be mapped.
+// A mapped chunk is never replaced: a chunk that passes must not be mapped.
 TEST_F(LargeRowTest, MappingShowsNoChunkThatPasses) {
   Chunks chunks(cache->region());
   for (std::uint32_t number = 0; chunks.make({1, {2, 3}}, number, Chunks::k_none); ++number) {
@@ -553,7 +553,7 @@ TEST_F(LargeRowTest, MappingShowsNoChunkThatPasses) {
   EXPECT_EQ(cache->region().chunk_row(claim.place()).is_mapped.load(), 0U);
 }
 
-// A change of a file is told to nobody if nobody has cached a file of its device.
+// A change of a file is reported only if somebody has cached a file of its device.
 TEST_F(LargeFileTest, DeviceOfTheFileIsKnown) {
   ASSERT_NE(file, nullptr);
   EXPECT_TRUE(cache->changes().knows_device(stat_fd(fd)->device()));

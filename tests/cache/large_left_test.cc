@@ -1,5 +1,5 @@
 // Reads of a large file that a handler leaves by a jump, or in which it forks: what they leave in
-// the region. The handler runs as the bytes are copied to a page that may not be written yet.
+// the region. The handler runs when the bytes are copied to a page that may not be written yet.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -71,7 +71,7 @@ struct LargeLeftTest : testing::Test {
     if (file != nullptr) file->end();
     close(fd);
   }
-  // From one depth of the stack.
+  // Always from the same depth of the stack.
   [[gnu::noinline]] long read(std::byte* to) const {
     return cache->large().read(*file, fd, file->fd_epoch(), to, k_page_size, 8192);
   }

@@ -1,4 +1,4 @@
-// The names of large files in the region: a name is found by the key that it was noted with,
+// The names of large files in the region: a name is found by the key with which it was noted,
 // whatever others do to its row.
 #include "cache/region/large/large_names.h"
 
@@ -72,7 +72,7 @@ TEST_F(LargeNamesTest, NameIsFoundByItsKeyAndByNoOther) {
   EXPECT_TRUE(finds(file));
   EXPECT_FALSE(finds(other));
   EXPECT_FALSE(finds(next_version));
-  // Keys that lead to the same row, with the same tag.
+  // Keys that lead to the same row and have the same tag.
   LargeNames::Name name;
   FileKey forged = file.key;
   forged.version[1] += row_count;
@@ -137,7 +137,7 @@ TEST_F(LargeNamesTest, OldestGoesWhereAFileFindsNoFreeRow) {
   EXPECT_EQ(found(), "1111111100");
   ASSERT_TRUE(note(files[k_ways]));
   EXPECT_EQ(found(), "1111111010");
-  // A file that is noted again is not the oldest any more.
+  // A file that is noted again is no longer the oldest.
   ASSERT_TRUE(note(files[k_ways - 2]));
   ASSERT_TRUE(note(files[k_ways + 1]));
   EXPECT_EQ(found(), "1111101011");

@@ -1,4 +1,4 @@
-// A reader of a large file is stopped between two instructions: the file is changed there, or
+// A reader of a large file is stopped between two instructions: there the file is changed or
 // closed, or the reader is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ struct LargeSteps : testing::Test {
     ~Reader() { close_file(); }
     bool open_file(const std::string& name) {
       fd = open(name.c_str(), O_RDONLY | O_CLOEXEC);
-      // A change in this very millisecond could be followed by another one that no stat tells of.
+      // A change within this millisecond could be followed by another one that no stat reveals.
       const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
       while (file == nullptr && base::monotonic_ns() < until) file = cache->large().begin(name, fd);
       return file != nullptr;
@@ -68,7 +68,7 @@ struct LargeSteps : testing::Test {
     }
   };
   FileCache* attach() const { return tests::attach_cache(cache.config, cache.options.job); }
-  // A process that has the file open and stands before `body`.
+  // A process that has the file open and stops before `body`.
   template <typename Body>
   Tracee reader_before(Body body) const {
     return Tracee([this, &body] {
@@ -80,7 +80,7 @@ struct LargeSteps : testing::Test {
       return body(reader);
     });
   }
-  // Through the library: one byte more.
+  // Writes one more byte through the library.
   void change() const {
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
     cache->changes().writing_begins(path, *stat);
@@ -89,8 +89,8 @@ struct LargeSteps : testing::Test {
   }
 };
 
-// Another file of its stripe was written, so the file is looked at; while that goes on it is
-// changed.
+// Another file of its stripe was written, so the file is revalidated; it is changed during the
+// revalidation.
 TEST_F(LargeSteps, FileThatIsChangedDuringARevalidationIsTheKernels) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
@@ -121,7 +121,7 @@ TEST_F(LargeSteps, FileThatIsChangedDuringARevalidationIsTheKernels) {
   EXPECT_TRUE(is_whole) << "the read has more steps than that";
 }
 
-// The stat of the look is less than 100 ms old, so that the file is not looked at again.
+// The stat is less than 100 ms old, so that the file is not revalidated.
 TEST_F(LargeSteps, BytesThatAreReadWhileTheFileIsChangedAreShownToNobody) {
   const auto before = stat_path(AT_FDCWD, path.c_str(), 0);
   Tracee child = reader_before([](Reader& reader) {
@@ -137,7 +137,7 @@ TEST_F(LargeSteps, BytesThatAreReadWhileTheFileIsChangedAreShownToNobody) {
   EXPECT_EQ(cache->large().present_bytes(path, *before, {0, k_large_page}), 0U);
 }
 
-// A mount may still keep the attributes of the version before.
+// A mount may still keep the attributes of the earlier version.
 TEST_F(LargeSteps, OpenAsksTheServerForTheVersion) {
   Tracee child([&] {
     FileCache* const own = attach();
@@ -175,7 +175,7 @@ TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
   EXPECT_EQ(slot->wakeups.load(), wakeups + 1);
 }
 
-// The program does not want its lock, or its mount, held up.
+// A read-ahead must not hold up the program's lock or mount.
 TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   for (int n = 1; n <= 2; ++n) {
@@ -205,7 +205,8 @@ TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
   }
 }
 
-// At each system call of a read that fetches, and at some instructions behind it.
+// The reader is killed at each system call of a read that fetches, and at some instructions behind
+// it.
 TEST_F(LargeSteps, ReaderThatIsKilledAnywhereLeavesNoPinNoFlightAndNoWrongByte) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_behind[] = {0, 11, 97};

@@ -15,7 +15,7 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
-// The least, both sides of where the segment size changes, odd ones, the largest.
+// The smallest size, both sides of each change of segment size, odd sizes, the largest.
 const std::vector<std::uint64_t>& sizes() {
   static const auto* const all = [] {
     auto* const list = new std::vector<std::uint64_t>;
@@ -67,8 +67,8 @@ TEST(Layout, HoldsNoLessWithMoreBytes) {
   }
 }
 
-// Once its tables are taken off, a region of 256 MiB or 2 GiB is below the size that its segments
-// are made for.
+// Without its tables, a region of 256 MiB or 2 GiB is smaller than the size for which its segments
+// are made.
 TEST(Layout, FollowsFromSegmentSizeAndCount) {
   for (const std::uint64_t bytes : sizes()) {
     const RegionLayout layout = layout_for(bytes);
@@ -117,8 +117,7 @@ TEST(Layout, TablesDoNotOverlap) {
   }
 }
 
-// DESIGN §5: 16-32 bytes of memory a file. A file of average size 4 KiB, record header and path
-// included.
+// 16 to 32 bytes of memory for each file of 4 KiB on average, record header and path included.
 TEST(Layout, IndexAndSegmentTablesTakeAtMost32BytesAFile) {
   double most = 0;
   for (const std::uint64_t bytes : sizes()) {
@@ -126,7 +125,7 @@ TEST(Layout, IndexAndSegmentTablesTakeAtMost32BytesAFile) {
     if (bytes < 64 * k_mib) continue;  // the fixed tables are larger than the index
     const double files = static_cast<double>(l.file_bytes - l.data) / 4096;
     double buckets = 0;
-    // The last table gets memory only where files are smaller.
+    // The last table gets memory only if files are smaller.
     for (std::uint32_t t = 0; t + 1 < k_index_tables; ++t) buckets += l.bucket_count[t];
     const double table_bytes =
         static_cast<double>(sizeof(IndexBucket)) * buckets +

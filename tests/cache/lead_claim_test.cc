@@ -1,4 +1,5 @@
-// The lead goes on to who looks, where its holder has ended, died, or does not beat.
+// The lead moves to a follower that asks for it if its holder has ended, has died, or does not
+// beat.
 #include "cache/region/life/lead_claim.h"
 
 #include <gtest/gtest.h>
@@ -16,11 +17,11 @@ using tests::TestRegion;
 
 constexpr std::uint64_t k_look_ns = LeadClaim::k_between_looks_ns;
 
-// The looks of a follower, each late enough to count.
+// A follower that asks for the lead, each time late enough to count.
 struct Follower {
   explicit Follower(Region& region) : claim(region) {}
   bool look() { return claim.look(now_ns += k_look_ns); }
-  // How many of these had no answer; as many as asked: it has not got the lead.
+  // Returns how many of these requests failed; `most` means that it has not got the lead.
   unsigned looks_before_lead(unsigned most) {
     for (unsigned i = 0; i < most; ++i) {
       if (look()) return i;
@@ -32,7 +33,7 @@ struct Follower {
   std::uint64_t now_ns = 1;
 };
 
-// Until it is killed.
+// A leader that lives until it is killed.
 Child leader_of(const TestRegion& region) {
   return tests::attached_child(region.options, [](Region& mine) {
     static LeadClaim claim(mine);
@@ -80,8 +81,8 @@ TEST(LeadClaim, MovesOnFromALeaderThatDoesNotBeat) {
   EXPECT_TRUE(stopped.look());
 }
 
-// The clock of a machine or container that was suspended leaps, and a follower that was stopped has
-// not looked meanwhile.
+// The clock of a suspended machine or container leaps, and a stopped follower has not asked
+// meanwhile.
 TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
   const TestRegion region;
   Follower leader(*region), other(*region);
@@ -90,7 +91,7 @@ TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
   other.now_ns += 1'000'000 * k_look_ns;
   EXPECT_EQ(other.looks_before_lead(LeadClaim::k_silent_looks - 1), LeadClaim::k_silent_looks - 1);
   ASSERT_TRUE(leader.claim.beat());
-  // Looks in a row are one.
+  // Requests in quick succession count as one.
   for (int i = 0; i < 1000; ++i) EXPECT_FALSE(other.claim.look(other.now_ns + 1));
 }
 
@@ -119,7 +120,8 @@ TEST(LeadClaim, IsTakenFromADeadProcessAtOnce) {
   EXPECT_TRUE(next.look());
 }
 
-// The first has lost the lead and is killed while it is stopped; the second has it.
+// The first leader has lost the lead and is killed while it is stopped; the second one has the
+// lead.
 TEST(LeadClaim, IsNotTakenFromTheLeaderByTheDeathOfAFormerOne) {
   const TestRegion region;
   Child former = leader_of(region);

@@ -1,4 +1,4 @@
-// By what a process is known to live: its memory. Not a thread of it, not an fd, not /proc, not its
+// A process is known to live by its memory: not by one of its threads, nor by an fd, /proc or its
 // pid.
 #include "cache/region/life/life_lock.h"
 
@@ -28,7 +28,7 @@ using tests::Gate;
 using tests::reap;
 using tests::TestRegion;
 
-// While one lives, no number of an fd is left.
+// While an object lives, no fd is left.
 class NoFdLeft {
  public:
   NoFdLeft() {
@@ -59,8 +59,8 @@ Child child_whose_thread_has_ended(const RegionOptions& options) {
   return child;
 }
 
-// Once a bug: the slot was held by the thread that had attached; without it, a peer that could not
-// read /proc saw a death.
+// The slot must not depend on the thread that attached: a peer that cannot read /proc would take
+// that thread's end for a death.
 TEST(LifeLock, NeitherTheEndOfAThreadNorAPeerWithoutFdsIsADeath) {
   const TestRegion region;
   Child child = child_whose_thread_has_ended(region.options);
@@ -112,8 +112,8 @@ TEST(LifeLock, AProgramThatHasUsedUpAllThreadKeysIsSeenToLiveAndToDie) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-// A child outlives a killed process: is it taken for that process? `make` makes the one that is
-// left. It gives 0 in that one, and its pid in the other.
+// Checks whether a child that outlives a killed process is taken for that process. `make` makes the
+// one that is left: it returns 0 there, and the child's pid in the other.
 template <typename Make>
 void check_survivor(Make&& make, bool is_the_process) {
   const TestRegion region;
@@ -123,7 +123,7 @@ void check_survivor(Make&& make, bool is_the_process) {
   Child child([&] {
     CHILD_CHECK(tests::attach(region.options) != nullptr);
     if (make() == 0) {
-      // Until the test closes its end.
+      // Waits until the test closes its end.
       char c = 0;
       syscall(SYS_close, ends[1]);
       alone.give();
@@ -149,7 +149,7 @@ TEST(LifeLock, AChildByARawCloneIsNotItsParent) {
                  false);
 }
 
-// It still reads what its parent has pinned.
+// The vforked child still reads what its parent has pinned.
 TEST(LifeLock, AVforkedChildIsItsParent) {
   if (tests::k_tsan) GTEST_SKIP() << "a vforked child confuses TSan";
   check_survivor(
@@ -177,7 +177,7 @@ TEST(LifeLock, AnExecIsTheEndOfTheOldProgram) {
   for (const int fd : ends) close(fd);
 }
 
-// A child that forks in one thread while another attaches must not keep what that takes.
+// A child that one thread forks while another attaches must not keep what the attach takes.
 TEST(LifeLock, IsNotInheritedByAChildWhileItIsBeingTaken) {
   const TestRegion region;
   std::uint32_t slot = region->own_slot() + 1;
@@ -199,7 +199,7 @@ TEST(LifeLock, IsNotInheritedByAChildWhileItIsBeingTaken) {
 
 enum class Proc { of_another, none };
 
-// Attached in a pid namespace of its own; killed there when told.
+// A process that is attached in a pid namespace of its own, and killed there when told.
 void check_pid_namespace(Proc proc) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const TestRegion region;
@@ -210,7 +210,7 @@ void check_pid_namespace(Proc proc) {
     CHILD_CHECK(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
     if (proc == Proc::none) CHILD_CHECK(mount("none", "/proc", "tmpfs", 0, nullptr) == 0);
     Child inner = child_whose_thread_has_ended(region.options);
-    // A peer there looks at us here.
+    // A peer there examines this process.
     Child looker([&] {
       Region* const mine = tests::attach(region.options);
       CHILD_CHECK(mine != nullptr);

@@ -23,7 +23,7 @@ bool is_known(const Listings& listings, const std::string& directory) {
   return listings.find(base::hash_path(directory)) != nullptr;
 }
 
-// Whether the last of so many reads asks for a post.
+// Returns whether the last of `files` reads asks for a post.
 bool read_files(Listings listings, const std::string& directory, int files) {
   bool asks = false;
   for (int i = 0; i < files; ++i)
@@ -108,7 +108,7 @@ TEST(Listings, BeyondTheBoundThoseStayThatAreRead) {
   std::printf("%u directories are known in %zu KiB\n", rows, rows * sizeof(ListedRow) / 1024);
 }
 
-// A row is another's with its counts at zero.
+// The row was another directory's; its counts are zero.
 TEST(Listings, BeginAtZeroWhenTheyTakeAnothersPlace) {
   const TestRegion region;
   Listings listings(*region);
@@ -169,13 +169,13 @@ TEST(Listings, APathOfTwoWritersIsPassedBy) {
   EXPECT_EQ(region->listing_slot(0).state.load(), 0U);
 }
 
-// kill -9 between the instructions of list, read and post: whoever comes next lists, reads and
-// posts as if nobody had been there.
+// kill -9 between the instructions of list, read and post: the next process lists, reads and posts
+// as if nobody had been there.
 TEST(Listings, SurviveADeathAtAnyInstruction) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const TestRegion region;
   Listings listings(*region);
-  // No row is free, so that each listing takes another's place.
+  // No row is free, so each listing takes another's place.
   for (std::uint32_t i = 0; i < region->layout().listed_rows(); ++i) {
     region->listed_row(i).hash.store(1 + i);
     region->listed_row(i).fetched_kib.store(7);
@@ -202,7 +202,7 @@ TEST(Listings, SurviveADeathAtAnyInstruction) {
       while (child.step() && !child.is_at_raise()) ++length;
       ASSERT_GT(length, 100);
     }
-    // Half of them evenly, half in the last part, which posts.
+    // Half of the kills are spread evenly, half hit the last part, which posts.
     const long part = length / 5,
                at = k % 2 == 0 ? length * k / k_kills : length - part + part * k / k_kills;
     for (long i = 0; i < at && child.step() && !child.is_at_raise(); ++i) {

@@ -1,5 +1,5 @@
-// Segments for names: all processes fill one, and those whose records are dead or out of use are
-// used anew.
+// Segments for metadata: all processes fill one, and segments whose records are dead or unused are
+// reclaimed.
 #include "cache/region/ram/metadata_room.h"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST_F(MetadataRoomTest, SegmentWhoseRecordsAreMostlyDeadIsReclaimed) {
 }
 
 // A process was killed before it wrote to its segment; the machine has run for less than the time
-// after which names are out of use.
+// after which metadata is unused.
 TEST_F(MetadataRoomTest, SegmentWithNothingInItIsReclaimedAtOnce) {
   RamTier::MetadataLimits young = limits;
   young.used_since_ns = 0;
@@ -157,8 +157,8 @@ TEST_F(MetadataRoomTest, RegionWithoutAFreeSegmentHasNoneForThem) {
   EXPECT_EQ(large.error().value, EFBIG);
 }
 
-// Each writes its own paths again and again, and reads those of all: a reader finds whole records
-// or none.
+// Each process writes its own paths again and again, and reads those of all: a reader finds whole
+// records or none.
 TEST_F(MetadataRoomTest, ProcessesFillAndDropAtTheSameTime) {
   constexpr int k_writers = 3, k_paths = 6, k_rounds = 150;
   const auto work = [&](RamTier& own, int writer) {

@@ -26,7 +26,7 @@ struct Origin : testing::Test {
   std::uint64_t count(Counter counter) const {
     return stats->counters[static_cast<std::size_t>(counter)].load();
   }
-  // The bytes, or what a guard byte behind them shows.
+  // Reads the bytes, or what a guard byte behind them shows.
   static bool read(const MountFile& file, std::string& to, base::Stats* stats) {
     to.assign(file.stat().size + 1, '#');
     const bool whole = file.read_whole(reinterpret_cast<std::byte*>(to.data()), stats).has_value();
@@ -85,7 +85,7 @@ TEST_F(Origin, AFileThatHasShrunkIsRefused) {
 }
 
 TEST_F(Origin, AFileWhoseSizeIsALieIsRefused) {
-  const auto file = open("/proc/self/status");  // says 0 bytes
+  const auto file = open("/proc/self/status");  // reports 0 bytes
   ASSERT_TRUE(file);
   std::string got;
   EXPECT_FALSE(read(*file, got, stats.get()));

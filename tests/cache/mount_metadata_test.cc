@@ -63,7 +63,7 @@ constexpr base::MetadataTtl k_a_minute{.kind = base::MetadataTtl::Kind::seconds,
 struct MountMetadataTtlTest : MountMetadataTest {
   static void hold_for_a_minute(base::Config& config) { config.metadata_ttl = k_a_minute; }
   explicit MountMetadataTtlTest(Change change = hold_for_a_minute) : MountMetadataTest(change) {}
-  // As if the origin had been asked for the record so long ago.
+  // Makes the record as old as if the origin had been asked so long ago.
   void age_record(const Record& record, std::uint64_t seconds) {
     const RegionLayout& layout = cache->region().layout();
     const std::size_t bytes = std::size_t{layout.segment_bytes} * layout.segment_count;
@@ -186,7 +186,7 @@ TEST_F(MountMetadataTest, LinksAreThoseOfTheOriginUntilOneIsReplaced) {
   EXPECT_EQ(real("near"), Says::unknown);
 }
 
-// The kernel refuses to follow it, if fs.protected_symlinks is set, and lets everybody read it.
+// With fs.protected_symlinks the kernel refuses to follow it, but lets everybody read it.
 TEST_F(MountMetadataTest, LinkOfAStrangerInADirectoryForAllIsReadAndNotFollowed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   for (const char* const name : {"/own", "/strange"})
@@ -227,8 +227,8 @@ TEST_F(MountMetadataTest, LinksOfAMountThatFollowsNoneAreNotFollowed) {
   EXPECT_EQ(umount2(place.c_str(), MNT_DETACH), 0);
 }
 
-// Moved away with all that it holds, and a link is left in its place: nothing in it changes, nor
-// its times.
+// The directory is moved away with everything in it, and a link takes its place: nothing in it
+// changes, and neither do its times.
 TEST_F(MountMetadataTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
   const std::string top = place + "/top", inner = top + "/inner";
   ASSERT_EQ(mkdir(top.c_str(), 0700), 0);
@@ -268,8 +268,8 @@ TEST_F(MountMetadataTtlTest, StatsGatheredAgainReplaceTheFormer) {
   }
 }
 
-// An origin may give a new file the inode number of the one that was removed, and the listing reads
-// as before.
+// An origin may give a new file the inode number of the removed one, and the listing reads as
+// before.
 TEST_F(MountMetadataTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
   EXPECT_EQ(list(), 5);
   gather();
@@ -319,7 +319,7 @@ TEST_F(MountMetadataTtlTest, TargetIsUnknownOnceTheDirectoryWasChangedAndTheTtlI
   const auto read = [&] { return metadata().read_link(place + "/link", found); };
   ASSERT_EQ(read(), Says::present);
   EXPECT_EQ(found.view(), "one");
-  // Past the library, as another node does.
+  // Bypasses the library, as another node does.
   ASSERT_EQ(symlink("Two", (place + "/next").c_str()), 0);
   ASSERT_EQ(rename((place + "/next").c_str(), (place + "/link").c_str()), 0);
   age_record(*metadata().stats_of(place), 61);
@@ -346,7 +346,7 @@ TEST_F(MountMetadataTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
   EXPECT_FALSE(metadata().is_absent(place + "/none"));
 }
 
-// A log directory, say: each change leaves a dead listing behind.
+// A log directory, for example: each change leaves a dead listing behind.
 TEST(MountMetadataRoomTest, DirectoryThatChangesAllTheTimeTakesNoMoreThanItsShare) {
   tests::TestCache cache(64 * tests::k_mib);
   tests::TempDir dir;
@@ -425,8 +425,8 @@ TEST_F(MountMetadataTest, DirectoryThatIsTooLongToWaitForIsGivenAtItsBegin) {
   EXPECT_EQ(entries, k_entries + 2);
 }
 
-// A storm of looks in one directory is told of once, and later again; looks elsewhere do not add to
-// it.
+// A storm of misses in one directory is reported once, and again later; misses elsewhere do not add
+// to it.
 TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm) {
   // Two directories of one row.
   const std::string one = "/data/0";
@@ -450,7 +450,7 @@ TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm
   EXPECT_EQ(misses(other, 1), 1);
 }
 
-// A process that changes a directory tells nobody if the device is not known.
+// A process that changes a directory reports that only if the device is known.
 TEST_F(MountMetadataTest, DeviceIsKnownBeforeItsFirstListing) {
   const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
   ASSERT_TRUE(real);

@@ -1,4 +1,4 @@
-// Listings and gathered stats of one directory, as threads of the library bring them.
+// Listings and gathered stats of one directory, made as threads of the library make them.
 #pragma once
 
 #include <dirent.h>
@@ -11,7 +11,7 @@
 
 namespace cube::tests {
 
-// Returns how many entries the directory has; -1: it is the kernel's to list.
+// Returns how many entries the directory has, or -1 if it is left to the kernel.
 inline int entries_of(cache::MountMetadata& names, const std::string& directory) {
   const cache::MountMetadata::Listed listed = names.list(directory, directory.c_str());
   if (listed.listing == nullptr) return -1;
@@ -22,7 +22,7 @@ inline int entries_of(cache::MountMetadata& names, const std::string& directory)
   return n;
 }
 
-// Gathers the stats of all entries. False: they need none.
+// Gathers the stats of all entries. False if they need none.
 inline bool gather(cache::MountMetadata& names, const std::string& directory,
                    std::string_view asked) {
   const auto work = cache::StatGather::begin(names, directory, asked);

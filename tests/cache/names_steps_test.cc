@@ -1,5 +1,5 @@
 // A process that lists a directory, or gathers the stats of its entries, is stopped between two
-// instructions: what it reads is changed there, or it is killed.
+// instructions: there its source is changed, or it is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ struct MetadataSteps : testing::Test {
     const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, place.c_str(), times, 0), 0);
   }
-  // As the library tells it.
+  // Reports the change as the library does.
   void change_entries(const std::string& name) const {
     ASSERT_EQ(close(creat((place + "/" + name).c_str(), 0600)), 0);
     age();
@@ -157,7 +157,7 @@ TEST_F(MetadataSteps, ProcessThatIsKilledAnywhereLeavesListingsAndFlightsToTheNe
       ASSERT_EQ(tests::entries_of(cache->metadata(), place), 3)
           << "call " << call << ", step " << steps;
       FileStat found;
-      // Unless the dead one has shown it.
+      // Unless the dead process has shown it.
       if (stat(found) != MountMetadata::Says::present) {
         ASSERT_TRUE(tests::gather(cache->metadata(), place, "one"))
             << "call " << call << ", step " << steps;

@@ -1,4 +1,4 @@
-// A fetch whose bytes come as a program reads them, without the program: what is brought,
+// A fetch whose bytes arrive as a program reads them, without the program: what is brought,
 // published, refused and given back.
 #include "cache/fill/partial_fill.h"
 
@@ -39,7 +39,7 @@ struct FillTest : testing::Test {
   const std::string data = content_of('a');
   const std::string path = dir.write("f", data);
 
-  // As the shim takes one.
+  // Opens as the shim does.
   struct Open {
     PartialFill* fill = nullptr;
     int fd = -1;
@@ -67,7 +67,7 @@ struct FillTest : testing::Test {
   std::string bytes(const Open& opened, std::uint64_t at, std::uint64_t n) const {
     return {reinterpret_cast<const char*>(opened.fill->record().data()) + at, n};
   }
-  // The bytes that the next open is answered with; empty: not from memory.
+  // The bytes with which the next open is answered; empty if they are not in memory.
   std::string kept() const {
     const Pin pin = cache->find(tests::request_for(path, O_RDONLY));
     return pin && tests::is_sound(cache->region(), *pin) ? std::string(tests::bytes_of(*pin))
@@ -100,8 +100,7 @@ TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
   EXPECT_EQ(kept(), data);
 }
 
-// A close in another thread, and an open that gets the number: between the look at the number and
-// the read.
+// Between the check of the fd and the read, another thread closes it, and an open gets the fd.
 TEST_F(FillTest, ReadThroughAnFdThatLeftMeanwhileDoesNotCount) {
   const Open opened = open(path);
   const PartialFill::FdEpoch before = opened.fill->fd_epoch();
@@ -281,7 +280,7 @@ TEST_F(FillTest, BytesReadInAListedDirectoryAreCounted) {
   }
 }
 
-// As in a child by fork: it has its parent's memory, and shares the region with it.
+// As in a forked child: it has its parent's memory, and shares the region with it.
 TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);

@@ -1,5 +1,5 @@
-// The flight of a fetch whose bytes come as a program reads them: it is waited for only as long as
-// they come.
+// The flight of a fetch whose bytes arrive as a program reads them: others wait for it only as long
+// as bytes arrive.
 #include <gtest/gtest.h>
 
 #include "cache/region/single_flight.h"
@@ -16,12 +16,12 @@ using tests::Gate;
 using tests::TestRegion;
 
 constexpr std::uint64_t k_hash = 1234, k_hour = 3'600'000'000'000;
-// The patience of a waiter that would wait until the test is ended, but for the rule that is
-// tested.
+// The patience of a waiter that would wait until the test ends, if it were not for the rule under
+// test.
 constexpr SingleFlight::Patience k_without_progress{k_hour, k_hour, 1'000'000};
 constexpr SingleFlight::Patience k_with_progress{k_hour, k_hour, k_hour};
 
-// A child that has the flight, says so, and does `then` with it.
+// A child that has the flight, reports that, and does `then` with it.
 template <typename Then>
 Child holding_child(const TestRegion& region, Gate& ready, Then&& then) {
   Child child([&] {

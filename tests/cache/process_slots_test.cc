@@ -115,7 +115,7 @@ TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {
         },
         nullptr);
     ready.give();
-    syscall(SYS_exit, 0);  // of this thread alone
+    syscall(SYS_exit, 0);  // ends only this thread
     return 1;
   });
   ASSERT_TRUE(ready.take());
@@ -176,7 +176,7 @@ TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
             "all 256 process slots of " + region.path() + " are taken: set another CUBESHIM_NAME");
 }
 
-// Once a bug: 32 jobs took all there were, and the line told of process slots.
+// Every job needs a row, so there must be rows for far more than 32 jobs.
 TEST(ProcessSlots, HundredsOfJobsShareARegion) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
@@ -204,8 +204,8 @@ TEST(ProcessSlots, TooManyJobsIsOneClearLine) {
                                       "no more: set another CUBESHIM_NAME");
 }
 
-// Once a bug: the row of a job whose leader was in another pid namespace (a container that is gone)
-// is never free again.
+// The row of a job must become free even if its leader was in another pid namespace (a container
+// that is gone).
 TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
@@ -217,7 +217,7 @@ TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
   }
 }
 
-// A sum over all jobs that became less would look to Prometheus as a cache that was made anew.
+// If the sum over all jobs fell, Prometheus would take it for a new cache.
 TEST(ProcessSlots, CountsOfJobsWhoseRowsAreUsedAgainStayInTheSum) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
@@ -236,8 +236,8 @@ TEST(ProcessSlots, CountsOfJobsWhoseRowsAreUsedAgainStayInTheSum) {
   EXPECT_EQ(all.miss_latency[base::Histogram::bucket_of(1000)], jobs);
 }
 
-// Once a bug: the kernel tells of a death once; whoever only asks (SingleFlight) takes the news
-// away from the reaper.
+// The kernel reports a death only once; a process that merely asks (SingleFlight) must not take the
+// report from the reaper.
 TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   const TestRegion region;
   std::uint32_t slot = region->own_slot() == 0 ? 1 : 0;

@@ -16,14 +16,14 @@ using tests::k_mib;
 using tests::put;
 using tests::TestRegion;
 
-// Every slot that has memory names a record that is there.
+// Makes every slot that has memory name an existing record.
 void fill_index(Region& region) {
   std::uint64_t living = 0;
   tests::for_each_index_slot(region,
                              [&](auto& slot) { living = slot.load() != 0 ? slot.load() : living; });
   tests::for_each_index_slot(region, [&](auto& slot) { slot.store(living); });
 }
-// After all of its tables have been given memory.
+// Fills the index after all of its tables have been given memory.
 void fill_whole_index(Region& region) {
   while (region.add_index_table(region.header().index_tables.load())) continue;
   fill_index(region);
@@ -36,7 +36,7 @@ TEST_F(RamTierTest, ARecordLargerThanTheRegionIsRefusedAndTheRestGoesOn) {
 }
 
 TEST_F(RamTierTest,
-       SizesBeyondAnyMemoryAreRefused) {  // Once a bug: the number of segments is cut to 32 bits
+       SizesBeyondAnyMemoryAreRefused) {  // the number of segments must not be cut to 32 bits
   for (const std::uint64_t size :
        {1ULL << 40, 1ULL << 52, (1ULL << 52) + 100, static_cast<unsigned long long>(INT64_MAX),
         static_cast<unsigned long long>(UINT64_MAX - 4096)}) {
@@ -82,7 +82,7 @@ TEST_F(RamTierTest, ALargeFileThatDoesNotFitLeavesRoomForSmallOnes) {
   EXPECT_FALSE(tier.is_full()) << "the file cache does not even try when this is set";
 }
 
-// Once a bug: the places of what is dead were lost, and the index was full for good.
+// The places of dead records must be reused, or the index would stay full forever.
 TEST_F(RamTierTest, DeadRecordsOfAnyNameMakeRoomInAFullIndex) {
   ASSERT_TRUE(put(tier, "/dead", "x"));
   fill_whole_index(*region);
@@ -105,7 +105,7 @@ TEST_F(RamTierTest, AFullIndexIsAnErrorThatUndoesTheReservation) {
   EXPECT_EQ(region->header().index_full.load(), RegionHeader::k_for_good);
 }
 
-// Once a bug: no room in /dev/shm at the moment when the index was to grow ended caching for good.
+// A lack of room in /dev/shm when the index must grow does not end caching forever.
 TEST(RamTier, AnIndexThatGetsNoMemoryIsAskedAgainLater) {
   const tests::TmpfsMount mount("64m");
   if (!mount.is_mounted()) GTEST_SKIP() << "no right to mount";

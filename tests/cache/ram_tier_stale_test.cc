@@ -1,5 +1,5 @@
-// Marks on records: stale by path, by inode and by tree; and the places in the index that the
-// marked ones give back.
+// Marks on records: stale by path, by inode and by tree; and the places in the index that marked
+// records give back.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -107,12 +107,12 @@ TEST_F(RamTierTest, MarkStaleTreeIsExactlyWhatLiesBelow) {
   EXPECT_TRUE(tests::find(tier, "/e/d/a"));
 }
 
-TEST_F(RamTierTest, MarkStaleOfTheRootIsEverything) {  // Once a bug: "/" + "/" is looked for
+TEST_F(RamTierTest, MarkStaleOfTheRootIsEverything) {  // must not search for "/" + "/"
   ASSERT_TRUE(put(tier, "/a", "x"));
   EXPECT_EQ(tier.mark_stale_tree("/"), 1U);
 }
 
-// Once a bug: a mark needs an fd and the name of the region. Without them old bytes are served.
+// A mark must need neither an fd nor the name of the region, or old bytes would be served.
 TEST_F(RamTierTest, MarkStaleWorksWithoutAFreeFd) {
   ASSERT_TRUE(put(tier, "/a", "old"));
   rlimit limit{};

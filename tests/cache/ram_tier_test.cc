@@ -92,7 +92,7 @@ TEST_F(RamTierTest, ReservationsDoNotOverlap) {
   }
 }
 
-// Once a bug: what is left of a segment may be another's by the time the reservation is given up.
+// The rest of a segment may belong to another process by the time the reservation is given up.
 TEST_F(RamTierTest, GivingUpAReservationInASegmentThatIsAnothersNowLeavesItsFillAlone) {
   {
     auto room = tier.reserve(10, 5000);

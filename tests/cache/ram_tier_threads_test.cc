@@ -20,7 +20,7 @@ using tests::TestRegion;
 std::string path_of(std::uint64_t i) { return "/data/set/" + std::to_string(i); }
 std::size_t size_of(std::uint64_t i) { return (i * 7919) % 60'000; }
 
-// Publishes and finds files [0, files); false at the first wrong byte.
+// Publishes and finds files [0, files). False at the first wrong byte.
 bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t steps,
           std::uint64_t files) {
   std::uint64_t x = seed;
@@ -30,7 +30,7 @@ bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t
     const std::string path = path_of(i);
     const Pin pin = tests::find(tier, path);
     if (!pin) {
-      // No room is no fault.
+      // A lack of room is no fault.
       (void)tests::put(tier, path, tests::content_of(path, 1, size_of(i)));
       continue;
     }

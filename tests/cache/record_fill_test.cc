@@ -1,5 +1,5 @@
-// The times of a file decide whether it is cached, and whether it is looked at twice. The stats are
-// made up: a file that a test has just made always has a recent ctime.
+// The times of a file decide whether it is cached, and whether it is revalidated after the read.
+// The stats are made up: a file that a test has just made always has a recent ctime.
 #include "cache/fill/record_fill.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ struct FetchTest : testing::Test {
   }
 };
 
-// A writer by a path that no prefix covers tells nobody if the device is not known.
+// A writer by a path that no prefix covers reports its change only if the device is known.
 TEST_F(FetchTest, DeviceIsKnownBeforeItsFirstFileIsRead) {
   const FileStat stat = stat_of(100, k_year, k_year);
   EXPECT_FALSE(tier.knows_device(stat.device()));
@@ -70,8 +70,8 @@ TEST_F(FetchTest, FileWithARecentMtimeOrCtimeIsRevalidated) {
   EXPECT_FALSE(looks_again(stat_of(100, -k_year, k_year))) << "of the far future";
 }
 
-// A writer that ends between the stat and the look for writers is in no table any more, and its
-// epoch is that of the look.
+// A writer that ends between the stat and the search for writers is in no table any more, and its
+// epoch is that of the search.
 TEST_F(FetchTest, AStatFromBeforeTheEndOfAWriterIsInDoubt) {
   tests::TestCache cache;
   RamTier own(cache->region());
@@ -110,7 +110,7 @@ TEST_F(FetchTest, FileThatMayChangeWithinAStepOfACoarseClockIsNotCached) {
           << "of a clock that runs ahead";
       EXPECT_EQ(accept(stat_of(100, k_year, 10, ns), kind), RecordFill::Next::read);
     }
-    // A fine clock tells of the change: data sets that were just unpacked are cached.
+    // A fine clock reveals the change: freshly unpacked data sets are cached.
     EXPECT_EQ(accept(stat_of(100, k_year, 0), kind), RecordFill::Next::read);
   }
 }
@@ -121,8 +121,8 @@ TEST_F(FetchTest, FreshFileIsNotCachedIfChangesAreExpected) {
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::open), RecordFill::Next::refuse);
 }
 
-// Once a bug: a fetch beside which anything was renamed kept its room and its places in the index
-// until the region went. After 48 of them a file was never cached again.
+// A fetch beside a rename must give back its room and its places in the index. Otherwise 48 such
+// fetches would keep a file out of the cache.
 TEST_F(FetchTest, FetchesBesideChangesOfMetadataLeaveNothing) {
   const FileStat stat = stat_of(1000, k_year, k_year);
   const auto fetch_beside = [&](std::uint64_t changes) {
@@ -138,7 +138,7 @@ TEST_F(FetchTest, FetchesBesideChangesOfMetadataLeaveNothing) {
   EXPECT_TRUE(fetch_beside(0));
 }
 
-// Once a bug, too: the change comes when the index has the record already.
+// The change comes when the index already has the record.
 TEST_F(FetchTest, ARecordThatIsNeverConfirmedIsDeadAndFoundAtNoTime) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const FileStat stat = stat_of(10, k_year, k_year);

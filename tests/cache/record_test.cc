@@ -1,4 +1,4 @@
-// The one binary format: where a record lies, and what makes it sound.
+// The record, the one binary format: where it lies, and what makes it sound.
 #include "cache/record/record.h"
 
 #include <gtest/gtest.h>
@@ -174,7 +174,7 @@ TEST(Record, ZerosAndNoiseAreNoRecord) {
 }
 
 TEST(Record, AHeaderThatPointsOutsideIsRefusedBeforeItsPathIsRead) {
-  // At the very end of what may be touched, so that a read beyond shows under ASan.
+  // At the very end of accessible memory, so that ASan detects a read beyond it.
   const std::size_t room = sizeof(Record) + 64;
   auto* const bytes = static_cast<std::byte*>(std::aligned_alloc(64, room));
   std::memset(bytes, 0, room);

@@ -1,4 +1,4 @@
-// The process that makes a region, those that share it, and the one that takes it away.
+// The process that makes a region, those that share it, and the one that removes it.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -142,8 +142,8 @@ TEST(RegionLife, RegionOfKilledProcessesIsMadeAnew) {
   region->detach();
 }
 
-// Once a bug: `dead` is set, then the name is taken away; a death in between leaves a name that
-// everybody refuses for ever.
+// `dead` is set first, then the name is removed; a death in between must not leave a name that
+// everybody refuses forever.
 TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) {
   RegionName name;
   name.options.job = some_dead_process();
@@ -162,8 +162,8 @@ TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) 
   if (region != nullptr) region->detach();
 }
 
-// Once a bug: the first of two jobs to end leaves its row; while it is still on its way out, the
-// second believes that its report is to come and leaves the file, and nobody comes to take it away.
+// The first of two jobs to end leaves its row. While it is on its way out, the second one must not
+// leave the file to it, because nobody would remove the file.
 TEST(RegionLife, LastToDetachOfTwoJobsThatEndTogetherRemovesTheFile) {
   RegionName name;
   Gate attached, go, detached;
@@ -200,7 +200,8 @@ TEST(RegionLife, ManyProcessesThatComeAndGoNeverFailAndLeaveNothing) {
           RamTier tier(*region);
           const std::string path = "/" + std::to_string(getpid());
           const auto put = tests::put(tier, path, path);
-          // Somebody else may have been the last a moment ago only if we were not there.
+          // Another process may have been the last one a moment ago only if this one was not
+          // attached.
           CHILD_CHECK(put && tests::find(tier, path));
           tier.release_lease();
           return 0;
@@ -226,7 +227,7 @@ TEST(RegionLife, DetachAndAttachAtOnceNeverSplitTheNode) {
       children.emplace_back([&] {
         Region* const region = tests::attach(name.options);
         CHILD_CHECK(region != nullptr);
-        // While we are attached the name must be ours.
+        // While this process is attached, the name must be its region's.
         CHILD_CHECK(region->reopen(O_RDONLY));
         region->detach();
         return 0;
@@ -237,8 +238,8 @@ TEST(RegionLife, DetachAndAttachAtOnceNeverSplitTheNode) {
   }
 }
 
-// Once a bug: the slot is given back, but its mutex stays locked by the thread of the process that
-// has left.
+// The slot is given back, and its mutex must not stay locked by the thread of the process that has
+// left.
 TEST(RegionLife, ASlotsMutexIsFreeForTheNextAfterDetach) {
   TestRegion region;
   const Child first = tests::attached_child(region.options, [](Region& mine) { mine.detach(); });

@@ -1,5 +1,4 @@
-// The next job of the user takes away the things that killed processes have left, whatever its
-// name.
+// The next job of the user removes what killed processes have left, whatever its name.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -22,8 +21,8 @@ using tests::run_in_child;
 
 enum class Age { young, old };
 
-// The age of a region that is older than any that is spared because its maker may be about to join
-// it.
+// Leaves a region of that age behind. Age::old is older than the regions that are spared because
+// their maker may be about to join them.
 void leave_behind(RegionName& name, Age age) {
   ASSERT_EQ(run_in_child([&] {
               name.options.job = base::current_process();
@@ -34,8 +33,8 @@ void leave_behind(RegionName& name, Age age) {
               return 0;
             }),
             -SIGKILL);
-  // Any process of the user that attaches meanwhile, also one of another test, may have taken an
-  // old one away already.
+  // Another process of the user that attaches meanwhile, perhaps in another test, may have removed
+  // an old one already.
 }
 
 void begin_a_job() {
@@ -49,7 +48,7 @@ void begin_a_job() {
             0);
 }
 
-// Once a bug: it stayed in memory until a job of the same name came.
+// The region must not stay in memory until a job of the same name comes.
 TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeft) {
   RegionName name;
   leave_behind(name, Age::old);
@@ -96,8 +95,8 @@ TEST(RegionSweep, SparesOneWhoseReportIsDue) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-// The socket beside a region, as a leader makes it: without a listener, it looks like one that a
-// dead leader has left.
+// The socket beside a region, as a leader makes it: without a listener, it looks like that of a
+// dead leader.
 struct Socket {
   std::string path;
   int fd = -1;
@@ -119,7 +118,7 @@ struct Socket {
   }
 };
 
-// Once a bug: it stayed in memory until a job of the same name came.
+// The socket must not stay until a job of the same name comes.
 TEST(RegionSweep, TakesAwayASocketThatADeadLeaderHasLeft) {
   const RegionName name;
   const Socket socket(name, Age::old);
@@ -127,7 +126,7 @@ TEST(RegionSweep, TakesAwayASocketThatADeadLeaderHasLeft) {
   EXPECT_FALSE(tests::exists(socket.path));
 }
 
-// For a region that all have left, but that stays.
+// The socket of a region that all have left, but that stays.
 TEST(RegionSweep, TakesAwayTheSocketBesideARegionThatIsToBeKept) {
   RegionName name;
   name.options.keep = true;

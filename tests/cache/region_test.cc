@@ -1,4 +1,4 @@
-// The things that a region accepts, refuses and guards.
+// A region: what it accepts, refuses and guards.
 #include "cache/region/region.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using tests::RegionName;
 using tests::run_in_child;
 using tests::TestRegion;
 
-// Makes a region file that nobody is attached to.
+// Makes a region file to which nobody is attached.
 void make_region(const RegionName& name) {
   auto options = name.options;
   options.keep = true;
@@ -35,7 +35,7 @@ void make_region(const RegionName& name) {
   ASSERT_TRUE(tests::exists(name.path()));
 }
 
-// The error with which an attach fails, 0 if it does not.
+// The errno of an attach, or 0.
 int attach_error(const RegionOptions& options, std::string& why) {
   why.clear();
   const auto region = Region::attach(options, why);
@@ -60,7 +60,7 @@ TEST(Region, AttachMakesAFileOfMode0600WhateverTheUmask) {
   ASSERT_EQ(stat(region.path().c_str(), &st), 0);
   EXPECT_EQ(st.st_mode, S_IFREG | 0600U);
   EXPECT_EQ(static_cast<std::uint64_t>(st.st_size), region->layout().file_bytes);
-  // The control part is there for good; segments are not yet.
+  // The control part has memory from the start; segments do not.
   EXPECT_GE(static_cast<std::uint64_t>(st.st_blocks) * 512, region->layout().index[1]);
   EXPECT_LT(static_cast<std::uint64_t>(st.st_blocks) * 512, region->layout().file_bytes);
 }
@@ -206,7 +206,7 @@ TEST(Region, DataCannotBeMadeWritable) {
   EXPECT_NE(status, 0) << "a stray store went through";
 }
 
-// Otherwise who fills a segment has a page fault for each 4 KiB of it.
+// Otherwise a process that fills a segment has a page fault for each 4 KiB of it.
 TEST(Region, WindowsOfSegmentsAreMappedByHugePages) {
   const TestRegion region;
   const std::uint64_t bytes = region->layout().segment_bytes;

@@ -1,5 +1,5 @@
 // A fetch that nobody waits for yet takes what another node has of a file, and nothing that the
-// file does not hold any more.
+// file no longer holds.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 
@@ -24,7 +24,7 @@ using Remote = BackgroundFill::Remote;
 using tests::Child;
 using tests::k_mib;
 
-// The record of one file, which a node has read when it had this stat and these bytes.
+// The record of one file that another node has read, when the file had this stat and these bytes.
 struct OtherNode final : Tier {
   std::unique_ptr<std::byte[]> memory = std::make_unique<std::byte[]>(1 << 17);
   Record* record = nullptr;
@@ -83,7 +83,7 @@ struct RemoteFillTest : testing::Test {
     EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
     return *stat_path(AT_FDCWD, path.c_str(), 0);
   }
-  // As an engine does: asked once without a look, and once more with one.
+  // Like an engine: asks once without a revalidation, and once more with one.
   Remote take(BackgroundFill& fill, std::uint64_t most_bytes = UINT64_MAX) {
     EXPECT_EQ(fill.begin(), Begin::fetch);
     const Remote first = fill.take_remote(nullptr, most_bytes);
@@ -97,8 +97,8 @@ struct RemoteFillTest : testing::Test {
     const Pin pin = parts.ram.find(path, base::hash_path(path));
     return pin ? std::string(tests::bytes_of(*pin)) : std::string();
   }
-  // A program of this node that had it open, and has written as many bytes in the same tick of the
-  // file's clock as before.
+  // A program of this node that had the file open, and has written as many bytes in the same tick
+  // of the file's clock.
   void write_and_close() {
     dir.write("f", std::string(bytes.size(), 'n'));
     changes.writing_ends(stat);
@@ -157,7 +157,7 @@ TEST_F(TierRightsTest, RecordOfOtherRightsCostsAnOpenAndNoRead) {
 
 TEST_F(TierRightsTest, RecordThatThisProcessMayNotOpenIsNotShown) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  // A server that decides by itself: all that the node knows of the file says yes.
+  // A server that decides by itself: everything that the node knows about the file says yes.
   ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   other.record->stat = *stat_path(AT_FDCWD, path.c_str(), 0);
@@ -206,15 +206,15 @@ TEST_F(RemoteFillTest, ALargerFileThanWantedIsAbsentAndNotAskedFor) {
   EXPECT_EQ(take(without_look, bytes.size() - 1), Remote::absent);
 }
 
-// The stat is from before the end of the writer, who leaves the times of the file as they were.
+// The stat is from before the end of the writer, which leaves the times of the file as they were.
 TEST_F(RemoteFillTest, AWriterThatEndsWhileTheAnswerIsOnItsWayLeavesNoOldBytes) {
   writing_begins(*region, stat);
   bool has_ended = false;
-  // The answer comes when nobody has the file open any more.
+  // The answer arrives when nobody has the file open any more.
   other.before_answer = [&] { write_and_close(), has_ended = true; };
   BackgroundFill fill(parts, path, false);
   const Remote found = take(fill);
-  // Known to be open for writing, it is not even asked for.
+  // The file is known to be open for writing, so the other node is not even asked.
   EXPECT_TRUE(found == Remote::absent || found == Remote::refused);
   EXPECT_EQ(in_memory(), "");
   if (!has_ended) write_and_close();

@@ -1,4 +1,4 @@
-// A tier serves a process without an open, if one with the same rights has opened the file.
+// A tier serves a process without an open, if a process with the same rights has opened the file.
 #include "cache/tier/rights.h"
 #include "cache/base/sanitizers.h"
 
@@ -30,7 +30,7 @@ TEST(Rights, AreProvenByARecordOfTheSameOnesAlone) {
   EXPECT_FALSE(is_proven_open(other, *region)) << "of an earlier version";
 }
 
-// Compares the rights of a child that `change` has changed.
+// Compares this process's rights with those of a child that `change` has changed.
 template <typename Change>
 bool are_the_same_after(Change&& change) {
   const std::uint64_t before = base::current_rights();

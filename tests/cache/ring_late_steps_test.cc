@@ -21,7 +21,7 @@ using tests::late_content;
 using tests::LateRing;
 using tests::Tracee;
 
-// How a child ends.
+// The exit statuses of a child.
 constexpr int k_got_it = 10, k_got_another = 11, k_got_nothing = 12;
 
 struct JoinSteps : LateRing {
@@ -43,7 +43,7 @@ struct JoinSteps : LateRing {
     return std::string(pin->path());
   }
   SegmentState state() { return tests::word_of(*region, last()).state; }
-  // Up to the moment that nobody sees it any more.
+  // Counts the steps until the segment is visible to nobody any more.
   long steps_until_it_is_taken() {
     Tracee one = child();
     long steps = 0;
@@ -110,7 +110,8 @@ TEST(LateRingSteps, SegmentThatIsNotTakenKeepsItsRoomForOthers) {
   EXPECT_FALSE(late.ring.owns(late.last()));
 }
 
-// At each step the segment is a resident one with all its files, or the ring's, which can use it.
+// At each step the segment is either a resident one with all its files, or the ring's, which can
+// use it.
 TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();
@@ -126,7 +127,7 @@ TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
     late.region->reap();
     if (late.ring.owns(late.last())) {
       ++of_ring;
-      // Nobody has read anything of it, so it need not be there; a file that is found is right.
+      // Nobody has read anything of it, so it may be missing; a file that is found is right.
       for (const auto& path : late.resident) {
         const Pin pin = tests::find(late.tier, path);
         ASSERT_TRUE(!pin || tests::bytes_of(*pin) == late_content(path)) << path;
@@ -140,7 +141,7 @@ TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
         << "at step " << steps << " of " << middle;
     for (const auto& path : late.ahead)
       ASSERT_TRUE(tests::open_right(late.tier, path, late_content(path))) << path;
-    // Killed between the segment's count and the region's, it leaves the region's too high by its
+    // A kill between the segment's count and the region's leaves the region's too high by its
     // records.
     EXPECT_EQ(tests::counters_of(*late.region, has_ended ? 0 : late.resident.size()), "right");
     if (has_ended) break;

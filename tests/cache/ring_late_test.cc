@@ -1,5 +1,5 @@
-// A ring that is made when the region is full: resident segments join it, few of them, and none
-// that somebody may still look at.
+// A ring that is made when the region is full: a few resident segments join it, but none that
+// somebody may still use.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST_F(LateRingTest, PassesFilesThroughAsAnyOther) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-// Workers of a loader have more files open to be read than a small ring holds.
+// Workers of a loader have more files open for reading than a small ring holds.
 TEST(LateRings, GrowByOneSegmentWhenTheyAreWidenedAndToAQuarterOfTheRegion) {
   LateRing late(64 * k_mib, 8 * k_mib);
   late.fill();
@@ -103,7 +103,7 @@ TEST(LateRings, TakeNoneWhileTheyHaveSegmentsToLease) {
     EXPECT_TRUE(tests::find(tier, "/resident/" + std::to_string(i))) << i;
 }
 
-// A child may have inherited the mapping, so that no claim tells of it.
+// A child may have inherited the mapping, so that no pin shows it.
 TEST_F(LateRingTest, NeverGetsASegmentThatAProgramHasMapped) {
   {
     const std::vector<Pin> pins = one_of_each();
@@ -175,7 +175,7 @@ TEST_F(LateRingTest, LeavesWhatTheDiskDoesNotHaveYet) {
 }
 
 TEST_F(LateRingTest, LeavesTheSegmentsThatProcessesFill) {
-  // All but the first are others'.
+  // All except the first belong to others.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) {
     const SegmentWord word = tests::word_of(*region, segment);
     ASSERT_TRUE(
@@ -199,7 +199,7 @@ TEST(LateRings, LeaveARoomThatIsBeingFilled) {
   tier.release_lease();
   Ring& ring = tier.ring();
   ring.make(16 * k_mib);
-  // No other may join, so that it would be this one.
+  // No other segment may join, so it would be this one.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment)
     region->segment_row(segment).is_mapped.store(1);
   EXPECT_FALSE(tests::put_in_ring(tier, "/ahead", std::string(k_late_bytes, 'y')));
@@ -235,7 +235,7 @@ TEST(LateRings, LeaveRuns) {
   }
 }
 
-// A mapping is known here by its address alone, as one that a child has inherited.
+// Here a mapping is known only by its address, like one that a child has inherited.
 TEST(LateRings, ReadersMappingsAndALeaderAtOnceSeeRightBytes) {
   LateRing late(64 * k_mib, 16 * k_mib);
   constexpr std::size_t k_files = 1000, k_readers = 3;

@@ -1,5 +1,5 @@
-// Rooms, counts and segments that a process has left in the ring when it was killed, ended, or led
-// no more.
+// Rooms, counts and segments that a process has left in the ring when it was killed, ended, or
+// stopped leading.
 #include <gtest/gtest.h>
 
 #include "cache/region/segments.h"
@@ -54,7 +54,7 @@ TEST_F(RingTest, ARunWithALostRoomIsNobodyElsesWhileItsProcessRuns) {
     EXPECT_NE(tests::word_of(*region, i).state, SegmentState::tail);
 }
 
-// Between the bit and its count somebody was killed.
+// A process was killed between the bit and its count.
 TEST_F(RingTest, ACountThatIsTooHighIsSettled) {
   fill();
   const std::uint32_t segment = segment_of(paths.front());

@@ -1,5 +1,5 @@
-// The ring's segment that all processes fill: what is theirs stays while they need it, and nobody's
-// death costs more than a hole.
+// The ring's segment that all processes fill: their files stay while they need them, and a death
+// costs no more than a hole.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -48,7 +48,7 @@ struct RingSharedTest : testing::Test {
     has_living_disk = false;
     region->header().disk_alive_ns.store(ns);
   }
-  // Until there is no room; at most what three rings hold.
+  // Fills it until there is no room, at most with what three rings hold.
   int fill(bool from_disk = false) {
     int put = 0;
     while (put < 400) {

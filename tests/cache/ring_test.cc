@@ -1,4 +1,4 @@
-// The ring: what has been read makes room for what comes next, and nothing else does.
+// The ring: files that have been read make room for what comes next, and nothing else does.
 #include "cache/region/ring.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST_F(RingTest, ResidentRecordsNeverGoToTheRing) {
     ASSERT_LT(ring.segment_of(**pin), ring.first_segment());
   }
   EXPECT_GT(stored, 100);
-  // And the ring has all of its room still.
+  // The ring still has all of its room.
   EXPECT_EQ(ring.room(), 8 * k_mib);
   EXPECT_TRUE(put_next());
 }
@@ -114,7 +114,7 @@ TEST_F(RingTest, UnreadFileHoldsUpItsSegmentOnly) {
     EXPECT_TRUE(open(path));
   }
   EXPECT_EQ(ring.unread(held), 1U);
-  // The others, but for the last, which is being filled.
+  // The other segments, except the last one, which is being filled.
   EXPECT_EQ(ring.room(), 4 * k_mib);
 }
 
@@ -143,7 +143,7 @@ TEST_F(RingTest, ARoomThatIsBeingFilledKeepsItsSegment) {
   ASSERT_TRUE(room);
   fill();
   for (const auto& path : paths) EXPECT_TRUE(open(path));
-  // The first segment is closed and all of it has been read but for that room.
+  // The first segment is closed, and all of it has been read except that room.
   EXPECT_EQ(ring.room(), 4 * k_mib);
   *room = {};
   EXPECT_EQ(ring.room(), 6 * k_mib);
@@ -222,7 +222,7 @@ TEST_F(RingTest, AGenerationThatComesRoundAgainShowsNothingOld) {
     ASSERT_TRUE(leased);
     seal_segment(*region, *leased);
   }
-  // Its bytes are all there, nobody has written anything.
+  // Its bytes are all there; nobody has written anything.
   EXPECT_FALSE(tests::find(tier, paths.front()));
 }
 
@@ -234,7 +234,7 @@ TEST_F(RingTest, LastReaderOfASegmentWakesTheLeaderThatWaitsForRoom) {
   });
   while (region->header().ring_waiting.load() == 0) std::this_thread::yield();
   open_first_segment();
-  leader.join();  // it waits for a minute else, which is more than this test may take
+  leader.join();  // otherwise it would wait for a minute, longer than this test may take
   EXPECT_GT(region->header().ring_wakeups.load(), wakeups);
   EXPECT_FALSE(ring.wait_for_room(60'000'000'000ULL)) << "there is room";
 }
@@ -259,7 +259,7 @@ TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
   for (int r = 0; r < k_readers; ++r) {
     readers.emplace_back([&, r] {
       RamTier own(*region);
-      // Each keeps some open after others have gone on, and looks at them last.
+      // Each reader keeps some files open after others have gone on, and reads them last.
       std::deque<Pin> kept;
       const auto look_at_oldest = [&] {
         const Pin& pin = kept.front();
@@ -267,7 +267,7 @@ TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
         kept.pop_front();
       };
       for (int i = r; i < k_files; i += k_readers) {
-        // Far enough behind that what they have read is what is used anew next.
+        // Far enough behind that the files it has read are reclaimed next.
         while (published.load() <= std::min(i + 40, k_files - 1)) std::this_thread::yield();
         Pin pin = tests::find(own, "/data/" + std::to_string(i));
         if (!pin) {

@@ -1,4 +1,5 @@
-// Memory of the region that goes back to others: which goes, which stays, and what is left behind.
+// Memory that the region gives back to others: which segments go, which stay, and what is left
+// behind.
 #include "cache/region/life/room_for_others.h"
 
 #include <fcntl.h>
@@ -46,7 +47,7 @@ struct RoomForOthersTest : testing::Test {
     EXPECT_EQ(stat(region.path().c_str(), &st), 0);
     return static_cast<std::uint64_t>(st.st_blocks) * 512;
   }
-  // Each that is found is right.
+  // Each file that is found is right.
   std::size_t found(std::size_t bytes = k_bytes) const {
     std::size_t count = 0;
     for (const auto& path : paths) {
@@ -194,7 +195,8 @@ TEST_F(RoomForOthersTest, DeathAtAnyInstructionLosesNoSegment) {
       return 0;
     });
   };
-  // A segment that says it has memory has all of it: a store there may find the file system full.
+  // A segment that says it has memory must have all of it: a store into a hole may find the file
+  // system full.
   const int file = open(region.path().c_str(), O_RDONLY | O_CLOEXEC);
   const auto claims_no_hole = [&](std::uint32_t segment) {
     const auto begin = static_cast<off_t>(region->layout().data +

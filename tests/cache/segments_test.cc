@@ -222,8 +222,8 @@ TEST(Segments, SegmentsOfTheDeadCanBeLeasedAgainAndKeepTheirRecords) {
   EXPECT_EQ(region->segment_row(0).fill.load(), 4096U);
 }
 
-// Once a bug: the ring takes no segment that others have leased, and those who lease left out all
-// places of the ring.
+// The ring takes no segment that others have leased, so segments of the dead at the ring's places
+// must be leased again.
 TEST(Segments, SegmentOfTheDeadAmongTheRingsIsLeasedAgainUnlessItIsTheRings) {
   const TestRegion region(32 * k_mib);
   Ring ring(*region);
@@ -247,13 +247,13 @@ TEST(Segments, SegmentOfTheDeadAmongTheRingsIsLeasedAgainUnlessItIsTheRings) {
   EXPECT_EQ(*lease_segment(*region, 1000), last);
   EXPECT_EQ(region->segment_row(last).fill.load(), 4096U);
   EXPECT_FALSE(ring.owns(last));
-  // The next is a free one: what the ring has filled stays the ring's.
+  // The next one is a free segment: what the ring has filled stays the ring's.
   EXPECT_EQ(*lease_segment(*region, 1000), 0U);
   EXPECT_TRUE(ring.owns(ring.first_segment()));
 }
 
-// Once a bug: the segment is taken first and gets its memory then; whoever takes over after a death
-// in between writes into a hole, and on a full tmpfs that is SIGBUS in the host.
+// A segment must have its memory before it is taken. Otherwise a process that takes over after a
+// death in between writes into a hole, which on a full tmpfs is SIGBUS in the host.
 TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
   const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
@@ -278,7 +278,7 @@ TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
   EXPECT_EQ(status, 0) << (status == -SIGBUS ? "SIGBUS" : "");
 }
 
-// Once a bug: what a dead writer of a large file had leased is lost for good.
+// Segments that a dead writer of a large file had leased must become free again.
 TEST(Segments, ARunWhoseWriterDiedBeforePublishingIsFreeAgain) {
   const TestRegion region;
   const std::uint32_t free_before = count_state(region, SegmentState::free);
@@ -315,8 +315,8 @@ TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {
   EXPECT_EQ(tests::bytes_of(*pin), data);
 }
 
-// Once a bug: a run that is being looked for holds all free segments for a moment. A process that
-// finds none just then says "full", and nothing ever unsays it.
+// A search for a run holds all free segments for a moment. A process that finds none at that moment
+// says "full", and that must be taken back.
 TEST(Segments, FullIsUnsaidWhenARunGivesSegmentsBack) {
   const TestRegion region;
   RamTier tier(*region);

@@ -88,8 +88,7 @@ TEST(SingleFlight, PathsThatShareASlotDoNotWaitForEachOther) {
   EXPECT_NE(region->flight_slot(5).word.load(), 0U);
 }
 
-// Once a bug: while the slot of a path was another's, any number of processes fetched it, each for
-// itself.
+// While another path has the slot of a path, only one process fetches the path.
 TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
   const TestRegion region;
   SingleFlight flights(*region);
@@ -98,7 +97,7 @@ TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
   EXPECT_EQ(flights.begin(5, other), Outcome::mine);
   EXPECT_EQ(flights.begin(5 + step, first), Outcome::mine);
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
-  // Also when the slot that it would have liked is free again.
+  // Even if its preferred slot is free again.
   other = {};
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
   first = {};
@@ -175,7 +174,7 @@ TEST(SingleFlight, ThreadsOfOneProcessTakeTurns) {
   EXPECT_EQ(most.load(), 1);
 }
 
-// A waiter looks again, and gives up, only when a test has long failed.
+// A waiter checks again, and gives up, only when a test has long failed.
 constexpr SingleFlight::Patience k_endless{.look_again_ns = 300 * k_second,
                                            .longest_ns = 600 * k_second};
 
@@ -196,7 +195,7 @@ TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
   }
 }
 
-// Its thread may have left the fetch by a jump, and go on.
+// The fetcher's thread may have left the fetch by a jump, and go on.
 TEST(SingleFlight, NobodyWaitsForWhatOneHasWaitedForInVain) {
   const TestRegion region;
   SingleFlight flights(*region);
@@ -207,7 +206,7 @@ TEST(SingleFlight, NobodyWaitsForWhatOneHasWaitedForInVain) {
   const TimedOutcome next = begin_timed(region, 7, k_endless);
   EXPECT_EQ(next.flight, Outcome::too_long);
   EXPECT_LT(next.took_ns, k_endless.look_again_ns / 2);
-  // The next fetch is waited for again.
+  // Others wait for the next fetch again.
   ticket = {};
   EXPECT_EQ(region->flight_slot(7).waiting.load(), 0U);
   EXPECT_EQ(begin_timed(region, 7, k_endless).flight, Outcome::mine);
@@ -221,7 +220,7 @@ TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
   const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
   EXPECT_EQ(begin_timed(region, 7, soon).flight, Outcome::too_long);
   EXPECT_EQ(begin_timed(region, 8, k_endless).flight, Outcome::too_long);
-  // It has ended one: it gets on.
+  // It has ended one, so it makes progress.
   tickets[2] = {};
   EXPECT_EQ(begin_timed(region, 7, k_endless).flight, Outcome::too_long)
       << "that one is overdue all the same";
@@ -233,7 +232,7 @@ TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
 
 TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
   std::uint64_t stuck_at = 1;
-  // On a busy machine the patience may end before this thread gets on.
+  // On a busy machine the patience may end before this thread continues.
   for (std::uint64_t patience_ns = k_second / 20; stuck_at != 0 && patience_ns < 100 * k_second;
        patience_ns *= 4) {
     const TestRegion region;
@@ -297,8 +296,8 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
   EXPECT_LT(took_ns, 60 * k_second);
 }
 
-// Once a bug: the next process gets the dead one's slot, so the dead fetcher looks alive for ever:
-// every open of its file takes a second and is never cached.
+// The next process gets the dead one's slot, but the dead fetcher must not look alive: every open
+// of its file would take a second and never be cached.
 TEST(SingleFlight, FlightOfAKilledFetcherIsFreeAlsoIfItsSlotIsAnothers) {
   const TestRegion region;
   Gate ready;
@@ -328,8 +327,8 @@ TEST(SingleFlight, EndOfOneProcessEndsNoFlightOfAnother) {
   EXPECT_EQ(region->flight_slot(77).word.load(), held);
 }
 
-// Another path holds the first slot as the child looks, and no longer as this process does: they
-// take different slots.
+// Another path holds the first slot when the child checks it, and no longer when this process does,
+// so they take different slots.
 TEST(SingleFlight, KeepsOneOfTwoSimultaneousFlightsAtAnyInstruction) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::uint64_t k_other = 5, k_both = k_other + (std::uint64_t{k_flight_slots} << 16);

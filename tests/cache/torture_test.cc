@@ -95,7 +95,7 @@ TEST(Torture, FourProcessesReadMoreThanFitsAndEveryByteIsRight) {
   EXPECT_GT(n(Counter::hits_ram), 0U);
   EXPECT_EQ(n(Counter::misses), totals.ram_entries) << "each record was fetched by one";
   EXPECT_LE(totals.ram_used, totals.ram_capacity);
-  // Nothing is fetched twice: one record for each path.
+  // Nothing is fetched twice: there is one record for each path.
   RamTier tier(*region);
   std::size_t found = 0;
   for (const auto& path : paths) found += tests::find(tier, path) ? 1 : 0;

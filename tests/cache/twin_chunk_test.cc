@@ -1,4 +1,4 @@
-// A chunk that two have made at the same time, and the reads of a file that finds the one or the
+// A chunk that two processes have made at the same time, and reads of a file that finds one or the
 // other.
 #include "cache/fill/large/large_file.h"
 
@@ -44,7 +44,7 @@ struct TwinChunkTest : testing::Test {
                                          reinterpret_cast<std::byte*>(bytes.data()), n, at);
     return got < 0 ? "" : bytes.substr(0, static_cast<std::size_t>(got));
   }
-  // From now on no bucket leads to this place, or the first free slot of one does.
+  // From now on no bucket leads to this place, except perhaps the first free slot of one.
   void hide(std::uint32_t place) {
     for (std::uint32_t i = 0; i < cache->region().layout().chunk_bucket_count(); ++i) {
       for (auto& slot : cache->region().chunk_bucket(i).slots) {
@@ -67,7 +67,7 @@ struct TwinChunkTest : testing::Test {
 TEST_F(TwinChunkTest, AChunkThatWasMadeTwiceIsReadOn) {
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(read(0, 10), data.substr(0, 10));
-  // Two that fetch different blocks of a chunk at the same time can both make it.
+  // Two processes that fetch different blocks of a chunk at the same time can both make it.
   const std::uint32_t here = chunks.find(key(), 0).place() + 1;
   ASSERT_TRUE(chunks.make(key(), 1, here));
   hide(here);
@@ -76,7 +76,7 @@ TEST_F(TwinChunkTest, AChunkThatWasMadeTwiceIsReadOn) {
   show(here);
   ASSERT_EQ(chunks.find(key(), 1).place(), other.place());
   chunks.note_present(other, {0, 1});
-  // The first page is present in the one, and absent in the one that this file finds.
+  // The first page is present in one, and missing in the one that this file finds.
   alarm(120);
   EXPECT_EQ(read(k_chunk_bytes, 3 * k_block), data.substr(k_chunk_bytes, 3 * k_block));
   alarm(0);
@@ -93,13 +93,13 @@ TEST_F(TwinChunkTest, APresentPageOfAChunkThatWasMadeTwiceIsNotWritten) {
   ASSERT_TRUE(other);
   show(here);
   const std::uint64_t before = cache->region().header().used_bytes.load();
-  // Ahead, block by block: all pages come, and the one that was there stays.
+  // Fetches ahead block by block: all pages arrive, and the one that was there stays.
   for (std::uint64_t at = k_chunk_bytes; at < 2 * std::uint64_t{k_chunk_bytes}; at += k_block) {
     EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->fd_epoch(), {at, at + k_block}));
   }
   const auto claim = chunks.find(key(), 1, here);
   EXPECT_EQ(claim.place(), here);
-  // Each page once.
+  // Each page is counted once.
   EXPECT_EQ(cache->region().header().used_bytes.load() - before, k_chunk_bytes - k_block);
   EXPECT_EQ(read(k_chunk_bytes, k_chunk_bytes), data.substr(k_chunk_bytes, k_chunk_bytes));
 }
@@ -115,7 +115,7 @@ TEST_F(TwinChunkTest, AMakerThatStandsStillLeavesRoomToOthers) {
   SegmentWord still = SegmentWord::of_word(sealed);
   still.state = SegmentState::open;
   word.store(still.as_word());
-  // A list fetches another block of the chunk, and then of the file.
+  // A list fetches another block of the chunk, and then the rest of the file.
   const std::atomic<bool> goes_on{false};
   for (LargeFile::Range range{k_chunk_bytes, 3 * std::uint64_t{k_chunk_bytes}}; !range.is_empty();)
     EXPECT_EQ(cache->large().bring_ahead(*file, fd, range, goes_on).what, LargeFile::Brought::here)

@@ -1,4 +1,4 @@
-// Processes that see other files, or may read other files, than the one that filled the cache.
+// Processes that see other files, or may read other files, than the process that filled the cache.
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using base::Counter;
 using tests::Child;
 using tests::request_for;
 
-// Needs root: namespaces of one's own, and files of others.
+// Needs root for private namespaces and for files of other users.
 struct ViewsTest : testing::Test {
   tests::TempDir dir;
   tests::TestCache cache;
@@ -149,7 +149,7 @@ TEST_F(ViewsTest, AFileThatOnlyLooksAlikeIsNotTheSame) {
     CHILD_CHECK(enter_mount_namespace());
     FileCache* const own = attach();
     CHILD_CHECK(own != nullptr);
-    // Content that is another by its mode alone, as another mount of the file system may show it.
+    // Content that differs only by its mode, as another mount of the file system may show it.
     CHILD_CHECK(chmod(path.c_str(), 0600) == 0);
     CHILD_CHECK(own->open(request_for(path)).pin);
     CHILD_CHECK(count(*own, Counter::misses) == 1);
@@ -170,7 +170,7 @@ struct LargeViewsTest : testing::Test {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs root";
   }
-  // All of it, as a program reads it; empty: it is left to the kernel.
+  // Reads all of it as a program does; empty if it is left to the kernel.
   static std::string read(FileCache& cache, const std::string& path, int flags = O_RDONLY) {
     const base::UniqueFd fd(open(path.c_str(), flags | O_CLOEXEC));
     LargeFile* const file = cache.large().begin(path, fd.get());
@@ -223,11 +223,11 @@ TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
   ASSERT_EQ(read(*cache.cache, path), bytes);
   EXPECT_EQ(read(*cache.cache, path, O_PATH), "");
   EXPECT_EQ(read(*cache.cache, path, O_WRONLY), "");
-  // May be asked for its ioctls alone.
+  // Such an open may only want ioctls.
   EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 
-// As steps of one job in containers: the kernel gives the second namespace the numbers of the
+// Like steps of one job in containers: the kernel gives the second namespace the numbers of the
 // first.
 TEST_F(ViewsTest, NamespaceAfterAnEndedOneHasItsOwnFiles) {
   const std::string path = dir.write("f", "ours");
@@ -246,13 +246,13 @@ TEST_F(ViewsTest, NamespaceAfterAnEndedOneHasItsOwnFiles) {
   }
 }
 
-// A view has proven its records for itself alone.
+// A view has proven its records only for itself.
 struct ViewNumbersTest : testing::Test {
   tests::RegionName name;
 
   ViewNumbersTest() { name.options.keep = true; }
-  // In a process of its own, which lives until `over`, if there is one: its bit, and whether it
-  // finds the record of an earlier one. It leaves a record.
+  // Runs in a process of its own, which lives until `over`, if there is one. Returns its bit, and
+  // whether it finds the record of an earlier process. It leaves a record.
   struct Seen {
     std::uint32_t bit = 0;
     bool has_found = false;
@@ -325,7 +325,7 @@ TEST_F(ViewNumbersTest, AreManyAndTheBitsOfEndedViewsGoToOthers) {
     bits |= seen.bit;
   }
   EXPECT_EQ(bits, ~0U);
-  // All have records, which must not be found by those who get their bits.
+  // All have records, which a view that gets their bit must not find.
   const Seen next = see({.number = 1000, .rights = 1, .is_lasting = true});
   EXPECT_NE(next.bit, 0U);
   EXPECT_FALSE(next.has_found);

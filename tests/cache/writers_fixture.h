@@ -1,5 +1,5 @@
-// A cache beside which files of a directory are written, and a process that is stopped in the midst
-// of a fetch.
+// A cache beside which files of a directory are written, and a process that is stopped during a
+// fetch.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,8 +27,7 @@ struct WritersTest : testing::Test {
     return bytes(outcome);
   }
   static FileStat stat_of(const std::string& path) { return *stat_path(AT_FDCWD, path.c_str(), 0); }
-  // A child that fetches; it has read the old bytes and asked whether they are still right, but
-  // published nothing.
+  // A child that fetches; it has read the old bytes and revalidated them, but published nothing.
   tests::Tracee fetcher_that_has_read(const std::string& path) const {
     tests::Tracee child([&] {
       FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);

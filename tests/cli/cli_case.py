@@ -1,4 +1,4 @@
-"""What the tests of the `cubeshim` command have in common. Where it lies says CUBESHIM_COMMAND."""
+"""Shared by the tests of the `cubeshim` command. CUBESHIM_COMMAND is its path."""
 import ctypes
 import os
 import struct
@@ -14,7 +14,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def refuse(*numbers):
-    """A filter as that of a container, on this process and what becomes of it: these system calls
+    """Installs a filter like a container's on this process and its programs: these system calls
     fail with EPERM."""
     allowed, refused = 0x7fff0000, 0x00050001
     code = [(0x20, 0, 0, 0)]
@@ -55,7 +55,7 @@ class Case(unittest.TestCase):
                             *words)
 
     def start(self, *words, env=None, **streams):
-        """The command at work, and ended with the test at the latest."""
+        """Runs the command, and ends it with the test at the latest."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         child = subprocess.Popen([COMMAND, *map(str, words)], env=clean | (env or {}), **streams)
         self.addCleanup(

@@ -1,5 +1,5 @@
-"""A running `cubeshim exporter` and what it says, for its tests. The caches lie in a directory of
-the test's own, where no others are."""
+"""A running `cubeshim exporter` and its answers, for its tests. The caches lie in a directory of
+the test's own."""
 import os
 import re
 import subprocess
@@ -16,8 +16,8 @@ DEADLINE_S = 60
 
 
 def samples_of(text):
-    """{name: {labels: value}}, where labels are a sorted tuple of "name=value". A line that is no
-    sample, or one told twice, fails."""
+    """{name: {labels: value}}, where labels are a sorted tuple of "name=value". Fails for a line
+    that is no sample, and for a duplicate."""
     found = {}
     for line in text.splitlines():
         if line.startswith("#"):
@@ -39,7 +39,7 @@ def until(condition, what):
 
 
 class Exporter:
-    """One that answers scrapes."""
+    """An exporter that answers scrapes."""
     def __init__(self, test, *words):
         self.errors = Path(tempfile.mkstemp(dir=test.data.parent)[1])
         with self.errors.open("w") as errors:
@@ -81,7 +81,7 @@ class ExporterCase(Case):
         return self.region_of(name or self.name)
 
     def start_job(self, script="read line", name=None, options=()):
-        """A shell that has opened a file, and does the rest when it is told to."""
+        """A shell that has opened a file, and does the rest on request."""
         job = self.start(
             *self.job_words("bash", "-c", f"exec 3<{self.file}; echo ready; read line; {script}",
                             name=name, options=options), stdin=subprocess.PIPE,

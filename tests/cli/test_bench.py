@@ -1,4 +1,4 @@
-"""`cubeshim bench` on a mount of known latency, which counts what reaches it."""
+"""`cubeshim bench` on a mount of known latency, which counts the operations that reach it."""
 import json
 import os
 import shutil
@@ -66,8 +66,8 @@ class Bench(Case):
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, to mount")
     def test_hits_are_measured_beside_a_coarse_clock(self):
-        """Files of a disk whose times are whole seconds are not cached for two seconds: the measure
-        waits."""
+        """On a disk whose times are whole seconds, files are not cached for two seconds: the
+        measurement waits."""
         image = self.data.parent / "image"
         with open(image, "wb") as file:
             file.truncate(64 << 20)

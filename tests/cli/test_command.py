@@ -32,7 +32,8 @@ class Run(Case):
     def serve_until_killed(self, *before, options=()):
         """A job that has read a file twice and waits, as leader of a process group, and its
         stdout."""
-        code = f"import time\nfor turn in range(2): open({str(self.file)!r}, 'rb').read()\nprint('ready', flush=True)\ntime.sleep(60)"
+        code = (f"import time\nfor turn in range(2): open({str(self.file)!r}, 'rb').read()\n"
+                "print('ready', flush=True)\ntime.sleep(60)")
         words = [
             "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats-format", "json",
             *options, *before, "python3", "-c", code
@@ -43,7 +44,7 @@ class Run(Case):
         return job
 
     def test_a_program_that_is_killed_has_a_report(self):
-        """By a signal for the command, or for all the group, as the terminal sends it. The region
+        """By a signal for the command, or for the whole group, as the terminal sends it. The region
         goes with the program."""
         for send, number in ((os.kill, signal.SIGTERM), (os.kill, signal.SIGHUP),
                              (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)):
@@ -62,10 +63,11 @@ class Run(Case):
         self.assertTrue(self.region.exists())
 
     def test_a_job_without_the_library_at_its_head_has_one_report(self):
-        """Nobody but the command could speak for what such a program starts."""
+        """Only the command can report for what such a program starts."""
         words = [
             "sh", "-c",
-            f'LD_PRELOAD= sh -c "LD_PRELOAD=$LD_PRELOAD cat {self.file}; LD_PRELOAD=$LD_PRELOAD cat {self.file}"'
+            f'LD_PRELOAD= sh -c "LD_PRELOAD=$LD_PRELOAD cat {self.file}; LD_PRELOAD=$LD_PRELOAD '
+            f'cat {self.file}"'
         ]
         done = self.run_program(*words, options=["--stats-format", "json"])
         report = json.loads(done.stderr)
@@ -73,12 +75,13 @@ class Run(Case):
                          (CONTENT * 2, 1, 1))
 
     def test_the_program_gets_each_signal_once(self):
-        """Whether it was for the command or for the group; and the status is its own, if it handles
-        it."""
+        """Whether the signal was for the command or for the group; and the status is the program's
+        own, if it handles it."""
         code = (
             "import os, signal\nsigns = []\ndef note(*_): signs.append(1); os.write(1, b'got\\n')\n"
             "def end(*_): os.write(1, b'%d\\n' % len(signs)); os._exit(7)\n"
-            "signal.signal(signal.SIGUSR1, note)\nsignal.signal(signal.SIGTERM, end)\nos.write(1, b'ready\\n')\n"
+            "signal.signal(signal.SIGUSR1, note)\nsignal.signal(signal.SIGTERM, end)\n"
+            "os.write(1, b'ready\\n')\n"
             "while True: signal.pause()")
         for send in (os.kill, os.killpg):
             job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "python3",
@@ -130,7 +133,9 @@ class Run(Case):
         program, script = self.data / "program", self.data / "script"
         source = self.data / "program.c"
         source.write_text(
-            '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return puts(getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "none") < 0; }'
+            '#include <stdio.h>\n#include <stdlib.h>\n'
+            'int main(void) { return puts(getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "none") < '
+            '0; }'
         )
         subprocess.run(["gcc", source, "-o", program, f"-Wl,--dynamic-linker={loader}"], check=True)
         script.write_text(f"#!{program} -x\n")
@@ -140,14 +145,16 @@ class Run(Case):
             self.assertEqual((done.returncode, done.stdout), (0, b"none\n"))
             self.assertEqual(
                 done.stderr.decode(),
-                f"cubeshim: {program} runs with musl ({loader}), the library only with glibc: its files are not served\n"
+                f"cubeshim: {program} runs with musl ({loader}), the library only with glibc: its "
+                "files are not served\n"
             )
 
     def test_its_files_are_none_of_the_standard_three(self):
-        """Where those are closed, the list of warmup took stdin's number, and /dev/null the list's.
-        A program sees them closed."""
+        """If the three are closed, a file of the command (such as the list of warmup) must not
+        become one of them. A program sees them closed."""
         self.keep_a_region()
-        look = 'open=; for fd in 0 1 2; do [[ -e /proc/$$/fd/$fd ]] && open+=$fd; done; echo "$open" >&9'
+        look = ('open=; for fd in 0 1 2; do [[ -e /proc/$$/fd/$fd ]] && open+=$fd; done; echo '
+                '"$open" >&9')
         words = f"--name {self.name} --ram 32M --ram-keep 1"
         for closed in ("", "0", "1", "2", "01", "02", "12", "012"):
             fds = " ".join(f"{fd}>&-" for fd in closed)
@@ -181,7 +188,7 @@ class Run(Case):
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
     def test_a_library_that_another_user_put_beside_the_command_is_none(self):
-        """As into /tmp, where all may write."""
+        """As in /tmp, where everybody may write."""
         there = self.data / "cubeshim"
         shutil.copy(COMMAND, there)
         library = self.data / "libcubeshim.so"
@@ -228,7 +235,7 @@ class Run(Case):
             self.assertNotIn(b"; using", done.stderr)
 
     def test_output_that_cannot_be_written_ends_a_command(self):
-        """Also one that goes on until it is interrupted, and one whose text is longer than the
+        """Also a command that runs until it is interrupted, and one whose text is longer than the
         buffer."""
         for words in (["top", "--interval", "1", "--name",
                        self.name], ["top", "--json", "--interval",
@@ -264,8 +271,8 @@ class Run(Case):
                 self.assertIn(f'--prefix "{wanted}" is not usable'.encode(), done.stderr)
 
     def test_a_prefix_that_is_not_there_ends_the_command(self):
-        """One of the environment may be made later; it is told, and fails only if the user is
-        strict."""
+        """A prefix from the environment may be made later; it is reported, and fails only if the
+        user is strict."""
         missing = self.data / "dta"
         for options, env, status, text in (([
                 "-p", missing
@@ -364,7 +371,8 @@ class Clear(Case):
         self.assertIn(b"nothing to clear", self.command("clear", "--name", self.name).stdout)
 
     def test_one_in_use_is_left_unless_forced(self):
-        user = f"exec 3<{self.file}; {COMMAND} clear --name {self.name}; echo $?; {COMMAND} clear --force --name {self.name}; cat <&3 | wc -c"
+        user = (f"exec 3<{self.file}; {COMMAND} clear --name {self.name}; echo $?; {COMMAND} "
+                f"clear --force --name {self.name}; cat <&3 | wc -c")
         done = self.run_program("bash", "-c", user)
         lines = done.stdout.decode().splitlines()
         self.assertEqual((lines[0], lines[-1]), ("1", str(len(CONTENT))), done.stderr)
@@ -415,7 +423,7 @@ class Clear(Case):
 
 
 class Disk(Case):
-    """What a job has left on a disk, under a name of its own."""
+    """The files of a job on a disk, under a name of its own."""
     def setUp(self):
         super().setUp()
         self.disk = self.data.parent / "disk"
@@ -425,7 +433,8 @@ class Disk(Case):
 
     def run_job(self, then=":"):
         """Reads the file, and ends when it is on its way to the disk."""
-        wait = f'exec 3<"{self.file}"; until compgen -G "{self.cache}/segment-*" >/dev/null; do :; done; {then}'
+        wait = (f'exec 3<"{self.file}"; until compgen -G "{self.cache}/segment-*" >/dev/null; do '
+                f':; done; {then}')
         done = self.run_program("bash", "-c", wait,
                                 options=["--disk-dir", self.disk, "--disk", "64M"])
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -457,7 +466,7 @@ class Disk(Case):
         self.assertEqual(list(self.cache.iterdir()), [other])
 
     def test_clear_refuses_while_a_job_uses_it(self):
-        # In a directory for regions of its own, the job's region is not looked at.
+        # With a directory for regions of its own, the command does not look at the job's region.
         other = self.data.parent / "ram"
         other.mkdir()
         words = " ".join(

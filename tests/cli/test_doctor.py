@@ -55,7 +55,8 @@ class Doctor(Case):
         health, advice = self.finding(findings, "are larger than CUBESHIM_MAX_FILE")
         self.assertEqual((status, health), (0, "warn"), findings)
         self.assertIn(
-            "run such a job without CUBESHIM_BLOCK=0 to have them in blocks, or raise CUBESHIM_MAX_FILE",
+            "run such a job without CUBESHIM_BLOCK=0 to have them in blocks, or raise "
+            "CUBESHIM_MAX_FILE",
             advice)
         for path in self.data.iterdir():
             path.write_bytes(bytes(5000))
@@ -79,7 +80,8 @@ class Doctor(Case):
             "files larger than CUBESHIM_MAX_FILE (58.6 KiB) are served in blocks of 64.0 KiB")
         self.finding(
             findings,
-            f"prefix {self.data}: 1 of 2 files that were looked at are larger than CUBESHIM_MAX_FILE (58.6 KiB) and are "
+            f"prefix {self.data}: 1 of 2 files that were looked at are larger than "
+            "CUBESHIM_MAX_FILE (58.6 KiB) and are "
             "served in blocks of 64.0 KiB")
         self.finding(findings, "large files are read ahead of programs")
         for call in (PIDFD_GETFD, PIDFD_OPEN):
@@ -116,7 +118,7 @@ class Doctor(Case):
         self.addCleanup(lambda: [writer.kill(), writer.communicate()])
         writer.stdout.readline()
         told = []
-        # The writer may stand still between two looks.
+        # The writer may stand still between two checks.
         for _ in range(100):
             status, findings = self.doctor("-p", self.data, "--ram", "64M", "--max-file", "60000",
                                            "--block", "64K")
@@ -135,7 +137,8 @@ class Doctor(Case):
         empty.mkdir()
         for words, text in (([
                 "-p", link
-        ], f"is reached through a symbolic link; files that are opened as {self.data}/... are not served"
+        ], f"is reached through a symbolic link; files that are opened as {self.data}/... are not "
+           "served"
                             ), (["-p", self.data, "--ram-dir", "/var"], "is no tmpfs"),
                             (["-p", self.data, "--ram",
                               "900000G"], "free"), (["-p", empty], "holds no readable files"),
@@ -311,7 +314,7 @@ class Doctor(Case):
 
 
 def make_group(name):
-    """A control group below ours, of v1 or v2, that can limit memory."""
+    """A control group below this process's own, of v1 or v2, that can limit memory."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -363,7 +366,8 @@ class Programs(Case):
             self.assertEqual((health, "is a static program" in text), ("fail", True), text)
 
     def test_a_go_program(self):
-        section = '__attribute__((section(".go.buildinfo"))) int mark = 1; int main(void) { return 0; }'
+        section = ('__attribute__((section(".go.buildinfo"))) int mark = 1; int main(void) { '
+                   'return 0; }')
         for words, wanted in (([], "is a Go program"), (["-static"], "is a static Go program")):
             health, text = self.look_at(self.compiled("go", *words, text=section))
             self.assertEqual((health, wanted in text), ("fail", True), text)

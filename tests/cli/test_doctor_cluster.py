@@ -25,7 +25,7 @@ def answers(port):
 
 
 class Fake:
-    """A server that knows these answers; to all else it says ERROR."""
+    """A server that knows these answers; to everything else it says ERROR."""
     def __init__(self, answers: dict[bytes, bytes]):
         self.answers, self.listener = answers, socket.create_server(("127.0.0.1", 0))
         self.name = "127.0.0.1:%d" % self.listener.getsockname()[1]
@@ -51,7 +51,7 @@ class Fake:
 @unittest.skipUnless(shutil.which("memcached"), "memcached is not installed")
 class DoctorOfTheCluster(Case):
     def doctor(self, servers, *words, host=None, **options):
-        """Status, and of each finding about the cluster: health, text, advice."""
+        """Returns the status, and health, text and advice of each finding about the cluster."""
         command = [
             COMMAND, "doctor", "--json", "--name", self.name, "-p", self.data, "--ram", "32M",
             "--cluster", "memcached://" + ",".join(servers), "--cluster-name", self.name, *words
@@ -70,7 +70,7 @@ class DoctorOfTheCluster(Case):
         ]
 
     def only(self, findings, text):
-        """The one that says this; all others are well."""
+        """The finding that says this; all others are fine."""
         found = [f for f in findings if text in f[1]]
         self.assertEqual(len(found), 1, findings)
         self.assertEqual([f for f in findings if f[0] != "ok" and f != found[0]], [])
@@ -86,7 +86,8 @@ class DoctorOfTheCluster(Case):
         for server, finding in zip(servers, findings):
             self.assertRegex(
                 finding[1],
-                rf"^server {server.name}: memcached 1\.\S+, round trip \d+ us, 0 bytes of 64\.0 MiB used, 81\d\d of 8192 connections left$"
+                rf"^server {server.name}: memcached 1\.\S+, round trip \d+ us, 0 bytes of 64\.0 "
+                r"MiB used, 81\d\d of 8192 connections left$"
             )
         self.assertIn(f"this node shares {self.data}; cubeshim doctor has not run on others today",
                       findings[2][1])
@@ -100,7 +101,8 @@ class DoctorOfTheCluster(Case):
                 "-I", "17m", "-o", "slab_chunk_max=16384"
         ], "drops old records when it is full", "start it with -M"), ([
                 "-M", "-o", "slab_chunk_max=16384"
-        ], "takes items up to 1.0 MiB; larger files are not shared, and CUBESHIM_MAX_FILE is 16.0 MiB",
+        ], "takes items up to 1.0 MiB; larger files are not shared, and CUBESHIM_MAX_FILE is 16.0 "
+           "MiB",
                                                                       "start it with -I 17m"),
                                       (["-M", "-I", "17m"], "has slab_chunk_max 524288",
                                        "start it with -o slab_chunk_max=16384"), ([
@@ -135,7 +137,8 @@ class DoctorOfTheCluster(Case):
                          (0, "warn", "start it with a larger -m, or add a server"), findings)
 
     def test_other_versions(self):
-        stats = b"STAT max_connections 8192\r\nSTAT curr_connections 2\r\nSTAT limit_maxbytes 1000\r\nSTAT bytes 0\r\nEND\r\n"
+        stats = (b"STAT max_connections 8192\r\nSTAT curr_connections 2\r\n"
+                 b"STAT limit_maxbytes 1000\r\nSTAT bytes 0\r\nEND\r\n")
         old = self.enterContext(
             Fake({
                 b"version": b"VERSION 1.6.17\r\n", b"mn": b"MN\r\n", b"stats": stats,
@@ -157,7 +160,7 @@ class DoctorOfTheCluster(Case):
                          (1, "fail"))
 
     def test_servers_that_hang_or_are_not_there_hold_up_nobody(self):
-        # One after the other they would take 90 s, and no look may take a minute.
+        # One after the other they would take 90 s, and no check may take a minute.
         hanging = [
             "127.0.0.1:%d" % self.enterContext(socket.create_server(
                 ("127.0.0.1", 0))).getsockname()[1] for _ in range(60)
@@ -195,7 +198,7 @@ class DoctorOfTheCluster(Case):
         self.doctor(servers, host="node-a")
         status, findings = self.doctor(list(reversed(servers)), host="node-b")
         self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a", ""), findings)
-        # Another path of the same data has another id, unless it is given the same.
+        # Another path of the same data has another id, unless it is given the same one.
         other = self.data.parent / "other"
         shutil.copytree(self.data, other)
         status, findings = self.doctor(servers, "--prefix", other, "--cluster-origin",
@@ -203,7 +206,8 @@ class DoctorOfTheCluster(Case):
         found = [f for f in findings if f[1].startswith("node node-a")]
         self.assertEqual([f[0] for f in found], ["warn"], findings)
         self.assertIn(
-            f"node node-a shares {self.data}, and this node {self.data} as ID, {other} as ID2: neither finds",
+            f"node node-a shares {self.data}, and this node {self.data} as ID, {other} as ID2: "
+            "neither finds",
             found[0][1])
         self.assertIn("CUBESHIM_CLUSTER_ORIGIN=PREFIX=ID", found[0][2])
         # Lists that differ.
@@ -211,7 +215,7 @@ class DoctorOfTheCluster(Case):
         self.assertEqual(
             [f[0] for f in findings if "has other servers: " + ",".join(sorted(servers)) in f[1]],
             ["warn"] * 3, findings)
-        # A node that has come to agree is no trouble any more.
+        # A node that agrees by now is no trouble any more.
         self.doctor(servers, host="node-c")
         status, findings = self.doctor(servers, host="node-b")
         self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a, node-c", ""),

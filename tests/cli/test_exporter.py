@@ -25,7 +25,8 @@ NO_LABEL = ()
 class Figures(ExporterCase):
     def test_they_are_those_of_the_report_whichever_way_they_are_told(self):
         job = self.start_job(
-            f"cat {self.file} {self.file} /nothing/there {self.data}/none 2>/dev/null | wc -c; read line"
+            f"cat {self.file} {self.file} /nothing/there {self.data}/none 2>/dev/null | wc -c; "
+            "read line"
         )
         self.go_on(job)
         self.assertEqual(job.stdout.readline(), b"%d\n" % (2 * len(CONTENT)))
@@ -48,7 +49,7 @@ class Figures(ExporterCase):
             self.assertEqual(scraped[name][tuple(sorted([cache, *labels]))], value, name)
         self.assertGreater(report["hits"]["ram"] * report["misses"] * report["bypassed"]["error"],
                            0)
-        # No disk and no cluster: nothing is told of them.
+        # No disk and no cluster: nothing is reported about them.
         self.assertEqual([*scraped["cubeshim_hits_total"]], [tuple(sorted([cache, "tier=ram"]))])
         done, written = self.textfile()
         self.assertEqual((done.returncode, done.stderr), (0, b""))
@@ -59,7 +60,7 @@ class Figures(ExporterCase):
                     *({key: f"{value:.12g}"
                        for key, value in of[name].items()}
                       for of in (scraped, written)), name)
-        # The bounds have one digit more in the one than in the other.
+        # The bounds have one digit more in one than in the other.
         buckets = "cubeshim_miss_open_seconds_bucket"
         self.assertEqual([*scraped[buckets].values()], [*written[buckets].values()])
 
@@ -109,7 +110,7 @@ class Figures(ExporterCase):
         left = exporter.scrape()
         self.assertEqual(
             [name for name in left if not name.startswith(("exposer_", "cubeshim_exporter_"))], [])
-        # One made anew begins at nothing, and says when.
+        # A new cache begins at zero, and says when.
         self.start_job()
         second = exporter.scrape()
         self.assertLess(first["cubeshim_cache_start_time_seconds"][key],
@@ -124,7 +125,8 @@ class Figures(ExporterCase):
         self.assertEqual(exporter.scrape()["cubeshim_processes"][key], 1)
         os.kill(job.pid, signal.SIGKILL)
         job.wait()
-        # Its lock goes with its memory, which somebody who looks at it in /proc keeps for a moment.
+        # The slot's lock goes with the process's memory, which a reader of its /proc files keeps
+        # alive for a moment.
         now = until(lambda: (now := exporter.scrape())["cubeshim_processes"][key] == 0 and now,
                     "the process is gone")
         self.assertEqual([now[name][key] for name in ("cubeshim_jobs", "cubeshim_misses_total")],
@@ -192,10 +194,11 @@ class Textfile(ExporterCase):
         self.assertEqual(sorted(path.name for path in self.data.iterdir()), ["d.prom", "f"])
 
     def test_no_link_in_the_place_of_its_own_file_is_followed(self):
-        """The folder may be one in which others may write."""
+        """Others may be allowed to write in the folder."""
         victim = self.data.parent / "victim"
         victim.write_text("mine")
-        script = f'ln -s {victim} {self.data}/.x.prom.$$.tmp; exec {COMMAND} exporter --once --textfile {self.data}/x.prom --ram-dir {self.ram_dir}'
+        script = (f'ln -s {victim} {self.data}/.x.prom.$$.tmp; exec {COMMAND} exporter --once '
+                  f'--textfile {self.data}/x.prom --ram-dir {self.ram_dir}')
         self.assertEqual(os.waitstatus_to_exitcode(os.system(f"bash -c '{script}'")), 0)
         self.assertEqual(victim.read_text(), "mine")
         self.assertIn("cubeshim_exporter_build_info", (self.data / "x.prom").read_text())
@@ -207,7 +210,8 @@ class Refused(ExporterCase):
             port = taken.getsockname()[1]
             rows = [(
                 ["--listen", "localhost:9437"], 2,
-                "--listen 'localhost:9437': it takes an address and a port, such as 127.0.0.1:9437 or [::1]:9437"
+                "--listen 'localhost:9437': it takes an address and a port, such as "
+                "127.0.0.1:9437 or [::1]:9437"
             ), (["--listen", "127.0.0.1"], 2, "--listen '127.0.0.1': it takes"),
                     (["--listen", "127.0.0.1:70000"], 2, "--listen '127.0.0.1:70000': it takes"),
                     (["--listen", "127.0.0.1:1x"], 2, "--listen '127.0.0.1:1x': it takes"),
@@ -238,7 +242,7 @@ class Refused(ExporterCase):
                     self.assertEqual((done.returncode, done.stderr.count(b"\n")), (status, 1))
 
     def test_ipv6_works_or_is_refused_in_one_line(self):
-        """Debian's civetweb is built without."""
+        """Debian's civetweb is built without it."""
         child = self.start("exporter", "--listen", "[::1]:0", "--ram-dir", self.ram_dir,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if url := child.stdout.readline().decode().strip():
@@ -252,7 +256,7 @@ class Refused(ExporterCase):
 
 class Hostile(ExporterCase):
     def copy_of(self, region, name, size=None):
-        """Of a region, with as many holes."""
+        """A copy of a region, with as many holes."""
         path = self.region_of(name)
         layout = Layout(region)
         with region.open("rb") as source, path.open("wb") as target:
@@ -291,7 +295,7 @@ class Hostile(ExporterCase):
         for _ in range(3):
             self.assertEqual(exporter.scrape()["cubeshim_cache_up"],
                              {(f"cache={name}",): 0 for name in wrong} | {("cache=sound",): 1})
-        # Each is told of once.
+        # Each is reported once.
         lines = exporter.errors.read_text().splitlines()
         self.assertEqual(sorted(lines), sorted({*lines}))
         self.assertEqual(len(lines), len(wrong), lines)
@@ -356,7 +360,7 @@ class Hostile(ExporterCase):
             self.region_of(f"r{i}").unlink()
         self.assertEqual(exporter.scrape()["cubeshim_misses_total"], {("cache=r99",): 1,
                                                                       ("cache=sound",): 1})
-        # No mapping and no number of a region that has gone is held.
+        # No mapping and no fd of a removed region is held.
         process = Path(f"/proc/{exporter.child.pid}")
         self.assertNotIn(str(self.ram_dir), (process / "maps").read_text())
         self.assertEqual(

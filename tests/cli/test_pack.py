@@ -24,7 +24,7 @@ def digest(path):
 
 
 def picture(root):
-    """All that a pack is to keep, by path."""
+    """Everything that a pack must keep, by path."""
     root, rows, inodes = os.fsencode(root), {}, {}
     for directory, directories, files in os.walk(root):
         for name in [b"."] + files + [
@@ -301,7 +301,7 @@ class Hostile(Pack):
         done = self.extract(status=1)
         self.assertIn(b"a/f: ", done.stderr)
         self.assertEqual(os.listdir(outside), [])
-        # Nor over one in place of the file.
+        # Nor over a directory in place of the file.
         (self.out / "a").unlink()
         (self.out / "a").mkdir()
         target = self.work / "target"
@@ -313,8 +313,8 @@ class Hostile(Pack):
         self.assertEqual((self.out / "a/f").read_bytes(), b"evil")
 
     def test_names_that_lead_out_are_damage(self):
-        # As long as "..", so that the names can be exchanged; then every hash is as a forger would
-        # have it: no record is accepted with such a path (tests/pack, format_test), so a mere
+        # As long as "..", so that the names can be exchanged; then every hash is made to fit, as a
+        # forger would. No record is accepted with such a path (tests/pack, format_test), so a mere
         # exchange must be refused, too.
         (self.data / "AA").mkdir()
         (self.data / "AA/f").write_bytes(b"evil")
@@ -360,8 +360,7 @@ class Trouble(Pack):
         self.pack.unlink()
         partial = Path(f"{self.pack}.partial")
         for size in (1 << 20, 5 << 20, 9 << 20):
-            # The kernel kills it in the middle of the write that goes beyond: no race with how fast
-            # it is.
+            # The kernel kills it during the write that exceeds the limit, however fast it is.
             def limit(size=size):
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

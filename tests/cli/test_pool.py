@@ -53,7 +53,7 @@ class Pool(Case):
         self.assertRegex(lines[0], f"^cubeshim: {text}")
 
     def fake(self, version):
-        """A memcached that says this, and a PATH that has it alone."""
+        """A memcached that prints this, and a PATH that has only it."""
         program = self.data / "bin" / "memcached"
         program.parent.mkdir(exist_ok=True)
         program.write_text(f"#!/bin/sh\necho '{version}'\n")
@@ -74,8 +74,9 @@ class Real(Pool):
             lines[0], "/memcached " +
             re.escape(FLAGS.format("N", "127.0.0.1", self.port)).replace("N", r"\d+"))
         self.assertEqual(lines[2], f"CUBESHIM_CLUSTER=memcached://127.0.0.1:{self.port}")
-        self.assertEqual(lines[3], "only this node can reach it; --listen ADDRESS opens it to others")
-        # It runs in a session of its own, keeps what it has when it is full, and takes records of
+        self.assertEqual(lines[3], "only this node can reach it; --listen ADDRESS opens it to "
+                                   "others")
+        # It runs in a session of its own, keeps its contents when it is full, and takes records of
         # 17 MB.
         self.assertEqual(os.getsid(self.pid()), self.pid())
         settings = talk(self.port, b"stats settings\r\n").decode()
@@ -91,7 +92,8 @@ class Real(Pool):
         shown = self.pool("status").stdout.decode()
         self.assertRegex(
             shown,
-            rf"^pool {self.name}: memcached 1\.\S+ \(process {self.pid()}\) at 127\.0\.0\.1:{self.port}\n"
+            rf"^pool {self.name}: memcached 1\.\S+ \(process {self.pid()}\) at "
+            rf"127\.0\.0\.1:{self.port}\n"
             r"memory 16\.0 MiB of 64\.0 MiB, 1 items; 1 of 1 gets were hits; \d+ connections\n$")
         pid = self.pid()
         self.refused(
@@ -119,9 +121,10 @@ class Real(Pool):
         self.addCleanup(lambda pid=self.pid(): os.path.exists(f"/proc/{pid}") and os.kill(pid, 18))
         self.refused(
             self.pool("status"),
-            rf"pool {self.name}: memcached \(process {self.pid()}\) does not answer at .* within 5 s"
+            rf"pool {self.name}: memcached \(process {self.pid()}\) does not answer at .* within "
+            r"5 s"
         )
-        # A stopped process takes SIGKILL alone.
+        # A stopped process only obeys SIGKILL.
         self.assertEqual(self.pool("stop").returncode, 0)
 
     def test_a_port_that_is_taken(self):
@@ -168,8 +171,8 @@ class Real(Pool):
         self.assertEqual(self.start(*words).returncode, 0)
         file = self.data / f"cubeshim-pool-{self.name}"
         inode = file.stat().st_ino
-        # As of another user or container: its state is elsewhere, the name and the directory are
-        # the same.
+        # Like that of another user or container: its state is elsewhere, but the name and the
+        # directory are the same.
         in_use = f"{file} is in use by another memcached: --name or --nvme"
         with tempfile.TemporaryDirectory(dir="/dev/shm") as states:
             self.refused(
@@ -177,7 +180,7 @@ class Real(Pool):
                           *words), in_use)
             self.assertEqual(file.stat().st_ino, inode,
                              "the failed start leaves the file of the other")
-            # The lock is memcached's, however it ends.
+            # memcached holds the lock, however it ends.
             os.kill(self.pid(), 9)
             end = time.monotonic() + 60
             while self.pool("status").returncode == 0:
@@ -261,7 +264,7 @@ class Refused(Pool):
             self.refused(
                 self.start(env=self.fake(version)),
                 f".*bin/memcached is {version or 'no memcached'}, but 1.6.18 or later is needed")
-        # One that is new enough is run: this one ends at once.
+        # A version that is new enough is run: this one ends at once.
         for version in ("memcached 1.6.18", "memcached 1.6.21_1", "memcached 1.10.0",
                         "memcached 2.0"):
             self.refused(self.start(env=self.fake(version)),
@@ -272,7 +275,7 @@ class Refused(Pool):
                      "memcached is not installed: apt install memcached")
 
     def test_a_state_of_another_process(self):
-        """A pid that was given anew is nobody of ours, and is left alone."""
+        """A pid that was reused belongs to somebody else, and is left alone."""
         child = subprocess.Popen(["sleep", "100"])
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)

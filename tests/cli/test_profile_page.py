@@ -1,5 +1,4 @@
-"""profile.html, as a browser shows it: what was found, by which function, and names of programs as
-text alone."""
+"""profile.html in a browser: the findings, their functions, and names of programs as plain text."""
 import os
 import re
 import shutil
@@ -18,7 +17,8 @@ OPENS = "40,0,0,0,0,0,0,0,0,40,7000000000,0,0,0,0,0,800,360,0,640000,7000000000"
 RAW = "\n".join([
     "cubeshim-profile\t2\t77\t1\t1000000000\t11000000000\t1\t0",
     f"code\t1\t12\tload_{HOSTILE}\t/job/train.py",
-    f"site\t1\topen\t/mnt/data/{HOSTILE}.jpg\t-\t1\t40,0,500000000,40,500000000,0,0,0\t{LATENCY}\t{OPENS}",
+    f"site\t1\topen\t/mnt/data/{HOSTILE}.jpg\t-\t1\t40,0,500000000,40,500000000,0,0,0\t{LATENCY}"
+    f"\t{OPENS}",
     f"site\t2\tread\t/mnt/data/a.jpg\t-\t1\t{COUNTS}\t{LATENCY}\t-",
     f"site\t3\tlist\t/mnt/data\t-\t1\t10,0,4000000,10,4000000,0,0,5\t{LISTS}\t-",
     *(f"bin\t{level}\t{5_000_000_000 >> (24 + 2 * level)}\t8000000000\t840" for level in range(7)),
@@ -27,7 +27,7 @@ RAW = "\n".join([
 
 
 class Page(HTMLParser):
-    """The text below each element with an id, and how many there are of each class and tag."""
+    """The text below each element with an id, and the number of elements of each class and tag."""
 
     VOID = {"meta", "input", "br", "link", "img"}
 
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
 class ProfilePage(Case):
     def shown(self):
-        """What Chromium has made of the page."""
+        """The page as Chromium renders it."""
         raw, out = self.data / "raw", self.data / "out"
         raw.write_text(RAW)
         done = self.command("profile", "--read", raw, "--out", out)
@@ -81,7 +81,8 @@ class ProfilePage(Case):
         self.assertIn("1 process, 10.0 s by the clock", texts["summary"])
         # 1,600 calls of 420 ns, 50 stacks of 2,040 ns, and 6 ms.
         self.assertIn(
-            "the profiler took 6.8 ms, 0.1 % of it: 672 us in calls, 102 us for 50 native stacks, 6.0 ms at the start and the end",
+            "the profiler took 6.8 ms, 0.1 % of it: 672 us in calls, 102 us for 50 native stacks, "
+            "6.0 ms at the start and the end",
             texts["summary"])
         self.assertIn("850calls", texts["tiles"])
         self.assertEqual((page.counts["details"], page.counts["pattern"]), (1, 2))

@@ -1,4 +1,4 @@
-"""`cubeshim report`: jobs beside each other, from the JSON that they have written."""
+"""`cubeshim report`: jobs side by side, from the JSON that they have written."""
 import copy
 import json
 import re
@@ -12,7 +12,7 @@ VOID = {"br", "meta"}
 
 
 class Tags(HTMLParser):
-    """Whether each tag is closed, and what text stands between them."""
+    """Whether each tag is closed, and the text between them."""
     def __init__(self):
         super().__init__()
         self.open, self.text = [], ""
@@ -37,7 +37,7 @@ class Report(Case):
                                 options=["--stats", path, "--stats-format", "json"])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.real = json.loads(path.read_text())
-        # No figure of chance.
+        # Fixed, so that no figure is random.
         self.real["latency_us"] = {
             "hit": {"p50": 1.0, "p99": 2.0}, "miss": {"p50": 1000.0, "p99": 3000.0}
         }
@@ -126,7 +126,8 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
             ), ("old.json", re.sub(r'"milliseconds": \d+, ', "", whole),
                 ", line 1: a report of another version: it has no field milliseconds"),
             ("text", "cubeshim: served: 1 file open\n",
-             ", line 1: a report as text: CUBESHIM_STATS_FORMAT=json writes one that can be compared"
+             ", line 1: a report as text: CUBESHIM_STATS_FORMAT=json writes one that can be "
+             "compared"
             ), ("huge", re.sub(r'"misses": \d+', '"misses": 1e308', whole),
                 ", line 1: no report of a job: it has a figure that is negative or too large"),
             ("negative", re.sub(r'"misses": \d+', '"misses": -1', whole),
@@ -171,7 +172,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
                 "milliseconds": 1000 * n, "opens": 100 * n, "hits.ram": 100 * n - 100,
                 "misses": 100, "origin.opens": 100
             } for n in range(1, 5)))
-        # Nothing was opened in its second second, and two reports are of one moment.
+        # Nothing was opened in its second second, and two reports are from one moment.
         b = self.made(
             "b.json",
             *({"milliseconds": ms, "opens": n, "hits.ram": n, "misses": 0}
@@ -179,7 +180,8 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         _, text, charts = self.page(a, b)
         self.assertIn("<b>&.json", text)
         self.assertEqual(
-            re.findall(r"Hit ratio|Files opened per second|Operations at the origin per second", text),
+            re.findall(r"Hit ratio|Files opened per second|Operations at the origin per "
+                       r"second", text),
             ["Hit ratio", "Files opened per second", "Operations at the origin per second"])
         lines = [[[
             tuple(map(float, point.split()))
@@ -191,10 +193,10 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
                          [[4, 2], [4, 3], [4, 3]])
         (ratio, gap), (opens, _), (origin, _) = lines
         bottom, top = 190, 10
-        # No hit in the first second, and hits alone from then on.
+        # No hit in the first second, and only hits from then on.
         self.assertEqual([y for _, y in ratio], [bottom, top, top, top])
         self.assertEqual({y for _, y in opens}, {top})
-        # One hundred opens a second; the origin is asked in the first one alone.
+        # One hundred opens per second; the origin is asked only in the first one.
         self.assertEqual([y for _, y in origin][1:], [bottom] * 3)
         self.assertLess(origin[0][1], bottom)
         self.assertEqual([x for x, _ in gap], [ratio[0][0], ratio[2][0]])

@@ -1,5 +1,5 @@
-"""What the command says of itself to shells and to man: each shell is asked as a user asks it, by
-the Tab key."""
+"""The command's texts for shells and for man: each shell is asked as a user asks it, by the Tab
+key."""
 import gzip
 import os
 import pty
@@ -14,12 +14,12 @@ from pathlib import Path
 from cli_case import COMMAND, Case
 
 PROMPT = "ready>"
-# The file to which the line goes that the Tab key has completed.
+# The file that receives the line that the Tab key has completed.
 PRINTS = "printf '<%s>' \"$@\"; printf 'end%s\\n' ed;"
 
 
 def shell_words(folder, shell, script):
-    """How to start the shell with our script in it, and the environment that it needs."""
+    """How to start the shell with the script in it, and the environment that it needs."""
     if shell == "bash":
         rc = folder / "bashrc"
         rc.write_text(
@@ -35,7 +35,8 @@ def shell_words(folder, shell, script):
             f"autoload -Uz compinit && compinit -u -d {folder}/dump\ncubeshim() {{ {PRINTS} }}\n")
         return ["zsh", "-d", "-i"], {"ZDOTDIR": str(folder)}
     begin = (
-        f"function fish_prompt; printf '{PROMPT}'; end; function cubeshim; printf '<%s>' $argv; printf 'end%s\\n' ed; end; "
+        f"function fish_prompt; printf '{PROMPT}'; end; function cubeshim; printf '<%s>' $argv; "
+        "printf 'end%s\\n' ed; end; "
         f"source {script}")
     return ["fish", "--private", "--init-command", begin,
             "-i"], {"XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
@@ -77,7 +78,7 @@ class Completion(Case):
         return file
 
     def completed(self, shell, *lines):
-        """What each of the lines becomes by one Tab."""
+        """Each of the lines after one Tab."""
         words, env = shell_words(self.data.parent, shell, self.script(shell))
         terminal = Terminal(list(map(str, words)), env)
         self.addCleanup(terminal.close)
@@ -85,7 +86,7 @@ class Completion(Case):
         for line in lines:
             terminal.read_until(PROMPT)
             terminal.type(f"cubeshim {line}\t\r")
-            # zsh takes the slash of a directory away again where the line ends.
+            # At the end of a line zsh removes the slash of a directory again.
             results.append([
                 word.rstrip("/") for word in re.findall("<([^>]*)>",
                                                         terminal.read_until("(<[^>]*>)+ended")[0])
@@ -117,7 +118,7 @@ class Completion(Case):
         self.check_shell("fish")
 
     def ask_bash(self, *words):
-        """All that bash would offer for the last of these words."""
+        """Everything that bash would offer for the last of these words."""
         line = " ".join(f"'{w}'" for w in ("cubeshim", *words))
         done = subprocess.run([
             "bash", "--norc", "-c", f"source {self.script('bash')}; COMP_WORDS=({line}); "

@@ -1,4 +1,4 @@
-"""`cubeshim top`: what a job does, in rates."""
+"""`cubeshim top`: shows what a job does, in rates."""
 import json
 import os
 import pty
@@ -25,7 +25,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "k": 1000, "us": 1, "ms": 1000, "%": 1}
 
 
 def number_of(text):
-    """Of a cell of the table: 4.9M, 90.0%, 12us."""
+    """The number in a cell of the table: 4.9M, 90.0%, 12us."""
     digits = text.rstrip("KMkus%m")
     return float(digits) * UNITS.get(text[len(digits):], 1)
 
@@ -37,7 +37,7 @@ class Top(Case):
         return child
 
     def start_job(self):
-        """A job that reads its file a hundred times when it is told to, and is then still there."""
+        """A job that reads its file a hundred times on request, and then stays."""
         files = f"{self.file} " * 100
         job = self.start(
             "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off", "bash",
@@ -81,25 +81,25 @@ class Top(Case):
                          (1, str(self.region), 1))
 
     def start_mixed_job(self):
-        """When it is told to, it reads 20 new files, and 60 times one of them and one that is
-        cached."""
+        """On request it reads 20 new files, and 60 times one of them and one that is cached."""
         for i in range(20):
             (self.data / f"new{i}").write_bytes(CONTENT)
         new, again = f"{self.data}/new*", f"{self.data}/new0 {self.file} " * 30
         job = self.start(
             "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off",
             "--prefetch", "0", "bash", "-c",
-            f"exec 3<{self.file}; echo ready; read line; cat {new} {again} | wc -c; echo done; read line",
+            f"exec 3<{self.file}; echo ready; read line; cat {new} {again} | wc -c; echo done; "
+            "read line",
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
-    # On a busy machine a hit may be interrupted and take longer than any miss, or a look come late,
-    # but not each time.
+    # On a busy machine a hit may be interrupted and take longer than any miss, or a sample come
+    # late, but not each time.
     TRIES = 5
 
     def test_every_column_has_its_own_figure(self):
-        """In the object and in the table, whatever the looks make of the job's one moment of
+        """In the object and in the table, however the samples divide the job's one moment of
         work."""
         for attempt in range(self.TRIES):
             worst, cells = self.figures_of_mixed_job()
@@ -111,8 +111,8 @@ class Top(Case):
         self.fail(f"after {self.TRIES} jobs: {worst}, {cells}, not {wanted}")
 
     def figures_of_mixed_job(self):
-        """The longest times of the object, and the cells of the table: sums of what the looks have
-        shown, of times the longest."""
+        """The longest times of the object, and the cells of the table: sums over the samples, and
+        the longest of times."""
         job = self.start_mixed_job()
         top, table = self.top("--json"), self.top()
         began = json.loads(top.stdout.readline()), [table.stdout.readline() for _ in range(3)]
@@ -137,8 +137,8 @@ class Top(Case):
         self.assertEqual(round(rates), 60)
         self.assertEqual(
             json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        # The table tells of a second, which its looks are but for some milliseconds. All is shown
-        # when nothing more comes.
+        # The table covers a second, nearly the time between its samples. Everything is shown when
+        # nothing more comes.
         cells, shown = [0.0] * 8, None
         while cells[0] == 0 or shown != b"0 0.0% 0 0 0 0 0us 0us".split():
             shown = [table.stdout.readline() for _ in range(3)][2].split()[1:]
@@ -163,7 +163,7 @@ class Top(Case):
         self.assertIn(f"{self.region} was cut short while it was read", errors.decode())
 
     def start_large_job(self):
-        """When it is told to, it reads 3 MiB twice, a MiB at a time."""
+        """On request it reads 3 MiB twice, one MiB at a time."""
         large = self.data / "large"
         large.write_bytes(CONTENT * 62)
         os.truncate(large, 3 << 20)
@@ -292,7 +292,7 @@ class Top(Case):
         self.assertEqual(top.stdout.readline().decode(),
                          f"waiting for a job (the cache named {self.name} in /dev/shm)\n")
         self.assertIsNone(top.poll())
-        # And goes on with the next.
+        # And continues with the next.
         job = self.start_job()
         while f"{job.pid} " not in (line := top.stdout.readline().decode()):
             self.assertNotEqual(line, "")

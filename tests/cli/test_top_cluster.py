@@ -1,4 +1,4 @@
-"""`cubeshim top` and `cubeshim stats`: a line a server of the cluster, as the leading process of
+"""`cubeshim top` and `cubeshim stats`: one line for each server of the cluster, as the leader of
 the node sees it."""
 import itertools
 import json
@@ -19,8 +19,8 @@ from cluster_servers import Memcached, free_port, wait_until  # noqa: E402
 class Servers(Case):
     def setUp(self):
         super().setUp()
-        # Only files in directories that everybody may enter are shared, and only those that have
-        # not just changed.
+        # Only files in directories that everybody may enter are shared, and only if they have not
+        # just changed.
         self.data.parent.chmod(0o755)
         os.utime(self.file, (1e9, 1e9))
 
@@ -99,8 +99,8 @@ class Servers(Case):
         self.until(killed.name, lambda sight: sight["state"] == "answers" and sight["entries"] < 3)
         self.until(silent.name, lambda sight: sight["state"].startswith("silent for "))
         silent.go_on()
-        # The figures of one that was silent are asked for half a minute later. Files are asked for
-        # at once, and some of them are its.
+        # The figures of a server that was silent are requested half a minute later. Files are
+        # requested at once, and some of them are on that server.
         new = itertools.count()
         self.until(silent.name,
                    lambda sight: sight["state"] == "answers" or self.read(job, f"new{next(new)}"))

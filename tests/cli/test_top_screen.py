@@ -36,7 +36,7 @@ class Terminal:
     def text(self):
         return "\n".join(line.rstrip() for line in self.screen.display)
 
-    # The first match on it, as soon as there is one.
+    # Returns the first match on the screen, as soon as there is one.
     def until(self, pattern, is_full=True, patience=30):
         deadline = time.monotonic() + patience
         # The last row is drawn last.
@@ -52,7 +52,7 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def selected(self):
-        """The lines in reverse, at their first character that is no space."""
+        """The lines in reverse video, judged by their first character that is no space."""
         return [
             line for row, line in enumerate(self.screen.display)
             if any(self.screen.buffer[row][column].reverse for column, c in enumerate(line)
@@ -62,7 +62,7 @@ class Terminal:
 
 class Screen(Case):
     def job(self, opens=0, name=None):
-        """A job that has opened its file so often."""
+        """A job that has opened its file this many times."""
         loop = f"for ((i = 0; i < {opens}; ++i)); do exec 4<{self.file}; done; " if opens else ""
         job = self.start("run", "-p", self.data, "--name", name or self.name, "--ram", "32M",
                          "--prefetch", "0", "--stats", "off", "bash", "-c",
@@ -123,7 +123,7 @@ class Screen(Case):
         self.assertEqual(after, before, "the terminal is as it was")
 
     def into(self, job):
-        """The page of that job."""
+        """Opens the page of that job."""
         top = self.top()
         top.until(rf"^ +{job.pid} ")
         top.press("\n")

@@ -1,5 +1,5 @@
-"""`cubeshim warmup` on a mount that counts what reaches it, and that stops where a test wants it
-to."""
+"""`cubeshim warmup` on a mount that counts the operations that reach it, and that stops on
+request."""
 import json
 import os
 import pty
@@ -51,7 +51,7 @@ class Warmup(Case):
         ]
 
     def warmup(self, *words, **options):
-        """Status, summary and what was said beside it."""
+        """Status, summary and the other output."""
         done = self.command(*self.words("--json", *words, **options))
         return done.returncode, json.loads(
             done.stdout) if done.stdout else None, done.stderr.decode()
@@ -64,7 +64,8 @@ class Warmup(Case):
         job = self.start(
             "run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--stats-format", "json",
             *options, "bash", "-c",
-            f'exec 3<{self.mount}/a/0; echo ready; read line; if [[ $line == read ]]; then cat {self.mount}/*/* '
+            f'exec 3<{self.mount}/a/0; echo ready; read line; if [[ $line == read ]]; then cat '
+            f'{self.mount}/*/* '
             f'{self.mount}/b/c/* 2>/dev/null; fi', stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE)
         self.assertEqual(job.stdout.readline(), b"ready\n")
@@ -88,7 +89,7 @@ class Load(Warmup):
     def test_a_running_job_is_joined_and_its_settings_are_taken_over(self):
         (self.source / "large").write_bytes(bytes(100_000))
         job = self.start_job("--max-file", "50K", "--block", "0")
-        # Neither a prefix nor a limit is given here, and nothing is to be kept.
+        # Neither a prefix nor a limit is given here, and nothing is kept.
         status, summary, _ = self.warmup(self.mount, "/etc/hostname", keep=False)
         self.assertEqual((status, summary["fetched"], summary["cached"]), (1, 59, 1))
         self.assertEqual(self.reasons(summary),
@@ -238,7 +239,7 @@ class Lists(Warmup):
         link.symlink_to(self.mount)
         for prefix in (link, self.mount):
             self.command("clear", "--name", self.name)
-            # A shell that has come here by the link says so.
+            # A shell that has come here by the link names the link.
             done = subprocess.run([COMMAND, *self.words("--json", "-p", prefix, "a")], cwd=link,
                                   capture_output=True, timeout=60,
                                   env=os.environ | {"PWD": str(link)})
@@ -317,7 +318,7 @@ class Evicts(Warmup):
                          (0, 21, 0, "evict"))
         self.assertEqual(self.asked_of_files("read"), before)
         self.assertEqual(self.warmup("--evict", self.mount / "a")[1]["evicted"], 0)
-        # It frees nothing, and says so where it has forgotten something.
+        # It frees nothing, and says so if it has forgotten something.
         self.assertEqual(summary["freed_bytes"], 0)
         used = summary["ram"]["used"]
         told = [
@@ -388,7 +389,8 @@ class Shows(Warmup):
         output, _ = child.communicate(timeout=60)
         self.assertRegex(
             line,
-            r"^cubeshim: \d+ of 60 files, [\d.]+ (KiB|bytes), .*/s, \d+ files/s(, \d+:\d\d left)?\n$"
+            r"^cubeshim: \d+ of 60 files, [\d.]+ (KiB|bytes), .*/s, \d+ files/s(, \d+:\d\d "
+            r"left)?\n$"
         )
         self.assertRegex(
             output.decode(),
@@ -412,7 +414,7 @@ class Shows(Warmup):
         except OSError:
             pass  # the other end is closed
         os.close(master)
-        # Drawn over itself in one line, and wiped out in the end.
+        # Redrawn in one line, and wiped out in the end.
         self.assertNotIn("\n", got)
         self.assertTrue(got.endswith("\r\x1b[K"), got)
 
@@ -424,7 +426,7 @@ class Shows(Warmup):
         self.wait_until_held()
         self.script("clear")
         child.communicate(timeout=60)
-        # Ours is the last end of it: what we write is then all that comes.
+        # This process has the last end of it, so only its own text comes.
         os.write(slave, b"end")
         os.close(slave)
         self.assertEqual(os.read(master, 4096), b"end")
@@ -502,7 +504,8 @@ class Large(Warmup):
         done = self.command(*self.words(self.mount / "b/large", ram="24M"))
         self.assertRegex(
             done.stdout.decode(),
-            r"skipped: 1 without room in the cache \([\d.]+ MiB of 28.6 MiB missing\), the first is "
+            r"skipped: 1 without room in the cache \([\d.]+ MiB of 28.6 MiB missing\), the first "
+            r"is "
         )
 
     def test_the_settings_of_a_running_job_are_taken_over(self):
@@ -550,7 +553,7 @@ class Large(Warmup):
 
 
 class Packed(Warmup):
-    """The data lies in a pack alone; what is named is not there for the kernel."""
+    """The data lies only in a pack; the kernel does not have the named files."""
     def setUp(self):
         super().setUp()
         self.pack, self.prefix = self.data.parent / "set.cube", self.data.parent / "packed"

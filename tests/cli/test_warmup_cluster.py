@@ -1,5 +1,5 @@
-"""`cubeshim warmup --to-cluster`: nodes that fill the servers together. The mount counts what
-reaches it, and stops where a test wants it to."""
+"""`cubeshim warmup --to-cluster`: nodes that fill the servers together. The mount counts the
+operations that reach it, and stops on request."""
 import json
 import os
 import shutil
@@ -83,7 +83,7 @@ class ToCluster(Case):
         return {row["reason"]: row["files"] for row in summary["reasons"]}
 
     def in_pool(self):
-        """Those that have bytes: a lease has none."""
+        """The records that have bytes: a lease has none."""
         return sum(size != 0 for server in self.servers for size in server.sizes().values())
 
     def test_nodes_share_the_work(self):
@@ -174,7 +174,7 @@ class ToCluster(Case):
         self.mount_it()
         summary = self.fill(self.mount / "big", "--prefetch-depth", "1", status=1)
         self.assertEqual(self.reasons(summary), {"without room on its server": 100})
-        # The first is read in vain, the others not.
+        # The first is read in vain, the others are not.
         self.assertEqual((summary["shared"], summary["read"]), (0, 1))
 
     def test_a_server_without_room_for_a_lease(self):
@@ -213,7 +213,7 @@ class ToCluster(Case):
         lost = self.reasons(summary)["of a server that does not answer"]
         self.assertEqual((summary["shared"] + lost, summary["shared"]), (FILES, self.in_pool()))
         self.assertTrue(FILES / 4 < lost < FILES * 3 / 4, lost)
-        # Nothing was read for the server that is not there.
+        # Nothing was read for the missing server.
         self.assertEqual(summary["read"], summary["shared"])
 
     def test_an_interrupt_gives_leases_back(self):
@@ -242,7 +242,7 @@ class ToCluster(Case):
         wait_until(lambda: self.in_pool() == FILES - 1, "all but the one that is held")
         node.kill()
         self.script("clear")
-        # Its lease ends after 30 s; here at once.
+        # Its lease would end after 30 s; here it ends at once.
         server, = self.servers
         lease, = (key for key, size in server.sizes().items() if size == 0)
         self.assertRegex(server.ask(f"mg {lease} t\r\n".encode()), rb"^HD t([12]?\d|30)\b")
@@ -285,7 +285,8 @@ class ToCluster(Case):
         done = self.command(*words)
         self.assertRegex(
             done.stdout.decode(),
-            rf"^{FILES} files: 0 there already, {FILES} shared \(\S+ MiB\), 0 shared by other nodes, 0 skipped; \S+ s, .*/s\n"
+            rf"^{FILES} files: 0 there already, {FILES} shared \(\S+ MiB\), 0 shared by other "
+            r"nodes, 0 skipped; \S+ s, .*/s\n"
             rf"{FILES} read at the origin \(\S+ MiB\)\n$")
 
 

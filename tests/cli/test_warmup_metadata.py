@@ -1,4 +1,4 @@
-"""`cubeshim warmup` and names: a job after it finds listings and stats, and asks the mount for
+"""`cubeshim warmup` and metadata: a later job finds listings and stats, and asks the mount for
 nothing."""
 import json
 import os
@@ -21,7 +21,7 @@ class Names(Warmup):
         self.age(self.source)
 
     def age(self, root):
-        """Listings of directories that were changed a moment ago are not kept."""
+        """Ages directories: a listing of one that was changed a moment ago is not kept."""
         for top, _, files in os.walk(root):
             for name in files:
                 os.utime(os.path.join(top, name), OLD)
@@ -32,7 +32,7 @@ class Names(Warmup):
         return sum(sum(by.values()) for by in counted.values() if isinstance(by, dict))
 
     def asked_by(self, act):
-        """Operations at the mount, without those of this look at the counters."""
+        """Operations at the mount, without those of this reading of the counters."""
         first, second = self.asked(), self.asked()
         act()
         return self.asked() - second - (second - first)
@@ -55,7 +55,7 @@ class Names(Warmup):
         self.assertEqual(self.asked_by(self.look), self.asked_by(self.idle))
 
     def idle(self):
-        """A job that reads nothing: the command alone looks at its prefix."""
+        """A job that reads nothing: only the command looks at its prefix."""
         self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--ram-keep",
                      "1", "--stats", "off", "true")
 

@@ -1,6 +1,6 @@
-// Another process that changes files when it is asked to, and has done so when it answers: no
-// sequence depends on timing. Two of them stand beside a player: the peer, with the library loaded
-// as the player has it, and the outsider without.
+// Another process that changes files on request, and has done so when it answers: no sequence
+// depends on timing. Two of them stand beside a player: the peer, with the library loaded as the
+// player has it, and the outsider without it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace cube::differ {
 
-// Numbers that the harness uses itself; sequences stay below, the library's own numbers above.
+// Fds that the harness uses itself; sequences stay below, the library's own fds above.
 inline constexpr int k_first_own_fd = 500;
 inline constexpr int k_fd_limit = 1024;  // RLIMIT_NOFILE of the players
 inline constexpr int k_command_fd = 500, k_answer_fd = 501, k_log_fd = 502, k_peer_fd = 503,
@@ -18,20 +18,20 @@ enum class Change : std::int32_t {
   write,  // n bytes of pattern at an offset
   append,
   truncate,  // to the offset
-  rewrite,   // as an editor does: O_TRUNC, then n bytes
+  rewrite,   // like an editor: O_TRUNC, then n bytes
   touch,
   chmod,
-  read,     // no change: it reads the file, and so caches it
-  replace,  // another file is renamed over it
+  read,     // no change: reads the file, and so caches it
+  replace,  // renames another file over it
   unlink,
   create,
   hold,     // opens it for writing and keeps it open
-  release,  // all that it holds
+  release,  // closes all that it holds
 };
 
 struct Order {
   Change kind = Change::read;
-  std::int32_t number = 0;  // of the pattern; also what the modification time is set to, if not 0
+  std::int32_t number = 0;  // of the pattern; also the new modification time, if not 0
   std::int64_t offset = 0, size = 0;
   char path[400] = {};
 };
@@ -46,7 +46,7 @@ class Actor {
   Answer ask(Order order, const std::string& path = {});
   bool is_there() const { return socket_ >= 0; }
 
-  // The other side: obeys until the socket is closed.
+  // The other side: serves requests until the socket is closed.
   static void serve(int socket);
 
  private:

@@ -16,11 +16,11 @@
 namespace cube::differ {
 namespace {
 
-constexpr unsigned k_runs_of_worker = 90;  // the records of all their trees have room in the region
+constexpr unsigned k_runs_of_worker = 90;  // the region has room for the records of all their trees
 constexpr unsigned k_runs_of_worker_if_large = 8;
 constexpr unsigned k_packed_trees = 45;  // of either kind, in the pack
 
-// The same, but for the words that only the library's line leaves open: "?" (see Player::show).
+// Equal, except for the words that only the library's line leaves open: "?" (see Player::show).
 bool is_same(std::string_view plain, std::string_view subject) {
   if (subject.find('?') == std::string_view::npos) return plain == subject;
   const auto word = [](std::string_view& text) {
@@ -36,7 +36,7 @@ bool is_same(std::string_view plain, std::string_view subject) {
 }
 
 bool find_difference(std::string_view plain, std::string_view subject, Difference& difference) {
-  // The model's word counts, also where both are wrong.
+  // The model's verdict counts, even if both are wrong.
   if (plain == subject && subject.find("model: wrong") == std::string_view::npos) return false;
   std::size_t at = 0, other = 0;
   const auto line = [](std::string_view text, std::size_t from) {
@@ -98,7 +98,7 @@ Arena::Arena(const std::string& base, const std::vector<std::string>& names) : b
        .block = "",
        .pack = pack_},
       {.name = "real-pack", .mode = "real", .cache = "", .base = base, .block = "", .pack = pack_}};
-  // The last one has a third of a tree in memory, and the rest on the disk.
+  // The last subject has a third of a tree in memory, and the rest on the disk.
   if (has_large_files())
     all = {{.name = "large-4k",
             .mode = "virtual",
@@ -177,8 +177,9 @@ bool is_fuse(const std::string& path) {
   return statfs(path.c_str(), &fs) == 0 && fs.f_type == k_fuse_magic;
 }
 
-// One pack for all runs, since nothing in it changes: a worker finds its trees there, each of which
-// it uses once. A plain run changes nothing either, and has the first of each kind for all time.
+// One pack for all runs, because nothing in it changes: a worker finds its trees there, and uses
+// each of them once. A plain run changes nothing either, and always uses the first tree of each
+// kind.
 bool Arena::make_pack() {
   for (const std::string& part : {pack_source(base_), packed_prefix(base_)})
     std::filesystem::create_directories(part);
@@ -186,7 +187,7 @@ bool Arena::make_pack() {
     std::printf("differ: nothing is compared with packs: that takes root, and a mount\n");
     return false;
   }
-  // FUSE files can be watched by epoll, have no time of birth, and root may execute any.
+  // epoll can watch files on FUSE, they have no time of birth, and root may execute any.
   if (is_fuse(base_)) {
     std::printf(
         "differ: nothing is compared with packs: they answer as local file systems do, and FUSE "
@@ -216,7 +217,7 @@ bool Arena::make_pack() {
 }
 
 Tree Arena::fresh_tree(const Subject& subject, Kind kind, unsigned number) {
-  // Names of one length: that of a path can be seen.
+  // Names of equal length, because the length of a path is visible.
   const std::string name = "/t" + std::to_string(1'000'000 + trees_++),
                     outside = base_ + "/other" + name + "/r";
   if (is_of_pack(kind)) {
@@ -264,7 +265,7 @@ std::vector<Arena::Finding> Arena::play(const Sequence& sequence, Kind kind, boo
   std::string plain;
   for (const Pass pass : {Pass::cold, is_kept_turn ? Pass::kept : Pass::warm}) {
     const Run run{pass, sequence, kind};
-    // One that is alone takes part in all.
+    // A single contender takes part in all sequences.
     const auto takes_part = [&](const Contender& c) {
       return c.plays(kind) || contenders_.size() == 1;
     };

@@ -1,5 +1,5 @@
-// The plain worker and the subjects beside it, and what it takes to play one sequence in all of
-// them and compare. Thread safety: none.
+// The plain worker and the subjects beside it: plays one sequence in all of them and compares.
+// Thread safety: none.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct Difference {
 
 class Arena {
  public:
-  // `names` of subjects; all where it is empty.
+  // `names` of subjects; empty: all.
   Arena(const std::string& base, const std::vector<std::string>& names);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -40,7 +40,7 @@ class Arena {
     std::unique_ptr<Subject> subject, warmer;
     bool sees_outsider = false;
     std::vector<Run> history;                   // since the worker was started
-    std::array<unsigned, 2> packed_trees = {};  // of either kind, that it has used
+    std::array<unsigned, 2> packed_trees = {};  // of each kind, in the pack, already used
     bool has_pack() const { return !subject->settings().pack.empty(); }
     bool plays(Kind kind) const {
       return is_of_pack(kind) == has_pack() && (kind != Kind::outsider || sees_outsider) &&
@@ -49,22 +49,23 @@ class Arena {
   };
   std::vector<Contender>& contenders() { return contenders_; }
 
-  // Plays it everywhere it belongs, side by side. The first difference, with who saw it and how.
+  // Plays the sequence everywhere it belongs, side by side. Returns the first difference, with the
+  // subject and the pass.
   struct Finding {
     std::size_t contender = 0;
     std::vector<Run> runs;  // the last one differs, after the others
     Difference difference;
   };
   std::vector<Finding> play(const Sequence& sequence, Kind kind, bool is_kept_turn);
-  // The sequences that the subjects that are here can play.
+  // The kind of sequences that the present subjects can play.
   Kind kind_of(std::uint64_t seed) const;
-  // Plays the runs in a fresh worker, or in the one that is there. Does the last differ?
+  // Plays the runs in a fresh worker, or in the existing one. True if the last one differs.
   bool differs(std::size_t contender, const std::vector<Run>& runs, bool fresh,
                Difference& difference);
-  // Two plain runs that differ tell of an operation that is not deterministic.
+  // If two plain runs differ, an operation is not deterministic.
   bool is_deterministic(const Run& run, Difference& difference);
   std::size_t runs() const { return runs_; }
-  // Ends all workers, so that the totals of the subjects are whole.
+  // Ends all workers, so that the totals of the subjects are complete.
   void stop();
 
  private:

@@ -1,4 +1,4 @@
-// Keeps the timer's handler of `storm` away for a while.
+// Keeps the handler of `storm`'s timer from running while an object lives.
 #pragma once
 
 #include <csignal>

@@ -20,7 +20,7 @@ struct Case {
   std::vector<Run> runs;
 };
 std::string to_text(const Case& c);
-// Ends the process with a message where a line cannot be understood.
+// Ends the process with a message if a line cannot be understood.
 std::vector<Case> read_cases(const std::string& file);
 
 }  // namespace cube::differ

@@ -11,11 +11,11 @@
 namespace cube::differ {
 namespace {
 
-// A timer falls where it likes: about one run in 5,000 then differs from itself. For long runs by
-// hand.
+// A timer fires at any point: about one run in 5,000 then differs from itself. Only for long runs
+// by hand.
 bool with_timers() { return getenv("DIFFER_TIMERS") != nullptr; }
 
-// One of eight is of the operations that are checked against a model.
+// One seed in eight uses the operations that are checked against a model.
 bool is_of_model(std::uint64_t seed) { return seed % 8 == 7; }
 
 class Generator {
@@ -50,14 +50,14 @@ class Generator {
   }
 
  private:
-  // False for calls that a read-only mount answers in another way, whatever the arguments are
+  // False for calls that a read-only mount answers differently, whatever the arguments are
   // (SEMANTICS, Packs).
   bool fits_pack(std::string_view name) const {
-    // It is libc's own open, so the kernel's.
+    // It is libc's own open, so it reaches the kernel.
     if (name == "freopen") return false;
-    // The kernel's: only directories that both have can be entered.
+    // The kernel answers these: only directories that it has, too, can be entered.
     if (name == "chdir" || name == "fchdir") return kind_ == Kind::entered;
-    // For a copy in memory: its name, and whether its file system can copy.
+    // For a copy in memory these show its name, and whether its file system can copy.
     if (name == "fd_link" || name == "copy_file_range") return false;
     // Nothing in a pack can be written.
     return name != "model_write";
@@ -72,7 +72,7 @@ class Generator {
     return values[below(N)];
   }
 
-  // Each sequence leans to some groups: what opens and reads stays as it is.
+  // Each sequence prefers some groups; calls that open and read keep their weight.
   unsigned group_weight(char group) {
     if (group == 'o' || group == 'r' || group == 'F') return 8;
     auto& weight = group_weights_[static_cast<unsigned char>(group)];

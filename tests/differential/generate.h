@@ -1,4 +1,4 @@
-// Random sequences, each from its seed alone.
+// Makes random sequences, each from its seed alone.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,13 @@
 
 namespace cube::differ {
 
-// One seed of four makes a sequence for `outsider`, and of the others one of six makes one for a
-// pack.
+// One seed in four makes a sequence for `outsider`; of the others, one in six makes one for a pack.
 Kind kind_of(std::uint64_t seed);
-// The same where there are no packs, and where there is nothing else.
+// Like kind_of, but without packs, and with nothing but packs.
 Kind kind_without_packs(std::uint64_t seed);
 Kind kind_of_pack(std::uint64_t seed);
 Sequence generate(std::uint64_t seed, Kind kind);
-// In the second pass the subject meets what another job has kept.
+// True if the second pass meets what another job has kept.
 bool is_kept_turn(std::uint64_t seed, Kind kind);
 
 }  // namespace cube::differ

@@ -89,7 +89,7 @@ Options parse(int argc, char** argv) {
   }
   if (!has_first)
     options.first = static_cast<std::uint64_t>(std::time(nullptr)) % 100'000'000 * 1000;
-  // A seed that is named is meant alone.
+  // A seed that is named is the only one.
   if (options.seconds == 0 && options.seeds == 0 && options.cases.empty()) options.seeds = 1;
   return options;
 }
@@ -104,7 +104,7 @@ class Driver {
   int run() {
     if (!options_.cases.empty()) play_cases();
     if (options_.seconds > 0 || options_.seeds > 0) play_seeds(options_.first);
-    // On a busy machine the disk may have got blocks after their last read only.
+    // On a busy machine the disk may have received blocks only after their last read.
     for (unsigned turn = 1; turn <= k_more_turns && failures_ == 0 && awaits_disk(); ++turn)
       play_seeds(options_.first + turn * options_.seeds);
     summarise();
@@ -117,7 +117,7 @@ class Driver {
     for (const Case& c : cases) {
       for (std::size_t i = 0; i < arena_.contenders().size(); ++i) {
         const Arena::Contender& contender = arena_.contenders()[i];
-        // A case without an outsider is for all subjects whose trees are no packs.
+        // A case without an outsider is for all subjects whose trees are not in packs.
         const auto fits = [&](const Run& run) {
           return contender.plays(run.kind) || (run.kind == Kind::usual && !contender.has_pack());
         };
@@ -130,7 +130,7 @@ class Driver {
                 failures_);
   }
 
-  // In turns of --seeds, of which there may be more; --seconds are one turn.
+  // Runs in batches of --seeds, of which there may be more; --seconds is one batch.
   bool awaits_disk() {
     if (options_.seeds == 0) return false;
     arena_.stop();
@@ -173,10 +173,10 @@ class Driver {
                 std::string(name_of(c.runs.back().pass)).c_str());
     std::fflush(stdout);
     Difference found;
-    // With threads and timers it may take some turns.
+    // With threads and timers this may take several tries.
     tries_ = 1;
     if (!differs(who, c.runs, true, found)) {
-      // It needs what the same process did before.
+      // It depends on what the same process did before.
       c.runs = finding.runs;
       if (!differs(who, c.runs, true, found)) {
         c.runs = {finding.runs.back()};
@@ -251,7 +251,7 @@ class Driver {
                     totals.block_reads == 0 ? "no read was from memory" : "none was from the disk");
         ++failures_;
       }
-      // Without hits nothing was compared but the kernel with itself. With a disk files pass, and
+      // Without hits only the kernel was compared with itself. With a disk files pass through, and
       // some find no room.
       if (totals.hits != 0 && (totals.full == 0 || settings.has_disk)) continue;
       std::printf("differ: FAILED: %s\n",

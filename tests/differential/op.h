@@ -1,5 +1,5 @@
-// A sequence of file operations as data: what the generator makes, the player runs, and a case in
-// text holds.
+// A sequence of file operations as data: the generator makes it, the player runs it, and a case
+// holds it as text.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct OpKind {
   void (*play)(Player&, const Arguments&);
 };
 const std::vector<OpKind>& op_kinds();
-// `outside` is known only where its sequences run: changes by a process without the shim (see
+// `outside` is only known where its sequences run: changes by a process without the shim (see
 // generate.h).
 std::size_t kind_named(std::string_view name);
 

@@ -28,7 +28,7 @@ void ask(Player& p, const char* who, Actor& actor, const Order& order, const std
 
 }  // namespace
 
-// Seen at once, also by what is open here: the peer has the library loaded too.
+// Seen at once, even by files that are open here: the peer has the library loaded too.
 DIFFER_PLAY(peer_change) {
   ask(p, "peer", p.peer(), order_of(k_contents[a[2] % 8], a), p.path_inside(a[0], 0));
 }
@@ -46,9 +46,9 @@ DIFFER_PLAY(peer_holds) {
       p.path_inside(a[0], 0));
 }
 
-// Seen by the next open, where the consistency is `open` or `ttl:0`: so nothing is open here. A
-// change that keeps size and modification time is not noticed (SEMANTICS, Freshness): each sets a
-// time of its own, and mode and links stay as they are.
+// Seen by the next open if the consistency is `open` or `ttl:0`, so nothing is open here. A change
+// that keeps size and modification time is not noticed (SEMANTICS, Freshness): each one sets a time
+// of its own, and leaves mode and links as they are.
 void outside(Player& p, Change kind, const Arguments& a) {
   p.close_all();
   const std::string path = p.path_inside(a[0], 0);

@@ -15,8 +15,7 @@
 namespace cube::differ {
 namespace {
 
-// Timers' handlers run in this thread only: in another they would take numbers that the sequence
-// sees.
+// Timers' handlers run only in this thread: in another they would take fds that the sequence sees.
 void run_both(const std::function<void()>& first, const std::function<void()>& second) {
   const BlockAlarm block;
   std::thread one(first), two(second);
@@ -42,7 +41,7 @@ void read_places(int fd, Sum& sum) {
   unsigned char to[700];
   for (int i = 0; i < 40; ++i) sum.add(pread(fd, to, sizeof to, i * 611), to);
 }
-// All that is left, in pieces that are one reader's each.
+// Reads all that is left, in pieces that each belong to one reader.
 void read_rest(int fd, Sum& sum) {
   unsigned char to[64];
   for (int i = 0; i < 3000; ++i) {
@@ -51,14 +50,14 @@ void read_rest(int fd, Sum& sum) {
     if (n <= 0) break;
   }
 }
-// `turns`: how often in all it asks again where there is no number; others may give one back. On a
-// busy machine a turn takes long.
+// `turns`: how often in all it tries again if there is no free fd; another thread may give one
+// back. On a busy machine a try takes long.
 void read_by_name(const char* path, Sum& sum, int turns) {
   unsigned char to[3000];
   for (int i = 0; i < 6; ++i) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    // `limit`: the other thread may have the last number, and gives it back; in mode real it takes
-    // two for a moment.
+    // `limit`: the other thread may have the last fd, and gives it back; in mode real it takes two
+    // for a moment.
     for (; fd < 0 && errno == EMFILE && turns > 0; --turns) {
       sched_yield();
       fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -77,7 +76,7 @@ void dup_and_close(int fd, Sum& sum) {
   }
 }
 
-// The data that a handler works on; set before the signal can come.
+// The data on which a handler works; set before the signal can arrive.
 struct HandlerTask {
   Player* player = nullptr;
   int fd = -1;
@@ -105,7 +104,7 @@ void on_signal(int) {
   g_task.player->say("handler {}: {} {}", g_task.kind, r.text(), text(sum, {}));
 }
 
-// Once more each time, so that the program gets on however long a handler takes.
+// Restarted each time, so that the program makes progress however long a handler takes.
 void start_timer(long microseconds) {
   ::itimerval timer{};
   timer.it_value.tv_usec = microseconds;
@@ -120,8 +119,8 @@ void on_alarm(int) {
   g_storm.wrong +=
       sum.failed != 0 && base::sys::failed(base::sys::raw(SYS_faccessat, AT_FDCWD,
                                                           base::sys::arg(g_storm.path), R_OK)) == 0;
-  // The number of the last one is not kept for the next open: that it may be in the way of a call
-  // that the handler has interrupted is known (SEMANTICS, Limits).
+  // The fd of the last file is not kept for the next open: it is known that it may disturb a call
+  // that the handler has interrupted (SEMANTICS, Limits).
   close(dup(STDIN_FILENO));
   start_timer(150);
   errno = before;
@@ -152,7 +151,7 @@ DIFFER_PLAY(threads) {
 
 DIFFER_PLAY(signal) {
   g_task = {.player = &p, .fd = p.fd(a[0]), .kind = a[2]};
-  // Positions in a directory are the file system's own.
+  // Positions in a directory belong to the file system.
   if (g_task.kind % 6 == 5 && p.is_packed_directory(g_task.fd)) return;
   p.rewind_packed_directory(g_task.fd);
   p.path(a[1], 0).copy(g_task.path, sizeof g_task.path - 1);

@@ -1,4 +1,4 @@
-// Directories: where paths start from, and what they list.
+// Directories: where paths start, and what directories list.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace cube::differ {
 namespace {
 
 std::string list(Player& p, DIR* directory, int most) {
-  // In no set order: sorted, and only whole listings are shown name by name.
+  // The order is undefined: names are sorted, and only whole listings are shown name by name.
   std::set<std::string> names;
   int count = 0;
   for (; count < most; ++count) {
@@ -32,8 +32,8 @@ bool may_list(Player& p, int fd) { return !p.is_child() || !p.is_packed_director
 
 DIFFER_PLAY(chdir) {
   const std::string path = a[1] % 3 == 0 ? p.tree().root : p.path(a[0], a[1]);
-  // The kernel enters the directories that it has (SEMANTICS, Packs); the links to them it does not
-  // have.
+  // The kernel can enter the directories that it has (SEMANTICS, Packs), but does not have the
+  // links to them.
   const bool has_one = a[1] % 3 == 0 || (Player::entry(a[0]).type == EntryType::directory &&
                                          a[1] != 8 && a[1] != 12);
   if (p.tree().is_packed() && !has_one) return;
@@ -68,7 +68,7 @@ DIFFER_PLAY(fdopendir) {
 DIFFER_PLAY(readdir) {
   DIR* const directory = p.directory(a[0]);
   if (directory == nullptr || !may_list(p, dirfd(directory))) return;
-  // A pack lists in an order of its own: the names that are left after some are others.
+  // A pack lists in an order of its own: other names remain after some.
   const bool is_whole = p.tree().is_packed() && a[1] >= 6;
   if (a[1] == 0 || is_whole) rewinddir(directory);
   const std::string text = list(p, directory, a[1] < 3 ? 2 : 1000);

@@ -1,4 +1,4 @@
-// Numbers: close and dup in all their forms, other kinds of fds that come and go between the served
+// Fds: close and dup in all their forms, and other kinds of fds that come and go between the served
 // ones.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@
 namespace cube::differ {
 namespace {
 
-// 0 may be closed and replaced; 1 and 2 are the harness's.
+// 0 may be closed and replaced; 1 and 2 belong to the harness.
 int number(std::int64_t n) { return n % 40 == 0 ? 0 : 3 + static_cast<int>(n % 40); }
 
 void keep(Player& p, std::int64_t slot, const Result& made) {
@@ -116,7 +116,7 @@ DIFFER_PLAY(fcntl_fd) {
 }
 DIFFER_PLAY(fcntl_flags) {
   const int fd = p.fd(a[0]);
-  // O_NONBLOCK stays on what would block the run.
+  // O_NONBLOCK stays set on fds that would block the run.
   constexpr int flags[] = {O_APPEND | O_NONBLOCK, O_NONBLOCK, O_NONBLOCK | O_NOATIME,
                            O_NONBLOCK | O_ASYNC};
   if (a[1] >= 4)
@@ -130,7 +130,7 @@ DIFFER_PLAY(pipe) { make_pair(p, a, a[2] % 2 != 0); }
 
 DIFFER_PLAY(make_fd) {
   const Result r = p.call([&] {
-    // Nothing that has its inode in common with other processes, which may lock it.
+    // Nothing whose inode other processes share, because they may lock it.
     if (a[1] % 2 == 0) return memfd_create("differ", 0);
     return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
   });
@@ -138,7 +138,7 @@ DIFFER_PLAY(make_fd) {
   keep(p, a[0], r);
 }
 
-// The numbers that are open, as a program finds them. Not while a handler closes files (SEMANTICS,
+// The fds that are open, as a program finds them. Not while a handler closes files (SEMANTICS,
 // Limits: a listing of /proc/self/fd can show what it has just closed).
 DIFFER_PLAY(list_fds) {
   const BlockAlarm block;

@@ -1,6 +1,6 @@
 // Files checked against a model in memory, not only against the kernel: readers of some files, and
-// one writer at a time (this process or the peer). Each operation says whether what it saw is what
-// the model holds.
+// one writer at a time (this process or the peer). Each operation says whether it saw what the
+// model holds.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ struct Model {
   }
 };
 
-// That of the sequence which is played: each has a tree of its own.
+// The model of the sequence that is played: each has a tree of its own.
 Model& model_of(Player& p) {
   static Model model;
   if (model.place == p.tree().outside) return model;
@@ -135,7 +135,7 @@ DIFFER_PLAY(model_stat) {
   p.say("model size {}: {}", st.st_size, right ? "right" : "model: wrong");
 }
 
-// Looked at once: what becomes of a mapping when its file changes is not promised (SEMANTICS,
+// Read at once: what becomes of a mapping when its file changes is not promised (SEMANTICS,
 // Limits).
 DIFFER_PLAY(model_map) {
   const Open& open = model_of(p).open(a[0]);
@@ -196,7 +196,7 @@ DIFFER_PLAY(model_write) {
       file->resize(static_cast<std::size_t>(at));
       break;
     default: {
-      // Another file under the same name: who has the old one open goes on with that.
+      // Another file under the same name: readers that have the old one open keep it.
       const std::string fresh = p.tree().root + "/fresh";
       const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
       done = write(fd, data.data(), data.size());

@@ -1,4 +1,4 @@
-// Opening files by every kind of name and flags.
+// Opens files by every kind of name and flags.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,8 +57,8 @@ DIFFER_PLAY(creat) {
 
 DIFFER_PLAY(open_fd_name) {
   int flags = static_cast<int>(a[2]) & ~(O_CREAT | O_EXCL | O_TRUNC);
-  // A copy in memory lies on no read-only mount, and a directory of a pack is an empty one under
-  // such a name (SEMANTICS, Packs).
+  // A copy in memory lies on no read-only mount, and under such a name a directory of a pack is an
+  // empty one (SEMANTICS, Packs).
   if (p.tree().is_packed()) flags &= ~(O_ACCMODE | O_DIRECT | O_NOATIME);
   if (p.is_packed_directory(p.fd(a[1]))) return;
   const std::string path =

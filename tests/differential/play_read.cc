@@ -43,7 +43,7 @@ void raw_or_plain_read(Player& p, const Arguments& a, bool raw) {
 
 void raw_or_plain_lseek(Player& p, const Arguments& a, bool raw) {
   const int fd = p.fd(a[0]), whence = static_cast<int>(a[2] % 6);
-  // Positions in a directory are the file system's own.
+  // Positions in a directory belong to the file system.
   if (p.is_packed_directory(fd) && (a[1] != 0 || whence != SEEK_SET)) return;
   // A copy has no holes (SEMANTICS, Packs).
   if (p.tree().is_packed() && whence > SEEK_END) return;
@@ -84,7 +84,7 @@ DIFFER_PLAY(preadv) {
 
 DIFFER_PLAY(preadv2) {
   Parts to(length(a[1]), length(a[2]), 0);
-  // Without RWF_NOWAIT: what is in the page cache is the kernel's business.
+  // Without RWF_NOWAIT: the kernel decides what is in the page cache.
   constexpr int flags[] = {0, 0, 0, RWF_HIPRI, RWF_DSYNC, RWF_APPEND, 1 << 30, 0};
   const int flag = flags[a[4] % 8];
   const off_t at = a[3] % 3 == 0 ? -1 : a[3];

@@ -1,5 +1,5 @@
-// Calls on several fds, and those that ask the kernel to wait for, lock or hand on what it must
-// know.
+// Calls on several fds, and calls that make the kernel wait for, lock or hand on something that it
+// must know.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -59,7 +59,7 @@ DIFFER_PLAY(tee) {
 DIFFER_PLAY(flock) {
   constexpr int operations[] = {LOCK_SH, LOCK_EX, LOCK_UN, LOCK_EX};
   const int fd = p.fd(a[0]), operation = operations[a[1] % 4] | LOCK_NB;
-  // Files of a pack are locked each time in a copy of its own (SEMANTICS, Packs).
+  // Files of a pack are locked in a new copy each time (SEMANTICS, Packs).
   if (p.tree().is_packed() && (operation & LOCK_EX) != 0) return;
   p.say("flock({}, {}) = {}", fd, operation, p.call([&] { return flock(fd, operation); }).text());
 }
@@ -115,12 +115,11 @@ DIFFER_PLAY(poll) {
   if (!made.failed()) close(static_cast<int>(made.value));
 }
 
-// The fd goes through a socket to this same process, which gets another number for the same open
-// file.
+// The fd goes through a socket to this same process, which gets another fd for the same open file.
 DIFFER_PLAY(pass_fd) {
   const int fd = p.fd(a[0]);
   int pair[2];
-  // A directory of a pack is an empty one to others (SEMANTICS, Packs).
+  // Other processes see a directory of a pack as an empty one (SEMANTICS, Packs).
   if (p.is_packed_directory(fd)) return;
   if (p.call([&] {
          return socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair);

@@ -1,4 +1,4 @@
-// Questions about files: stat in all its forms, names, the other questions that an fd answers.
+// Queries about files: stat in all its forms, names, and the other queries that an fd answers.
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/file.h>
@@ -29,7 +29,7 @@ bool is_same(const struct ::stat& a, const struct ::stat& b) {
          a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
 }
 
-// The source of a path that lies in a pack. By a path that leads through no link to the root, which
+// The source of a path that lies in a pack. The path must lead through no link to the root, which
 // is not there.
 const char* compared_with_source(const Player& p, const struct ::stat& st, std::string path,
                                  int flags) {
@@ -42,7 +42,7 @@ const char* compared_with_source(const Player& p, const struct ::stat& st, std::
   return !is_known || is_same(st, source) ? "as it was packed" : "not as it was packed";
 }
 
-// Is it, time of change and all, what the kernel says of the path at this moment?
+// Compares it, including the change time, with what the kernel says about the path at this moment.
 const char* compared(const Player& p, const struct ::stat& st, int dir, const std::string& path,
                      int flags) {
   struct ::stat kernel {};
@@ -64,13 +64,13 @@ constexpr unsigned k_masks[] = {
     STATX_ALL,         STATX_TYPE | STATX_MODE,         STATX_INO,  STATX_MODE,  STATX_BTIME,
     STATX_NLINK,       STATX_MTIME | STATX_CTIME};
 
-// Only the fields that were asked for count: a kernel may say more (btrfs the birth), and may not
-// have asked the server for it (FUSE).
+// Only the requested fields count: a kernel may report more (btrfs the birth), and may not have
+// asked the server for it (FUSE).
 std::string show(Player& p, unsigned asked, const struct ::statx& x) {
   const bool is_file = S_ISREG(x.stx_mode) || S_ISDIR(x.stx_mode) || S_ISLNK(x.stx_mode);
   struct ::stat root {};
   sys::fstatat(AT_FDCWD, p.tree().root.c_str(), &root, 0);
-  // A pack's device is not the kernel's to tell.
+  // The kernel cannot report a pack's device.
   const dev_t device =
       p.tree().is_packed() ? gnu_dev_makedev(x.stx_dev_major, x.stx_dev_minor) : root.st_dev;
   const bool is_unlike = p.is_copy(x.stx_mode, device);
@@ -193,7 +193,7 @@ DIFFER_PLAY(fd_link) {
   const std::string path = fmt::format("/proc/self/fd/{}", p.fd(a[0]));
   const Result r = p.call([&] { return readlink(path.c_str(), to.data(), to.size()); });
   to.resize(r.failed() ? 0 : static_cast<std::size_t>(r.value));
-  // Numbers of pipes, sockets and files without a name.
+  // Inode numbers of pipes, sockets and files without a name.
   for (const char* const cut : {":[", "/#"}) to = to.substr(0, to.find(cut));
   p.say("readlink({}) = {} {}", path, r.failed() ? r.text() : "", p.show(to));
 }
@@ -229,7 +229,7 @@ DIFFER_PLAY(ioctl) {
                                         FIGETBSZ, TIOCGWINSZ, FS_IOC_GETFLAGS, 0xabcd};
   const unsigned long request = requests[a[1] % 8];
   alignas(8) char out[256] = {};
-  // The flags of a copy, as a tmpfs has them.
+  // The flags of a copy are those of a tmpfs.
   if (p.tree().is_packed() && request == FS_IOC_GETFLAGS) return;
   const Result r = p.call([&] { return ioctl(fd, request, out); });
   p.say("ioctl({}, {:x}) = {} {:016x}", fd, request, r.text(), hash_of(out, sizeof out));

@@ -1,4 +1,4 @@
-// libc's streams, mixed with calls on the numbers below them.
+// libc's streams, mixed with calls on the fds below them.
 #include <fcntl.h>
 #include <stdio_ext.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* k_modes[] = {"r", "rb", "re", "rb", "r+", "a+", "w", "rc"};
 
-// stdio leaves errno as it likes where it succeeds.
+// stdio may change errno on success.
 std::string failure(bool failed, int error) { return failed ? " " + error_name(error) : ""; }
 
 FILE* open_stream(Player& p, const Arguments& a, const char* mode) {
@@ -57,7 +57,7 @@ DIFFER_PLAY(fdopen) {
 
 DIFFER_PLAY(freopen) {
   FILE*& stream = p.stream(a[0]);
-  // An unbuffered one stays so (SEMANTICS, Limits), which is to be seen in how far it reads ahead.
+  // An unbuffered stream stays so (SEMANTICS, Limits), which shows in how far it reads ahead.
   if (stream == nullptr || __fbufsize(stream) == 1) return;
   const std::string path = p.path(a[1], a[2]);
   const char* const mode = k_modes[a[3] % 8];
@@ -83,8 +83,8 @@ DIFFER_PLAY(fread) {
   FILE* const stream = p.stream(a[0]);
   if (stream == nullptr) return;
   const auto n = static_cast<std::size_t>(a[1]);
-  // A large read goes past the end that was seen once, a small one does not; where the border lies
-  // depends on the buffer (SEMANTICS, Limits: streams at the end of a file that grows).
+  // After the end has been seen, a large read goes past it, a small one does not; the limit depends
+  // on the buffer (SEMANTICS, Limits: streams at the end of a file that grows).
   if (feof(stream) != 0 && n >= 4096) return;
   Buffer to(n);
   const std::size_t got = fread(to.data(), 1, n, stream);
@@ -115,7 +115,7 @@ DIFFER_PLAY(getline) {
 DIFFER_PLAY(ungetc) {
   FILE* const stream = p.stream(a[0]);
   if (stream == nullptr) return;
-  // C leaves open where a stream is that has more put back than was read.
+  // C does not define the position of a stream into which more was put back than was read.
   const int was = fgetc(stream);
   const int c = was == EOF || a[1] % 3 == 0 ? was : static_cast<int>(a[1]);
   p.say("ungetc {} {} = {}", a[0], c, ungetc(c, stream));
@@ -129,7 +129,7 @@ DIFFER_PLAY(fseek) {
   errno = 0;
   const int result = fseek(stream, a[1], whence);
   p.say("fseek {} {} {} = {}{}", a[0], a[1], whence, result, failure(result != 0, errno));
-  // Until then the offset of the number below is libc's secret (SEMANTICS, Limits).
+  // Until then the offset of the fd below is libc's private matter (SEMANTICS, Limits).
   if (result == 0) fflush(stream);
 }
 
@@ -157,7 +157,7 @@ DIFFER_PLAY(fwrite) {
   if (stream == nullptr) return;
   const std::string bytes = pattern(99, static_cast<std::size_t>(a[1]));
   p.content_changed(fileno(stream));
-  // Between reading and writing C wants a seek, and between writing and reading a flush.
+  // C requires a seek between reading and writing, and a flush between writing and reading.
   if (fseek(stream, 0, SEEK_CUR) != 0) return;
   const std::size_t done = fwrite(bytes.data(), 1, bytes.size(), stream);
   fflush(stream);

@@ -84,7 +84,7 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
   position_ = 0;
   end_ = sequence.size();
   play_part(end_);
-  // The fds that are left open, whether the sequence has asked for them or not.
+  // The fds that are left open, whether the sequence has requested them or not.
   const ::itimerval none{};
   signal(SIGALRM, SIG_IGN);
   setitimer(ITIMER_REAL, &none, nullptr);
@@ -93,7 +93,7 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
     const int flags = fcntl(fd, F_GETFD);
     if (flags < 0) continue;
     const long mode = show_flags(fcntl(fd, F_GETFL));
-    // A position in a directory is a cookie of the file system's.
+    // A position in a directory is a cookie of the file system.
     const off_t at =
         (mode & O_DIRECTORY) != 0 || is_packed_directory(fd) ? 0 : lseek(fd, 0, SEEK_CUR);
     say("left {}: {} 0{:o} at {}", fd, flags, mode, at);
@@ -107,9 +107,9 @@ void Player::play_one(const Op& op) {
   leave_orphans();
 }
 
-// A stream whose number was closed behind its back is not used again (SEMANTICS, Limits: such a
+// A stream whose fd was closed behind its back is not used again (SEMANTICS, Limits: such a
 // stream). It gives nothing back either: since glibc 2.43 fflush(NULL) of a later sequence would
-// move the offset of that number's next file.
+// move the offset of the next file with that fd.
 void Player::leave_orphans() {
   for (FILE*& stream : streams_) {
     if (stream == nullptr || fcntl(fileno(stream), F_GETFD) >= 0) continue;
@@ -201,9 +201,9 @@ std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
 std::string Player::path_inside(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
-  // The kernel tells some errors first: that a mount is read-only and another than that of the
-  // outside, that a name cannot be new or removed (one that ends in a slash or a dot), that a
-  // directory is missing.
+  // The kernel reports some errors first: that a mount is read-only and not that of the outside,
+  // that a name cannot be made or removed (because it ends in a slash or a dot), that a directory
+  // is missing.
   if (tree_->is_packed()) {
     const std::string chosen =
         path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);
@@ -218,7 +218,7 @@ std::string Player::path_inside(std::int64_t number, std::int64_t spelling) cons
 
 bool Player::may_open(int dir, const std::string& path, std::int64_t flags) const {
   if (!tree_->is_packed()) return true;
-  // The kernel's own: ENOENT.
+  // The kernel's own error: ENOENT.
   if ((flags & (O_DIRECT | O_NOATIME)) != 0) return false;
   const bool makes = (flags & O_CREAT) != 0,
              changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
@@ -230,12 +230,12 @@ bool Player::may_open(int dir, const std::string& path, std::int64_t flags) cons
   if ((flags & O_TMPFILE) == O_TMPFILE) return is_there && S_ISDIR(st.st_mode);
   if ((flags & (O_DIRECTORY | O_PATH)) != 0) return false;
   if (makes && (path.ends_with('/') || path.ends_with("/.") || path.ends_with("/lo"))) return false;
-  // Whether it is there, or a link that leads nowhere.
+  // It exists, or is a dangling link.
   if ((flags & O_EXCL) != 0 && makes && fstatat(dir, path.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0)
     return true;
   if (is_there) return changes || S_ISDIR(st.st_mode);
   if (!makes || errno != ENOENT) return false;
-  // If a directory is missing, the kernel tells that.
+  // If a directory is missing, the kernel reports that.
   const std::size_t slash = path.rfind('/');
   return fstatat(dir, slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &st,
                  0) == 0;
@@ -265,11 +265,10 @@ std::string Player::show(std::string path) const {
   return path;
 }
 
-// A pack's device is that of no disk; so that it can be told from the kernel's, it has a bit of its
-// own.
+// A pack's device belongs to no disk; a bit of its own tells it from the kernel's.
 bool Player::is_copy(mode_t mode, dev_t device) const {
   static const bool has_pack = getenv("CUBESHIM_PACKS") != nullptr;
-  // Outside lie no links, but that of a pack may be made on the same device.
+  // There are no links outside, but a link of a pack may be made on the same device.
   return tree_->is_packed() && has_pack && !S_ISDIR(mode) && !is_of_pack(device) &&
          (device != outside_ || S_ISLNK(mode));
 }
@@ -305,8 +304,8 @@ std::string Player::show_inode(mode_t mode, dev_t device, ino_t inode) {
 }
 
 std::string Player::show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const {
-  // A mapping of a file of a pack may be one of a copy, so there the one file with holes is known
-  // by its name.
+  // A mapping of a file of a pack may be one of a copy, so the one file with holes is recognized by
+  // its name there.
   const auto found = inodes_.find({0, inode});
   const bool may_change = tree_->is_packed() ? found != inodes_.end() && found->second == "s64k"
                                              : mapped_.contains(inode);
@@ -319,7 +318,7 @@ std::string Player::show(const timespec& time) {
 }
 
 // Not compared: the access time, which stays as it was at the fetch (SEMANTICS, "the access time
-// does not move"), and the time of the last status change, which is always now.
+// does not move"), and the change time, which is always now.
 std::string Player::show(const struct ::stat& st) {
   const bool is_file = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode);
   const bool is_unlike = is_copy(st.st_mode, st.st_dev);
@@ -344,8 +343,8 @@ void Player::content_changed(const char* path, bool follow) {
 }
 void Player::content_changed(int fd) {
   struct ::stat st {};
-  // A file that is open for reading only is not changed by it (and is something else to the kernel
-  // if it is served).
+  // A file that is open only for reading is not changed by this (and the kernel knows it as
+  // something else if it is served).
   const long flags = sys::fcntl(fd, F_GETFL);
   if (sys::failed(flags) || (flags & O_ACCMODE) == O_RDONLY) return;
   if (!sys::failed(sys::fstat(fd, &st))) spoil(st);

@@ -1,6 +1,6 @@
-// Plays a sequence in a tree and writes down what each operation saw. The same code runs on plain
-// files and under the library; what may differ from run to run (places, inode numbers, times of
-// now) is written in terms of the tree. Thread safety: none; threads and handlers that an operation
+// Plays a sequence in a tree and logs what each operation saw. The same code runs on plain files
+// and under the library; whatever may differ from run to run (places, inode numbers, current times)
+// is logged relative to the tree. Thread safety: none; threads and handlers that an operation
 // starts have ended when it returns.
 #pragma once
 
@@ -28,16 +28,16 @@ class Actor;
 
 struct Result {
   long value = 0;
-  int error = 0;  // errno after the call; k_errno_kept if it was left alone
+  int error = 0;  // errno after the call; k_errno_kept if unchanged
   bool failed() const { return value == -1; }
   std::string text() const;
   std::string word() const;  // the same without blanks
 };
 inline constexpr int k_errno_kept = 4242;
 
-// A buffer for one read or write, which knows what a read has no business to touch. Reads of a file
-// that was opened with O_DIRECT look at its address, which must not be chance: a buffer of even
-// size begins with a page, one of odd size 16 bytes behind.
+// A buffer for one read or write, which knows what a read must not touch. Reads of a file opened
+// with O_DIRECT depend on its address, which must not be random: a buffer of even size begins at a
+// page, one of odd size 16 bytes behind.
 class Buffer {
  public:
   explicit Buffer(std::size_t size)
@@ -50,7 +50,7 @@ class Buffer {
     std::memcpy(data(), content.data(), content.size());
   }
   unsigned char* data() { return bytes_.data() + begin_; }
-  // The bytes that were read, and whether any other has changed.
+  // The bytes that were read, and whether any other bytes have changed.
   std::string text(long read) const;
 
  private:
@@ -85,17 +85,18 @@ class Player {
     return entries()[static_cast<std::size_t>(number) % entries().size()];
   }
   std::string path(std::int64_t entry, std::int64_t spelling) const;
-  // The same for calls that remove or rename what the path names. Left out are spellings by a link
-  // from outside the prefix (SEMANTICS, Limits: "a name removed or renamed through a symbolic link
-  // from outside the prefix"), and the hard link from there (the same row).
+  // Like path(), but for calls that remove or rename what the path names. It leaves out spellings
+  // by a link from outside the prefix (SEMANTICS, Limits: "a name removed or renamed through a
+  // symbolic link from outside the prefix"), and the hard link from there (the same row).
   std::string path_inside(std::int64_t entry, std::int64_t spelling) const;
   const Tree& tree() const { return *tree_; }
-  // False where a pack answers otherwise than a read-only mount, as SEMANTICS (Packs) says: a
-  // change of what the pack does not have is EROFS, and neither ENOENT nor ENOTDIR; so is an open
-  // with O_CREAT of what it has.
+  // False if a pack answers differently from a read-only mount, as SEMANTICS (Packs) says: a change
+  // of something that the pack does not have is EROFS, not ENOENT or ENOTDIR; so is an open with
+  // O_CREAT of something that it has.
   bool may_open(int dir, const std::string& path, std::int64_t flags) const;
   bool may_open(const std::string& path, const char* mode) const;
-  // Of a change by path, likewise: is it there, or of no pack? `follow`: is what a link leads to?
+  // Like may_open, but for a change by path: it must exist, or lie outside the pack. `follow`: so
+  // must the target of a link.
   bool may_change(const std::string& path, bool follow = true) const;
   Actor& peer() { return peer_; }
   Actor& outsider() { return outsider_; }
@@ -111,36 +112,35 @@ class Player {
   void say(fmt::format_string<Parts...> format, Parts&&... parts) {
     log_.line(prefix_ + fmt::format(format, std::forward<Parts>(parts)...));
   }
-  std::string show(std::string path) const;  // the tree's own place is left out
+  std::string show(std::string path) const;  // without the tree's own place
   std::string show(const struct ::stat& st);
   std::string show_inode(mode_t mode, dev_t device, ino_t inode);
-  // In a pack, what the kernel answers is a copy in memory, whose inode, links and blocks are its
-  // own (SEMANTICS, Packs). For these the library's line holds "?".
+  // In a pack the kernel answers with a copy in memory, which has its own inode, links and blocks
+  // (SEMANTICS, Packs). For these the library's line holds "?".
   bool is_copy(mode_t mode, dev_t device) const;
   bool is_copy_at(int fd) const;
   bool is_packed_directory(int fd) const;
-  // Positions in a directory are the file system's own, and which error a read there has depends on
+  // Positions in a directory belong to the file system, and the error of a read there depends on
   // them.
   void rewind_packed_directory(int fd) const;
-  // F_GETFL of a file that may have become a copy does not show whether links were refused at its
-  // opening.
+  // F_GETFL of a file that may have become a copy does not show whether its open refused links.
   long show_flags(long flags) const {
     return tree_->is_packed() ? flags & ~static_cast<long>(O_NOFOLLOW) : flags;
   }
-  // On a tmpfs a page of a hole is there once a mapping has been read, and a mapping of a served
-  // file is one of the cache: nothing is said of a file with holes, nor of one that was ever
-  // mapped, for it may have lost them since.
+  // On a tmpfs a page of a hole exists once a mapping has been read, and a mapping of a served file
+  // belongs to the cache. So nothing is shown for a file with holes, nor for one that was ever
+  // mapped, because that may have lost its holes since.
   std::string show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const;
   void note_mapped(ino_t inode) { mapped_.insert(inode); }
   static std::string show(const timespec& time);
 
-  // ---- for operations that hold others
+  // ---- for operations that contain others
   std::size_t position() const { return position_; }
   void play_part(std::size_t count);  // the next operations, in this process
   void skip(std::size_t count);
   void enter_child();
   bool is_child() const { return depth_ != 0; }
-  // Closes and unmaps all that the sequence has open.
+  // Closes and unmaps everything that the sequence has open.
   void close_all();
   // A mapping of this file may differ from the file now.
   void content_changed(const char* path, bool follow = true);
@@ -159,7 +159,7 @@ class Player {
   Actor& outsider_;
   const Sequence* sequence_ = nullptr;
   const Tree* tree_ = nullptr;
-  std::string here_;  // from the working directory at first to the root, with a slash
+  std::string here_;  // from the first working directory to the root, with a slash
   std::size_t position_ = 0, end_ = 0;
   int depth_ = 0;
   std::string prefix_;

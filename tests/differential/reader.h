@@ -1,5 +1,4 @@
-// The program that an operation starts: it reads from an fd that it has inherited and says what it
-// saw.
+// The program that an operation starts: it reads from an inherited fd and prints what it saw.
 #pragma once
 
 namespace cube::differ {

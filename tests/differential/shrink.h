@@ -1,4 +1,5 @@
-// Delta debugging: the shortest list that still fails, found by leaving out ever smaller parts.
+// Delta debugging: finds the shortest list that still fails by leaving out smaller and smaller
+// parts.
 #pragma once
 
 #include <algorithm>

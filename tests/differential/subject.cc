@@ -32,7 +32,7 @@ void must(bool there, const char* what) {
   std::abort();
 }
 
-// In the worker to be: `from` gets the number `to`, and survives the exec.
+// In the future worker: `from` becomes fd `to`, and survives the exec.
 void place(int from, int to) {
   if (from != to) dup2(from, to);
   fcntl(to, F_SETFD, 0);
@@ -53,7 +53,7 @@ bool write_all(int fd, const std::string& bytes) {
   return true;
 }
 
-// For this process and its children only.
+// Only for this process and its children.
 bool mount_read_only(const std::string& from, const std::string& to) {
   ::mount_attr read_only{
       .attr_set = MOUNT_ATTR_RDONLY, .attr_clr = 0, .propagation = 0, .userns_fd = 0};
@@ -63,13 +63,13 @@ bool mount_read_only(const std::string& from, const std::string& to) {
          syscall(SYS_mount_setattr, AT_FDCWD, to.c_str(), 0, &read_only, sizeof read_only) == 0;
 }
 
-// Shared with who has read the tree before it.
+// Shared with the processes that have read the tree before.
 std::string disk_of(const Settings& settings) { return settings.base + "/disk-" + settings.cache; }
 
 }  // namespace
 
 bool Subject::can_mount(const std::string& base) {
-  // In a pack others than root may read what they may not read in the tree (SEMANTICS, Packs).
+  // In a pack users other than root may read what they may not read in the tree (SEMANTICS, Packs).
   if (geteuid() != 0) return false;
   const pid_t child = fork();
   if (child == 0) _exit(mount_read_only(pack_source(base), packed_prefix(base)) ? 0 : 1);
@@ -130,7 +130,7 @@ void Subject::start() {
       setenv("CUBESHIM_MODE", settings_.mode.c_str(), 1);
       setenv("CUBESHIM_NAME", settings_.cache.c_str(), 1);
       setenv("CUBESHIM_CONSISTENCY", settings_.consistency.c_str(), 1);
-      // A file in blocks takes 2 MiB of the region, of which few get memory.
+      // A file in blocks takes 2 MiB of the region, little of which gets memory.
       const std::string usual = settings_.block.empty() ? "96M" : "4G";
       setenv("CUBESHIM_RAM", settings_.ram.empty() ? usual.c_str() : settings_.ram.c_str(), 1);
       const bool is_whole = settings_.block.empty() || has_large_files();

@@ -1,5 +1,5 @@
-// One worker process and what it was started with: plain, or with the library in one of its modes.
-// Restarted when it has crashed or hung, which is a result too, and before its region is full.
+// One worker process and its settings: plain, or with the library in one of its modes. It is
+// restarted when it has crashed or hung, which is a result too, and before its region is full.
 // Thread safety: none.
 #pragma once
 
@@ -22,8 +22,8 @@ struct Settings {
   std::string consistency = "immutable";
   std::string cache;  // CUBESHIM_NAME
   std::string base;   // where trees and reports lie
-  // CUBESHIM_BLOCK, with which each file counts as large, unless some are; empty: files are served
-  // as a whole.
+  // CUBESHIM_BLOCK, with which each file counts as large unless some are really large; empty: files
+  // are served as a whole.
   std::string block;
   std::string ram = {};   // CUBESHIM_RAM, instead of the usual
   bool has_disk = false;  // with CUBESHIM_DISK_DIR
@@ -48,16 +48,16 @@ class Subject {
   const Settings& settings() const { return settings_; }
   bool is_plain() const { return settings_.mode.empty(); }
   void send(const Tree& tree, bool is_warm, const Sequence& sequence);
-  // The log of what was sent. A crash or hang is its last line.
+  // The log of the last sequence. A crash or hang is its last line.
   std::string receive();
   // How many sequences the worker has played; 0 after a restart.
   unsigned played() const { return played_; }
   void stop();
-  // When no worker uses it any more.
+  // Called when no worker uses it any more.
   void clear_disk();
   const Totals& totals() const { return totals_; }
-  // May a worker mount the pack's source for itself and its children, and is it to see there what
-  // is in the pack?
+  // True if a worker can mount the pack's source for itself and its children, and must see there
+  // what is in the pack.
   static bool can_mount(const std::string& base);
 
  private:

@@ -206,7 +206,7 @@ const std::vector<Entry>& entries() {
 
 namespace {
 
-// Held inodes keep their numbers.
+// Inodes that are held keep their numbers.
 std::map<std::string, std::vector<base::UniqueFd>> g_held;
 
 void hold_inodes(const Tree& tree) {

@@ -1,6 +1,6 @@
-// The directory tree that every run starts from: the same names, bytes, links, modes and times each
-// time, in a directory under the prefix and one beside it. Made and removed by plain system calls,
-// which a preloaded library does not see.
+// The directory tree with which every run starts: the same names, bytes, links, modes and times
+// each time, in a directory under the prefix and one beside it. It is made and removed by plain
+// system calls, which a preloaded library does not see.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline constexpr std::size_t k_max_file = 256 << 10;  // CUBESHIM_MAX_FILE of th
 inline constexpr std::int64_t k_age =
     1'600'000'000;  // modification time of all that a tree holds at first
 inline constexpr std::int64_t k_newest_age =
-    k_age + 50'000'000;  // what sequences set lies below this, now lies above
+    k_age + 50'000'000;  // sequences set times below this, now lies above
 
 enum class EntryType {
   file,
@@ -39,34 +39,34 @@ struct Entry {
   bool is_regular() const { return type == EntryType::file || type == EntryType::sparse; }
 };
 const std::vector<Entry>& entries();
-// Some files have 20 to 60 MB (`differ --large`, which its workers know by this variable).
+// Some files have 20 to 60 MB (`differ --large`; its workers get this variable).
 inline constexpr const char* k_large_variable = "DIFFER_LARGE";
 bool has_large_files();
 
-// Both roots are called r and have a directory of their own, where ".." may go.
+// Both roots are called r and have a directory of their own, to which ".." may lead.
 struct Tree {
   std::string root, outside;
   std::string source =
-      root;  // where the kernel has what lies at the root: elsewhere, if that is a pack
-  std::string start = root;  // the working directory at first: the root, or a directory above it
+      root;  // where the kernel finds the root's files: elsewhere, if the root is a pack
+  std::string start = root;  // the first working directory: the root, or a directory above it
   bool is_packed() const { return source != root; }
   bool is_entered() const { return start == root; }
   std::string path_of(const Entry& entry) const {
     return (entry.is_outside() ? outside : source) + "/" + std::string(entry.name);
   }
 };
-// Does a new file get the number of an inode that is gone? Chance says which, for others make files
-// there, too.
+// True if a new file gets the number of a removed inode. That is partly chance, because others make
+// files there, too.
 bool reuses_inodes(const Tree& tree);
 // If inodes are reused, those of the tree are held until it is removed.
 void make_tree(const Tree& tree);
-// The source of a pack, without the outside: a tree in which nothing changes once it is made.
+// The source of a pack, without the outside: a tree in which nothing changes after it is made.
 void make_source(const Tree& tree);
 void make_outside(const Tree& tree);
-void make_directories(const Tree& tree);  // at the root, though it is a pack
+void make_directories(const Tree& tree);  // at the root, although it is a pack
 void remove_tree(const Tree& tree);
 
-// Deterministic bytes: lines of text in the one file that is for reading by lines, noise elsewhere.
+// Deterministic bytes: lines of text in the one file that is read by lines, noise elsewhere.
 std::string content_of(std::string_view name, std::size_t size);
 std::string pattern(std::uint64_t number, std::size_t size);
 

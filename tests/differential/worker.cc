@@ -56,7 +56,7 @@ void warm(const Tree& tree) {
     const bool is_file = entry.is_regular() || entry.type == EntryType::hard_link;
     if (!is_file || (entry.size > k_max_file && !has_large_files())) continue;
     const int fd = open((tree.root + "/" + std::string(entry.name)).c_str(), O_RDONLY | O_CLOEXEC);
-    // A file that is served in blocks comes as it is read.
+    // A file that is served in blocks is fetched as it is read.
     static char bytes[64 << 10];
     while (fd >= 0 && getenv("CUBESHIM_BLOCK") != nullptr && read(fd, bytes, sizeof bytes) > 0) {
     }

@@ -1,5 +1,5 @@
-"""The venvs of the cases, made from PyPI by the pinned versions of venvs/NAME.txt, and used again
-while these stay the same."""
+"""The venvs of the cases, made from PyPI by the pinned versions of venvs/NAME.txt, and reused while
+these stay the same."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ DEFAULT_PYTHON = "python3.11"
 STAMP = "ecosystem.txt"
 VERSIONS = (
     "import importlib.metadata as m, json, platform, sys; "
-    "print(json.dumps([f'{n} {m.version(n)}' for n in sys.argv[1:]] or [f'Python {platform.python_version()}']))"
+    "print(json.dumps([f'{n} {m.version(n)}' for n in sys.argv[1:]] or [f'Python "
+    "{platform.python_version()}']))"
 )
 
 
 class NotInstalled(Exception):
-    """The installer's own line."""
+    """Carries the installer's own line."""
 
 
 def python_of(venv: Path) -> Path:

@@ -49,7 +49,7 @@ class Found:
     error: str = ""
 
     def equal(self) -> bool:
-        """Each epoch of each run got the same bytes, and got some."""
+        """True if each epoch of each run got the same bytes, and got some."""
         seen = {(run.checksums[i], run.samples[i])
                 for runs in self.runs.values()
                 for run in runs
@@ -69,7 +69,7 @@ class Found:
         ]
 
     def cpu_ratio(self) -> float:
-        """The same of CPU seconds, the local disk's over the library's: it depends less on the
+        """Like ratios, for CPU seconds: the local disk's over the library's. It depends less on the
         machine's other work."""
         return statistics.median(local.cpu[i] / max(shim.cpu[i], 0.01)
                                  for shim, local in zip(self.runs[SHIM], self.runs[LOCAL])
@@ -105,7 +105,7 @@ def job_command(tools: Tools, case: Case, venv: Path, scratch: Path, words: list
 
 
 def make_data(tools: Tools, case: Case, venv: Path, pictures: Path) -> Path:
-    """Once; the files are an hour old, because the library looks at new ones more often."""
+    """Done once; the files are an hour old, because the library revalidates new ones more often."""
     if not case.makes and not case.data:
         return pictures
     data = tools.work / "data" / (case.data or case.name)
@@ -136,7 +136,7 @@ def age(directory: Path) -> None:
 
 
 class Reading:
-    """One process that reads, and the mount that it reads from."""
+    """One process that reads, and the mount from which it reads."""
     def __init__(self, tools: Tools, case: Case, venv: Path, data: Path, way: str,
                  stack: ExitStack):
         scratch = Path(
@@ -159,8 +159,8 @@ class Reading:
         self._job.wait_until_ready()
 
     def epoch(self) -> None:
-        """The first one counts operations and bytes from the start of the process, time from the
-        first read."""
+        """The first epoch counts operations and bytes from the start of the process, and time from
+        the first read."""
         before = tree_seconds(self._job.pid)
         line = self._job.run()
         self.found.cpu.append(tree_seconds(self._job.pid) - before)
@@ -183,8 +183,8 @@ class Reading:
 
 def measure(tools: Tools, case: Case, venv: Path, found: Found, pictures: Path,
             rounds: int) -> None:
-    """The three processes of a round live side by side and read an epoch in turn, so that each has
-    the same neighbours in time."""
+    """The three processes of a round live side by side and each read an epoch in turn, so that all
+    have the same neighbours in time."""
     data = make_data(tools, case, venv, pictures)
     for number in range(rounds):
         with ExitStack() as stack:

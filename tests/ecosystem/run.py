@@ -59,7 +59,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"--rounds {options.rounds} is not accepted; give a number from 1")
     if options.pictures < 60 or options.pictures % 60:
         parser.error(
-            f"--pictures {options.pictures} is not accepted; give a multiple of 60, so that ranks get as many each"
+            f"--pictures {options.pictures} is not accepted; give a multiple of 60, so that ranks "
+            "get as many each"
         )
     return options
 
@@ -101,14 +102,15 @@ def earlier(work: Path) -> list[Found]:
 
 
 def write(out: Path, text: str) -> None:
-    """A document keeps all that stands in front of the mark."""
+    """A document keeps everything in front of the mark."""
     head = out.read_text().partition(MARK)[0] if out.exists() else ""
     out.write_text(f"{head}{MARK}\n\n{text}")
 
 
 def page(machine: Machine, rows: list[Found], others: float) -> str:
     parts = [
-        f"Machine: {machine.line()}; others took {others:.0%} of the cores.\nCommand: `{machine.command}`.",
+        f"Machine: {machine.line()}; others took {others:.0%} of the cores.\n"
+        f"Command: `{machine.command}`.",
         verdict(rows)
     ]
     parts += [

@@ -18,7 +18,7 @@ def three(found: Found, way: str, what: str, unit: float = 1) -> str:
 
 
 def misses(found: Found) -> str:
-    """Of the last run under the library: the opens that fetched themselves, those not served, and
+    """In the last run under the library: the opens that fetched themselves, those not served, and
     all."""
     report = found.runs[SHIM][-1].report
     not_served = sum(report["bypassed"][reason] for reason in ("size", "full", "links", "busy"))

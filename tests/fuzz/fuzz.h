@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
 
 namespace cube::fuzz {
 
-// On a tmpfs, for regions lie there. run.py gives one and takes it away; a target that is run by
+// On a tmpfs, because regions lie there. run.py provides and removes one; a target that is run by
 // hand does so itself.
 inline const std::string& directory() {
   static const auto* const path = [] {
@@ -47,7 +47,7 @@ inline void write_file(const std::string& path, std::string_view content) {
       .write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
-// One byte after the other of the input, zeros behind its end.
+// Returns one byte of the input after the other, and zeros behind its end.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : at_(data), end_(data + size) {}

@@ -1,7 +1,7 @@
-// Any messages from any clients: nothing is believed, all is bounded, and what is handed on is what
-// was announced, in order. Input: for each step a byte that chooses the client and what happens,
-// then, for a message, two bytes of length and its bytes. Bit 7: the type and the numbers are made
-// right, so that more than the first message gets through.
+// Any messages from any clients: nothing is believed, everything is bounded, and exactly the
+// announced paths are handed on, in order. Input: for each step a byte that chooses the client and
+// what happens, then, for a message, two bytes of length and its bytes. Bit 7: the type and the
+// numbers are made right, so that more than the first message gets through.
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -117,7 +117,7 @@ struct Run {
         drop(slot);
       } else {
         const std::string_view text = input.text(input.number<std::uint16_t>() % 2000);
-        // The slot of one that said goodbye stays his until all is handed on.
+        // The slot of a client that said goodbye stays its own until everything is handed on.
         if (orders.add(slot) || orders.state(slot).said_hello || !orders.state(slot).has_paths) {
           say(slot, (what & 0x80) != 0 ? message(slot, kind, text) : std::string(text));
         }

@@ -1,6 +1,6 @@
 // Reads and seeks in any order and with any numbers, on a served file and on the kernel's own fd of
-// the same file: every result, every byte of the buffers and every offset must be the same. Input:
-// the file, then one call after the other.
+// the same file: every result, every byte of the buffers and every offset must be equal. Input: the
+// file, then one call after the other.
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
@@ -26,7 +26,7 @@ constexpr std::size_t k_buffer = 70'000;
 
 std::vector<std::string>* g_paths;
 
-// The program's memory, twice: what the served call wrote and what the kernel wrote.
+// The program's memory, twice: as the served call wrote it and as the kernel wrote it.
 struct Memory {
   std::byte served[k_buffer], kernel[k_buffer];
 };
@@ -92,13 +92,13 @@ void Pair::vector_call(fuzz::Input& input, bool positioned) {
   int count = input.byte() % 9;
   std::size_t used = 0;
   for (int i = 0; i < count; ++i) {
-    // Parts lie one behind the other; a null part and one that is too long come at times.
+    // Parts lie one behind the other; sometimes there is a null part or one that is too long.
     const std::size_t n = length_from(input);
     const std::uint8_t kind = input.byte();
     const std::size_t at = std::min(used, k_buffer);
     served[i] = {kind >= 250 ? nullptr : memory_.served + at, n};
     kernel[i] = {kind >= 250 ? nullptr : memory_.kernel + at, n};
-    // A part that would reach beyond the buffer may only be one that the file cannot fill.
+    // A part may reach beyond the buffer only if the file cannot fill it.
     if (n < k_buffer * 16 && at + n > k_buffer)
       served[i].iov_len = kernel[i].iov_len = k_buffer - at;
     const bool is_negative = static_cast<ssize_t>(n) < 0;
@@ -159,7 +159,7 @@ void Pair::step(fuzz::Input& input) {
       return;
     }
     case 8: {
-      // The copy shares the offset; the first number goes.
+      // The copy shares the offset; the first fd is closed.
       const auto copy = static_cast<int>(file_calls::fcntl(served_, F_DUPFD, 100).value_or(-1));
       if (copy < 0) return;
       if (!file_calls::close(served_)) sys::close(served_);
@@ -167,7 +167,7 @@ void Pair::step(fuzz::Input& input) {
       return;
     }
     default:
-      // Now and then it becomes a kernel file in between.
+      // Sometimes it becomes a kernel file in between.
       if (input.byte() % 16 == 0) materialize(served_);
       return;
   }

@@ -1,7 +1,7 @@
-// A ClusterConnection against any bytes of a server, in any pieces: an answer goes to the question
-// that is next, once; a value has the bytes that the server has sent, in the room that was given;
-// and a connection that has seen anything else is closed. Input: steps, each a byte and what it
-// takes. The server knows the tokens, so that it gets far.
+// A ClusterConnection against any bytes of a server, in any pieces: an answer goes to the next
+// question, once; a value has the bytes that the server has sent, in the given room; and a
+// connection that has seen anything else is closed. Input: steps, each a byte and its arguments.
+// The server knows the tokens, so that it gets far.
 #include "cache/tier/cluster/cluster_connection.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ class Talk final : ClusterConnection::Listener {
     int pair[2];
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
     server_ = pair[1];
-    // The least that the kernel takes: an offer does not fit, and costs little.
+    // The least that the kernel accepts: an offer does not fit, and costs little.
     const int bytes = 1;
     FUZZ_CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
     connection_.adopt(base::UniqueFd(pair[0]), login, 1);
@@ -31,7 +31,7 @@ class Talk final : ClusterConnection::Listener {
 
   void run() {
     while (input_.left() != 0 && connection_.is_open()) step();
-    // The rest in the socket.
+    // Takes the rest from the socket.
     for (int i = 0; i < 4 && connection_.is_open(); ++i) pump();
   }
 
@@ -72,7 +72,7 @@ class Talk final : ClusterConnection::Listener {
     questions_.push_back({1000, token});
     connection_.send(1000, MetaCommand::add("key", token, 1), parts);
   }
-  // Like the right one to a question that is open, but for what the input changes in it.
+  // Like the right answer to an open question, except for what the input changes in it.
   void answer() {
     if (questions_.empty()) return;
     const Question& question = questions_[input_.byte() % questions_.size() / 2];
@@ -113,7 +113,7 @@ class Talk final : ClusterConnection::Listener {
   std::byte* room_for(ClusterConnection::Tag tag, std::uint64_t bytes) override {
     FUZZ_CHECK(!questions_.empty() && questions_.front().tag == tag);
     if (bytes > k_most_value) return nullptr;
-    // To the byte, so that the sanitizer sees one more.
+    // Exactly this size, so that the sanitizer sees one byte more.
     room_ = std::vector<std::byte>(bytes + 2);
     return room_.data();
   }

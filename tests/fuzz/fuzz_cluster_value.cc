@@ -1,7 +1,7 @@
-// A value that nodes have written, and that somebody has changed: without its hashes it is refused,
-// and with hashes made anew it is taken only if it is in the form that nodes write, with all that
-// it names inside its bytes. Input: the size of the file and its path, changes (place and byte),
-// and whether the hashes are made anew.
+// A value that nodes have written, and that somebody has changed: without fitting hashes it is
+// refused, and with recomputed hashes it is accepted only in the form that nodes write, with
+// everything that it names inside its bytes. Input: the size of the file and its path, changes
+// (place and byte), and whether the hashes are recomputed.
 #include <sys/stat.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t k_most_file = 600, k_most_path = 200, k_most_changes = 24;
 
-// As record.cc makes it, of a path that lies within the bytes.
+// As record.cc computes it, for a path that lies within the bytes.
 std::uint64_t header_hash_of(const Record& record) {
   const std::uint64_t parts[] = {
       base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
@@ -85,7 +85,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const bool is_forged = how % 4 >= 2;
   if (is_forged) make_hashes(record, whole);
   const bool is_same = cut == whole && std::memcmp(before.get(), value.get(), whole) == 0;
-  // Cut in place: behind it nothing may be read, which the checks of what is taken would see.
+  // Cut in place: nothing may be read behind the cut, which the checks of the accepted value would
+  // notice.
   const Record* const taken = check_cluster_value({value.get(), cut}, RecordKind::file, path);
   FUZZ_CHECK(!is_same || taken != nullptr, "a whole one is refused");
   FUZZ_CHECK(is_same || is_forged || taken == nullptr, "a changed one is taken");

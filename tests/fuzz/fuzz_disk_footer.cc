@@ -1,6 +1,6 @@
-// Hostile bytes as a segment file of the disk tier: what its footer and the walk accept lies inside
-// the file, and a walk accepts only records whose hashes fit. Input: first byte how, then the bytes
-// of the file behind a sound header page.
+// Hostile bytes as a segment file of the disk tier: whatever its footer and the walk accept lies
+// inside the file, and a walk accepts only records whose hashes fit. Input: the first byte says
+// how, then the bytes of the file behind a sound header page.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -24,7 +24,7 @@ void put_header(std::vector<std::byte>& file) {
   std::memcpy(file.data(), &header, sizeof header);
 }
 
-// A forger would set fields of his own, and the checksums that fit them.
+// A forger would set arbitrary fields, and the checksums that fit them.
 void mend_trailer(std::vector<std::byte>& file) {
   if (file.size() < k_disk_header_bytes + sizeof(DiskTrailer)) return;
   DiskTrailer trailer;

@@ -1,6 +1,5 @@
-// Any list of paths: nothing outside the prefix, nothing lost. The entries that the reader gives,
-// put together again, are the list; each of them is given, walked, refused for a reason, or no
-// entry. Input: the list.
+// Any list of paths: nothing outside the prefix, nothing lost. The entries that the reader returns
+// add up to the list; each is given, walked, refused for a reason, or no entry. Input: the list.
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -46,7 +45,7 @@ void check_entries(const std::string& list, std::string_view text) {
                static_cast<unsigned long long>(reader->line()));
     const std::size_t end = std::min(text.find(separator), text.size());
     std::string_view expected = text.substr(0, end);
-    // "\r\n" ends a line, too; one at the end of the file without "\n" does not.
+    // "\r\n" ends a line, too; an "\r" at the end of the file without "\n" does not.
     if (separator == '\n' && end < text.size() && expected.ends_with('\r'))
       expected.remove_suffix(1);
     if (got == ListEntries::Got::too_long) {
@@ -62,7 +61,7 @@ void check_entries(const std::string& list, std::string_view text) {
   FUZZ_CHECK(!reader->has_changed(), "nobody changed it");
 }
 
-// Lines that ask for something, as doc and header have them.
+// Counts the lines that ask for something, as doc and header define them.
 std::size_t count_entries(std::string_view text) {
   const bool has_nul = text.find('\0') != std::string_view::npos;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
@@ -103,7 +102,7 @@ void check_paths(const std::string& list, std::string_view text, bool look_at_ea
     accounted += paths->refusals().of(reason);
     FUZZ_CHECK(paths->refusals().text(reason).size() < 1000, "a long line");
   }
-  // A line for a directory gives more, or fewer where it is there but empty of files.
+  // A line for a directory yields more entries, or fewer if it exists but has no files.
   const bool may_walk = look_at_each || text.find('/') != std::string_view::npos;
   FUZZ_CHECK(may_walk || accounted >= count_entries(text), "%llu of %zu",
              static_cast<unsigned long long>(accounted), count_entries(text));

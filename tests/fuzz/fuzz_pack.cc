@@ -1,6 +1,6 @@
-// Hostile bytes as a pack: what is opened gives errors or the bytes that were packed, and nothing
-// beyond it is looked at. Input: first byte how; then patches of a whole pack (place, length,
-// bytes), with or without hashes that fit, or a pack's bytes.
+// Hostile bytes as a pack: an opened pack yields errors or the packed bytes, and nothing beyond it
+// is read. Input: the first byte says how; then patches of a whole pack (place, length, bytes),
+// with or without fitting hashes, or a pack's bytes.
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -57,7 +57,7 @@ void read_all(const PackReader& pack, const PackEntry& entry, const std::string*
   while (names.next(name, row)) FUZZ_CHECK(is_pack_name(name), "name");
 }
 
-// As a miss of each file does, which brings others with it.
+// As each file's miss does, which brings others with it.
 void look_around(const std::string& file) {
   std::string why;
   const auto mount = PackMount::open({.prefix = "/p", .file = file}, why);

@@ -1,4 +1,4 @@
-// Any path, from any directory, against a real tree of links, odd names and a prefix that is like
+// Any path, from any directory, against a real tree of links, odd names and a prefix that resembles
 // another directory's name. A path that the filter covers with key K must lead the kernel to the
 // file of K. A path that the filter passes by must not be covered. A path to a file below a prefix
 // that holds no link must be covered, however it is spelled. Input: a letter for the working
@@ -69,7 +69,7 @@ void make_tree(Tree& tree) {
   tree.config.prefixes = {root + "/data", root + "/second/in"};
 }
 
-// As the kernel says, through an fd of it.
+// As the kernel reports it for an fd.
 std::string name_of(int fd) {
   char link[64], target[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -125,7 +125,8 @@ void check_covered(int dir, const std::string& path, const CoveredPath& covered)
   }
 }
 
-// The file below a prefix that this path leads to without a link on its way; empty: it is none.
+// The file below a prefix to which this path leads without a link on its way; empty if there is
+// none.
 std::string plain_file(int dir, const std::string& path) {
   const base::UniqueFd fd(
       static_cast<int>(sys::openat(dir, path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)));
@@ -158,7 +159,7 @@ void run(fuzz::Input input) {
       path += c;
     }
   }
-  // 's': the directory was changed by a way that we have not seen.
+  // 's': the directory was changed in a way that the library has not seen.
   sys::raw(SYS_chdir, sys::arg(tree.directories[stale ? 1 : 0].c_str()));
   path_filter::forget_working_directory();
   if (stale) {

@@ -1,6 +1,6 @@
-// Hostile bytes as a record: the checks never look beyond the bytes that are there, accept nothing
-// whose checksums do not fit, and accept everything that write_record made. Input: first byte how,
-// then the bytes of a record, or what to write.
+// Hostile bytes as a record: the checks never read beyond the existing bytes, accept nothing whose
+// checksums do not fit, and accept everything that write_record made. Input: the first byte says
+// how, then the bytes of a record, or what to write.
 #include <cstring>
 #include <memory>
 
@@ -11,7 +11,7 @@
 namespace cube::cache {
 namespace {
 
-// On the heap and of that very size, so that AddressSanitizer sees each byte beyond it.
+// On the heap and of exactly that size, so that AddressSanitizer sees each byte beyond it.
 struct Bytes {
   explicit Bytes(std::size_t n) : size(n), data(new(std::align_val_t{64}) std::byte[n]) {}
   ~Bytes() { operator delete[](data, std::align_val_t{64}); }
@@ -22,7 +22,7 @@ struct Bytes {
   std::byte* data;
 };
 
-// Written anew from doc/FORMAT.md: the record's own code is what is tested.
+// Written independently from doc/FORMAT.md: the record's own code is under test.
 std::uint64_t expected_header_hash(const std::byte* record, std::uint32_t path_length) {
   std::uint64_t words[4];
   words[0] = base::hash_bytes(record, 32);
@@ -49,7 +49,7 @@ void try_bytes(std::string_view text, bool mend) {
   Bytes bytes(text.size());
   std::memcpy(bytes.data, text.data(), text.size());
   if (mend && bytes.size >= sizeof(Record)) {
-    // A forger would set fields of his own, and the checksum that fits them.
+    // A forger would set arbitrary fields, and the checksum that fits them.
     Record& record = bytes.record();
     record.magic = Record::k_magic;
     record.version = Record::k_version;
@@ -58,7 +58,7 @@ void try_bytes(std::string_view text, bool mend) {
     }
   }
   if (bytes.size < sizeof(Record)) {
-    // Too short to be looked at at all.
+    // Too short to be examined at all.
     alignas(Record) static std::byte whole[sizeof(Record)]{};
     std::memcpy(whole, text.data(), text.size());
     FUZZ_CHECK(!header_is_sound(*reinterpret_cast<Record*>(whole), bytes.size), "too short");
@@ -110,7 +110,7 @@ void round_trip(fuzz::Input input) {
       record.data_size == data.size() && std::memcmp(record.data(), data.data(), data.size()) == 0,
       "data");
   FUZZ_CHECK(record.stat.inode == flip && record.is_stale(), "fields");
-  // One bit elsewhere than in a mark or in padding is noticed.
+  // A flipped bit outside a mark and padding is noticed.
   const std::size_t at = flip / 8 % room;
   alone.data[at] ^= static_cast<std::byte>(1U << (flip % 8));
   if (is_mark_or_padding(alone.record(), at)) return;

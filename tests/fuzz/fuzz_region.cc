@@ -1,7 +1,7 @@
 // A region file with wrong bytes in its tables and records: attach refuses it or works with it, and
-// nothing that it says leads beyond the mapping. Two sound regions are the start: one that was
-// kept, one whose process was killed at work. Input: which region, a count, as many changes (what,
-// row, where in the row, how wide, value), then what to do with it.
+// nothing in it leads beyond the mapping. It starts with two sound regions: one that was kept, one
+// whose process was killed at work. Input: which region, a count, as many changes (what, row, where
+// in the row, how wide, value), then what to do with it.
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -34,7 +34,7 @@ struct Fixture {
   std::vector<std::string> files;
   RegionLayout layout;
   std::vector<std::byte> sound[2];
-  std::byte* file = nullptr;  // what lies at `path` now
+  std::byte* file = nullptr;  // the current file at `path`
 };
 Fixture* g_fixture;
 
@@ -72,7 +72,7 @@ void fill_region(const Fixture& f, bool killed) {
              status);
 }
 
-// A new file at the path: the one before may have lost its name.
+// A new file at the path: the previous one may have lost its name.
 void place_file(Fixture& f, std::size_t bytes) {
   if (f.file != nullptr) munmap(f.file, bytes);
   unlink(f.path.c_str());
@@ -111,7 +111,7 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
   }
 }
 
-// Rows that hold something are few in some tables: "the n-th living one" instead of a number that
+// In some tables few rows are in use: this picks "the n-th living one" instead of a number that
 // never hits.
 std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, std::uint16_t row) {
   if (what % 13 < 9 || what % 13 == 12) return row % table.rows;
@@ -138,7 +138,7 @@ void change(const Fixture& f, fuzz::Input& input) {
   const std::size_t width = std::size_t{1} << (input.byte() % 4);
   const auto value = input.number<std::uint64_t>();
   const std::uint64_t at = table.at + row * table.row_bytes + in_row / width * width;
-  // A lock word of one that never lets go costs two seconds; RegionLock.* has it.
+  // A lock word that nobody ever releases costs two seconds; RegionLock.* covers it.
   const std::uint64_t lock = offsetof(RegionHeader, lifecycle);
   if (at + width > f.sound[0].size() || (at < lock + 8 && at + width > lock)) return;
   std::memcpy(f.file + at, &value, width);
@@ -200,8 +200,7 @@ void act(const Fixture& f, FileCache& cache, fuzz::Input& input) {
   }
 }
 
-// All of it only where it must be: what is changed lies in the tables and at the front of the
-// segments.
+// Restores only what can have changed: the tables and the front of the segments.
 void restore(Fixture& f, const std::vector<std::byte>& sound) {
   static const std::vector<std::byte>* last = nullptr;
   if (access(f.path.c_str(), F_OK) != 0) {
@@ -224,7 +223,7 @@ void run(fuzz::Input input) {
   restore(f, f.sound[input.byte() % 2]);
   for (int n = input.byte() % 32; n > 0; --n) change(f, input);
   FileCache* cache = nullptr;
-  // A thread of its own: what it holds of robust mutexes ends with it, before the mapping does.
+  // A thread of its own: the robust mutexes that it holds end with it, before the mapping does.
   std::thread([&] {
     cache = attach(f.config, false);
     if (cache == nullptr) return;

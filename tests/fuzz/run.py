@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Runs a fuzz target from its corpus, in a directory that goes afterwards: for a set time, or for a
-set number of inputs, so that a test tries the same ones wherever it runs.
+"""Runs a fuzz target from its corpus, in a directory that is removed afterwards: for a set time, or
+for a set number of inputs, so that a test tries the same ones wherever it runs.
 
 Prints how many inputs were tried. A failure prints the target's own report, the input in base64 and
-how to run it again. """
+how to run it again."""
 import argparse
 import base64
 import os
@@ -54,7 +54,7 @@ def main() -> int:
             f"{name}: {count} inputs in {time.monotonic() - began:.0f} s, {len(failures)} findings")
         if run.returncode == 0 and not failures and count > len(os.listdir(seeds)):
             return 0
-        # Without the lines about progress.
+        # Without the progress lines.
         print("\n".join(
             line for line in run.stderr.splitlines() if not re.match(r"#\d|INFO:", line))[-6000:])
         for artifact in failures:

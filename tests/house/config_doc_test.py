@@ -11,7 +11,7 @@ TIER = re.compile(r'\{"(\w+)", Counter::(\w+),')
 
 
 def strings(row: str) -> list[str]:
-    """The C strings of a row; neighbours with nothing but white space between are one."""
+    """The C strings of a row; neighbours with only white space between them are one."""
     joined = re.sub(r'"\s*\n\s*"', "", row)
     return [s.encode().decode("unicode_escape") for s in re.findall(r'"((?:[^"\\]|\\.)*)"', joined)]
 
@@ -74,7 +74,8 @@ def main(root: Path, write: bool) -> int:
             document.write_text(before + begin + lines + end + after)
         elif current != lines:
             print(
-                f"doc/CONFIG.md is not what {source} says: run tests/house/config_doc_test.py ROOT --write"
+                f"doc/CONFIG.md is not what {source} says: run tests/house/config_doc_test.py "
+                "ROOT --write"
             )
             status = 1
     return status

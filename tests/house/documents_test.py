@@ -1,5 +1,5 @@
-"""Links of the documents lead somewhere, to a heading too, the documents that sources name are
-there, and none is longer than 480 lines."""
+"""Checks that links of the documents lead somewhere, also to a heading, that the documents named in
+sources exist, and that none is longer than 480 lines."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ SOURCES = {".cc", ".h", ".def", ".py", ".md", ".txt", ".toml", ".svg", ".sh"}
 
 
 def anchors(text: str) -> set[str]:
-    """The names that a heading gets on a page of the usual hosts."""
+    """The anchors that a heading gets on a page of the usual hosts."""
     headings = re.findall(r"^#+ (.*)", text, re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -27,7 +27,7 @@ MOST_WORDS = 80
 
 
 def sources():
-    """All files below the root but those of builds, which have a folder build*, and hidden ones."""
+    """All files below the root except hidden ones and those in build folders (build*)."""
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if not f.startswith(("build", ".", "__"))]
         yield from (Path(folder, f).relative_to(ROOT) for f in files)
@@ -122,7 +122,8 @@ def main():
             words = len(text.split())
             if words > MOST_WORDS and is_for_readers(name):
                 long.append(
-                    f"{name}:{line}: a paragraph of {words} words, at most {MOST_WORDS}: {text[:60]}..."
+                    f"{name}:{line}: a paragraph of {words} words, at most {MOST_WORDS}: "
+                    f"{text[:60]}..."
                 )
             for sentence in sentences(text):
                 count += 1
@@ -134,7 +135,8 @@ def main():
         print("\n".join(long))
     share = 100 * len(riddles) / max(count, 1)
     print(
-        f"{len(riddles)} of {count} sentences begin as a riddle: {share:.2f} %; at most {options.most} %"
+        f"{len(riddles)} of {count} sentences begin as a riddle: {share:.2f} %; at most "
+        f"{options.most} %"
     )
     return 1 if share > options.most or long else 0
 

@@ -14,7 +14,7 @@ ROW = re.compile(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),")
 
 
 def rows(text: str) -> list[tuple[str, list[str]]]:
-    """Each call that somebody has to write, with the files of its heading."""
+    """Each call that needs a definition, with the files of its heading."""
     found, files = [], []
     for line in text.splitlines():
         if heading := HEADING.match(line):
@@ -25,7 +25,7 @@ def rows(text: str) -> list[tuple[str, list[str]]]:
 
 
 def defines(source: str, call: str) -> bool:
-    """By its own name, or as an argument of a macro that makes it."""
+    """Defined by its own name, or as an argument of a macro that makes it."""
     by_name = rf"\bexport_{call}\([^;{{]*\)\s*\{{"
     by_macro = rf"^CUBE_\w+\((?:[^()]*, )?{call}\b"
     # A macro that makes NAME and fNAME.
@@ -48,7 +48,8 @@ def problems(hooks: str, sources: dict[str, str]) -> list[str]:
 
 def self_check() -> None:
     """The rule must be able to fail."""
-    hooks = "// [a.cc, b.cc] x\nCUBE_HOOK(int, one, (int fd))\nCUBE_RAW_HOOK(int, two, (int fd))\nCUBE_FD_CALL(int, made, (int fd), (fd))\n"
+    hooks = ("// [a.cc, b.cc] x\nCUBE_HOOK(int, one, (int fd))\n"
+             "CUBE_RAW_HOOK(int, two, (int fd))\nCUBE_FD_CALL(int, made, (int fd), (fd))\n")
     right = {"a.cc": "int export_one(int fd) {\n", "b.cc": "CUBE_MAKES(int, two, fd)\n"}
     assert problems(hooks, right) == []
     assert problems(hooks, {**right, "b.cc": "", "c.cc": right["b.cc"]}) == [

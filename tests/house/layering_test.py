@@ -1,5 +1,5 @@
-"""Includes point down only, in the order of ORDER. Exit status 1 and a line for each include that
-does not keep to it."""
+"""Checks that includes only point down, in the order of ORDER. Exit status 1 and a line for each
+include that does not."""
 
 import re
 import sys
@@ -38,7 +38,7 @@ def points_down(own: str, target: str) -> bool:
 
 
 def circles(includes: dict[str, set[str]]) -> list[list[str]]:
-    """The sets of files that reach each other, of two files or more."""
+    """The sets of at least two files that reach each other."""
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
         todo = [start]
@@ -83,7 +83,8 @@ def violations(root: Path) -> list[str]:
     for circle in circles(includes):
         if len(circle) > LARGEST_CIRCLE:
             found.append(
-                f"{len(circle)} files include each other in a circle, {LARGEST_CIRCLE} may: {' '.join(circle)}"
+                f"{len(circle)} files include each other in a circle, {LARGEST_CIRCLE} may: "
+                f"{' '.join(circle)}"
             )
     return found
 

@@ -25,7 +25,8 @@ def document_problems(root: Path, table: str, write: bool) -> list[str]:
         document.write_text(before + begin + table + end + after)
     elif current != table:
         return [
-            "doc/deploy/METRICS.md is not what `cubeshim exporter --list` says: run tests/house/metrics_doc_test.py ROOT COMMAND --write"
+            "doc/deploy/METRICS.md is not what `cubeshim exporter --list` says: run "
+            "tests/house/metrics_doc_test.py ROOT COMMAND --write"
         ]
     return []
 
@@ -45,7 +46,7 @@ def unknown_metrics(file: str, text: str, known: set[str]) -> list[str]:
 
 
 def wrong_reasons(root: Path, file: str, text: str) -> list[str]:
-    """A hit ratio counts the opens that a cache of boundless size would hold, as the report
+    """A hit ratio counts the opens that a cache of unlimited size would hold, as the report
     does."""
     rows = re.findall(r'^CUBE_BYPASSED\(\w+, "bypassed\.(\w+)", (true|false)',
                       (root / "cache/base/settings/stats.def").read_text(), re.M)

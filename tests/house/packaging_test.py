@@ -23,7 +23,7 @@ class Symbols(unittest.TestCase):
         symbols.check(LIBRARY, own)
 
     def test_and_not_a_much_older_one(self):
-        """The compiler's own library asks for symbols of its time."""
+        """The compiler's own library needs symbols of its time."""
         with self.assertRaisesRegex(
                 SystemExit, r"libcubeshim.so: does not run with glibc 2\.3: .*GLIBC_2\.\d+"):
             symbols.check(LIBRARY, "2.3")

@@ -1,5 +1,5 @@
-"""What each program of a job would pay at its start and its end for the library, though it may open
-nothing under a prefix.
+"""The costs of the library that each program of a job would pay at its start and its end, though it
+may open nothing under a prefix.
 
     start_cost_test.py LIBRARY OBJECT...     exit status 1 and a line for each such cost
 
@@ -11,15 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-# The loader maps each library that is needed: 60 us. libc and the loader are in every program; the
-# others hold symbols of old versions of glibc, or are the program's own.
+# The loader maps each needed library, which takes 60 us. libc and the loader are in every program;
+# the others hold symbols of old versions of glibc, or are the program's own.
 LIBRARIES = {
     "libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libpthread.so.0", "libdl.so.2",
     "librt.so.1", "libgcc_s.so.1"
 }
-# Each writes to a page of the library's own data, or makes the loader read one of its table.
+# Each writes to a page of the library's own data, or makes the loader read a page of its table.
 MOST_RELOCATIONS = 1600
-# Parts of the C++ library that nothing here needs, with many relocations each.
+# Parts of the C++ library that nothing here needs, each with many relocations.
 HEAVY = re.compile(r"\bstd::locale::|\bcplus_demangle_|itanium_demangle")
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 # Pure functions of memory and text, our own operator new (shim/process/own_heap.cc), and what the
-# compiler and the runtime of C++ bring, for which shim/process/own_exceptions.cc has the rest.
+# compiler and the C++ runtime bring, for which shim/process/own_exceptions.cc has the rest.
 PURE = {
     "memchr", "memcmp", "memcpy", "memmove", "memset", "strcmp", "strlen", "strnlen",
     "strerrordesc_np", "__popcountdi2", "__errno_location", "__cxa_begin_catch", "__cxa_end_catch",
@@ -42,7 +42,7 @@ BY_OTHERS = {
     "pthread_mutexattr_setpshared": "by who makes the region",
     "pthread_mutexattr_setrobust": "by who makes the region",
     "pthread_mutexattr_settype": "by who makes the region",
-    # The addresses alone: libc's own are called (cache/base/libc_functions.h).
+    # Only their addresses: libc's own functions are called (cache/base/libc_functions.h).
     "pthread_mutex_lock": "an address",
     "pthread_mutex_unlock": "an address",
     "pthread_mutex_timedlock": "an address",
@@ -52,7 +52,7 @@ BY_OTHERS = {
     "strerror_r": "before glibc 2.32",
 }
 OURS = re.compile(r"^(_ZN?K?4cube|_ZTV?|io_uring_|__io_uring_|cube_|XXH)")
-# libstdc++ (static), operator new and delete among it.
+# libstdc++ (static), including operator new and delete.
 RUNTIME = re.compile(
     r"^_Z(?:N?K?S|St|n[wa]|d[la]|T[ISV]|GV|N9__gnu_cxx|N10__cxxabiv1|N3fmt|NK3fmt|TIN)")
 ROW = re.compile(r"^\s*(?:[0-9a-f]+)?\s+[Uw] (\S+)", re.M)

@@ -1,5 +1,5 @@
 // A program for an old libc makes newer calls as Rust's and Go's do: by a symbol if somebody has it
-// (the library exports all names under each libc), else by number.
+// (the library exports all names under each libc), otherwise by call number.
 #include "tests/libc/newer_calls.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
-// Hidden, so that dlsym finds the others' only.
+// Hidden, so that dlsym only finds those of others.
 #define CUBE_NEWER_CALL(result, name, parameters, arguments, qualifier, ...)          \
   extern "C" __attribute__((visibility("hidden"))) result name parameters qualifier { \
     if (void* const symbol = dlsym(RTLD_DEFAULT, #name); symbol != nullptr)           \
@@ -52,7 +52,7 @@ CUBE_NEWER_CALL(int, renameat2,
                 to_dir, to, flags)
 #endif
 #if !__GLIBC_PREREQ(2, 29)
-// No system call has their meaning.
+// No system call does the same.
 extern "C" __attribute__((visibility("hidden"))) int posix_spawn_file_actions_addchdir_np(
     posix_spawn_file_actions_t*, const char*) noexcept {
   return ENOSYS;
@@ -93,7 +93,7 @@ CUBE_NEWER_CALL(int, pidfd_send_signal, (int process, int signal, siginfo_t* inf
 #endif
 
 #if !__GLIBC_PREREQ(2, 34)
-// No raw call: before 2.25 libc keeps the process's number.
+// No raw call: before 2.25 libc caches the process id.
 extern "C" __attribute__((visibility("hidden"))) pid_t _Fork() noexcept {
   void* const symbol = dlsym(RTLD_DEFAULT, "_Fork");
   return symbol != nullptr ? reinterpret_cast<pid_t (*)()>(symbol)() : fork();
@@ -101,13 +101,13 @@ extern "C" __attribute__((visibility("hidden"))) pid_t _Fork() noexcept {
 #endif
 
 #if !__GLIBC_PREREQ(2, 32)
-// The tests show a number then.
+// The tests then show a number.
 extern "C" __attribute__((visibility("hidden"))) const char* strerrorname_np(int) noexcept {
   return nullptr;
 }
 #endif
 
-// For tests that ask for a function by its name. The stats are in the program itself there, as
+// For tests that ask for a function by its name. There the stats are in the program itself, as
 // calls of __xstat and its kin.
 extern "C" __attribute__((visibility("hidden"))) void* newer_call(const char* name) {
   using Stat = int (*)(const char*, struct stat*);

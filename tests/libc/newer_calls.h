@@ -1,5 +1,5 @@
-// Included before all else in the tests: calls that the libc of this build lacks, and that its
-// headers do not declare.
+// Included before everything else in the tests: calls that the libc of this build lacks, and that
+// its headers do not declare.
 #pragma once
 
 #include <fcntl.h>

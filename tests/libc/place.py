@@ -1,4 +1,4 @@
-"""Where a libc is, and how a program runs with it."""
+"""Finds a libc, and runs programs with it."""
 
 import os
 import shutil
@@ -75,7 +75,7 @@ class Libc:
 
 
 class Installed(Libc):
-    """A folder that glibc was installed to. Programs started by the tests (sh, cat) keep the
+    """A folder into which glibc was installed. Programs started by the tests (sh, cat) keep the
     machine's own libc."""
 
     MARK = "lib/ld-linux-x86-64.so.2"

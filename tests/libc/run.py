@@ -59,11 +59,11 @@ def build(options: argparse.Namespace, libc: Libc) -> None:
 
 
 class Failed(Exception):
-    """Why a check failed."""
+    """Carries the reason why a check failed."""
 
 
 class Skipped(Exception):
-    """Why a check was not made."""
+    """Carries the reason why a check was not made."""
 
 
 def equal_with_hits(libc: Libc, words: list[str], prefix: Path) -> str:
@@ -107,7 +107,7 @@ def check_unwind(libc: Libc, data: Path, _: argparse.Namespace) -> str:
 
 def check_parity(libc: Libc, data: Path, options: argparse.Namespace) -> str:
     # Each test is a process of its own, natively, too: a clone with CLONE_VM changes what glibc
-    # before 2.25 thinks of its own thread.
+    # before 2.25 believes about its own thread.
     binary = libc.wrapped("parity_tests")
     environment = {
         **os.environ, **libc.settings, "PARITY_TMP": libc.inside(data),
@@ -147,7 +147,7 @@ def check_differ(libc: Libc, _: Path, options: argparse.Namespace) -> str:
 
 
 def check_unit(libc: Libc, _: Path, options: argparse.Namespace) -> str:
-    """Each test alone: one may end the process."""
+    """Each test alone, because one may end the process."""
     binary = libc.wrapped("unit_tests")
 
     def run(test: str) -> tuple[str, str]:
@@ -158,7 +158,8 @@ def check_unit(libc: Libc, _: Path, options: argparse.Namespace) -> str:
         except subprocess.TimeoutExpired:
             return "hang", f"{test} hangs"
         if done.returncode != 0:
-            return "failed", f"{test}: exit status {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-500:]}"
+            return "failed", (f"{test}: exit status {done.returncode}\n"
+                              f"{done.stdout[-1500:]}{done.stderr[-500:]}")
         return ("skipped" if "[  SKIPPED ]" in done.stdout else "passed"), ""
 
     tests = [test.split("  # ")[0] for test in run_parity.list_of(binary, options.filter)]
@@ -223,7 +224,7 @@ def check_all(libc: Libc, options: argparse.Namespace) -> bool:
     with libc.entered(files):
         print(f"## {libc.name}: glibc {libc.version()}", flush=True)
         for name in options.checks:
-            # Both make more calls than a slow mount lets be made in time.
+            # Both make too many calls for a slow mount.
             lagfs = None if name in ("parity", "differ") else options.lagfs
             try:
                 with data_folder(libc, lagfs) as data:

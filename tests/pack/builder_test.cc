@@ -1,4 +1,4 @@
-// The pack that a tree becomes.
+// Builds packs from trees.
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -49,7 +49,7 @@ TEST_F(PackBuilderTest, ADirectoryOfFewNamesCountsWithItsOwnPath) {
   const std::string name(200, 'n');
   for (int i = 0; i < 8; ++i) tree.write("in/" + name + std::to_string(i) + "/f", "1");
   auto build = tree.build();
-  build.most_waiting = 1000;  // five listings of one name fit, and no five paths
+  build.most_waiting = 1000;  // five listings of one name fit, but not five paths
   ASSERT_EQ(tree.make(build), "");
   const auto pack = tree.open();
   const auto first = pack->find("in/" + name + "0"), later = pack->find("in/" + name + "5/f");
@@ -154,7 +154,7 @@ TEST_F(PackBuilderTest, ALargeFileThatGrowsWhileItIsReadIsLeftOut) {
 }
 
 TEST_F(PackBuilderTest, ANameThatNoReaderTakesIsToldAndLeftOut) {
-  // Some mounts have them, others take them from a list alone.
+  // Some mounts have such names, others can take them only from a list.
   const std::string name(256, 'n');
   tree.write("f", "1");
   TreePaths paths;

@@ -1,4 +1,4 @@
-// Packs that are not as they were written: never a crash, never other bytes, and a sentence that
+// Packs that differ from what was written: never a crash, never other bytes, and a sentence that
 // says what is wrong.
 #include <cstring>
 #include <random>
@@ -17,7 +17,7 @@ struct PackDamage : testing::Test {
   std::string whole, bad = tree.dir / "bad.cube";
 
   void SetUp() override {
-    // Small, so that most of it is something.
+    // Small, so that little of it is padding.
     for (unsigned i = 0; i < 90; ++i)
       tree.write("d" + std::to_string(i % 3) + "/f" + std::to_string(i),
                  tests::content_of(i * 9, i));
@@ -33,7 +33,7 @@ struct PackDamage : testing::Test {
     return PackReader::open(bad, why) == nullptr ? why : "";
   }
 
-  // Reads all there is of it. Everything that is given is right.
+  // Reads everything in it. Every answer is right.
   void look_at_all(std::size_t& answers) {
     std::string why;
     const auto pack = PackReader::open(bad, why);
@@ -70,7 +70,7 @@ TEST_F(PackDamage, AThousandFlippedBytesGiveErrorsOrTheRightBytes) {
   std::size_t answers = 0;
   for (int i = 0; i < 1000; ++i) {
     std::string bytes = whole;
-    // Every fourth in the header, the index or the footer.
+    // Every fourth change is in the header, the index or the footer.
     const std::size_t index = reinterpret_cast<const PackHeader*>(whole.data())->index_begin;
     const std::size_t at = i % 8 == 0   ? random() % sizeof(PackHeader)
                            : i % 4 == 0 ? index + random() % (whole.size() - index)
@@ -80,7 +80,7 @@ TEST_F(PackDamage, AThousandFlippedBytesGiveErrorsOrTheRightBytes) {
     look_at_all(answers);
     ASSERT_FALSE(HasFatalFailure()) << "byte " << at;
   }
-  // Else nothing was looked at.
+  // Otherwise nothing was examined.
   EXPECT_GT(answers, 1000U * 60);
 }
 
@@ -141,7 +141,7 @@ TEST_F(PackDamage, AForgedHeaderIsRefused) {
   std::mt19937_64 random(4);
   for (std::size_t at = offsetof(PackHeader, table_bits); at < offsetof(PackHeader, index_hash);
        at += 4) {
-    // The links and files may well be told wrongly as long as their sum is right.
+    // The numbers of links and files may be wrong as long as their sum is right.
     for (const std::uint32_t value : {0U, 1U, 64U, ~0U, static_cast<std::uint32_t>(random())}) {
       std::string bytes = whole;
       if (std::memcmp(bytes.data() + at, &value, sizeof value) == 0) continue;

@@ -1,4 +1,4 @@
-// A pack as a directory: where links lead, and what is said of what is not there.
+// A pack as a directory: where links lead, and the answers about what is not there.
 #include "cache/pack/pack_mount.h"
 
 #include "tests/pack/sample_tree.h"
@@ -23,7 +23,7 @@ struct PackMountTest : testing::Test {
     mount = PackMount::open({.prefix = prefix, .file = tree.pack}, why);
     ASSERT_NE(mount, nullptr) << why;
   }
-  // 0: it is there.
+  // 0 if it exists.
   int find(const std::string& path, bool follows = true) const {
     PackMount::FoundName found;
     const auto result = mount->find(mount->prefix() + "/" + path, follows, found);
@@ -55,7 +55,7 @@ TEST_F(PackMountTest, ALinkThatLeadsOutIsNotWhatHasItsNameInside) {
 TEST_F(PackMountTest, AnAbsoluteLinkLeadsOutUnlessItIsBelowThePrefix) {
   tree.write("outside", "1");
   tree.write("d/x", "2");
-  // As long as the prefix, and what follows lies in the pack.
+  // As long as the prefix, and the rest lies in the pack.
   link("/else/outside", "of another");
   link("/packs/outside", "of a longer one");
   link("/pack/d/x", "own");
@@ -70,7 +70,7 @@ TEST_F(PackMountTest, AnAbsoluteLinkLeadsOutUnlessItIsBelowThePrefix) {
   EXPECT_EQ(find("root/d/x"), 0);
 }
 
-// Whether links could lead there or not: two ways of looking.
+// With and without a chance that links lead there: two ways of searching.
 TEST_F(PackMountTest, ErrorsAreThoseOfAFileSystem) {
   tree.write("d/f", "1");
   tree.write("d/e/g", "2");
@@ -111,7 +111,7 @@ TEST_F(PackMountTest, ErrorsAreThoseOfAFileSystem) {
 }
 
 struct RewrittenPack : PackMountTest {
-  // Another pack of the same names and sizes: its header is the same, too.
+  // Another pack with the same names and sizes: its header is the same, too.
   std::string other;
   void SetUp() override {
     tree.write("d/f", "old bytes");

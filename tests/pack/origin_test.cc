@@ -1,4 +1,4 @@
-// A pack and a mount behind one interface, and what of theirs the cache serves to whom.
+// A pack and a mount behind one interface, and what of them the cache serves to whom.
 #include "cache/origin/origin.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ struct OriginsTest : testing::Test {
   std::unique_ptr<Origins> origins;
   base::Stats stats;
 
-  // The pack is seen where its tree lies, which may change afterwards.
+  // The pack appears where its tree lies, which may change afterwards.
   void pack_it() {
     ASSERT_EQ(tree.make(), "");
     std::vector<std::string> errors;
@@ -164,7 +164,7 @@ TEST_F(OriginsTest, ADamagedFileAmongThoseReadTogetherIsNotGiven) {
   ASSERT_EQ(::stat(tree.pack.c_str(), &before), 0);
   const int fd = ::open(tree.pack.c_str(), O_WRONLY | O_CLOEXEC);
   ASSERT_EQ(pwrite(fd, "?", 1, static_cast<off_t>(whole.find(tree.files["d/f1"]) + 4000)), 1);
-  // As by a disk that errs: nothing tells of a change.
+  // As if a disk were at fault: nothing reveals the change.
   const timespec times[2] = {{0, UTIME_OMIT}, before.st_mtim};
   ASSERT_EQ(futimens(fd, times), 0);
   close(fd);

@@ -1,6 +1,6 @@
-"""CUBESHIM_PACKS: what lies in a pack cannot be changed, by whatever call, and the questions about
-its names that have an answer of their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's,
-HOOKS_DEF the list of calls."""
+"""CUBESHIM_PACKS: files in a pack cannot be changed, by whatever call, and queries about its names
+that have answers of their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF
+the list of calls."""
 import os
 import platform
 import re
@@ -13,9 +13,9 @@ from pathlib import Path
 COMMAND, LIBRARY, HOOKS = os.environ["CUBESHIM_COMMAND"], os.environ[
     "CUBESHIM_LIBRARY"], os.environ["HOOKS_DEF"]
 
-# The arguments of each call that changes a name, or what lies behind it: F a file of the pack, D
-# its directory, N a new name there, O a file outside, d a directory fd of the pack, f the name
-# relative to it, n a new one.
+# The arguments of each call that changes a name, or the file behind it: F a file of the pack, D its
+# directory, N a new name there, O a file outside, d a directory fd of the pack, f the name relative
+# to it, n a new one.
 CHANGES = {
     "truncate": "F, 0", "truncate64": "F, 0", "rename": "F, N", "renameat": "d, f, d, n",
     "renameat2": "d, f, d, n, 0", "unlink": "F", "unlinkat": "d, f, 0", "remove": "F",
@@ -38,7 +38,7 @@ BY_FD = {
     "fsetxattr": "d, b'user.a', b'b', 1, 0", "fremovexattr": "d, b'user.a'", "creat": "N, 0o600",
     "creat64": "F, 0o600", "open": "F, os.O_RDWR", "openat": "d, n, os.O_CREAT | os.O_WRONLY, 0o600"
 }
-# The same of a file that is served.
+# The same on a served file.
 BY_FILE = {
     name: "h" + BY_FD[name][1:]
     for name in ("fchmod", "fchown", "futimens", "futimes", "fsetxattr", "fremovexattr")
@@ -52,7 +52,7 @@ THERE = {
     "linkat": "d, f, d, f, 0", "open": "F, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600",
     "openat": "d, f, os.O_CREAT | os.O_EXCL, 0o600"
 }
-# By their numbers. S and s are places for what is found.
+# By their call numbers. S and s are places for the result.
 SYSCALLS = {
     "stat": "4, F, S", "lstat": "6, F, S", "access": "21, F, 4", "readlink": "89, L, s, 99",
     "mkdir": "83, N, 0o700", "rmdir": "84, D", "symlink": "88, b'x', N",
@@ -85,7 +85,9 @@ class Changes(unittest.TestCase):
             "CUBESHIM_NAME": f"packs-changes-{os.getpid()}", "CUBESHIM_RAM": "64M",
             "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS": "off"
         }
-        text = f"import ctypes, errno, os, socket\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\nC = ctypes.CDLL(None, use_errno=True)\n" + code
+        text = ("import ctypes, errno, os, socket\n"
+                f"P, D = {str(self.prefix)!r}, {str(self.data)!r}\n"
+                "C = ctypes.CDLL(None, use_errno=True)\n") + code
         done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True,
                               text=True, timeout=120, cwd=self.work)
         self.assertEqual((done.returncode, done.stderr), (0, expected_stderr))
@@ -131,7 +133,7 @@ assert sorted(os.listdir(P + "/a")) == ["b", "x"] and open(P + "/a/x").read() ==
             name: f"{x86 if is_x86 else other}, {arguments}"
             for name, (x86, other, arguments) in SYSCALLS_AT.items()
         } | (SYSCALLS if is_x86 else {})
-        # Also where the kernel has such a directory, in which it would make something.
+        # Also if the kernel has such a directory, in which it would make something.
         for _ in range(2):
             self.run_python(f"""
 F, D, L, N, f, n, AT = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/to b").encode(), (P + "/a/new").encode(), b"x", b"new", -100
@@ -181,7 +183,8 @@ for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", "
 """)
 
     def test_a_directory_of_a_pack_cannot_be_the_working_directory(self):
-        line = f"cubeshim: warn: {self.prefix}/a: a directory that the kernel does not have cannot be the working directory\n"
+        line = (f"cubeshim: warn: {self.prefix}/a: a directory that the kernel does not have "
+                "cannot be the working directory\n")
         self.run_python(
             """
 for call, argument, error in ((os.chdir, P + "/a", errno.ENOENT), (os.chdir, P + "/a/b", errno.ENOENT), (os.fchdir, os.open(P + "/a", os.O_RDONLY), errno.ENOENT), (os.chdir, P + "/none", errno.ENOENT)):

@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: the directories of a pack, as programs list them. The same tree once as it is and
-once packed: the same answers. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: the directories of a pack, as programs list them. The same tree as it is and
+packed gives the same answers. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import os
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from bench.harness.mount import SlowMount  # noqa: E402
 COMMAND, LIBRARY, LAGFS = (
     os.environ[name] for name in ("CUBESHIM_COMMAND", "CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
 
-# Libc's functions for it, by ctypes: the structures are those of a 64-bit Linux.
+# libc's functions for it, by ctypes: the structures are those of a 64-bit Linux.
 LIBC = """
 import ctypes, errno, os
 C = ctypes.CDLL(None, use_errno=True)
@@ -68,7 +68,7 @@ class ReadsOfAWalk(unittest.TestCase):
         self.assertLess(self.reads(direct=False), CLASSES / 20)
 
     def test_a_listing_takes_one_read_where_it_does_not(self):
-        # That of the directory above, for the "..", is not read for each.
+        # The record of the directory above, for "..", is not read for each of them.
         self.assertLess(self.reads(direct=True), CLASSES * 1.2)
 
 
@@ -277,7 +277,8 @@ assert len(os.listdir(P + "/a")) == 302
         self.assertEqual({n for n in os.listdir("/dev/shm") if "empty" in n} - before, set())
 
     def test_with_kernel_files_over_the_cache(self):
-        code = "assert sorted(os.listdir(P)) == sorted(os.listdir(O)) and len(os.listdir(os.open(P + '/a', os.O_RDONLY))) == 302"
+        code = ("assert sorted(os.listdir(P)) == sorted(os.listdir(O)) and "
+                "len(os.listdir(os.open(P + '/a', os.O_RDONLY))) == 302")
         self.check_packed(code, CUBESHIM_MODE="real")
 
 

@@ -1,4 +1,4 @@
-"""CUBESHIM_PACKS: one read of a pack brings the files that lie beside the one that is opened.
+"""CUBESHIM_PACKS: one read of a pack brings the files that lie beside the opened one.
 CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import json
 import os
@@ -41,7 +41,8 @@ class Neighbours(unittest.TestCase):
             "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
             "CUBESHIM_STATS": str(self.work / "stats"), **settings
         }
-        text = f"import errno, os, random, sys, threading\nP, D, COUNT = {str(self.prefix)!r}, {str(self.data)!r}, {COUNT}\n{READ}\n{code}"
+        text = ("import errno, os, random, sys, threading\n"
+                f"P, D, COUNT = {str(self.prefix)!r}, {str(self.data)!r}, {COUNT}\n{READ}\n{code}")
         (self.work / "stats").unlink(missing_ok=True)
         done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True,
                               text=True, timeout=120, cwd=self.work)
@@ -114,7 +115,7 @@ assert all(os.waitpid(child, 0)[1] == 0 for child in children)
         self.assertEqual(report["opens"], 16 * COUNT)
         # A program that wants a file while another reads its window reads it alone.
         self.assertLess(report["misses"], COUNT * 7 // 8)
-        # Each file once, but where the turns of two files collide (single_flight.h).
+        # Each file once, except if the flights of two files collide (single_flight.h).
         self.assertLessEqual(report["ram"]["entries"], COUNT + COUNT // 20)
 
     def test_what_lies_under_another_packs_prefix_is_that_ones(self):

@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: what lies in a pack is prefetched like any other file: by a list, a directory
-that was listed, an announcement. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: files in a pack are prefetched like any other file: by a list, a listed
+directory, an announcement. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import json
 import os
 import random
@@ -12,7 +12,8 @@ from pathlib import Path
 
 COMMAND, LIBRARY = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"]
 COUNT = 200
-READ_ALL = "for path in sorted(os.listdir(O + '/a')): assert open(f'{P}/a/{path}', 'rb').read() == open(f'{O}/a/{path}', 'rb').read(), path\n"
+READ_ALL = ("for path in sorted(os.listdir(O + '/a')): assert open(f'{P}/a/{path}', 'rb').read() "
+            "== open(f'{O}/a/{path}', 'rb').read(), path\n")
 
 
 class Prefetching(unittest.TestCase):
@@ -40,9 +41,11 @@ class Prefetching(unittest.TestCase):
                    for job in json.loads(done.stdout)["jobs"]) if done.returncode == 0 else 0
 
     def run_gated(self, before, files, after, **settings):
-        """`before`, then until so many files are prefetched, then `after`. The report."""
+        """Runs `before`, then waits until this many files are prefetched, then runs `after`.
+        Returns the report."""
         (self.work / "stats").unlink(missing_ok=True)
-        code = f"import os, sys\nP, O = {str(self.prefix)!r}, {str(self.data)!r}\n{before}\nsys.stdin.readline()\n{after}"
+        code = (f"import os, sys\nP, O = {str(self.prefix)!r}, {str(self.data)!r}\n{before}\n"
+                f"sys.stdin.readline()\n{after}")
         environment = {**self.environment, "LD_PRELOAD": LIBRARY, **settings}
         with subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as job:
@@ -87,9 +90,9 @@ class Prefetching(unittest.TestCase):
         self.assertEqual((report["prefetch"]["early"], report["misses"]), (COUNT, 1), report)
 
     def test_a_directory_that_the_program_has_listed(self):
-        # The largest: those that may be fetched for them are more, and no larger.
+        # The largest ones: the files that may be fetched for them are more, and no larger.
         some = "for name in sorted(os.listdir(P + '/a'))[-20:]: open(f'{P}/a/{name}', 'rb').close()"
-        # Not all of the pack fits: nothing comes by being beside what is opened.
+        # Not all of the pack fits: nothing comes because it lies beside an opened file.
         report = self.run_gated(some, COUNT // 2, READ_ALL, CUBESHIM_RAM="12M")
         self.assertGreaterEqual(report["prefetch"]["early"], COUNT // 2, report)
         self.assertLess(report["misses"], COUNT // 2, report)
@@ -101,11 +104,14 @@ class Prefetching(unittest.TestCase):
                                                                           1] != b"!" else whole)
         self.list.write_text("".join(
             f"{self.prefix}/a/{name}\n" for name in ["none", *(f"{i:03}" for i in range(COUNT))]))
-        after = "for i in range(200):\n  try: open(f'{P}/a/{i:03}', 'rb').close()\n  except OSError as e: assert i == 150 and e.errno == 5, i\n  else: assert i != 150\n"
+        after = ("for i in range(200):\n  try: open(f'{P}/a/{i:03}', 'rb').close()\n"
+                 "  except OSError as e: assert i == 150 and e.errno == 5, i\n"
+                 "  else: assert i != 150\n")
         environment = {
             **self.environment, "LD_PRELOAD": LIBRARY, "CUBESHIM_PREFETCH_LIST": str(self.list)
         }
-        code = f"import sys\nP = {str(self.prefix)!r}\nopen(P + '/trigger').close()\nsys.stdin.readline()\n{after}"
+        code = (f"import sys\nP = {str(self.prefix)!r}\nopen(P + '/trigger').close()\n"
+                f"sys.stdin.readline()\n{after}")
         with subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as job:
             until = time.monotonic() + 60

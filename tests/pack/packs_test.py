@@ -190,7 +190,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         self.check("assert open(P + '/a/x').read() == 'hello'", CUBESHIM_RAM_KEEP="1")
         self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"packs-{os.getpid()}"],
                         stdout=subprocess.DEVNULL)
-        # The first job is still there when the second looks, and the other way round.
+        # The first job is still there when the second checks, and the other way round.
         done = self.run_python(
             f"""
 import subprocess
@@ -219,7 +219,7 @@ assert subprocess.run(["cat", P + "/a/a/x"], env=other, capture_output=True).std
         other = self.work / "other.cube"
         subprocess.run([COMMAND, "pack", "-q", self.data, other], check=True,
                        stdout=subprocess.DEVNULL)
-        # The other job is there already when this one fetches.
+        # The other job is already there when this one fetches.
         done = self.run_python(
             f"""
 import subprocess

@@ -1,4 +1,4 @@
-// Paths that are found in a pack, and paths that are not.
+// Finds existing paths in a pack, and does not find others.
 #include <dirent.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// A pack that was interrupted is gone on with, and comes to the same bytes as one that was not.
+// An interrupted pack is continued, and ends with the same bytes as an uninterrupted one.
 #include <cstring>
 
 #include "tests/pack/sample_tree.h"
@@ -14,14 +14,15 @@ struct PackResume : testing::Test {
 
   void SetUp() override { tree.fill(); }
 
-  // Stops after so many looks at whether to go on.
+  // Stops after this many checks of whether to go on.
   void stop_after(int looks) {
     auto build = tree.build();
     build.go_on = [left = looks](const PackHeader&) mutable { return left-- > 0; };
     ASSERT_EQ(tree.make(build), "stopped");
     ASSERT_FALSE(std::filesystem::exists(tree.pack));
   }
-  // The rest, compared with a pack that was made at once. How many entries were there already.
+  // Writes the rest, and compares it with a pack that was made at once. Returns how many entries
+  // were already there.
   std::uint64_t finish() {
     std::uint64_t resumed = 0;
     EXPECT_EQ(tree.make(tree.build(), &resumed), "");
@@ -104,7 +105,7 @@ TEST_F(PackResume, EntryThatWouldBeWrittenDifferentlyIsNotTheSame) {
   FileStat other = *origin;
   other.accessed.seconds += 10;
   EXPECT_TRUE(is_same_entry(packed, other)) << "reading it changes nothing";
-  // A file system may write a file to its disk later, and its blocks are others then.
+  // A file system may write a file to its disk later, and then the number of blocks changes.
   other = *origin;
   other.blocks += 8;
   EXPECT_FALSE(is_same_entry(packed, other));

@@ -1,4 +1,4 @@
-// The neighbours that one read of a pack brings besides the file that it is for.
+// The neighbours that one read of a pack brings besides the requested file.
 #include "cache/pack/pack_window.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct PackWindowsTest : testing::Test {
     const PackSlot slot = slot_at(k_begin);
     windows->note_time(slot, {slot.offset, slot.bytes}, ns);
   }
-  // The size of a window at a place that nobody has taken.
+  // The size of a window at a fresh place.
   std::uint64_t size_now() {
     fresh_ += 4 << 20;
     return windows->around(slot_at(fresh_)).bytes;
@@ -132,12 +132,11 @@ struct PackNeighboursTest : testing::Test {
     mount = PackMount::open({.prefix = "/data/set", .file = tree.pack}, why);
     ASSERT_NE(mount, nullptr) << why;
   }
-  // The first is of a record alone.
+  // The first read is of a single record.
   base::Result<void> read(const std::string& path) {
     return mount->read("/data/set/" + path, 16 << 20, scratch, content, PackMount::Reach::window);
   }
-  // The names of files that are not as expected: missing, other bytes, or there without being
-  // wanted.
+  // The names of unexpected files: missing, with other bytes, or present without being wanted.
   std::string wrong(const std::map<std::string, std::string>& expected) {
     const auto found = neighbours();
     std::string names;
@@ -165,7 +164,7 @@ struct PackNeighboursTest : testing::Test {
     }
     return found;
   }
-  // All regular files of the tree, as the program would name them, but one.
+  // All regular files of the tree except one, as the program would name them.
   std::map<std::string, std::string> all_but(const std::string& path) const {
     std::map<std::string, std::string> files;
     for (const auto& [name, bytes] : tree.files) {
@@ -177,7 +176,7 @@ struct PackNeighboursTest : testing::Test {
     std::string whole = tests::bytes_of(tree.pack);
     const std::size_t at = whole.find(text);
     ASSERT_NE(at, std::string::npos);
-    // As a bad disk does it: the file's times tell of no write.
+    // As a bad disk does it: the file's times show no write.
     struct stat before {};
     ASSERT_EQ(stat(tree.pack.c_str(), &before), 0);
     {

@@ -1,6 +1,6 @@
-// Directories that nobody has changed for long: their listings are kept in memory, and streams,
-// stats and absent names are answered from there (shim/calls/directory/listed_directory.h). Other
-// tests of names make their directories just before.
+// Directories that nobody has changed for long: their listings are kept in memory, which answers
+// streams, stats and negative entries (shim/calls/directory/listed_directory.h). Other tests of
+// names make their directories just before.
 #include <dirent.h>
 #include <glob.h>
 #include <spawn.h>
@@ -79,7 +79,7 @@ PARITY(Aged, StreamsGoBackAndForth) {
     if (entry == nullptr || names[i] != entry->d_name)
       t.line("another name at place " + std::to_string(i));
   }
-  // In the midst the program asks for the number.
+  // In the middle the program asks for the fd.
   seekdir(stream, places[2]);
   const int fd = dirfd(stream);
   struct stat st {};
@@ -113,14 +113,13 @@ PARITY(Aged, RewoundStreamsShowWhatIsThereNow) {
 
 namespace {
 
-// By a raw call, which the library does not see: a name that others have made may be absent for a
+// By a raw call, which the library does not see: a name that others have made may be missing for a
 // second.
 bool is_there(const char* path, struct stat& st) {
   return sys::raw(SYS_newfstatat, AT_FDCWD, sys::arg(path), sys::arg(&st), 0) == 0;
 }
 
-// In the midst of a stream over `from` the directory comes to be `to`, and the program asks for its
-// number then.
+// During a stream over `from` the directory becomes `to`, and then the program asks for its fd.
 void move_under_stream(cube::parity::Case& t, const char* from, const char* to,
                        const std::function<void()>& move) {
   age(t, {"", "d", "d/e", "d/empty"});
@@ -175,7 +174,7 @@ PARITY(Aged, StreamsOverDirectoriesThatMove) {
     CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE));
   });
   CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE));
-  // By raw calls, which the library does not see, in a process that others are.
+  // By raw calls, which the library does not see, in a process that stands for others.
   const auto others = [&](const char* from, const char* to) {
     return [&t, from, to] {
       t.in_child([&] {
@@ -186,7 +185,7 @@ PARITY(Aged, StreamsOverDirectoriesThatMove) {
   move_under_stream(t, "d", "d2", others("d", "d2"));
   move_under_stream(t, "d2/e", "d/e", others("d2", "d"));
   move_under_stream(t, "d/e", "other/e", others("d/e", "other/e"));
-  // Removed, and another in its place.
+  // Removed, and another directory in its place.
   list(t, "d/empty");
   DIR* const stream = STDIO(nullptr, opendir(t / "d/empty"));
   CALL(rmdir(t / "d/empty"));
@@ -307,7 +306,7 @@ PARITY(Aged, ChangesByOtherWaysAreSeenAtOnce) {
     }
     list(t, directory);
   };
-  // The name is made in the directory that the link leads to.
+  // The name is made in the directory to which the link leads.
   look("d/e", "d/e/target");
   CALL(close(CALL(open(t / "d/away", O_CREAT | O_WRONLY, 0640))));
   look("d/e", "d/e/target");
@@ -337,7 +336,7 @@ PARITY(Aged, ChangesByOtherWaysAreSeenAtOnce) {
   if (child == 0) _exit(chmod(t / "d/c.png", 0600) == 0 ? 0 : 1);
   CALL(waitpid(child, nullptr, 0) == child);
   look("d", "d/c.png");
-  // Neither name can be reached by these paths once it is moved.
+  // Neither name can be reached by these paths after the move.
   look("d", "d/moved");
   CALL(rename(t / "d/e/../e", t / "d/e/../moved"));
   look("d", "d/moved");
@@ -346,8 +345,8 @@ PARITY(Aged, ChangesByOtherWaysAreSeenAtOnce) {
 
 namespace {
 
-// A socket with a name. `room`: bytes of the path that the kernel gets, of which the last may be no
-// zero.
+// A socket with a name. `room`: the bytes of the path that the kernel gets, the last of which need
+// not be zero.
 int bind_to(const char* path, bool by_number, std::size_t room = sizeof(sockaddr_un::sun_path)) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
@@ -436,7 +435,7 @@ PARITY(Aged, Globs) {
 
 namespace {
 
-// Often enough for the stats and targets to be gathered, if the threads come to it.
+// Often enough for the stats and targets to be gathered, if the threads get to it.
 constexpr int k_many_looks = 30;
 
 void show_link(cube::parity::Case& t, const char* name) {
@@ -578,7 +577,7 @@ PARITY(Aged, ListsOfNames) {
         show_list(t, n, entries);
       }
     }
-    // The order of the directory itself, in which libc gives them where nothing is to be sorted.
+    // The order of the directory itself, in which libc returns entries if nothing has to be sorted.
     dirent** entries = nullptr;
     std::vector<std::string> names;
     DIR* const stream = STDIO(nullptr, opendir(t / "d"));

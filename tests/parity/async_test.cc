@@ -141,7 +141,7 @@ PARITY(Async, AioInAllItsForms) {
 }
 
 PARITY(Async, IoSubmit) {
-  // Loaded for all, as a program that is linked with it has it.
+  // Loaded globally, as in a program that is linked with it.
   static void* const library = dlopen("libaio.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) GTEST_SKIP() << "no libaio.so.1";
   auto* const submit = cube::parity::function<int(aio_context_t, long, iocb**)>("io_submit");
@@ -208,7 +208,7 @@ PARITY(Async, IoUring) {
   question.statx_flags = AT_EMPTY_PATH;
   done("statx", question);
   t.line("size " + std::to_string(x.stx_size));
-  // Registered before it is read: by its place, the number may be closed.
+  // Registered before it is read by its place; then the fd may be closed.
   fd = CALL(open(path, O_RDONLY));
   CALL(
       syscall(SYS_io_uring_register, ring.fd(), static_cast<long>(IORING_REGISTER_FILES), &fd, 1L));

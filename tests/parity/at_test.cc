@@ -1,4 +1,4 @@
-// The calls that take a directory fd: a served file stands there for itself (AT_EMPTY_PATH, a null
+// Calls that take a directory fd: a served file stands there for itself (AT_EMPTY_PATH, a null
 // path) or is no directory. And openat2 with its resolve flags, through syscall().
 #include <dirent.h>
 #include <linux/openat2.h>
@@ -52,7 +52,7 @@ PARITY(At, EmptyPathMeansTheFdItself) {
   t.stat("open_tree", st, path);
 }
 
-// Each call with a number of its own as the directory.
+// Each call with a fresh fd as the directory.
 template <typename Fresh>
 static void look_below(cube::parity::Case& t, const char* path, Fresh fresh) {
   struct stat st {};
@@ -99,14 +99,14 @@ PARITY(At, AFileIsNoDirectory) {
   EXPECT_EQ(errno, ENOTDIR);
   CALL(symlinkat("a", AT_FDCWD, t / "link"));
   CALL(close(CALL(open(t / "link", O_RDONLY))));
-  // An absolute path does not ask what the fd is.
+  // An absolute path does not depend on the fd.
   const int fd = CALL(openat(fresh(), path, O_RDONLY));
   t.expect_served(fd);
   CALL(fstatat(fresh(), path, &st, 0));
   t.stat("absolute", st, path);
 }
 
-// The library keeps the number of a file that was closed, and must show the kernel none.
+// The library keeps the fd of a closed file, and must not show it to the kernel.
 PARITY(At, ClosedFdIsNoDirectory) {
   const char* const path = t.file("a", 300);
   look_below(t, path, [&] {
@@ -228,7 +228,7 @@ PARITY(At, Openat2ByCallNumber) {
          {0UL, std::uint64_t{RESOLVE_BENEATH}, std::uint64_t{RESOLVE_IN_ROOT},
           std::uint64_t{RESOLVE_NO_SYMLINKS}, std::uint64_t{RESOLVE_NO_MAGICLINKS},
           std::uint64_t{RESOLVE_NO_XDEV}, std::uint64_t{RESOLVE_CACHED}}) {
-      // Whether a name is in the kernel's own cache is its own affair.
+      // Only the kernel decides whether a name is in its cache.
       if (resolve == RESOLVE_CACHED && open2(dir, name, O_RDONLY, 0) < 0) continue;
       t.line(std::string(name) + " " + std::to_string(resolve));
       if (resolve != RESOLVE_CACHED) look(CALL(open2(dir, name, O_RDONLY, resolve)));
@@ -253,8 +253,8 @@ PARITY(At, Openat2ByCallNumber) {
   look(CALL(open(t / "d/new", O_RDONLY)));
 }
 
-// The kernel writes of an open directory the place at which it was opened; that may be another's by
-// now.
+// For an open directory the kernel shows the place at which it was opened; by now that may be
+// another's.
 PARITY(At, ARemovedDirectoryIsNotTheOneOfThatName) {
   t.dir("d (deleted)");
   t.file("d (deleted)/a", 100);
@@ -288,7 +288,7 @@ PARITY(At, ADirectoryThatAMountCoversIsNotWhatIsMounted) {
   const int dir = CALL(open(t / "below", O_RDONLY | O_DIRECTORY));
   CALL(close(CALL(openat(dir, "a", O_RDONLY))));
   char before[PATH_MAX];
-  // Wants a privilege.
+  // Needs a privilege.
   if (getcwd(before, sizeof before) == nullptr ||
       mount(t / "above", t / "below", nullptr, MS_BIND, nullptr) != 0)
     return;

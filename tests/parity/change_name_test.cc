@@ -1,5 +1,5 @@
-// Names that come, go or become another file's: who has the old file open keeps it, and who opens
-// the name gets the new.
+// Names that come, go or become another file's: readers that have the old file open keep it, and
+// later opens get the new one.
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -108,7 +108,7 @@ PARITY(Change, DirectoriesAreRenamedByNamesThatEndInASlash) {
   }
 }
 
-// Once a bug: what was cached by the real path was served on.
+// Files that were cached by the real path must not be served any longer.
 PARITY(Change, DirectoriesAndLinksAreRenamedThroughLinks) {
   t.dir("d");
   t.dir("d/e");
@@ -205,7 +205,7 @@ PARITY(Change, TemporaryFilesAndNewNames) {
     show(t, "reader", reader);
     CALL(close(reader));
     show_path(t, pattern.c_str());
-    // Saved as programs do it: a temporary file renamed over the old.
+    // Saved as programs do it: a temporary file is renamed over the old one.
     const char* const saved = t.text("saved" + std::to_string(which), "before");
     show_path(t, saved);
     CALL(rename(pattern.c_str(), saved));
@@ -254,8 +254,8 @@ PARITY(Change, LockedReplaceByLink) {
 
 namespace {
 
-// Two pages, of which nobody may read the second. The first ends in a path's first bytes, without
-// its end.
+// Two pages, the second of which nobody may read. The first ends in the beginning of a path,
+// without its end.
 const char* path_without_end() {
   constexpr std::size_t k_page = 4096;
   auto* const pages = static_cast<char*>(

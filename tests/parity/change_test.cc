@@ -1,6 +1,5 @@
-// Files whose bytes, modes or times change while they are open or cached: what was opened before
-// sees what a kernel fd would see, and what is opened after sees the new. Names:
-// change_name_test.cc.
+// Files whose bytes, modes or times change while they are open or cached: a file opened before sees
+// what a kernel fd would see, and a file opened after sees the change. Names: change_name_test.cc.
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <utime.h>
@@ -163,7 +162,7 @@ PARITY(Change, ModesOwnersAndTimes) {
 }
 
 PARITY(Change, MetadataByAFreshFd) {
-  // The same, each through an fd that has just been served.
+  // The same changes, each through an fd that has just been served.
   const timespec times[2] = {{1000, 0}, {2000, 5}};
   const char* const path = t.text("a", "some bytes");
   show_path(t, path);

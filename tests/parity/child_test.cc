@@ -22,7 +22,7 @@ extern "C" pid_t __vfork() __attribute__((returns_twice));
 
 namespace {
 
-// The values that a child saw, in memory that it shares with us: no pipe, no fd of its own.
+// The values that a child saw, in memory that it shares with the parent: no pipe, no fd of its own.
 struct Seen {
   char bytes[8];
   long n, at, opened, own;
@@ -177,7 +177,7 @@ PARITY(Child, CloneWithEveryShareOfThings) {
 PARITY(Child, CloneWithOneTableOfFdsByCallNumber) {
   t.file("a", 4000);
   t.file("b", 3000);
-  // A file that one of the two puts under a number is found there by the other.
+  // A file that one process puts under an fd is found there by the other.
   const auto exchange = [&](auto&& make_child) {
     int ask[2] = {}, answer[2] = {}, number = -1;
     CALL(pipe(ask));
@@ -235,7 +235,7 @@ int cloned_thread(void* argument) {
   close(what.fd);
   if (open(what.path, O_RDONLY) != what.fd || read(what.fd, what.got, 8) != 8) what.got[0] = 0;
   what.step = 1;
-  // The thread library knows nothing of it: no more of libc's.
+  // The thread library does not know this thread, so it makes no more calls of libc.
   while (what.step != 2) cube::base::sys::raw(SYS_sched_yield);
   cube::base::sys::raw(SYS_exit, 0);
   return 0;
@@ -281,7 +281,7 @@ PARITY(Child, DaemonKeepsTheOffset) {
   t.line("status " + std::to_string(wait_status(child)));
   char byte = 0;
   CALL(read(done[0], &byte, 1));
-  // Its parent is gone: it is ours to wait for, until it has left the cache too.
+  // Its parent is gone: this process must wait for it, until it has left the cache too.
   t.line("daemon's status " + std::to_string(wait_status(-1)));
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   tell(t, "daemon", *seen, fd);
@@ -316,8 +316,8 @@ PARITY(Child, SpawnWithEveryAction) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    // Closed and opened again, dup'ed over itself to lose close-on-exec, opened anew at a number
-    // that is taken.
+    // Closed and opened again, dup'ed over itself to lose close-on-exec, opened again at an fd that
+    // is taken.
     posix_spawn_file_actions_addclose(&actions, fd);
     posix_spawn_file_actions_adddup2(&actions, other, other);
     posix_spawn_file_actions_addopen(&actions, fd, path, O_RDONLY, 0);
@@ -376,7 +376,7 @@ PARITY(Child, EveryWaitTellsHowTheChildEnded) {
 }
 
 PARITY(Child, PlaceholdersNeverReachAChildThatPassesLibcBy) {
-  // fork by the bare system call: no handler of libc's runs, and the child's first call finds out.
+  // fork by the bare system call: no handler of libc runs, and the child's first call finds out.
   const char* const path = t.file("a", 4000);
   const int fd = CALL(open(path, O_RDONLY));
   CALL(lseek(fd, 700, SEEK_SET));

@@ -84,8 +84,7 @@ PARITY(Command, FcntlThatSets) {
   try_one("F_SET_RW_HINT", F_SET_RW_HINT, reinterpret_cast<long>(&hint));
   hint = 77;
   try_one("F_SET_RW_HINT wrong", F_SET_RW_HINT, reinterpret_cast<long>(&hint));
-  // With a lease on it a file that is opened for writing tells the holder; the lease itself is the
-  // kernel's.
+  // A lease notifies its holder of an open for writing; the lease itself is the kernel's.
   const int fd = CALL(open(path, O_RDONLY));
   CALL(fcntl(fd, F_SETLEASE, F_RDLCK));
   CALL(fcntl(fd, F_GETLEASE));

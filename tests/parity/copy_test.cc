@@ -1,4 +1,4 @@
-// Calls that move bytes between two fds, waiting for fds, passing them on, asynchronous reads.
+// Calls that move bytes between two fds, wait for fds, pass them on, or read asynchronously.
 #include <aio.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -159,7 +159,7 @@ PARITY(Wait, EpollIsAskedOfTheFileItself) {
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   epoll_event event{};
   event.events = EPOLLIN;
-  // EPERM, but on FUSE, where a file may be polled.
+  // EPERM, except on FUSE, where a file may be polled.
   CALL(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event));
   CALL(epoll_ctl(fd, EPOLL_CTL_ADD, 0, &event));
   CALL(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr));

@@ -17,12 +17,14 @@ ROWS = [
     ("open", "open{,64} openat{,64} __open{,64} __open{,64}_2 __openat{,64}_2 creat{,64}"),
     ("stat", "{,f,l}stat{,64} fstatat{,64} __{,f,l}xstat{,64} __fxstatat{,64} statx"),
     ("read",
-     "read __read pread{,64} __pread64 readv preadv{,64} preadv2 preadv64v2 __read_chk __pread{,64}_chk"
+     "read __read pread{,64} __pread64 readv preadv{,64} preadv2 preadv64v2 __read_chk "
+     "__pread{,64}_chk"
     ), ("close", "close __close"), ("terminal questions", "isatty tcgetattr ioctl"),
     ("position", "lseek{,64} __lseek"),
     ("stdio", "fopen{,64} fdopen freopen{,64} fclose fcloseall fileno{,_unlocked} tmpfile{,64}"),
     ("wide characters",
-     "fwide {f,}getwc{,_unlocked} ungetwc fputwc putwc fputws fgetws{,_unlocked} __fgetws{,_unlocked}_chk "
+     "fwide {f,}getwc{,_unlocked} ungetwc fputwc putwc fputws fgetws{,_unlocked} "
+     "__fgetws{,_unlocked}_chk "
      "{,v,__isoc99_,__isoc99_v,__isoc23_,__isoc23_v}fwscanf"),
     ("memory", "mmap{,64} munmap mremap mprotect msync mlockall"), ("libraries", "dlopen"),
     ("rings", "io_uring_setup io_uring_queue_init{,_params,_mem,_try_nosqarr}"),
@@ -30,7 +32,8 @@ ROWS = [
     ("fork", "fork __fork _Fork vfork __vfork clone daemon forkpty"),
     ("ranges", "close_range closefrom"),
     ("exec",
-     "posix_spawn{,p} pidfd_spawn{,p} system popen pclose wait waitpid wait3 wait4 waitid execve execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"
+     "posix_spawn{,p} pidfd_spawn{,p} system popen pclose wait waitpid wait3 wait4 waitid execve "
+     "execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"
     ),
     ("names and directories",
      "access faccessat e{,uid}access opendir fdopendir readdir{,64}{,_r} closedir dirfd {seek,tell,"
@@ -38,12 +41,16 @@ ROWS = [
     ("between fds", "sendfile{,64} copy_file_range splice tee vmsplice"),
     ("locks and advice", "flock lockf{,64} posix_fadvise{,64} readahead"),
     ("one fd",
-     "fstatfs{,64} fstatvfs{,64} fgetxattr flistxattr fsetxattr fremovexattr fsync fdatasync syncfs sync_file_range "
-     "fchdir {f,}pathconf statfs{,64} statvfs{,64} futimens futimes fchmod fchown ftruncate{,64} {posix_,}fallocate{,64}"
+     "fstatfs{,64} fstatvfs{,64} fgetxattr flistxattr fsetxattr fremovexattr fsync fdatasync "
+     "syncfs sync_file_range "
+     "fchdir {f,}pathconf statfs{,64} statvfs{,64} futimens futimes fchmod fchown ftruncate{,64} "
+     "{posix_,}fallocate{,64}"
     ),
     ("writers and names",
-     "write writev pwrite{,64} pwritev{,64} pwritev2 pwritev64v2 truncate{,64} rename{,at,at2} unlink{,at} "
-     "remove link{,at} symlink{,at} mkdir{,at} mk{nod,fifo}{,at} __xmknod{,at} mkdtemp lchmod rmdir utime{,s} lutimes futimesat utimensat chmod fchmodat {,l}chown fchownat "
+     "write writev pwrite{,64} pwritev{,64} pwritev2 pwritev64v2 truncate{,64} rename{,at,at2} "
+     "unlink{,at} "
+     "remove link{,at} symlink{,at} mkdir{,at} mk{nod,fifo}{,at} __xmknod{,at} mkdtemp lchmod "
+     "rmdir utime{,s} lutimes futimesat utimensat chmod fchmodat {,l}chown fchownat "
      "mk{,o}stemp{,64} mk{,o}stemps{,64} {,l}setxattr {,l}removexattr {,l}{get,list}xattr"),
     ("names of fds",
      "readlink{,at} __readlink{,at}_chk realpath __realpath_chk canonicalize_file_name chdir getcwd"
@@ -51,23 +58,28 @@ ROWS = [
     ("waiting, passing on",
      "poll __poll_chk ppoll __ppoll_chk select pselect epoll_ctl sendmsg sendmmsg"),
     ("makers of fds",
-     "socket socketpair accept{,4} pipe{,2} eventfd epoll_create{,1} memfd_create shm_open timerfd_create "
-     "signalfd inotify_init{,1} pidfd_open pidfd_getfd recvmsg recvmmsg open_by_handle_at posix_openpt mq_open"
+     "socket socketpair accept{,4} pipe{,2} eventfd epoll_create{,1} memfd_create shm_open "
+     "timerfd_create "
+     "signalfd inotify_init{,1} pidfd_open pidfd_getfd recvmsg recvmmsg open_by_handle_at "
+     "posix_openpt mq_open"
     ),
     ("kernel interfaces",
      "syscall io_submit aio_read{,64} aio_write{,64} aio_fsync{,64} lio_listio{,64}"),
     ("trees",
-     "fts_open fts64_open {n,}ftw{,64} glob{,64} name_to_handle_at inotify_{add,rm}_watch fanotify_mark"
+     "fts_open fts64_open {n,}ftw{,64} glob{,64} name_to_handle_at inotify_{add,rm}_watch "
+     "fanotify_mark"
     ),
     ("identity",
      "set{,e,re,res}uid set{,e,re,res}gid setgroups initgroups setfs{u,g}id chroot unshare setns "
      "capset prctl mount umount{,2} move_mount open_tree mount_setattr fs{open,pick,config,mount}"),
     ("limits and threads", "setrlimit{,64} prlimit{,64} pthread_cancel"),
     ("terminals",
-     "tcsetattr tc{get,set}pgrp tcgetsid tcflush tcflow tcdrain tcsendbreak ttyname{,_r} ptsname{,_r} grantpt unlockpt"
+     "tcsetattr tc{get,set}pgrp tcgetsid tcflush tcflow tcdrain tcsendbreak ttyname{,_r} "
+     "ptsname{,_r} grantpt unlockpt"
     ),
     ("sockets",
-     "bind connect listen shutdown sockatmark {get,set}sockopt get{sock,peer}name send{,to} recv{,from}"
+     "bind connect listen shutdown sockatmark {get,set}sockopt get{sock,peer}name send{,to} "
+     "recv{,from}"
     ),
 ]
 
@@ -161,7 +173,8 @@ def main(root: Path, objects: list[str]) -> int:
     print("\n".join(found))
     everything = hooks | {symbol for symbols in rows.values() for symbol in symbols}
     print(
-        f"parity coverage: {len(everything & made)} of {len(everything)} calls made by name, {len(EXEMPT)} exempt"
+        f"parity coverage: {len(everything & made)} of {len(everything)} calls made by name, "
+        f"{len(EXEMPT)} exempt"
     )
     return bool(found)
 

@@ -9,7 +9,7 @@ extern char** environ;
 
 namespace {
 
-// The shell's output: it is the child, with the fd as its standard input.
+// The output of the shell, which is the child, with the fd as its standard input.
 std::string output_of(cube::parity::Case& t, const std::function<void()>& exec) {
   int out[2];
   if (pipe2(out, O_CLOEXEC) != 0) return "no pipe";
@@ -166,7 +166,7 @@ PARITY(Exec, OpenedByTheProgramThatRuns) {
           static_cast<char*>(nullptr));
   }));
   t.line(output_of(t, [&] {
-    // An environment without us: the plain program reads the plain file.
+    // An environment without the library: the plain program reads the plain file.
     char* environment[] = {const_cast<char*>("PATH=/bin:/usr/bin"), nullptr};
     execle("/bin/sh", "sh", "-c", (std::string("cksum ") + path).c_str(),
            static_cast<char*>(nullptr), environment);

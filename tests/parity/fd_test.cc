@@ -1,5 +1,4 @@
-// fd numbers and what they share: the lowest free number, dup in every form, close in every form,
-// flags.
+// Fds and what they share: the lowest free fd, dup in every form, close in every form, flags.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
@@ -120,7 +119,7 @@ PARITY(Fd, EveryMakerOfFdsGetsTheLowest) {
 }
 
 PARITY(Fd, MakersThatPassLibcByGetAUsableFd) {
-  // libc opens these itself: the number may not be the lowest, but it must not be one of ours.
+  // libc opens these itself: the fd need not be the lowest, but must not be one of the library's.
   const int fd = CALL(open(t.file("a"), O_RDONLY));
   CALL(close(fd));
   FILE* const mounts = fopen("/proc/self/mounts", "r");
@@ -254,7 +253,7 @@ PARITY(Fd, DupfdTakesTheLowestFromThere) {
   CALL(fcntl(a, F_DUPFD, 0));
 }
 
-// As the kernel has it: to libc of 64 bits it is 0.
+// The kernel's value: libc for 64 bits says 0.
 #if defined(__aarch64__)
 constexpr int k_large_file = 0400000;
 #else

@@ -1,4 +1,4 @@
-// Changes that no open of a path by this process tells of: what a spawned child opens on its way,
+// Changes of which no open of a path by this process tells: what a spawned child opens on its way,
 // what is opened by its handle, fds that come from elsewhere, and the rights of directories.
 #include <spawn.h>
 #include <sys/socket.h>
@@ -29,7 +29,7 @@ void look(cube::parity::Case& t, const char* path, int old) {
   CALL(close(old));
 }
 
-// A child without the library writes to what it finds as its stdout.
+// A child without the library writes to the file that is its stdout.
 int spawn_echo(cube::parity::Case& t, posix_spawn_file_actions_t& actions, bool by_path) {
   const char* const arguments[] = {"sh", "-c", "printf CHANGED", nullptr};
   const char* const environment[] = {"PATH=/usr/bin:/bin", nullptr};
@@ -90,7 +90,7 @@ PARITY(Foreign, TruncationByAFailedSpawnIsSeen) {
   pid_t child = 0;
   const int error = CALL(posix_spawn(&child, t / "none", &actions, nullptr,
                                      const_cast<char* const*>(arguments), environ));
-  // Before glibc 2.24 the child alone knows, and nobody waits for it.
+  // Before glibc 2.24 only the child knows, and nobody waits for it.
   if (error == 0) waitpid(child, nullptr, 0);
   posix_spawn_file_actions_destroy(&actions);
   look(t, t / "a", old);
@@ -106,7 +106,7 @@ PARITY(Foreign, FileOpenedByItsHandleForWritingIsSeen) {
     auto* const handle = reinterpret_cast<file_handle*>(room);
     handle->handle_bytes = 128;
     int id = 0;
-    // Not every file system has handles, and they want a privilege.
+    // Not every file system has handles, and they need a privilege.
     if (name_to_handle_at(AT_FDCWD, t / name, handle, &id, 0) == 0) {
       const int fd = by_number
                          ? static_cast<int>(syscall(SYS_open_by_handle_at, mount, handle, O_WRONLY))
@@ -121,7 +121,7 @@ PARITY(Foreign, FileOpenedByItsHandleForWritingIsSeen) {
   }
 }
 
-// From a process without the library: it has opened the file behind our back.
+// From a process without the library, which has opened the file behind its back.
 PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
   const auto receive = [](int i, int socket, mmsghdr& message) -> long {
     switch (i) {
@@ -166,8 +166,8 @@ PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
   }
 }
 
-// A directory is taken away behind the library's back: what is cached below it can still be opened,
-// unless its rights were changed, for then only the kernel knows who may.
+// A directory is removed behind the library's back: what is cached below it can still be opened,
+// unless the directory's rights were changed, because then only the kernel knows who may.
 PARITY(Foreign, RightsOfADirectoryDecideOnAllBelow) {
   const auto change = [&](int i, const char* path, int fd) -> int {
     switch (i) {

@@ -13,7 +13,7 @@
 #endif
 
 namespace {
-// A size that the compiler cannot see through: else it calls the plain functions.
+// A size that the compiler cannot see through: otherwise it calls the plain functions.
 template <typename T>
 T opaque(T value) {
   asm volatile("" : "+r"(value));

@@ -1,5 +1,5 @@
-// Calls after which the process may read other files than before: each is heeded at once, and what
-// is open stays open.
+// Calls after which the process may read other files than before: each takes effect at once, and
+// open files stay open.
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>

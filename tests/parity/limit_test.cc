@@ -60,11 +60,11 @@ PARITY(Limit, TooManyOpenFiles) {
     CALL(close(fds[5]));
     CALL(open("/dev/null", O_RDONLY));
     CALL(lseek(fds[1], 30, SEEK_SET));
-    // Becomes a kernel file where there is no room for both.
+    // Becomes a kernel file if there is no room for both.
     CALL(fsync(fds[1]));
     CALL(read(fds[1], got, 8));
     t.bytes("got", got, 8);
-    // Above a limit that was lowered: what is open stays open.
+    // Above a lowered limit: open fds stay open.
     allow(10);
     CALL(read(fds[12], got, 8));
     CALL(lseek(fds[12], 0, SEEK_CUR));
@@ -159,7 +159,7 @@ PARITY(Limit, ListOfFdsAndWhatTheyAre) {
   std::vector<std::string> names;
   while (const dirent* entry = readdir(list)) {
     char target[4096] = {};
-    // By a directory fd: the name says nothing of fds.
+    // By a directory fd: the name does not show that it concerns fds.
     if (readlinkat(dirfd(list), entry->d_name, target, sizeof target - 1) > 0 &&
         atoi(entry->d_name) > 2)
       names.push_back(std::string(entry->d_name) + " " + target);
@@ -235,8 +235,8 @@ PARITY(Limit, ChainsOfLinks) {
   t.file("a");
   t.link("l0", "a");
   for (int i = 1; i < 45; ++i) t.link("l" + std::to_string(i), "l" + std::to_string(i - 1));
-  // The kernel counts the links of a walk that it begins anew, because a directory changed
-  // meanwhile, twice: ELOOP by chance.
+  // The kernel counts the links twice if it restarts a walk because a directory changed meanwhile:
+  // ELOOP by chance.
   const auto settled = [](auto&& call) {
     int result = call();
     for (int again = 0; again < 20 && result < 0 && errno == ELOOP; ++again) result = call();

@@ -131,7 +131,7 @@ PARITY(Lock, LockedFilesKeepOneOffset) {
   t.bytes("got", got, 10);
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(close(fd));
-  // The lock is held by the dups.
+  // The dups hold the lock.
   t.in_child([&] {
     const int mine = CALL(open(t / "a", O_RDONLY));
     CALL(flock(mine, LOCK_EX | LOCK_NB));
@@ -173,7 +173,7 @@ PARITY(Lock, LocksOutliveWhatMakesTheFileTheKernels) {
 }
 
 PARITY(Lock, LeavesOtherFilesServedBesideALockedOne) {
-  // A locked number is no model for placeholders.
+  // A locked fd is no model for placeholders.
   const int locked = CALL(open(t.file("a", 100), O_RDONLY));
   CALL(flock(locked, LOCK_SH));
   const int other = CALL(open(t.file("b", 200), O_RDONLY));

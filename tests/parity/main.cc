@@ -38,19 +38,20 @@ bool is_copied(const std::string& path, std::size_t size) {
   std::ifstream maps("/proc/self/maps");
   bool found = false;
   for (std::string line; std::getline(maps, line);) {
-    // Neither the region's file nor the origin's, which has the name of a directory of ours.
+    // Neither the region's file nor the origin's, which has the name of one of the test's
+    // directories.
     found = found || (line.starts_with(name) && line.find("/cubeshim-") == std::string::npos);
   }
   munmap(at, size);
   return found;
 }
 
-// A file passes through the ring only while the library's thread that writes to the disk comes
-// round at least every two seconds. On a busy machine it begins late, and may be late again
-// between two files.
+// A file passes through the ring only while the library's thread that writes to the disk runs at
+// least every two seconds. On a busy machine it begins late, and may be late again between two
+// files.
 bool passes_through_ring(const std::string& directory) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  // Other files each time, for one that has passed by is not fetched again at once.
+  // Other files each time, because a file that has passed is not fetched again at once.
   for (int i = 0; std::chrono::steady_clock::now() < until; ++i) {
     const std::string number = std::to_string(i);
     if (is_copied(directory + "/small" + number, 100) &&
@@ -61,8 +62,8 @@ bool passes_through_ring(const std::string& directory) {
   return false;
 }
 
-// Fills the memory that keeps what it has: what the tests open then passes through the ring. False:
-// it does not.
+// Fills the resident memory, so that files that the tests open pass through the ring. False if they
+// do not.
 bool fill_memory(const std::string& directory) {
   constexpr std::pair<int, std::size_t> k_files[] = {
       {14, 1000 << 10}, {6, 60 << 10}, {8, 8 << 10}, {8, 2 << 10}};
@@ -116,7 +117,7 @@ std::string region_of(const std::string& name) {
   return "/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + name;
 }
 
-// 0 where the report and the region are as they should be.
+// 0 if the report and the region are as they should be.
 int check_what_is_left(const std::string& base, const std::string& name) {
   int wrong = 0;
   const std::string report = content(base + "/report.json");
@@ -182,7 +183,7 @@ int run_under_test(char** argv) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("PARITY_BASE", base.c_str(), 1);
-    // The tests count on fd numbers: nothing open but 0, 1 and 2, whoever has started us.
+    // The tests count on fds: only 0, 1 and 2 are open, whatever has started this program.
     close_range(3, ~0U, 0);
     unsetenv("CUBESHIM_JOB");
     execv("/proc/self/exe", argv);

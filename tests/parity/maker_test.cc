@@ -1,5 +1,5 @@
-// Every call that makes an fd: it gets the lowest number, and what was served under that number
-// before is forgotten.
+// Every call that makes an fd: it gets the lowest fd, and the file served under that fd before is
+// forgotten.
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <pty.h>
@@ -17,14 +17,14 @@
 
 #include "tests/support/parity_case.h"
 
-// glibc 2.36 has them, and its header does not tell C++ that they are C's.
+// glibc 2.36 has them, but its header does not declare them as C for C++.
 extern "C" {
 #include <sys/pidfd.h>
 }
 
 namespace {
 
-// Twice: after a served file has left its number parked, and while one lies open below.
+// Twice: after a served file has left its fd parked, and while one is open below.
 void made(cube::parity::Case& t, const char* what, const std::function<int()>& make) {
   t.line(what);
   CALL(close(CALL(open(t / "a", O_RDONLY))));
@@ -136,7 +136,7 @@ PARITY(Maker, TerminalsAndTemporaryFiles) {
   t.file("a");
   int master = -1, slave = -1;
   CALL(close(CALL(open(t / "a", O_RDONLY))));
-  // libc opens these by itself: the numbers need not be the lowest.
+  // libc opens these by itself: the fds need not be the lowest.
   STDIO(-1, openpty(&master, &slave, nullptr, nullptr, nullptr));
   CALL(isatty(slave));
   CALL(close(master));

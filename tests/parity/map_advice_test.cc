@@ -1,6 +1,6 @@
-// A mapping of a served file is a mapping of a file: advice, protection, sync and forks mean for it
-// what they mean for the kernel's. An anonymous copy with the same bytes would differ in nearly
-// each of these lines.
+// A mapping of a served file behaves as a mapping of a file: advice, protection, sync and forks
+// mean the same as for the kernel's. An anonymous copy with the same bytes would differ in nearly
+// every line.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -45,14 +45,14 @@ char* mapped(cube::parity::Case& t, std::size_t size, const Kind& kind) {
   return at;
 }
 
-// Its bytes, or the signal that looking at them brings.
+// Its bytes, or the signal that reading them raises.
 void look(cube::parity::Case& t, const char* label, const char* at, std::size_t size) {
   const int fault = guarded([&] { t.bytes(label, at, pages(size)); });
   if (fault != 0) t.line(std::string(label) + ": signal " + std::to_string(fault));
 }
 
-// The result of a forked child's look there: the signal, 1000 if the bytes are the file's, 1001 if
-// they are others.
+// The result of a read there in a forked child: the signal, 1000 if the bytes are the file's, 1001
+// if they are others.
 void look_in_child(cube::parity::Case& t, const char* at, std::size_t size, char first) {
   std::string wanted = cube::parity::content_of(name_of(size), size);
   wanted[0] = first;
@@ -105,8 +105,8 @@ PARITY(MapAdvice, ByEachCall) {
         at, pages(size)
       };
       for (const int advice : {MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_DONTNEED, MADV_FREE}) {
-        // The kernel takes more advice for its caller's own process from version to version: the
-        // yardstick is of the same kernel.
+        // From version to version the kernel accepts more advice for its caller's own process: the
+        // yardstick runs on the same kernel.
         CALL(syscall(SYS_process_madvise, pidfd, &part, 1UL, static_cast<long>(advice), 0UL));
         look(t, "process_madvise", at, size);
       }
@@ -173,7 +173,7 @@ PARITY(MapAdvice, SyncLockAndResidence) {
       CALL(mlock(at, size));
       CALL(msync(at, size, MS_INVALIDATE));
       unsigned char there[32] = {};
-      // Locked pages are there; before, that is as it may be.
+      // Locked pages are present; before that, they may or may not be.
       CALL(mincore(at, size, there));
       t.bytes("residence", there, sizeof there);
       CALL(mincore(at + 1, size, there));

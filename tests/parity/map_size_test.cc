@@ -16,7 +16,7 @@ constexpr std::size_t k_page = 4096;
 constexpr std::size_t k_sizes[] = {100, 4096, 9000, 40000, 65536};
 std::size_t pages(std::size_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// Each page: a hash of its bytes, or the signal that a look at it brings.
+// For each page, a hash of its bytes, or the signal that reading it raises.
 void look(cube::parity::Case& t, const char* label, const char* at, std::size_t size) {
   for (std::size_t page = 0; page < pages(size); page += k_page) {
     const std::string text = std::string(label) + " " + std::to_string(page / k_page);
@@ -30,7 +30,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
   const std::string name = "f" + std::to_string(size);
   if (access(t / name, F_OK) != 0) {
     t.file(name, size);
-    // So that no page behind it is there by chance.
+    // So that no page behind it is present by chance.
     t.file("behind " + name, 40000);
   }
   const int fd = CALL(open(t / name, O_RDONLY));
@@ -39,7 +39,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
   return at;
 }
 
-// Room for a mapping that nothing else is in the way of.
+// Room for a mapping, with nothing else in the way.
 char* room_of(std::size_t size) {
   return static_cast<char*>(mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
@@ -103,7 +103,7 @@ PARITY(MapSize, GrownWithinTheFile) {
 }
 
 PARITY(MapSize, GrownAfterItHasMoved) {
-  // Known by its place only, the end of a moved mapping would be forgotten.
+  // If it were known only by its place, the end of a moved mapping would be forgotten.
   for (const int flags : {MAP_SHARED, MAP_PRIVATE}) {
     for (const std::size_t size : {9000UL, 40000UL}) {
       char* const room = room_of(1 << 20);
@@ -173,8 +173,8 @@ PARITY(MapSize, AChildGrowsWhatItInherits) {
 }
 
 PARITY(MapSize, MemoryThatReplacesAPartIsNotOurs) {
-  // Memory of the program in the middle of a mapping grows beyond the file's end and keeps what it
-  // holds.
+  // Memory of the program in the middle of a mapping grows beyond the file's end and keeps its
+  // contents.
   const std::size_t size = 40000;
   char* const room = room_of(1 << 20);
   const int fd = CALL(open(t.file("a", size), O_RDONLY));
@@ -201,7 +201,7 @@ PARITY(MapSize, AFailedChangeChangesNothing) {
   CALL(mremap(at, size, size, 0x40));
   CALL(mremap(at, size, size, MREMAP_FIXED | MREMAP_MAYMOVE, at + k_page));
   const int fd = CALL(open(t / "f40000", O_RDONLY));
-  // Refused, as the file is open for reading alone.
+  // Refused, because the file is open only for reading.
   CALL(mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0));
   CALL(close(fd));
   at = CALL(static_cast<char*>(mremap(at, size, pages(size) + 2 * k_page, MREMAP_MAYMOVE)));

@@ -20,7 +20,7 @@ char* mapped(cube::parity::Case& t, const char* name, std::size_t size, int prot
   CALL(close(fd));
   return map;
 }
-// The effect of a touch of that byte: 0, or the signal.
+// The effect of an access to that byte: 0, or the signal.
 int touch(cube::parity::Case& t, volatile char* at, bool writes) {
   const pid_t child = fork();
   if (child == 0) {
@@ -237,7 +237,7 @@ PARITY(Mapping, AdviceOfEveryKind) {
 }
 
 PARITY(Mapping, OutliveEverything) {
-  // Not the fd, not the name, not the cache's copy: what is mapped is there.
+  // Neither the fd nor the name nor the cache's copy matters: what is mapped stays.
   std::vector<char*> maps;
   for (int i = 0; i < 30; ++i)
     maps.push_back(

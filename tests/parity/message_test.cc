@@ -1,4 +1,4 @@
-// Served files that go through sockets, one or many at once, to ourselves and to a child.
+// Served files that go through sockets, one or many at once, to this process and to a child.
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -66,7 +66,7 @@ PARITY(Message, ManyFdsInOne) {
   CALL(recvmsg(pair[1], &in.head, MSG_CMSG_CLOEXEC));
   for (const int fd : in.fds()) show(t, "received", fd);
   show(t, "kept", copy);
-  // Again over a number that was served a moment ago, and with too little room.
+  // Again over an fd that was served a moment ago, and with too little room.
   const int c = CALL(open(t / "b", O_RDONLY));
   out.carry({c, c});
   CALL(sendmsg(pair[0], &out.head, 0));
@@ -113,7 +113,7 @@ PARITY(Message, ToAChildWithASharedOffset) {
     Message in;
     CALL(recvmsg(pair[1], &in.head, 0));
     for (const int received : in.fds()) show(t, "received", received);
-    // And one of the child's own back to us.
+    // And one of the child's own fds back to the parent.
     const int own = CALL(open(t / "a", O_RDONLY));
     CALL(lseek(own, 100, SEEK_SET));
     Message back;

@@ -1,5 +1,5 @@
-// Mappings of served files: where the record lies (32 KiB and more), or laid out anew (less). Sizes
-// around both. In the variant "ring" of run_parity.py they are copies.
+// Mappings of served files: of the record itself (32 KiB and more), or of a new layout (less).
+// Sizes around both. In the variant "ring" of run_parity.py they are copies.
 #include "tests/support/parity_case.h"
 
 namespace {
@@ -225,7 +225,7 @@ PARITY(Map, AdviceAndSync) {
         static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, again, 0)));
     secret[10] = 'Z';
     CALL(madvise(secret, size, MADV_DONTNEED));
-    // The private writes are gone, and the file is seen again.
+    // The private writes are gone, and the file shows again.
     t.bytes("after MADV_DONTNEED", secret, pages(size));
     CALL(close(again));
   }
@@ -254,7 +254,7 @@ PARITY(Map, SurvivesCloseUnlinkAndFork) {
 }
 
 PARITY(Map, SharedMappingSeesLaterWrites) {
-  // The kernel's page cache is one; a mapping made before a write through another fd sees it.
+  // The kernel has one page cache: a mapping made before a write through another fd sees the write.
   for (const std::size_t size : {5000UL, 40000UL}) {
     const int fd = open_sized(t, size);
     const char* const before =
@@ -271,7 +271,7 @@ PARITY(Map, SharedMappingSeesLaterWrites) {
 }
 
 PARITY(Map, AfterItsOwnFdIsGone) {
-  // The host closes every fd, or puts another file on the numbers.
+  // The host closes every fd, or puts another file on the fds.
   for (const int how : {0, 1, 2}) {
     const std::size_t size = 40000;
     int fd = open_sized(t, size);

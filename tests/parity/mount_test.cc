@@ -42,7 +42,7 @@ PARITY(Mount, HidesWhatWasThereAndGivesItBack) {
   t.line(content_at(path));
 }
 
-// Once a bug: what was cached by the real path was served on.
+// Files that were cached by the real path must not be served any longer.
 PARITY(Mount, ThroughALink) {
   t.dir("d");
   t.dir("d/e");

@@ -7,7 +7,7 @@
 using cube::parity::function;
 
 namespace {
-// A pointer that no program can have, and one that is null.
+// A pointer that no program can have, and a null pointer.
 const char* const k_wild = reinterpret_cast<const char*>(0xdead000000000000ULL);
 }  // namespace
 

@@ -26,7 +26,7 @@ namespace sys = base::sys;
 std::string questions(const std::string& base) { return base + "/questions"; }
 std::string answers(const std::string& base) { return base + "/answers"; }
 
-// How many values the server has been sent so far; -1: it does not say.
+// How many values the server has received so far; -1 if it does not say.
 long values_sent() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

@@ -1,5 +1,6 @@
 // Files that somebody else changes, without the library. With CUBESHIM_CONSISTENCY=open the next
-// open sees it, as the kernel's would; otherwise nothing is promised, and nothing is tested.
+// open sees the change, as the kernel's would; otherwise nothing is promised, and nothing is
+// tested.
 #include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 
@@ -22,7 +23,7 @@ void show(cube::parity::Case& t, const char* label, const char* path) {
   CALL(fgetc(stream));
   CALL(fclose(stream));
 }
-// As another process would: no call of libc's.
+// As another process would: no call of libc.
 void write_unseen(const char* path, std::string_view content, int flags) {
   const int fd = static_cast<int>(sys::open(path, O_WRONLY | flags, 0644));
   sys::pwrite(fd, content.data(), content.size(), 0);

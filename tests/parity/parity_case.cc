@@ -9,7 +9,7 @@
 #include "tests/parity/other_node.h"
 #include "tests/parity/totals.h"
 
-// A build for an old libc has it (tests/libc): a call that the libc lacks.
+// A build for an old libc provides a call that this libc lacks (tests/libc).
 extern "C" __attribute__((weak)) void* newer_call(const char* name);
 
 namespace cube::parity {
@@ -104,7 +104,7 @@ const char* Case::link(std::string_view name, std::string_view target) {
   set_age(path);
   return path;
 }
-// Through libc: it changes the link count of a file that may be in the cache.
+// Through libc, because it changes the link count of a file that may be in the cache.
 const char* Case::hard(std::string_view name, std::string_view of) {
   const char* const path = *this / name;
   if (::link(*this / of, path) != 0) std::abort();
@@ -123,7 +123,7 @@ void Case::warm_made(const char* path, std::size_t size) {
 }
 
 void Case::warm(const std::string& path) {
-  // Cold, the program gets it from another node.
+  // In the cold pass, the program gets it from another node.
   if (pass_ == Pass::cold && is_preloaded() && has_other_node())
     totals().shared += share_by_other_node(totals().base, path);
   if (pass_ != Pass::warm) return;
@@ -193,8 +193,8 @@ void Case::stat(const char* label, const struct ::stat& st, const char* of, bool
              kernel.st_ctim.tv_nsec != st.st_ctim.tv_nsec) {
     same = "another ctime";
   }
-  // A directory's size, and times that the test itself sets off, differ from tree to tree; the
-  // kernel's word is enough.
+  // A directory's size, and times that the test itself causes, differ from tree to tree; the
+  // kernel's answer is enough.
   struct ::stat shown = st;
   if (S_ISDIR(st.st_mode)) shown.st_size = shown.st_blocks = 0;
   if (st.st_mtim.tv_sec != k_modified_seconds) shown.st_mtim = {};
@@ -213,8 +213,8 @@ void Case::expect_served(int fd) const {
   if (!is_covered()) return;
   const std::string target = raw_fd_target(fd);
   if (is_virtual()) {
-    // The first open of a large file has the origin's number (shim/calls/origin_reads.h), as has
-    // each of one that is served in blocks.
+    // The first open of a large file has the origin's fd (shim/calls/origin_reads.h), and so has
+    // each open of a file that is served in blocks.
     struct ::stat st {};
     const long large = serves_in_blocks() ? 2 : 1 << 20;
     const bool is_large =
@@ -235,7 +235,7 @@ void Case::expect_kernel(int fd) const {
 int Case::in_child(const std::function<void()>& body) {
   int to_parent[2];
   must(sys::raw(SYS_pipe2, sys::arg(to_parent), O_CLOEXEC), "pipe", "");
-  // Out of the way of the numbers that the test sees.
+  // Out of the way of the fds that the test sees.
   const int reader = static_cast<int>(sys::fcntl(to_parent[0], F_DUPFD_CLOEXEC, 900));
   const int writer = static_cast<int>(sys::fcntl(to_parent[1], F_DUPFD_CLOEXEC, 900));
   sys::close(to_parent[0]);
@@ -321,14 +321,14 @@ constexpr int k_watched_fds = 1200;
 constexpr int k_most_shown = 8;  // differences of one pass
 
 void close_what_is_left(Case& t, const std::vector<bool>& before) {
-  // A number that the shim has put by for its next open is free to the program; a call that makes
-  // fds says so.
+  // An fd that the shim has parked for its next open is free for the program; a call that makes fds
+  // reveals that.
   ::dup(-1);
   std::string open;
   for (int fd = 0; fd < k_watched_fds; ++fd) {
     if (before[fd] || sys::failed(sys::fcntl(fd, F_GETFD))) continue;
     // The shim's own fd of the region, out of the way (mappings.cc); Map.AfterItsOwnFdIsGone takes
-    // it from it.
+    // it away.
     if (fd >= 800 && raw_fd_target(fd).starts_with("/dev/shm/cubeshim-")) continue;
     open += " " + std::to_string(fd);
     ::close(fd);
@@ -356,7 +356,7 @@ void run_parity(void (*body)(Case&)) {
     char root[600];
     std::snprintf(root, sizeof root, "%s/%s/%c%04d", totals().base.c_str(),
                   i == 0 ? "plain" : "cover", "pcw"[i], ordinal);
-    // By libc: a listing of the directory above may have been kept since the pass before, if that
+    // Through libc: a listing of the directory above may be kept since the previous pass, if that
     // took some seconds.
     must(::mkdir(root, 0755) == 0 ? 0 : -errno, "mkdir", root);
     const std::vector<bool> before = open_now();

@@ -1,4 +1,4 @@
-// syscall(2) by number, which the kernel would answer from the placeholder.
+// syscall(2) with call numbers, which the kernel would answer from the placeholder.
 #include <linux/openat2.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -124,7 +124,7 @@ PARITY(Raw, NewCallsConcernTheirOwnFdsAlone) {
   const int fd = CALL(open(path, O_RDONLY));
   const int other = CALL(open(path, O_RDONLY));
   const auto leaves_all_as_they_are = [](long number) {
-    // Calls that change whom the process is, and one that takes fds from a structure.
+    // Calls that change the identity of the process, and one that takes fds from a structure.
     return number != 445 && number != 446 && number != 460;
   };
   for (long number = 440; number <= 480; ++number) {

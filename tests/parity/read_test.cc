@@ -155,7 +155,7 @@ PARITY(Read, VectorErrors) {
   for (int i = 0; i <= IOV_MAX; ++i) many[i] = {byte + i, 1};
   CALL(readv(fd, many, -1));
   EXPECT_EQ(errno, EINVAL);
-  // Old glibcs take it apart (SEMANTICS, Limits).
+  // Old glibcs split it (SEMANTICS, Limits).
   if (cube::parity::is_libc_from("2.28")) {
     CALL(readv(fd, many, IOV_MAX + 1));
     EXPECT_EQ(errno, EINVAL);

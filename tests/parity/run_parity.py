@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "preload"))
 from cluster_servers import Memcached  # noqa: E402
 
 EQUAL = re.compile(
-    r"^parity: (\d+) of (\d+) cases equal \(\w+: (\d+) tests, (\d+) of them skipped, (\d+) hits proven\)$",
+    r"^parity: (\d+) of (\d+) cases equal \(\w+: (\d+) tests, (\d+) of them skipped, (\d+) hits "
+    r"proven\)$",
     re.M)
 FROM_CLUSTER = re.compile(r"^parity: (\d+) of (\d+) files came from the cluster$", re.M)
 PROGRESS = re.compile(r"\[(=+|-+| RUN      |       OK )\]|$")
@@ -33,7 +34,7 @@ REASON = re.compile(r"^(\S+\.cc:\d+: Skipped\n.*)$", re.M)
 
 
 class CannotRun(Exception):
-    """Why this machine cannot have the variant."""
+    """Why this machine cannot run the variant."""
 
 
 @dataclass
@@ -54,7 +55,8 @@ class Count:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         failed = f", {self.failed} FAILED" if self.failed else ""
         cluster = f", {self.from_cluster} of {self.shared} files from another node" if self.shared else ""
-        return f"{self.equal} of {self.compared} equal ({self.tests} tests, {self.hits} hits proven{cluster}{skipped}{failed})"
+        return (f"{self.equal} of {self.compared} equal ({self.tests} tests, {self.hits} hits "
+                f"proven{cluster}{skipped}{failed})")
 
 
 def mount(stack: ExitStack, command: list[str], target: Path) -> Path:
@@ -84,7 +86,8 @@ def place(kind: str, build: Path):
                         ["mount", "-t", "tmpfs", "-o", "size=512m", "cubeshim-parity",
                          str(target)], target)
         elif kind == "overlayfs":
-            options = f"lowerdir={folders['source']},upperdir={folders['upper']},workdir={folders['work']}"
+            options = (f"lowerdir={folders['source']},upperdir={folders['upper']},"
+                       f"workdir={folders['work']}")
             yield mount(stack,
                         ["mount", "-t", "overlay", "-o", options, "cubeshim-parity",
                          str(target)], target)
@@ -116,7 +119,7 @@ VARIANTS = {
                   {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "64K", "PARITY_LARGE": "1"}),
     "large_1m": ("disk", ("virtual",),
                  {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "1M", "PARITY_LARGE": "1"}),
-    # Files whose place in memory is used anew one day: mappings of them are made in another way.
+    # Files whose place in memory may be reclaimed later: they are mapped in another way.
     "ring": ("disk", ("virtual",), {"PARITY_RING": "1"}),
     # Each call is recorded.
     "profile": ("disk", ("virtual",),
@@ -124,13 +127,14 @@ VARIANTS = {
     # Another node has read and shared each file before its first open.
     "cluster": ("disk", ("virtual",), {"PARITY_POOL": "wanted"}),
 }
-# Cases that the other variants cover as well: the profiler has another way for calls alone.
+# Leaves out cases that the other variants cover as well: the profiler has another way only for
+# calls.
 FILTERS = {"ring": "Map*", "profile": "Fd*:Read*:Seek*:Stat*:Stdio*:Signal*:Thread*:Map*:Child*"}
 
 
 @contextmanager
 def servers(settings: dict):
-    """The settings, with the port of a memcached where one is wanted."""
+    """The settings, with the port of a memcached if one is wanted."""
     if "PARITY_POOL" not in settings:
         yield settings
     elif shutil.which("memcached") is None:
@@ -141,14 +145,14 @@ def servers(settings: dict):
 
 
 def run(binary: Path, mode: str, environment: dict[str, str], test: str) -> tuple[Count, str]:
-    """What one process counted, and what it said if it failed or skipped."""
+    """The counts of one process, and its output if it failed or skipped."""
     command = [str(binary), f"--gtest_filter={test}"]
     try:
         done = subprocess.run(command, env={**environment, "PARITY_MODE": mode},
                               capture_output=True, text=True, errors="replace", timeout=300,
                               stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired as late:
-        # The last line that tells of a test names the one that hung.
+        # The last line about a test names the one that hung.
         return Count(tests=1, failed=1), f"{mode} {test}: not done after {late.timeout} s\n" + (
             late.stdout or b"").decode(errors="replace")[-2000:]
     found = EQUAL.search(done.stdout)
@@ -190,7 +194,7 @@ def run_variant(name: str, arguments: argparse.Namespace) -> Count:
                 total += count
                 if text:
                     print(text, flush=True)
-    # Files that a test changes before it opens them are not another node's any more.
+    # Another node no longer has files that a test changes before it opens them.
     lacks_hits = "PARITY_POOL" in settings and "virtual" in modes and total.from_cluster < total.shared / 2
     if not total.compared or lacks_hits:
         total.failed += 1
@@ -210,7 +214,7 @@ def main() -> int:
     parser.add_argument("--filter", default="*", help="as --gtest_filter")
     arguments = parser.parse_args()
     arguments.build = arguments.build.resolve()
-    # Ended from outside, the mounts go all the same.
+    # If it is ended from outside, the mounts still go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     total, ran = Count(), 0
     for name in arguments.variants or VARIANTS:

@@ -1,4 +1,4 @@
-// lseek: every whence, the ends of the number range, holes.
+// lseek: every whence, the limits of offsets, holes.
 #include <climits>
 
 #include "tests/support/parity_case.h"
@@ -44,7 +44,7 @@ PARITY(Seek, BadArgumentsLeaveTheOffset) {
   CALL(lseek(fd, LONG_MIN, SEEK_SET));
   CALL(lseek(fd, LONG_MIN, SEEK_CUR));
   CALL(lseek(fd, LONG_MIN, SEEK_END));
-  // Mode real asks the origin where limits and holes are the file system's.
+  // Mode real asks the origin if limits and holes are the file system's.
   if (cube::parity::is_virtual()) t.expect_served(fd);
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(lseek(fd, LONG_MAX, SEEK_CUR));
@@ -92,7 +92,7 @@ PARITY(Seek, DataAndHoleOfADenseFile) {
   CALL(close(fd));
 }
 
-// The begin of the file on btrfs, ENXIO elsewhere: only the kernel knows.
+// The start of the file on btrfs, ENXIO elsewhere: only the kernel knows.
 PARITY(Seek, DataAndHoleOfNegativeOffsets) {
   t.file("a", 10000);
   for (const off_t at : {-1L, -4096L, LONG_MIN}) {

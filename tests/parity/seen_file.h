@@ -1,4 +1,5 @@
-// All that a program can see of a file that may have changed: its bytes, its stat and the offset.
+// Everything that a program can see of a file that may have changed: its bytes, its stat and the
+// offset.
 #pragma once
 
 #include <string>
@@ -18,7 +19,7 @@ inline void show(Case& t, const char* label, int fd) {
          std::to_string(st.st_nlink) + " mode " + std::to_string(st.st_mode));
   CALL(lseek(fd, 0, SEEK_CUR));
 }
-// Shows the file of that name, opened anew.
+// Opens the file of that name again and shows it.
 inline void show_path(Case& t, const char* path) {
   const int fd = CALL(open(path, O_RDONLY));
   if (fd < 0) return;

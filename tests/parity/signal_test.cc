@@ -1,4 +1,4 @@
-// Signal handlers on the same served files as what they interrupt: whoever reads gets bytes or a
+// Signal handlers on the same served files as the code they interrupt: every reader gets bytes or a
 // plain error, and each byte once.
 #include <elf.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ const char* g_path = nullptr;
 std::atomic<int> g_handled{0}, g_wrong{0};
 char g_first = 0;
 
-// All of it async-signal-safe by POSIX.
+// All of it is async-signal-safe according to POSIX.
 void open_and_read(int) {
   const int saved = errno;
   char got[4] = {};
@@ -54,7 +54,8 @@ PARITY(Signal, HandlerReadsDuringReads) {
   const pthread_t reader = pthread_self();
   std::atomic<bool> stop{false};
   std::thread sender([&] {
-    // The next one when the last was handled: a storm would leave the reader no time of its own.
+    // The next signal after the last was handled: a storm would leave the reader no time of its
+    // own.
     for (int sent = 0; !stop; sched_yield()) {
       if (g_handled != sent) continue;
       pthread_kill(reader, SIGUSR1);
@@ -62,8 +63,8 @@ PARITY(Signal, HandlerReadsDuringReads) {
     }
   });
   int wrong = 0;
-  // As many as it takes for the handler to have run often, in the middle of everything that a
-  // loader does.
+  // As many rounds as it takes for the handler to have run often, in the middle of everything that
+  // a loader does.
   for (int round = 0; round < 100 || g_handled < 100; ++round) {
     const int fd = open(g_path, O_RDONLY);
     std::string got(50000, '\0');
@@ -91,7 +92,7 @@ PARITY(Signal, HandlerReadsDuringReads) {
 
 namespace {
 
-// The numbers that handler and reader have read of a file, each for itself.
+// The numbers that handler and reader have read from a file, separately.
 constexpr std::uint32_t k_numbers = 20000;
 int g_numbers = -1;
 std::uint8_t g_by_reader[k_numbers], g_by_handler[k_numbers];
@@ -127,8 +128,8 @@ PARITY(Signal, HandlerAndWhatItInterruptsGetNoByteTwice) {
   timer_create(CLOCK_MONOTONIC, &event, &timer);
   const itimerspec often{{0, 40'000}, {0, 40'000}};
   timer_settime(timer, 0, &often, nullptr);
-  // A handler comes between any two instructions of a read, so it takes many to meet those that
-  // must not be parted.
+  // A handler comes between any two instructions of a read, so it takes many to hit those that must
+  // not be separated.
   int wrong = 0;
   while (g_handled < 1500) {
     // A handler would read numbers before the offset is set back: on a slow mount one handler
@@ -173,7 +174,7 @@ PARITY(Signal, HandlerThatLeavesByALongJump) {
     }
     close_range(3, 799, 0);
     close_range(900, 900, 0);
-    // One more where it came before the timer was stopped.
+    // One more if the signal came before the timer was stopped.
     t.line(jumps >= 30 ? "jumped" : "not done");
     const int fd = open(path, O_RDONLY);
     char got[8] = {};
@@ -184,8 +185,8 @@ PARITY(Signal, HandlerThatLeavesByALongJump) {
 
 namespace {
 
-// A process whose reads of one byte are stopped by its parent: 1 where reader and handler did not
-// get one byte each, in order.
+// A process whose reads of one byte are stopped by its parent: returns 1 if reader and handler did
+// not get one byte each, in order.
 int read_beside_handler(const char* path) {
   static int fd = -1;
   static volatile char by_handler = 0;
@@ -230,7 +231,7 @@ constexpr unsigned long k_trap = 0xd4200000, k_trap_mask = 0xffffffff;
 unsigned long long& place_in(user_regs_struct& registers) { return registers.pc; }
 #endif
 
-// The instruction before which the child stands still. With `moved` it goes on from there.
+// The instruction before which the child stands. With `moved` it continues from there.
 unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
   user_regs_struct registers{};
   iovec all{&registers, sizeof registers};
@@ -242,7 +243,8 @@ unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
   return place_in(registers);
 }
 
-// SIGTRAP: the child stands before this instruction for the n-th time. Else what has stopped it.
+// SIGTRAP: the child stands before this instruction for the n-th time. Otherwise the signal that
+// stopped it.
 int run_to(pid_t child, unsigned long place, int n) {
   const long code = ptrace(PTRACE_PEEKTEXT, child, place, nullptr);
   const auto trap = static_cast<long>((static_cast<unsigned long>(code) & ~k_trap_mask) | k_trap);
@@ -260,7 +262,7 @@ int run_to(pid_t child, unsigned long place, int n) {
   }
 }
 
-// Goes on with the signal, once more where it has waited: before glibc 2.35 raise blocks signals.
+// Continues with the signal, once more if it was blocked: before glibc 2.35 raise blocks signals.
 int go_on(pid_t child, long signal) {
   ptrace(PTRACE_CONT, child, nullptr, signal);
   int stopped_by = wait_for_stop(child);
@@ -281,7 +283,7 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
     _exit(read_beside_handler(path));
   }
   int stopped_by = wait_for_stop(child);
-  // The first read may do what no later one does. The second goes step by step to the next raise.
+  // The first read may do what no later one does. The second is stepped to the next raise.
   for (int i = 0; i < 2 && stopped_by == SIGSTOP; ++i) stopped_by = go_on(child, 0);
   std::vector<unsigned long> way;
   for (bool is_on_way = stopped_by == SIGSTOP; is_on_way; is_on_way = stopped_by == SIGTRAP) {
@@ -290,7 +292,7 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
     stopped_by = wait_for_stop(child);
   }
   if (stopped_by == SIGSTOP) stopped_by = go_on(child, 0);
-  // The signal comes before each instruction of that way in turn.
+  // The signal comes before each instruction of that path in turn.
   std::map<unsigned long, int> times;
   std::size_t reached = 0;
   for (std::size_t i = 0; i < way.size() && stopped_by == SIGSTOP; ++i) {
@@ -301,10 +303,10 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
     }
     if (stopped_by == SIGSTOP) stopped_by = go_on(child, 0);
   }
-  // The child has ended: 0.
+  // 0: the child has ended.
   t.note("the child stopped by", stopped_by);
   EXPECT_EQ(stopped_by, SIGSTOP);
-  // A way that depends on the time is not always the same.
+  // A path that depends on the time is not always the same.
   EXPECT_GT(reached, way.size() / 2);
   if (stopped_by == 0) return;
   ::kill(child, SIGKILL);

@@ -16,7 +16,7 @@ constexpr int k_versions[] = {0, 1,
                               7};  // of the structure; the CPU decides which of them libc knows
 struct stat* const k_wild = reinterpret_cast<struct stat*>(0xdead000000000000ULL);
 
-// Every byte of a statx but atime, against the kernel's own answer to the same question.
+// Compares every byte of a statx except atime with the kernel's own answer to the same request.
 void compare_statx(cube::parity::Case& t, const char* label, struct statx got, const char* path,
                    int flags, unsigned mask) {
   struct statx kernel {};
@@ -138,7 +138,7 @@ PARITY(Stat, BadFdsAndPointers) {
 }
 
 PARITY(Stat, UnknownFlagsAndNullPathsOfAnFd) {
-  // One open for each: after the first such call it is the kernel's file.
+  // One open for each: after the first such call the file is the kernel's.
   t.file("a", 5000);
   for (const int flags :
        {0x40000000, AT_SYMLINK_FOLLOW, AT_STATX_SYNC_TYPE, AT_STATX_SYNC_TYPE | 0x40000000}) {
@@ -234,7 +234,7 @@ PARITY(Stat, StatxMasksByFd) {
     std::snprintf(label, sizeof label, "mask %x", mask);
     CALL(statx(fd, "", AT_EMPTY_PATH, mask, &x));
     compare_statx(t, label, x, path, 0, mask);
-    // Again, with a file that is surely served.
+    // Again, with a file that is certainly served.
     const int other = CALL(open(path, O_RDONLY));
     struct statx y {};
     CALL(statx(other, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, mask, &y));

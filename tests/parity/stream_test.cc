@@ -1,5 +1,5 @@
 // More of stdio: buffers, orientation, streams on fds with every mode, positions, and streams that
-// are none of ours.
+// are not the library's.
 #include <locale.h>
 #include <stdio_ext.h>
 #include <wchar.h>

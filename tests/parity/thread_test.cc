@@ -1,4 +1,4 @@
-// Threads on the same served files: whoever reads gets bytes or a plain error, and each byte once.
+// Threads on the same served files: every reader gets bytes or a plain error, and each byte once.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// Makes a call while a request to cancel the thread waits.
+// Makes a call while a request to cancel the thread is pending.
 const char* what_cancels(const std::function<void()>& call) {
   pthread_t thread;
   const auto body = [](void* of) -> void* {
@@ -56,7 +56,7 @@ PARITY(Thread, IsCancelledWhereLibcsCallsLetItBe) {
   line("close", [&] { close(fd); });
   line("stat", [&] { stat(path, &st); });
   line("fstat", [&] { fstat(fd, &st); });
-  // Old glibcs make it a cancellation point, which POSIX does not.
+  // Old glibcs make it a cancellation point, unlike POSIX.
   if (cube::parity::is_libc_from("2.28")) line("lseek", [&] { lseek(fd, 10, SEEK_SET); });
   line("access", [&] { access(path, R_OK); });
   line("fcntl", [&] { fcntl(fd, F_GETFL); });
@@ -87,9 +87,9 @@ PARITY(Thread, CloseWhileOthersRead) {
           continue;
         }
         const ssize_t n = pread(fd, got, sizeof got, 1000);
-        // Closed a moment ago, or another file by now, which has the same bytes. In mode real a
-        // number that is being opened is a copy that is not whole yet: who reads what it has closed
-        // may find the end there.
+        // Closed a moment ago, or another file by now, which has the same bytes. In mode real an fd
+        // that is being opened is a copy that is not whole yet: a thread that reads what it has
+        // closed may find the end there.
         const bool not_whole =
             n == 0 && cube::parity::is_preloaded() && !cube::parity::is_virtual();
         if (n < 0 && errno == EBADF) {
@@ -173,7 +173,7 @@ PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
 }
 
 PARITY(Thread, FdsAreNeverGivenTwice) {
-  // Plain and served files opened and closed by many: nobody ever reads another's.
+  // Many threads open and close plain and served files: none ever reads another's.
   t.text("one", std::string(500, '1'));
   t.text("two", std::string(500, '2'));
   std::atomic<int> wrong{0};

@@ -1,4 +1,4 @@
-// The totals of one run of parity_tests; main prints them. Thread safety: the main thread's only.
+// The totals of one run of parity_tests; main prints them. Thread safety: only the main thread.
 #pragma once
 
 #include <cstddef>

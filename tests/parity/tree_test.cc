@@ -1,4 +1,4 @@
-// Walks over the covered tree, which libc makes by itself: fts, ftw, nftw, glob, scandir, directory
+// Walks over the covered tree that libc makes by itself: fts, ftw, nftw, glob, scandir, directory
 // streams.
 #include <dirent.h>
 #include <fts.h>
@@ -20,7 +20,7 @@ void make_tree(cube::parity::Case& t) {
   t.link("to_d", "d");
   t.link("nowhere", "none");
 }
-// The order of a walk is the file system's; what it visits is not.
+// The order of a walk is the file system's; the visited entries are not.
 std::vector<std::string>* g_visited = nullptr;
 int visit(const char* path, const struct stat* st, int type) {
   g_visited->push_back(std::string(path) + " type " + std::to_string(type) + " size " +

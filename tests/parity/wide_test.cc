@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* k_text = "gr\xc3\xbc\xc3\x9f\x65 an alle\n17 zweite Zeile\n";
 
-// Libc may lack a name that the library knows (the __isoc23 ones came with glibc 2.38).
+// libc may lack a name that the library knows (the __isoc23 ones came with glibc 2.38).
 bool is_there(const char* name) { return dlsym(RTLD_DEFAULT, name) != nullptr; }
 
 template <typename Body>

@@ -1,4 +1,4 @@
-// A client of the socket for announcements, which can say anything.
+// A client of the socket for announcements. It can send anything.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ class AnnounceClient {
   bool is_connected() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
   void close() { fd_.reset(); }
-  // Waits until there is room; false: the server has gone.
+  // Waits until there is room. False: the server has gone.
   bool say(std::string_view message) const {
     return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(message.size());
@@ -69,7 +69,7 @@ class AnnounceClient {
     return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
            static_cast<ssize_t>(message.size());
   }
-  // The next answer; empty when the server has closed.
+  // The next answer; empty once the server has closed the connection.
   std::string hear() const {
     pollfd waits{fd_.get(), POLLIN, 0};
     EXPECT_EQ(poll(&waits, 1, 60'000), 1) << "no answer";
@@ -77,14 +77,14 @@ class AnnounceClient {
     const ssize_t n = recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     return {buffer, n > 0 ? static_cast<std::size_t>(n) : 0};
   }
-  // It closes in the end, whatever it still says.
+  // The server closes the connection in the end, whatever it still sends.
   void expect_to_be_dropped(const std::string& because) const {
     for (int i = 0; i < 100; ++i) {
       if (hear().empty()) return;
     }
     ADD_FAILURE() << "not dropped: " << because;
   }
-  // Until the server has told that so much is taken.
+  // Waits until the server reports that this much is taken.
   void hear_taken(std::uint64_t epoch, std::uint64_t sequence) const {
     while (true) {
       const std::string answer = hear();

@@ -1,4 +1,4 @@
-// The announcements of clients, as they are taken: order, epochs, fairness, bounds, and messages
+// The announcements of clients as they are taken: order, epochs, fairness, bounds, and messages
 // that nobody should send.
 #include "prefetch/order/announced/announced_orders.h"
 
@@ -126,7 +126,7 @@ TEST_F(Orders, NeverReuseTheNumberOfAReader) {
     ASSERT_TRUE(orders.next(file));
     EXPECT_EQ(std::count(readers.begin(), readers.end(), file.reader), 0) << file.reader;
     readers.push_back(file.reader);
-    orders.settled(readers.front(), 1);  // of one who has gone: nothing
+    orders.settled(readers.front(), 1);  // of a reader that has gone: nothing
     orders.remove(9);
   }
 }
@@ -143,7 +143,7 @@ TEST_F(Orders, RanksAreServedAlike) {
   ASSERT_EQ(given.size(), k_ranks);
   for (const auto& [reader, count] : given) EXPECT_EQ(count, 10U) << reader;
 
-  // One reads nothing: all the others get goes past it.
+  // One reader reads nothing: everything that the others get passes it by.
   const std::uint32_t still = given.begin()->first;
   for (const auto& [reader, count] : given) {
     if (reader != still) orders.settled(reader, 10);
@@ -152,7 +152,7 @@ TEST_F(Orders, RanksAreServedAlike) {
     ASSERT_TRUE(orders.next(file));
     EXPECT_NE(file.reader, still);
   }
-  // And when they are as far ahead, it has its turn again.
+  // When they are as far ahead, it gets its share again.
   given.clear();
   for (std::size_t i = 0; i < k_ranks && orders.next(file); ++i) ++given[file.reader];
   EXPECT_EQ(given[still], 1U);
@@ -177,14 +177,14 @@ TEST_F(Orders, ReportPathsOutsideOnce) {
 
 TEST_F(Orders, AClientIsBounded) {
   open(0);
-  // Also in messages of one path, each of which is small beside what keeps it.
+  // Also in messages of one path, each of which is small compared with what keeps it.
   for (const std::size_t count : {1, 500}) {
     std::size_t bytes = 0;
     std::uint64_t first = count == 1 ? 0 : 10'000'000;
     while (!orders.state(0).is_full) {
       const std::string message = paths(0, first, numbered(std::string(60, 'x'), count));
       ASSERT_STREQ(orders.take(0, message), nullptr);
-      first += 2 * count;  // each leaps, so that none joins the one before
+      first += 2 * count;  // each leaps, so that none joins the previous one
       bytes += message.size();
       ASSERT_LE(bytes, 512U << 10);
     }
@@ -201,7 +201,7 @@ TEST_F(Orders, ReadyIsToldOnceForEachTimeThatNothingWasThere) {
   say(0, {paths(0, 0, {"a"})});
   EXPECT_TRUE(orders.has_become_ready());
   EXPECT_FALSE(orders.has_become_ready());
-  EXPECT_EQ(take().size(), 1U);  // and one that finds nothing
+  EXPECT_EQ(take().size(), 1U);  // and one call that finds nothing
   EXPECT_FALSE(orders.has_become_ready());
   say(0, {paths(0, 1, {"b"})});
   EXPECT_TRUE(orders.has_become_ready());

@@ -1,4 +1,4 @@
-// A server of announcements at a socket of its own, and who takes from it.
+// A server of announcements at a socket of its own, and a consumer that takes from it.
 #pragma once
 
 #include <algorithm>
@@ -36,17 +36,17 @@ struct Announced : ::testing::Test {
     source = start_at(socket);
     ASSERT_NE(source, nullptr) << why;
   }
-  // Connected and welcome.
+  // Connected and welcomed.
   AnnounceClient client(std::uint32_t rank = 0) const {
     AnnounceClient made(socket);
     EXPECT_EQ(made.hear().size(), sizeof(WelcomeMessage));
     EXPECT_TRUE(made.say(hello(rank)));
     return made;
   }
-  // The server looks at those whom it knows before it lets another in: what was said before is
-  // heard, who went is known.
+  // The server serves its known clients before it accepts another: it has then read what was said
+  // before, and knows who has left.
   void barrier() const { client(); }
-  // The next file, waited for.
+  // Waits for the next file.
   PlannedFile take() {
     PlannedFile file;
     while (true) {

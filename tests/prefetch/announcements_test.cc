@@ -1,5 +1,5 @@
-// The socket on which jobs announce what they will read: what goes through it, and who may come,
-// stay and go.
+// The socket on which jobs announce what they will read: what passes through it, and which clients
+// come, stay and go.
 #include "prefetch/order/announced/announcements.h"
 
 #include <grp.h>
@@ -38,8 +38,8 @@ TEST_F(Announced, ServerIdentifiesItself) {
   EXPECT_EQ(welcome.pid, static_cast<std::uint32_t>(getpid()));
 }
 
-// As after a stop of the process between the start of the thread and its first step, during which
-// another process took the lead.
+// Like a stop of the process between the start of the thread and its first step, during which
+// another process takes the lead.
 TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToWhoHasIt) {
   AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
   options.leads = [](void*) { return false; };
@@ -82,7 +82,7 @@ TEST_F(Announced, ClientFarAheadWaitsAndNeedNotReadAnswers) {
     ASSERT_LT(bytes, 8U << 20) << "the server buffers without end";
   }
   EXPECT_GT(bytes, 400U << 10);
-  // All of it comes, in order, and then there is room again.
+  // Everything arrives in order, and then there is room again.
   for (std::size_t taken = 0; taken < 60'000 && !HasFailure(); ++taken) {
     ASSERT_EQ(take().path, "/data/" + name + std::to_string(taken));
     for (; said - taken < 2000; said += 500) ASSERT_TRUE(one.say(more()));
@@ -163,12 +163,12 @@ TEST_F(Announced, TooManyClientsAreTurnedAwayAndSilentOnesGiveWay) {
   EXPECT_EQ(silent.hear().size(), sizeof(WelcomeMessage));
   std::vector<AnnounceClient> clients;
   for (std::uint32_t i = 0; i < 63; ++i) clients.push_back(client(i));
-  barrier();  // takes the silent one's place, and goes
+  barrier();  // takes the silent client's place, and leaves
   silent.expect_to_be_dropped("it said nothing");
   clients.push_back(client(63));
   const AnnounceClient late(socket);
   EXPECT_EQ(late.hear(), "");
-  // Each of the 64 is served, and when one has gone there is room.
+  // Each of the 64 clients is served, and when one has left there is room.
   for (const auto& one : clients) {
     ASSERT_TRUE(one.say(begin(0, "/data")));
     ASSERT_TRUE(one.say(paths(0, 0, {"a"})));
@@ -201,8 +201,8 @@ TEST_F(Announced, ListeningCanBeEndedByAnotherThreadAndTwice) {
   source.reset();
 }
 
-// The thread that listens is woken by the socket's name. It waited for ever if that was gone
-// already.
+// A connection to the socket's name wakes the listening thread, which must also end if the name is
+// gone.
 TEST_F(Announced, AThreadWhoseSocketWasRemovedEndsToo) {
   const AnnounceClient silent = client();
   ASSERT_EQ(unlink(socket.c_str()), 0);
@@ -279,7 +279,7 @@ TEST_F(Announced, AnotherUsersSocketStays) {
 
 TEST_F(Announced, AnotherUserIsTurnedAway) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-  // Even where the modes of file and directory would let him.
+  // Even if the modes of file and directory would allow it.
   ASSERT_EQ(chmod(dir.path().c_str(), 0755), 0);
   ASSERT_EQ(chmod(socket.c_str(), 0666), 0);
   const pid_t child = fork();

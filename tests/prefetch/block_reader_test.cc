@@ -19,7 +19,7 @@
 namespace cube::prefetch {
 namespace {
 
-// A thread that still had them would hold a lock of the program's after its close.
+// A thread that still had them would hold a lock of the program after its close.
 TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
   if (tests::k_tsan)
     GTEST_SKIP() << "ThreadSanitizer has a thread of its own, with the program's files";
@@ -33,7 +33,7 @@ TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
     DIR* const tasks = opendir("/proc/self/task");
     while (const dirent* const entry = readdir(tasks)) {
       const std::string task = entry->d_name;
-      // A keeper has the program's table itself (background_thread.cc), in which a close closes.
+      // A keeper shares the program's table (background_thread.cc), in which a close takes effect.
       if (task[0] == '.' || syscall(SYS_kcmp, getpid(), std::stoi(task), KCMP_FILES, 0, 0) == 0)
         continue;
       ++others;
@@ -50,7 +50,7 @@ TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
   }
 }
 
-// A program asks for any bytes (POSIX_FADV_WILLNEED), which need not begin and end with a block.
+// A program may ask for any bytes (POSIX_FADV_WILLNEED), which need not begin and end at a block.
 TEST(BlockReader, BringsThePagesOfARangeAndNoMore) {
   constexpr std::uint64_t k_block = 64 << 10, k_page = 4096;
   tests::TestCache cache{16 * tests::k_mib, [](base::Config& config) {

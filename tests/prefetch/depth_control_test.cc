@@ -11,7 +11,7 @@ struct DepthControlTest : ::testing::Test {
   DepthControl control{{.most = 32}};
   std::uint64_t now = 1;
 
-  // Periods in which demand takes so long and the depth is used.
+  // Periods in which demand has this latency and the depth is used.
   void periods(int n, std::uint64_t latency_ns, bool used = true) {
     for (; n > 0; --n) {
       if (latency_ns != 0) control.demand_took(latency_ns);
@@ -41,7 +41,7 @@ TEST_F(DepthControlTest, StaysForAJobThatWaitsMostOfTheTime) {
   // The latency counts as before.
   periods(1, 900'000);
   EXPECT_EQ(control.depth(), 16U);
-  // Once it is ahead again, a program that waits has the origin to itself.
+  // Once the prefetch is ahead again, a program that waits has the origin to itself.
   for (int i = 0; i < 400; ++i) control.demand_waits(0);
   control.demand_waits(1);
   EXPECT_EQ(control.depth(), 1U);

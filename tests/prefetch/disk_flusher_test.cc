@@ -1,4 +1,4 @@
-// Who writes to the disk when the process that did is killed.
+// Which process writes to the disk when the writing process is killed.
 #include "prefetch/work/disk_flusher.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using tests::k_mib;
 
 constexpr std::uint64_t k_patience_ns = 60'000'000'000;
 
-// Another thread of this process sleeps in the kernel until somebody wakes it.
+// True if another thread of this process sleeps in the kernel until somebody wakes it.
 bool has_waiting_thread() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
     if (entry.path().filename() == std::to_string(gettid())) continue;
@@ -52,7 +52,7 @@ struct DiskFlusherTest : testing::Test {
   }
   ~DiskFlusherTest() override { cache->detach(); }
 
-  // A process that has the turn to write, and says that it lives.
+  // A process that has the right to write, and reports that it lives.
   Child writer(Gate& ready) {
     return Child([&] {
       cache::FileCache* const own = tests::attach_cache(config, region.options.job);
@@ -78,7 +78,7 @@ TEST_F(DiskFlusherTest, IsWantedAsSoonAsTheWriterIsKilled) {
   ASSERT_TRUE(ready.take());
   EXPECT_FALSE(DiskFlusher::is_wanted(*cache));
   child.kill();
-  // It looks for the lock ten times a second.
+  // It checks for the lock ten times a second.
   const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
   bool is_wanted = false;
   cache->region().header().disk_alive_ns.store(until);
@@ -86,7 +86,7 @@ TEST_F(DiskFlusherTest, IsWantedAsSoonAsTheWriterIsKilled) {
   EXPECT_TRUE(is_wanted);
 }
 
-// The process that leases it finds its memory cleared.
+// A process that leases it finds its memory cleared.
 TEST_F(DiskFlusherTest, MakesTheNextSegmentReady) {
   const auto with_memory = [&] {
     std::uint32_t count = 0;
@@ -105,7 +105,7 @@ TEST_F(DiskFlusherTest, MakesTheNextSegmentReady) {
   DiskFlusher* const flusher = DiskFlusher::start(*cache);
   ASSERT_NE(flusher, nullptr);
   EXPECT_TRUE(become(2));
-  // The first segment is left with room for smaller files.
+  // The first segment keeps room for smaller files.
   const std::uint64_t bytes = cache->region().layout().segment_bytes / 4 * 3;
   ASSERT_NO_FATAL_FAILURE(open_a_file("one", bytes));
   ASSERT_NO_FATAL_FAILURE(open_a_file("two", bytes));

@@ -1,4 +1,4 @@
-// How `auto` decides, with engines of a set speed and a clock of its own, and with the real ones.
+// How `auto` decides, with engines of a fixed speed and a clock of its own, and with the real ones.
 #include "prefetch/engine/engine_choice.h"
 
 #include <cerrno>
@@ -13,8 +13,8 @@
 namespace cube::prefetch::testing {
 namespace {
 
-// The decision of a trial if the ring is so much faster, and each batch is off by up to a share of
-// its time.
+// The decision of a trial in which the ring is faster by this factor, and each batch is off by up
+// to a share of its time.
 Side decide(double ring, double noise, std::mt19937& random) {
   std::uniform_real_distribution<double> off(1 - noise, 1 + noise);
   EngineTrial trial;
@@ -81,7 +81,7 @@ TEST(EngineTrial, RatioIsTheGeometricMean) {
     }
     EXPECT_NEAR(ratio(times), std::exp(logs / 8), 1e-5 * std::exp(logs / 8));
   }
-  // Beyond all measure it stays a number.
+  // Even an extreme ratio is finite.
   EXPECT_NEAR(ratio(std::vector<std::uint64_t>(8, 1)), 1e6, 1);
 }
 
@@ -120,7 +120,7 @@ TEST(EngineTrial, FirstPairDoesNotCount) {
 
 std::uint64_t g_now = 0;
 
-// Ends what it was given when the test says so; each takes the same time of the test's clock.
+// Ends its fetches when the test says so; each takes the same time of the test's clock.
 class FakeEngine : public IoEngine {
  public:
   FakeEngine(const char* name, FetchClient& client, std::uint64_t cost)
@@ -239,7 +239,7 @@ TEST_F(AutoChoice, LearnsForEachOriginAlone) {
 
 TEST_F(AutoChoice, NothingIsHeldBackForEver) {
   start(100, 200);
-  // Never a whole batch at a time: nothing is learned, and everything is fetched.
+  // Never a whole batch at a time: nothing is learned, but everything is fetched.
   for (int i = 1; i < 40; ++i) {
     submit(i % 31 + 1);
     run();
@@ -285,7 +285,7 @@ TEST_F(AutoChoice, DecidesWhileTheDepthChanges) {
 
 TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNoPair) {
   start(100, 100);
-  // The first runs at 16, and the second, which begins when it is over, at 64.
+  // The first batch runs at 16. The second one begins when it is over, and runs at 64.
   submit(64);
   engine->set_depth(64);
   run();

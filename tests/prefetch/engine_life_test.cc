@@ -1,5 +1,5 @@
-// Beginning and end of the engines, and that the host does not feel them: its descriptors, signals
-// and children.
+// Start and end of the engines. The host must not notice them: its descriptors, signals and
+// children stay the same.
 #include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -24,7 +24,7 @@ namespace {
 struct EngineLife : BothEngines {
   tests::TempDir dir;
 
-  // The numbers that this process's first thread has open.
+  // The fds that this process's first thread has open.
   static std::set<std::string> host_descriptors(const std::string& but = {}) {
     std::set<std::string> found;
     DIR* const stream = opendir(("/proc/" + std::to_string(getpid()) + "/fd").c_str());
@@ -93,7 +93,7 @@ TEST_P(EngineLife, StopWaitsForAClientThatIsInside) {
 }
 
 TEST_P(EngineLife, ShowsTheHostNoDescriptor) {
-  // The look itself needs one when the host does it.
+  // The listing itself needs an fd when the host does it.
   const auto before = host_descriptors(own_number_of_a_directory());
   START_ENGINE({.depth = 4});
   std::atomic<int> looks{0}, strangers{0};
@@ -116,7 +116,7 @@ TEST_P(EngineLife, AHostThatClosesAllItsDescriptorsChangesNothing) {
               if (engine == nullptr) return IsSkipped() ? 0 : 1;
               for (int i = 0; i < 100; ++i) {
                 engine->submit(order(path));
-                // A number that was the engine's would now be this file.
+                // An fd that was the engine's would now be this file.
                 base::sys::raw(SYS_close_range, 3, 100'000, 0);
                 ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
               }
@@ -156,8 +156,8 @@ TEST_P(EngineLife, ThreadsTakeNoSignalsOfTheHost) {
        {SIGTERM, SIGINT, SIGCHLD, SIGALRM, SIGUSR1, SIGPROF, SIGSEGV, SIGRTMAX}) {
     EXPECT_TRUE(blocked >> (signal - 1) & 1) << signal;
   }
-  // libc's own, by which setuid() reaches every thread: if one blocked it, setuid would never
-  // return.
+  // libc's own signal, by which setuid() reaches every thread: if a thread blocked it, setuid would
+  // never return.
   EXPECT_FALSE(blocked >> 32 & 1);
 }
 
@@ -187,7 +187,7 @@ TEST_P(EngineLife, WithoutDescriptorsAFetchFailsAndTheNextIsTried) {
 
 INSTANTIATE_TEST_SUITE_P(, EngineLife, ::testing::Values(Kind::threads, Kind::uring), name_of);
 
-// Threads that have had nothing to do end, and come back.
+// Idle threads end, and start again.
 TEST(ThreadEngine, IdleThreadsEnd) {
   Client client;
   std::string why;
@@ -207,12 +207,12 @@ TEST(ThreadEngine, IdleThreadsEnd) {
       engine->submit(*orders.emplace_back(std::make_unique<Order>(path)));
     engine->drain();
     while (count() > keeper_only)
-      std::this_thread::yield();  // the test's time limit is the only one
+      std::this_thread::yield();  // only the test's time limit bounds this
   }
   for (const auto& one : orders) EXPECT_EQ(one->result.ending, Ending::whole);
 }
 
-// Makes one system call fail in this process and its threads-to-be.
+// Makes one system call fail in this process and its future threads.
 void refuse(long number, int error) {
   sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),

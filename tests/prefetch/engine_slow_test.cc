@@ -1,5 +1,5 @@
-// Engines on an origin that hangs: stopping is quick, nothing is called afterwards, and what is
-// lost is said.
+// Engines on an origin that hangs: they stop quickly, call nothing afterwards, and report what is
+// lost.
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -64,12 +64,12 @@ TEST_P(SlowEngines, AReadThatHangsIsAbandonedAndItsRoomSaidToBeLost) {
     EXPECT_TRUE(one->result.ending != Ending::whole || one->content() == content);
   }
   EXPECT_EQ(lost, abandoned);
-  // io_uring can call a read back where the file system lets it be interrupted, as this one does.
+  // io_uring can cancel a read if the file system lets it be interrupted, as this one does.
   EXPECT_EQ(lost + cancelled, 1U);
   EXPECT_TRUE(lost == 1 || GetParam() == Kind::uring);
   say("go");
-  // The thread comes back now, and must be silent; the next mount operations show that the daemon
-  // is done with it.
+  // Now the thread comes back, and must be silent; the next operations on the mount show that the
+  // daemon is done with it.
   EXPECT_TRUE(lagfs::testing::read_file(mount.at(name(9))) == content);
   for (const auto& one : orders) EXPECT_EQ(one->times_ended, 1);
 }
@@ -103,7 +103,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
     Order& one = order(mount.at(name(0)));
     engine->submit(one);
     wait_until_held();
-    // The origin answers when the fetch has been abandoned, not before.
+    // The origin answers after the fetch has been abandoned, not before.
     std::atomic<bool> has_answered{false};
     std::thread origin([&] {
       client.wait_for(1);
@@ -111,7 +111,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
       say("go");
     });
     engine->stop(0);
-    // A thread that hangs ends with the process; a ring would not.
+    // A hanging thread ends with the process; a ring would not.
     CHILD_CHECK(GetParam() == Kind::threads || has_answered ||
                 one.result.ending == Ending::cancelled);
     origin.join();
@@ -140,8 +140,8 @@ class SlowEnginesKnownNames : public SlowEngines {
   bool keeps_names() const override { return true; }
 };
 
-// The kernel looks for the name without asking the origin then, and may wait where nobody expects
-// it to.
+// The kernel then finds the name without asking the origin, and may wait where nobody expects it
+// to.
 TEST_P(SlowEnginesKnownNames, AnOpenThatHangsDoesNotHoldUpTheOthers) {
   START_ENGINE({.depth = 2});
   for (int i = 0; i < 40; ++i) EXPECT_EQ(fetch(mount.at(name(i))).result.ending, Ending::whole);
@@ -156,8 +156,8 @@ TEST_P(SlowEnginesKnownNames, AnOpenThatHangsDoesNotHoldUpTheOthers) {
     EXPECT_TRUE(one->result.ending == Ending::whole && one->content() == content);
 }
 
-// More than a ring has workers unless it is asked for them; with threads that are started, and with
-// those that rest.
+// More than a ring has workers unless more are requested; both with threads that start and with
+// threads that rest.
 TEST_P(SlowEngines, AsManyWaitForTheOriginAsTheDepthSaysAndNoMore) {
   constexpr unsigned k_depth = 30;
   START_ENGINE({.depth = k_depth, .idle_ms = 3'600'000});
@@ -200,7 +200,7 @@ TEST_P(SlowEngines, AProcessThatIsKilledOrExitsWhileAFetchHangsGoesAway) {
       engine->submit(order(mount.at(name(0))));
       ready.take();
       if (killed) tests::wait_for_death();
-      return 0;  // _exit, with the engine at work
+      return 0;  // _exit while the engine works
     });
     wait_until_held();
     if (killed) {
@@ -222,8 +222,8 @@ TEST_P(SlowEngines, AskTheOriginForNoMoreThanNeeded) {
     return counters.contains(operation) ? counters.at(operation) : 0;
   };
   EXPECT_EQ(count("open"), 10U);
-  // With --direct a read is a request for each part that it asks for; the file is one, the byte
-  // beyond it the other.
+  // With --direct each read is a request for every part that it covers: one for the file, one for
+  // the byte beyond it.
   EXPECT_LE(count("read"), 20U);
   EXPECT_EQ(count("release"), 10U);
 }

@@ -1,4 +1,4 @@
-// The result of a fetch, by both engines: the whole file as its stat says, or the reason why not.
+// The result of a fetch, with both engines: the whole file as its stat says, or the reason why not.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/inotify.h>
@@ -27,7 +27,7 @@ struct Engines : BothEngines {
     return text;
   }
 
-  // The number of each descriptor of this file in the table of the thread that asks.
+  // The flags of each fd of this file in the table of the calling thread.
   static std::vector<int> flags_of_open(const std::string& path) {
     std::vector<int> found;
     DIR* const stream = opendir("/proc/thread-self/fd");
@@ -87,8 +87,8 @@ TEST_P(Engines, BringThousandsOfFilesAtEveryDepth) {
 TEST_P(Engines, KeepNoMoreInFlightThanTheDepth) {
   START_ENGINE({.depth = 3});
   const std::string path = dir.write("f", bytes(5000, 1));
-  // From the question for room to the end. The list of open fds is no measure: it is not read at
-  // one instant.
+  // From the request for room to the end. The list of open fds is no measure, because it is not
+  // read at one instant.
   std::atomic<std::size_t> in_flight{0}, most{0};
   client.when_asked = [&](Order&) {
     const std::size_t n = ++in_flight;
@@ -117,8 +117,8 @@ TEST_P(Engines, WaitForNoOpenButForTheRead) {
   ASSERT_EQ(at_open.size(), 1U);
   ASSERT_EQ(at_end.size(), 1U);
   EXPECT_TRUE(at_open[0] & O_NONBLOCK) << "a FIFO would hold the fetch";
-  // Kernels before 5.13 give up at once where a ring would have to wait for such a file. A plain
-  // read does not mind.
+  // Kernels before 5.13 give up at once if a ring would have to wait for such a file. A plain read
+  // does not.
   EXPECT_TRUE(GetParam() == Kind::threads || (at_end[0] & O_NONBLOCK) == 0);
 }
 
@@ -195,7 +195,7 @@ TEST_P(Engines, TellLinksFromPlainPaths) {
   EXPECT_TRUE(fetch(path).file.is_physical) << "a flight that had met a link is used again";
 }
 
-// Changes between the stat and the read: the client is asked for room just then.
+// The file changes between the stat and the read: at that moment the client is asked for room.
 TEST_P(Engines, SeeAFileThatChangesUnderThem) {
   START_ENGINE();
   const std::string content = bytes(10'000, 1);
@@ -263,7 +263,7 @@ TEST_P(Engines, TakeSubmissionsFromSeveralThreads) {
   }
 }
 
-// Threads that rest longer than the test may take: one that is not woken shows.
+// The threads rest longer than the test may take, so a thread that is not woken shows.
 TEST_P(Engines, LoseNoWakeUp) {
   START_ENGINE({.depth = 4, .idle_ms = 3'600'000});
   const std::string path = dir.write("f", "abc");

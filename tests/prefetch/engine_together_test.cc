@@ -1,4 +1,4 @@
-// Threads fetch several files of a pack by one request, and each of them ends as if it were alone.
+// Threads fetch several files of a pack by one request, and each file ends as if it were alone.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -109,7 +109,7 @@ TEST_F(EngineTogether, ASpanThatCannotBeReadIsNoFilesLoss) {
 TEST_F(EngineTogether, CancellingWhatWaitsEndsEachOfThem) {
   Fetch& first = chain();
   Fetch& second = chain();
-  // The thread is at the first of another fetch.
+  // The thread works on the first request of another fetch.
   say("hold read 1");
   engine->submit(first);
   EXPECT_NE(lagfs::testing::read_file(mount.at(".lagfs/held")), "0\n");

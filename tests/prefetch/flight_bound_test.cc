@@ -1,4 +1,4 @@
-// The bound on a simulated origin, which serves so many requests at the same time and lets the
+// The bound on a simulated origin, which serves a fixed number of requests at a time and makes the
 // others wait.
 #include "prefetch/pace/flight_bound.h"
 
@@ -20,7 +20,7 @@ struct FlightBoundTest : ::testing::Test {
   double latency_ms(unsigned in_flight) const {
     return service_ms * std::max(1.0, static_cast<double>(in_flight) / servers);
   }
-  // Ticks of 10 ms, with as many in flight as may be.
+  // Ticks of 10 ms, with as many fetches in flight as allowed.
   void run(int ticks, bool demand_waits) {
     for (; ticks > 0; --ticks) {
       now += 10 * k_ms;
@@ -53,7 +53,7 @@ TEST_F(FlightBoundTest, BeginsWithOneAndSettlesWhereTheOriginHasNoQueue) {
   EXPECT_LE(most, servers + 2) << "one more than the tolerance is a trial";
 }
 
-// Each fetch above what the origin serves is a delay that the program sees.
+// Each fetch above what the origin serves is a delay that the program notices.
 TEST_F(FlightBoundTest, HardlyOvershootsOnItsWayUp) {
   servers = 10;
   unsigned most = 0;
@@ -91,7 +91,7 @@ TEST_F(FlightBoundTest, MeasuresAgainAnOriginThatHasBecomeSlower) {
   EXPECT_GE(bound.bound(), servers - 1);
 }
 
-// Fetches that were in flight before tell nothing of the latency without a queue.
+// Fetches that were in flight before say nothing about the latency without a queue.
 TEST_F(FlightBoundTest, MeasuresWhenNoMoreThanTheBoundAreInFlight) {
   for (unsigned left : {64U, 30U, 2U}) {
     now += 10 * k_ms;
@@ -111,8 +111,8 @@ TEST_F(FlightBoundTest, DoesNotBindWhatItCannotMeasure) {
   EXPECT_EQ(bound.bound(), 64U);
 }
 
-// Large files that take minutes, or fetches that hang: they are in flight for longer than the
-// program waits.
+// Large files that take minutes, or fetches that hang, are in flight for longer than the program
+// waits.
 TEST_F(FlightBoundTest, DoesNotBindForFetchesThatDoNotEnd) {
   for (int i = 0; i < 30; ++i) {
     now += 10 * k_ms;
@@ -124,7 +124,7 @@ TEST_F(FlightBoundTest, DoesNotBindForFetchesThatDoNotEnd) {
     bound.tick(now, 8, true);
   }
   EXPECT_EQ(bound.bound(), 64U);
-  // Small files go on beside them, but for half a second of each measurement.
+  // Small files go on beside them, except during half a second of each measurement.
   int bound_ticks = 0;
   for (int i = 0; i < 3000; ++i) {
     now += 10 * k_ms;

@@ -13,7 +13,7 @@ struct ForeignDemandTest : ::testing::Test {
   std::uint64_t overtaken = 0;
   bool is_there = false;
 
-  // Ticks in which the first job fetches and opens so many.
+  // Ticks in which the first job fetches and opens this many files.
   void ticks(int n, unsigned fetches, unsigned ahead, unsigned by_plan = 0) {
     for (; n > 0; --n) {
       jobs[0].fetches += fetches;
@@ -66,7 +66,7 @@ TEST_F(ForeignDemandTest, AJobThatWasThereBeforeIsNotCountedFromItsBegin) {
   jobs[0].fetches = 1'000'000;
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there);
-  // Its processes end, and another one of it begins.
+  // Its processes end, and another one of the job begins.
   jobs[0].fetches = 0;
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there);

@@ -1,4 +1,4 @@
-// What a leader leaves to the next one of a list that does not fit, whenever it ends.
+// A leader, whenever it ends, leaves the rest of a list that does not fit to the next one.
 #include "prefetch/work/lead.h"
 
 #include <gtest/gtest.h>
@@ -15,16 +15,16 @@ using tests::k_mib;
 using tests::SmallCache;
 
 struct LeadTest : ::testing::Test {
-  static constexpr std::uint64_t k_of_list = (1ULL << 48) - 1;  // of JobRow::listed
+  static constexpr std::uint64_t k_of_list = (1ULL << 48) - 1;  // bits of JobRow::listed
   SmallCache files;
   cache::FileCache& cache = *files.cache.cache;
   base::Config& config = files.cache.config;
   cache::LeadClaim claim = cache.ahead().lead_claim();
   EventCount events;
   std::unique_ptr<Lead> lead;
-  std::size_t fetched = 0;  // files from the first one on that are in memory
+  std::size_t fetched = 0;  // files in memory, counted from the first one
 
-  // More than the cache holds, if there are no fewer.
+  // More than the cache holds, unless there are fewer files.
   explicit LeadTest(int of_list = 500) : files(of_list) {
     files.list_all(/*depth=*/4);
     EXPECT_TRUE(claim.look(base::monotonic_ns()));
@@ -49,14 +49,14 @@ struct LeadTest : ::testing::Test {
   void note_fetched() {
     while (fetched < files.paths.size() && is_there(fetched)) ++fetched;
   }
-  // Fetches that may be in flight, which each look says anew.
+  // The number of fetches that may be in flight, recomputed by each turn().
   unsigned depth() {
     std::atomic<std::uint32_t>& depth = cache.region().header().lead_depth;
     for (depth = 0; depth == 0;) lead->turn();
     return depth;
   }
   std::size_t listed() { return cache.ahead().listed_of_job().load() & k_of_list; }
-  // Until the ring is full, nothing is under way, and files of the list wait for room in it.
+  // Runs until the ring is full, nothing is in flight, and files of the list wait for room in it.
   void fill() {
     const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
     while (base::monotonic_ns() < until &&
@@ -83,7 +83,7 @@ TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileThatThereWasNoRoomFor) {
   ASSERT_LE(listed(), fetched);
   ASSERT_NO_FATAL_FAILURE(begin());
   const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
-  // Programs read what is there, and make room.
+  // Programs read the cached files, and make room.
   SmallCache::Counts counts;
   for (std::size_t i = 0; !is_there(fetched) && base::monotonic_ns() < until;
        i = (i + 1) % files.paths.size()) {
@@ -94,7 +94,7 @@ TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileThatThereWasNoRoomFor) {
   EXPECT_EQ(counts.wrong, 0);
 }
 
-// By another thread, in the midst of a turn.
+// Another thread stops it in the middle of a turn().
 TEST_F(LeadTest, FilesThatWaitWhenALeaderIsStoppedGoToTheNext) {
   ASSERT_NO_FATAL_FAILURE(begin());
   ASSERT_NO_FATAL_FAILURE(fill());
@@ -104,7 +104,7 @@ TEST_F(LeadTest, FilesThatWaitWhenALeaderIsStoppedGoToTheNext) {
   EXPECT_LE(listed(), fetched);
 }
 
-// Each file under way takes an fd, and others are the program's.
+// Each fetch in flight takes an fd, and the program needs the rest.
 TEST_F(ShortListLeadTest, NoMoreFetchesAreInFlightThanThereAreFds) {
   config.prefetch_depth = 16;
   rlimit before{};
@@ -125,24 +125,24 @@ TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesFilesWhichNobodyHasTold
   other.job = cache.ahead().own_job() + 1;
   other.used = 1;
   cache.region().header().slots_reached = cache.region().own_slot() + 2;
-  // The first look at it tells what it had fetched before.
+  // The first check learns what the other job had fetched before.
   depth();
   other.demand_fetches += 1000;
   EXPECT_EQ(depth(), 1U);
   other.used = 0;
 }
 
-// Else its next files would wait until every other one has as many ahead.
+// Otherwise its next files would wait until every other rank has as many ahead.
 TEST_F(ShortListLeadTest, RankWhoseFilesAreInMemoryIsNotAheadOfTheOthers) {
   config.prefetch_list.clear();
-  // One by one, so that they lie in memory in their order.
+  // One by one, so that they lie in memory in order.
   config.prefetch_depth = 1;
   SmallCache::Counts counts;
   files.open(cache, files.paths[0], counts);
   ASSERT_NO_FATAL_FAILURE(begin());
   const auto client = [&](std::uint32_t rank) {
     testing::AnnounceClient made(cache.ahead().socket_path());
-    // Before that, the server has heard what others said.
+    // By then the server has read what others said.
     EXPECT_EQ(made.hear().size(), sizeof(WelcomeMessage));
     EXPECT_TRUE(made.say(testing::hello(rank)));
     EXPECT_TRUE(made.say(testing::begin(0)));

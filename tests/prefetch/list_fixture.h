@@ -1,4 +1,4 @@
-// A tree below one prefix, a list, and all that reading it gives.
+// A tree below one prefix, a list, and everything that reading the list yields.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ struct Lists : ::testing::Test {
     EXPECT_NE(reader, nullptr) << why;
     return reader != nullptr;
   }
-  // All that comes; names below the prefix are shown without it.
+  // Everything that comes; paths are shown relative to the prefix.
   std::vector<std::string> rest() {
     std::vector<std::string> found;
     std::uint64_t sequence = 0;

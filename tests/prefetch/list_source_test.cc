@@ -1,5 +1,5 @@
-// A list as an order: once, again where it does not all stay, and from where a former leader has
-// come.
+// A list as an order: once, again if not all of it stays, and from the point that a former leader
+// reached.
 #include "prefetch/order/list_source.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct ListSourceTest : testing::Lists {
         options, from, [](void* of) { return *static_cast<bool*>(of); }, &repeats, why);
     ASSERT_NE(source, nullptr) << why;
   }
-  // Names that come until there is none.
+  // Takes names until there are none.
   Names take(std::size_t at_most = SIZE_MAX) {
     Names names;
     PlannedFile file;

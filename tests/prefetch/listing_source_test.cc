@@ -1,4 +1,4 @@
-// How much is fetched of a directory that was listed, and in which order.
+// How much of a listed directory is fetched, and in which order.
 #include "prefetch/order/listing_source.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(ListingBound, IsALittleInAnyCase) {
   EXPECT_EQ(may_be_fetched(reads), 4 * k_kib);
 }
 
-// A cache with a directory of files beside it, and what a leader gets of it.
+// A cache with a directory of files beside it, and the files that a leader gets from it.
 struct ListingSourceTest : ::testing::Test {
   tests::TempDir dir;
   tests::TestCache cache{64 << 20};
@@ -58,13 +58,13 @@ struct ListingSourceTest : ::testing::Test {
   std::string make(const std::string& name, int files) {
     const std::string directory = dir / name;
     mkdir(directory.c_str(), 0755);
-    // In no order, for some file systems list them as they were made.
+    // In random order, because some file systems list files in the order of their creation.
     for (int i = 0; i < files; ++i)
       dir.write(name + "/f" + std::to_string(1000 + i * 37 % files), "x");
     listings.note_listed(directory);
     return directory;
   }
-  // As programs do, but for the bytes.
+  // Like programs, but without the bytes.
   void read(const std::string& directory, int files, std::uint64_t bytes = k_size,
             bool early = false) {
     bool asks = false;
@@ -84,7 +84,7 @@ struct ListingSourceTest : ::testing::Test {
   static void fetch(const std::vector<PlannedFile>& planned, std::uint64_t bytes = k_size) {
     for (const auto& file : planned) file.allowance->settle(file.promised_bytes, bytes, true);
   }
-  // Until nothing more is planned.
+  // Runs until nothing more is planned.
   std::size_t fetch_all() {
     std::size_t files = 0;
     for (auto planned = plan(); !planned.empty(); planned = plan()) {
@@ -121,7 +121,7 @@ TEST_F(ListingSourceTest, GoesOnAsFarAsReadsFollow) {
 TEST_F(ListingSourceTest, FetchesNoMoreBytesThanTwiceThoseRead) {
   const std::string a = make("a", 300);
   read(a, 10);
-  // Three times as large as those that were read.
+  // They are three times as large as the files that were read.
   const auto planned = plan();
   ASSERT_FALSE(planned.empty());
   for (const auto& file : planned) EXPECT_LE(file.most_bytes, 2 * k_size);
@@ -133,7 +133,7 @@ TEST_F(ListingSourceTest, FetchesNoMoreBytesThanTwiceThoseRead) {
   EXPECT_FALSE(plan().empty());
 }
 
-// The origin was asked for each of them, and nothing came of it.
+// The origin was asked for each of them, without result.
 TEST_F(ListingSourceTest, CountsWhatItAsksForInVain) {
   const std::string a = make("a", 300);
   read(a, 10);
@@ -167,7 +167,8 @@ TEST_F(ListingSourceTest, EachDirectoryHasItsOwnBound) {
   EXPECT_GE(files, 150U);
 }
 
-// More than are kept open, and none whose names are kept: each goes on where it was left.
+// More directories than are kept open, none of whose names are kept: each continues where it
+// stopped.
 TEST_F(ListingSourceTest, GoesOnInDirectoriesThatWereClosed) {
   constexpr int k_directories = 20, k_files = 40;
   std::vector<std::string> directories;
@@ -241,7 +242,7 @@ TEST_F(ListingSourceTest, ADirectoryThatIsLetGoOfTakesNoOtherAlong) {
 
 TEST_F(ListingSourceTest, GivesFilesByNameToWhoReadsThemByName) {
   const std::string a = make("a", 400);
-  // The first twelve by name are there.
+  // The first twelve by name are cached.
   for (int i = 0; i < 12; ++i) {
     const std::string path = a + "/f" + std::to_string(1000 + i);
     ASSERT_TRUE(cache->open(tests::request_for(path)).pin);

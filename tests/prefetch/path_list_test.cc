@@ -1,4 +1,4 @@
-// Lines of a list: what is a path, what is not, and that nothing is left out silently.
+// Lines of a list: which are paths, which are not, and that nothing is left out silently.
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -169,7 +169,7 @@ TEST_F(Lists, OnlyRegularFilesAreLists) {
 TEST_F(Lists, AnEmptyListIsOne) { EXPECT_EQ(read(""), Names{}); }
 
 TEST_F(Lists, LinesAcrossBlocksAreWhole) {
-  // Names of many lengths, so that every boundary of a block comes to lie in some of them.
+  // Names of many lengths, so that every boundary of a block falls into some of them.
   std::string text;
   Names names;
   look_at_each = false;
@@ -271,7 +271,7 @@ TEST_F(Lists, TenMillionLinesTakeNoMemory) {
   look_at_each = false;
   constexpr std::uint64_t k_lines = 10'000'000;
   {
-    // As large on disk as ten thousand lines are: one block of text, many times.
+    // As large on disk as ten thousand lines: one block of text, many times.
     const int fd = ::open(list.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     std::string block;
     for (int i = 0; i < 10'000; ++i) block += prefix + "/n/" + std::to_string(i % 10) + "\n";

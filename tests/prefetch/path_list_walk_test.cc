@@ -66,7 +66,7 @@ TEST_F(Walks, CountDirectoriesThatCannotBeRead) {
   make("closed/file");
   chmod(in("closed").c_str(), 0);
   if (access(in("closed").c_str(), R_OK) == 0) {
-    // Root reads everything; a directory that goes while it is told is as unreadable.
+    // Root reads everything; a directory that vanishes in the meantime is as unreadable.
     write(prefix);
     look_at_each = false;
     write(in("gone") + "/\n" + prefix + "/\n");

@@ -1,5 +1,5 @@
-// A fetch that has not ended is known by its place in the order, because fetches end in any order
-// and the next leader goes on from there.
+// The first fetch that has not ended is found by its place in the order, because fetches end in any
+// order and the next leader continues from there.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ class PrefetcherOrder : public ::testing::Test {
     ASSERT_TRUE(prefetcher->offer(file));
   }
 
-  // That this process has on segments.
+  // Pins that this process has on segments.
   std::uint32_t claims() const {
     const cache::Region& region = files.cache->region();
     const auto* const row = region.pin_row(region.own_slot());
@@ -62,13 +62,14 @@ class PrefetcherOrder : public ::testing::Test {
   std::unique_ptr<Prefetcher> prefetcher;
 };
 
-// Once a bug: it was counted how many had ended, and the next leader left out what a slow origin
-// still held up.
+// The number of ended fetches is not the place to continue: the next leader would leave out what a
+// slow origin still holds up.
 TEST_F(PrefetcherOrder, FirstUnendedIsNotTheCountOfEndedOnes) {
   EXPECT_FALSE(prefetcher->first_unended(3));
   say("hold read 1");
   offer(2);
-  ASSERT_NE(lagfs::testing::read_file(mount.at(".lagfs/held")), "0\n");  // answers when one is held
+  // Answers when a call is held
+  ASSERT_NE(lagfs::testing::read_file(mount.at(".lagfs/held")), "0\n");
   EXPECT_EQ(prefetcher->first_unended(3), 2U);
   for (std::uint64_t i = 3; i < 8; ++i) offer(i);
   while (prefetcher->counts().fetched != 5) std::this_thread::yield();
@@ -85,8 +86,8 @@ TEST_F(PrefetcherOrder, NoMoreAreInFlightThanTheDepth) {
   EXPECT_EQ(prefetcher->in_flight(), 4U);
 }
 
-// The thread that leads stops it too, when the process ends. Once a bug: the process did not wait
-// for it, and its ring held the mount busy.
+// The leading thread also stops it when the process ends. The process must wait for that, or its
+// ring would keep the mount busy.
 TEST_F(PrefetcherOrder, SecondStopWaitsForTheFirst) {
   say("hold read 1");
   offer(0);

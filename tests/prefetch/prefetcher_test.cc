@@ -1,5 +1,4 @@
-// Offered files end up in the cache, or come back with the reason; a full ring is waited for in
-// silence.
+// Offered files reach the cache, or come back with the reason; a full ring is waited for silently.
 #include "prefetch/work/prefetcher.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +53,7 @@ struct PrefetcherTest : ::testing::Test {
     while (prefetcher->in_flight() != 0) std::this_thread::yield();
   }
   std::uint64_t count(Counter counter) const { return files.cache.count(counter); }
-  // Offers until the ring keeps what is next waiting; how many were offered.
+  // Offers files until the ring makes the next one wait; returns how many were offered.
   std::size_t fill() {
     std::size_t n = 0;
     while (n < files.paths.size() && !(prefetcher->in_flight() == 0 && prefetcher->is_blocked())) {
@@ -91,7 +90,7 @@ TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
   EXPECT_EQ(settled, 200U);
 }
 
-// The leader gives way by these (foreign_demand.h, flight_bound.h).
+// The leader gives way according to these counts (foreign_demand.h, flight_bound.h).
 TEST_F(PrefetcherTest, AJobsOwnFetchesAreToldFromWhatWasFetchedAheadForIt) {
   make(false);
   for (int i = 0; i < 10; ++i) offer(files.paths[i]);
@@ -153,8 +152,8 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
   std::uint32_t opened = 0;
   std::size_t offered = 0;
   for (const auto& path : files.paths) {
-    // Until this one is there: as far ahead as there is room. It may have come back and all room be
-    // taken by later ones.
+    // Offers until this file is cached, as far ahead as there is room. The file may come back, and
+    // later ones may take all the room.
     for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
       PlannedFile file = planned(offered < files.paths.size() ? files.paths[offered] : path);
       if (offered < files.paths.size() && prefetcher->offer(file)) ++offered;
@@ -178,14 +177,14 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }
 
-// Nobody announced what filled the memory.
+// The files that filled the memory were not announced.
 TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
   SmallCache::Counts before;
   for (const auto& path : files.paths) files.open(cache, path, before);
   const auto resident = static_cast<int>(count(Counter::misses));
   ASSERT_LT(resident, 500);
   make(true);
-  // The files that are not in memory first; the ring's segments take some of the others.
+  // Files that are not in memory come first; the ring's segments take some of the others.
   std::vector<std::string> paths(files.paths.rbegin(), files.paths.rend());
   SmallCache::Counts counts;
   std::size_t offered = 0;
@@ -194,7 +193,7 @@ TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
       PlannedFile file = planned(offered < paths.size() ? paths[offered] : path);
       if (offered < paths.size() && prefetcher->offer(file)) ++offered;
       prefetcher->pump();
-      // One that has made room for others does not come again.
+      // A file that has made room for others does not come again.
       const bool may_come =
           prefetcher->in_flight() != 0 || (offered < paths.size() && !prefetcher->is_blocked());
       blocked = may_come ? 0 : blocked + 1;
@@ -206,7 +205,7 @@ TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
   EXPECT_GE(counts.hits, 680);
   EXPECT_EQ(counts.wrong, 0);
   EXPECT_GE(count(Counter::prefetch_early), static_cast<std::uint64_t>(680 - resident));
-  // Most of what was there is there still.
+  // Most of the cached files are still there.
   EXPECT_LE(prefetcher->counts().fetched, static_cast<std::uint64_t>(700 - resident + 4 * 40));
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }
@@ -215,7 +214,7 @@ TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
   make(true);
   const std::size_t offered = fill();
   ASSERT_LT(offered, files.paths.size());
-  // Until the average of what comes back is known.
+  // Until the average size of what comes back is known.
   wait_until_nothing_is_under_way();
   const std::uint64_t before = count(Counter::origin_opens);
   for (int i = 0; i < 200; ++i) {
@@ -226,8 +225,8 @@ TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
   EXPECT_LE(count(Counter::origin_opens), before + 8);
 }
 
-// The resident pool has 64 KiB and more left in its last segment, so that it does not count as
-// full, but each file is larger.
+// The resident pool has at least 64 KiB left in its last segment, so it does not count as full, but
+// each file is larger.
 TEST_F(PrefetcherTest, APoolThatIsFullForTheseFilesIsFull) {
   for (auto& path : files.paths) ASSERT_EQ(truncate(path.c_str(), 300'000), 0);
   make(true);
@@ -243,7 +242,7 @@ TEST_F(PrefetcherTest, APoolThatIsFullForTheseFilesIsFull) {
 
 TEST_F(PrefetcherTest, MemoryThatCannotBeHadIsNotAskedForWithoutEnd) {
   make(true);
-  // No segment can be leased any more.
+  // No more segments can be leased.
   ASSERT_EQ(unlink(files.cache.path().c_str()), 0);
   for (int i = 0; i < 50; ++i) offer(files.paths[i]);
   for (int i = 0; i < 200; ++i) {
@@ -272,7 +271,7 @@ TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
   }
 }
 
-// A reader stands still, and the ring is full of his files.
+// One reader stands still, and the ring is full of its files.
 TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
   make(true);
   std::size_t n = fill();
@@ -288,7 +287,7 @@ TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
   ASSERT_TRUE(more_of(4));
   ASSERT_TRUE(more_of(4));
   EXPECT_FALSE(prefetcher->take_starved()) << "he may not have come to them";
-  // A program reads the first by itself: it is not in the way of the second.
+  // A program reads the first file by itself, so that it does not block the second.
   SmallCache::Counts counts;
   files.open(cache, files.paths[first], counts);
   prefetcher->pump();

@@ -20,7 +20,7 @@ struct RingCreditTest : ::testing::Test {
 
   RingCreditTest() { cache->ahead().make_ring({.is_percent = false, .value = 8 * k_mib}); }
   bool take(unsigned unasked = 0) { return credit.take(unasked, now); }
-  // Each a second after the last.
+  // Each a second after the previous one.
   void find_no_room(int times) {
     for (; times > 0; --times) {
       now += 1000 * base::k_ns_per_ms;

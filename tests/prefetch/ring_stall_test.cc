@@ -14,8 +14,8 @@ TEST(RingStall, IsTheTimeInWhichNobodyReadsFromItWhileProgramsFetch) {
   EXPECT_EQ(stall.tick(500, true, false, 8), 400U);
 }
 
-// Once a bug: a loaded machine took longer for a segment than the leader waited, and what was given
-// up had to be fetched again.
+// A loaded machine may take longer for a segment than the leader waits, and what is given up must
+// be fetched again.
 TEST(RingStall, BeginsAnewWithEachFileThatIsReadFromIt) {
   RingStall stall;
   stall.tick(100, true, false, 7);

@@ -27,13 +27,13 @@ struct RingWatchTest : ::testing::Test {
   RingWatch watch{ring};
   Order order;
   std::uint64_t added = 0;
-  std::vector<std::uint32_t> segments;  // of each that was added
+  std::vector<std::uint32_t> segments;  // of each added file
   std::vector<Settled> settled;
 
   RingWatchTest() { ring.make(8 * k_mib); }
 
   static std::string path_of(std::uint64_t number) { return "/data/" + std::to_string(number); }
-  // False: no room.
+  // False if there is no room.
   bool add(std::uint32_t reader = 7, std::size_t bytes = k_bytes) {
     const auto pin = tests::put_in_ring(tier, path_of(added), std::string(bytes, 'x'));
     if (!pin) return false;
@@ -80,7 +80,7 @@ TEST_F(RingWatchTest, TellsWhatWasOpenedOnceAndWhose) {
   EXPECT_TRUE(watch.look().empty());
 }
 
-// The leader looks every few milliseconds; a segment may be used anew in less.
+// The leader looks every few milliseconds; a segment may be reclaimed in less.
 TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   fill();
   const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
@@ -92,10 +92,10 @@ TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   EXPECT_EQ(look(), 1U);
 }
 
-// What was read of the small files that the segment held before tells nothing of the large ones
-// that it holds now.
+// Reads of the small files that the segment held before say nothing about the large ones that it
+// holds now.
 TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForItsFormerFiles) {
-  // Those of the other segments are of a reader who has not come to them.
+  // The other segments belong to a reader that has not reached them.
   while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
   }
   const std::uint64_t in_first = first_of_next_segment();
@@ -134,7 +134,7 @@ TEST_F(RingWatchTest, SegmentThatIsNoLongerWantedIsGivenUpAtOnce) {
 
 TEST_F(RingWatchTest, SegmentWantedLastGoesFirstIfAnotherReaderHasNothing) {
   fill();
-  // The last one is being filled.
+  // The last segment is being filled.
   const auto is_other = [&](std::uint32_t segment) { return segment != segments.back(); };
   const std::uint32_t last = *std::find_if(segments.rbegin(), segments.rend(), is_other);
   EXPECT_EQ(watch.give_up_furthest(settled), std::count(segments.begin(), segments.end(), last));
@@ -171,7 +171,7 @@ TEST_F(RingWatchTest, ReadersWithoutOrderMayStillComeToASegment) {
   fill(10'000);
   const std::uint64_t next = first_of_next_segment();
   open(added - 1);
-  // The later in the list, the earlier; half of the first segment is left.
+  // Later files of the list are opened earlier; half of the first segment remains.
   for (std::uint64_t i = added - 1; i-- > next / 2;) {
     open(i);
     if (i % 16 == 0) look();
@@ -181,7 +181,7 @@ TEST_F(RingWatchTest, ReadersWithoutOrderMayStillComeToASegment) {
 }
 
 TEST_F(RingWatchTest, NextToAllOfASegmentIsEnoughWhenStuck) {
-  // Small ones, so that one of them is less than three in a hundred.
+  // Small files, so that one of them is less than three in a hundred.
   fill(10'000);
   const std::uint64_t next = first_of_next_segment();
   ASSERT_GT(next, 100U);
@@ -205,7 +205,7 @@ TEST_F(RingWatchTest, UnknownFilesAreGivenUpLast) {
   EXPECT_EQ(watch.give_up_unknown(), 0U) << "this one is known";
 }
 
-// In a region that was full before the ring was made, its segments lie anywhere.
+// In a region that was full before the ring was made, the ring's segments lie anywhere.
 TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
   tests::TestRegion region{32 * k_mib};
   cache::RamTier tier{*region};
@@ -214,7 +214,7 @@ TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
   for (int i = 0; tests::put(tier, "/resident/" + std::to_string(i), data); ++i) continue;
   tier.release_lease();
   ring.make(8 * k_mib);
-  // Only the first one can join.
+  // Only the first segment can join.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment)
     region->segment_row(segment).is_mapped.store(1);
   ASSERT_TRUE(tests::put_in_ring(tier, "/ahead", data));
@@ -241,7 +241,7 @@ TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
   EXPECT_EQ(ring.unread(first), 0U);
 }
 
-// Entries of a made-up ring: many more than a look may take.
+// Entries of a made-up ring: many more than one look may process.
 TEST_F(RingWatchTest, ManyEntriesAreSettledInAFewLooks) {
   constexpr std::uint64_t k_each = 100'000;
   for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
@@ -255,7 +255,7 @@ TEST_F(RingWatchTest, ManyEntriesAreSettledInAFewLooks) {
 }
 
 TEST_F(RingWatchTest, ASearchAmongManyEntriesIsShort) {
-  // Squared, it would take hours; the test has two minutes.
+  // With quadratic cost it would take hours; the test has two minutes.
   constexpr std::uint64_t k_each = 300'000;
   fill();
   for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {

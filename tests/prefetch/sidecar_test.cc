@@ -36,11 +36,11 @@ struct SidecarTest : ::testing::Test {
 
   SidecarTest() {
     // With the ring: on a busy machine the readers would fill the whole region before a leader
-    // makes it, and it would have no segment.
+    // makes the ring, and it would have no segment.
     files.list_all(/*depth=*/16);
     cache.ahead().want();
   }
-  // A process that leads, or waits for it, until it is killed.
+  // A process that leads, or waits for the lead, until it is killed.
   Child leader(Gate& ready) {
     return Child([&] {
       cache::FileCache* const own = tests::attach_cache(config, files.cache.options.job);
@@ -59,9 +59,9 @@ struct SidecarTest : ::testing::Test {
       sum += cache.region().job_row(i).finished.counters[place].load();
     return sum;
   }
-  // Reads what is there, in the list's order, round after round, until so many more are fetched;
-  // the test's own time is its limit. A reader who did not wait for the sidecar would leave it next
-  // to nothing to do.
+  // Reads cached files in the list's order, round after round, until `more` further files are
+  // fetched; only the test's time limit bounds it. A reader that did not wait for the sidecar would
+  // leave it next to nothing to do.
   void read_until_fetched(std::uint64_t more) {
     const std::uint64_t goal = fetched() + more;
     for (; fetched() < goal; ++next_) {
@@ -102,7 +102,7 @@ TEST_F(SidecarTest, NextLeaderTakesOver) {
   EXPECT_EQ(counts.wrong, 0);
 }
 
-// Stopped while it begins, works, waits for the lead, and has nothing to do.
+// It is stopped while it begins, works, waits for the lead, and has nothing to do.
 TEST_F(SidecarTest, StopsWhateverItDoes) {
   std::minstd_rand random(7);
   for (int i = 0; i < 30; ++i) {
@@ -137,7 +137,7 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
       std::vector<std::pair<std::size_t, cache::Pin>> kept;
       for (std::size_t i = static_cast<std::size_t>(r); !stop->load(); i += 2) {
         const std::size_t n = i % files.paths.size();
-        // A file that was missed a moment ago is not prefetched, so not everything may be.
+        // A file that was missed a moment ago is not prefetched, so some may be missing.
         if (n % 4 > 1 && !own->find(tests::request_for(files.paths[n]))) continue;
         files.open(*own, files.paths[n], seen);
         if (i % 7 != 0) continue;
@@ -162,7 +162,7 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
     for (int n = 0; n < 20; ++n)
       files.open(cache, files.paths[random() % files.paths.size()], counts);
   }
-  // The ring goes on with the next one: round after round.
+  // The ring continues with the next leader, round after round.
   Child last = leader(ready);
   ASSERT_TRUE(ready.take());
   read_until_fetched(files.paths.size() / 20);
@@ -179,8 +179,8 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
     survivor.check_record(path, tests::content_of(path, 0, SmallCache::k_bytes), after);
   }
   EXPECT_TRUE(after.is_clean());
-  // A process that is killed between two counters leaves the sum too high, by no more than was
-  // under way.
+  // A process that is killed between two counters leaves the sum too high, by no more than was in
+  // flight.
   std::uint64_t records = 0, bytes = 0;
   for (std::uint32_t i = 0; i < cache.region().layout().segment_count; ++i) {
     records += cache.region().segment_row(i).records.load();
@@ -195,13 +195,13 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
   munmap(stop, 4096);
 }
 
-// As on an origin that hangs: a client of announcements would connect, and wait without end.
+// Like an origin that hangs: a client of announcements would connect, and wait without end.
 TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
   SmallCache files(1);
   cache::FileCache& cache = *files.cache.cache;
   cache.ahead().want();
   {
-    // It waits for this once it listens, for two seconds.
+    // It waits for this lock for two seconds once it listens.
     pthread_mutex_t& lifecycle = cache.region().header().lifecycle;
     const cache::RobustLock lock(&lifecycle);
     ASSERT_TRUE(lock);
@@ -218,8 +218,8 @@ TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
   EXPECT_TRUE(wait_for_background_threads(60'000));
 }
 
-// unshare() and setns() want one thread: who waits for ours must not miss one that has just been
-// started.
+// unshare() and setns() want one thread: a wait for the library's threads must not miss one that
+// has just been started.
 TEST(BackgroundThread, AThreadOnItsWayIsWaitedFor) {
   static std::atomic<int> ended;
   for (int i = 0; i < 200; ++i) {
@@ -246,8 +246,8 @@ TEST(BackgroundThread, ThreadThatNeedsOnlyAProcessorIsWaitedForLonger) {
 }
 
 TEST(BackgroundThread, ThreadThatDoesNotEndIsReported) {
-  // Never closed: that the thread is gone is the kernel's word, of which ThreadSanitizer does not
-  // know.
+  // Never closed: only the kernel reports that the thread is gone, and ThreadSanitizer does not
+  // know that.
   static Gate* const gate = new Gate;
   ASSERT_EQ(start_background_thread([](void*) { gate->take(); }, nullptr, 128 << 10), 0);
   const std::uint64_t began = base::monotonic_ns();

@@ -1,4 +1,4 @@
-// Threads of the library have some traits of the thread that started them, and not others.
+// Threads of the library inherit some traits of the thread that started them, and not others.
 #include "prefetch/threads/starter_traits.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ bool pin_here() {
   return sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-// The traits of a thread of ours that this one starts.
+// The traits of a library thread that this one starts.
 struct Asked {
   int lower_by;
   Traits traits;
@@ -118,7 +118,8 @@ TEST(StarterTraits, TraitsOfTheMainThreadAreAWish) {
             0);
 }
 
-// The answer is read from a file. A thread of ours has it from its starter, and starts many others.
+// The answer is read from a file. A library thread inherits it from its starter, and starts many
+// others.
 TEST(StarterTraits, ThreadsOfOursReadNoFileForIt) {
   EXPECT_EQ(tests::run_in_child([] {
               struct Answers {
@@ -147,7 +148,7 @@ TEST(StarterTraits, ThreadsOfOursReadNoFileForIt) {
             0);
 }
 
-// `chrt -i 0` and `ionice -c 3` give way to all others; a thread of lower priority must not be
+// `chrt -i 0` and `ionice -c 3` give way to all others; a thread of lower priority must not rank
 // above that.
 TEST(StarterTraits, LowerIsNeverHigher) {
   EXPECT_EQ(tests::run_in_child([] {

@@ -1,5 +1,5 @@
-// A client of an engine that gives each fetch memory of its own, watches over the contract of
-// io_engine.h, and keeps what came of it.
+// A client of an engine that gives each fetch memory of its own, checks the contract of
+// io_engine.h, and keeps the results.
 #pragma once
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ class Client : public FetchClient {
  public:
   bool look_again = false;
   std::uint64_t most = 64 << 20;
-  // Called without a lock; by which a test stands between two steps of a fetch.
+  // Called without a lock; a test uses them to act between two steps of a fetch.
   std::function<void(Order&)> when_asked, when_ended;
   static constexpr int k_too_large = 7, k_not_regular = 8;
 
@@ -44,7 +44,7 @@ class Client : public FetchClient {
     auto& order = static_cast<Order&>(fetch);
     order.file = file;
     ++order.asked;
-    // By which the kernel is asked for writers. The number is of this thread's table.
+    // The kernel is asked for writers with this fd, which belongs to this thread's table.
     EXPECT_TRUE(!file.stat.is_regular() || file.origin != cache::k_mounts ||
                 (fcntl(file.fd, F_GETFL) & O_ACCMODE) == O_RDONLY);
     if (when_asked) when_asked(order);
@@ -110,7 +110,7 @@ class BothEngines : public ::testing::TestWithParam<Kind> {
     return one;
   }
 
-  // In this order: what an engine may still touch outlives it.
+  // In this order, because an engine must not outlive what it may still touch.
   std::vector<std::unique_ptr<Order>> orders;
   Client client;
   std::unique_ptr<IoEngine> engine;

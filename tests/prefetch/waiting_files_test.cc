@@ -1,4 +1,4 @@
-// Files that wait: whose comes next, and what is taken beyond a full queue.
+// Files that wait: which one comes next, and what is taken beyond a full queue.
 #include "prefetch/pace/waiting_files.h"
 
 #include <gtest/gtest.h>

@@ -46,7 +46,7 @@ class FromThePool(Ahead):
 
     def knowing(self, prefix: Path):
         """A node of the job that has shared all. It has opened 16 files, and knows that inode
-        numbers are the same there and here."""
+        numbers are the same on both nodes."""
         node = self.node(
             "second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_PREFETCH="1",
             PYTHONPATH=str(Path(__file__).resolve().parent.parent.parent / "prefetch" / "python"))
@@ -155,7 +155,7 @@ class Together(Ahead):
         for file in self.files:
             self.assertEqual(len({node.ask("open", prefix / file).split()[0] for node in nodes}), 1)
         opens = sum(self.counted(node)["opens"] for node in nodes)
-        # A wait has an end, so a busy machine may have some that were opened twice.
+        # Waits are limited, so on a busy machine some files may be opened twice.
         self.assertGreaterEqual(opens, FILES)
         self.assertLess(opens, 2 * FILES, opens)
 

@@ -1,6 +1,6 @@
-"""Servers of the cluster by name, by IPv6 and by Unix socket. All runs in a network and a mount
-namespace with a name server of the test on port 53, and an /etc/resolv.conf and /etc/hosts of the
-test's. That takes root; others skip it."""
+"""Servers of the cluster by name, by IPv6 and by Unix socket. Everything runs in a network and a
+mount namespace with a name server of the test on port 53, and an /etc/resolv.conf and /etc/hosts of
+the test's. That needs root; other users skip it."""
 import fcntl
 import os
 import shutil
@@ -21,7 +21,7 @@ PORT = 11311
 
 
 class NameServer:
-    """Addresses by name; while it hangs, it says nothing."""
+    """Answers addresses by name; while it hangs, it says nothing."""
     def __init__(self):
         self.v4: dict[str, str] = {}
         self.v6: dict[str, str] = {}
@@ -112,7 +112,8 @@ class Names(cluster_nodes.Cluster):
         self.names = NameServer()
         self.addCleanup(self.names.close)
         Path("/etc/resolv.conf").write_text(
-            "search job.svc.cluster.local svc.cluster.local\noptions ndots:5 timeout:1 attempts:1\nnameserver 127.0.0.1\n"
+            "search job.svc.cluster.local svc.cluster.local\n"
+            "options ndots:5 timeout:1 attempts:1\nnameserver 127.0.0.1\n"
         )
 
     def servers(self) -> str:
@@ -124,7 +125,7 @@ class Names(cluster_nodes.Cluster):
         return server
 
     def shared(self, prefix, text):
-        """One node shares what it reads, and another is served by the pool."""
+        """One node shares what it reads, and the pool serves another."""
         self.text = f"memcached://{text}"
         first, said = self.fill(prefix)
         second = self.node("second", prefix)
@@ -188,7 +189,8 @@ class Names(cluster_nodes.Cluster):
         node = self.node("first", self.prefix)
         self.line(
             node,
-            f"CUBESHIM_CLUSTER: later:{PORT} is left out as long as its name has no address: there is no such name"
+            f"CUBESHIM_CLUSTER: later:{PORT} is left out as long as its name has no address: "
+            "there is no such name"
         )
         server = self.server("127.0.0.1")
         self.names.v4["later.job.svc.cluster.local"] = "127.0.0.1"
@@ -203,8 +205,8 @@ class Names(cluster_nodes.Cluster):
     def test_a_name_server_that_hangs_keeps_nobody_waiting(self):
         self.names.hangs = True
         self.text, self.prefix = f"memcached://slow:{PORT}", self.mount()
-        # A wait for the name server takes a second. The machine may hold up an open, or an end, but
-        # not in each of some trials.
+        # A wait for the name server takes a second. The machine may delay an open, or an end, but
+        # not in each of several trials.
         longest, ends = [], []
         for trial in range(20):
             node = self.node(f"trial{trial}", self.prefix)
@@ -244,7 +246,7 @@ class Names(cluster_nodes.Cluster):
 
 
 def go_inside():
-    """Into namespaces of its own; the files of the test lie over those of the machine."""
+    """Enters namespaces of its own; the files of the test cover those of the machine."""
     os.execvp("unshare", [
         "unshare", "--net", "--mount", "--propagation", "private", sys.executable, __file__,
         "inside"
@@ -253,7 +255,7 @@ def go_inside():
 
 def prepare():
     with socket.socket() as one:
-        # SIOCSIFFLAGS: loopback comes up.
+        # SIOCSIFFLAGS: brings loopback up.
         fcntl.ioctl(one, 0x8914, struct.pack("16sh22x", b"lo", 0x1 | 0x40))
     made = tempfile.mkdtemp(prefix="cubeshim-names-")
     for name, text in (("resolv.conf", ""), ("hosts", "127.0.0.1 localhost\n")):

@@ -19,7 +19,7 @@ class Herd(Cluster):
         prefix = self.mount(latency_us=4000)
         nodes = [self.node(f"n{i}", prefix) for i in range(3)]
         for node in nodes:
-            # Their threads and connections are there from now on.
+            # From now on their threads and connections exist.
             node.ask("open", prefix / self.files[0])
         opens = []
         for file in self.files[1:]:
@@ -29,7 +29,7 @@ class Herd(Cluster):
             self.assertEqual(len({node.hear().split()[0] for node in nodes}), 1)
             opens.append(self.origin("open") - before)
         reports = [node.end() for node in nodes]
-        # A wait has an end, so a busy machine may have some that were opened twice.
+        # Waits are limited, so on a busy machine some files may be opened twice.
         self.assertIn(1, opens)
         self.assertLessEqual(sum(opens), 2 * len(opens), opens)
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
@@ -49,7 +49,7 @@ class Herd(Cluster):
                     node.ask("open", self.slow.path / name)
                 report = node.end()
                 self.assertEqual((report["misses"], report["hits"]["cluster"]), (len(names), 0))
-                # 256 looks without a hit make a pool cold.
+                # 256 lookups without a hit make a pool cold.
                 self.assertEqual(report["cluster"]["skipped"] > 0, latency_us == 0,
                                  report["cluster"])
 
@@ -80,7 +80,7 @@ class Failures(Cluster):
         for server in self.pool:
             server.stop()
         try:
-            # The kernel takes the connections still.
+            # The kernel still accepts the connections.
             node = self.node("second", prefix, CUBESHIM_CLUSTER_DEADLINE="20ms")
             self.read_all(node, prefix, said)
             report = node.end()
@@ -89,8 +89,8 @@ class Failures(Cluster):
                 server.go_on()
         self.assertEqual((report["hits"]["cluster"], report["misses"]), (0, FILES))
         self.assertEqual(report["cluster"]["trips"], 3)
-        # One open of each server waits. Another may ask before the thread has noted it, and is let
-        # go with it.
+        # One open waits for each server. Another may ask before the thread has noted that, and is
+        # released with it.
         self.assertLessEqual(report["cluster"]["late"], 6)
         self.assertEqual(report["cluster"]["skipped"] + report["cluster"]["late"], FILES)
 
@@ -100,7 +100,7 @@ class Failures(Cluster):
         for server in self.pool:
             server.stop()
         try:
-            # One open waits for each of the three. Other programs of the machine take time, too:
+            # One open waits for each of the three. Other programs of the machine take time, too;
             # then another trial shows the rule.
             waits = []
             for trial in range(60):
@@ -126,8 +126,8 @@ class Failures(Cluster):
         for server in self.pool:
             server.kill()
             server.start()
-        # Its connections are gone, and it is empty: the rest of the files come from the origin, and
-        # are shared.
+        # The server's connections are gone, and it is empty: the rest of the files come from the
+        # origin, and are shared.
         self.read_all(node, prefix, said)
         wait_until(lambda: len(self.values()) >= FILES - 1, "the files are shared anew")
         self.assertEqual(node.end()["cluster"]["trips"], 0)

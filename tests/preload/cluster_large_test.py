@@ -147,17 +147,17 @@ class Blocks(Large):
         total = sum(os.path.getsize(self.source / name) for name in self.large)
         reports = self.together(self.mount(latency_us=20_000))
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
-        # A wait has an end, so a busy machine may have some that were read twice.
+        # Waits are limited, so on a busy machine some blocks may be read twice.
         self.assertLess(sum(report["blocks"]["origin"] for report in reports), 2 * total)
         wait_until(lambda: all(self.pool[0].get(key) for key in self.pool[0].keys()),
                    "each lease has ended")
 
     def leases(self) -> int:
-        """As many as there were ever, of files and blocks, where nothing is shared."""
+        """How many leases there ever were, of files and blocks, if nothing is shared."""
         return int(self.pool[0].figures()["total_items"])
 
     def wait_for_leases_to_end(self):
-        """Each is dropped by its version, or is over by then."""
+        """Each is dropped by its version, or has expired by then."""
         def dropped() -> int:
             figures = self.pool[0].figures()
             return int(figures["delete_hits"]) + int(figures["delete_misses"])
@@ -168,7 +168,7 @@ class Blocks(Large):
         for name in self.large:
             (self.source / name).chmod(0o640)
         self.together(self.mount(latency_us=5_000))
-        # The open of a file asks for it as a small one.
+        # The open of a file requests it as a small one.
         self.assertLessEqual(self.leases(), 3 * len(self.large))
         self.wait_for_leases_to_end()
 
@@ -178,7 +178,7 @@ class Blocks(Large):
             os.rename(self.source / name, self.source / "closed" / name)
         self.large = [f"closed/{name}" for name in self.large]
         self.together(self.mount(latency_us=20_000))
-        # Some blocks may be under way before the first is known to be in vain.
+        # Some blocks may be in flight before the first is known to be in vain.
         self.assertLess(self.leases(), self.blocks)
         self.wait_for_leases_to_end()
 
@@ -199,10 +199,10 @@ class Listings(Cluster):
 
     def agree(self, node: Node, prefix: Path):
         """The node has seen 16 files of the mount, so that it knows that inode numbers are the same
-        there and here."""
+        on both nodes."""
         for name in self.files[:16]:
             node.ask("open", prefix / name)
-        # The first listing of a mount is always read: it tells whether the mount keeps the times of
+        # The first listing of a mount is always read: it shows whether the mount keeps the times of
         # directories.
         node.ask("list", prefix / "first")
 

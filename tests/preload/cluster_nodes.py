@@ -1,6 +1,6 @@
-"""A node of the tests of the cluster: a process, and a CUBESHIM_NAME of its own, hence a region.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files. Counts are of what has happened for
-sure: a test waits for the state that it needs, and never for a time."""
+"""A node of the tests of the cluster: a process and a CUBESHIM_NAME of its own, hence a region.
+CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files. Counts cover only completed events: a
+test waits for the state that it needs, and never for a time."""
 import json
 import os
 import subprocess
@@ -20,8 +20,8 @@ from cluster_servers import DEADLINE_S, Memcached, wait_until  # noqa: E402
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 PYTHON, OLD = "/usr/bin/python3", (1e9, 1e9)
 FILES = 24
-# Reads what its lines name, a path each, and says the hash and the stat of it. A node lives until
-# its stdin ends.
+# Reads the path in each of its input lines, and prints hash and stat. A node lives until its stdin
+# ends.
 NODE = """
 import hashlib, os, subprocess, sys, time
 def say(path):
@@ -111,7 +111,7 @@ class Node:
         return line.rstrip("\n")
 
     def end(self) -> dict:
-        """The report of the whole job."""
+        """Ends the node, and returns the report of the whole job."""
         if not self.process.stdin.closed:
             self.process.stdin.close()
             self.process.wait(DEADLINE_S)
@@ -177,7 +177,7 @@ class Cluster(unittest.TestCase):
         return sum(server.items() for server in self.pool)
 
     def values(self) -> dict[str, bytes]:
-        """What lies in the pool, but for leases."""
+        """The contents of the pool, without leases."""
         found = {key: server.get(key) for server in self.pool for key in server.keys()}
         return {key: value for key, value in found.items() if value}
 

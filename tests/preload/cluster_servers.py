@@ -1,5 +1,5 @@
-"""Real memcached servers on loopback for the tests, and what a test asks them. Each is ended by the
-test that started it."""
+"""Real memcached servers on loopback for the tests, and the questions that a test asks them. The
+test that started a server ends it."""
 import os
 import random
 import re
@@ -25,8 +25,8 @@ def wait_until(condition, what: str, deadline_s: float = DEADLINE_S):
 
 
 def free_port(address: str = "127.0.0.1", family: int = socket.AF_INET) -> int:
-    """Of those that the kernel gives to nobody who asks for any, as other tests do before this one
-    takes it."""
+    """A port outside the range from which the kernel chooses, so that no other test gets it before
+    this one takes it."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         with socket.socket(family) as probe:
@@ -55,7 +55,7 @@ class Memcached:
         return f"127.0.0.1:{self.port}"
 
     def start(self):
-        """The first time at a port that the kernel gives it, then at the same again."""
+        """The first time at a port that the kernel chooses, then at the same again."""
         words = [
             shutil.which("memcached") or "/usr/bin/memcached", "-M", "-m",
             str(self.memory_mb), "-I", "17m", "-t", "2", "-l", "127.0.0.1", "-p",
@@ -114,7 +114,7 @@ class Memcached:
         return int(self.figures()["curr_items"])
 
     def keys(self) -> list[str]:
-        # The server looks at its items for one asker at a time.
+        # The server lists its items for one client at a time.
         while (text := self.ask(
                 b"lru_crawler metadump all\r\n", lambda text: text.endswith(
                     (b"END\r\n", b"BUSY currently processing crawler request\r\n"))).decode()
@@ -126,7 +126,7 @@ class Memcached:
             if line.startswith("key="))
 
     def sizes(self) -> dict[str, int]:
-        """Of each key that is there; 0: nothing but a lease."""
+        """The size of each key; 0 if it has only a lease."""
         keys = self.keys()
         answers = self.ask("".join(f"mg {key} s\r\n" for key in keys).encode(),
                            lambda text: text.count(b"\r\n") == len(keys)) if keys else b""
@@ -137,7 +137,7 @@ class Memcached:
         }
 
     def get(self, key: str) -> bytes | None:
-        """None: there is none, or nothing but a lease."""
+        """None if there is nothing, or only a lease."""
         def is_whole(text: bytes) -> bool:
             head, end, rest = text.partition(b"\r\n")
             return bool(end) and (not head.startswith(b"VA ")

@@ -159,7 +159,7 @@ class Freshness(Cluster):
         before = set(self.values().values())
         changed.write_bytes(b"new bytes of another length")
         os.utime(changed, (1e9 + 9, 1e9 + 9))
-        # A file is shared when it has been left alone for 2 s; its ctime is of now.
+        # A file is shared once it has been unchanged for 2 s; its ctime is now.
         node = self.node("second", prefix)
         self.assertIn(" 27 ", node.ask("open", prefix / self.files[3]))
         wait_until(lambda: len(set(self.values().values()) - before) == 1,
@@ -209,7 +209,7 @@ class Forged(Cluster):
         file = self.files[0]
         key, value = next((k, v) for k, v in values.items() if file.encode() + b"\0" in v[256:300])
         server = self.pool[0]
-        # One node that trusts the mount already looks at each forged record.
+        # A node that already trusts the mount examines each forged record.
         node = self.node("second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_RAM="32M",
                          CUBESHIM_CLUSTER_FILL="0")
         damaged = 0
@@ -273,8 +273,8 @@ class Rights(Cluster):
         private.chmod(0o600)
         os.utime(private, OLD)
         refused = ["private"]
-        # A file that all may read by its mode, and this user may not by an entry of its own:
-        # USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
+        # Its mode lets everybody read the file, but an entry for this user does not: USER_OBJ,
+        # USER, GROUP_OBJ, MASK, OTHER.
         listed = self.source / "listed"
         listed.write_bytes(b"l" * 700)
         os.utime(listed, OLD)

@@ -1,4 +1,4 @@
-"""A name changes while the node's first fetch of all is under way: nothing is cached yet, and the
+"""A path changes while the node's very first fetch is in flight: nothing is cached yet, but the
 change matters all the same. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess
@@ -17,7 +17,7 @@ CHANGES = {
     "os.replace(data + '/g', data + '/f')": NEW, "os.unlink(data + '/f')": b"absent\n",
     "os.rename(data, data + '-away'); os.rename(data + '-other', data)": NEW,
 }
-# One job: a child fetches the file, the job changes the name meanwhile, and reads it then.
+# One job: a child fetches the file, meanwhile the job changes the path, and then reads it.
 JOB = """
 import os, subprocess, sys
 data = sys.argv[1]

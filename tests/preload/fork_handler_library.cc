@@ -1,5 +1,5 @@
 // A library whose pthread_atfork handlers read a file: `prepare` opens it and reads 10 bytes,
-// `child` reads the next 10. Nothing but the child reads on, so the parent sees how far it came.
+// `child` reads the next 10. Only the child reads on, so the parent sees how far it came.
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// The program under test: `preload_helper COMMAND ARGUMENTS...`. Ends with 0 where all is well,
-// else says what is not.
+// The program under test: `preload_helper COMMAND ARGUMENTS...`. Ends with 0 if everything is
+// right; otherwise it says what is not.
 #include "tests/preload/helper.h"
 
 #include <fcntl.h>
@@ -145,7 +145,7 @@ int do_identity(const Arguments& a) {
   return 0;
 }
 
-// region PATH FILE: it is there while we are
+// region PATH FILE: the region exists while this process does
 int do_region(const Arguments& a) {
   check_file(a[1]);
   CHECK(access(a[0].c_str(), F_OK) == 0);
@@ -166,9 +166,9 @@ int do_job(const Arguments&) {
   return 0;
 }
 
-// old-action: says "ready", then the size of the file that each line "open PATH" names. Its stack
-// holds what the kernel has said of the action of a signal meanwhile, by which the frame of a
-// handler is known, too.
+// old-action: prints "ready", then the size of the file that each line "open PATH" names. Meanwhile
+// its stack holds the kernel's answer about a signal's action, by which the frame of a handler is
+// also recognized.
 int do_old_action(const Arguments&) {
   std::signal(SIGUSR1, [](int) {});
   unsigned long said[64] = {};

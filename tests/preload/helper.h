@@ -1,5 +1,5 @@
 // preload_helper: the program under test. Its commands and what they share; a command that finds a
-// fault says so and ends the process with 1.
+// fault reports it and ends the process with 1.
 #pragma once
 
 #include <unistd.h>
@@ -15,8 +15,8 @@
 using Arguments = std::vector<std::string>;
 using Commands = std::map<std::string, int (*)(const Arguments&)>;
 
-// With children and other programs; with many threads; that unwind frames of the library, or
-// interrupt it.
+// Commands with children and other programs; with many threads; and those that unwind frames of the
+// library, or interrupt it.
 Commands child_commands();
 Commands thread_commands();
 Commands hostile_commands();
@@ -30,7 +30,8 @@ Commands hostile_commands();
     }                                                                                 \
   } while (false)
 
-// Are the bytes of the open file, from here to its end, those of the file of that number?
+// Checks that the bytes of the open file, from here to its end, are those of the file with that
+// number.
 void check_fd(int fd, int number, std::size_t from = 0);
 // Opens, checks and closes a file, whose number follows from its name.
 void check_file(const std::string& path);

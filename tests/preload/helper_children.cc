@@ -46,7 +46,7 @@ int do_vfork(const Arguments& a) {
       _exit(93);
     }
     CHECK(child > 0);
-    // Served anew in the parent while the child may still be running.
+    // Served again in the parent while the child may still be running.
     check_file(a[0]);
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child);
@@ -60,7 +60,7 @@ int do_vfork(const Arguments& a) {
 }
 
 // vfork-close FILE: while a child of vfork runs, another thread opens FILE, and the child closes
-// that number by syscall()
+// that fd by syscall()
 int do_vfork_close(const Arguments& a) {
   std::atomic<int> number{-1};
   std::atomic<bool> is_child_running{false};

@@ -20,7 +20,7 @@
 
 namespace {
 
-// The handler interrupts this process from here on, every so many microseconds; 0: no more.
+// The handler interrupts this process from here on, at this interval in microseconds; 0 stops it.
 void alarm_every(long microseconds, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -30,8 +30,8 @@ void alarm_every(long microseconds, void (*handler)(int)) {
   setitimer(ITIMER_REAL, &every, nullptr);
 }
 
-// Cancels a thread that repeats `call`. Chance decides whether the request meets it in the kernel,
-// so this takes many threads.
+// Cancels a thread that repeats `call`. It is chance whether the request meets it in the kernel, so
+// this takes many threads.
 bool is_cancelled(const std::function<void()>& call, int threads) {
   struct Shared {
     const std::function<void()>* call;
@@ -57,7 +57,7 @@ bool is_cancelled(const std::function<void()>& call, int threads) {
   return true;
 }
 
-// cancel FILE THREADS: so many threads are cancelled in each of some calls that libc answers
+// cancel FILE THREADS: this many threads are cancelled in each of some calls that libc answers
 int do_cancel(const Arguments& a) {
   const char* const path = a[0].c_str();
   const int threads = std::atoi(a[1].c_str());
@@ -70,7 +70,7 @@ int do_cancel(const Arguments& a) {
     const char* name;
     std::function<void()> call;
   } cases[] = {
-      // A thread that ends between its open and its close leaves the file open: so most of these
+      // A thread that ends between its open and its close leaves the file open, so most of these
       // open nothing.
       {"close", [&] { close(4000); }},
       {"open and close", [&] { close(open(path, O_RDONLY | O_DIRECTORY)); }},
@@ -132,8 +132,8 @@ void open_and_close_in_handler(int) {
   errno = saved;
 }
 
-// lowest FILE ROUNDS: a handler opens the served FILE in the midst of calls that close a number,
-// each of them so many times; the next number is the lowest
+// lowest FILE ROUNDS: a handler opens the served FILE during calls that close an fd, each of them
+// this many times; the next fd is the lowest
 int do_lowest(const Arguments& a) {
   g_served = a[0];
   const int rounds = std::atoi(a[1].c_str());
@@ -172,7 +172,7 @@ int do_lowest(const Arguments& a) {
   return 0;
 }
 
-// signals DIR FILES: a timer's handler opens, reads and closes covered files in the midst of
+// signals DIR FILES: a timer's handler opens, reads and closes covered files in the middle of
 // everything
 std::string g_signal_dir;
 std::atomic<int> g_signals{0};

@@ -66,7 +66,7 @@ int do_threads(const Arguments& a) {
   return 0;
 }
 
-// close-race DIR FILES ROUNDS: some threads close and reopen numbers that others read and seek. A
+// close-race DIR FILES ROUNDS: some threads close and reopen fds that others read and seek. A
 // reader may see EBADF or another file, but only ever whole, right bytes of some file.
 int do_close_race(const Arguments& a) {
   const int files = std::stoi(a[1]);
@@ -105,9 +105,9 @@ int do_close_race(const Arguments& a) {
   return 0;
 }
 
-// large-close-race FILE OTHER ROUNDS: one thread gives a number to one file and the other in turn,
-// two read it. Each read must bring bytes of one file alone; and the offset of the other is its
-// own.
+// large-close-race FILE OTHER ROUNDS: one thread makes an fd one file and the other in turn, two
+// threads read it. Each read must bring bytes of one file only; and the other file has an offset of
+// its own.
 int do_large_close_race(const Arguments& a) {
   constexpr int k_number = 50;
   constexpr std::size_t k_most = 300'000;
@@ -151,7 +151,7 @@ std::size_t lines_of_maps() {
 }
 
 // large-jumps FILE TIMES: a timer's handler leaves reads of the file by a jump, and takes neither
-// numbers nor mappings with it
+// fds nor mappings with it
 int do_large_jumps(const Arguments& a) {
   constexpr std::size_t k_most = 1 << 20;
   static char bytes[k_most];
@@ -187,7 +187,7 @@ int do_large_jumps(const Arguments& a) {
   return 0;
 }
 
-// A page that may not be written: the handler that a copy to it calls.
+// A page that may not be written: a copy to it calls the handler.
 char* g_closed_page;
 void to_closed_page(void (*handler)(int)) {
   g_closed_page =
@@ -195,7 +195,7 @@ void to_closed_page(void (*handler)(int)) {
   signal(SIGSEGV, handler);
 }
 
-// large-left FILE TIMES: each open file is left by a jump in the midst of a read, and closed
+// large-left FILE TIMES: a jump leaves a read of each open file, and the file is closed
 int do_large_left(const Arguments& a) {
   to_closed_page([](int) { siglongjmp(g_before_read, 1); });
   char bytes[4096];
@@ -208,7 +208,7 @@ int do_large_left(const Arguments& a) {
   return 0;
 }
 
-// large-fork FILE: a handler forks in the midst of a read, which the child ends like its parent
+// large-fork FILE: a handler forks during a read, which the child completes like its parent
 int do_large_fork(const Arguments& a) {
   static int status = 1;
   static bool is_child = false;

@@ -22,7 +22,7 @@ std::string read_file(const std::string& path) {
   return all.str();
 }
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
-// PRELOAD_LIBRARY: another build, to see that the tests notice what is broken in it.
+// PRELOAD_LIBRARY: another build, to show that the tests notice its faults.
 std::string library_path() {
   const char* const other = getenv("PRELOAD_LIBRARY");
   return other != nullptr ? other : CUBESHIM_LIBRARY;
@@ -109,7 +109,7 @@ Outcome Job::python(const std::string& script) const {
 std::string Job::report_text() const { return read_file(dir_ / "report.json"); }
 double Job::report(const std::string& field) const {
   const std::string text = report_text();
-  // One object a line; the last counts.
+  // One object per line; the last counts.
   std::size_t end = text.size();
   while (end > 0 && text[end - 1] == '\n') --end;
   const std::size_t begin = end == 0 ? std::string::npos : text.rfind('\n', end - 1);

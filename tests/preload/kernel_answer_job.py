@@ -18,7 +18,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 SYS = {"openat": 257, "newfstatat": 262, "readlinkat": 267, "statx": 332, "openat2": 437} if os.uname().machine == "x86_64" else \
     {"openat": 56, "newfstatat": 79, "readlinkat": 78, "statx": 291, "openat2": 437}
 
-# Commands of the process without the library, each a line: a word and its paths.
+# Commands for the process without the library, one per line: a word and its paths.
 MUTATOR = """
 import os, shutil, sys
 def write(path, text="new"):
@@ -132,7 +132,7 @@ def there(path):
     os.chdir(here)
 
 
-# Calls that say of a name that it is there, or that it is not. None of them is answered by memory.
+# Calls whose answer shows that a name exists, or that it does not. Memory answers none of them.
 USES = {
     "chmod": lambda p: os.chmod(p, 0o700), "utime": lambda p: os.utime(p, (5e8, 5e8)),
     "chown": lambda p: os.chown(p, -1, os.getgid()),
@@ -173,7 +173,7 @@ MAKES = {
                                                   p.encode(), 1),
     "mkdir below an fd": lambda p: relative(p, lambda fd, name: os.mkdir(name, dir_fd=fd)),
 }
-# Others change the name before the call, which then contradicts memory.
+# Others change the name before the call, whose answer then contradicts memory.
 BEFORE = {
     "a file is made": ("q", lambda t, p: t.mutate("write", p)),
     "a directory is made": ("q", lambda t, p: t.mutate("mkdir", p)),
@@ -192,7 +192,7 @@ BEFORE = {
                                            lambda t, p: t.mutate("file", os.path.dirname(p))),
     "nothing": ("f", lambda t, p: None), "nothing to nothing": ("q", lambda t, p: None),
 }
-# Not every answer tells what has the name.
+# Not every answer shows what has the name.
 TELL_KIND = {
     "r+", "append without create", "O_DIRECTORY", "chdir", "fopen r+", "stat by number",
     "odd statx", "openat by number", "unlink", "r+ below an fd", "unlink below an fd"
@@ -209,7 +209,7 @@ def make(place):
 
 
 def learn(place, name):
-    """Memory is filled with what is there."""
+    """Fills memory with what is there."""
     for path in (place, f"{place}/s"):
         os.listdir(path)
     for path in (f"{place}/f", f"{place}/other", f"{place}/s/g", f"{place}/l", f"{place}/{name}"):
@@ -245,10 +245,10 @@ def calls(tree, origin):
 
 
 def shuffled(tree, origin, seed, steps):
-    """Each call that reaches the kernel, and what memory says of the name after it."""
+    """Each call that reaches the kernel, and what memory says about the name after it."""
     dice, t = random.Random(seed), Tree(tree, origin)
     names = ["a", "b", "c", "d"]
-    # An open of a FIFO waits for another.
+    # An open of a FIFO waits for another process.
     everything = {word: call for word, call in {**USES, **MAKES}.items() if word != "mkfifo"}
 
     def any_path():
@@ -269,7 +269,7 @@ def shuffled(tree, origin, seed, steps):
             continue
         there, listed = os.path.lexists(f"{tree}/{path}"), said(
             lambda: os.path.basename(path) in os.listdir(os.path.dirname(f"{tree}/{path}")))
-        # That a name is absent does not tell that its directory is.
+        # A missing name does not show that its directory is missing.
         print(step, word, path, answer, there, listed == "True", flush=True)
 
 

@@ -1,5 +1,5 @@
-"""Memory agrees with each answer of the kernel that a program gets, and names are revalidated after
-a child that never attached. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Memory agrees with each answer of the kernel that a program gets, and metadata is revalidated
+after a child that never attached. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import json
 import os
 import subprocess
@@ -24,11 +24,11 @@ class Mounted(unittest.TestCase):
             self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-answer-")))
 
     def mount(self, name: str) -> tuple[Path, Path]:
-        """A tree, and the mount of it. The kernel keeps no names there, so that it always tells
-        what is there."""
+        """A tree, and a mount of it. The kernel keeps no names there, so it always tells what is
+        there."""
         origin = self.scratch / name
         origin.mkdir()
-        # The kernel's own look is the truth that both runs are compared by.
+        # The kernel's own answer is the truth with which both runs are compared.
         return origin, self.enterContext(
             SlowMount(Path(LAGFS), origin, self.scratch, latency_us=0, keeps_names=False)).path
 
@@ -82,7 +82,7 @@ class KernelAnswer(Mounted):
 
 
 class OwnChanges(Mounted):
-    """Changes by the program, after others have changed what memory holds of the same names."""
+    """Changes by the program, after others have changed what memory holds about the same names."""
     JOB = """
 import os, subprocess, sys
 tree, origin = sys.argv[1:]
@@ -231,8 +231,8 @@ print(any(found), [b - a for a, b in zip(before, asked())])
         self.assertEqual(attached[0], 0)
         self.assertEqual(clean[0], 0)
         self.assertGreater(clean[1], 0)
-        # Nine absent names in it: by one look, not by one for each. The way there has two names,
-        # and the root of the mount.
+        # Nine negative entries in it: one revalidation, not one for each. The way there has two
+        # names, and the root of the mount.
         self.assertLessEqual(clean[1], 4)
 
 

@@ -1,4 +1,4 @@
-"""What a program says of its reads of a large file, and copies of its number: what is fetched
+"""A program's announcements of its reads of a large file, and copies of its fd: what is fetched
 ahead, and what is not. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import os
@@ -28,7 +28,7 @@ file = os.open(path, os.O_RDONLY)
 
 
 class Advice(Job):
-    # Each byte that is read is one that was asked for.
+    # Each byte that is read was requested.
     direct = True
 
     def expect_fetched(self, said, data):
@@ -100,8 +100,8 @@ said["asked"] = asked()
         self.assertEqual(said, {"errors": [22, 22, -1, -1], "kept": [0, 0], "asked": 0})
 
     def test_reads_at_random_fetch_what_they_ask_for(self):
-        # Eight pages in a row of each of six blocks: without the advice each block would come as a
-        # whole, and the next ones.
+        # Eight consecutive pages of each of six blocks: without the advice each block would come as
+        # a whole, and so would the next ones.
         reads = """
 for block in range(3, 9):
     for page in range(8):
@@ -132,9 +132,9 @@ class Copies(Job):
     direct = True
 
     def test_reads_by_copies_of_a_number_are_read_ahead(self):
-        # As numpy.fromfile: the number that read has been closed before the next blocks are
+        # As numpy.fromfile does: the fd that read has been closed before the next blocks are
         # fetched. A reader that the busy machine prefers to the threads would fetch them itself, so
-        # this one lets them go first.
+        # this one lets the threads go first.
         said = self.run_job(WAIT + f"""
 parts, deadline = [], time.monotonic() + 120
 while True:
@@ -163,7 +163,7 @@ for _ in range(30):
 time.sleep(0.3)
 said["asked"] = asked() - before
 """, CUBESHIM_BLOCK="2M")
-        # At most the steps of 256 KiB that were under way at a close.
+        # At most the steps of 256 KiB that were in flight at a close.
         self.assertLess(said["asked"], SIZE)
 
 

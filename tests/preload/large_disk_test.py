@@ -18,8 +18,8 @@ LAGFS = os.environ["CUBESHIM_LAGFS"]
 # Three times the memory, and no multiple of a page.
 FILES, SIZE = 8, 24_000_001
 DEADLINE_S = 300
-# The writer to the disk drops blocks when it does not keep up, as on a busy machine. So a test
-# gives it that many epochs, or jobs.
+# The writer to the disk drops blocks if it does not keep up, as on a busy machine. So a test gives
+# it this many epochs, or jobs.
 PATIENCE = 60
 # For each epoch: how many bytes the origin was asked for, and the digest of all that was read. The
 # job ends with the first epoch that asks for at most `enough` bytes.
@@ -82,8 +82,8 @@ class LargeFilesOnDisk(unittest.TestCase):
         return json.loads(done.stdout)
 
     def assert_a_later_job_has_them(self, digest: str, files: int = FILES, **settings: str):
-        """Each job begins with an empty region, and what it asks the origin for in its first epoch
-        the disk does not have."""
+        """Each job begins with an empty region; whatever its first epoch requests from the origin
+        is not on the disk."""
         enough = int(0.05 * files * SIZE)
         asked = []
         while not asked or (asked[-1] > enough and len(asked) < PATIENCE):
@@ -153,7 +153,8 @@ class LargeFilesOnDisk(unittest.TestCase):
             env={**self.env, "CUBESHIM_DISK": "8M", "CUBESHIM_LOG": "info", "CUBESHIM_STATS": ""})
         self.assertRegex(
             said.stderr,
-            r"CUBESHIM_DISK is too small for blocks of large files \(CUBESHIM_BLOCK=1048576\): 17 MiB are needed"
+            r"CUBESHIM_DISK is too small for blocks of large files \(CUBESHIM_BLOCK=1048576\): 17 "
+            r"MiB are needed"
         )
 
 

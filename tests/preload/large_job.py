@@ -1,11 +1,12 @@
-"""What the tests of files in blocks have in common. CUBESHIM_LIBRARY names the build's file."""
+"""Shared by the tests of files in blocks. CUBESHIM_LIBRARY names the build's file."""
 import os
 
 LIBRARY = os.environ["CUBESHIM_LIBRARY"]
 
 
 def environment(prefixes: str, **settings: str) -> dict:
-    """Of a job that has files above 1 MiB in blocks of 1 MiB, and a cache of its own."""
+    """The environment of a job that has files above 1 MiB in blocks of 1 MiB, and a cache of its
+    own."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
     return clean | {
         "CUBESHIM_PREFIXES": prefixes, "CUBESHIM_NAME": f"large-{os.getpid()}",

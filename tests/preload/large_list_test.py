@@ -70,7 +70,7 @@ class Lists(unittest.TestCase):
         for number, data in enumerate(self.shards):
             self.write(f"s{number}.tar", data)
         self.write("trigger", b"x")
-        # Without a page cache each byte that is read is one that was asked for.
+        # Without a page cache each byte that is read was requested.
         self.mount = self.enterContext(
             SlowMount(Path(LAGFS), self.source, self.scratch, 200, direct=True))
         self.report = self.scratch / "report.json"
@@ -137,7 +137,7 @@ said["read"] = asked() - before
 
     def test_ranges_bring_their_pages_and_no_others(self):
         pages = 4096
-        # One within a block, one over the end of one, one over the end of the file.
+        # One range within a block, one across its end, one across the end of the file.
         ranges = [(2 * pages, pages), (3 * BLOCK - pages, 2 * pages),
                   (SIZE // pages * pages, 1 << 30)]
         wanted = 3 * pages + SIZE % pages
@@ -200,7 +200,8 @@ said["read"] = asked() - said["fetched"]
             f"{self.shard(0)}@5+", f"{self.shard(0)}@5+0", f"{self.shard(0)}@-1+5",
             f"{self.shard(0)}@1+99999999999T", f"{self.shard(0)}@{SIZE}+1"
         ]
-        line = rf"cubeshim: warn: prefetch list {self.list}: 5 entries are without such a range, the first is [^\n]*s0.tar@[^\n]*\n"
+        line = (rf"cubeshim: warn: prefetch list {self.list}: 5 entries are without such a "
+                r"range, the first is [^\n]*s0.tar@[^\n]*\n")
         said = self.with_list([*wrong, self.shard(1)], f"""
 said["fetched"] = wait_until_asked({SIZE} + 1)
 said["digest"] = digest(shard(1))
@@ -247,7 +248,8 @@ with cubeshim.announce([shard(2)]):
     wait_until_asked({2 * SIZE} + 1)
 open(f"{{mount}}/s3.tar", "rb").close()
 """, said_beside=
-            r"cubeshim: warn: announced by the job: 1 entry is without such a range, the first is [^\n]*s0.tar@1M\+\n"
+            r"cubeshim: warn: announced by the job: 1 entry is without such a range, the first is "
+            r"[^\n]*s0.tar@1M\+\n"
         )
         self.assertEqual(said["fetched"], SIZE + 1)
 

@@ -85,7 +85,7 @@ class LargeFiles(unittest.TestCase):
         self.source.mkdir()
         (self.source / "f").write_bytes(bytes([7]) * SIZE)
         os.utime(self.source / "f", (1e9, 1e9))
-        # With a page cache each page is slow once only; without one nothing can be mapped.
+        # With a page cache each page is slow only once; without one nothing can be mapped.
         self.mounts = {
             direct: self.enterContext(SlowReads(Path(LAGFS), self.source, self.scratch, 0, direct))
             for direct in (False, True)

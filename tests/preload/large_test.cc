@@ -19,7 +19,7 @@ std::string write_large(const Job& job, int number, std::size_t size) {
 
 }  // namespace
 
-// Half of what is read is in memory, and half comes by the number.
+// Half of what is read is in memory, and half comes through the fd.
 TEST(Large, FdThatBecomesAnotherFileDuringAReadMixesNothing) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";
@@ -32,7 +32,7 @@ TEST(Large, FdThatBecomesAnotherFileDuringAReadMixesNothing) {
   EXPECT_GT(job.report("blocks.misses"), 0) << job.report_text();
 }
 
-// Every other page is present, so that no mapping of the file is one mapping of the region.
+// Every other page is present, so that no mapping of the file is a single mapping of the region.
 constexpr const char* k_read_every_other_page = R"(
 import ctypes, mmap
 libc = ctypes.CDLL(None, use_errno=True)
@@ -95,7 +95,7 @@ for n in (2, 3, 4):
   EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
 }
 
-// A fetch has a number of ours for a moment, and a mapping to read into.
+// For a moment a fetch has an fd of the library's and a mapping to read into.
 TEST(Large, AHandlerThatLeavesReadsByAJumpLeavesNothingBehind) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";
@@ -104,7 +104,7 @@ TEST(Large, AHandlerThatLeavesReadsByAJumpLeavesNothingBehind) {
   EXPECT_GT(job.report("blocks.misses"), 0) << job.report_text();
 }
 
-// There are 2,048 large files in a process at most.
+// A process has at most 2,048 large files.
 TEST(Large, ReadsThatAJumpHasLeftKeepNoFiles) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";
@@ -120,7 +120,7 @@ TEST(Large, AChildReturnsIntoTheReadInWhichAHandlerForked) {
   expect_well(job.helper({"large-fork", write_large(job, 0, 2 << 20)}));
 }
 
-// Cut by a program without the library, in the second block that the read asks for.
+// A program without the library cuts it in the second block that the read asks for.
 TEST(Large, AReadThatComesShortLeavesTheOffsetBehindItsBytes) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";

@@ -1,5 +1,5 @@
 """Large files in blocks, as programs read them: bytes, what the origin is asked for, and what the
-program's own file keeps doing. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+program's own file still does. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -19,7 +19,7 @@ LAGFS = os.environ["CUBESHIM_LAGFS"]
 SIZE = 24_000_001
 DATA = random.Random(1).randbytes(SIZE)
 DEADLINE_S = 300
-# Before and after each step a job tells how many bytes the origin was asked for.
+# Before and after each step a job reports how many bytes the origin was asked for.
 PROLOGUE = """
 import fcntl, hashlib, json, mmap, os, random, sys, time
 path, counters = sys.argv[1], sys.argv[2]
@@ -121,7 +121,7 @@ said["asked"] = asked() - before
 said["wanted"] = wanted
 """)
         self.assertEqual(said["bytes"], [DATA[at:at + 3000].hex() for at in said["wanted"]])
-        # Two pages for each read, and what the kernel reads ahead of them where it keeps pages.
+        # Two pages for each read, and what the kernel reads ahead of them if it keeps pages.
         self.assertLessEqual(said["asked"], 11 * (8192 if self.direct else 256 << 10))
 
     def test_reads_take_no_number_of_the_program(self):
@@ -204,7 +204,7 @@ said["directory"] = directory
                 size = int.from_bytes(raw[at:at + 4], "big")
                 pieces.append(raw[at + 4:at + 4 + size])
                 at += 4 + size
-        # Each byte of the file once: each piece is where the first of its bytes say it is.
+        # Each byte of the file once: each piece is where its first bytes say it is.
         self.assertEqual(sum(map(len, pieces)), SIZE)
         self.assertEqual(sorted(DATA.index(piece) for piece in pieces), [*range(0, SIZE, 70_001)])
         subprocess.run(["rm", "-r", said["directory"]], check=True)
@@ -297,7 +297,8 @@ while True:
                     if line.startswith("cubeshim: large files: "))
         self.assertRegex(
             line,
-            r"large files: 22\.9 MiB in 241 reads, \d+\.\d % of them without a wait; 22\.9 MiB came from the mount$"
+            r"large files: 22\.9 MiB in 241 reads, \d+\.\d % of them without a wait; 22\.9 MiB "
+            r"came from the mount$"
         )
 
     def test_blocks_of_0_leave_the_file_to_the_kernel(self):
@@ -307,7 +308,7 @@ while True:
 
 
 class LargerThanMemory(Job):
-    """24 MB through a region of about eleven chunks of 2 MiB, of which five are for those that
+    """24 MB through a region of about eleven chunks of 2 MiB, five of which are for chunks that
     pass."""
     direct = True
     region = {"CUBESHIM_RAM": "24M"}
@@ -348,7 +349,7 @@ before = asked(); said["again"] = epoch(); said["second"] = asked() - before
 """, **self.region)
         right = [hashlib.blake2b(DATA).hexdigest()] * 4 + [0] * 4
         self.assertEqual([said["digests"], said["again"]], [right] * 2)
-        # Four times would be once for each process. The second time what has stayed is there.
+        # Four times would be once for each process. The second time, what has stayed is there.
         self.assertLess(said["first"], 2 * SIZE)
         self.assertLess(said["second"], 0.95 * SIZE)
 
@@ -357,7 +358,7 @@ before = asked(); said["again"] = epoch(); said["second"] = asked() - before
 
     def test_single_reader_is_read_ahead_beyond_the_memory(self):
         ahead = []
-        # More than fits: what is fetched ahead goes on where the memory is full.
+        # More than fits: prefetching continues when the memory is full.
         while not ahead or (ahead[-1] <= 1.2 * SIZE and len(ahead) < self.TRIES):
             said = self.run_job("""
 said["digests"] = [digest(read_all()) for _ in range(3)]
@@ -445,7 +446,7 @@ while said["asked"] and time.monotonic() < deadline:
         blocks, pages = self.blocks(), (SIZE + 4095) // 4096 * 4096
         self.assertEqual(blocks["mapped"], pages)
         self.assertEqual(blocks["kept"], pages - blocks["origin"])
-        # A lower bound: the kernel may drop a page before the look that would count it.
+        # A lower bound: the kernel may drop a page before the check that would count it.
         self.assertLessEqual(blocks["faulted"], blocks["kept"])
         self.assertGreater(blocks["faulted"], blocks["kept"] // 2)
 
@@ -477,11 +478,11 @@ with mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as mapping:
                 "all": hashlib.blake2b(DATA).hexdigest(), "is_of_region": True
             })
 
-    # Another test beside it may hold a job up, but not each time.
+    # Another test beside it may delay a job, but not each time.
     TRIES = 4
 
     def run_until(self, is_right, job: str) -> dict:
-        """The first of some runs of which it holds, or the last one."""
+        """The first of several runs for which it holds, or the last one."""
         for _ in range(self.TRIES):
             said = self.run_job(job, CUBESHIM_RAM="64M")
             if is_right(said):

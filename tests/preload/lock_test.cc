@@ -81,7 +81,7 @@ os.close(fd)
   }
 }
 
-// Mode real, whose copies have no lock of the origin's file: a change that nobody told us of.
+// In mode real, whose copies carry no lock of the origin's file: a change that nobody reported.
 TEST(Lock, LocksTheOriginsFileAndSeesWhatWasWritten) {
   for (const char* mode : {"real", "virtual"}) {
     SCOPED_TRACE(mode);

@@ -1,14 +1,13 @@
-"""A job that changes and looks at a tree, in an order that a seed gives, and prints what it sees.
-It is run natively and under the library, and both must print the same.
+"""A job that changes and reads a tree, in an order that a seed gives, and prints what it sees. It
+is run natively and under the library, and both must print the same.
 
-    metadata_job.py TREE ALIAS SEED STEPS    ALIAS leads to TREE by a path that is no prefix
-"""
+    metadata_job.py TREE ALIAS SEED STEPS    ALIAS leads to TREE by a path that is no prefix"""
 import os
 import random
 import subprocess
 import sys
 
-# A process without the library puts the times of directories back, so that their listings are kept
+# A process without the library sets the times of directories back, so that their listings are kept
 # again at once.
 AGER = """
 import os, sys
@@ -42,7 +41,8 @@ class Job:
     def look(self, path: str) -> str:
         def stat(call):
             found = call(path)
-            return f"{found.st_mode:o} {found.st_size} {found.st_nlink} {found.st_ino == os.stat(path, follow_symlinks=call is os.stat).st_ino}"
+            return (f"{found.st_mode:o} {found.st_size} {found.st_nlink} "
+                    f"{found.st_ino == os.stat(path, follow_symlinks=call is os.stat).st_ino}")
 
         def entries():
             with os.scandir(path) as found:
@@ -96,7 +96,7 @@ class Job:
 
 def main() -> None:
     tree, alias, seed, steps = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    # A handful of files and directories, and old ones.
+    # A few files and directories, with old times.
     job = Job(tree, alias, seed)
     for name in NAMES[:4]:
         os.mkdir(f"{tree}/{name}")

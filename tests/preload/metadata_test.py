@@ -1,4 +1,4 @@
-"""Names of a mount that memory answers: listings, absent names, stats. CUBESHIM_LIBRARY and
+"""Metadata of a mount that memory answers: listings, negative entries, stats. CUBESHIM_LIBRARY and
 CUBESHIM_LAGFS name the build's files."""
 import json
 import os
@@ -43,7 +43,7 @@ class Names(unittest.TestCase):
         self.age(root)
 
     def age(self, root: Path):
-        """Listings of directories that were changed a moment ago are not kept."""
+        """Ages directories: a listing of one that was changed a moment ago is not kept."""
         for top, _, _ in os.walk(root):
             os.utime(top, OLD)
 
@@ -155,7 +155,7 @@ for line in sys.stdin:
 """
 
     def make_models(self, root: Path):
-        """As huggingface_hub lays them out: all files of a version are links to blobs."""
+        """Lays files out as huggingface_hub does: all files of a version are links to blobs."""
         (root / "models" / "blobs").mkdir(parents=True)
         for f in range(50):
             (root / "models" / "blobs" / f"blob{f}").write_bytes(b"x" * f)
@@ -180,8 +180,8 @@ for line in sys.stdin:
         passes = []
         with job:
             said = set()
-            # The first passes may end before the last stats are gathered, and our own look at the
-            # counters is one of the questions.
+            # The first passes may end before the last stats are gathered, and our own reading of
+            # the counters is one of the requests.
             while len(passes) < 2 or (passes[-1] > 0 and len(passes) < 30):
                 before = self.asked()
                 said.add(self.ask(job))
@@ -203,7 +203,8 @@ for line in sys.stdin:
                 self.assertEqual(passes[-1], 0, passes)
         with self.subTest("a name that is not listed"):
             said = self.run_job(
-                "import os, sys; os.listdir(sys.argv[1]); print(os.path.exists(sys.argv[1] + '/.lagfs/counters.json'))",
+                "import os, sys; os.listdir(sys.argv[1]); print(os.path.exists(sys.argv[1] + "
+                "'/.lagfs/counters.json'))",
                 str(self.mount.path), prefix=self.mount.path)
             self.assertEqual(said, "True\n")
 
@@ -234,7 +235,7 @@ for top, _, names in os.walk(sys.argv[1]):
             report.read_text().splitlines()[-1])["metadata"]
 
     def look_until(self, is_enough) -> tuple[str, int, dict]:
-        """A job on a busy machine may end before its listings are on the disk."""
+        """On a busy machine a job may end before its listings are on the disk."""
         for _ in range(50):
             found = self.look()
             if is_enough(found):
@@ -249,10 +250,10 @@ for top, _, names in os.walk(sys.argv[1]):
         self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 100))
         said, opened, names = self.look()
         self.assertEqual((opened, names["stored"]), (DIRECTORIES + 1, 0))
-        # The first one that a process comes to tells it what the mount's times are worth.
+        # The first directory that a process reads shows it what the mount's times are worth.
         again, opened, names = self.look_until(lambda found: found[1] <= 1)
         self.assertEqual((again, names["stored"], names["read"]), (said, DIRECTORIES, 1))
-        # Others change a directory: the disk has it no more.
+        # Others change a directory: the disk no longer has it.
         (self.mount.path / "d3/new").touch()
         os.utime(self.mount.path / "d3", (OLD[0] + 1, OLD[1] + 1))
         changed, opened, names = self.look()
@@ -289,7 +290,7 @@ class Ahead(Names):
                                 CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
             self.assertEqual(said, "121\n")
             names = json.loads(report.read_text().splitlines()[-1])["metadata"]
-            # Each is read once, by whom ever.
+            # Each is read once, by whichever process.
             self.assertEqual((self.opened() - before, names["read"]), (121, 121))
             if names["listings"] > 0:
                 return
@@ -361,7 +362,8 @@ print(time.time(), flush=True)
     def test_what_a_directory_holds_is_never_older_than_a_second(self):
         self.make_tree(self.tree)
         job = self.start_job(
-            "import os, sys\nfor line in sys.stdin: print(sorted(os.listdir(sys.argv[1])), os.path.exists(sys.argv[1] + '/new'))",
+            "import os, sys\nfor line in sys.stdin: print(sorted(os.listdir(sys.argv[1])), "
+            "os.path.exists(sys.argv[1] + '/new'))",
             str(self.tree / "d0"))
         before = sorted(f"f{f}" for f in range(FILES))
         self.assertEqual(self.ask(job), f"{before} False")
@@ -388,7 +390,8 @@ for look in (os.listdir, lambda d: os.stat(d + "/inside").st_size, lambda d: os.
         print(error.errno)
 """
         holder = self.start_job(
-            "import os, sys; print(os.listdir(sys.argv[1] + '/closed'), flush=True); sys.stdin.read()",
+            "import os, sys; print(os.listdir(sys.argv[1] + '/closed'), flush=True); "
+            "sys.stdin.read()",
             str(self.tree))
         self.assertEqual(holder.stdout.readline(), "['inside']\n")
         self.assertEqual(self.run_job(text, str(self.tree)), "['inside']\n0\n2\n")
@@ -404,7 +407,8 @@ for look in (os.listdir, lambda d: os.stat(d + "/inside").st_size, lambda d: os.
     def test_a_directory_that_is_replaced_shows_the_new_one(self):
         self.make_tree(self.tree)
         job = self.start_job(
-            "import os, sys\nfor line in sys.stdin: print(len(os.listdir(sys.argv[1])), os.path.exists(sys.argv[1] + '/f1'))",
+            "import os, sys\nfor line in sys.stdin: print(len(os.listdir(sys.argv[1])), "
+            "os.path.exists(sys.argv[1] + '/f1'))",
             str(self.tree / "d0"))
         self.assertEqual(self.ask(job), f"{FILES} True")
         other = self.tree / "other"

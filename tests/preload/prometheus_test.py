@@ -32,7 +32,7 @@ scrape_configs:
   - job_name: cubeshim
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
-# Rules look back, and go on for minutes.
+# Rules look back, and apply for minutes.
 OF_CACHES = "{__name__=~'cubeshim_.*', __name__!~'cubeshim_exporter_.*|.*:.*'}"
 # Reads all files of a folder as often as each of its lines says, and lives on.
 JOB = """
@@ -81,14 +81,14 @@ class Prometheus:
             return False
 
     def query(self, text: str) -> list[float]:
-        """The values of the series that it gives now."""
+        """The values of the series that the query gives now."""
         found = json.loads(self.ask("api/v1/query", query=text))["data"]
         return [float(row["value"][1]) for row in found["result"]
                ] if found["resultType"] == "vector" else [float(found["result"][1])]
 
 
 def panel_queries() -> dict[str, str]:
-    """With everything in place of the page's variables."""
+    """The queries, with all variables of the page filled in."""
     board = json.loads((DEPLOY / "grafana.json").read_text())
     return {
         f"{panel['title']}, {target['refId']}": target["expr"].replace(
@@ -154,7 +154,7 @@ class Scraped(unittest.TestCase):
 
     def test_from_the_first_file_to_the_last_process(self):
         job = self.run_job()
-        # A rate is made of what comes after the first scrape.
+        # A rate needs samples after the first scrape.
         self.read(job, 1, "d0")
         self.until_it_says("cubeshim_cluster_server_up", lambda found: found == [1])
         self.until_it_says("cubeshim_hits_total", lambda found: len(found) == 3)
@@ -212,7 +212,7 @@ class Scraped(unittest.TestCase):
                     self.until_it_says(rule["name"], bool)
 
     def check_by_promtool(self):
-        """`check metrics` has a line for each name that is against the conventions."""
+        """`check metrics` prints a line for each name that breaks the conventions."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             scraped = answer.read()
         written = subprocess.run(

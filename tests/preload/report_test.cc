@@ -1,5 +1,5 @@
-// The report of a job: whose counts are in it, however a process ended; its two forms; the life of
-// the region.
+// The report of a job: whose counts it has, however a process ended; its two forms; the life of the
+// region.
 #include <fstream>
 #include <regex>
 
@@ -96,7 +96,7 @@ TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
       "for n in range(5):\n  with open(D.removesuffix('data') + 'link/f3', 'rb') as f: f.read()\n");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find(line), std::string::npos) << o.err;
-  // The line counts programs that the first one has started, too, and is one for all of them.
+  // The line also counts programs that the first one has started, and there is one for all of them.
   const std::string read = cube::preload::helper_path() + " read " + job.path("link/f3") + "; ";
   o = job.run({"/bin/sh", "-c", read + read + read + "true"});
   ASSERT_NE(o.err.find(line), std::string::npos) << o.err;
@@ -118,7 +118,8 @@ TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
   EXPECT_NE(o.err.find("cubeshim: served: nothing; no file below " + job.data() + " was opened"),
             std::string::npos)
       << o.err;
-  // A command that opens next to nothing is left in peace, and so is one that only looks.
+  // A command that opens next to nothing gets no line, and neither does one that only reads
+  // metadata.
   EXPECT_EQ(job.run({"true"}).err, "");
   std::vector<std::string> look = {"ls", "-l"};
   for (int n = 0; n < 20; ++n) look.push_back(job.file(n % 8));

@@ -1,5 +1,5 @@
-// Wrong settings, and a machine that does not give what is asked for: one clear line, and the
-// program runs as without.
+// Wrong settings, and a machine that does not provide what is asked for: one clear line, and the
+// program runs as without the library.
 #include <sys/mount.h>
 #include <sys/resource.h>
 

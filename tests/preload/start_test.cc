@@ -23,7 +23,7 @@ namespace {
 constexpr const char* k_allocators[] = {"/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
                                         "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"};
 
-// The page faults of a program that opens nothing, from its exec to its end. The least of a few
+// The page faults of a program that opens nothing, from its exec to its end: the least of a few
 // runs.
 long faults_of_true(const std::map<std::string, std::string>& env) {
   std::vector<std::string> rows;
@@ -46,7 +46,8 @@ long faults_of_true(const std::map<std::string, std::string>& env) {
   return least;
 }
 
-// The system calls of a program with the library, as strace writes them. Empty: there is no strace.
+// The system calls of a program with the library, as strace prints them. Empty if there is no
+// strace.
 std::string calls_of_true(const Job& job) {
   if (!cube::preload::exists("/usr/bin/strace")) return {};
   Job tracer(0);
@@ -120,8 +121,8 @@ TEST(Start, NothingIsMadeForAProgramThatReadsNothingCovered) {
   EXPECT_EQ(job.report("misses"), 0);
 }
 
-// Each child of a job pays it. It was 121 when static rows were destroyed at the end, and {fmt}
-// brought std::locale.
+// Each child of a job pays for them. Static rows that are destroyed at the end, or std::locale by
+// {fmt}, cost many more.
 TEST(Start, CostsFewPageFaults) {
   Job job;
   auto plain = job.env;
@@ -181,7 +182,7 @@ TEST(Start, ModeOffPassesEverythingThrough) {
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }
 
-// Nobody but the kernel looks at what they are given.
+// Only the kernel looks at the arguments.
 TEST(Start, ModeOffReadsNoPathOrNameOfAnAttribute) {
   Job job;
   job.env["CUBESHIM_MODE"] = "off";

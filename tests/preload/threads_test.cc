@@ -45,7 +45,7 @@ TEST(Signals, HandlersInModeReal) {
   expect_well(job.helper({"signals", job.data(), "300"}));
 }
 
-// Their frames are unwound by the program's libgcc, which is not the library's.
+// The program's libgcc unwinds their frames, not the library's.
 TEST(Threads, AreCancelledInCallsThatLibcAnswers) {
   Job job;
   expect_well(job.helper({"cancel", "/etc/passwd", "150"}));
@@ -61,15 +61,15 @@ TEST(Signals, HandlerDuringACloseLeavesTheLowestFdFree) {
   expect_well(job.helper({"lowest", job.data() + "/f0", "3000"}));
 }
 
-// Libc ends a process whose first thread has ended with its last thread, and counts the library's
-// among them.
+// libc ends a process whose first thread has ended with its last thread, and counts the library's
+// threads among them.
 TEST(Threads, LastThreadOfTheProgramEndsTheProcessAfterTheFirst) {
   for (const char* const from : {"main", "fork"}) {
     for (const char* const how : {"pthread_exit", "thrd_exit", "cancel", "syscall"}) {
       SCOPED_TRACE(std::string(how) + " in " + from);
       Job job;
       job.env["CUBESHIM_DISK_DIR"] = job.path("disk");
-      // A bare system call ends the process without a word to anybody: the next job removes the
+      // A bare system call ends the process without notice to anybody: the next job removes the
       // region.
       job.checks_region = std::string_view(how) != "syscall";
       std::filesystem::create_directory(job.path("disk"));

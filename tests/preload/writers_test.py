@@ -1,6 +1,6 @@
-"""A file that is open for writing is not cached, whichever process of the node writes to it: who
-has opened it may have become another program, or have ended and left it to a child.
-CUBESHIM_LIBRARY names the build's library, PRELOAD_HELPER its helper."""
+"""A file that is open for writing is not cached, whichever process of the node writes to it: the
+process that has opened it may have become another program, or have ended and left the file to a
+child. CUBESHIM_LIBRARY names the build's library, PRELOAD_HELPER its helper."""
 import ctypes
 import fcntl
 import json
@@ -16,8 +16,8 @@ HELPER = os.environ["PRELOAD_HELPER"]
 END = "-- end --\n"
 TEXT = "all of it\n" * 1000
 
-# Programs that open "$FILE" for writing and leave the writing to one that takes the bytes from
-# "$FIFO".
+# Programs that open "$FILE" for writing and leave the writing to a program that takes the bytes
+# from "$FIFO".
 EXEC = 'exec cat "$FIFO" > "$FILE"'
 # The next program leaves it to a child and ends.
 EXEC_AND_FORK = """exec bash -c '{ exec cat "$FIFO"; } & exit' > "$FILE" """
@@ -37,8 +37,8 @@ fd = os.open(os.environ["FILE"], os.O_WRONLY | os.O_TRUNC)
 os.posix_spawn("/bin/cat", ["cat", os.environ["FIFO"]], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, fd, 1)])
 os._exit(0)
 """
-# The library learns of the file when the call has returned in the parent: the child takes no bytes
-# before, but waits for the end of a pipe that the parent holds.
+# The library learns of the file when the call has returned in the parent. Before that the child
+# takes no bytes, but waits for the end of a pipe that the parent holds.
 OPENED_BY_SPAWN = """
 import os
 has_returned, held = os.pipe()
@@ -58,8 +58,8 @@ with open(os.environ["FILE"], "wb") as file:
     socket.send_fds(ours, [b"x"], [file.fileno()])
 os._exit(0)
 """
-# To a program without the library. By libc's call for many messages, and by the numbers of both
-# calls.
+# To a program without the library: by libc's call for many messages, and by the call numbers of
+# both calls.
 SENT_AWAY = """
 import ctypes, os, socket, struct
 ours, theirs = socket.socketpair()
@@ -78,7 +78,7 @@ message = ctypes.create_string_buffer(struct.pack("PI4xPNPNi4xI4x", 0, 0, ctypes
 SEND
 os._exit(0)
 """
-# A ring has the file registered, and its number is closed.
+# A ring has the file registered, and its fd is closed.
 RING = """
 import ctypes, mmap, os, struct
 libc, long = ctypes.CDLL(None), ctypes.c_long
@@ -102,7 +102,7 @@ struct.pack_into("I", rings, tail, 1)
 assert libc.syscall(long(426), long(ring), long(1), long(1), long(1), None, long(0)) == 1
 os._exit(0)
 """
-# A thread gets a table of its own and closes its number. Another thread has the file open still.
+# A thread gets a table of its own and closes its fd. Another thread still has the file open.
 UNSHARED = """
 import ctypes, os, threading
 libc = ctypes.CDLL(None)
@@ -149,7 +149,7 @@ assert libc.mprotect(ctypes.c_void_p(at), size, mmap.PROT_READ | mmap.PROT_WRITE
 ctypes.memmove(at, text, len(text))
 os._exit(0)
 """
-# The mapping alone is left, in a child. (Python's own mapping keeps an fd.)
+# Only the mapping is left, in a child. (Python's own mapping keeps an fd.)
 MAPPED_ALONE = """
 import ctypes, mmap, os
 fd = os.open(os.environ["FILE"], os.O_RDWR | os.O_TRUNC)
@@ -215,7 +215,7 @@ class Writers(unittest.TestCase):
             "CUBESHIM_RAM_DIR": self.memory, "CUBESHIM_STATS": str(self.report),
             "CUBESHIM_STATS_FORMAT": "json"
         }
-        # All that is done belongs to the job of this shell.
+        # Everything that is done belongs to the job of this shell.
         self.shell = subprocess.Popen(self.shell_command(), stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, env=environment, text=True)
         self.addCleanup(self.shell.stdout.close)
@@ -226,7 +226,7 @@ class Writers(unittest.TestCase):
         return ["bash"]
 
     def run_in_shell(self, command):
-        """Its output."""
+        """Returns its output."""
         self.shell.stdin.write(f"{command}\necho; echo '{END.strip()}'\n")
         self.shell.stdin.flush()
         lines = []
@@ -239,8 +239,8 @@ class Writers(unittest.TestCase):
         return self.run_in_shell('cat "$FILE"')
 
     def wait_until_nobody_writes(self):
-        """The kernel closes the files of a process that has ended one after the other, and a sent
-        one some time later. Whether one is open is a question to the mount that the shell sees."""
+        """The kernel closes the files of an ended process one after the other, and a sent one some
+        time later. The mount that the shell sees tells whether one is open."""
         with open(f"/proc/{self.shell.pid}/root{self.file}", "rb") as file:
             while True:
                 try:
@@ -255,11 +255,12 @@ class Writers(unittest.TestCase):
         # The shell attaches to the region and stays attached.
         self.run_in_shell('exec 9< "$OTHER"')
         self.assertEqual(self.read(), "old\n")
-        # The waiter ends when every process that has inherited number 8 has ended.
+        # The waiter ends when every process that has inherited fd 8 has ended.
         self.run_in_shell(
-            f"exec 7> >(exec cat > /dev/null); waiter=$!; ( {command} ) < /dev/null 8>&7 7>&- & exec 7>&-"
+            f"exec 7> >(exec cat > /dev/null); waiter=$!; ( {command} ) < /dev/null 8>&7 7>&- & "
+            "exec 7>&-"
         )
-        # The last program is at work when somebody reads from the FIFO.
+        # The last program works when somebody reads from the FIFO.
         with open(self.fifo, "w") as fifo:
             for _ in range(3):
                 self.read()
@@ -339,13 +340,14 @@ class Writers(unittest.TestCase):
 
 @unittest.skipUnless(can_overlay(), "no overlay can be mounted here")
 class WritersOnOverlay(Writers):
-    """Its mappings are of a file of another file system: the kernel takes the overlay's own file
-    for closed."""
+    """The overlay's mappings belong to a file of another file system: the kernel takes the
+    overlay's own file for closed."""
     def shell_command(self):
         for name in ("upper", "work"):
             Path(self.memory, name).mkdir()
         options = f"lowerdir={self.data},upperdir={self.memory}/upper,workdir={self.memory}/work"
-        script = 'unset LD_PRELOAD; mount -t overlay overlay -o "$1" "$2" && LD_PRELOAD="$3" exec bash'
+        script = ('unset LD_PRELOAD; mount -t overlay overlay -o "$1" "$2" && LD_PRELOAD="$3" '
+                  'exec bash')
         return [
             "unshare", "-m", "--propagation", "private", "bash", "-c", script, "bash", options,
             str(self.data), LIBRARY

@@ -1,5 +1,5 @@
-// Programs that make file calls where a profiler could do harm. `profile_host WHAT FILE`;
-// hosts_test.py looks at what was recorded.
+// Programs that make file calls at points where a profiler could do harm. `profile_host WHAT FILE`;
+// hosts_test.py checks the recordings.
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 #include <cstdlib>
 #include <string>
 
-// Of a library that has no tables for unwinders.
+// From a library that has no tables for unwinders.
 extern "C" void profile_host_call(void (*function)());
 
 namespace {
@@ -82,7 +82,7 @@ int alternate_stack() {
   return 0;
 }
 
-// A child with this memory and numbers of its own, which it closes and changes; one starts a
+// A child with this process's memory and fds of its own, which it closes and changes; one starts a
 // program, one fails to.
 int vforked_child() {
   char text[8];
@@ -103,7 +103,7 @@ int vforked_child() {
   return 0;
 }
 
-// Another thread asks the loader for its libraries. Meanwhile a child is forked and a file read,
+// Another thread asks the loader for its libraries. Meanwhile a child is forked and a file is read,
 // for which that thread waits.
 int loader_lock() {
   static std::atomic<bool> is_inside{false}, may_go{false};
@@ -134,8 +134,8 @@ int loader_lock() {
   return status;
 }
 
-// A thread that is to be cancelled makes a call that is no cancellation point, where libunwind must
-// open a library to go on.
+// A thread with a pending cancellation makes a call that is no cancellation point, where libunwind
+// must open a library to go on.
 int cancelled_thread() {
   static std::atomic<bool> is_told{false}, is_past{false};
   pthread_t thread;
@@ -186,7 +186,7 @@ int jumps() {
   return wait_for(child);
 }
 
-// Forks that pass libc by, so that nobody tells the library: of this process, and of the child, in
+// Forks that bypass libc, so that nobody tells the library: of this process, and of the child, in
 // which the library is off.
 int unseen_forks() {
   const auto fork_unseen = [] {

@@ -12,7 +12,7 @@ ERRORS, UNREAD, NO_NATIVE = 5, 1, 4  # in raw_format.h: SiteCount, OpenCount, Dr
 
 
 class Process:
-    """What one raw file says."""
+    """The contents of one raw file."""
     def __init__(self, text):
         lines = [line.split("\t") for line in text.splitlines()]
         self.sites = [line for line in lines if line[0] == "site"]
@@ -52,7 +52,8 @@ class Hosts(unittest.TestCase):
                               timeout=60)
 
     def processes_of(self, what, **settings):
-        """Those that have recorded something, by their numbers; the program's own is the first."""
+        """The processes that have recorded something, by their numbers; the program's own is the
+        first."""
         done = self.run_host(what, **settings)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         files = sorted(self.out.iterdir(), key=lambda path: int(path.suffix[1:]))
@@ -114,7 +115,8 @@ class Hosts(unittest.TestCase):
             self.assertEqual((done.returncode, common.read_text()), (0, ""))
             self.assertRegex(
                 done.stderr,
-                r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: Resource temporarily unavailable\n$"
+                r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: Resource "
+                r"temporarily unavailable\n$"
             )
         for number in 1, 2:
             self.assertEqual(

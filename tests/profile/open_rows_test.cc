@@ -99,7 +99,7 @@ TEST_F(OpenRows, CopyOfAnFdIsTheSameOpenFile) {
   EXPECT_EQ(count(k_reads), 2U);
   EXPECT_EQ(count(k_whole), 1U);
   EXPECT_EQ(count(k_jumps), 0U);
-  // The original goes first.
+  // The original is closed first.
   open(8);
   begin_copy(all(), row(), copy);
   close();

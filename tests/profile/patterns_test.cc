@@ -102,7 +102,7 @@ TEST(Patterns, ListingsAndLocks) {
   EXPECT_EQ(names(made), Names{});
 }
 
-// Bins of 10 ms, one with calls in so many.
+// Bins of 10 ms, one in `one_in` of which has calls.
 Profile with_bins(std::uint64_t busy_ns_each, std::uint64_t bins, std::uint64_t one_in = 1) {
   Profile made;
   made.sites = {site_of("read")};

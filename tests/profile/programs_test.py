@@ -138,7 +138,7 @@ list_again()
             self.assertGreaterEqual(read, FILES * jpg, function)
         npy = (self.mount.path / "0.npy").stat().st_size
         self.assertGreaterEqual(sum(site["bytes"] for site in by_function["read_np"]), FILES * npy)
-        # cv2.imread reads the head of a file first, and not all of it.
+        # cv2.imread first reads the head of a file, and not all of it.
         self.assertEqual([
             p["name"]
             for p in found["patterns"]
@@ -186,7 +186,8 @@ epoch()
         self.assertGreaterEqual(sum(found["latency"]["open"]), 180)
 
     def test_cost_of_the_profiler_is_said(self):
-        program = "for i in range(640): open(data + '/0.txt', 'rb', 0).read()\nif os.fork() == 0: os._exit(open(data + '/1.txt', 'rb', 0).read(1) != b'1')\n"
+        program = ("for i in range(640): open(data + '/0.txt', 'rb', 0).read()\n"
+                   "if os.fork() == 0: os._exit(open(data + '/1.txt', 'rb', 0).read(1) != b'1')\n")
         program += "assert os.wait()[1] == 0\n"
         each, seldom = self.profile(program, "--every", "1"), self.profile(program, "--every", "64")
         self.assertIn(seldom["cost"]["text"], self.text)

@@ -106,7 +106,7 @@ TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
   EXPECT_EQ(parse_raw(k_head + site("read", python + ",7")).bad_lines, 1U);
 }
 
-// Many short processes, one after another, would fill a page with the bins of each.
+// Many short processes, one after another, would fill a page if each had its own bins.
 TEST(RawProfile, TimeLineHoldsAllProcessesInAsManyBinsAsThoseOfOne) {
   const auto process = [](std::uint64_t begin) {
     std::string text = "cubeshim-profile\t2\t43\t42\t" + std::to_string(begin) + "\t" +
@@ -185,8 +185,7 @@ TEST(ProfileSites, FunctionOfTheProgramIsShownBehindThoseOfALibrary) {
             "read (w/r.py:8) < read (w/r.py:8) < read (w/r.py:8)");
 }
 
-// The names of functions on the native stack of a site, innermost last, with these Python
-// functions.
+// The functions on the native stack of a site, innermost last, with these Python functions.
 std::string natives_of(const std::string& addresses, const std::string& python) {
   std::string maps;
   int page = 1;

@@ -13,7 +13,7 @@ namespace {
 
 class ProfileTables : public testing::Test {
  protected:
-  // One mapping for all tests, begun anew for each: none is ever given back.
+  // One mapping for all tests, reset for each: none is ever given back.
   static Tables& all() {
     static Tables* const tables = make_tables();
     return *tables;

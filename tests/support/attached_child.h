@@ -8,8 +8,8 @@
 
 namespace cube::tests {
 
-// A child that is attached, has done `before`, and waits to be killed. `before` may say by its
-// status that it has failed.
+// A child that is attached, has done `before`, and waits to be killed. `before` reports a failure
+// by its status.
 template <typename Before>
 Child attached_child(const cache::RegionOptions& options, Before&& before) {
   Gate ready;

@@ -1,5 +1,5 @@
-// Blocks of large files for tests: a file that comes into the region block by block, as LargeFile
-// brings it, and tiers that tell what they are offered.
+// Blocks of large files for tests: a file that enters the region block by block, as LargeFile
+// brings it, and tiers that report what they are offered.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ struct BlockFile {
         stat(old_stat_for(path, size)),
         key(key_of_file(path, stat)) {}
 
-  // The pages of these bytes, which lie in one chunk. Their chunk keeps its place.
+  // Brings the pages of these bytes, which lie in one chunk. Their chunk keeps its place.
   cache::Chunks::Claim bring(cache::Region& region, std::uint64_t at, std::uint64_t end) const {
     cache::Chunks chunks(region);
     auto claim = chunks.make(key, cache::chunk_of(at), cache::Chunks::k_none);
@@ -58,7 +58,7 @@ struct BlockFile {
     chunks.note_present(claim, pages);
     return claim;
   }
-  // One that is whole, and whose file has its name in the region.
+  // Brings a whole block of a file whose name is in the region.
   void bring_block(cache::Region& region, const cache::BlockPlace& block) const {
     const auto claim = bring(region, block.begin(), block.begin() + block.bytes(data.size()));
     EXPECT_TRUE(cache::LargeNames(region).note(key, path, stat));
@@ -110,9 +110,9 @@ class BlockRecord {
 // Keeps what it is offered in a map.
 struct MapTier final : cache::Tier {
   std::map<std::string, std::string, std::less<>> records;
-  std::size_t offered = 0;                     // records, all told
-  int error = 0;                               // of the next offer
-  std::function<void()> during_offer = [] {};  // before it keeps anything
+  std::size_t offered = 0;                     // records in total
+  int error = 0;                               // returned by the next offer
+  std::function<void()> during_offer = [] {};  // called before it keeps anything
 
   MapTier() : Tier(0) {}
   base::Result<void> offer(std::span<const std::byte> bytes,

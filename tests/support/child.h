@@ -1,5 +1,5 @@
-// Processes for tests: a forked child that runs a function, and a pipe to say "go on" through. No
-// sleeps.
+// Processes for tests: a forked child that runs a function, and a pipe through which to say "go
+// on". No sleeps.
 #pragma once
 
 #include <poll.h>
@@ -16,7 +16,7 @@
 
 namespace cube::tests {
 
-// In the body of a child, where EXPECT_* would be lost: says what failed and ends with 1.
+// For the body of a child, where EXPECT_* would be lost: reports what failed, and ends with 1.
 #define CHILD_CHECK(condition)                                                            \
   do {                                                                                    \
     if (!(condition)) {                                                                   \
@@ -25,7 +25,7 @@ namespace cube::tests {
     }                                                                                     \
   } while (false)
 
-// Ends with its owner, by SIGKILL where it has not been waited for.
+// A child that ends with its owner: by SIGKILL, unless it has been waited for.
 class Child {
  public:
   Child() = default;
@@ -37,7 +37,7 @@ class Child {
     pid_ = fork();
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // 0: it is in another pid namespace.
+    // 0: the parent is in another pid namespace.
     if (const pid_t now = getppid(); now != parent && now != 0) _exit(99);
     cache::close_life_lock_after_fork();
     _exit(body());
@@ -62,7 +62,7 @@ class Child {
     if (pid_ <= 0 || waitpid(std::exchange(pid_, -1), &status, 0) < 0) return -1000;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
-  // Waits until it stands still after SIGSTOP.
+  // Stops the child with SIGSTOP, and waits until it stands still.
   void stop() const {
     int status = 0;
     send(SIGSTOP);
@@ -73,7 +73,7 @@ class Child {
     send(SIGKILL);
     wait();
   }
-  // Dead, but its parent has not asked yet: a zombie.
+  // Kills the child and leaves a zombie: its parent has not asked yet.
   void kill_without_reaping() const {
     send(SIGKILL);
     siginfo_t info{};
@@ -89,7 +89,7 @@ int run_in_child(Body&& body) {
   return Child(std::forward<Body>(body)).wait();
 }
 
-// One process gives, another takes; made before the fork.
+// A gate through which one process signals another; made before the fork.
 class Gate {
  public:
   Gate() {
@@ -109,7 +109,7 @@ class Gate {
   bool take(int n = 1) {
     char c = 0;
     for (; n > 0; --n) {
-      // The process that was to give may have failed; the test should say so and not hang.
+      // The process that should have given may have failed; the test should say so and not hang.
       pollfd waiting{fds_[0], POLLIN, 0};
       if (poll(&waiting, 1, 30'000) != 1 || read(fds_[0], &c, 1) != 1) return false;
     }
@@ -124,7 +124,7 @@ class Gate {
   int fds_[2] = {-1, -1};
 };
 
-// Until /proc shows the first thread of a process as a zombie.
+// Waits until /proc shows the first thread of a process as a zombie.
 inline void wait_for_zombie(pid_t pid) {
   char path[64], text[1024];
   std::snprintf(path, sizeof path, "/proc/%d/stat", pid);

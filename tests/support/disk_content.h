@@ -1,5 +1,5 @@
-// For tests of the disk tier: records in memory as a RAM segment holds them, a directory to write
-// them to, and reading them back.
+// For tests of the disk tier: records in memory in the form of a RAM segment, a directory to write
+// them to, and functions to read them back.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class RamSegment {
  public:
   explicit RamSegment(std::size_t bytes = 2 << 20)
       : bytes_(bytes), data_(new(std::align_val_t{cache::k_page}) std::byte[bytes]{}) {}
-  // False: it is full.
+  // False if it is full.
   bool add(std::string_view path, std::string_view content, std::uint64_t inode = 0,
            std::int64_t modified = 1) {
     const auto plan = cache::plan_record(fill_, path.size(), content.size());
@@ -114,7 +114,7 @@ struct DiskFixture {
 inline std::string name_of(std::size_t i) { return "/mnt/data/file-" + std::to_string(i); }
 inline std::size_t size_of(std::size_t i) { return i * 977 % 20'000; }
 
-// Files [first, last) in one RAM segment after the other.
+// Appends files [first, last), filling one RAM segment after the other.
 inline cache::DiskAppended append_files(cache::DiskStore& store, std::size_t first,
                                         std::size_t last, unsigned version = 0) {
   cache::DiskAppended sum;

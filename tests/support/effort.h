@@ -1,5 +1,5 @@
 // How often a test repeats what is random: less in `make test`, more in `make test-long`
-// (CUBESHIM_TEST_LONG=1). Thread safety: reads the environment only.
+// (CUBESHIM_TEST_LONG=1). Thread safety: only reads the environment.
 #pragma once
 
 #include <cstdlib>

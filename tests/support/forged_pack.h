@@ -1,5 +1,5 @@
-// A pack as a forger makes it: the hashes of its header and footer fit again, whatever was changed;
-// those of data he cannot have.
+// Forges packs: the hashes of header and footer fit again, whatever was changed; a forger cannot
+// make those of data fit.
 #pragma once
 
 #include <cstring>

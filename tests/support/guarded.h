@@ -1,4 +1,4 @@
-// The effect of touching memory is a result like any other.
+// Turns the effect of a memory access into a result.
 #pragma once
 
 #include <csetjmp>
@@ -8,8 +8,8 @@ namespace cube::tests {
 
 inline sigjmp_buf g_before_fault;
 
-// The signal that the touch brings, or 0. One thread at a time; the touch must own nothing that
-// needs an end.
+// The signal that the access raises, or 0. One thread at a time; the access must own nothing that
+// needs a destructor.
 template <typename Touch>
 int guarded(Touch&& touch) {
   struct ::sigaction action {

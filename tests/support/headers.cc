@@ -1,1 +1,1 @@
-// The precompiled header needs a target, and a target a source.
+// A source for the target that the precompiled header needs.

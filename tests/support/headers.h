@@ -1,5 +1,5 @@
-// The headers that nearly every test of cache/ and prefetch/ includes, for one precompiled header.
-// A test includes what it uses as well.
+// The headers that nearly every test of cache/ and prefetch/ includes, as one precompiled header. A
+// test still includes what it uses.
 #pragma once
 
 #include <fmt/core.h>

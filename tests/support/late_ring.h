@@ -1,4 +1,4 @@
-// A region that is full of files that stay, and a ring that is made then: segments join it one by
+// A region full of files that stay, and a ring that is made afterwards: segments join it one by
 // one. Thread safety: as RamTier.
 #pragma once
 
@@ -16,13 +16,13 @@ namespace cube::tests {
 inline constexpr std::size_t k_late_bytes = 60'000;
 inline constexpr std::size_t k_most_of_one = 2 * k_mib / k_late_bytes;  // files of a segment
 
-// Made quickly, for regions that are filled a hundred times.
+// Quick to make, for regions that are filled a hundred times.
 inline std::string late_content(const std::string& path) {
   std::string bytes(k_late_bytes, static_cast<char>('a' + base::hash_path(path) % 26));
   return bytes.replace(0, path.size(), path).replace(k_late_bytes - path.size(), path.size(), path);
 }
 
-// A region that is full of files that stay, and a ring of four segments that is made then.
+// A region full of files that stay, and a ring of four segments that is made afterwards.
 struct LateRing {
   TestRegion region;
   cache::RamTier tier{*region};
@@ -36,7 +36,7 @@ struct LateRing {
       if (!put(tier, path, late_content(path))) break;
       resident.push_back(path);
     }
-    // As a job that has ended.
+    // Like a job that has ended.
     tier.release_lease();
     ring.make(ring_bytes);
   }
@@ -65,7 +65,7 @@ struct LateRing {
       n += ring.owns(segment) ? 1 : 0;
     return n;
   }
-  // The first file that stays of each segment. All are open as long as the pins live.
+  // The first resident file of each segment. All are open as long as the pins live.
   std::vector<cache::Pin> one_of_each() {
     std::vector<cache::Pin> pins(ring.end_segment());
     for (const auto& path : resident) {

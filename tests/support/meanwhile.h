@@ -1,5 +1,5 @@
-// Threads that do the same again and again while a test does something else. Each has random
-// numbers of its own.
+// Threads that repeat an action while a test does something else. Each has random numbers of its
+// own.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace cube::tests {
 
-// They end with this object, after the round that they are in.
+// The threads end with this object, after their current round.
 class Meanwhile {
  public:
   template <typename Body>

@@ -1,5 +1,5 @@
-// For tests that give a program an environment of their own: they keep the variables that switch on
-// a deliberate fault (tests/house/mutants).
+// For tests that give a program an environment of its own: keeps the variables that switch on a
+// deliberate fault (tests/house/mutants).
 #pragma once
 
 #include <cstdlib>

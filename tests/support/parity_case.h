@@ -41,28 +41,28 @@ class Case {
  public:
   Case(Pass pass, std::string root);
 
-  // A path below the tree, by text alone.
+  // A path below the tree; only builds the text.
   const char* operator/(std::string_view name);
   const std::string& root() const { return root_; }
 
-  // Make things, by raw system calls; a file's bytes follow from its name.
+  // These make things by raw system calls; a file's bytes follow from its name.
   const char* file(std::string_view name, std::size_t size = 100, unsigned mode = 0644);
   const char* text(std::string_view name, std::string_view content);
   const char* sparse(std::string_view name, std::size_t size, std::size_t data_at);
   const char* dir(std::string_view name);
-  const char* link(std::string_view name, std::string_view target);  // the target as it is given
+  const char* link(std::string_view name, std::string_view target);  // the target verbatim
   const char* hard(std::string_view name, std::string_view of);
   const char* fifo(std::string_view name);
-  // Opens a file once so that later opens are hits (warm pass only; `file`, `text` and `sparse` do
-  // it).
+  // Opens a file once so that later opens are hits (only in the warm pass; `file`, `text` and
+  // `sparse` do it).
   void warm(const std::string& path);
 
   // ---- the log
   void line(std::string text);
-  void path(const char* label, const char* value);  // the tree's own place is left out
+  void path(const char* label, const char* value);  // leaves out the tree's own place
   void bytes(const char* label, const void* data, std::size_t n);
-  // All fields but atime and the inode; and that they are what the kernel says of `of` at this
-  // moment.
+  // Logs all fields except atime and inode, and checks that the kernel says the same of `of` at
+  // this moment.
   void stat(const char* label, const struct ::stat& st, const char* of, bool follow = true);
   template <typename T>
   T note(const char* what, T value) {
@@ -80,7 +80,7 @@ class Case {
     errno = error;
     return value;
   }
-  // stdio may leave traces in errno where it succeeds; only a failure's errno counts.
+  // stdio may leave traces in errno on success; only a failure's errno counts.
   template <typename T>
   T note_loosely(const char* what, T value, bool failed) {
     const int error = errno;
@@ -95,11 +95,11 @@ class Case {
     return value;
   }
 
-  // Is the shim there, and this the covered tree?
+  // True if the shim is there and this is the covered tree.
   bool is_covered() const;
   Pass pass() const { return pass_; }
-  // Proves that the fd is not the kernel's own file (covered passes), or that it is
-  // (t.expect_kernel).
+  // Proves that the fd is not the kernel's own file (in covered passes), or that it is
+  // (expect_kernel).
   void expect_served(int fd) const;
   void expect_kernel(int fd) const;
   // Runs the body in a forked child, whose log lines become ours. Returns the wait status.
@@ -120,19 +120,19 @@ class Case {
 
 void run_parity(void (*body)(Case&));
 
-// The kernel's word on the number, past the shim.
+// The kernel's view of the fd, past the shim.
 std::string raw_fd_target(int fd);
 bool is_preloaded();
 bool is_virtual();
-// Each open looks at the origin (CUBESHIM_CONSISTENCY=open), so that what others change is seen.
+// True if each open revalidates (CUBESHIM_CONSISTENCY=open), so that changes by others are seen.
 bool asks_the_origin();
-// Every file of two bytes and more is large.
+// True if every file of two or more bytes is large.
 bool serves_in_blocks();
-// Is the libc of this version or younger?
+// True if libc has at least this version.
 inline bool is_libc_from(const char* version) {
   return strverscmp(gnu_get_libc_version(), version) >= 0;
 }
-// libc's function (or the shim's) by name; ends the test process where there is none.
+// libc's function (or the shim's) by name; ends the test process if there is none.
 void* symbol(const char* name);
 template <typename F>
 F* function(const char* name) {
@@ -148,9 +148,9 @@ std::string content_of(std::string_view name, std::size_t size);
   TEST(subject, behaviour) { ::cube::parity::run_parity(parity_##subject##_##behaviour); } \
   static void parity_##subject##_##behaviour([[maybe_unused]] ::cube::parity::Case& t)
 
-// Makes the call and logs its text, its result, and errno (also that a success leaves it alone).
+// Makes the call and logs its text, its result, and errno (also that a success leaves errno alone).
 #define CALL(...) (errno = ::cube::parity::k_errno_kept, t.note(#__VA_ARGS__, (__VA_ARGS__)))
-// A call that fails with null, EOF ... : only then errno counts.
+// For calls that fail with null, EOF and the like: errno counts only then.
 #define STDIO(failure, ...)                                                       \
   ([&] {                                                                          \
     errno = ::cube::parity::k_errno_kept;                                         \

@@ -1,5 +1,5 @@
-// One job of a preload test: a data set under a prefix, a cache name of its own, programs run with
-// the library preloaded. At its end the region must be gone.
+// One job of a preload test: a data set under a prefix, a cache name of its own, and programs run
+// with the library preloaded. At its end the region must be gone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,12 +34,12 @@ class Job {
   const std::string& name() const { return name_; }
   std::string region() const;
 
-  // Waits for its end; after a minute it is killed.
+  // Waits for its end, and kills it after a minute.
   Outcome run(const std::vector<std::string>& command) const;
   Outcome helper(const std::vector<std::string>& arguments) const;
   Outcome python(const std::string& script) const;
-  // The last report: "hits.ram", "misses" ...; -1 where it has no such field, -2 where there is
-  // none.
+  // A figure of the last report: "hits.ram", "misses" ...; -1 if it has no such field, -2 if there
+  // is no report.
   double report(const std::string& field) const;
   std::string report_text() const;
 

@@ -1,4 +1,4 @@
-// Clears away after dead processes, as who attaches does.
+// Cleans up after dead processes, as an attaching process does.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -20,7 +20,7 @@ inline base::Result<cache::Pin> put_in_ring(cache::RamTier& tier, std::string_vi
   return publish(tier, std::move(*room), content);
 }
 
-// As a program opens it: true where it is there with the right bytes, its first open noted.
+// Opens it as a program does: true if it is there with the right bytes; its first open is noted.
 inline bool open_right(cache::RamTier& tier, std::string_view path, std::string_view data) {
   const cache::Pin pin = find(tier, path);
   if (!pin || bytes_of(*pin) != data) return false;
@@ -32,8 +32,9 @@ inline cache::SegmentWord word_of(const cache::Region& region, std::uint32_t seg
   return cache::SegmentWord::of_word(region.segment_row(segment).word.load());
 }
 
-// Counters of the header against those of the segments. A process that is killed while it publishes
-// a record leaves the header one too high, or the size of that record: `killed` may have.
+// Compares the counters of the header with those of the segments. A process that is killed while it
+// publishes a record leaves the header one too high, or too high by the size of that record;
+// `killed` such processes are allowed.
 inline std::string counters_of(const cache::Region& region, std::uint64_t killed = 0) {
   std::uint64_t records = 0, bytes = 0;
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {

@@ -1,4 +1,4 @@
-// The things that a test must know about the sanitizer it runs under.
+// Things that a test must know about the sanitizer under which it runs.
 #pragma once
 
 #include "cache/base/sanitizers.h"

@@ -1,4 +1,4 @@
-// Files below one prefix, and a cache of whole files with a small ring, too small for all of them.
+// Files below one prefix, and a cache of whole files with a ring that is too small for all of them.
 #pragma once
 
 #include <sys/stat.h>
@@ -24,9 +24,9 @@ struct SmallCache {
   }
   SmallCache(const SmallCache&) = delete;
   SmallCache& operator=(const SmallCache&) = delete;
-  // A leader that was killed has left it.
+  // A killed leader leaves it.
   ~SmallCache() { unlink((cache.path() + ".sock").c_str()); }
-  // A job that lists all of them, fetched by threads through a ring of 8 MB.
+  // Makes a job that lists all of them; threads fetch them through a ring of 8 MB.
   void list_all(unsigned depth) {
     std::string list;
     for (const auto& path : paths) list += path + "\n";
@@ -47,7 +47,7 @@ struct SmallCache {
   struct Counts {
     int opens = 0, hits = 0, wrong = 0;
   };
-  // As a program does.
+  // Opens the file as a program does.
   void open(cache::FileCache& by, const std::string& path, Counts& counts) const {
     ++counts.opens;
     const cache::OpenOutcome outcome = by.open(request_for(path));

@@ -1,4 +1,4 @@
-// The conditions that must hold on a node after a process was killed, checked by one that lives.
+// The conditions that must hold on a node after a process was killed, checked by a living process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class Survivor {
  public:
   explicit Survivor(cache::Region& region) : region_(region), tier_(region) {}
 
-  // The path has nothing or a whole, right record.
+  // The path must have nothing or a whole, right record.
   void check_record(const std::string& path, std::string_view expected, KillCounts& counts) {
     ++counts.reads;
     const cache::Pin pin = find(tier_, path);
@@ -42,7 +42,7 @@ class Survivor {
     if (!is_sound(region_, *pin) || pin->path() != path || bytes_of(*pin) != expected)
       ++counts.wrong_bytes;
   }
-  // Locks are free, and pins and leases of the dead are gone.
+  // Locks must be free, and pins and leases of the dead must be gone.
   void check_tables(KillCounts& counts) {
     const std::uint64_t began = base::monotonic_ns();
     {
@@ -64,7 +64,7 @@ class Survivor {
         ++counts.leaked_leases;
     }
   }
-  // The turn to fetch that path can be had.
+  // The flight for that path must be free.
   void check_turn(const std::string& path, KillCounts& counts) {
     cache::SingleFlight flights(region_);
     cache::SingleFlight::Ticket ticket;

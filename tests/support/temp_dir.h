@@ -1,4 +1,5 @@
-// A directory for one test, and a tmpfs of a set size (root only). Both go with their owner.
+// A directory for one test, and a tmpfs of a given size (root only). Both are removed with their
+// owner.
 #pragma once
 
 #include <fcntl.h>
@@ -34,7 +35,7 @@ class TempDir {
     write_file(path, content);
     return path;
   }
-  // In place: the same inode.
+  // Writes in place: the inode stays the same.
   static bool write_file(const std::string& path, std::string_view content) {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return false;

@@ -1,5 +1,5 @@
-// Regions, caches and records for tests. Each has a name of its own and takes its file away at the
-// end. A Region lives as long as its process, as in the library; a second attach in the same
+// Regions, caches and records for tests. Each region has a name of its own and removes its file at
+// the end. A Region lives as long as its process, as in the library; a second attach in the same
 // process would take the slot over (as after exec), so other processes are forked (child.h).
 #pragma once
 
@@ -29,7 +29,7 @@ inline std::string region_path(const std::string& directory, const std::string& 
 
 inline bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// Kept reachable, for leak checkers.
+// Keeps the object reachable for leak checkers.
 inline void never_freed(const void* object) {
   static auto* const objects = new std::vector<const void*>;
   objects->push_back(object);
@@ -44,7 +44,7 @@ inline cache::Region* attach(const cache::RegionOptions& options, std::string* w
   return *region;
 }
 
-// Options of a region of its own; the file goes with this object, in the process that made it.
+// Options of a region of its own; the process that made this object removes the file with it.
 struct RegionName {
   cache::RegionOptions options;
   pid_t owner = getpid();
@@ -65,7 +65,7 @@ struct RegionName {
   std::string path() const { return region_path(options.directory, options.name); }
 };
 
-// A region that this process is attached to.
+// A region to which this process is attached.
 struct TestRegion : RegionName {
   cache::Region* region = nullptr;
 
@@ -109,7 +109,7 @@ inline cache::FileCache* attach_cache(const base::Config& config, const base::Pr
   return *cache;
 }
 
-// A cache of its own that this process is attached to.
+// A cache of its own to which this process is attached.
 struct TestCache : RegionName {
   base::Config config;
   cache::FileCache* cache = nullptr;
@@ -182,14 +182,14 @@ inline cache::Pin find(const cache::RamTier& tier, std::string_view path) {
   return tier.find(path, base::hash_path(path));
 }
 
-// Slots of the whole index, of tables that have no memory yet too.
+// The slots of the whole index, including tables that have no memory yet.
 inline std::uint64_t index_slots(const cache::Region& region) {
   std::uint64_t slots = 0;
   for (const std::uint32_t buckets : region.layout().bucket_count)
     slots += std::uint64_t{buckets} * cache::IndexBucket::k_slots;
   return slots;
 }
-// Every slot that has memory.
+// Visits every slot that has memory.
 template <typename Visit>
 void for_each_index_slot(cache::Region& region, Visit&& visit) {
   for (std::uint32_t t = 0; t < region.header().index_tables.load(); ++t) {

@@ -1,4 +1,5 @@
-// A child under ptrace: run to the next system call or for one instruction, and killed there.
+// A child under ptrace: it runs to the next system call or for one instruction, and can be killed
+// there.
 #pragma once
 
 #include <sys/ptrace.h>
@@ -16,7 +17,7 @@ namespace cube::tests {
 
 class Tracee {
  public:
-  // Stops before `body`; each raise(SIGSTOP) of it is a stop too.
+  // Stops before `body` and at each raise(SIGSTOP) in it.
   template <typename Body>
   explicit Tracee(Body&& body)
       : child_([&] {
@@ -27,24 +28,24 @@ class Tracee {
     wait_for_stop();
     ptrace(PTRACE_SETOPTIONS, child_.pid(), nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
   }
-  // False once it has ended; then `exit_status` says how.
+  // False once the child has ended; `exit_status` then says how.
   bool to_system_call() { return resume(PTRACE_SYSCALL); }
   bool step() { return resume(PTRACE_SINGLESTEP); }
-  // So many instructions. True: it has come to a raise(SIGSTOP), or to its end, before.
+  // Runs this many instructions. True if it came to a raise(SIGSTOP) or to its end before.
   bool step_on(long steps) {
     for (long i = 0; i < steps; ++i) {
       if (!step() || is_at_raise()) return true;
     }
     return false;
   }
-  // Up to the next raise(SIGSTOP), or its end.
+  // Runs to the next raise(SIGSTOP), or to its end.
   bool to_stop() {
     while (resume(PTRACE_CONT)) {
       if (stopped_by_ == SIGSTOP) return true;
     }
     return false;
   }
-  // Runs on for about that long, then stands still; true where it came to a raise(SIGSTOP) before.
+  // Runs for about that long, then stops; true if it came to a raise(SIGSTOP) before.
   bool run_for(std::uint64_t ns) {
     if (ptrace(PTRACE_CONT, child_.pid(), nullptr, 0) != 0) return true;
     const timespec pause{static_cast<time_t>(ns / 1'000'000'000),
@@ -60,12 +61,12 @@ class Tracee {
   bool is_at_raise() const { return stopped_by_ == SIGSTOP; }
   int exit_status() const { return exit_status_; }
 
-  // The number and arguments of the system call at which it stands.
+  // Whether the child stands at the entry of that system call; info_ then has its arguments.
   bool at_entry_of(long number) {
     return info().op == PTRACE_SYSCALL_INFO_ENTRY && static_cast<long>(info_.entry.nr) == number;
   }
   std::uint64_t argument(int n) const { return info_.entry.args[n]; }
-  // Runs on to the n-th entry of that system call.
+  // Runs to the n-th entry of that system call.
   bool to_entry_of(long number, int n = 1) {
     while (to_system_call()) {
       if (at_entry_of(number) && --n == 0) return true;
@@ -73,7 +74,7 @@ class Tracee {
     return false;
   }
   bool to_exit_of(long number, int n = 1) { return to_entry_of(number, n) && to_system_call(); }
-  // Which it gets when it goes on: to_stop() delivers it.
+  // The child gets the signal when it continues: to_stop() delivers it.
   void send(int signal) { child_.send(signal); }
   void kill() {
     child_.kill();

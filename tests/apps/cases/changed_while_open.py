@@ -22,9 +22,11 @@ CHANGES = {
     "written": "fd = os.open({0!r}, os.O_WRONLY); os.pwrite(fd, b'CHANGED', 3); os.close(fd)",
     "grown": "open({0!r}, 'ab').write(b'and more of it')", "cut": "os.truncate({0!r}, 9)",
     "emptied and written": "open({0!r}, 'wb').write(b'something else, longer than before')",
-    "replaced": "open({0!r} + '.new', 'wb').write(b'another file'); os.replace({0!r} + '.new', {0!r})",
+    "replaced": "open({0!r} + '.new', 'wb').write(b'another file'); os.replace({0!r} + '.new', "
+                "{0!r})",
     "renamed": "os.rename({0!r}, {0!r} + '.old')", "removed": "os.remove({0!r})",
-    "linked and changed": "os.link({0!r}, {0!r} + '.link'); open({0!r} + '.link', 'r+b').write(b'LINK')",
+    "linked and changed": "os.link({0!r}, {0!r} + '.link'); open({0!r} + '.link', "
+                          "'r+b').write(b'LINK')",
 }
 for who in (here, there):
     for number, (what, change) in enumerate(CHANGES.items()):

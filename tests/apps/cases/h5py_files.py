@@ -39,7 +39,8 @@ with open(at + "a.h5", "rb") as raw, h5py.File(raw, "r") as f:
 with h5py.File(at + "a.h5", "r") as f, h5py.File(at + "a.h5", "r") as g:
     show("twice", f["plain"][:] + g["plain"][:])
 print(h5py.is_hdf5(at + "a.h5"), h5py.is_hdf5(os.environ["DATA"] + "/text/one"))
-other = "import h5py, sys\ntry:\n with h5py.File(sys.argv[1], sys.argv[2]) as f: print('other', len(f))\nexcept OSError as e: print('other', str(e)[:60])"
+other = ("import h5py, sys\ntry:\n with h5py.File(sys.argv[1], sys.argv[2]) as f: print('other', "
+         "len(f))\nexcept OSError as e: print('other', str(e)[:60])")
 ask = lambda name, mode: print(
     subprocess.run([sys.executable, "-c", other, at + name, mode], capture_output=True, text=True).
     stdout, end="", flush=True)
@@ -62,7 +63,8 @@ with h5py.File(at + "new.h5", "w", libver="latest") as f:
     d = f.create_dataset("grows", (0,), maxshape=(None,), chunks=(100,), dtype="i8")
     f.swmr_mode = True
     code = (
-        "import h5py, sys\nwith h5py.File(sys.argv[1], 'r', libver='latest', swmr=True) as f:\n d = f['grows']\n"
+        "import h5py, sys\nwith h5py.File(sys.argv[1], 'r', libver='latest', swmr=True) as f:\n"
+        " d = f['grows']\n"
         " for line in sys.stdin:\n  d.id.refresh(); print(d.shape[0], int(d[:].sum()), flush=True)")
     reader = subprocess.Popen([sys.executable, "-c", code, at + "new.h5"], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True)

@@ -57,7 +57,8 @@ def main():
                                preexec_fn=os.getpid).stdout[:10], f.tell())
     with open(data + "text/numbers", "rb", buffering=0) as f:
         f.read(7)
-        code = "import os, sys; fd = int(sys.argv[1]); print(os.read(fd, 5), os.lseek(fd, 0, 1), os.fstat(fd).st_size, os.readlink(f'/proc/self/fd/{fd}')[-12:])"
+        code = ("import os, sys; fd = int(sys.argv[1]); print(os.read(fd, 5), os.lseek(fd, 0, "
+                "1), os.fstat(fd).st_size, os.readlink(f'/proc/self/fd/{fd}')[-12:])")
         print(
             subprocess.run([sys.executable, "-c", code, str(f.fileno())], pass_fds=[f.fileno()],
                            stdout=subprocess.PIPE).stdout, f.tell())
@@ -110,7 +111,8 @@ def main():
     print("with threads", wrong)
     killed = subprocess.Popen([
         sys.executable, "-c",
-        f"f = open({data + 'text/one'!r}); print(f.read(), flush=True); import time; time.sleep(600)"
+        f"f = open({data + 'text/one'!r}); print(f.read(), flush=True); import time; "
+        "time.sleep(600)"
     ], stdout=subprocess.PIPE)
     print(killed.stdout.readline())
     killed.kill()

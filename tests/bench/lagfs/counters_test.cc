@@ -1,4 +1,4 @@
-// All requests that reached the origin are counted, and nothing else.
+// Exactly the requests that reached the origin are counted.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,8 +56,7 @@ TEST_F(Counters, AreExactForAFreshDirectFile) {
 }
 
 TEST_F(Counters, IncludeEveryRequestThatCameBefore) {
-  // RELEASE is not waited for by close(): without Workers::settle(), a round misses one now and
-  // then.
+  // close() does not wait for RELEASE: without Workers::settle(), a round sometimes misses one.
   constexpr int k_threads = 16;
   constexpr int k_opens = 4;
   constexpr int k_rounds = 400;
@@ -138,7 +137,7 @@ TEST_F(Counters, KeepForgetApart) {
   ASSERT_EQ(stat(mount_.at("file").c_str(), &st), 0);
   ASSERT_EQ(unlink(mount_.at("file").c_str()), 0);
   Counts counts;
-  // The kernel sends it when it likes, but soon.
+  // The kernel sends it at some later time, but soon.
   for (int tries = 0; tries < 1000 && counts["forget"] == 0; ++tries) counts = mount_.counters();
   EXPECT_EQ(counts["forget"], 1U);
   EXPECT_EQ(counts["total"], 2U) << "lookup and unlink";

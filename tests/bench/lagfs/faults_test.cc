@@ -1,4 +1,4 @@
-// Set errors, hangs and short reads do what they say.
+// Injected errors, hangs and short reads do what they say.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -76,7 +76,7 @@ TEST_F(Faults, HangLetsOthersWorkAndTheKilledGo) {
     open_errno(mount_.at("file"));
     _exit(0);
   }
-  while (mount_.counters()["open"] == 0) {  // seen while it hangs
+  while (mount_.counters()["open"] == 0) {  // visible while it hangs
   }
   struct stat st {};
   EXPECT_EQ(stat(mount_.at("file").c_str(), &st), 0);

@@ -47,7 +47,7 @@ TEST_F(Latency, IsPerReadRequest) {
 
 TEST_F(Latency, OverlapsForParallelClients) {
   constexpr int k_clients = 64;
-  // A busy machine may be slow to run so many clients, but not each time.
+  // A busy machine may run so many clients slowly, but not each time.
   constexpr int k_rounds = 10;
   constexpr double k_latency = 0.1, k_enough = k_clients * k_latency / 4;
   for (int i = 0; i < k_rounds * k_clients; ++i)
@@ -59,7 +59,7 @@ TEST_F(Latency, OverlapsForParallelClients) {
     std::latch start(k_clients + 1);
     std::vector<std::thread> threads;
     for (int i = 0; i < k_clients; ++i) {
-      // Other names each time, for the kernel keeps those that it has looked up.
+      // Other names each time, because the kernel keeps those that it has looked up.
       threads.emplace_back([&, path = mount_.at(std::to_string(round * k_clients + i))] {
         struct stat st {};
         start.arrive_and_wait();
@@ -129,7 +129,7 @@ TEST_F(Mounting, PrintsTheCountersAtSigusr1) {
   mount_.start_in_foreground({});
   access(mount_.at("absent").c_str(), F_OK);
   kill(mount_.child(), SIGUSR1);
-  // Signals of one process are taken lowest number first: SIGUSR1 (10) before SIGTERM (15).
+  // A process takes its signals lowest number first: SIGUSR1 (10) before SIGTERM (15).
   kill(mount_.child(), SIGTERM);
   mount_.wait_for_child();
   EXPECT_NE(mount_.child_stderr().find("lookup 1\n"), std::string::npos) << mount_.child_stderr();

@@ -24,7 +24,7 @@ std::string binary() {
   return from_environment != nullptr ? from_environment : LAGFS_BINARY;
 }
 
-// Its output goes to files, so that a daemon that kept them open could not block us.
+// Its output goes to files, so that a daemon that keeps them open cannot block this process.
 pid_t spawn(const Arguments& arguments, const std::string& out, const std::string& err) {
   Arguments all = {binary()};
   all.insert(all.end(), arguments.begin(), arguments.end());
@@ -98,7 +98,7 @@ void Mount::start_in_foreground(const Arguments& arguments) {
   Arguments all = arguments;
   all.insert(all.end(), {"--foreground", source_.path(), target_.path()});
   child_ = spawn(all, scratch_.path() + "/out", scratch_.path() + "/err");
-  // The kernel tells of every change of the mount table; the time limit only serves to notice that
+  // The kernel reports every change of the mount table; the time limit only serves to notice that
   // the child is dead.
   const int table = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
   while (!is_mounted()) {

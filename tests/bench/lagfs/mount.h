@@ -26,7 +26,7 @@ struct Outcome {
 // Runs lagfs with these arguments until the command returns.
 Outcome run_lagfs(const Arguments& arguments);
 
-// Deletes itself.
+// A directory that deletes itself.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();

@@ -1,4 +1,4 @@
-// The source is shown as it is, and changes reach it.
+// The mount shows the source as it is, and passes changes on to it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -237,7 +237,7 @@ TEST_F(Posix, GivesNewFilesToTheClientThatMakesThem) {
   constexpr uid_t k_user = 65'534;
   ASSERT_EQ(chmod(mount_.source().c_str(), 0777), 0);
   mount_.start(fast());
-  // So that the other user may walk through the temporary directory to the mount.
+  // The other user must be able to walk through the temporary directory to the mount.
   const int root = open(mount_.target().c_str(), O_RDONLY | O_DIRECTORY);
   const pid_t client = fork();
   if (client == 0) {
@@ -259,8 +259,8 @@ TEST_F(Posix, GivesNewFilesToTheClientThatMakesThem) {
 }
 
 TEST_F(Posix, LookupsAndForgetsOfManyThreadsAgree) {
-  // Each round makes, finds and removes the same names from all sides; a wrong count would free a
-  // node in use.
+  // In each round all threads make, find and remove the same names; a wrong count would free a node
+  // in use.
   constexpr int k_threads = 8;
   mount_.start(fast({"--entry-timeout=0", "--attr-timeout=0"}));
   std::vector<std::thread> threads;

@@ -25,7 +25,7 @@ struct ClusterBlocksTest : testing::Test {
   ClusterBlocksTest() { own.begin(); }
   ~ClusterBlocksTest() override { own.leave(); }
   void bring(std::uint64_t number) { file.bring_block(*region, {k_block, number}); }
-  // The numbers of all that it finds, each of which must hold what the file does.
+  // The numbers of all blocks that it finds, each of which must hold the file's bytes.
   std::vector<std::uint64_t> all() {
     std::vector<std::uint64_t> numbers;
     while (own.next()) {
@@ -44,17 +44,17 @@ struct ClusterBlocksTest : testing::Test {
     std::ranges::sort(numbers);
     return numbers;
   }
-  using FdEpoch = std::vector<std::uint64_t>;
+  using Numbers = std::vector<std::uint64_t>;
 };
 
 TEST_F(ClusterBlocksTest, FindsWhatHasBecomeWholeOnce) {
   EXPECT_FALSE(own.next());
   for (const std::uint64_t number : {3, 4, 40}) bring(number);
-  EXPECT_EQ(all(), FdEpoch({3, 4, 40}));
-  EXPECT_EQ(all(), FdEpoch());
+  EXPECT_EQ(all(), Numbers({3, 4, 40}));
+  EXPECT_EQ(all(), Numbers());
   bring(5);
-  EXPECT_EQ(all(), FdEpoch({5}));
-  // The next leader looks at all of it, and has nothing to do.
+  EXPECT_EQ(all(), Numbers({5}));
+  // The next leader walks over all of it, and has nothing to do.
   ClusterBlocks next(*region, k_block);
   next.begin();
   EXPECT_FALSE(next.next());
@@ -68,24 +68,24 @@ TEST_F(ClusterBlocksTest, FindsTheLastBlockAndNoPartOfOne) {
   bring(last);
   const auto claim = file.bring(*region, 0, Chunks::k_page_bytes);
   chunks.note_whole(claim);
-  EXPECT_EQ(all(), FdEpoch({last}));
+  EXPECT_EQ(all(), Numbers({last}));
 }
 
 TEST_F(ClusterBlocksTest, FindsNothingThatIsNotToBeSharedOrHasNoName) {
   bring(3);
   bring(4);
   chunks.note_shared(chunks.find(file.key, 0), pages_of(3 * k_block, 4 * k_block));
-  EXPECT_EQ(all(), FdEpoch({4}));
+  EXPECT_EQ(all(), Numbers({4}));
   BlockFile nameless("/mnt/nameless", k_chunk_bytes);
   chunks.note_whole(nameless.bring(*region, 0, k_block));
-  EXPECT_EQ(all(), FdEpoch());
+  EXPECT_EQ(all(), Numbers());
   // A block that the disk has may be shared.
   bring(5);
   chunks.note_offered(chunks.find(file.key, 0), pages_of(5 * k_block, 6 * k_block));
-  EXPECT_EQ(all(), FdEpoch({5}));
+  EXPECT_EQ(all(), Numbers({5}));
 }
 
-// Other nodes wait for it: it is looked up by its file, whatever the walk is at.
+// Other nodes wait for it: it is looked up by its file, wherever the walk is.
 TEST_F(ClusterBlocksTest, FindsAWantedBlockOnce) {
   ClusterBlocks wanted(*region, k_block);
   EXPECT_FALSE(wanted.find(file.key, 3 * k_block)) << "it is not there";
@@ -104,7 +104,7 @@ TEST_F(ClusterBlocksTest, FindsAWantedBlockOnce) {
     wanted.leave();
   }
   EXPECT_FALSE(wanted.find(file.key, 3 * k_block)) << "it was shared";
-  EXPECT_EQ(all(), FdEpoch());
+  EXPECT_EQ(all(), Numbers());
 }
 
 TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
@@ -112,7 +112,7 @@ TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
   ASSERT_TRUE(own.next());
   own.leave();
   own.begin();
-  EXPECT_EQ(all(), FdEpoch({3}));
+  EXPECT_EQ(all(), Numbers({3}));
 }
 
 TEST_F(ClusterBlocksTest, FindsAPostponedBlockAgainAfterAWhile) {
@@ -120,12 +120,12 @@ TEST_F(ClusterBlocksTest, FindsAPostponedBlockAgainAfterAWhile) {
   bring(4);
   ASSERT_TRUE(own.next());
   own.end(/*is_put_off=*/true);
-  EXPECT_EQ(all(), FdEpoch({4}));
-  FdEpoch later;
+  EXPECT_EQ(all(), Numbers({4}));
+  Numbers later;
   const std::uint64_t began = base::coarse_monotonic_ns();
   while (later.empty() && base::coarse_monotonic_ns() - began < 60 * 1'000'000'000ULL)
     later = all();
-  EXPECT_EQ(later, FdEpoch({3}));
+  EXPECT_EQ(later, Numbers({3}));
   EXPECT_GE(base::coarse_monotonic_ns() - began, 900'000'000U)
       << "not at once, while the server may still be away";
 }
@@ -133,7 +133,7 @@ TEST_F(ClusterBlocksTest, FindsAPostponedBlockAgainAfterAWhile) {
 TEST_F(ClusterBlocksTest, AChunkStaysWhileABlockIsOffered) {
   bring(0);
   ASSERT_TRUE(own.next());
-  // Others want all places; this one's is claimed.
+  // Other files want all places; this chunk is pinned.
   for (int i = 0; i < 40; ++i) {
     const BlockFile other("/mnt/other" + std::to_string(i), k_chunk_bytes);
     auto claim = chunks.make(other.key, 0, Chunks::k_none, Chunks::Pass::must_pass);
@@ -149,7 +149,7 @@ TEST_F(ClusterBlocksTest, AChunkStaysWhileABlockIsOffered) {
 
 TEST_F(ClusterBlocksTest, AnotherFileInThePlaceOfAChunkIsFoundAsWell) {
   bring(0);
-  EXPECT_EQ(all(), FdEpoch({0}));
+  EXPECT_EQ(all(), Numbers({0}));
   chunks.forget(file.key, 0);
   FileStat later = file.stat;
   later.changed.seconds += 1;
@@ -158,7 +158,7 @@ TEST_F(ClusterBlocksTest, AnotherFileInThePlaceOfAChunkIsFoundAsWell) {
   next.key = key_of_file(next.path, later);
   next.bring_block(*region, {k_block, 0});
   file = next;
-  EXPECT_EQ(all(), FdEpoch({0}));
+  EXPECT_EQ(all(), Numbers({0}));
 }
 
 TEST_F(ClusterBlocksTest, WithoutBlocksThereIsNothing) {

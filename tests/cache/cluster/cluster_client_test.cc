@@ -1,5 +1,5 @@
 // The client against servers of the test, each of which answers as its script says. Times are
-// generous: what is checked is what the client does, not when.
+// generous: the tests check what the client does, not when.
 #include "cache/tier/cluster/cluster_client.h"
 
 #include <sched.h>
@@ -59,11 +59,12 @@ TEST(ClusterClient, AMissIsAMissAndNoTrouble) {
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 0U);
 }
 
-// A server that says nothing is waited for once, and its connection is never used again.
+// The client waits once for a server that says nothing, and never uses its connection again.
 TEST(ClusterClient, AServerThatHangsIsLeftAlone) {
   FakeServer server([](const std::string&) { return std::string(); });
   Running running({server.name()}, 5 * k_ms);
-  // A request that a busy machine has not let the thread send in time tells nothing of the server.
+  // If a busy machine keeps the thread from sending a request in time, that says nothing about the
+  // server.
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   Outcome last = Outcome::late;
   while (last == Outcome::late && base::monotonic_ns() < until) last = running.get("a", 5 * k_ms);
@@ -143,7 +144,7 @@ TEST(ClusterClient, ATrialThatIsAnsweredWithinTheDeadlineIsGoodHoweverSoonItsAsk
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   while (running.get("a", 10 * k_ms) == Outcome::skipped && base::monotonic_ns() < until)
     std::this_thread::yield();
-  // Others are not let in before the trial is over.
+  // No other request is let in before the trial is over.
   Outcome next = Outcome::skipped;
   while (next == Outcome::skipped && base::monotonic_ns() < until) next = running.get("a");
   EXPECT_EQ(next, Outcome::hit);
@@ -186,7 +187,7 @@ TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAske
   });
   Running running({server.name()}, k_patience, /*leads=*/false, "user word");
   EXPECT_EQ(running.get("a", k_ms), Outcome::late);
-  // A rest would have ended the row of the first.
+  // If the server were left alone, the row of the first request would have ended.
   EXPECT_EQ(running.get("b", 5 * k_ms), Outcome::late);
   may_answer = true;
   EXPECT_EQ(running.get("c"), Outcome::hit);
@@ -242,7 +243,7 @@ TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
   }
 }
 
-// The row of the table is the same, the question is another.
+// The row of the table is the same, but the question is another.
 TEST(ClusterClient, RepeatedAnswerIsNoAnswerToTheNextQuestion) {
   std::string last;
   FakeServer server(
@@ -292,7 +293,7 @@ TEST(ClusterClient, NobodyListensOrTheNameIsUnknown) {
 
 constexpr int k_no_rights = 77;
 
-// What `body` returns in a child whose /etc/hosts is this file.
+// Runs `body` in a child whose /etc/hosts has this text, and returns its result.
 int run_with_hosts(const std::string& hosts, const std::function<int()>& body) {
   return tests::run_in_child([&] {
     if (unshare(CLONE_NEWNS) != 0) return k_no_rights;
@@ -362,14 +363,14 @@ TEST(ClusterClient, AServerThatComesBackIsAskedAgain) {
       std::make_unique<FakeServer>([](const std::string& line) { return value(line, "x"); });
   Running running({server->name()});
   EXPECT_EQ(running.get("a"), Outcome::hit);
-  // It closes what it has: the next question gets a new connection.
+  // The client closes its connections, so the next question gets a new one.
   running.stop();
   running.start();
   EXPECT_EQ(running.get("a"), Outcome::hit);
   EXPECT_TRUE(running.source.has_left);
 }
 
-// The thread ends while the trial of a server is under way. Another thread asks anew.
+// The thread ends while the trial of a server is under way. Another thread asks again.
 TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
   enum class Does { end, nothing, answer };
   std::atomic<Does> does{Does::end};
@@ -397,8 +398,8 @@ TEST(ClusterClient, LeaderWithoutNewsAsksLessAndLessOften) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   bool is_slow = false;
-  // On a busy machine the answer about the host's name may come in the midst of the first looks,
-  // and is news.
+  // On a busy machine the answer about the host's name may arrive during the first checks, and
+  // counts as news.
   for (int i = 0; i < 3 && !is_slow; ++i) {
     ASSERT_TRUE(running.has_looked(running.source.looks + 2));
     const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;
@@ -425,13 +426,13 @@ TEST(ClusterClient, ALeaderIsToldOfNews) {
 }
 
 TEST(ClusterClient, LeaderHearsOfNewsRightAfterItHasAsked) {
-  // No servers: the answer about a name wakes the thread, too.
+  // There are no servers, but the answer about a name also wakes the thread.
   Running running({});
   std::atomic<int> quick{0};
   std::uint64_t told_ns = 0;
   const std::function<void()> tell = [&] {
     const std::uint64_t now = base::monotonic_ns();
-    // The shortest doze has 20 ms.
+    // The shortest doze takes 20 ms.
     quick += now - std::exchange(told_ns, now) < 20 * k_ms ? 1 : 0;
     running.client->note_news();
   };
@@ -460,7 +461,7 @@ TEST(ClusterClient, ALeaseThatComesTooLateIsGivenBack) {
   EXPECT_TRUE(is_given_back);
 }
 
-// A handler forks while its thread looks at an answer.
+// A handler forks while its thread reads an answer.
 TEST(ClusterClient, AForkedChildMayGoOnReadingAnAnswer) {
   const std::string bytes(300'000, 'x');
   FakeServer server([&](const std::string& line) { return value(line, bytes); });
@@ -533,7 +534,7 @@ TEST(ClusterClient, LeaderReportsOnEachServer) {
   EXPECT_GT(row.answered_ns, 0);
   EXPECT_EQ(nameless.name_text(), "no-such-host:11211");
   EXPECT_EQ(std::tuple(nameless.has_address.load(), nameless.answered_ns.load()), std::tuple(0, 0));
-  // Another process has had a longer list.
+  // Another process had a longer list.
   EXPECT_EQ(running.rows[2].told_ns, 0);
 }
 

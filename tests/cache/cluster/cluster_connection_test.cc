@@ -1,4 +1,4 @@
-// One connection, whose server says its bytes one part after the other.
+// One connection to a server that sends its bytes in parts.
 #include "cache/tier/cluster/cluster_connection.h"
 
 #include <arpa/inet.h>

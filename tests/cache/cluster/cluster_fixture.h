@@ -1,5 +1,5 @@
-// A server of the test that keeps what it is given, and nodes that share by it: a node is a cache
-// with a region of its own.
+// A server of the test that keeps what it is given, and nodes that share files through it: a node
+// is a cache with a region of its own.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,14 +15,14 @@
 
 namespace cube::cache {
 
-// A server that does as memcached, as far as nodes see it.
+// A server that behaves like memcached, as far as nodes notice.
 class FakeMemcached {
  public:
   struct Item {
     std::string value;  // empty: a lease
     std::uint64_t cas = 0;
   };
-  // `hook`: answers in the place of the server; nothing: the server does.
+  // `hook` answers in place of the server. If it returns nothing, the server answers.
   using Hook = std::function<std::optional<std::string>(const std::string& line)>;
   explicit FakeMemcached(Hook hook = {})
       : hook_(std::move(hook)), server_([this](const std::string& line) { return answer(line); }) {}
@@ -40,7 +40,7 @@ class FakeMemcached {
     const std::lock_guard lock(mutex_);
     items_.clear();
   }
-  // But for leases.
+  // Counts entries without leases.
   std::size_t values() {
     std::size_t n = 0;
     for (const auto& [key, item] : items()) n += item.value.empty() ? 0 : 1;
@@ -108,7 +108,7 @@ bool comes_true(Condition&& condition) {
 struct SharedFiles {
   tests::TempDir dir;
   SharedFiles() { chmod(dir.path().c_str(), 0755); }
-  // As old as files of data sets are.
+  // Sets times as old as those of files in data sets.
   std::string write(const std::string& name, const std::string& content) const {
     const std::string path = dir.write(name, content);
     const timespec old[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
@@ -117,7 +117,7 @@ struct SharedFiles {
   }
 };
 
-// The origin hangs as soon as it is asked for a directory.
+// The origin hangs when it is asked for a directory.
 inline std::atomic<bool> g_are_looks_held{false};
 
 struct ClusterNode {
@@ -128,7 +128,7 @@ struct ClusterNode {
       : cache(bytes, (set_up(prefix, server),
                       [](base::Config& config) { config = next_config(config); })) {}
   ~ClusterNode() { EXPECT_TRUE(cache->stop_cluster(k_patience)); }
-  // The bytes that the cache has served; nothing: the origin is to be asked.
+  // The bytes that the cache has served; empty if the origin must be asked.
   std::optional<std::string> open(const std::string& path, int flags = O_RDONLY) {
     const OpenOutcome outcome = cache->open(tests::request_for(path, flags));
     if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);

@@ -1,4 +1,4 @@
-// Offers: what is asked before bytes are sent, and when they may take a processor.
+// Offers: the question before bytes are sent, and when they may take a processor.
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 namespace cube::cache {
 namespace {
 
-// Leads, and offers the same bytes by ever new names.
+// Leads, and offers the same bytes under ever new names.
 class ManyOffers final : public OfferSource {
  public:
   bool next(ClusterOffer& offer, std::uint64_t, bool) override {
@@ -72,11 +72,12 @@ TEST(ClusterOffer, NothingIsAskedWhereNoneOfTheLastWasThere) {
 
 bool is_replacement(const std::string& line) { return line.find(" C") < line.find("\r\n"); }
 
-// The first 10 sendings of a record end as the script says. Whether each of them replaces a lease.
+// The first 10 times that a record is sent end as the script says. Returns for each of them whether
+// it replaces a lease.
 std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServer::Script& script) {
   std::vector<bool> sendings;
   bool was_put_off = true;
-  // A busy machine may put an offer off, which then starts over.
+  // A busy machine may postpone an offer, which then starts over.
   for (int i = 0; i < 3 && was_put_off; ++i) {
     sendings.clear();
     FakeServer server([&](const std::string& line) -> std::string {
@@ -118,7 +119,8 @@ TEST(ClusterOffer, RecordIsAddedIfItsLeaseHasRunOut) {
 
 TEST(ClusterOffer, FullServerIsLeftAloneForAMinute) {
   const std::string full = "SERVER_ERROR out of memory storing object\r\n";
-  // The second ends the connection, for which alone it would be left alone for a second.
+  // The second answer ends the connection. For that alone the server would be left alone for a
+  // second.
   for (const std::string& answer : {full, full + "and more"}) {
     std::atomic<std::uint64_t> refused_ns{0};
     FakeServer server([&](const std::string& line) -> std::string {
@@ -160,7 +162,7 @@ TEST(ClusterOffers, RecordThatIsConfirmedAfterALookIsFoundByTheNext) {
   auto pin = ram.publish(*room, tests::content_for(path, content.size()));
   ASSERT_TRUE(pin);
   ClusterOffer offer;
-  // A walk over the region may end before all segments were looked at.
+  // A walk over the region may end before it has seen all segments.
   const auto is_found = [&](std::uint64_t now_ns) {
     for (std::uint32_t i = 0; i <= region->layout().segment_count; ++i) {
       if (offers.next(offer, now_ns, /*only_leased=*/false)) return true;
@@ -186,7 +188,7 @@ bool start_helper(void (*body)(void*), void* argument) {
   return true;
 }
 
-// Of the threads of this process.
+// The highest niceness of this process's threads.
 int highest_niceness() {
   int highest = -20;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
@@ -229,7 +231,7 @@ TEST_F(IdleGateTest, IsShutWhileNoProcessorIsIdleButNotForEver) {
   std::exchange(g_held, nullptr)();
 }
 
-// Its client has nothing to do, and would look again after 250 ms.
+// The desk's client has nothing to do, and would check again after 250 ms.
 TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
   struct Desk final : HelperDesk {
     Desk(Wakeup& client, std::atomic<bool>& gone) : HelperDesk(client), is_gone_(gone) {}
@@ -282,7 +284,7 @@ TEST_F(IdleGateTest, AnAnswerOpensIt) {
       has_opened = gate->is_open(then);
   }
   EXPECT_TRUE(has_opened);
-  // A program ends when the last of its threads has got a processor for that.
+  // A program ends when the last of its threads has got a processor to end.
   EXPECT_EQ(highest_niceness(), std::max(15, getpriority(PRIO_PROCESS, 0)));
   gate.reset();
 }

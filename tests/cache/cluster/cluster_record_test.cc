@@ -89,7 +89,7 @@ TEST(ClusterRecord, ComesBackAsItWas) {
   }
 }
 
-// Each bit of the header, of the path and of the zeros; each byte of the data.
+// Flips each bit of the header, of the path and of the zeros, and changes each byte of the data.
 TEST(ClusterRecord, NoFlippedByteIsTakenForARecord) {
   const InRegion record(300, stat_of(300));
   Wire wire = wire_of(*record);

@@ -1,5 +1,5 @@
 // A program that asks a server is stopped between two instructions: it leaves the question there by
-// a jump, or the answer comes in that moment. The client's own thread goes on.
+// a jump, or the answer arrives at that moment. The client's own thread goes on.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -20,7 +20,7 @@ constexpr std::uint64_t k_short = 2 * k_ms;
 
 sigjmp_buf g_left_question;
 
-// As a fetch does, from one depth of the stack.
+// Asks as a fetch does, always from the same depth of the stack.
 [[gnu::noinline]] Outcome ask(ClusterClient& client, const ClusterKey& key,
                               std::uint64_t at_most_ns, unsigned lease = 0) {
   ClusterClient::Answer answer;
@@ -81,7 +81,7 @@ TEST(ClusterSteps, AJumpOutOfAQuestionAtAnyInstructionLeavesItsRowToTheNext) {
   EXPECT_GT(jumps, 40);
 }
 
-// A lease that comes as its asker stops waiting is the asker's, or goes back to the server.
+// A lease that arrives as its asker stops waiting belongs to the asker, or goes back to the server.
 TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   std::mutex mutex;  // guards the next
@@ -98,7 +98,7 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     while (is_held) std::this_thread::yield();
     return value(line, "", " W");
   });
-  // The words of the child.
+  // The report of the child.
   struct Said {
     std::atomic<Outcome> outcome;
     std::atomic<std::uint64_t> trips;
@@ -128,7 +128,7 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     is_asked = false;
     const std::uint64_t trips = said->trips;
     const std::uint64_t began = base::monotonic_ns();
-    // The end of its wait.
+    // Its wait ends.
     while (child.to_system_call() && !child.is_at_raise() &&
            (!is_asked || base::monotonic_ns() < began + k_short)) {
     }
@@ -139,7 +139,7 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
       ASSERT_TRUE(child.to_stop()) << i;
     }
     // On a busy machine the server may have been held for so long that it was left alone, and its
-    // connection closed.
+    // connection was closed.
     if (!is_asked || said->trips != trips) continue;
     const auto is_back = [&] {
       const std::lock_guard lock(mutex);

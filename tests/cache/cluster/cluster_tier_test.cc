@@ -1,4 +1,4 @@
-// Nodes that share their files by a server of the test.
+// Nodes that share their files through a server of the test.
 #include "cache/tier/shared/cluster_tier.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(ClusterTier, AFileOfOneNodeIsServedToTheNext) {
   EXPECT_EQ(second.count(Counter::hits_cluster), 1U);
 }
 
-// Other nodes would wait for it.
+// Otherwise other nodes would wait for it.
 TEST(ClusterTier, ALeaseOfWhatIsNotSharedIsGivenBack) {
   const SharedFiles files;
   std::atomic<int> leases{0};
@@ -68,29 +68,28 @@ TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
   }
 }
 
-// It says that it is full, or it says nothing at all: its records are shared when it takes some
-// again.
+// The server says that it is full, or says nothing at all. Its records are shared when it accepts
+// some again.
 TEST(ClusterTier, SharesLaterWhatAServerDidNotTake) {
   const SharedFiles files;
   std::atomic<bool> is_away{true};
   std::atomic<int> offers{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
-    // Before its bytes, an offer asks whether they are there.
+    // Before it sends bytes, an offer asks whether they are there.
     offers += line.find(" s c ") != std::string::npos ? 1 : 0;
     return is_away ? std::optional<std::string>("close") : std::nullopt;
   });
   ClusterNode node(files.dir.path(), server.name());
   for (int i = 0; i < 8; ++i)
     EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
-  // One is tried anew after all have been put off.
+  // One record is tried again after all have been postponed.
   ASSERT_TRUE(comes_true([&] { return offers > 1; }));
   EXPECT_EQ(server.values(), 0U);
   is_away = false;
   EXPECT_TRUE(comes_true([&] { return server.values() == 8; })) << server.values();
 }
 
-// Its thread begins anew, as that of the next process that leads does, and finds all of them in
-// memory.
+// The thread starts over, as that of the next leader does, and finds all records in memory.
 TEST(ClusterTier, SendsNothingThatTheServerHas) {
   const SharedFiles files;
   std::atomic<int> sent{0}, looks{0};
@@ -112,7 +111,7 @@ TEST(ClusterTier, SendsNothingThatTheServerHas) {
   EXPECT_EQ(sent - before, 1);
 }
 
-// It has been emptied since the lease was won, as by a restart.
+// The server has been emptied since the lease was won, for example by a restart.
 TEST(ClusterTier, ARecordWhoseLeaseIsGoneIsAdded) {
   const SharedFiles files;
   std::atomic<FakeMemcached*> all{nullptr};
@@ -162,7 +161,7 @@ TEST(ClusterTier, LeaseThatCannotBeKeptIsGivenBack) {
   });
   EndlessFetches fetches(server.name());
   ASSERT_NE(fetches.tier, nullptr);
-  // There is room for 64, each of which ends after two seconds.
+  // There is room for 64 fetches, each of which ends after two seconds.
   for (int i = 0; i < 2'000 && given_back == 0; ++i) fetches.begin(i);
   EXPECT_GT(given_back, 0);
 }
@@ -181,7 +180,7 @@ TEST(ClusterTier, NodeThatOffersNothingTakesNoLease) {
   EXPECT_EQ(leases, 0);
 }
 
-// Its records wait, and the answers of servers do not.
+// Only the server's records wait for the origin; answers of servers do not.
 TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
   const SharedFiles files;
   const std::string there = files.write("there", "of the pool");
@@ -200,13 +199,13 @@ TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
   // The leases end without their files.
   EXPECT_TRUE(comes_true([&] { return server.items().size() == 1; }));
   EXPECT_EQ(server.values(), 1U);
-  // Its end does not wait for the look.
+  // Its end does not wait for the revalidation.
   ending.reset();
   g_are_looks_held = false;
   EXPECT_TRUE(comes_true([&] { return server.values() == 5; })) << server.values();
 }
 
-// The same record with another inode and, perhaps, of another device.
+// The same record with another inode and, perhaps, another device.
 std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
                   std::uint64_t read_after_ns) {
   std::vector<std::max_align_t> memory(value.size() / sizeof(std::max_align_t) + 8);
@@ -224,9 +223,8 @@ std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
   return value;
 }
 
-// Times do not tell files apart that have been renamed over each other: on its own machine the
-// inode does. Elsewhere the time of the read does, from the tick of the clock on in which the file
-// was made.
+// Times do not tell apart files that were renamed over each other. On its own machine the inode
+// does. Elsewhere the time of the read does, from the clock's tick in which the file was made.
 TEST(ClusterTier, AnotherInodeIsAnotherFileOnTheSameDeviceOfTheSameMachineOrIfItWasReadAtOnce) {
   constexpr std::uint64_t k_later = 3'000'000'000;
   for (const auto& [is_other_device, read_after_ns] :
@@ -240,7 +238,7 @@ TEST(ClusterTier, AnotherInodeIsAnotherFileOnTheSameDeviceOfTheSameMachineOrIfIt
     const auto [key, item] = *server.items().begin();
     struct stat st {};
     ASSERT_EQ(stat(path.c_str(), &st), 0);
-    // A disk's inodes are true on each device.
+    // Inodes on a disk are reliable on each device.
     const bool is_same = is_other_device && read_after_ns != 0 && major(st.st_dev) == 0;
     server.put(key, forge(item.value, st.st_ino + 1, is_other_device, read_after_ns));
     ClusterNode second(files.dir.path(), server.name());

@@ -31,8 +31,7 @@ std::string text_of(const ServerAddress& address) {
          std::to_string(ntohs(is_v4 ? address.v4.sin_port : address.v6.sin6_port));
 }
 
-// The knowledge of a name server: addresses by name, and an error by its number for all other
-// names.
+// The knowledge of a name server: addresses by name, and an error number for all other names.
 struct Zone {
   std::map<std::string, std::vector<std::string>> v4, v6;
   unsigned code_else = 3;
@@ -41,7 +40,7 @@ struct Zone {
 struct Question {
   std::string name;
   unsigned type = 0;
-  std::size_t size = 0;  // bytes of it
+  std::size_t size = 0;  // bytes of the question
 };
 Question question_of(const std::string& bytes) {
   Question question;
@@ -65,7 +64,7 @@ std::string answer_to(const std::string& bytes, const Zone& zone) {
   answer[2] = static_cast<char>(0x81);
   answer[3] = static_cast<char>(0x80 | (is_known ? 0 : zone.code_else));
   if (found == all.end()) return answer;
-  // The name is another name of a third.
+  // The name is an alias of another name.
   answer += std::string("\xc0\x0c\0\x05\0\x01\0\0\0\x05\0\x04\x01x\xc0\x0c", 16);
   answer[7] = static_cast<char>(found->second.size() + 1);
   for (const std::string& text : found->second) {
@@ -173,7 +172,7 @@ TEST(DnsQuery, SettingsAreThoseOfResolvConf) {
   EXPECT_EQ(settings.ndots, 5);
   EXPECT_EQ(settings.rounds, 3);
   EXPECT_EQ(settings.timeout_ns, 1000 * k_ms);
-  // No file, or one that would have us wait for minutes.
+  // A missing file, or a file that would make us wait for minutes.
   EXPECT_EQ(text_of(parse_resolver_settings("").servers.at(0)), "127.0.0.1 53");
   const auto endless =
       parse_resolver_settings("options timeout:30 attempts:99 ndots:\nnameserver 1.2.3.4");
@@ -268,7 +267,7 @@ TEST(DnsQuery, NobodyListensAtTheNameServer) {
   ResolverSettings settings;
   { settings.servers = {FakeNameServer(Zone{}).address()}; }
   settings.timeout_ns = 1000'000 * k_ms;
-  // Its refusal comes at once.
+  // The server refuses at once.
   EXPECT_EQ(look_up("cache:1", settings), "no name server could tell");
 }
 
@@ -301,7 +300,8 @@ TEST(DnsQuery, NoForgedByteIsReadBeyondTheEnd) {
   const std::string whole =
       answer_to(std::string(reinterpret_cast<const char*>(question), asked), zone);
   const auto parse = [](const std::string& text) {
-    const std::vector<char> exact(text.begin(), text.end());  // so that a sanitizer sees its end
+    // Exact size, so that a sanitizer sees its end
+    const std::vector<char> exact(text.begin(), text.end());
     return parse_dns_answer(std::as_bytes(std::span(exact)), "cache", DnsType::v4, 7).kind;
   };
   EXPECT_EQ(parse(whole), DnsAnswer::Kind::address);

@@ -22,13 +22,12 @@ namespace cube::cache {
 using Outcome = ClusterClient::Outcome;
 inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 60'000 * k_ms;
 
-// Takes connections on loopback, and gives each line that comes to the script; that of "ms" with
-// the bytes behind it, and "\r\n" in between. An empty answer says nothing; "close" ends the
-// connection.
+// Accepts connections on loopback, and gives each line to the script; a line of "ms" comes with
+// "\r\n" and the bytes behind it. An empty answer sends nothing; "close" ends the connection.
 class FakeServer {
  public:
   using Script = std::function<std::string(const std::string& line)>;
-  // `greeting`: said at once to whoever connects.
+  // `greeting`: sent at once on each new connection.
   explicit FakeServer(Script script, std::string greeting = {})
       : script_(std::move(script)), greeting_(std::move(greeting)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -125,7 +124,7 @@ class NoOffers final : public OfferSource {
   void leave() override { has_left = true; }
   std::atomic<bool> has_left{false}, leads{false}, throws{false}, hangs{false};
   std::atomic<std::uint64_t> looks{0};
-  std::atomic<const std::function<void()>*> looked{nullptr};  // done at the end of each look
+  std::atomic<const std::function<void()>*> looked{nullptr};  // called after each check
 };
 
 // Leads, and has one record to offer, over and over while it is wanted.
@@ -192,20 +191,20 @@ class Running {
   std::uint64_t count(base::Counter counter) const {
     return stats.counters[static_cast<std::size_t>(counter)];
   }
-  // The source has been asked so often.
+  // Waits until the source has been asked this many times.
   bool has_looked(std::uint64_t looks) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
     while (source.looks < looks && base::monotonic_ns() < until) std::this_thread::yield();
     return source.looks >= looks;
   }
-  // The server is left alone.
+  // True once the server is left alone.
   bool rests(const std::string& path) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
     while (client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until)
       std::this_thread::yield();
     return !client->is_asked(ClusterKey("t", 1, path));
   }
-  // Its rest is over.
+  // True once its rest is over.
   bool is_asked_again(const std::string& path) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
     while (!client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until)

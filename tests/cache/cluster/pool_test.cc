@@ -229,7 +229,7 @@ TEST(Askers, AllWaitWhereNoMoreHaveAskedAtOnceOfLate) {
   EXPECT_TRUE(askers.are_all_waiting()) << "the second has not asked for long";
 }
 
-// A node whose leases end in nothing costs the others no wait for each block.
+// A node whose leases come to nothing does not make the others wait for each block.
 TEST(LeaseWaits, AreForNodesWhoseBytesCome) {
   LeaseWaits waits;
   const auto waited_of_64 = [&](bool comes) {
@@ -244,7 +244,7 @@ TEST(LeaseWaits, AreForNodesWhoseBytesCome) {
   EXPECT_EQ(waited_of_64(true), 64);
   EXPECT_LE(waited_of_64(false), 17 + 6);
   EXPECT_EQ(waited_of_64(false), 8);
-  // One in eight is tried, until half of the last ones were of use again.
+  // One in eight is tried, until half of the last waits were useful again.
   for (int i = 0; i < 3; ++i) waited_of_64(true);
   EXPECT_EQ(waited_of_64(true), 64);
 }

@@ -49,7 +49,7 @@ TEST_F(BlockWriterTest, WholeBlocksAreOfferedOnce) {
   EXPECT_EQ(own.left(), 0U);
   ASSERT_TRUE(own.pass(always, no_step));
   EXPECT_EQ(tier.offered, 3U);
-  // One more of a chunk of which others have been offered.
+  // A chunk has one more block, after others of it have been offered.
   bring(5);
   ASSERT_TRUE(own.pass(always, no_step));
   EXPECT_TRUE(has(5));
@@ -67,7 +67,7 @@ TEST_F(BlockWriterTest, LastBlockEndsWithTheFile) {
 TEST_F(BlockWriterTest, PartOfABlockIsNotOffered) {
   bring(0);
   const std::uint64_t last = file.blocks(k_block) - 1;
-  // All but a page, of two blocks in the chunk of one that is whole, and of the last one.
+  // One page is missing from two blocks of the chunk of a whole block, and from the last block.
   file.bring(*region, k_block + Chunks::k_page_bytes, 2 * k_block);
   file.bring(*region, 2 * k_block, 3 * k_block - Chunks::k_page_bytes);
   bring(last - 1);
@@ -90,7 +90,7 @@ TEST_F(BlockWriterTest, BlockWithoutANameIsSkipped) {
   const BlockFile nameless("/mnt/nameless", k_chunk_bytes);
   chunks.note_whole(nameless.bring(*region, 0, k_block));
   bring(0);
-  // Another version of a file that has one.
+  // Another version of a file that is there.
   FileStat changed = file.stat;
   changed.modified.seconds += 1;
   const auto claim = chunks.make(key_of_file(file.path, changed), 1, Chunks::k_none);
@@ -172,14 +172,14 @@ TEST_F(BlockWriterTest, PassEndsWhenItIsTold) {
   ASSERT_TRUE(own.pass([&] { return steps < 2; }, [&] { ++steps; }));
   EXPECT_EQ(tier.offered, 2U);
   EXPECT_EQ(own.left(), 1U);
-  // Of a cache that serves no blocks.
+  // The writer of a cache that serves no blocks.
   BlockWriter none = writer(0);
   EXPECT_EQ(none.left(), 0U);
   ASSERT_TRUE(none.pass(always, no_step));
   EXPECT_EQ(tier.offered, 2U);
 }
 
-// All sizes of blocks, to the disk and back.
+// Blocks of all sizes go to the disk and come back.
 class BlockSizes : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
@@ -211,7 +211,7 @@ TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
   const BlockFile file("/mnt/" + std::string(LargeNames::k_longest - 5, 'x'),
                        2 * k_chunk_bytes + 123'457);
   const std::uint64_t blocks = file.blocks(block);
-  // All but the last page of one is there. A block of one page is whole or absent.
+  // Everything except the last page of one block is there. A block of one page is whole or missing.
   const std::uint64_t partial = 1;
   for (std::uint64_t number = 0; number < blocks; ++number) {
     if (number != partial) file.bring_block(*region, {block, number});

@@ -142,7 +142,8 @@ TEST_F(DiskBlockTest, NextVersionOfABlockTakesTheFormersPlace) {
   const auto store = open_store(f.options);
   EXPECT_EQ(read_back(*store, name_of_block(file, 1)), next.bytes_of({k_block, 1}));
   EXPECT_EQ(right(*store), blocks - 1);
-  // The footer, which never changes, names both. The former one says of itself that it was dropped.
+  // The footer, which never changes, names both. The earlier record says of itself that it was
+  // dropped.
   const DiskPlaces places = store->find(base::hash_path(name_of_block(file, 1)));
   ASSERT_EQ(places.count, 2U);
   for (const DiskPlace& place : places) {
@@ -156,7 +157,7 @@ TEST_F(DiskBlockTest, NextVersionOfABlockTakesTheFormersPlace) {
 
 TEST_F(DiskBlockTest, SurvivesARestart) {
   { append_all(*open_store(f.options)); }
-  // With the index of the same boot, and made anew from the footers.
+  // With the index of the same boot, and with one made again from the footers.
   for (const bool with_index : {true, false}) {
     if (!with_index) remove_index();
     const auto store = open_store(f.options);
@@ -166,8 +167,8 @@ TEST_F(DiskBlockTest, SurvivesARestart) {
 }
 
 TEST_F(DiskBlockTest, SurvivesADeathOfItsWriter) {
-  // Without a footer the records are walked through, under the index that they were written to and
-  // under a new one.
+  // Without a footer the records are walked, under the index that they were written to and under a
+  // new one.
   for (const bool with_index : {true, false}) {
     std::filesystem::remove_all(f.path());
     ASSERT_EQ(tests::run_in_child([&] {
@@ -209,7 +210,7 @@ TEST_F(DiskBlockTest, DamagedBlockIsDropped) {
   EXPECT_EQ(store->find(base::hash_path(name_of_block(file, 3))).count, 0U);
   EXPECT_EQ(store->status().bad_records, 1U);
   EXPECT_EQ(right(*store), blocks - 1);
-  // Its origin gives it once more.
+  // The origin gives it once more.
   EXPECT_EQ(append(*store, file, 3).written, 1U);
   EXPECT_EQ(right(*store), blocks);
 }
@@ -227,7 +228,7 @@ TEST_F(DiskBlockTest, LeavesWithItsSegment) {
     append_all(*store);
     append_others(*store, 0, 20);
   }
-  // The segments of the former job leave where the next one needs room.
+  // The segments of the earlier job are removed when the next one needs room.
   f.options.job = 2;
   const auto store = open_store(f.options);
   append_others(*store, 20, 60);
@@ -237,7 +238,7 @@ TEST_F(DiskBlockTest, LeavesWithItsSegment) {
     EXPECT_EQ(store->find(base::hash_path(name_of_block(file, number))).count, 0U) << number;
 }
 
-// Memory from the kernel for each block takes as long as a fast disk does.
+// Getting memory from the kernel for each block would take as long as a fast disk does.
 TEST_F(DiskBlockTest, BlockOfTheUsualSizeIsReadIntoABufferThatIsKept) {
   const auto store = open_store(f.options);
   const std::uint64_t usual =

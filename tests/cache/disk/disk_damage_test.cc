@@ -1,4 +1,4 @@
-// Power cuts and flipped bytes: whatever the files hold, what is served is what was written.
+// Power cuts and flipped bytes: whatever the files hold, only bytes that were written are served.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using tests::open_store;
 using tests::size_of;
 
 constexpr std::size_t k_files = 120;
-// Under a sanitizer, a sample: it is ten times as slow.
+// Only a sample under a sanitizer, which is ten times as slow.
 const int k_rounds = tests::k_asan || tests::k_tsan ? 50 : tests::rounds(200, 1000);
 
 std::string load(const std::string& path) {
@@ -31,14 +31,14 @@ std::string load(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A directory of two segment files and a half, as it lies there while its writer lives.
+// A directory of two and a half segment files, in the state while its writer lives.
 class Damage : public testing::Test {
  protected:
   void SetUp() override {
     base::set_log_level(base::LogLevel::error);
     f_.options.size_bound = 8 << 20;
     f_.options.segment_bytes = 1 << 20;
-    // A read must not wait for the writes of restore(): that would be most of the time.
+    // Reads must not wait for the writes of restore(): that would take most of the time.
     f_.options.is_direct = false;
     for (std::size_t i = 0; i < k_files; ++i)
       contents_.push_back(tests::content_of(name_of(i), size_of(i)));
@@ -48,7 +48,7 @@ class Damage : public testing::Test {
       ASSERT_EQ(store->forget(name_of(i)), 1U);
     for (const auto& entry : std::filesystem::directory_iterator(f_.path()))
       files_.emplace_back(entry.path().string(), load(entry.path().string()));
-    std::sort(files_.begin(), files_.end());  // so that the same rounds come each time
+    std::sort(files_.begin(), files_.end());  // so that each run has the same rounds
     for (std::size_t i = 0; i < files_.size(); ++i) {
       if (files_[i].first.find("segment-") != std::string::npos) segments_.push_back(i);
     }
@@ -76,9 +76,9 @@ class Damage : public testing::Test {
         std::uint64_t word = 0;
         std::memcpy(&word, bytes.data() + at, sizeof word);
         if (how == 0) word = 0;
-        if (how == 1 && random_() % 2 == 0) word = 0;  // as it was before some entries came
+        if (how == 1 && random_() % 2 == 0) word = 0;  // its value before some entries came
         if (how == 2) word = random_();
-        // Tags as they were, and places of other records.
+        // The old tags with the places of other records.
         if (how == 3 && word != 0)
           word = (word & ~std::uint64_t{0x3fffff}) | (random_() % (1 << 14));
         std::memcpy(bytes.data() + at, &word, sizeof word);
@@ -92,7 +92,7 @@ class Damage : public testing::Test {
   }
   tests::Found look(DiskStore& store) const { return tests::look_for_files(store, contents_); }
   std::string index() const { return f_.path() + "/index"; }
-  // Opens what is left, twice, and looks for all files.
+  // Opens what is left, twice, and searches for all files.
   void check(int round) {
     for (int i = 0; i < 2; ++i) {
       std::string why;
@@ -123,12 +123,12 @@ TEST_F(Damage, APowerCutAtAnyByteLosesOnlyWhatWasNotWritten) {
     restore();
     std::filesystem::remove(index());
     const auto& [path, content] = files_[segments_[random_() % segments_.size()]];
-    // The front is where the data are.
+    // The data lie at the front.
     const std::uint64_t data =
         std::min<std::uint64_t>(content.size(), random_() % 2 == 0 ? 1 << 20 : 700'000);
     const std::uint64_t cut = random_() % (data + 1);
     std::string left = content.substr(0, cut);
-    // The size may be on the disk before the data are.
+    // The size may reach the disk before the data do.
     if (random_() % 2 == 0) left.resize(content.size(), '\0');
     ASSERT_TRUE(tests::TempDir::write_file(path, left));
     check(round);
@@ -162,7 +162,8 @@ TEST_F(Damage, AFlippedByteAnywhereIsNeverServed) {
   std::uint64_t in_index = 0;
   for (int round = 0; round < k_rounds; ++round) {
     restore();
-    // Index, version and segments, the index half of the time in use and half of the time rebuilt.
+    // Index, version and segments; the index is in use half of the time, and rebuilt the other
+    // half.
     const std::size_t which =
         round % 4 == 0 ? random_() % files_.size() : segments_[random_() % segments_.size()];
     auto [path, content] = files_[which];
@@ -211,7 +212,7 @@ TEST_F(Damage, ATornIndexOfThisBootServesNothingWrong) {
 
 TEST_F(Damage, ADamagedRecordIsDroppedCountedAndReportedOnce) {
   auto [path, content] = files_[segments_[0]];
-  // In every page from the second on: each record has lost something.
+  // In every page from the second on, so that each record has lost something.
   for (std::size_t at = k_disk_header_bytes + 300; at < 600'000; at += 1000)
     content[at] = static_cast<char>(content[at] ^ 1);
   restore();

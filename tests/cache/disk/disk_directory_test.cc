@@ -1,4 +1,4 @@
-// The names below the disk tier's directory, and what it takes to make one.
+// The names below the disk tier's directory, and how a directory is made.
 #include "cache/tier/disk/disk_directory.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct DiskDirectoryTest : testing::Test {
   void SetUp() override { ASSERT_TRUE(directory) << why; }
 };
 
-// How much of its stack a thread uses in which `body` runs.
+// Measures how much stack a thread uses to run `body`.
 std::size_t stack_used_by(void* (*body)(void*), void* of) {
   constexpr std::byte k_untouched{0xa5};
   alignas(4096) static std::byte stack[256 << 10];
@@ -46,8 +46,7 @@ TEST_F(DiskDirectoryTest, NamesOfSegmentFilesHaveEightDigitsAtLeast) {
   EXPECT_EQ(directory->path_of_segment(UINT32_MAX).text, below + "segment-4294967295");
 }
 
-// A signal handler reads from the disk, and the least stack that it may have is 8 KB on some
-// processors.
+// A signal handler reads from the disk, and its stack may be as small as 8 KB on some processors.
 TEST_F(DiskDirectoryTest, NameOfASegmentFileTakesLittleMoreStackThanItsBytes) {
   if (tests::k_asan || tests::k_tsan) GTEST_SKIP() << "a sanitizer's frames are larger";
   const std::size_t least = stack_used_by([](void*) -> void* { return nullptr; }, nullptr);

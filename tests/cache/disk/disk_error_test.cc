@@ -1,4 +1,4 @@
-// A disk that answers errors: a lagfs mount whose operations fail on demand.
+// A disk that returns errors: a lagfs mount whose operations fail on demand.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -123,7 +123,7 @@ TEST(SegmentFile, AFlippedBitInAnyRowOfTheFooterIsFound) {
   ASSERT_TRUE(footer);
   const off_t begin = static_cast<off_t>(base::round_up(footer->data_end, k_page));
   const std::size_t bytes = footer->rows.size() * sizeof(DiskFooterRow);
-  // Most rows still lie within the file then: nothing but the hash over them tells.
+  // Most rows then still lie within the file: only the hash over them reveals it.
   for (std::size_t i = 0; i < bytes; ++i) {
     unsigned char byte = 0;
     const off_t at = begin + static_cast<off_t>(i);
@@ -178,7 +178,7 @@ TEST(DiskFormat, AnotherVersionIsToldByEachTimeAndRight) {
   stat.mode = S_IFREG | 0644;
   stat.modified.seconds = stat.changed.seconds = 1'600'000'000;
   FileStat other = stat;
-  // Another after each mount.
+  // This number differs after each mount.
   other.device_minor = 9;
   EXPECT_TRUE(is_same_version(stat, other));
   const auto differs = [&](auto change) {

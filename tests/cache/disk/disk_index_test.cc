@@ -114,7 +114,7 @@ TEST(DiskIndex, GrowsByTablesUntilTheLastAndStaysBelow32BytesAFile) {
     if (!index.add_table(file.path.c_str(), tables)) break;
     EXPECT_EQ(index.tables(), tables + 1);
   }
-  // Two entries a file.
+  // Two entries for each file.
   EXPECT_GE(in_first, 2 * 20'000U);
   EXPECT_LE(index.geometry().table_at[1] - index.geometry().table_at[0], 20'000 * 24U + k_page);
   EXPECT_EQ(index.tables(), 4U);
@@ -194,7 +194,7 @@ TEST(DiskIndex, PlacesStayWithinASegmentWhateverTheSlotsHold) {
   auto* const bytes = reinterpret_cast<std::uint64_t*>(
       reinterpret_cast<std::byte*>(&index.header()) + index.geometry().table_at[0]);
   for (std::uint64_t i = 0; i < index.geometry().bucket_count[0] * 8; ++i) {
-    // The place is in a segment that has a row, or nothing would be looked at.
+    // The place is in a segment that has a row, or nothing would be checked.
     bytes[i] = (hash_of_number(i * 3) & ~(std::uint64_t{0x3ffff} << 22)) |
                ((i % index.geometry().row_count) << 22);
   }
@@ -209,7 +209,7 @@ TEST(DiskIndex, PlacesStayWithinASegmentWhateverTheSlotsHold) {
       ASSERT_LE(place.bytes_at_most, k_most_disk_segment_bytes);
     });
   }
-  // The rows' states are noise as well; with them made right some are found.
+  // The rows' states are noise as well; with correct states some places are found.
   for (std::uint32_t i = 0; i < index.geometry().row_count; ++i)
     index.row(i).set(i, DiskSegmentState::sealed);
   for (std::uint64_t i = 0; i < 200'000; ++i)

@@ -1,5 +1,5 @@
-// Data larger than memory, with a disk: what passes through the ring gets there, whoever is killed
-// on the way.
+// Data larger than memory, with a disk: whatever passes through the ring reaches the disk, whoever
+// is killed on the way.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ struct DiskRingTest : testing::Test {
   }
   ~DiskRingTest() override { cache->detach(); }
 
-  // Opens one as a program does. Is it right?
+  // Opens a file as a program does. True if its bytes are right.
   static bool open(FileCache& by, const std::string& path, std::size_t i) {
     const OpenOutcome outcome = by.open(request_for(path));
     if (outcome.pin) return tests::bytes_of(*outcome.pin) == content(i);
@@ -62,7 +62,7 @@ struct DiskRingTest : testing::Test {
     for (std::size_t i = 0; i < paths.size(); ++i)
       EXPECT_TRUE(open(*cache, paths[i], i)) << paths[i];
   }
-  // The writer comes round often enough for all to pass through the ring.
+  // The writer runs often enough for everything to pass through the ring.
   void open_all_and_write(TierWriter& writer) {
     for (std::size_t i = 0; i < paths.size(); ++i) {
       if (i % 10 == 0) {
@@ -95,12 +95,12 @@ TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
   EXPECT_EQ(count(Counter::misses), paths.size());
   EXPECT_EQ(count(Counter::hits_disk) + count(Counter::hits_ram), paths.size());
   EXPECT_EQ(count(Counter::origin_opens), paths.size());
-  // A record that came from the disk is no news.
+  // A record from the disk does not go back to it.
   EXPECT_EQ(*writer.pass([] { return true; }), 0);
   EXPECT_EQ(on_disk(), paths.size());
 }
 
-// A number that a signal handler has parked meanwhile is then not the lowest free one any more.
+// An fd that a signal handler has parked meanwhile is then no longer the lowest free one.
 TEST_F(DiskRingTest, AnOpenSaysThatItHasUsedAnFdMeanwhile) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
@@ -128,7 +128,7 @@ TEST_F(DiskRingTest, KeepsRecordsThatAreNotWrittenYet) {
   EXPECT_EQ(on_disk(), kept);
 }
 
-// A resident segment may join the ring, so that it is held as any other.
+// A resident segment may join the ring, so it is pinned like any other.
 TEST_F(DiskRingTest, PinsASegmentWhileItIsWritten) {
   struct LookingTier final : Tier {
     explicit LookingTier(Region& of) : Tier(0), region(of) {}
@@ -219,7 +219,7 @@ TEST_F(DiskRingTest, KilledReadersHarmNobody) {
   EXPECT_GT(on_disk(), paths.size() / 2);
   EXPECT_TRUE(cache->ahead().ring().is_in_use());
   cache->region().reap();
-  // All but the one that is being filled.
+  // All segments except the one that is being filled.
   Ring& ring = cache->ahead().ring();
   const RegionLayout& layout = cache->region().layout();
   EXPECT_GE(ring.room(),

@@ -1,4 +1,4 @@
-// The bound, the free share of the disk, who leaves first, and a disk that is full.
+// The bound, the free share of the disk, which segments leave first, and a full disk.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -72,7 +72,7 @@ TEST(DiskRoom, ALaterJobTakesTheRoomOfWhatNobodyTouchedForLongest) {
     const auto store = open_store(f.options);
     append_files(*store, 0, 4000);
   }
-  // The first two files are the youngest, and the next job reads from the third.
+  // The first two files are the youngest, and the next job reads from the third on.
   struct timespec times[2]{};
   for (unsigned n = 1; n < 100; ++n) {
     times[0].tv_sec = times[1].tv_sec =
@@ -94,7 +94,7 @@ TEST(DiskRoom, ALaterJobTakesTheRoomOfWhatNobodyTouchedForLongest) {
   EXPECT_LT(store->status().entries, total + 150);
   EXPECT_FALSE(std::filesystem::exists(f.segment(4))) << "the oldest";
   for (const unsigned n : {1, 2, 3}) EXPECT_TRUE(std::filesystem::exists(f.segment(n))) << n;
-  // Not one entry of the files that have left is found.
+  // No entry of the removed files is found.
   for (std::size_t i = 0; i < 4000; ++i) {
     for (const DiskPlace& place : store->find(base::hash_path(name_of(i))))
       EXPECT_TRUE(std::filesystem::exists(f.segment(place.number)));

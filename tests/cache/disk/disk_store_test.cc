@@ -1,4 +1,4 @@
-// The store: what comes back, after what, and what is refused.
+// The store: what comes back, after what events, and what is refused.
 #include "cache/tier/disk/disk_store.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST(DiskStore, TellsRecordsOfThisRunFromEarlierOnes) {
     EXPECT_TRUE(read_back(*store, name_of(11), nullptr, &of_this_run));
     EXPECT_TRUE(of_this_run);
   }
-  // The same job, but the index is new: nobody has watched meanwhile.
+  // The same job, but the index is new: nobody has watched the files meanwhile.
   std::filesystem::remove(f.path() + "/index");
   EXPECT_TRUE(read_back(*open_store(f.options), name_of(11), nullptr, &of_this_run));
   EXPECT_FALSE(of_this_run);
@@ -158,7 +158,7 @@ TEST(DiskStore, CountsTheFilesOfADeadWriterWithoutForgottenOnes) {
     append_files(*store, 0, 100);
     EXPECT_EQ(store->forget(name_of(7)), 1U);
     store->forget_writer();
-    // Another inode, which no lock is held on any more.
+    // The file has another inode, on which nobody holds a lock.
     std::filesystem::copy_file(f.segment(1), f.segment(1) + "-copy");
     std::filesystem::rename(f.segment(1) + "-copy", f.segment(1));
   }
@@ -275,7 +275,7 @@ TEST(DiskStore, ReadOnlyServesAndChangesNothing) {
   EXPECT_FALSE(read_back(*reader, name_of(3)));
   EXPECT_EQ(stamp(), before);
   EXPECT_TRUE(read_back(*writer, name_of(3)));
-  // New files are seen when it looks.
+  // It sees new files when it searches.
   append_files(*writer, 60, 80);
   ASSERT_TRUE(writer->seal());
   ASSERT_TRUE(reader->refresh());

@@ -1,5 +1,5 @@
-// Several processes on one directory: writing at once, killed in the middle, reading while files
-// leave, changing while written.
+// Several processes on one directory: they write at once, are killed midway, read while files
+// leave, and change files that are being written.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -133,7 +133,7 @@ TEST(DiskWriters, AForkedChildDoesNotHoldItsParentsFile) {
   Child parent([&] {
     const auto store = open_store(f.options);
     CHILD_CHECK(append_files(*store, 0, 50).written == 50);
-    // Lives on when its parent is killed.
+    // Outlives its parent when that is killed.
     if (fork() == 0) {
       store->forget_writer();
       forked.give();
@@ -175,7 +175,7 @@ TEST(DiskWriters, ReadersOfFilesThatLeaveGetRightBytesOrNone) {
       has_looked.notify_one();
     } while (!done.load());
   });
-  // The files are there when the first look begins, and leave during the next.
+  // The files exist when the first search begins, and leave during the next.
   has_looked.wait(false);
   append_files(*store, 10'000, 11'000);
   done.store(true);
@@ -185,7 +185,7 @@ TEST(DiskWriters, ReadersOfFilesThatLeaveGetRightBytesOrNone) {
   EXPECT_GT(store->status().evicted, 0U);
 }
 
-// A change marks the record in RAM, then forgets it on disk; the record must not come up
+// A change marks the record in RAM, then forgets it on disk; the record must not reappear
 // afterwards.
 TEST(DiskWriters, AChangeWhileItsRecordIsWrittenIsNotLost) {
   const DiskFixture f;

@@ -1,5 +1,5 @@
-// A whole index at once: what was added is found, however small the window, and whatever table it
-// had to go to.
+// A whole index at once: everything that was added is found, however small the window, and whatever
+// table it had to go to.
 #include "cache/tier/disk/index_builder.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ struct NewIndex {
     EXPECT_TRUE(index.has_value());
     index->row_of(3).set(3, DiskSegmentState::sealed);
   }
-  // How many were added, in how many passes.
+  // Returns how many were added, in how many passes.
   std::pair<std::uint64_t, int> build(const char* file, std::uint64_t entries,
                                       std::uint64_t window) {
     auto builder = DiskIndexBuilder::create(*index, file, window);
@@ -92,7 +92,7 @@ TEST(DiskIndexBuilder, AFileThatWasReplacedMeanwhileIsNotWrittenTo) {
   ASSERT_EQ(unlink(made.path.c_str()), 0);
   made.dir.write("index", "another's");
   EXPECT_EQ(builder->end_pass().error().value, ESTALE);
-  // The file that it has is full one day, and there is no other to grow.
+  // Its file becomes full in the end, and there is no other to grow.
   std::uint64_t i = 0;
   while (builder->add(hash_of_number(i), DiskIndex::word_of(hash_of_number(i), 3, 4096, 300))) ++i;
   EXPECT_GT(i, 4000U);

@@ -1,5 +1,5 @@
-// A large file with a disk beside the region: its blocks come from there once they have left the
-// memory, of its version alone.
+// A large file with a disk beside the region: its blocks come from the disk once they have left the
+// memory, but only those of its version.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -160,8 +160,7 @@ TEST_F(LargeDiskTest, RestOfABlockComesFromTheDisk) {
   large.read_all();
   write_to_disk();
   large.forget();
-  // The disk is asked for the first read of a block already, so the page is put there as a
-  // mapping's are.
+  // The first read of a block already asks the disk, so the page is put there as a mapping does it.
   {
     tests::BlockFile from_mapping(path, k_size);
     from_mapping.data = data;
@@ -200,7 +199,7 @@ TEST_F(LargeDiskTest, LastPageFromTheDiskIsFilledWithZeros) {
   write_to_disk();
   large.forget();
   const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
-  // An earlier fetch has left bytes behind the end of the file, in whichever place the chunk gets.
+  // An earlier fetch has left bytes behind the end of the file, whichever place the chunk gets.
   Region& all = cache->region();
   for (std::uint32_t at = 0; at < all.layout().chunk_count(); ++at) {
     if (SegmentWord::of_word(all.chunk_row(at).word.load()).state == SegmentState::sealed) continue;
@@ -226,7 +225,7 @@ TEST_F(LargeDiskTest, NextRegionHasTheBlocksOfTheDisk) {
     write_to_disk();
   }
   EXPECT_EQ(tests::run_in_child([&] {
-              // A region of the same name, for the disk has that name, too.
+              // A region of the same name, because the disk has that name, too.
               CHILD_CHECK(unlink(region.path().c_str()) == 0);
               FileCache* const own = attach(config);
               {
@@ -249,7 +248,7 @@ TEST_F(LargeDiskTest, AnotherVersionIsNotServedFromTheFormersBlocks) {
     write_to_disk();
     large.forget();
   }
-  // Of the same inode and size.
+  // The inode and the size stay the same.
   const std::string changed = tests::content_of("large", 2, k_size);
   write(changed, 1'600'000'100);
   const OpenLarge large(*cache, path);
@@ -279,14 +278,14 @@ TEST_F(LargeDiskTest, PartOfABlockIsNotWritten) {
   EXPECT_FALSE(is_any_offered());
   write_to_disk();
   EXPECT_EQ(on_disk(), 0U);
-  // A second read of the block has the rest of it come.
+  // A second read of the block brings the rest of it.
   large.read(3 * k_block + k_page_of_file, k_block - k_page_of_file);
   EXPECT_TRUE(is_any_offered());
   write_to_disk();
   EXPECT_EQ(on_disk(), 1U);
 }
 
-// The other blocks of its chunk are absent: it is whole by itself.
+// The other blocks of its chunk are missing: it is whole by itself.
 TEST_F(LargeDiskTest, LastBlockIsWrittenThoughItIsShorter) {
   const OpenLarge large(*cache, path);
   constexpr std::uint64_t k_last = (k_blocks - 1) * k_block;
@@ -365,7 +364,7 @@ struct LargeTierTest : testing::Test {
   }
 };
 
-// Pages from the origin tell that no other node had the block a moment ago.
+// Pages from the origin show that no other node had the block a moment ago.
 TEST_F(LargeTierTest, ClusterIsNotAskedForABlockThatTheOriginIsGiving) {
   tier.has_blocks = false;
   parts.remote.add(tier);
@@ -378,7 +377,7 @@ TEST_F(LargeTierTest, ClusterIsNotAskedForABlockThatTheOriginIsGiving) {
   EXPECT_EQ(tier.visits, 2) << "another block";
 }
 
-// A region of which all places are on offer, and a writer that never comes round.
+// A region whose places are all on offer, and a writer that never comes round.
 struct LargeWaitTest : LargeTierTest {
   LargeWaitTest() {
     parts.tiers.add(tier);

@@ -1,4 +1,5 @@
-// Buffers for reads from the disk: used again, never by two at a time, and not a child's.
+// Buffers for reads from the disk: reused, never by two readers at a time, and not inherited by a
+// child.
 #include "cache/tier/disk/read_buffers.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +66,7 @@ TEST(ReadBuffers, AChildHasItsOwn) {
   ReadBuffers buffers;
   const std::byte* const parents = buffers.take(4096)->data();
   tests::Child child([&] {
-    // ThreadSanitizer maps things of its own in a child, in any place.
+    // ThreadSanitizer maps memory of its own in a child, at any place.
     CHILD_CHECK(tests::k_tsan || !is_mapped(parents));
     buffers.forget();
     const auto own = buffers.take(4096);

@@ -22,7 +22,7 @@ PATIENCE_S = 60
 FILES = 80
 SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 40000]
 
-# Reads all files, says how many are right, and ends with its stdin. Each line there lets it read
+# Reads all files, prints how many are right, and ends with its stdin. Each line there makes it read
 # all of them again.
 READER = """
 import sys, zlib
@@ -43,7 +43,7 @@ for line in sys.stdin:
 
 
 class Writes:
-    """Files of a directory that were written to and closed."""
+    """Counts the files of a directory that were written to and closed."""
     _CLOSE_WRITE = 8
     _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -67,7 +67,7 @@ class Writes:
 
 
 class DiskCase(crash.FaultCase):
-    size = None  # of each file, if it is not one of SIZES
+    size = None  # of each file, if not one of SIZES
 
     def setUp(self):
         super().setUp()
@@ -89,7 +89,7 @@ class DiskCase(crash.FaultCase):
         size = self.size or SIZES[n % len(SIZES)]
         data = crash.content(generation, size + 8)[8 * (generation % 2):][:size]
         self.origin.put(f"f{n}", data)
-        # Files this young are looked at twice; old ones are the common case.
+        # Such young files are checked twice; old ones are the common case.
         os.utime(self.origin.source(f"f{n}"),
                  (1_600_000_000 + (generation if modified is None else modified),) * 2)
         self.files[f"f{n}"] = crash.zlib.crc32(data)
@@ -109,7 +109,7 @@ class DiskCase(crash.FaultCase):
                } | {f"CUBESHIM_{k}": str(v) for k, v in values.items()}
 
     def start(self, limit=resource.RLIM_INFINITY, **more):
-        """A job that has read all files once. -> the process, how many were right."""
+        """Starts a job, which reads all files once. -> the process, how many were right."""
         self.errors = open(self.work / "stderr", "w+")
         self.addCleanup(self.errors.close)
         self.report.unlink(missing_ok=True)
@@ -133,8 +133,7 @@ class DiskCase(crash.FaultCase):
         return int(job.stdout.readline() or -1)
 
     def read_until_told(self, job):
-        """Until there is a complaint: the thread that writes to the disk may be slow to have its
-        turn."""
+        """Reads until there is a complaint: the thread that writes to the disk may start late."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.complaints() and time.monotonic() < deadline:
             self.assertEqual(self.again(job), FILES)
@@ -149,7 +148,7 @@ class DiskCase(crash.FaultCase):
         return job.returncode
 
     def kill(self, job):
-        """The job, and all that it had in memory."""
+        """Kills the job, which loses all that it had in memory."""
         self.end(job, signal.SIGKILL)
         pathlib.Path(self.region).unlink(missing_ok=True)
 
@@ -179,14 +178,14 @@ class DiskCase(crash.FaultCase):
         return self.cache_directory.glob("segment-*")
 
     def drop_segments(self):
-        """Their pages in the page cache."""
+        """Drops the segments' pages from the page cache."""
         for path in self.segments():
             with open(path, "rb", buffering=0) as file:
                 os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def segment_pages(self):
-        """How many of their pages the page cache has."""
+        """How many pages of the segments are in the page cache."""
         libc = ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype = ctypes.c_void_p
         pages = 0
@@ -203,10 +202,11 @@ class DiskCase(crash.FaultCase):
         return pages
 
     def wait_for_disk(self, job, entries):
-        """Until that many are on the disk. They are shown in the index just after a write, which
-        the kernel tells of. Where no more comes within a second, a file is said to have changed, is
-        read and written again."""
-        # Not to be woken in place of the writer, just before it shows what it has written.
+        """Waits until that many entries are on the disk. The index shows them just after a write,
+        which the kernel reports. If no more come within a second, a file is reported as changed,
+        and is read and written again."""
+        # So that the kernel does not wake this process instead of the writer, just before that
+        # shows what it has written.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         deadline = time.monotonic() + PATIENCE_S
         with Writes(self.cache_directory) as writes:
@@ -214,7 +214,7 @@ class DiskCase(crash.FaultCase):
                 if time.monotonic() > deadline:
                     self.fail(
                         f"not {entries} files on the disk: {self.entries()}, {self.complaints()}")
-                # Not while it is about to be shown: it would be taken out again.
+                # Not while the record is about to be shown: it would be removed again.
                 if not writes.wait(1) and self.entries() < entries:
                     self.change(job, 1)
 
@@ -231,6 +231,6 @@ class DiskCase(crash.FaultCase):
     def reset(self):
         with open(self.origin.root / ".lagfs/reset", "wb", buffering=0) as file:
             file.write(b"1")
-        # The kernel's page cache of the mount goes, or the origin would not be asked in any case.
+        # Drops the kernel's page cache of the mount, so that reads can reach the origin.
         self.origin.unmount()
         self.origin.start()

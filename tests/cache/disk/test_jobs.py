@@ -1,5 +1,5 @@
-"""A second job finds on the disk what the first has read, however that ended; and a disk in trouble
-harms nobody."""
+"""A second job finds on the disk what the first one has read, however that ended; and a disk in
+trouble harms nobody."""
 import json
 import os
 import shutil
@@ -25,7 +25,8 @@ class Warm(DiskCase):
         self.assertEqual(said, [])
         self.assertEqual(counts["read"], 0, counts)
         self.assertEqual(counts["open"], 0, counts)
-        # The mount is new, so each name is looked for first: that is the server's word already.
+        # The mount is new, so each name is looked up first: that already revalidates it at the
+        # server.
         self.assertEqual((counts["lookup"], counts["getattr"]), (FILES, 0), counts)
         self.assertEqual(report["origin"]["reads"], 0)
         self.assertEqual(report["origin"]["stats"], FILES, "one for each file")
@@ -46,8 +47,8 @@ class Warm(DiskCase):
         self.check_warm()
 
     def test_what_the_shortest_jobs_have_read_is_there(self):
-        # Once a bug: the thread that writes had not had a turn yet when such a job was over. It has
-        # 50 ms, so not all need be there: on a busy machine few are after the first jobs.
+        # The thread that writes must get its chance before such a job ends. It has 50 ms, so some
+        # files may be missing: on a busy machine few are there after the first jobs.
         for _ in range(5):
             for n in range(20):
                 subprocess.run(["cat", f"{self.origin.root}/f{n}"], env=self.environment(),
@@ -59,13 +60,14 @@ class Warm(DiskCase):
         self.assertGreaterEqual(report["hits"]["disk"], 10)
 
     def test_what_came_from_the_disk_is_not_looked_for_there_again(self):
-        # Looks go through the page cache, and reads for a program pass by it.
+        # Searches go through the page cache; reads for a program bypass it.
         self.assertEqual(self.end(self.first()), 0)
         self.drop_segments()
         if self.segment_pages() != 0:
             self.skipTest("the page cache keeps what it has of these files: a tmpfs?")
         self.check_warm()
-        # The reads of header and footer; a look for each file reads at least two.
+        # Header and footer are read through it; a search for each file would read at least two
+        # pages.
         self.assertLess(self.segment_pages(), FILES)
 
     def test_without_its_index_too(self):
@@ -94,7 +96,7 @@ class Warm(DiskCase):
             right, report, said = self.run_job(PACKS=packs, CONSISTENCY=consistency)
             self.assertEqual((right, report["hits"], said), (FILES, {"ram": 0, "disk": FILES}, []))
             self.assertEqual((report["origin"]["reads"], report["origin"]["stats"]), (0, 0))
-        # Another pack, though of the same sizes: nothing of the old one.
+        # Another pack of the same sizes: nothing of the old one may be served.
         self.put(3, generation=1)
         make_pack()
         right, report, said = self.run_job(PACKS=packs)
@@ -141,7 +143,8 @@ class Warm(DiskCase):
         self.reset()
         os.rename(self.origin.source("f5"), self.origin.source("g5"))
         os.symlink("g5", self.origin.source("f5"))
-        script = f"import os; open('{self.origin.root}/f5').read(); print(os.path.islink('{self.origin.root}/f5'))"
+        script = (f"import os; open('{self.origin.root}/f5').read(); "
+                  f"print(os.path.islink('{self.origin.root}/f5'))")
         done = subprocess.run(["/usr/bin/python3", "-c", script], env=self.environment(),
                               capture_output=True, text=True)
         self.assertEqual((done.stdout, done.stderr), ("True\n", ""))
@@ -198,7 +201,7 @@ class Writer(DiskCase):
         second, right = self.start()
         self.assertEqual(right, FILES)
         threads = lambda job: len(os.listdir(f"/proc/{job.pid}/task"))
-        # A worker comes with the thread that keeps it.
+        # Each worker brings the thread that keeps it.
         self.assertEqual((threads(first), threads(second)), (3, 1))
         self.end(first, by=9)
         deadline = time.monotonic() + 60
@@ -231,7 +234,7 @@ class LargerThanMemory(DiskCase):
     def all_to_disk(self, **more):
         job, right = self.start(**self.ram, **more)
         self.assertEqual(right, FILES)
-        # Files that came faster than the disk took them are the next epoch's.
+        # Files that came faster than the disk took them are written in the next epoch.
         epochs = 1
         while self.entries() < FILES and epochs < 100:
             self.assertEqual(self.again(job), FILES)
@@ -319,7 +322,7 @@ class Trouble(DiskCase):
     size = 200_000
 
     def check_job(self, says, **more):
-        """It reads what is right, twice, and says one line."""
+        """Runs a job, which reads the right bytes twice and prints one line."""
         job, right = self.start(**more)
         self.assertEqual(right, FILES)
         self.assertEqual(self.again(job), FILES)

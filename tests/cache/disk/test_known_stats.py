@@ -1,5 +1,5 @@
-"""A second job opens the files of a directory one after the other: threads ask for the stats of the
-others meanwhile."""
+"""A second job opens the files of a directory one after the other: meanwhile threads ask for the
+stats of the other files."""
 from support import DiskCase, crash
 
 MANY = 600

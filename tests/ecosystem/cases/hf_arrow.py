@@ -1,5 +1,5 @@
-"""Hugging Face datasets: save_to_disk and load_from_disk, arrow files by memory map, opened anew
-each epoch."""
+"""Hugging Face datasets: save_to_disk and load_from_disk, arrow files by memory map, opened again
+in each epoch."""
 
 import datasets
 from hf_parquet import FILES, table_of

@@ -1,4 +1,4 @@
-"""Hugging Face datasets: load_dataset("imagefolder"), pictures decoded at their access."""
+"""Hugging Face datasets: load_dataset("imagefolder"), pictures decoded when they are accessed."""
 
 import numpy as np
 from datasets import load_dataset

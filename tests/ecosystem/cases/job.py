@@ -44,7 +44,7 @@ class Epoch:
         self.checksum = (self.checksum + value) & MASK
 
     def add_sums(self, samples: int, checksum: int) -> None:
-        """Of another process."""
+        """Adds the sums of another process."""
         self.samples += samples
         self.checksum = (self.checksum + checksum) & MASK
 

@@ -1,4 +1,4 @@
-"""lightning: Trainer.fit over a LightningDataModule, an epoch of the case being an epoch of the
+"""lightning: Trainer.fit over a LightningDataModule; an epoch of the case is an epoch of the
 trainer."""
 
 import lightning as L
@@ -21,7 +21,7 @@ class Pictures(L.LightningDataModule):
 
 
 class Adder(L.LightningModule):
-    """A model of one weight: the reading is the work."""
+    """A model of one weight: reading is the work."""
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))

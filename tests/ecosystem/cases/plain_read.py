@@ -1,5 +1,4 @@
-"""Python alone: open().read(), in random order. It needs nothing but Python, so a test runs it,
-too."""
+"""Python alone: open().read(), in random order. It needs only Python, so a test runs it, too."""
 
 import random
 

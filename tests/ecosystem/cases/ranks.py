@@ -1,4 +1,4 @@
-"""The turns of a job of several ranks: the first one reads the line, all others hear of it, and the
+"""The turns of a job of several ranks: the first one reads the line and tells all others, and the
 first one adds up."""
 
 import sys
@@ -16,7 +16,7 @@ def turns():
 
 
 def add_up(epoch):
-    """Each rank's own sums become those of all."""
+    """Adds up the sums of all ranks."""
     sums = [None] * dist.get_world_size()
     dist.all_gather_object(sums, (epoch.samples, epoch.checksum))
     epoch.samples = epoch.checksum = 0

@@ -115,7 +115,7 @@ static const struct {
 #undef CALL
 
 enum { k_most_calls = 120 };
-// The numbers of a list of names; -1 where a name is not known.
+// The call numbers for a list of names; -1 if a name is unknown.
 static int company_call_numbers(char* names, unsigned* numbers) {
   int n = 0;
   for (char* name; (name = strsep(&names, ",")) != NULL;) {

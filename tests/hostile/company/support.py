@@ -13,7 +13,7 @@ import unittest
 
 BUILD = pathlib.Path(os.environ.get("CUBESHIM_BUILD",
                                     pathlib.Path(__file__).parents[3] / "build")).resolve()
-# Another build of the library, to see that the tests notice what is broken in it.
+# Another build of the library, to show that the tests notice its faults.
 LIBRARY = os.environ.get("COMPANY_LIBRARY", str(BUILD / "libcubeshim.so"))
 PROGRAMS = BUILD / "tests" / "hostile" / "company"
 PYTHON = "/usr/bin/python3"
@@ -51,7 +51,7 @@ def write_files(directory, salt=0):
     directory.mkdir(parents=True, exist_ok=True)
     for n in range(FILES):
         (directory / f"f{n}").write_bytes(content(n, salt))
-    # Files this young are looked at twice; old ones are the common case.
+    # Such young files are checked twice; old ones are the common case.
     for n in range(FILES):
         os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
     return directory
@@ -68,7 +68,8 @@ class Outcome:
         return self.report["hits"]["ram"] if self.report else 0
 
     def __str__(self):
-        return f"status {self.status}\nstdout:\n{self.out[-3000:]}\nstderr:\n{self.err[-3000:]}\nreport: {self.report}"
+        return (f"status {self.status}\nstdout:\n{self.out[-3000:]}\nstderr:\n"
+                f"{self.err[-3000:]}\nreport: {self.report}")
 
 
 class Job(unittest.TestCase):
@@ -134,7 +135,7 @@ class Job(unittest.TestCase):
         return Outcome(status, texts[0], texts[1], json.loads(lines[-1]) if lines else None)
 
     def stacks_of(self, pid):
-        """Where everything in the process group of `pid` stands, for a hang."""
+        """For a hang: where everything in the process group of `pid` stands."""
         gdb = shutil.which("gdb")
         if gdb is None:
             return "(no gdb for stacks)"
@@ -150,11 +151,11 @@ class Job(unittest.TestCase):
     def check(self, command, hits=True, says=None, same_err=True, native=None, status=0, quiet=True,
               tries=1, **options):
         """Runs it both ways: `status` without the library, and the same status and output with it.
-        hits: the cache must have served something (False: nothing; None: not looked at).
-        says: a pattern; then there is exactly one line of ours, and it matches. Without it, none,
-        if it has to be quiet.
-        tries: how often it may run until it says something. What a thread beside the job says is
-        lost if the job is over first."""
+        hits: the cache must have served something (False: nothing; None: not checked).
+        says: a pattern; then there is exactly one line of the library's, and it matches. Without it
+        there is none, if the run must be quiet.
+        tries: how often it may run until it says something. The words of a thread beside the job
+        are lost if the job ends first."""
         plain = native or self.run_one(command, shim=False, **options)
         for _ in range(tries):
             shim = self.run_one(command, shim=True, **options)

@@ -1,5 +1,5 @@
-"""Beside other preloaded libraries: allocators, libeatmydata, libfaketime; before it in LD_PRELOAD
-and after it."""
+"""Beside other preloaded libraries: allocators, libeatmydata, libfaketime; before this one in
+LD_PRELOAD and after it."""
 import itertools
 import os
 import pathlib
@@ -74,8 +74,8 @@ class Allocators(Job):
         self.all_jobs(EATMYDATA, MIMALLOC)
 
     def tried(self, run):
-        """torch's workers are forked while the allocator's locks are as they are: now and then one
-        hangs by that, natively too. What hangs each time is no such case."""
+        """torch forks its workers whatever the state of the allocator's locks: now and then one
+        hangs for that reason, also without the library. A hang in each run is something else."""
         for is_last in (False, False, True):
             try:
                 return run()
@@ -139,7 +139,7 @@ for i in range(3):
 
 
 class FakedClocks(Job):
-    """libfaketime: the ages of records go by the kernel's clock, whatever the program is told."""
+    """libfaketime: the ages of records follow the kernel's clock, whatever the program sees."""
 
     FAKES = ({"FAKETIME": "-1y"}, {"FAKETIME": "+1y"}, {"FAKETIME": "@1999-12-31 23:59:58"},
              {"FAKETIME": "+0 x100"}, {"FAKETIME": "-5d x0.1"
@@ -176,7 +176,7 @@ for n in range(20):
         self.check(script, preload=[str(FAKETIME), LIBRARY])
 
     # A process reads all, the file changes behind the cache's back, and the process reads again
-    # after its faked clock has jumped (the file FAKETIME_TIMESTAMP_FILE is read anew at each look).
+    # after its faked clock has jumped (the file FAKETIME_TIMESTAMP_FILE is read again at each use).
     JUMP = """
 import subprocess, time
 stamp = os.environ['FAKETIME_TIMESTAMP_FILE']

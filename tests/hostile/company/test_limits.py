@@ -41,27 +41,28 @@ check_all()
         self.check(script)
 
     def test_address_space(self):
-        # Below, the region does not fit: one line, and the kernel's way. Above, it does.
+        # Below the limit, the region does not fit: one line, and plain reads. Above it, the region
+        # fits.
         self.check_job(
             *FEW_STEPS, preexec_fn=self.limited(AS=48 * MB), hits=False,
             says="without a cache: cannot make a region in /dev/shm: mmap: Cannot allocate memory")
         self.check_job(*FEW_STEPS, preexec_fn=self.limited(AS=200 * MB))
 
     def test_data_segment(self):
-        # Once a bug: the loader ended the program, for the table of open files was part of the
-        # library's data.
+        # The loader would end the program if the table of open files were part of the library's
+        # data.
         self.check_job(*STEPS, preexec_fn=self.limited(DATA=64 * MB))
         done = self.check_job(*FEW_STEPS, hits=None, preexec_fn=self.limited(DATA=16 * MB))
         self.assertEqual(done.report["bytes_served"], 0)
 
     def test_locked_memory_and_processes_and_core(self):
         self.check_job(*STEPS, preexec_fn=self.limited(MEMLOCK=0, CORE=0))
-        # Not even a thread: root is not held by this limit, and sees none.
+        # Not even a thread is allowed. Root is not bound by this limit, and sees no difference.
         self.check_job("read:DIR", "read:DIR", "threads:DIR:4:65536",
                        preexec_fn=self.limited(NPROC=1))
 
     def test_all_memory_locked(self):
-        # The region, and the table of open files, count towards nothing that the program locks.
+        # The region and the table of open files do not count towards what the program locks.
         self.settings["CUBESHIM_RAM"] = "256M"
         lock = ["/usr/bin/setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"
                ] if os.geteuid() == 0 else []
@@ -73,12 +74,12 @@ check_all()
                                    preexec_fn=self.limited(MEMLOCK=8 * MB))
                     self.check_job(f"lockall:{flags}", "read:DIR", "read:DIR", launcher=launcher,
                                    preexec_fn=self.limited(MEMLOCK=8 * MB))
-        # Natively too much.
+        # Too much even without the library.
         self.check_job("read:DIR", "lockall:1", "read:DIR", launcher=lock,
                        preexec_fn=self.limited(MEMLOCK=65536))
 
     def test_file_size(self):
-        # A fallocate or a write beyond it brings SIGXFSZ: none of ours may try.
+        # A fallocate or a write beyond it causes SIGXFSZ: the library must not try.
         for limit in (8192, MB, 31 * MB):
             with self.subTest(limit):
                 self.check_job(*FEW_STEPS, hits=False, preexec_fn=self.limited(FSIZE=limit),
@@ -100,11 +101,11 @@ check_all()
 
     def test_smallest_thread_stacks(self):
         self.check_job("read:DIR", "read:DIR", "threads:DIR:8:16384")
-        # On misses too, and for the thread that makes the region.
+        # Also for misses, and for the thread that makes the region.
         self.check_job("threads:DIR:8:16384", "read:DIR")
 
     def test_names_on_the_smallest_thread_stacks(self):
-        # Once a bug: a rename ended the program there, and in a pack each open.
+        # A rename, and each open in a pack, must fit on the stack there.
         (self.data / "up").symlink_to(".")
         steps = ("small:DIR:16384", "read:DIR", "small:DIR:16384")
         self.check_job(*steps, hits=None)
@@ -120,8 +121,8 @@ check_all()
             self.check_job("threads:DIR:8:16384", hits=None)
 
     def test_signal_stack_of_the_least_size(self):
-        # The kernel's frame, and 8 KB: the library needs 5 of them where libc's open needs some 100
-        # bytes.
+        # The kernel's frame, and 8 KB: the library needs 5 KB of them, where libc's open needs some
+        # 100 bytes.
         self.check_job("read:DIR", "signal:DIR:8192", "read:DIR")
 
     def test_thousands_of_threads(self):
@@ -139,7 +140,8 @@ class Groups(Job):
         self.settings["CUBESHIM_RAM"] = "256M"
 
     def make_group(self, limit):
-        """A group below our own, in whichever version of the memory controller is there."""
+        """Makes a group below this process's own, in whichever version of the memory controller
+        exists."""
         for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
             root, knob = (("/sys/fs/cgroup/memory",
@@ -173,7 +175,7 @@ for epoch in range(2):
 """
 
     def test_a_group_that_has_no_memory_to_spare(self):
-        # 64 MB are left alone whatever the settings say: nobody is killed for our pages.
+        # 64 MB stay untouched whatever the settings say: nobody is killed for the library's pages.
         done = self.check(self.python(self.LARGE), preexec_fn=self.enter, hits=False)
         self.assertEqual(done.report["bypassed"]["full"], done.report["opens"], str(done))
 

@@ -20,7 +20,7 @@ class Namespaces(Job):
             self.skipTest("no mount namespaces here")
 
     def in_mounts(self, script, *steps):
-        """The job in a mount namespace of its own, after `script` has run there (without the
+        """Runs the job in a mount namespace of its own, after `script` has run there (without the
         library)."""
         job = shlex.join(["env", "@PRELOAD@", program("company_job"), *self.steps(*steps)])
         return [
@@ -55,8 +55,8 @@ class Namespaces(Job):
                              says="cannot make a region in /dev/shm: /proc")
 
     def test_proc_goes_later(self):
-        # The job has a region; processes that start without /proc can tell nobody's life, and say
-        # so or share it.
+        # The job has a region; processes that start without /proc cannot tell who lives, and report
+        # that or share it.
         script = self.python("""
 import subprocess
 check_all(); check_all()
@@ -83,7 +83,8 @@ check_all()
 
     def test_dev_shm_that_is_full(self):
         self.check_in_mounts(
-            "mount -t tmpfs -o size=64M none /dev/shm; dd if=/dev/zero of=/dev/shm/x bs=1M 2>/dev/null || true",
+            "mount -t tmpfs -o size=64M none /dev/shm; dd if=/dev/zero of=/dev/shm/x bs=1M "
+            "2>/dev/null || true",
             *self.STEPS, hits=False, says="no room for a cache: /dev/shm has 0 MiB free")
 
     def test_more_memory_asked_than_dev_shm_has(self):
@@ -164,7 +165,7 @@ read_all()
     # ---- several containers -----------------------------------------------------------------------------------------
 
     def start_waiting(self, *launcher):
-        """A job that has read all and waits; killed at the end of the test if it still does."""
+        """A job that has read all and waits; killed at the end of the test if it still waits."""
         env = {**self.env, **self.settings}
         child = subprocess.Popen([
             *launcher, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}",
@@ -182,11 +183,11 @@ read_all()
             return
         inside = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         os.kill(child.pid, signal.SIGKILL)
-        # The job inside dies with it, and not of the end of its input before that.
+        # The job inside dies with it, not from the end of its input before that.
         child.wait(timeout=self.timeout)
-        # Not unshare's end but that of the job inside, which had the pipes too.
+        # Not unshare's end counts but that of the job inside, which had the pipes too.
         child.communicate(timeout=self.timeout)
-        # Each of its threads: one that is on its way out still has the memory.
+        # Each of its threads counts: one that is still ending has the memory.
         deadline = time.monotonic() + self.timeout
         while any(self.lives(pid) for pid in inside):
             self.assertLess(time.monotonic(), deadline)
@@ -213,13 +214,13 @@ read_all()
                           native=native, preload=[])
 
     def test_unshare_under_the_library(self):
-        # The first process of the job leaves its namespaces and waits: the report is still its to
-        # make ...
+        # The first process of the job leaves its namespaces and waits: it still has to write the
+        # report ...
         self.check(
             [self.unshare, "-Urmf",
              program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
-        # ... but where its child cannot know whether it lives, that makes one of its own.
+        # ... but a child that cannot know whether it lives writes a report of its own.
         self.check([*self.container(), program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
 
@@ -243,7 +244,7 @@ read_all()
     def test_a_container_that_is_killed_is_seen_by_the_others(self):
         first, second = self.start_waiting(*self.container()), self.start_waiting(*self.container())
         self.kill(first)
-        # The last one finds nobody else alive, and takes the region with it.
+        # The last one finds nobody else alive, and removes the region.
         self.end(second)
         self.assertEqual(self.regions(), [])
 
@@ -255,7 +256,7 @@ read_all()
         self.assertEqual(self.regions(), [])
 
     def test_a_time_namespace_has_no_times_of_its_own_in_the_region(self):
-        # A job there marks what it has looked at; a later job outside must look itself.
+        # A job there marks what it has revalidated; a later job outside must revalidate by itself.
         launcher = [self.unshare, "-T", "--boottime", "100000", "--monotonic", "-1000"]
         if subprocess.run([*launcher, "/bin/true"], capture_output=True).returncode != 0:
             self.skipTest("no time namespaces here")
@@ -270,8 +271,8 @@ read_all()
                            preload=[], hits=None)
 
     def test_other_users_mapped_to_root(self):
-        # Root of a user namespace of nobody's, and root outside: the same name of the region, not
-        # the same user.
+        # Root in a user namespace of nobody, and root outside: the region has the same name, but
+        # the user is another.
         outside = self.start_waiting()
         nobody = [
             need_tool("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups",
@@ -291,7 +292,7 @@ read_all()
         self.assertEqual(self.regions(), [])
 
     def test_two_views_under_one_path(self):
-        # Never another view's bytes: sizes are equal here, so nothing but the bytes tells.
+        # Never another view's bytes: sizes are equal here, so only the bytes differ.
         other = write_files(self.dir / "other", salt=9)
         first = self.start_waiting()
         self.check_in_mounts(f"mount --bind {other} {self.data}", "read:DIR", "read:DIR")

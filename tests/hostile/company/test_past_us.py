@@ -1,11 +1,11 @@
-"""Calls that never come to the library: rings of io_uring that the kernel polls, tables that lead
-to libc, wrappers that take libc's own functions; and a library behind it that answers stat."""
+"""Calls that never reach the library: rings of io_uring that the kernel polls, tables that lead to
+libc, wrappers that take libc's own functions; and a library behind it that answers stat."""
 import unittest
 
 from support import Job, program
 
-# One entry of a ring after the other: read(fd) by the kernel's own thread. No entry is submitted by
-# a call.
+# One entry of a ring after the other: the kernel's own thread does read(fd). No call submits an
+# entry.
 RING = """
 import ctypes, mmap, struct
 libc = ctypes.CDLL(None, use_errno=True)

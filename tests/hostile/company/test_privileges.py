@@ -12,7 +12,7 @@ class Privileges(Job):
     def setUp(self):
         super().setUp()
         need_root()
-        self.dir.chmod(0o777)  # the report is written by whom the job has become
+        self.dir.chmod(0o777)  # the job's new user writes the report
 
     def as_nobody(self, *command):
         return [
@@ -20,15 +20,15 @@ class Privileges(Job):
         ]
 
     def local_copy(self, name, mode):
-        # /tmp of test machines may be nosuid; the build tree may not be entered by others.
+        # /tmp of test machines may be nosuid, and others may not enter the build tree.
         path = self.dir / name
         shutil.copy(program("company_job"), path)
         path.chmod(mode)
         return path
 
     def test_set_user_id_program_is_left_alone(self):
-        # The loader drops the library for a program that gains rights: plain reads, and a word of
-        # the loader's at most.
+        # The loader drops the library for a program that gains rights: plain reads, and at most a
+        # line of the loader.
         copy = self.local_copy("setuid_job", 0o4755)
         library = self.dir / "lib.so"
         shutil.copy(LIBRARY, library)
@@ -60,7 +60,7 @@ class Privileges(Job):
         command = self.as_nobody("/usr/bin/env", f"LD_PRELOAD={self.dir}/lib.so", self.dir / "job",
                                  *held)
         plain = self.run_one([self.dir / "job", *held], shim=False)
-        # A region of root's under the same name, kept, is none of his business.
+        # A kept region of root under the same name does not concern this user.
         self.settings["CUBESHIM_RAM_KEEP"] = "1"
         self.check_job("read:DIR", "read:DIR")
         regions = self.regions()
@@ -72,7 +72,7 @@ class Privileges(Job):
         self.assertEqual(self.regions(), regions)
 
     def test_files_that_only_root_may_read(self):
-        # Read and cached as root; after the drop an open says what the kernel says.
+        # Read and cached as root; after the drop an open returns what the kernel returns.
         (self.data / "f3").chmod(0o600)
         script = self.python("""
 check_all(); check_all()
@@ -98,7 +98,8 @@ print(held.read() == CONTENT[3][10:], os.access(D + '/f3', os.R_OK))
         shutil.copy(LIBRARY, self.dir / "lib.so")
         shutil.copy(program("company_job"), self.dir / "job")
         job = f"{self.dir}/job {' '.join(self.steps('read:DIR', 'read:DIR'))}"
-        script = f"{job}; setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {job}; su -s /bin/sh nobody -c '{job}'; {job}"
+        script = (f"{job}; setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {job}; su -s "
+                  f"/bin/sh nobody -c '{job}'; {job}")
         plain = self.run_one(["/bin/sh", "-c", script], shim=False)
         done = self.run_one(["/bin/sh", "-c", script], shim=True,
                             preload=[str(self.dir / "lib.so")])
@@ -108,7 +109,7 @@ print(held.read() == CONTENT[3][10:], os.access(D + '/f3', os.R_OK))
         self.assertEqual(self.regions(), [])
 
     def test_not_dumpable(self):
-        # /proc/self belongs to root then, which matters to whoever is not.
+        # /proc/self then belongs to root, which matters to other users.
         shutil.copy(LIBRARY, self.dir / "lib.so")
         shutil.copy(program("company_job"), self.dir / "job")
         for steps in (("dumpable:0", "read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held",
@@ -131,7 +132,7 @@ print(held.read() == CONTENT[3][10:], os.access(D + '/f3', os.R_OK))
         self.check_job("nnp", "read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
 
     def test_capabilities_dropped_midway(self):
-        # capset goes past libc's wrappers in most programs; here through ctypes.
+        # Most programs call capset past libc's wrappers; here through ctypes.
         script = self.python("""
 import ctypes
 check_all(); check_all()

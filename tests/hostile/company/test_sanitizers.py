@@ -1,4 +1,4 @@
-"""Hosts that are built with sanitizers, and what works with which order of LD_PRELOAD."""
+"""Hosts that are built with sanitizers, and which order of LD_PRELOAD works."""
 import subprocess
 import unittest
 
@@ -42,7 +42,8 @@ class Sanitizers(Job):
                 self.check_host(name)
 
     def test_shared_asan_after_us_ends_before_main_with_its_own_words(self):
-        # Not ours to change: the runtime looks at the list of libraries before anything else runs.
+        # The library cannot change this: the runtime reads the list of libraries before anything
+        # else runs.
         for name in ("company_gcc_asan", "company_clang_asan_shared"):
             with self.subTest(name):
                 done = self.run_one([program(name), *self.steps("read:DIR")], shim=True)
@@ -54,8 +55,8 @@ class Sanitizers(Job):
                         says="without a cache.*MemorySanitizer.*address, thread")
 
     def test_profiler_walks_stacks_in_sanitized_hosts(self):
-        # Each call by its native stack, in threads, in a forked child, and in a handler on a stack
-        # of its own.
+        # Each call with its native stack, in threads, in a forked child, and in a handler on a
+        # stack of its own.
         steps = ("read:DIR", "threads:DIR:8:262144", "fork:DIR", "vfork:DIR", "held",
                  "signal:DIR:32768")
         hosts = {
@@ -87,7 +88,7 @@ class Sanitizers(Job):
                                      "a native stack each")
 
     def test_a_mistake_of_the_program_is_still_found(self):
-        # A read into a buffer that is too small: the interceptor is asked before we are.
+        # A read into a buffer that is too small: the interceptor runs before the library.
         for name, text in (("company_clang_asan", "AddressSanitizer"), ("company_gcc_asan_static",
                                                                         "AddressSanitizer")):
             plain, shim = (self.run_one([program(name), *self.steps("read:DIR", "overflow:DIR")],

@@ -1,4 +1,4 @@
-"""Sandboxes made of seccomp filters: put on before the program starts, and by the program itself
+"""Sandboxes made of seccomp filters: installed before the program starts, and by the program itself
 while it reads."""
 import os
 import unittest
@@ -7,11 +7,12 @@ from support import LIBRARY, Job, program
 
 STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held",
          "send:DIR")
-# Nothing that the library makes of them is dear enough to need them.
+# Nothing that the library does with them is important enough to need them.
 WORKS_WITHOUT = (
-    "io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock copy_file_range "
-    "pidfd_open pidfd_send_signal rseq close_range process_vm_readv process_vm_writev unlinkat prlimit64 fchmod "
-    "getcwd kill readlinkat dup3 rt_sigpending rt_sigtimedwait rt_sigprocmask getpid getuid"
+    "io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock "
+    "copy_file_range pidfd_open pidfd_send_signal rseq close_range process_vm_readv "
+    "process_vm_writev unlinkat prlimit64 fchmod getcwd kill readlinkat dup3 rt_sigpending "
+    "rt_sigtimedwait rt_sigprocmask getpid getuid"
 ).split()
 # No region without these: (call, what the line on stderr says).
 NO_CACHE_WITHOUT = (
@@ -28,7 +29,7 @@ PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group"
 
 
 class Before(Job):
-    """The filter is there when the library is loaded. It is put on by a static program, which the
+    """The filter is there when the library is loaded. A static program installs it, which the
     library never sees."""
     def setUp(self):
         super().setUp()
@@ -72,18 +73,20 @@ class Before(Job):
 
     def test_calls_that_it_never_makes_may_kill(self):
         never = (
-            "io_uring_setup,io_uring_enter,io_uring_register,membarrier,mlock,pidfd_open,pidfd_send_signal,process_vm_readv,"
+            "io_uring_setup,io_uring_enter,io_uring_register,membarrier,mlock,pidfd_open,"
+            "pidfd_send_signal,process_vm_readv,"
             "process_vm_writev,copy_file_range,sysinfo")
         shim = self.launch("kill", never, *STEPS)
         self.assertGreater(shim.hits, 0, str(shim))
 
-    # Calls that the threads which read ahead make where no sandbox is.
+    # Calls that the threads which read ahead make without a sandbox.
     NEVER = (
-        "pidfd_open,pidfd_getfd,sched_getscheduler,sched_setscheduler,sched_setaffinity,getpriority,setpriority,"
+        "pidfd_open,pidfd_getfd,sched_getscheduler,sched_setscheduler,sched_setaffinity,"
+        "getpriority,setpriority,"
         "ioprio_get,ioprio_set,mincore")
 
     def read_large(self, how, calls, from_shell=True):
-        """A shell makes the reader under the filter, as in a container: so clone is known to be
+        """A shell starts the reader under the filter, as in a container, so clone is known to be
         allowed."""
         (self.data / "f20").write_bytes(bytes(i // 7 & 255 for i in range(6_000_000)))
         os.utime(self.data / "f20", (1_600_000_000, 1_600_000_000))
@@ -116,7 +119,7 @@ class Before(Job):
         self.assertEqual(self.read_large("kill", "clone,clone3", from_shell=False), 0)
 
     def test_a_cluster_makes_no_call_that_kills(self):
-        """A filter for programs that read files and have threads: it knows of no sockets, and of no
+        """A filter for programs that read files and have threads: it allows neither sockets nor
         priorities."""
         # Nobody listens there.
         self.settings |= {"CUBESHIM_CLUSTER": "memcached://127.0.0.1:1", "CUBESHIM_LOG": "info"}
@@ -136,7 +139,7 @@ class Before(Job):
 
 
 class Within(Job):
-    """The program puts the filter on itself: from then on the library makes no call that the
+    """The program installs the filter on itself: from then on the library makes no call that the
     program does not make."""
     def test_a_filter_that_kills_for_everything_a_reader_does_not_need(self):
         done = self.check_job("read:DIR", "read:DIR", "hold:DIR", f"allow:{PLAIN_CALLS}",
@@ -150,7 +153,8 @@ class Within(Job):
                        hits=False)
 
     def test_children_of_the_sandboxed(self):
-        calls = PLAIN_CALLS + ",clone,wait4,rseq,set_robust_list,munmap,mmap,brk,rt_sigprocmask,gettid,getrandom"
+        calls = PLAIN_CALLS + (",clone,wait4,rseq,set_robust_list,munmap,mmap,brk,rt_sigprocmask,"
+                               "gettid,getrandom")
         self.check_job("read:DIR", "read:DIR", f"allow:{calls}", "read:DIR", "fork:DIR")
 
     def test_by_the_system_call_itself(self):

@@ -1,4 +1,4 @@
-"""Odd ways to be started, and odd ends: fds, environment, umask, names, standard streams."""
+"""Unusual starts, and unusual ends: fds, environment, umask, names, standard streams."""
 import json
 import os
 import subprocess
@@ -13,7 +13,7 @@ class Start(Job):
     def test_closed_standard_fds(self):
         for fds in ((0,), (1,), (2,), (0, 1, 2), (0, 2)):
             with self.subTest(fds=fds):
-                # Native numbers of the program's own files may be 0 to 2 then.
+                # Without the library the program's own files may then be fds 0 to 2.
                 steps = [f"close:{fd}" for fd in fds]
                 inner = [program("company_job"), *self.steps("quiet:DIR/none", *STEPS)]
                 native = self.run_one([program("company_static"), *steps, "exec", *inner],
@@ -24,7 +24,7 @@ class Start(Job):
                 self.assertGreater(done.hits, 0, str(done))
 
     def test_reports_and_lines_never_land_in_a_data_file(self):
-        # fd 2 closed at the start, and a data file gets its number.
+        # fd 2 is closed at the start, and a data file becomes fd 2.
         self.settings["CUBESHIM_STATS"] = "stderr"
         self.settings["CUBESHIM_RAM_DIR"] = "/nowhere"
         victim = self.data / "victim"
@@ -73,7 +73,7 @@ class Start(Job):
                          r"\A(cubeshim: warn: CUBESHIM_STATS: cannot write /dev/full: .*\n)?\Z")
 
     def test_report_of_a_program_that_closes_stderr_before_its_end(self):
-        # coreutils do; timeout and nice are what jobs are started by.
+        # coreutils do; jobs are started by timeout and nice.
         self.settings["CUBESHIM_STATS"] = "stderr"
         for launcher in (["timeout", "100"], ["nice"], ["env"], ["nohup"], ["setsid", "-w"]):
             with self.subTest(launcher):
@@ -89,7 +89,7 @@ class Start(Job):
                 self.assertEqual((report["misses"], report["hits"]["ram"]), (20, 20), done.err)
 
     def test_environments(self):
-        # Nothing but what the library needs; none at all; a huge one.
+        # Only what the library needs; no environment at all; a huge one.
         self.env = {}
         self.check_job(*STEPS)
         huge = {f"VARIABLE_{n}": "x" * 1000 for n in range(1000)}
@@ -131,12 +131,14 @@ print(os.wait()[1])
         self.assertIsNotNone(done.report)
 
     def test_no_name(self):
-        # argv[0] is missing: usage aside, the program starts and ends as without the library.
+        # argv[0] is missing: apart from the usage text, the program starts and ends as without the
+        # library.
         self.check([program("company_static"), "argv0", program("company_job")], hits=None)
 
     def test_working_directory_is_gone(self):
         gone = self.dir / "gone"
-        script = f"mkdir -p {gone}; cd {gone}; rmdir {gone}; exec {program('company_job')} {' '.join(self.steps(*STEPS))}"
+        script = (f"mkdir -p {gone}; cd {gone}; rmdir {gone}; exec {program('company_job')} "
+                  f"{' '.join(self.steps(*STEPS))}")
         self.check(["/bin/sh", "-c", script])
 
     def test_many_processes_start_and_end(self):

@@ -1,5 +1,5 @@
 """Code of the host in the library's own threads: what a library hooks for all threads is called
-with the host's fd table alone."""
+only with the host's fd table."""
 import pathlib
 import sys
 import unittest
@@ -9,7 +9,7 @@ from support import BUILD, Job, program
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "preload"))
 from cluster_servers import Memcached  # noqa: E402
 
-# Names, then files by a list, two of them in blocks; mappings, a fork and a thread beside the
+# Metadata, then files by a list, two of them in blocks; mappings, a fork and a thread beside the
 # library's.
 JOB = """
 import mmap, threading, time

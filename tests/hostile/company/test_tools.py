@@ -1,5 +1,5 @@
-"""Under debuggers, tracers and the loader's own switches; libraries loaded and unloaded all the
-time."""
+"""Under debuggers, tracers and the loader's own switches; libraries that are loaded and unloaded
+all the time."""
 import pathlib
 import re
 import subprocess
@@ -23,7 +23,7 @@ class Tools(Job):
         plain = self.run_one(self.job(), shim=False)
         done = self.run_one(valgrind + self.job(), shim=True)
         self.assertEqual((done.status, done.out), (0, plain.out), str(done))
-        # It may say nothing but that a call is newer than itself.
+        # It may only report that a call is newer than itself.
         said = [
             line for line in done.err.splitlines()
             if not re.search(r"unhandled amd64-linux syscall|^--\d+--", line)
@@ -81,7 +81,8 @@ class Loader(Job):
         source = self.dir / "audit.c"
         source.write_text(
             "unsigned la_version(unsigned v) { return v; }\n"
-            "unsigned la_objopen(void *m, long l, void *c) { (void)m; (void)l; (void)c; return 3; }\n"
+            "unsigned la_objopen(void *m, long l, void *c) { (void)m; (void)l; (void)c; return 3; "
+            "}\n"
         )
         library = self.dir / "audit.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -89,13 +90,13 @@ class Loader(Job):
         self.check_job(*STEPS)
 
     def test_linked_statically(self):
-        # No dynamic linker, no library: plain, and no word of ours. Beside a dynamic process the
-        # same files are right.
+        # Without a dynamic linker there is no library: plain reads, and no line. Beside a dynamic
+        # process the same files are right.
         for name in ("company_static", "company_static_pie", "company_musl"):
             with self.subTest(name):
                 self.check([program(name), *self.steps(*STEPS)], hits=False)
-                # Its exec by the first process of the job takes the report with it, and the next
-                # job the region.
+                # The exec by the first process of the job ends the report, and the next job removes
+                # the region.
                 shim = self.check_job("read:DIR", "read:DIR", "hold:DIR", "exec", program(name),
                                       "read:DIR", hits=False)
                 self.assertEqual(shim.report, None)
@@ -137,8 +138,8 @@ for t in threads: t.join()
         self.check(script)
 
     def test_namespaces_of_the_loader(self):
-        # Code in a namespace of its own (dlmopen) has a libc of its own: it passes us by, and what
-        # it opens is the kernel's.
+        # Code in a namespace of its own (dlmopen) has a libc of its own: it bypasses the library,
+        # and the kernel opens its files.
         script = self.python("""
 import ctypes
 check_all(); check_all()
@@ -165,15 +166,15 @@ print(read(ours, buffer, 10) in (10, -1))
         self.check(script)
 
     def test_loaded_twice_and_by_hand(self):
-        # Two names of the same library in LD_PRELOAD are one; a copy of it is another, which asks
-        # the first.
+        # Two names of the same library in LD_PRELOAD are one library; a copy is another one, which
+        # asks the first.
         copy = self.dir / "copy.so"
         copy.write_bytes(pathlib.Path(LIBRARY).read_bytes())
         self.check_job(*STEPS, preload=[LIBRARY, LIBRARY])
         self.check_job(*STEPS, preload=[LIBRARY, str(copy)], hits=None)
 
     def test_opened_by_the_program_itself(self):
-        # By dlopen it is too late to stand before libc: nothing is served, nothing breaks.
+        # With dlopen it is too late to stand before libc: nothing is served, nothing breaks.
         script = self.python("import ctypes\nctypes.CDLL(sys.argv[2])\ncheck_all(); check_all()\n")
         plain = self.run_one([*script, LIBRARY], shim=False)
         shim = self.run_one([*script, LIBRARY], shim=True, preload=[])

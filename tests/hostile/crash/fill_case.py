@@ -1,4 +1,4 @@
-"""Shared by the tests of files whose bytes come as a program reads them."""
+"""Shared by the tests of files whose bytes arrive as a program reads them."""
 import json
 import os
 import zlib
@@ -11,7 +11,7 @@ STEP = 100_000
 
 
 def part(data, at, n):
-    """What a host says that one read has given these bytes."""
+    """The answer of a host if one read has returned these bytes."""
     piece = data[at:at + n]
     return f"ok {len(piece)} {len(piece)} {zlib.crc32(piece)}"
 
@@ -46,7 +46,7 @@ class FillCase(support.FaultCase):
         (self.origin.root / ".lagfs/reset").write_text("1\n")
 
     def origin_bytes(self):
-        """Since the last reset."""
+        """Bytes read since the last reset."""
         return json.loads((self.origin.root / ".lagfs/counters.json").read_text())["read"]["bytes"]
 
     def read_steps(self, host, fd, at, end, data=None):
@@ -56,7 +56,7 @@ class FillCase(support.FaultCase):
             at += STEP
 
     def assert_kept(self, host, path, data=None):
-        """Whoever opens it now asks the origin for no byte."""
+        """An open now asks the origin for no byte."""
         self.reset()
         self.assertEqual(host.ask(f"read {path}"), whole(self.data if data is None else data))
         self.assertEqual(self.origin_bytes(), 0)

@@ -1,6 +1,6 @@
-// The program that the fault tests harm: reads one command a line from its standard input, does it
-// with plain libc calls and answers with one line. It runs with the library preloaded, and without
-// it as the yardstick.
+// The program that the fault tests harm: it reads one command per line from its standard input,
+// executes it with plain libc calls and answers with one line. It runs with the library preloaded,
+// and without it as the yardstick.
 #include "tests/hostile/crash/host.h"
 
 #include <sys/prctl.h>
@@ -10,8 +10,8 @@
 #include <sstream>
 
 int main(int argc, char** argv) {
-  // Nor do we outlive the driver. It may start us in another pid namespace, so its pid does not
-  // tell whether it is gone already.
+  // It must not outlive the driver. That may start it in another pid namespace, so the driver's pid
+  // does not tell whether the driver is already gone.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (argc > 1) std::cout << argv[1] << std::endl;
   cube::crash::Commands commands = cube::crash::path_commands();

@@ -13,7 +13,7 @@
 namespace cube::crash {
 namespace {
 
-// A child does not outlive us, however we end.
+// A child does not outlive this process, however that ends.
 pid_t fork_child() {
   const pid_t parent = getpid(), child = fork();
   if (child == 0) {
@@ -50,7 +50,7 @@ std::string do_child(const Words& words) {
   const ChildAnswer got = answer_of(child, answer);
   return got.status != 0 ? "child ended with " + std::to_string(got.status) : got.text;
 }
-// forked NUMBER BYTES: a child reads that much, and then we do
+// forked FD BYTES: a child reads that much, and then this process does
 std::string do_forked(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
@@ -61,8 +61,8 @@ std::string do_forked(const Words& words) {
   const std::string childs = answer_of(child, answer).text;
   return childs + " then " + do_next(words);
 }
-// rawforked NUMBER OFFSET BYTES: a child by a clone that passes libc and the library by reads that
-// from the number, and closes it
+// rawforked FD OFFSET BYTES: a child, made by a clone that bypasses libc and the library, reads
+// that from the fd and closes it
 std::string do_raw_forked(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
@@ -75,7 +75,7 @@ std::string do_raw_forked(const Words& words) {
   const ChildAnswer got = answer_of(static_cast<pid_t>(child), answer);
   return got.status != 0 ? "child ended with " + std::to_string(got.status) : got.text;
 }
-// executed NUMBER BYTES: a program that the child becomes reads that much from its standard input
+// executed FD BYTES: the child becomes a program that reads that much from its standard input
 std::string do_executed(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");

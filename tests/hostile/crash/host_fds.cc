@@ -1,4 +1,4 @@
-// The host's commands on a file that stays open, by its number.
+// The host's commands on a file that stays open, by its fd.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@
 namespace cube::crash {
 namespace {
 
-// open PATH: keeps it open; the answer is the number
+// open PATH: keeps it open; the answer is the fd
 std::string do_open(const Words& words) {
   const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
   return fd < 0 ? failed("open") : "fd " + std::to_string(fd);
@@ -27,7 +27,7 @@ std::string do_open(const Words& words) {
 std::string do_close(const Words& words) {
   return close(std::stoi(words[1])) == 0 ? "closed" : failed("close");
 }
-// fd NUMBER [HOW]: from its beginning to its end
+// fd FD [HOW]: from its beginning to its end
 std::string do_fd(const Words& words) {
   const int fd = std::stoi(words[1]);
   struct stat st {};
@@ -45,7 +45,7 @@ std::string one_read(const Words& words, std::size_t count_at,
   bytes.resize(static_cast<std::size_t>(n));
   return seen(n, bytes);
 }
-// offset NUMBER; dup NUMBER; dup2 NUMBER TO
+// offset FD; dup FD; dup2 FD TO
 std::string do_offset(const Words& words) {
   return "at " + std::to_string(lseek(std::stoi(words[1]), 0, SEEK_CUR));
 }
@@ -61,7 +61,7 @@ std::string do_limit(const Words& words) {
   limit.rlim_cur = std::stoul(words[1]);
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "limited" : failed("setrlimit");
 }
-// setfd NUMBER FLAGS [ioctl]: the flags of the number before and after
+// setfd FD FLAGS [ioctl]: the flags of the fd before and after
 std::string do_set_fd(const Words& words) {
   const int fd = std::stoi(words[1]), flags = std::stoi(words[2]);
   const int before = fcntl(fd, F_GETFD);
@@ -70,11 +70,11 @@ std::string do_set_fd(const Words& words) {
   if (error != 0) return failed("F_SETFD");
   return "flags " + std::to_string(before) + " " + std::to_string(fcntl(fd, F_GETFD));
 }
-// kernel NUMBER: a call that only the kernel can answer
+// kernel FD: a call that only the kernel can answer
 std::string do_kernel(const Words& words) {
   return fsync(std::stoi(words[1])) == 0 || errno == EINVAL ? "done" : failed("fsync");
 }
-// mapfd NUMBER: the whole file
+// mapfd FD: the whole file
 std::string do_map_fd(const Words& words) {
   struct stat st {};
   if (fstat(std::stoi(words[1]), &st) != 0) return failed("fstat");
@@ -115,7 +115,7 @@ std::string do_threads(const Words& words) {
   }
   return seen_by[0];
 }
-// start NUMBER OFFSET BYTES: a thread reads by one pread, whose answer `finish` gives
+// start FD OFFSET BYTES: a thread does one pread, whose answer `finish` returns
 std::thread g_thread;
 std::string g_answer;
 std::string do_start(const Words& words) {
@@ -126,8 +126,8 @@ std::string do_finish(const Words&) {
   g_thread.join();
   return g_answer;
 }
-// handled NUMBER MILLISECONDS: one read of a byte, into which a signal comes whose handler reads
-// the same file by pread
+// handled FD MILLISECONDS: one read of a byte; during it a signal arrives whose handler reads the
+// same file by pread
 int g_handled = -1;
 ssize_t g_handled_bytes = 0;
 char g_handled_buffer[100'000];
@@ -153,13 +153,13 @@ std::string do_handled(const Words& words) {
               std::string(g_handled_buffer,
                           static_cast<std::size_t>(std::max<ssize_t>(g_handled_bytes, 0))));
 }
-// jumped NUMBER BYTES: one read, which SIGUSR1 leaves by a jump
+// jumped FD BYTES: one read, which SIGUSR1 leaves by a jump
 sigjmp_buf g_before_read;
 std::string do_jumped(const Words& words) {
   struct sigaction action {};
   action.sa_handler = [](int) { siglongjmp(g_before_read, 1); };
   sigaction(SIGUSR1, &action, nullptr);
-  // Not on the stack, for the jump destroys nothing.
+  // Not on the stack, because the jump destroys nothing.
   static std::string buffer;
   buffer.resize(std::stoul(words[2]));
   if (sigsetjmp(g_before_read, 1) != 0) return "left";

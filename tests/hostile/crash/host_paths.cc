@@ -66,8 +66,8 @@ std::string do_map(const Words& words) {
   close(fd);
   return g_mapped.at == MAP_FAILED ? failed("mmap") : do_mapped(words);
 }
-// alarmed MILLISECONDS PATH: as read, but a signal whose handler asks for no restart comes in the
-// middle
+// alarmed MILLISECONDS PATH: like read, but a signal whose handler asks for no restart arrives in
+// the middle
 volatile sig_atomic_t g_signals = 0;
 std::string do_alarmed(const Words& words) {
   struct sigaction action {};

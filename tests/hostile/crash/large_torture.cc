@@ -139,7 +139,7 @@ class Torture {
     check_what_is_left(*region);
   }
 
-  // Not the writers: what a killed writer leaves in its file, nobody knows.
+  // Not the writers: nobody knows what a killed writer leaves in its file.
   void harm() {
     const std::uint64_t now = base::monotonic_ns();
     for (int row = 0; row < k_readers; ++row) {
@@ -155,7 +155,7 @@ class Torture {
       ++stops_;
       return;
     }
-    // Most readers live for a while, or nobody would come far.
+    // Most readers live for a while; otherwise none would get far.
     if (random_() % 3 != 0 || has_ended(row)) return;
     kill(row);
     ++kills_;

@@ -1,4 +1,4 @@
-// What large_torture and its workers share: the files, whose bytes tell file, generation and place,
+// Shared by large_torture and its workers: the files, whose bytes tell file, generation and place,
 // and the board.
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace cube::large_torture {
 
-// By what happens to a file. Each change is one of the library's process, unless the kind says
-// otherwise.
+// The changes that a file undergoes. A process with the library makes each change, unless the kind
+// says otherwise.
 enum class Kind : std::uint8_t {
   constant,
   replaced,
@@ -75,7 +75,7 @@ struct Board {
   // Twice the generation, and odd while it is being made. A rewritten file has one for each area.
   std::atomic<std::uint64_t> versions[k_file_count];
   std::atomic<std::uint64_t> areas[k_most_bytes / k_area + 1];
-  std::atomic<std::uint64_t> length;  // of the appended file, at least
+  std::atomic<std::uint64_t> length;  // least length of the appended file
 };
 
 inline Board* map_board(int fd) {
@@ -83,7 +83,7 @@ inline Board* map_board(int fd) {
   return at == MAP_FAILED ? nullptr : static_cast<Board*>(at);
 }
 
-// Words [at, at + bytes) of a generation, in steps, so that readers see halves.
+// Writes words [at, at + bytes) of a generation, in steps, so that readers see halves.
 inline bool write_words(int fd, int file, std::uint64_t generation, std::uint64_t at,
                         std::uint64_t bytes) {
   std::vector<std::uint64_t> words(128 << 10);

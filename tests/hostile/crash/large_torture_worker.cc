@@ -73,7 +73,7 @@ void read_in_threads(Opened& file, Random& random) {
     bodies[i] = [&file, seed = random()] {
       t_way = "thread";
       Random own(static_cast<unsigned>(seed));
-      // Each has what it is allowed to see for itself.
+      // Each open has its own record of what it may see.
       Opened again(file.file(), O_CLOEXEC);
       if (again) read_anywhere(again, own, 20);
     };
@@ -86,8 +86,8 @@ void read_in_threads(Opened& file, Random& random) {
   pthread_attr_destroy(&attributes);
 }
 
-// A thread reads a number that is closed meanwhile, and becomes another file's: what it gets is of
-// one file at that place.
+// A thread reads an fd that is closed meanwhile and becomes another file's: it gets bytes of one
+// file at that place.
 void read_while_closed(Random& random) {
   Opened first(0, O_CLOEXEC);
   if (!first) return;
@@ -170,7 +170,7 @@ void read_mapped(Opened& file, Random& random) {
   if (munmap(bytes, length) != 0) wrong(file.file(), "munmap", from, length, 0, 0);
 }
 
-// A child reads on with the same offset and mapping; it goes with its parent.
+// A child reads on with the same offset and mapping; it ends with its parent.
 void read_forked(Opened& file, Random& random) {
   const pid_t parent = getpid();
   const auto seed = static_cast<unsigned>(random());

@@ -1,4 +1,4 @@
-"""The region as its file shows it, for tests that spoil it (cache/region/layout.h)."""
+"""The region's file, for tests that spoil it (cache/region/layout.h)."""
 import struct
 
 # RegionHeader up to created_ns: magic, version and its own size; RegionLayout with its counts and
@@ -31,20 +31,21 @@ class Layout:
         self.check()
 
     def check(self):
-        """This file says the same as layout.h."""
+        """Checks that this file agrees with layout.h."""
         assert self.magic == int.from_bytes(b"C1region", "little"), "the magic number differs"
         assert self.file_bytes == self.data + self.segment_bytes * self.segment_count, "the places are read wrongly"
         parts = [part for name, part in self.parts().items() if name not in ("pins", "counters")]
-        # The second of two tables that follow each other begins at the end of the first, but for
-        # the part before the index.
+        # The second of two consecutive tables begins at the end of the first, except for the part
+        # before the index.
         for (at, length), (after, _) in zip(parts, parts[1:-1]):
-            assert 0 <= after - at - length < 64, f"the table at {at} has another length than {length}"
+            assert 0 <= after - at - length < 64, (f"the table at {at} has another length than "
+                                                   f"{length}")
         index_end = self.index[-1] + 64 * self.bucket_count[-1]
         assert self.data == -(-index_end //
                               SEGMENTS_BEGIN_ON) * SEGMENTS_BEGIN_ON, "the index is read wrongly"
 
     def parts(self):
-        """Name, where it begins, how long it is: the parts that hold no lock."""
+        """The parts that hold no lock: name, start, length."""
         return {
             "pins": (self.pins, 4 * self.segment_count * self.process_slots),
             "segment table": (self.segments, 56 * self.segment_count),
@@ -68,9 +69,9 @@ class Layout:
 
 
 def records(region, layout):
-    """Where records begin."""
-    # For a copy: CPython's mmap.find() reads a byte behind the mapping (gh-105235) and dies of it
-    # now and then.
+    """The places where records begin."""
+    # On a copy: CPython's mmap.find() reads a byte behind the mapping (gh-105235) and sometimes
+    # dies from that.
     bytes_of_region = bytes(region)
     at = layout.data
     found = []

@@ -1,4 +1,4 @@
-"""What the fault tests share: a slow mount that obeys, hosts that are harmed, and the count of
+"""Shared by the fault tests: a slow mount that follows orders, hosts that are harmed, and counts of
 both."""
 import concurrent.futures
 import functools
@@ -29,14 +29,14 @@ _names = iter(range(1 << 30))
 
 @functools.cache
 def content(generation, size):
-    """Bytes that say which generation and which place they are of."""
+    """Bytes that tell their generation and place."""
     unit = b"".join(b"%07d:%07d\n" % (generation, i) for i in range(size // 16 + 1))
     return unit[:size]
 
 
 @functools.cache
 def whole(data, size=None):
-    """What a host says that has read all of it."""
+    """The answer of a host if it has read all of it."""
     return f"ok {len(data) if size is None else size} {len(data)} {zlib.crc32(data)}"
 
 
@@ -65,7 +65,7 @@ class Host:
             pass
 
     def answer(self):
-        """The next line; '' when the host is gone or does not answer."""
+        """The next line; '' if the host is gone or does not answer."""
         reader = _pool.submit(self.process.stdout.readline)
         try:
             line = reader.result(WATCHDOG_S).strip()
@@ -98,7 +98,7 @@ class Host:
         self.process.wait()
 
     def ask_or_die(self, line):
-        """Of a host that may not be able to run at all."""
+        """Asks a host that may not be able to run at all."""
         self.killed = True
         return self.ask(line)
 
@@ -111,7 +111,7 @@ class Host:
         self.end()
 
     def end(self):
-        """By itself: a host that does not end well was harmed."""
+        """Ends the host normally: a host that does not end well was harmed."""
         if self.process.poll() is None:
             self.process.stdin.close()
             try:
@@ -140,7 +140,7 @@ _pool = concurrent.futures.ThreadPoolExecutor(64)
 
 
 class Mount:
-    """A lagfs mount whose operations fail, wait or lie as told."""
+    """A lagfs mount whose operations fail, wait or lie on demand."""
     def __init__(self, case, *options, source=None):
         self.case = case
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cubeshim-crash-"))
@@ -162,8 +162,8 @@ class Mount:
             [LAGFS, *latency, *timeouts, *self.options,
              str(self.source_root),
              str(self.root)], check=True)
-        # lagfs goes to the background by itself; its process is the one that has this mount point
-        # as its last argument.
+        # lagfs goes to the background by itself; its process has this mount point as its last
+        # argument.
         found = subprocess.run(["pgrep", "-f", f"{LAGFS}.* {self.root}$"], capture_output=True,
                                text=True).stdout.split()
         self.pid = int(found[0]) if found else None
@@ -175,7 +175,7 @@ class Mount:
         return self.source_root / name
 
     def put(self, name, data):
-        """From behind the mount, as another node does it."""
+        """Writes behind the mount, as another node does."""
         self.source(name).write_bytes(data)
         return self.path(name)
 
@@ -188,8 +188,8 @@ class Mount:
             return int(file.read(100))
 
     def while_held(self, host, command, rule, action):
-        """Sends the command, does `action` when the operation of the rule is held, and lets it go.
-        Returns the answer and whether it was held at all."""
+        """Sends the command, does `action` while the operation of the rule is held, and releases
+        it. Returns the answer and whether it was held at all."""
         self.script(rule)
         host.send(command)
 
@@ -224,8 +224,8 @@ class Mount:
 
 
 class FaultCase(unittest.TestCase):
-    """Settings of a cache of its own for each test; its region must be gone at the end, unless the
-    test says otherwise."""
+    """Each test has a cache of its own; its region must be gone at the end, unless the test says
+    otherwise."""
 
     longMessage = True
 

@@ -1,4 +1,4 @@
-"""Files whose bytes come as a program reads them: every way to read, files that change meanwhile,
+"""Files whose bytes arrive as a program reads them: every way to read, files that change meanwhile,
 and errors of the origin."""
 import os
 import pathlib
@@ -56,7 +56,7 @@ class Reads(FillCase):
         self.assertEqual(host.ask(f"offset {fd}"), "at 2000")
         info = pathlib.Path(f"/proc/{host.process.pid}/fdinfo/{fd}").read_text()
         self.assertIn("pos:\t2000\n", info)
-        # One that is closed in the middle takes nothing with it.
+        # A file that is closed in the middle takes nothing with it.
         self.assertEqual(host.ask(f"close {fd}"), "closed")
         self.read_steps(host, twin, 2000, SIZE)
         self.assert_kept(host, path)
@@ -73,8 +73,8 @@ class Reads(FillCase):
         self.tried()
 
     def test_closed_while_another_thread_reads(self):
-        """The read goes on. That the number was the file's until its end is not known, so it counts
-        for nobody else."""
+        """The read goes on. Whether the fd belonged to the file until its end is unknown, so the
+        read counts for nobody else."""
         host, path, other = self.new_host(), self.new_file(), self.new_file(self.other)
         for keeps in (True, False):
             path = self.new_file()
@@ -98,8 +98,8 @@ class Reads(FillCase):
             self.tried()
 
     def test_closed_and_removed_while_another_thread_reads(self):
-        """What the number has become is never shown. That the file cannot be opened again is
-        EBADF."""
+        """The file that the fd has become is never shown. If the file cannot be opened again, the
+        read returns EBADF."""
         host, other = self.new_host(), self.new_file(self.other)
         path = self.new_file(name="removed")
         fd = self.opened(host, path)
@@ -130,7 +130,7 @@ class Reads(FillCase):
             self.tried()
 
     def test_read_in_part_for_the_second_time(self):
-        """It is brought to its end by the close."""
+        """The close completes it."""
         host, path = self.new_host(), self.new_file()
         for _ in range(2):
             fd = self.opened(host, path)
@@ -164,7 +164,7 @@ class Reads(FillCase):
             self.tried()
 
     def test_at_the_limit_of_fds(self):
-        """A file that is being filled needs no fd but the program's own."""
+        """A file that is being filled needs no fd besides the program's own."""
         host, path = self.new_host(), self.new_file()
         self.assertEqual(host.ask(f"read {self.new_file(b'small', 'small')}"), whole(b"small"))
         fd = self.opened(host, path)
@@ -178,7 +178,7 @@ class Reads(FillCase):
     def test_handler_reads_the_same_file(self):
         host, path = self.new_host(), self.new_file()
         fd = self.opened(host, path)
-        # The read from the origin is held until the signal has come.
+        # The read from the origin is held until the signal has arrived.
         self.origin.script("hold read 2")
         host.send(f"handled {fd} 50")
         self.assertGreater(self.origin.held(), 0)
@@ -190,8 +190,8 @@ class Reads(FillCase):
         self.tried()
 
     def test_left_by_a_jump(self):
-        """The part that was under way never comes. The next open fetches the file anew, and nobody
-        waits for the first."""
+        """The part in flight never arrives. The next open fetches the file again, and nobody waits
+        for the first."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
@@ -227,8 +227,8 @@ class KernelsPages(Reads):
 
 
 class Changes(FillCase):
-    """The file changes when a part of it has been read: no byte of it stays, and the reader goes on
-    as without us."""
+    """The file changes when a part of it has been read: no byte of it stays, and the reader
+    continues as without the library."""
     def change(self, action, commands, expected, **more):
         host, path = self.new_host(**more), self.new_file(name="changing")
         fd = self.opened(host, path)
@@ -244,8 +244,8 @@ class Changes(FillCase):
             with open(source, "r+b") as file:
                 file.write(self.other)
 
-        # Back at the beginning, the bytes are those of now: with the old ones it would be a mixture
-        # that no reader could notice.
+        # Back at the beginning, the bytes are current: with old ones it would be a mixture that no
+        # reader could notice.
         again = [
             "at {fd} 0 1000", f"at {{fd}} {SIZE - 1000} 1000", "at {fd} 0 1000", "read {path}",
             "read {path}"
@@ -322,7 +322,7 @@ class Changes(FillCase):
         """The last read comes after the change, and the record is refused."""
         host, path = self.new_host(), self.new_file(name="late")
         fd = self.opened(host, path)
-        # With gaps, by which nothing is read ahead.
+        # With gaps, so that nothing is read ahead.
         starts = range(0, SIZE, 500_000)
         for at in starts[:-1]:
             self.assertEqual(host.ask(f"at {fd} {at} 499990"), part(self.data, at, 499_990))

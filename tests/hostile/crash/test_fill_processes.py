@@ -1,4 +1,4 @@
-"""Files whose bytes come as a program reads them: other processes that read, wait, die, and are
+"""Files whose bytes arrive as a program reads them: other processes that read, wait, die, and are
 made meanwhile."""
 import signal
 
@@ -40,7 +40,7 @@ class Processes(FillCase):
                 self.tried()
 
     def test_idle_reader_keeps_nobody_waiting(self):
-        """It has the file open, and reads no more."""
+        """It has the file open, but no longer reads."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
@@ -61,7 +61,7 @@ class Processes(FillCase):
         self.tried()
 
     def test_waiter_is_answered_from_the_fill(self):
-        """Who waits makes the reader bring the rest at its next read, and asks the origin for
+        """A waiter makes the reader bring the rest at its next read, and asks the origin for
         nothing itself."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
@@ -101,8 +101,8 @@ class Processes(FillCase):
                 self.tried()
 
     def test_close_on_exec_is_changed(self):
-        """By fcntl and by ioctl, of the number and of a dup: what the program has said counts at
-        its exec, in both directions."""
+        """By fcntl and by ioctl, on the fd and on a dup: the program's last word counts at its
+        exec, in both directions."""
         for how in ("", " ioctl"):
             for keeps in (True, False):
                 with self.subTest(how=how, keeps=keeps):
@@ -141,13 +141,13 @@ class Processes(FillCase):
         self.tried()
 
     def test_child_by_a_fork_that_passes_us_by(self):
-        """It lets go of what its parent fills, and takes nothing from its parent by that."""
+        """It drops what its parent fills, and takes nothing from its parent by that."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
         self.assertEqual(host.ask(f"rawforked {fd} {SIZE // 2} 1000"),
                          part(self.data, SIZE // 2, 1000))
-        # The room is still the parent's: of all that the region has room for, nothing lies there.
+        # The room still belongs to the parent: none of the files that fill the region lies there.
         others = [self.new_file(self.other) for _ in range((64 << 20) // SIZE)]
         for other in others:
             self.assertEqual(host.ask(f"read {other}"), whole(self.other))
@@ -159,7 +159,7 @@ class Processes(FillCase):
         self.tried()
 
     def test_exec_of_the_reader(self):
-        """Its turn is taken over."""
+        """Its flight is taken over."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
         fd = self.opened(host, path)

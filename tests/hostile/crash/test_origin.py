@@ -1,5 +1,5 @@
-"""Errors, lies and the end of the origin: what the program sees is right, or the error that it
-would have seen without us."""
+"""Errors, lies and the end of the origin: the program sees the right bytes, or the error that it
+would have seen without the library."""
 import json
 import os
 import subprocess
@@ -14,12 +14,12 @@ SIZE = 300_000
 
 
 def step_apart(line):
-    """EINTR ends the open where it would have ended a later call: a signal is taken once."""
+    """EINTR ends the open where it would have ended a later call: a signal is delivered once."""
     return "error EINTR" if line.startswith("error EINTR") else line
 
 
 class Requests(support.FaultCase):
-    """How a large file is asked for."""
+    """How a large file is requested."""
     def reads(self, origin):
         return json.loads((origin.root / ".lagfs/counters.json").read_text())["read"]
 
@@ -119,7 +119,7 @@ class Errors(support.FaultCase):
                 with self.subTest(command=command, operation=operation):
                     path = self.new_file()
                     if operation == "read" and command.startswith("map"):
-                        continue  # without us it is a SIGBUS
+                        continue  # without the library it is a SIGBUS
                     self.origin.script(f"fail {operation} EIO 1 1000000")
                     expected, got = (reader.ask(command.format(path)) for reader in (native, host))
                     self.origin.script("clear")
@@ -128,7 +128,7 @@ class Errors(support.FaultCase):
 
 
 class Lies(support.FaultCase):
-    """What the origin says of a file is not so."""
+    """The origin lies about a file."""
     def compare(self, *lies, options=("--direct",), commands=("read {}", "stdio {}"), **more):
         origin = self.mount(*options)
         data = content(1, 50_000)
@@ -153,8 +153,8 @@ class Lies(support.FaultCase):
         self.compare(*lies, CONSISTENCY="open")
 
     def test_size_that_the_kernel_believes(self):
-        # Not by stdio, which reads in several calls: between them the kernel may believe another
-        # size, natively too.
+        # Not with stdio, which reads in several calls: between them the kernel may assume another
+        # size, also without the library.
         self.compare(*[f"lie size {delta}" for delta in (1, 5000, -1, -5000)], options=(),
                      commands=("read {}",))
 
@@ -183,7 +183,7 @@ class Lies(support.FaultCase):
                      commands=("read {}", "read {} pread", "stdio {}"))
 
     def test_reads_of_nothing(self):
-        # The file is shorter than what the kernel was told: every read beyond it brings nothing.
+        # The file is shorter than the kernel was told: every read beyond it returns nothing.
         origin = self.mount("--direct")
         host, native = Host(self, self.settings(origin.root)), self.native()
         for size in (0, 1, 4096):

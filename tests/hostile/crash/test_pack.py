@@ -174,7 +174,7 @@ class Campaign:
                 yield store
 
     def harm(self, way, reader, store):
-        """Damages the pack, again and again, until the reader has said how it went."""
+        """Damages the pack again and again, until the reader has reported."""
         for line in reader.stdout:
             if not line.startswith("at"):
                 return json.loads(line)
@@ -209,7 +209,7 @@ class Campaign:
         elif answer["wrong"]:
             problems.append(f"wrong: {answer['wrong']}")
         # Reads of a damaged pack fail with EIO. A damaged index may also have lost a name, and a
-        # pack that is refused has none.
+        # refused pack has none.
         odd = set((answer or {}).get("said", {})) - {
             "right", "wrong", str(errno.EIO), str(errno.ENOENT)
         }

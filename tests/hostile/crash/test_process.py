@@ -1,4 +1,4 @@
-"""Hangs, stops, kills and clocks: whoever is harmed, the others read on."""
+"""Hangs, stops, kills and clocks: whichever process is harmed, the others read on."""
 import os
 import pathlib
 import signal
@@ -79,12 +79,12 @@ class HeldFetch(support.FaultCase):
 
     def test_fetcher_is_stopped_and_goes_on(self):
         def action():
-            # It stands in the kernel; from there it stops as soon as it comes back.
+            # It stands in the kernel, and stops as soon as it comes back from there.
             self.fetcher.signal(signal.SIGSTOP)
             self.origin.script("go")
             self.check_that_others_go_on()
             self.fetcher.signal(signal.SIGCONT)
-            # Lagfs answers EINTR to whom a signal takes out of a wait, with us and without.
+            # lagfs answers EINTR if a signal interrupts a wait, with the library and without.
             self.assertRegex(self.fetcher.answer(), f"{whole(self.data)}|error EINTR .*")
             self.assertEqual(self.fetcher.ask(f"read {self.path('wanted')}"), whole(self.data))
 
@@ -135,7 +135,7 @@ class HeldFetch(support.FaultCase):
                 self.tried()
 
     def test_waiter_is_interrupted(self):
-        # It waits for another's fetch: not longer than it would without the signal, and then it
+        # It waits for another's fetch: no longer than it would without the signal, and then it
         # reads.
         self.assertTrue(self.start("hold read"))
         self.assertEqual(self.reader.ask(f"alarmed 50 {self.path('wanted')}"), whole(self.data))
@@ -261,8 +261,8 @@ class Clocks(support.FaultCase):
                     second = self.host(CONSISTENCY=consistency)
                     for host in (first, second):
                         self.assertEqual(host.ask(f"read {path}"), whole(data))
-                    # It is still a hit, without a question to the origin, or the freshness asked
-                    # for.
+                    # It is still a hit, without a request to the origin, or with the freshness
+                    # asked for.
                     self.put_old("file", other, 500)
                     expected = other if consistency == "open" else data
                     for host in (first, second):
@@ -272,7 +272,7 @@ class Clocks(support.FaultCase):
                     self.tried()
 
     def test_set_between_jobs(self):
-        # A file that a job has fetched while the clock was ahead is not fresh for ever.
+        # A file that a job has fetched while the clock was ahead is not fresh forever.
         for jump in (self.DAY, 10000 * self.DAY, -self.DAY):
             with self.subTest(jump=jump):
                 path = self.put_old("file", content(1, SIZE), 1000)
@@ -289,8 +289,7 @@ class Clocks(support.FaultCase):
                 self.tried()
 
     def test_set_while_somebody_waits_for_the_region(self):
-        # A process that is stopped may hold the region's lock; nobody waits longer because of a
-        # clock.
+        # A stopped process may hold the region's lock; nobody waits longer because of a clock.
         data = content(1, SIZE)
         path = self.put_old("file", data, 1000)
         for jump in (-self.DAY, self.DAY):

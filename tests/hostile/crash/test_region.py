@@ -1,5 +1,5 @@
-"""The region is spoiled, filled, taken away or another's: the program reads what it would read
-without us."""
+"""The region is spoiled, filled, removed or belongs to another user: the program reads what it
+would read without the library."""
 import mmap
 import os
 import random
@@ -193,7 +193,7 @@ class Room(RegionCase):
                 self.fill(directory)
                 self.check_in(directory)
                 self.check(host)
-                # Room again: the cache goes on.
+                # There is room again: the cache goes on.
                 (directory / "filler").unlink()
                 self.check(host)
 
@@ -265,8 +265,8 @@ class InUse(RegionCase):
                     os.unlink(self.region)
 
     def spoil(self, part, how, seed):
-        """A host reads, the part is spoiled, and it goes on: it must live, and read right bytes
-        where these are not it."""
+        """A host reads, the part is spoiled, and the host continues: it must live, and read right
+        bytes unless the spoiled part holds them."""
         with self.subTest(part=part, how=how, seed=seed):
             host = self.host()
             self.check(host)
@@ -330,7 +330,7 @@ class InUse(RegionCase):
             self.spoil("record headers", "bits", seed)
 
     def test_kept_region_with_spoiled_tables(self):
-        # Found by a next job: nobody is attached when it happens.
+        # The next job finds it: nobody is attached when it happens.
         for part in PARTS:
             for seed in range(1):
                 with self.subTest(part=part, seed=seed):

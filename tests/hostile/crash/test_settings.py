@@ -1,5 +1,5 @@
-"""Every setting with values that it does not take: the program runs as without us, or as with the
-default."""
+"""Every setting with values that it does not take: the program runs as without the library, or as
+with the default."""
 import os
 import pathlib
 import re
@@ -29,7 +29,7 @@ class Garbage(support.FaultCase):
                 with self.subTest(variable=variable, value=value[:50]):
                     settings = self.settings(origin) | {variable: value}
                     if variable == "CUBESHIM_STRICT" and value == "1":
-                        continue  # that is a value
+                        continue  # that is a valid value
                     host = Host(self, settings, cwd=cwd)
                     for _ in range(2):
                         self.assertEqual(host.ask(f"read {origin}/file"), whole(data))

@@ -1,5 +1,5 @@
 """The file changes at each step of its fetch, as by another node: the reader gets what a reader
-without us could get."""
+without the library could get."""
 import os
 
 import support
@@ -57,8 +57,7 @@ CHANGES = {
     "made a link": lambda path, old, new: to_link(path, new),
 }
 
-# One of each kind, for the ways of reading that differ in how often the origin is asked, not in
-# what is compared.
+# One change of each kind, for ways of reading that differ only in how often the origin is asked.
 FEW_CHANGES = CHANGES if support.IS_LONG else ("truncated to a half", "rewritten", "replaced",
                                                "removed")
 
@@ -67,7 +66,7 @@ class Steps(support.FaultCase):
     lie = ""
 
     def results(self, origin, reader, change, step, size):
-        """What the reader sees when the file changes at this step, and what it and `others` see
+        """The reader's view if the file changes at this step, and the view that it and `others` see
         afterwards."""
         self.count = getattr(self, "count", 0) + 1
         name = f"f{self.count}"

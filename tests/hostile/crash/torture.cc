@@ -46,7 +46,7 @@ struct Totals {
   std::uint64_t kills_in[static_cast<int>(Phase::count)] = {};
 };
 
-// Processes, with their pids and what they are told; none outlives this program.
+// Processes, with their pids and their arguments; none outlives this program.
 class Team {
  public:
   Team(std::string directory, std::string name, int board_fd, const Setup& setup)
@@ -195,7 +195,7 @@ class Torture {
     next_pack_ns_ = base::monotonic_ns() + 1'500'000'000;
   }
 
-  // The region is new, so that what is not fetched comes from the disk.
+  // The region is new, so that whatever is not fetched comes from the disk.
   void read_as_second_job() {
     (void)unlink(setup_->report().c_str());
     Team team(dir_.path(), name_, board_fd_, *setup_);
@@ -208,8 +208,8 @@ class Torture {
     totals_.disk_hits += hits;
   }
 
-  // Nothing of this name may be left beside the region but the socket of a killed leader, which the
-  // next one replaces, nor a file in the making on the disk.
+  // Only the socket of a killed leader, which the next one replaces, may be left beside the region,
+  // and no unfinished file on the disk.
   void check_names(const std::string& region_path) {
     for (const auto& name :
          Setup::names_in("/dev/shm", region_path.substr(std::strlen("/dev/shm/")))) {
@@ -254,7 +254,7 @@ class Torture {
       ++totals_.stops;
       return;
     }
-    if (team.has_ended(row)) return;  // look() says so
+    if (team.has_ended(row)) return;  // look() reports it
     ++totals_.kills_in[board_->workers[row].phase % static_cast<std::uint32_t>(Phase::count)];
     team.kill(row);
     ++totals_.kills;
@@ -320,7 +320,7 @@ class Torture {
     fill(region, survivor.tier());
   }
 
-  // All room that no record has can be had.
+  // All room without a record can be used.
   void fill(tests::TestRegion& region, cache::RamTier& tier) {
     const std::string data(10'000, 'x');
     for (int i = 0; tests::put(tier, "/fill/" + std::to_string(i), data); ++i) {
@@ -343,7 +343,7 @@ class Torture {
     }
   }
 
-  // Leases each segment of the ring, when nobody waits any more for what is in it.
+  // Leases each segment of the ring once nobody waits any more for what is in it.
   static void fill_ring(tests::TestRegion& region) {
     cache::Ring ring(*region);
     region->header().disk_alive_ns = 0;

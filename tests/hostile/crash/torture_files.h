@@ -1,6 +1,6 @@
 // The data set of the torture: files whose bytes follow from their number and generation, and a
-// board that all processes map, on which the writer says which generation a file has before and
-// after each change.
+// board that all processes map, on which the writer notes the generation of a file before and after
+// each change.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 namespace cube::torture {
 
 inline constexpr int k_files = 700, k_packed = 100, k_workers = 8;
-// Row of the one that reads all files once, when the round has ended.
+// The row of the process that reads all files once after the round.
 inline constexpr int k_second_job = k_workers + 1;
 
 enum class Phase : std::uint32_t { idle, opening, reading, mapped, stdio, forked, closing, count };
@@ -21,10 +21,10 @@ inline constexpr const char* k_phase_names[] = {"between files", "opening", "rea
                                                 "stdio",         "forked",  "closing"};
 
 struct WorkerRow {
-  std::atomic<std::uint64_t> beat_ns;  // when it last got on
+  std::atomic<std::uint64_t> beat_ns;  // time of its last progress
   std::atomic<std::uint32_t> phase;
   std::atomic<std::uint32_t> file;
-  std::atomic<std::uint64_t> pack_floor;  // the pack's generation when it was started
+  std::atomic<std::uint64_t> pack_floor;  // the pack's generation when the process was started
 };
 
 struct Board {
@@ -34,7 +34,7 @@ struct Board {
   std::atomic<std::uint64_t> pack_version;  // twice its generation; odd while it is being replaced
   std::atomic<std::uint64_t> reads, packed_reads, raced, bytes, wrong, changes, errors, leaked_fds;
   std::atomic<bool> stop, has_packs;
-  char complaint[400];  // of the first that saw something wrong
+  char complaint[400];  // of the first process that saw something wrong
 };
 
 inline Board* map_board(int fd) {
@@ -64,7 +64,7 @@ inline std::string content_of(int number, std::uint64_t generation) {
   return text;
 }
 
-// Is it whole and of one generation? Then which.
+// True if it is whole and of one generation, which is returned.
 inline bool is_whole(int number, const std::string& bytes, std::uint64_t& generation) {
   std::uint64_t head[2] = {};
   if (bytes.size() < sizeof head) return false;

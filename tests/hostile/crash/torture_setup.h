@@ -62,7 +62,7 @@ class Setup {
     return all;
   }
 
-  // Another version of the pack takes its name. A process sees the one that it has opened at its
+  // Another version of the pack takes its name. A process sees the version that it opened at its
   // start.
   bool replace_pack() {
     const std::uint64_t generation = board_.pack_version.load() / 2 + 1;
@@ -99,7 +99,7 @@ class Setup {
     return names;
   }
 
-  // The number behind "disk": of the hits in a report.
+  // The number behind "disk" among the hits of a report.
   static std::uint64_t disk_hits_in(const std::string& path) {
     std::string text(8192, '\0');
     std::FILE* const file = std::fopen(path.c_str(), "rb");

@@ -1,5 +1,5 @@
-// A reader or the writer of the torture: `torture_worker DIRECTORY ROW SEED`, the board is fd 3.
-// Plain libc calls; it runs with the library preloaded. Row k_workers is the writer.
+// A reader or the writer of the torture: `torture_worker DIRECTORY ROW SEED`; the board is fd 3. It
+// makes plain libc calls and runs with the library preloaded. Row k_workers is the writer.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -22,8 +22,7 @@ namespace {
 Board* g_board = nullptr;
 WorkerRow* g_row = nullptr;
 std::string g_directory;
-std::uint64_t g_pack_generation =
-    0;  // of the pack that this process sees; 0: it has read nothing of it yet
+std::uint64_t g_pack_generation = 0;  // of the pack that this process sees; 0: unread so far
 
 void say(Phase phase, int file) {
   timespec now{};
@@ -66,7 +65,7 @@ void check_packed(int file, const char* how, bool complete, const std::string& b
   g_pack_generation = generation;
 }
 
-// The bytes that were read of a file between the two looks at its version.
+// Checks the bytes that were read of a file between two readings of its version.
 void check(int file, const char* how, bool complete, const std::string& bytes, std::uint64_t before,
            std::uint64_t after) {
   if (file >= k_files) return check_packed(file, how, complete, bytes);
@@ -76,7 +75,7 @@ void check(int file, const char* how, bool complete, const std::string& bytes, s
   std::uint64_t generation = 0;
   const bool whole = complete && is_whole(file, bytes, generation);
   if (!whole) {
-    // A file that is written in place meanwhile may be seen half, or not be there.
+    // A file that is written in place meanwhile may be seen half, or be missing.
     if (still || (complete && !is_rewritten(file))) {
       wrong(file, how, complete ? "not whole" : "an error", bytes.size(), before, after);
     } else {
@@ -84,7 +83,7 @@ void check(int file, const char* how, bool complete, const std::string& bytes, s
     }
     return;
   }
-  // Changed through the library: seen by whoever opens the file afterwards.
+  // Changed through the library: every later open sees the change.
   if (generation < before / 2) wrong(file, how, "old", generation, before, after);
   if (generation > (after + 1) / 2) wrong(file, how, "from the future", generation, before, after);
 }
@@ -191,7 +190,7 @@ void read_one(int file, std::minstd_rand& random) {
   check(file, how, complete, bytes, before, version_of(file));
 }
 
-// A child reads on from an inherited fd, and opens a file of its own; it goes with its parent.
+// A child reads on from an inherited fd, and opens a file of its own; it ends with its parent.
 void read_forked(int file, std::minstd_rand& random) {
   const std::string path = path_of(file);
   const std::uint64_t before = version_of(file);
@@ -219,7 +218,7 @@ void read_forked(int file, std::minstd_rand& random) {
   waitpid(child, nullptr, 0);
 }
 
-// Numbers from 800 on are the library's own.
+// Fds from 800 on belong to the library.
 constexpr int k_numbers = 800;
 bool g_had[k_numbers];  // inherited
 
@@ -261,7 +260,7 @@ int read_until_stopped(unsigned seed) {
   return 0;
 }
 
-// All files once: the second job of a round, which meets what the first has left.
+// Reads all files once: the second job of a round, which meets what the first has left.
 int read_all(unsigned seed) {
   std::minstd_rand random(seed);
   for (int file = 0; file < k_files + (g_board->has_packs ? k_packed : 0); ++file)

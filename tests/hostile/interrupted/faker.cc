@@ -1,4 +1,4 @@
-// Another preloaded library, which lies about the owner of files, as libfakeroot does: to be loaded
+// Another preloaded library, which lies about the owner of files, as libfakeroot does. It is loaded
 // behind ours.
 #include <dlfcn.h>
 #include <sys/stat.h>

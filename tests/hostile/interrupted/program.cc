@@ -30,7 +30,7 @@ thread_local volatile bool t_in_handler = false;
 void end(const char* why) {
   write(STDERR_FILENO, why, std::strlen(why));
   write(STDERR_FILENO, "\n", 1);
-  // For a debugger: where.
+  // Stops where a debugger can see it.
   if (getenv("INTERRUPTED_ABORT") != nullptr) abort();
   _exit(3);
 }
@@ -201,7 +201,7 @@ int do_handlers(int argc, char** argv) {
   const int count = atoi(argv[1]);
   g_packed = argc > 2;
   signal(SIGUSR1, handle);
-  // The first open below the prefix, and all others, until there is no room any more.
+  // The first open below the prefix, and all others, until there is no room left.
   for (int n = 0; n < count; ++n) {
     path_of(n);
     in_handler(read_whole);
@@ -221,13 +221,13 @@ int do_handlers(int argc, char** argv) {
 
 sigjmp_buf g_back;
 
-// The lowest free number, as the kernel sees it.
+// The lowest free fd, as the kernel sees it.
 int lowest_free() {
   const int fd = dup(STDIN_FILENO);
   close(fd);
   return fd;
 }
-// Says whether it could be read, and whether its number was the lowest.
+// Prints whether it could be read, and whether its fd was the lowest.
 void open_and_tell(const char* path, int lowest) {
   char bytes[16];
   const int fd = open(path, O_RDONLY);

@@ -1,4 +1,4 @@
-"""What the tests of interrupted programs share."""
+"""Shared by the tests of interrupted programs."""
 import importlib.util
 import json
 import os
@@ -33,7 +33,7 @@ class Case(crash.FaultCase):
         directory.mkdir(parents=True, exist_ok=True)
         for n in range(count):
             (directory / f"f{n}").write_bytes(content(n))
-            # Files this young are looked at twice; old ones are the common case.
+            # Such young files are checked twice; old ones are the common case.
             os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
         return directory
 
@@ -60,5 +60,5 @@ class Case(crash.FaultCase):
         return job
 
     def last_report(self):
-        # One object a line; the last counts.
+        # One object per line; the last counts.
         return json.loads(self.report.read_text().splitlines()[-1])

@@ -1,5 +1,5 @@
-"""An open that waits for the origin is left by a jump out of a signal handler. The file is served
-afterwards as any other, and no number is lost."""
+"""A jump out of a signal handler leaves an open that waits for the origin. The file is served
+afterwards like any other, and no fd is lost."""
 import signal
 import subprocess
 import unittest
@@ -15,8 +15,8 @@ class Left(Case):
         self.path = f"{self.origin.root}/f7"
 
     def check_afterwards(self, job):
-        """The first open fetches it, the second one is a hit; nobody found that somebody else is at
-        it."""
+        """The first open fetches it, the second one is a hit; nobody believes that another process
+        is fetching it."""
         self.origin.script("clear")
         for _ in range(2):
             job.stdin.write("\n")
@@ -43,8 +43,8 @@ class Left(Case):
         self.check_jump("read")
 
     def check_packed(self, read, **more):
-        """Twenty opens of a packed file are left, each at its n-th read: neither memory nor a
-        number is lost."""
+        """Twenty opens of a packed file are left, each at its n-th read: neither memory nor an fd
+        is lost."""
         data = self.write_files(self.work / "data", 8)
         subprocess.run([COMMAND, "pack", "-q", data, self.origin.source_root / "set.cube"],
                        check=True, stdout=subprocess.DEVNULL)
@@ -65,7 +65,7 @@ class Left(Case):
         mib, numbers = map(int, job.stdout.readline().split())
         self.assertEqual(job.wait(), 0)
         self.tried()
-        # The last one is left still.
+        # The last one still remains.
         self.assertLess(mib, 3)
         self.assertLess(numbers, 2)
 

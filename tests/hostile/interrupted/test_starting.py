@@ -1,4 +1,4 @@
-"""A program that never touches a prefix starts although the origin answers nothing any more."""
+"""A program that never touches a prefix starts although the origin no longer answers."""
 import os
 import subprocess
 import unittest
@@ -55,8 +55,8 @@ class Starting(Case):
         self.write_files(origin.source_root / "sub", 2)
         link = self.work / "link"
         link.symlink_to(f"{origin.root}/sub")
-        # The kernel notes in the link that it was followed, and cannot do that from what it knows.
-        # One note is enough.
+        # The kernel notes in the link that it was followed, and needs the origin for that. One note
+        # is enough.
         while not os.statvfs(self.work).f_flag & os.ST_NOATIME and link.lstat(
         ).st_atime_ns <= link.lstat().st_ctime_ns:
             link.stat()

@@ -1,7 +1,7 @@
 // Somebody changes what stands under the region's name between any two system calls of a process
-// that attaches: where a directory has no sticky bit others may, and a process of the same user
-// always may. At any moment, the process ends in time, reads right bytes, and the victim's other
-// files stay as they are. And locks that nobody may wait for.
+// that attaches. In a directory without a sticky bit other users can, and a process of the same
+// user always can. At any moment, the process ends in time and reads right bytes, and the victim's
+// other files stay as they are. The same holds for locks for which nobody may wait.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -58,12 +58,12 @@ const std::map<std::string, Attack> k_attacks = {
     {"nothing", [](const Stage& s) { unlink(s.name.path().c_str()); }},
 };
 
-// System calls at which what stands under the name matters, or is about to.
+// System calls at which the thing under the name matters, or is about to.
 const std::set<long> k_moments = {SYS_openat, SYS_linkat,    SYS_newfstatat, SYS_unlinkat,
                                   SYS_fstat,  SYS_fallocate, SYS_ftruncate};
 
 int victims_life(const Stage& stage) {
-  alarm(120);  // whoever waits for a FIFO's other end dies of it
+  alarm(120);  // ends a wait for the other end of a FIFO
   const base::Config config = tests::config_for(stage.name.options);
   std::string why;
   const auto cache = FileCache::attach(config, base::current_process(), true, why);
@@ -81,7 +81,7 @@ int victims_life(const Stage& stage) {
   return 0;
 }
 
-// The attack before the n-th such call; false where the process made fewer.
+// Attacks before the n-th such call; false if the process made fewer.
 bool attack_at(int n, const std::string& what, Attack attack, bool region_is_there) {
   const Stage stage;
   if (region_is_there) {

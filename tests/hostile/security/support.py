@@ -1,5 +1,5 @@
 """A job with a data set, a directory for regions and a library that every user may read; all of it
-goes with the job."""
+is removed with the job."""
 import json
 import os
 import shutil
@@ -16,7 +16,8 @@ as_root = unittest.skipUnless(os.geteuid() == 0, "only root can take on other us
 
 
 def as_user(uid, *groups):
-    """The words before a command that make it another user's, with these groups besides its own."""
+    """The words before a command that run it as another user, with these groups besides that user's
+    own."""
     return [
         "setpriv", f"--reuid={uid}", f"--regid={uid}",
         f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
@@ -33,7 +34,7 @@ def write(path, content=CONTENT, mode=0o644, owner=None):
 
 
 def snapshot(path):
-    """What must be the same afterwards: everything but the access time."""
+    """The state that must be the same afterwards: everything except the access time."""
     st = os.lstat(path)
     content = b""
     if stat.S_ISREG(st.st_mode):
@@ -53,7 +54,7 @@ class Job:
         self.file = write(f"{self.data}/f")
         self.library = shutil.copy(os.environ["CUBESHIM_LIBRARY"], self.path("libcubeshim.so"))
         os.chmod(self.library, 0o755)
-        self.open_dir = self.path("open")  # where all may make files, as in /tmp
+        self.open_dir = self.path("open")  # where everybody may make files, as in /tmp
         os.mkdir(self.open_dir)
         os.chmod(self.open_dir, 0o1777)
         self.report = f"{self.open_dir}/report.json"
@@ -92,7 +93,7 @@ class Job:
                         **settings)
 
     def read(self, before=(), **settings):
-        """A program that reads the file and says how long it is."""
+        """A program that reads the file and prints its length."""
         return self.python("print(len(open(F, 'rb').read()))", before, **settings)
 
     def totals(self, path=None):
@@ -113,7 +114,7 @@ class Case(unittest.TestCase):
         return done.stderr.splitlines()
 
     def assert_well(self, done, lines=0):
-        """It did what it does without the library, and said that many lines."""
+        """It did what it does without the library, and printed that many lines."""
         self.assertEqual((done.returncode, done.stdout.strip()), (0, str(len(CONTENT))),
                          done.stderr)
         self.assertEqual(len(self.lines(done)), lines, done.stderr)

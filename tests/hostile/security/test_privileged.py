@@ -1,5 +1,5 @@
-"""Programs with more rights than who starts them, and what the library leaves as it is in the
-process."""
+"""Programs with more rights than the user that starts them, and what the library leaves alone in
+the process."""
 import os
 import shutil
 import subprocess
@@ -7,7 +7,7 @@ import unittest
 
 from support import CONTENT, NOBODY, USER, Case, as_root, as_user
 
-# /etc/ld.so.preload, which the loader heeds in every program, in a mount namespace of its own.
+# /etc/ld.so.preload, which the loader obeys in every program, in a mount namespace of its own.
 IN_OWN_ETC = """
 set -e
 mount -t tmpfs cubeshim-test "$1"
@@ -43,7 +43,7 @@ class WithMoreRights(Case):
         self.assertEqual(os.listdir(self.job.ram_dir), [])
 
     def test_a_plain_program_is_served_that_way(self):
-        """Else the tests below would show nothing."""
+        """Otherwise the tests below would show nothing."""
         done = self.run_program()
         self.assertEqual((done.returncode, done.stdout.encode()), (0, CONTENT), done.stderr)
         self.assertEqual(self.job.totals()["misses"], 1)
@@ -100,8 +100,10 @@ print(len(found), all(found))
     def test_what_the_kernel_enforces_of_it_stays_the_same(self):
         script = (
             "import ctypes, os\nopen(F).read()\nlibc = ctypes.CDLL(None)\n"
-            "keep = ('TracerPid', 'NoNewPrivs', 'Seccomp:', 'Cap', 'Uid', 'Gid', 'Groups', 'Umask', 'SigBlk', 'SigIgn', 'SigCgt')\n"
-            "print([line for line in open('/proc/self/status') if line.startswith(keep)], libc.prctl(3, 0, 0, 0, 0))"
+            "keep = ('TracerPid', 'NoNewPrivs', 'Seccomp:', 'Cap', 'Uid', 'Gid', 'Groups', "
+            "'Umask', 'SigBlk', 'SigIgn', 'SigCgt')\n"
+            "print([line for line in open('/proc/self/status') if line.startswith(keep)], "
+            "libc.prctl(3, 0, 0, 0, 0))"
         )
         self.assertEqual(
             self.job.python(script).stdout,

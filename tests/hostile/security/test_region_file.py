@@ -49,7 +49,7 @@ class OwnRegion(Case):
         done = self.job.python(f"open({self.job.region()!r}, 'rb')", as_user(NOBODY),
                                LD_PRELOAD=None)
         self.assertIn(b"PermissionError", done.stderr)
-        # With the same settings he has a region of his own, and the kernel's answer.
+        # With the same settings this user has a region of its own, and gets the kernel's answer.
         done = self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1", CUBESHIM_STATS="off")
         self.assertIn(b"PermissionError", done.stderr)
         self.assertTrue(os.path.exists(self.job.region(NOBODY)))
@@ -58,8 +58,8 @@ class OwnRegion(Case):
 
 @as_root
 class Squatter(Case):
-    """Another user was there first: one line, the plain way, nothing of the victim's is touched,
-    nothing is waited for."""
+    """Another user was there first: one line, plain reads, nothing of the victim's is touched,
+    nothing waits."""
     def expect_plain(self, make, *words, victims=(0, USER)):
         for victim in victims:
             with self.subTest(victim=victim):
@@ -120,7 +120,7 @@ class Squatter(Case):
         self.expect_plain(make)
 
     def test_with_a_file_that_is_leased(self):
-        """Who opens such a file waits up to 45 seconds for the holder of the lease, unless it says
+        """An open of such a file waits up to 45 seconds for the holder of the lease, unless it says
         that it will not."""
         held = []
 
@@ -138,7 +138,7 @@ class Squatter(Case):
             signal.signal(signal.SIGIO, before)
 
     def test_with_a_region_of_his_own(self):
-        """Sound in every way, but his: its bytes must not be served."""
+        """Sound in every way, but another user's: its bytes must not be served."""
         self.assert_well(self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1",
                                        CUBESHIM_STATS="off"))
         os.rename(self.job.region(NOBODY), f"{self.job.ram_dir}/his")

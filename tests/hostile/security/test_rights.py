@@ -5,7 +5,7 @@ import unittest
 
 from support import CONTENT, GROUP, NOBODY, PYTHON, USER, Case, as_root, as_user, write
 
-# In one job: a process that may reads the file; then a child, by an exec with fewer rights, tries.
+# In one job: a process that may reads the file; then a child tries, by an exec with fewer rights.
 IN_ONE_JOB = """
 import os, subprocess
 print(len(open(F, 'rb').read()))
@@ -17,7 +17,7 @@ try: print(open(F, 'rb').read(20))
 except PermissionError: print('denied')
 """
 
-# Without capabilities root is the owner of its files and nothing more.
+# Without capabilities root is only the owner of its files.
 POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 
 
@@ -42,7 +42,7 @@ class AfterExec(Case):
     def test_a_user_without_the_group_is_denied(self):
         os.chown(self.job.file, 0, GROUP)
         os.chmod(self.job.file, 0o040)
-        # A user cannot drop groups without a capability; who starts as root can.
+        # A user cannot drop groups without a capability; a process that starts as root can.
         keep = ["--inh-caps=+setgid", "--ambient-caps=+setgid"]
         self.assertEqual(
             self.child_sees(["setpriv", "--clear-groups"],
@@ -65,14 +65,14 @@ class AfterExec(Case):
         self.assertEqual(seen, str((b"another file" * 10)[:20]))
 
     def test_the_same_rights_share(self):
-        """What the tests above must not cost: a child with the rights of its parent finds what that
-        has read."""
+        """The cost that the tests above must not have: a child with the rights of its parent finds
+        what that has read."""
         self.assertEqual(self.child_sees([]), str(CONTENT[:20]))
         self.assertEqual((self.job.totals()["misses"], self.job.totals()["hits"]["ram"]), (1, 1))
 
 
-# Enters a domain in which only what lies below the words before "--" may be read, and becomes the
-# program behind it.
+# Enters a domain that allows reads only below the words before "--", and becomes the program behind
+# it.
 IN_A_DOMAIN = """
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -102,7 +102,7 @@ def has_landlock():
 
 @as_root
 class AtTheStart(Case):
-    """Rights that a process was born with, next to another job of the same user that has read the
+    """Rights with which a process is born, next to another job of the same user that has read the
     file."""
     def test_a_process_in_a_landlock_domain_is_denied(self):
         if not has_landlock():
@@ -138,7 +138,7 @@ class AtTheStart(Case):
 
 @as_root
 class InTheProcess(Case):
-    """Rights that are given up while the program runs: the next open is the kernel's."""
+    """Rights that are given up while the program runs: the next open goes to the kernel."""
     def denied_after(self, drop):
         write(self.job.file, mode=0o600, owner=USER)
         done = self.job.python("import ctypes, os, struct\n"

@@ -1,5 +1,5 @@
-"""No setting makes the library write to anything but its region and the report that was asked for,
-or wait."""
+"""No setting makes the library write to anything except its region and the requested report, or
+wait."""
 import os
 import subprocess
 import threading
@@ -31,7 +31,7 @@ class Name(Case):
 
 
 class Report(Case):
-    """CUBESHIM_STATS is the one path that the library writes to besides its region."""
+    """CUBESHIM_STATS is the one path to which the library writes besides its region."""
     def read_to(self, path, **settings):
         return self.job.read(CUBESHIM_STATS=path, **settings)
 
@@ -75,8 +75,8 @@ class Report(Case):
             os.close(both)
 
     def test_survives_a_limit_of_file_sizes(self):
-        """Beyond it a write brings a signal that ends the program. The region needs a size too, so
-        the file is full already."""
+        """Beyond the limit a write causes a signal that ends the program. The region needs a size
+        too, so the file is full already."""
         path = self.job.path("full")
         with open(path, "wb") as file:
             file.truncate(1 << 30)
@@ -133,7 +133,7 @@ class Report(Case):
             with self.subTest(length=len(path)):
                 done = self.read_to(path)
                 self.assertEqual(done.returncode, 0)
-                # A line that says so, and the report where it goes then.
+                # A line that says so, and then the report goes there.
                 self.assertLessEqual(len(self.lines(done)), 2, done.stderr)
                 self.assertTrue(all(len(line) < 1100 for line in self.lines(done)))
 
@@ -181,8 +181,8 @@ class Directory(Case):
 
     @as_root
     def test_where_others_may_remove_files_shows_them_nothing(self):
-        """Without the sticky bit another user can take the name away. Then there is no cache; there
-        is never his."""
+        """Without the sticky bit another user can take the name. Then there is no cache, and never
+        that user's."""
         os.chmod(self.job.ram_dir, 0o777)
         region = self.job.region()
         move = " ".join(as_user(NOBODY) + ["mv", region, region + ".moved"])
@@ -197,7 +197,7 @@ print(len(open(F).read()))
 """)
         self.assert_well(done)
         self.assertEqual(os.stat(region).st_size, 0)
-        # The next job of the name meets the stranger's file.
+        # The next job with the name meets the stranger's file.
         self.assert_one_line(self.job.read(), "refused")
 
 

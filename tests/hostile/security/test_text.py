@@ -1,5 +1,5 @@
-"""File names and settings are bytes of others: they are read as they are, and never reach a
-terminal as they are."""
+"""File names and settings are bytes of others: they are read as they are, but never reach a
+terminal that way."""
 import os
 import unittest
 
@@ -13,8 +13,8 @@ NAMES = [
 
 
 def is_text(line):
-    """What no terminal obeys: UTF-8 without control characters."""
-    text = line.decode()  # raises where it is not
+    """Text that no terminal obeys: UTF-8 without control characters."""
+    text = line.decode()  # raises if it is not UTF-8
     return all(c.isprintable() or ord(c) >= 0xa0 for c in text)
 
 
@@ -42,7 +42,7 @@ print({len(CONTENT)})
 
 
 class Lines(Case):
-    """What is said of a wrong setting or a failure shows the text, without what a terminal would
+    """Lines about a wrong setting or a failure show the text, without what a terminal would
     obey."""
     def test_of_settings_are_text_and_bounded(self):
         hostile = [n.decode(errors="surrogateescape") for n in NAMES if n != b"-rf"

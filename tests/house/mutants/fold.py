@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 HEADER_NAME = "cubeshim_fault.h"
 MOST = 1 << 16  # ids are below it
-# Both variables are named without CUBESHIM_, because tests clear those that begin with it. Nothing
-# here calls a function of libc: the library replaces some, and runs before libc is ready.
+# Both names lack CUBESHIM_, because tests clear variables that begin with it. Nothing here calls a
+# function of libc: the library replaces some, and runs before libc is ready.
 HEADER = r"""// Made by tests/house/mutants/run.py, only in its copy of the tree. $MUTANT_FAULT is the id of the
 // fault that is on. The file $MUTANT_REACHED gets a byte for each place that is reached.
 #pragma once
@@ -133,7 +133,7 @@ class Fault:
     new: str
     begin: int = 0
     end: int = 0
-    text: str = ""  # what stands there with the fault
+    text: str = ""  # the text at this place with the fault
 
 
 class Source:
@@ -145,7 +145,7 @@ class Source:
         self.directives = [m.span() for m in every if (m["space"] or "").startswith("#")]
         self.words = [m.group() for m in self.tokens]
         self.match: dict[int, int] = {}
-        self.inside: list[int] = []  # for each token: the bracket it is in, or -1
+        self.inside: list[int] = []  # for each token: its enclosing bracket, or -1
         stack: list[int] = []
         for i, word in enumerate(self.words):
             if word in CLOSE and stack and OPEN[self.words[stack[-1]]] == word:
@@ -158,7 +158,7 @@ class Source:
         return self.words[i] if 0 <= i < len(self.words) else ""
 
     def is_block(self, i: int) -> bool:
-        """Whether the brace begins statements, not a class, a namespace or a list of values."""
+        """Whether the brace begins statements, and not a class, a namespace or a list of values."""
         before = self.word(i - 1)
         if before in {
                 ")", "else", "do", "try", "]", ";", "{", "}", ":", "const", "noexcept", "override",
@@ -255,11 +255,11 @@ class Source:
         return begin, end
 
     def place(self, fault: Fault) -> bool:
-        """Finds what the fault is folded around. False: it cannot be."""
+        """Finds the place around which the fault is folded. False: there is none."""
         at = self.text.find(fault.old)
         if at < 0:
             return False
-        # What really changes, in whole tokens.
+        # The part that really changes, in whole tokens.
         old, new = fault.old, fault.new
         same = 0
         while same < min(len(old), len(new)) and old[same] == new[same]:
@@ -273,7 +273,7 @@ class Source:
             return False
         touched = [i for i, m in enumerate(self.tokens) if m.end() > begin and m.start() < end]
         groups = [touched]
-        if not touched:  # something comes in between two tokens
+        if not touched:  # something is inserted between two tokens
             before = max((i for i, m in enumerate(self.tokens) if m.end() <= begin), default=-1)
             groups = [[i] for i in (before, before + 1) if 0 <= i < len(self.tokens)]
         for tokens in groups:
@@ -311,7 +311,7 @@ class Folded:
 
 def render(source: str, begin: int, end: int, faults: list[Fault]) -> list[tuple[str, int]]:
     """Pieces of text; each with the id of a fault if its wrapping begins there, with the negative
-    id if it ends there, else with 0."""
+    id if it ends there, otherwise with 0."""
     pieces: list[tuple[str, int]] = []
     at = begin
     while faults:

@@ -694,7 +694,8 @@ def report(mutants: list[Mutant], results: Results) -> int:
             print(f"{part:10} {len(here):6} {found:6}  {100 * found / len(here):3.0f} %")
     counts = {word: sum(result == word for _, result in rows) for word in ("found", "error")}
     print(
-        f"{len(rows)} faults: {counts['found']} found, {len(survivors)} survive ({len(survivors) - len(new)} known), "
+        f"{len(rows)} faults: {counts['found']} found, {len(survivors)} survive "
+        f"({len(survivors) - len(new)} known), "
         f"{counts['error']} are errors of the list")
     return int(bool(new) or counts["error"] != 0)
 

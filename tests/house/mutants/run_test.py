@@ -1,4 +1,4 @@
-"""The tool itself, on a project of one program."""
+"""Tests the tool itself, on a project of one program."""
 
 import json
 import os
@@ -68,7 +68,7 @@ class Tool(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="cubeshim-mutants-")
         cls.addClassCleanup(folder.cleanup)
         cls.name = Path(folder.name).name + "-left"
-        # One build for all tests, so that each compiles no more than its own faults.
+        # One build for all tests, so that each compiles only its own faults.
         cls.root, cls.work = Path(folder.name) / "root", Path(folder.name) / "work"
         cls.root.mkdir()
         (cls.root / "CMakeLists.txt").write_text(CMAKE.replace("@NAME@", cls.name))

@@ -1,4 +1,4 @@
-// Listens for announcements and prints what it is given: announced SOCKET PREFIX COUNT. A line is
+// Listens for announcements and prints what it receives: announced SOCKET PREFIX COUNT. A line is
 // the reader's number, the sequence number and the path. After COUNT lines it waits until its stdin
 // ends.
 #include <unistd.h>

@@ -31,7 +31,7 @@ class Files(Dataset):
 
 
 def rank_and_world(launcher):
-    """A job of mpirun has no group of torch's, and no RANK."""
+    """A job of mpirun has neither torch's group nor RANK."""
     if launcher == "mpirun":
         return int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
     distributed.init_process_group("gloo")
@@ -58,7 +58,7 @@ def main():
         for number, batch in enumerate(loader):
             read.update((files.paths[index], digest) for index, digest in batch)
             if number == 0:
-                # So short an epoch would be over before it is announced.
+                # Otherwise so short an epoch would be over before it is announced.
                 wait_for(out / f"told-{epoch}")
         part = out / f"part-{rank}"
         part.write_text(

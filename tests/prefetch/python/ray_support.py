@@ -1,4 +1,4 @@
-"""What the tests with a real Ray share: a cluster of two raylets on the loopback, data sets, and
+"""Shared by the tests with a real Ray: a cluster of two raylets on the loopback, data sets, and
 loops compared with torch's."""
 import multiprocessing
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[3] / "prefetch" / "python"
 sys.path.insert(0, str(PACKAGE))
-# The raylets and their workers have the package and this file from here.
+# The raylets and their workers find the package and this file here.
 os.environ.update(PYTHONPATH=f"{PACKAGE}:{Path(__file__).resolve().parent}", RAY_DEDUP_LOGS="0",
                   RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
                   PYTHONDONTWRITEBYTECODE="1")
@@ -29,19 +29,19 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info  # noqa: E402
 
 DEADLINE = 120
-# A raylet that is killed is missed after 15 s by default.
+# By default a killed raylet is noticed only after 15 s.
 SOON = {
     "health_check_initial_delay_ms": 1000, "health_check_period_ms": 500,
     "health_check_failure_threshold": 3
 }
 NODE = dict(num_cpus=4, object_store_memory=100 << 20)
-# Addresses of the loopback. Ray replaces 127.0.0.1 by the address of the machine.
+# Loopback addresses. Ray replaces 127.0.0.1 by the address of the machine.
 FIRST, SECOND = "127.0.0.2", "127.0.0.3"
 
 
 class Aside:
-    """Torch's loops run in a process that Ray has never been in: its threads and signal handlers do
-    not stand a fork."""
+    """Runs torch's loops in a process in which Ray has never run: Ray's threads and signal handlers
+    do not survive a fork."""
     def __init__(self):
         self.ours, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.get_context("fork").Process(target=self.serve,
@@ -50,8 +50,8 @@ class Aside:
         theirs.close()
 
     def serve(self, pipe):
-        """Each loop in a process of its own: what an earlier one has left behind would end once
-        more in its workers."""
+        """Runs each loop in a process of its own: leftovers of an earlier loop would end once more
+        in its workers."""
         self.ours.close()
         while True:
             try:
@@ -86,7 +86,7 @@ class Aside:
 
 
 class Two:
-    """Two raylets, with a store of objects each."""
+    """Two raylets, each with an object store."""
     def __init__(self):
         self.cluster = Cluster(
             initialize_head=True, head_node_args=dict(NODE, node_ip_address=FIRST,
@@ -94,7 +94,7 @@ class Two:
         self.second = self.cluster.add_node(**NODE, node_ip_address=SECOND)
         ray.init(address=self.cluster.address, _node_ip_address=FIRST, log_to_driver=False,
                  logging_level="error")
-        # The first raylet hears of the second one some time later, and would put all work on
+        # The first raylet hears of the second one only some time later, and would take all work
         # itself.
         second = next(
             node["NodeID"] for node in ray.nodes() if node["NodeManagerAddress"] == SECOND)
@@ -123,7 +123,7 @@ def until(true, what):
 
 
 class Items(Dataset):
-    """FdEpoch, small and large tensors; with `draws` what random transforms would draw."""
+    """Numbers, small and large tensors; with `draws` also what random transforms would draw."""
     def __init__(self, count=50, draws=False, fails=(), dies=(), gate=None, at=None):
         self.count, self.draws, self.fails, self.dies, self.gate, self.at = count, draws, fails, dies, gate, at
 
@@ -154,7 +154,7 @@ def node_address():
 
 
 class OnNode(Items):
-    """Whoever fetches one of the later items on this node stops there."""
+    """A process that fetches one of the later items on this node stops there."""
     def __init__(self, address, *arguments, **more):
         super().__init__(*arguments, **more)
         self.address = address
@@ -166,7 +166,7 @@ class OnNode(Items):
 
 
 class Stream(IterableDataset):
-    """Each worker has its share; the shares are not equally long. The first of them may stop in the
+    """Each worker has its share; the shares differ in length. The first worker may stop in the
     middle."""
     def __init__(self, count=41, gate=None):
         self.count, self.gate = count, gate
@@ -180,7 +180,7 @@ class Stream(IterableDataset):
 
 
 def stop_at(gate):
-    """Tells who is here, and waits until it may pass."""
+    """Reports who is here, and waits until it may pass."""
     if (gate / "open").exists():
         return
     name = gate / f"here-{os.getpid()}"
@@ -196,7 +196,8 @@ class Gate:
         self.path = Path(made.name)
 
     def kill(self, which):
-        """SIGKILL for the one who has stopped here (0), or his raylet (1); his successor passes."""
+        """Sends SIGKILL to the process that has stopped here (0), or to its raylet (1); its
+        successor passes."""
         until((self.path / "here").exists, "somebody is at the gate")
         victim = int((self.path / "here").read_text().split()[which])
         os.kill(victim, signal.SIGKILL)
@@ -205,7 +206,7 @@ class Gate:
 
 
 def flat(value):
-    """Something that == compares, with types."""
+    """Turns it into something that == compares, including types."""
     if isinstance(value, torch.Tensor):
         return "tensor", value.dtype, tuple(value.shape), value.to_dense().numpy().tobytes()
     if isinstance(value, numpy.ndarray):
@@ -222,7 +223,7 @@ def without(name, batches):
 
 
 def outcome(make, kind, loop, epochs):
-    """Of each epoch, with the generators behind it."""
+    """The outcome of each epoch, and the generators after it."""
     torch.manual_seed(5)
     loader = make(kind)
     return [(loop(loader), torch.get_rng_state().tolist(), loader.generator
@@ -231,7 +232,7 @@ def outcome(make, kind, loop, epochs):
 
 class Case(unittest.TestCase):
     aside = two = None
-    crews = Crews({})  # an actor takes seconds to start, so that loaders of all tests share them
+    crews = Crews({})  # an actor takes seconds to start, so all tests' loaders share them
     split = None
 
     @classmethod

@@ -1,5 +1,5 @@
-"""Stands in for the server of announcements: speaks doc/FORMAT.md on its own, keeps all it hears,
-and does as it is told."""
+"""Stands in for the server of announcements: speaks doc/FORMAT.md by itself, keeps all that it
+hears, and follows the test's orders."""
 import os
 import select
 import socket
@@ -24,8 +24,8 @@ class Client:
 
 
 class Server:
-    """`takes`: what is announced counts as handed on at once. `reads`: otherwise everything stays
-    in the socket."""
+    """`takes`: announced paths count as handed on at once. `reads`: if false, everything stays in
+    the socket."""
     def __init__(self, directory, name="default", takes=True, reads=True, version=1):
         self.path = Path(directory) / f"cubeshim-{os.geteuid()}-{name}.sock"
         self.takes, self.reads, self.version = takes, reads, version
@@ -48,7 +48,7 @@ class Server:
         self.stop()
 
     def stop(self):
-        """As a leader that is killed: connections end, the file stays."""
+        """Stops like a killed leader: connections end, the file stays."""
         if self.is_stopping:
             return
         self.is_stopping = True
@@ -136,19 +136,20 @@ class Server:
         try:
             client.connection.send(struct.pack("=IIQQ", TAKEN, 0, epoch, sequence))
         except BrokenPipeError:
-            pass  # gone, which the next look shows
+            pass  # gone, as the next check shows
 
     def wait(self, condition, what, seconds=60):
         with self.changed:
             if not self.changed.wait_for(condition, seconds):
                 raise AssertionError(
-                    f"{what} did not come; heard {[(c.epochs.keys(), c.has_gone) for c in self.clients]}, "
+                    f"{what} did not come; heard "
+                    f"{[(c.epochs.keys(), c.has_gone) for c in self.clients]}, "
                     f"wrong {self.wrong}")
         if self.wrong:
             raise AssertionError(self.wrong)
 
     def wait_for_order(self, count=1, epoch=0):
-        """The clients whose epoch has come to its end, of which there are so many."""
+        """Waits until `count` clients have ended the epoch, and returns them."""
         def ended():
             return [client for client in self.clients if epoch in client.ended]
 

@@ -1,8 +1,8 @@
-"""Stops the thread that announces at a line of the package, for ever and with all the locks that it
-has there.
+"""Stops the announcing thread at a line of the package, forever and with all the locks that it
+holds there.
 
-So does the end of the interpreter, wherever a daemon thread is. A module of its own: the frames of
-the thread would keep the program's globals alive, whose end is to be seen. """
+The end of the interpreter does the same, wherever a daemon thread is. This is a module of its own
+because the frames of the thread would keep the program's globals alive, whose end must be seen."""
 import _thread
 import os
 import sys
@@ -11,7 +11,7 @@ import threading
 import cubeshim
 
 PACKAGE = os.path.dirname(cubeshim.__file__)
-places = []  # lines of the package that the thread has come to: file, function, number
+places = []  # lines of the package that the thread has reached: file, function, number
 stopped = threading.Event()
 _start = _thread.start_new_thread
 _for_ever = _thread.allocate_lock()
@@ -19,7 +19,7 @@ _for_ever.acquire()
 
 
 def _stop(is_there):
-    """The first thread that is started from now on and comes to such a place stops."""
+    """Stops the first thread that starts from now on and reaches such a place."""
     def trace(frame, event, _):
         directory, name = os.path.split(frame.f_code.co_filename)
         if directory != PACKAGE:
@@ -42,7 +42,7 @@ def stop_at(place):
 
 
 def stop_in(function, count):
-    """At its line number `count`, as they are run."""
+    """Stops at the `count`th line that is run."""
     lines = 0
 
     def is_there(place):

@@ -1,5 +1,5 @@
-"""What the tests of the Python side share: a directory with a server's socket, data sets of files,
-a loop compared."""
+"""Shared by the tests of the Python side: a directory with a server's socket, data sets of files, a
+loop compared."""
 import contextlib
 import os
 import random
@@ -28,7 +28,7 @@ PLAIN = WRAPPED.__closure__[[*WRAPPED.__code__.co_freevars].index("real")].cell_
 
 @contextlib.contextmanager
 def without():
-    """torch as it is without the wrap."""
+    """torch without the wrap."""
     torch_loaders._BaseDataLoaderIter._next_index = PLAIN
     try:
         yield
@@ -74,8 +74,7 @@ class Case(unittest.TestCase):
 
 
 class Files(torch.utils.data.Dataset):
-    """`samples` as ImageFolder has them; an item is its index, with what random transforms would
-    draw."""
+    """`samples` as in ImageFolder; an item is its index, with what random transforms would draw."""
     def __init__(self, count, draws=False, name="f"):
         self.samples = [(f"/data/{name}{i}.jpg", i % 10) for i in range(count)]
         self.draws = draws
@@ -95,7 +94,7 @@ class Files(torch.utils.data.Dataset):
 
 
 def begun(loader):
-    """An iterator whose first draw, and all that is drawn ahead with it, is made."""
+    """An iterator that has made its first draw, and everything drawn ahead with it."""
     iterator = iter(loader)
     return iterator, next(iterator)
 

@@ -1,8 +1,8 @@
-"""A venv below the build directory with the system's torch and packages of PyPI, that is made once.
+"""A venv below the build directory with the system's torch and packages from PyPI, made once.
 in_NAME_venv.py runs a test in it.
 
-It ends with 77, and one line that says why, where the packages cannot be installed: ctest calls
-that a skip. """
+If the packages cannot be installed, it prints one line that says why and ends with 77, which ctest
+takes for a skip."""
 import fcntl
 import os
 import subprocess
@@ -18,7 +18,7 @@ def skip(why):
 
 
 def make(venv, requirements, title):
-    """Two tests may begin at the same time. What is complete says so by a file."""
+    """Two tests may begin at the same time. A file marks a complete venv."""
     venv.mkdir(parents=True, exist_ok=True)
     with open(venv / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -33,13 +33,15 @@ def make(venv, requirements, title):
                                   stderr=subprocess.STDOUT, text=True)
             if made.returncode:
                 skip(
-                    f"{title} cannot be installed: {(made.stdout.strip() or 'no output').splitlines()[-1]}"
+                    f"{title} cannot be installed: "
+                    f"{(made.stdout.strip() or 'no output').splitlines()[-1]}"
                 )
         done.write_text(requirements.read_text())
 
 
 def run(name, title):
-    """NAME.txt beside this file says what is installed; the test and its arguments are ours."""
+    """NAME.txt beside this file lists what is installed; the test and its arguments are this
+    command's."""
     if subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True).returncode:
         skip("the system's Python has no torch")
     venv = Path(os.environ["CUBESHIM_BUILD"]) / f"{name}-venv"

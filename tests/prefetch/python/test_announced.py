@@ -1,5 +1,5 @@
-"""What the server hears while a loop runs: paths in the sampler's order, epochs, ranks; and what
-servers may do to us."""
+"""The announcements that reach the server while a loop runs: paths in the sampler's order, epochs,
+ranks; and how misbehaving servers affect the loop."""
 import itertools
 import os
 import socket
@@ -36,8 +36,7 @@ class Heard(Case):
         heard = 0
 
         def wait_for_the_next():
-            # The loop waits for the server here, before it asks for more, so nothing is passed
-            # over.
+            # The loop waits for the server here before it asks for more, so nothing is skipped.
             server.wait(
                 lambda: server.clients and len(server.clients[0].paths()) >= min(
                     len(got) + 500, 150_000), "what comes next")
@@ -71,7 +70,8 @@ class Heard(Case):
             iterator, first = begun(loader)
             heard = server.wait_for_order(epoch=epoch)[0].paths(epoch)
             self.assertEqual(heard, dataset.paths(itertools.chain(first, *iterator)))
-            # All is taken before the next epoch begins, or it would begin on a new connection.
+            # Everything is taken before the next epoch begins; otherwise that would begin on a new
+            # connection.
             channel, = [c for c in list(_channel._channels) if c.connection is not None]
             while not channel.order.is_over:
                 threading.Event().wait(0.01)
@@ -140,7 +140,7 @@ class Heard(Case):
         client = server.wait_for_order()[0]
         self.assertEqual((client.rank, client.world), (3, 8))
         self.assertEqual(client.paths(), dataset.paths(list(sampler)))
-        # Torch's own word comes first.
+        # Torch's own setting takes precedence.
         torch.distributed.init_process_group("gloo", init_method=f"file://{self.dir}/store", rank=0,
                                              world_size=1)
         self.addCleanup(torch.distributed.destroy_process_group)
@@ -150,8 +150,7 @@ class Heard(Case):
 
 
 class Servers(Case):
-    """What becomes of an order when the server is not as it should be; the loop goes on in any
-    case."""
+    """The fate of an order if the server misbehaves; the loop goes on in any case."""
     def test_the_next_server_goes_on_where_the_last_ended(self):
         first = self.serve(takes=False)
         dataset = Files(3000)
@@ -159,7 +158,7 @@ class Servers(Case):
         first.wait_for_order()
         first.tell(first.clients[0], 0, 1234)
         heard = first.clients[0].paths()
-        # The word has come when the channel has put it down.
+        # The report has arrived when the channel has noted it.
         channel, = [c for c in list(_channel._channels) if c.connection is not None]
         while channel.order.taken != 1234:
             threading.Event().wait(0.01)
@@ -260,7 +259,7 @@ class Servers(Case):
                         pass
                 if threading.active_count() != 1 or list(_channel._channels):
                     os._exit(3)
-                # It may announce something itself.
+                # The child may announce something itself.
                 mine, _ = begun(DataLoader(Files(30, name="child"), collate_fn=as_is))
                 next(iterator)
                 server.path.stat()

@@ -14,8 +14,7 @@ LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 SITE = PACKAGE / "site"
 PRINT = "import os, sys; print(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
 
-# The library keeps to the name that it began with. Its own leader would take the place of the
-# test's server.
+# The library keeps the name with which it began. Its own leader would replace the test's server.
 ANOTHER_NAME = "import os; os.environ['CUBESHIM_NAME'] = 'test'\n"
 
 
@@ -40,7 +39,8 @@ class Bare(Case):
 
     def test_workers_by_spawn_and_children_have_it_once(self):
         self.check_loop(ANOTHER_NAME, "dict(num_workers=2, multiprocessing_context='spawn')")
-        chain = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], *sys.argv[2:]])"
+        chain = ("import os, sys; os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], "
+                 "*sys.argv[2:]])")
         self.assertEqual(self.of("/usr/bin/python3", "-c", chain, chain, PRINT), f"{SITE} True\n")
         shell = f"/usr/bin/python3 -c \"{PRINT}\""
         self.assertEqual(
@@ -50,7 +50,7 @@ class Bare(Case):
     def test_in_front_of_what_is_there(self):
         self.assertEqual(self.print_of(PYTHONPATH="/mine:/too"), f"{SITE}:/mine:/too True\n")
         self.assertEqual(self.print_of(PYTHONPATH=""), f"{SITE} True\n")
-        # A user who has put something before it, or a path that only begins as it does.
+        # The user has put something before it, or a path that only has the same beginning.
         self.assertEqual(self.print_of(PYTHONPATH=f"/mine:{SITE}"), f"/mine:{SITE} True\n")
         self.assertEqual(self.print_of(PYTHONPATH=f"{SITE}s:/mine"), f"{SITE}:{SITE}s:/mine True\n")
 
@@ -58,7 +58,8 @@ class Bare(Case):
         for env in ({"CUBESHIM_ANNOUNCE": "0"}, {"CUBESHIM_PREFETCH": "0"},
                     {"CUBESHIM_MODE": "off"}):
             self.assertEqual(self.print_of(**env), "None False\n")
-        nothing = "cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set; it names the directories to serve\n"
+        nothing = ("cubeshim: warn: nothing is served: CUBESHIM_PREFIXES is not set; it names "
+                   "the directories to serve\n")
         self.assertEqual(self.print_of(CUBESHIM_PREFIXES="", said=nothing), "None False\n")
         # Python does not read the variable.
         for word in ("-I", "-E"):
@@ -74,7 +75,7 @@ class Bare(Case):
             with self.subTest(name):
                 self.assertEqual(self.of(self.dir / name, "PYTHONPATH"),
                                  f"{SITE}\n" if name in pythons else "")
-        # By the program's own file, and not the name by which it was called.
+        # The program's own file decides, not the name by which it was called.
         (self.dir / "train").symlink_to(self.dir / "python3")
         self.assertEqual(self.of(self.dir / "train", "PYTHONPATH"), f"{SITE}\n")
 
@@ -89,7 +90,7 @@ class Bare(Case):
                              f"{SITE} True\n{place}\n")
 
     def test_the_sitecustomize_that_would_have_run_runs(self):
-        """The venv's; or the distribution's, where that comes first."""
+        """The venv's; or the distribution's, if that comes first."""
         place = self.dir / "venv"
         subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place], check=True,
                        timeout=100)
@@ -106,8 +107,9 @@ class Bare(Case):
         return place
 
     def test_it_runs_where_the_working_directory_has_been_removed(self):
-        """And sys.path has relative entries, as Pythons before 3.11 take them from PYTHONPATH."""
-        code = f"import os, sys; os.rmdir(os.getcwd()); sys.path[:0] = ['relative', '', {str(SITE)!r}, {str(self.mine())!r}]; import sitecustomize"
+        """And sys.path has relative entries, which Pythons before 3.11 take from PYTHONPATH."""
+        code = ("import os, sys; os.rmdir(os.getcwd()); sys.path[:0] = ['relative', '', "
+                f"{str(SITE)!r}, {str(self.mine())!r}]; import sitecustomize")
         gone = self.dir / "gone"
         gone.mkdir()
         done = subprocess.run(["/usr/bin/python3", "-S", "-c", code], cwd=gone, env=self.env,
@@ -116,7 +118,7 @@ class Bare(Case):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "mine\n", ""))
 
     def test_one_of_a_finder_behind_pythons_own(self):
-        """As an editable install has it."""
+        """As an editable install does it."""
         code = f"""
 import importlib.machinery, importlib.util, sys
 class Finder:
@@ -130,8 +132,8 @@ import sitecustomize"""
         self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code), "mine\n")
 
     def test_one_in_a_zip_file(self):
-        """Its loader has another method up to Python 3.9: here a finder gives one that has no
-        more."""
+        """Its loader has another method up to Python 3.9: here a finder returns a loader without
+        that method."""
         archive = self.dir / "mine.zip"
         with zipfile.ZipFile(archive, "w") as made:
             made.writestr("sitecustomize.py", "print('mine', __file__)")
@@ -153,7 +155,7 @@ print(sitecustomize.__file__, hasattr(sitecustomize, 'run_shadowed'))"""
                          f"mine {archive}/sitecustomize.py\n{archive}/sitecustomize.py False\n")
 
     def test_one_that_looks_for_the_next_by_itself(self):
-        """As monitoring agents do: in all of sys.path but its own directory."""
+        """As monitoring agents do: in all of sys.path except its own directory."""
         agent = """
 import importlib.machinery, importlib.util, os, sys
 print('agent')
@@ -173,9 +175,10 @@ if spec is not None:
                 with_it, self.of("/usr/bin/python3", "-c", code, PYTHONPATH=path, LD_PRELOAD=""))
 
     def test_a_long_variable_leaves_room_for_other_programs(self):
-        """The kernel takes no longer string than this one."""
+        """The kernel accepts no longer string than this one."""
         longest = "/" + "x" * (32 * 4096 - len("PYTHONPATH=/") - 1)
-        code = "import os, subprocess; print(subprocess.run(['/bin/true']).returncode, len(os.environ['PYTHONPATH']))"
+        code = ("import os, subprocess; print(subprocess.run(['/bin/true']).returncode, "
+                "len(os.environ['PYTHONPATH']))")
         for less, added in ((0, 0), (len(f"{SITE}:") - 1, 0), (len(f"{SITE}:"), len(f"{SITE}:"))):
             value = longest[:len(longest) - less]
             self.assertEqual(self.of("/usr/bin/python3", "-c", code, PYTHONPATH=value),
@@ -183,7 +186,7 @@ if spec is not None:
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
     def test_not_what_another_user_put_beside_the_library(self):
-        """As into /tmp, where all may write."""
+        """As in /tmp, where everybody may write."""
         root, other, third = 0, 65534, 12345
         place, spoiled = self.dir / "tmp", self.dir / "spoiled"
         place.mkdir()
@@ -205,7 +208,7 @@ if spec is not None:
                 self.print_of(LD_PRELOAD=str(library))
                 self.assertEqual(spoiled.exists(), runs)
                 spoiled.unlink(missing_ok=True)
-        # The user has the whole directory, but for the package beside it.
+        # The user owns the whole directory, except the package beside it.
         shutil.copy(SITE / "sitecustomize.py", place / "site")
         for path in (place / "site", place / "site/sitecustomize.py", library):
             os.chown(path, root, root)
@@ -215,12 +218,12 @@ if spec is not None:
             self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{place}/site {runs}\n")
 
     def test_where_the_package_lies(self):
-        """A wheel's, an installed one's, and none."""
+        """A wheel's package, an installed one, and none."""
         wheel, alone, odd = (self.dir / name for name in ("wheel/cubeshim", "alone", "o:dd"))
         shutil.copytree(PACKAGE / "cubeshim", wheel)
         shutil.copytree(SITE, wheel / "site")
         (wheel.parent / "other.py").write_text(
-            "")  # beside it, of another Python perhaps: not to be found by this one
+            "")  # beside it, perhaps of another Python: this one must not find it
         shutil.copytree(wheel, odd)
         alone.mkdir()
         for place in (wheel, alone, odd):
@@ -234,7 +237,7 @@ if spec is not None:
         (self.dir / "link").symlink_to(odd)
         self.assertEqual(self.print_of(LD_PRELOAD=str(self.dir / "link" / LIBRARY.name)),
                          "None False\n")
-        # A library in PREFIX/lib/MACHINE, as Debian has it.
+        # A library in PREFIX/lib/MACHINE, as in Debian.
         shutil.copytree(PACKAGE, self.dir / "usr" / "share" / "cubeshim" / "python")
         shutil.copytree(alone, self.dir / "usr" / "lib" / "x86_64-linux-gnu")
         library = self.dir / "usr" / "lib" / "x86_64-linux-gnu" / LIBRARY.name

@@ -1,5 +1,5 @@
-"""Data sets of which it is known what they read: those of torchvision, timm and Hugging Face, and
-common attributes."""
+"""Data sets of which cubeshim knows what they read: those of torchvision, timm and Hugging Face,
+and common attributes."""
 import contextlib
 import os
 import pathlib
@@ -31,7 +31,7 @@ class Plain(torch.utils.data.Dataset):
 
 
 class Trap:
-    """Code of the program: whoever calls it is told."""
+    """Code of the program that reports each call of it."""
     calls = []
 
     def __getattr__(self, name):
@@ -49,7 +49,7 @@ class Trap:
 
 class Heard(Case):
     def heard(self, dataset, **more):
-        """Announced for the whole of it, in order."""
+        """The announced paths of the whole data set, in order."""
         server = self.serve()
         iterator, _ = begun(DataLoader(dataset, collate_fn=as_is, **more))
         heard = server.wait_for_order()[0].paths()
@@ -111,7 +111,7 @@ class DataSets(Heard):
     def test_lists_side_by_side(self):
         class Lists(torch.utils.data.Dataset):
             def train_data_list(self):
-                random.random()  # which the loop must not see
+                random.random()  # which the loop must not notice
                 return [[f"/data/x{i}" for i in range(6)], [f"/data/y{i}" for i in range(6)]]
 
             def __len__(self):
@@ -195,7 +195,7 @@ class Attributes(Heard):
                                ({"_root_dir": "/d/"}, "/d/0.jpg"), ({}, "0.jpg")):
             self.assertEqual(
                 resolver(self.of(files=[f"{i}.jpg" for i in range(4)], **more))(0), [expected])
-        # With the directory already, absolute ones, and words.
+        # Paths that already have the directory, absolute ones, and words.
         self.assertEqual(
             resolver(self.of(files=["rel/d/0.jpg"] * 4, root="rel"))(0), ["rel/d/0.jpg"])
         self.assertEqual(resolver(self.of(files=["/a/0.jpg"] * 4, root="/d"))(0), ["/a/0.jpg"])
@@ -220,7 +220,7 @@ class Attributes(Heard):
         ]
         for name in ("records", "x"):
             self.assertEqual(resolver(self.of(**{name: entries}))(2), ["/data/2.jpg"])
-        # Each probe has to be a path; a known name goes before.
+        # Each probe must be a path; a known name takes precedence.
         self.assertIsNone(
             resolver(self.of(x=["/data/0.jpg", "/data/1.jpg", "a dog", "/data/3.jpg"])))
         self.assertIsNone(resolver(self.of(x=["/data/0.jpg", None, "/data/2.jpg", None])))
@@ -240,7 +240,7 @@ class Attributes(Heard):
         self.assertIsNone(
             resolver(self.of(main_dir=str(self.dir), total_imgs=["4.jpg"] + names[1:])),
             "the first is not there")
-        # A table, as in torch's tutorial of data sets.
+        # A table, as in torch's tutorial on data sets.
         with self.tables() as (frame, series):
             labels = frame({"file": names, "label": [0, 1, 2, 3], "cat": ["a", "b", "c", "d"]})
             resolve = resolver(self.of(img_labels=labels, img_dir=str(self.dir)))
@@ -254,7 +254,7 @@ class Attributes(Heard):
 
     @contextlib.contextmanager
     def tables(self):
-        """Of pandas, as far as they are looked at."""
+        """pandas' tables, as far as they are used."""
         class Series:
             def __init__(self, values):
                 self.array = values
@@ -301,7 +301,7 @@ class Attributes(Heard):
         self.assertEqual(Trap.calls, [])
 
     def test_timm(self):
-        """Its ImageDataset has a reader, which has `root` and `samples`; AugMixDataset has the data
+        """Its ImageDataset has a reader with `root` and `samples`; AugMixDataset wraps the data
         set."""
         reader = types.SimpleNamespace(root="rel",
                                        samples=[(f"rel/a/{i}.jpg", i) for i in range(4)],
@@ -309,11 +309,11 @@ class Attributes(Heard):
         dataset = self.of(reader=reader, load_bytes=False)
         self.assertEqual([resolver(dataset)(i) for i in (3, 0)], [["rel/a/3.jpg"], ["rel/a/0.jpg"]])
         self.assertEqual(resolver(self.of(dataset=dataset, num_splits=2))(1), ["rel/a/1.jpg"])
-        # One that is of another length does something else with its indices.
+        # A data set of another length does something else with its indices.
         self.assertIsNone(resolver(self.of(5, dataset=dataset)))
 
     def test_mmengine(self):
-        """Its BaseDataset has pickled entries one behind the other, and where each ends."""
+        """Its BaseDataset has pickled entries in a row, and where each one ends."""
         module = types.ModuleType("mmengine.dataset")
         module.BaseDataset = type("BaseDataset", (Plain,), {})
         sys.modules["mmengine.dataset"] = module
@@ -331,7 +331,7 @@ class Attributes(Heard):
         resolve = resolver(dataset)
         self.assertEqual([resolve(i) for i in (0, 3, -1)],
                          [[self.NAMES[i], f"/seg{self.NAMES[i]}"] for i in (0, 3, 3)])
-        # Not read yet; and the same attributes in a class of the program.
+        # A data set that is not read yet; and the same attributes in a class of the program.
         self.assertIsNone(resolver(module.BaseDataset(4)))
         self.assertIsNone(resolver(self.of(**vars(dataset))))
 
@@ -350,8 +350,8 @@ class Attributes(Heard):
 
 
 class HuggingFace(Heard):
-    """A data set as the library `datasets` has it: a table of Arrow, and a table of rows for one
-    that was shuffled."""
+    """A data set as the library `datasets` has it: a table of Arrow, and a table of rows for a
+    shuffled one."""
     class Column:
         def __init__(self, values):
             self.values = values

@@ -1,5 +1,5 @@
-"""The end of the interpreter, wherever it stops the thread that announces: nothing that runs after
-that may wait for it."""
+"""The end of the interpreter, wherever it stops the announcing thread: nothing that runs afterwards
+may wait for that thread."""
 import json
 import os
 import signal
@@ -132,8 +132,8 @@ class Ends(unittest.TestCase):
                         PYTHONPATH=f"{PACKAGE}:{Path(__file__).parent}")
 
     def run_to_its_end(self, script, argument):
-        """Returns what it has said. It fails if it has not ended within a minute, some hundred
-        times as long as it takes."""
+        """Returns what the program has printed. Fails if it has not ended within a minute, some
+        hundred times as long as it takes."""
         program = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script,
                                     repr(argument)], env=self.env, text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -165,7 +165,7 @@ class Ends(unittest.TestCase):
                 first, *said = self.run_to_its_end(ENDS, (place, is_for_one))
                 self.assertEqual(sorted(said), SAID, place)
                 stopped.append(json.loads(first))
-            # The thread does not come to each place each time: the server may be faster or slower.
+            # The thread does not reach each place every time: the server may be faster or slower.
             self.assertGreater(sum(stopped), 0.8 * len(places - seen))
             seen |= places
 
@@ -176,7 +176,7 @@ class Ends(unittest.TestCase):
             self.assertEqual(self.run_to_its_end(LOADER, line), ["dropped"])
 
     def test_a_log_that_waits(self):
-        """There is no server, and the thread says so."""
+        """There is no server, and the thread logs that."""
         self.env.update(CUBESHIM_LOG="debug", PYTHONUNBUFFERED="")
         self.assertEqual(self.run_to_its_end(SILENT, None), [])
 

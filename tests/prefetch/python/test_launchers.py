@@ -94,8 +94,8 @@ class Launched(unittest.TestCase):
             for name, value in os.environ.items()
             if not name.startswith(("CUBESHIM_", "TORCHELASTIC_", "SLURM_", "OMPI_"))
         }
-        # Announcements go to this test: fetching ahead would hide what a rank finds in memory. No
-        # more than one thread each.
+        # Announcements go to this test: prefetching would hide what a rank finds in memory. At most
+        # one thread each.
         return clean | {
             "LD_PRELOAD": str(BUILD / "libcubeshim.so"), "CUBESHIM_PREFIXES": str(self.mount.path),
             "CUBESHIM_NAME": self.names[node], "CUBESHIM_RAM_DIR": str(self.scratch),
@@ -107,12 +107,12 @@ class Launched(unittest.TestCase):
         }
 
     def commands(self):
-        """A command and its environment for each that is started by itself."""
+        """A command and its environment for each part that is started by itself."""
         words = [str(RANK), str(self.mount.path), str(self.out), self.launcher]
         if self.launcher != "mpirun":
             port, make = free_port(), {"torchrun": torchrun, "deepspeed": deepspeed}[self.launcher]
             return [(make(node, port, words), self.environment(node)) for node in range(NODES)]
-        # One command for all: to mpirun a node is a program with an environment of its own.
+        # One command for all: for mpirun a node is a program with an environment of its own.
         command = [
             "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl",
             "self,tcp"
@@ -133,7 +133,7 @@ class Launched(unittest.TestCase):
         })]
 
     def said(self, epoch):
-        """Of all ranks, or nothing as long as not all have said it."""
+        """The reports of all ranks, or nothing until all have."""
         found = [self.out / f"{epoch}-{rank}.json" for rank in range(WORLD)]
         return [json.loads(path.read_text()) for path in found] if all(
             path.exists() for path in found) else None
@@ -163,7 +163,7 @@ class Launched(unittest.TestCase):
         return first, self.said(1), opens
 
     def tell(self, epoch, jobs):
-        """Lets the ranks go on when all of them have announced the epoch."""
+        """Lets the ranks continue when all of them have announced the epoch."""
         def announced():
             self.assertFalse([job for job in jobs if job.poll()], self.text_of_errors())
             self.assertEqual([server.wrong for server in self.servers], [[]] * NODES)
@@ -180,7 +180,7 @@ class Launched(unittest.TestCase):
         return Path(self.errors.name).read_text()
 
     def hits(self, name):
-        """Of memory and of servers, in all jobs of a node: mpirun makes a job of each rank,
+        """Hits in memory and on servers, in all jobs of a node: mpirun makes a job of each rank,
         torchrun one of all."""
         reports = [
             json.loads(line)
@@ -226,7 +226,7 @@ class Launched(unittest.TestCase):
             ranks = [number for number in range(WORLD) if first[number]["node"] == name]
             self.assertEqual({(client.rank, client.world) for client in server.clients},
                              {(number, WORLD) for number in ranks})
-            # A loader may connect anew for an epoch.
+            # A loader may connect again for an epoch.
             heard = {(client.rank, number): client.paths(number)
                      for client in server.clients
                      for number in client.epochs}

@@ -1,4 +1,4 @@
-"""Data sets of which nothing is known: their workers learn under the library which files an index
+"""Data sets of which nothing is known: under the library their workers learn which files an index
 needs."""
 import fcntl
 import json
@@ -17,8 +17,8 @@ from pathlib import Path
 LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 COUNT = 60
 
-# The library keeps to the name that it began with; this side looks for its server, and for what was
-# learned, by another.
+# The library keeps the name with which it began; this side finds its server, and what was learned,
+# under another.
 JOB = """
 import json, os, sys
 os.environ.update(CUBESHIM_NAME="test", **eval(sys.argv[2]))
@@ -57,7 +57,7 @@ if __name__ == "__main__":
 
 
 def paths_of(data, index):
-    """As JOB opens them."""
+    """In the order in which JOB opens them."""
     return [f"{data}/label{index * 7 % COUNT}"] * (index % 2) + [f"{data}/f{index * 7 % COUNT}"]
 
 
@@ -103,7 +103,7 @@ class Jobs(Case):
         self.assertEqual(job.returncode, 0)
 
     def check(self, more, name=lambda index: index, **env):
-        """The second epoch's order is told as the first has shown it."""
+        """The second epoch's order is announced as the first one has shown it."""
         with Server(self.dir, "test") as server:
             job = self.job(more, **env)
             self.ready(job)
@@ -115,7 +115,7 @@ class Jobs(Case):
         self.assertEqual(sorted(first), sorted(order))
         self.assertEqual(heard,
                          [path for index in order for path in paths_of(self.data, name(index))])
-        # The first epoch tells one path, which has been read.
+        # The first epoch announces one path, which has been read.
         self.assertLessEqual(len([path for client in server.clients for path in client.paths(0)]),
                              2)
 
@@ -136,7 +136,7 @@ class Jobs(Case):
         self.check("{}", CUBESHIM_DISK_DIR=str(disk))
         self.assertEqual(sorted(path.suffix for path in (disk / learned).iterdir()),
                          [".index", ".paths"])
-        # A job to come knows it from the first epoch on.
+        # A later job knows it from the first epoch on.
         with Server(self.dir, "test") as server:
             job = self.job(CUBESHIM_DISK_DIR=str(disk))
             self.ready(job)
@@ -313,8 +313,8 @@ class Stores(Case):
         self.assertEqual(1, self.store.write([(1, [b"/a"])]))
 
     def test_the_standard_numbers_are_left_to_the_program(self):
-        """A program without stdin, stdout and stderr; what C code writes there goes nowhere, as
-        natively."""
+        """A program without stdin, stdout and stderr; whatever C code writes there goes nowhere, as
+        without the library."""
         code = f"""
 import os, sys
 os.closerange(0, 3)
@@ -334,7 +334,7 @@ open({str(self.dir / "numbers")!r}, "w").write(repr((taken, [fd >= 3 for fd in n
 
     def test_files_that_killed_processes_left_go(self):
         left, used = self.made("left"), self.made("used")
-        _learned._held.clear()  # whose locks go with their fds, but for one
+        _learned._held.clear()  # except one, their locks go with their fds
         holder = os.open(used.base + ".index", os.O_RDONLY)
         self.addCleanup(os.close, holder)
         for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
@@ -407,7 +407,7 @@ class Learners(Case):
                                                    ].index("real")].cell_contents
 
     def test_a_data_set_that_is_asked_for_batches(self):
-        """As newer torch asks it, whose fetcher this stands for."""
+        """As newer torch asks it; this stands for torch's fetcher."""
         class Batches(Files):
             def __getitems__(this, indices):
                 self.opened = [b"/%d" % i for i in indices]
@@ -423,7 +423,7 @@ class Learners(Case):
         self.learner.fetch(real, types.SimpleNamespace(dataset=inner), [3, 1])
         self.assertEqual(self.store.written, [(3, [b"/3"]), (1, [b"/1"])])
         self.store.written.clear()
-        # Each of its own item, though the subset could be asked for a batch.
+        # Each sample reads its own item, though the subset could be asked for a batch.
         subset = torch.utils.data.Subset(Files(10), [5, 6])
         with unittest.mock.patch.object(torch.utils.data.Subset, "__getitems__", create=True,
                                         new=lambda *_: self.fail("asked for a batch")):

@@ -1,5 +1,4 @@
-"""PaddlePaddle is not on every machine: a module that has its names, and a loop as its iterators
-have it."""
+"""PaddlePaddle is not on every machine: a module with its names, and a loop like its iterators'."""
 import sys
 import types
 import unittest

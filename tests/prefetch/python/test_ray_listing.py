@@ -1,4 +1,4 @@
-"""A worker of Ray that lists a directory and reads a share of it at random: how much is fetched of
+"""A worker of Ray that lists a directory and reads a random share of it: how much is fetched of
 what it does not read."""
 import os
 import random
@@ -24,7 +24,8 @@ FILES, SIZE, LATENCY_US, LOOKS = 600, 20_000, 300, 25
 
 class Reader:
     def read(self, folder, order):
-        """How many of the names are there, and are read one after the other; the files a second."""
+        """Returns how many of the names exist and are read, one after the other, and the files per
+        second."""
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
         began = time.monotonic()
         for number in order:
@@ -47,7 +48,7 @@ class Listing(unittest.TestCase):
         cls.addClassCleanup(ray.shutdown)
 
     def fetched(self, order, more_than=0, **settings):
-        """Opens at the origin, when no more come: a busy machine may pause before."""
+        """Opens at the origin once no more come: a busy machine may pause before."""
         memory = self.enterContext(tempfile.TemporaryDirectory(dir="/dev/shm"))
         mount = self.enterContext(SlowMount(BUILD / "lagfs", self.source, self.scratch, LATENCY_US))
         environment = cubeshim.ray.env(mount.path, library=BUILD / "libcubeshim.so", ram="256M",

@@ -5,7 +5,7 @@ from ray_support import FIRST, SECOND, Case, Gate, Items, OnNode, Stream, node_a
 
 class Lost(Case):
     def killed(self, make, which, epochs=2):
-        """Torch's loop, and ours in which somebody is killed in the first epoch."""
+        """Torch's loop, and ours, in which an actor or a raylet is killed in the first epoch."""
         gate = Gate(self)
 
         def loop(loader):
@@ -26,7 +26,7 @@ class Whole(Lost):
     split = False
 
     def test_an_actor_and_its_random_numbers(self):
-        """In its second batch, so that its generators have moved."""
+        """It dies in its second batch, when its generators have moved."""
         for persistent in (False, True):
             self.killed(
                 lambda kind, gate: kind(Items(60, draws=True, gate=gate, at=gate and 31), batch_size
@@ -41,7 +41,7 @@ class Whole(Lost):
 
 class Split(Lost):
     def test_an_actor(self):
-        """Of each node."""
+        """One on each node."""
         for address in (FIRST, SECOND):
             self.killed(
                 lambda kind, gate, address=address: kind(OnNode(address, 60, gate=gate), batch_size=
@@ -97,7 +97,7 @@ class Split(Lost):
 
 
 class WithoutRaylet(Lost):
-    """Last, by its name, because the cluster has one node less behind it."""
+    """Runs last (by its name), because afterwards the cluster has one node less."""
     def test_a_raylet(self):
         self.killed(
             lambda kind, gate: kind(OnNode(SECOND, 90, gate=gate), batch_size=6, num_workers=4), 1)

@@ -1,5 +1,5 @@
-"""cubeshim.ray without Ray: the environment for its workers, homes of indices, batches put
-together, torch's loader."""
+"""cubeshim.ray without Ray: the environment for its workers, homes of indices, assembled batches,
+torch's loader."""
 import os
 import re
 import subprocess
@@ -86,14 +86,15 @@ class Env(unittest.TestCase):
                     "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1", **more
                 }, capture_output=True, text=True)
 
-            # The dynamic loader says that it cannot preload an empty file.
+            # The dynamic loader reports that it cannot preload an empty file.
             self.assertEqual(run(PACKAGE, LD_PRELOAD=str(library)).stdout, f"{library}\n")
             missing = run(PACKAGE).stderr.splitlines()[-1]
             self.assertEqual(
                 missing,
-                "ValueError: libcubeshim.so did not come with this package: library= takes its path, which is the same on all nodes"
+                "ValueError: libcubeshim.so did not come with this package: library= takes its "
+                "path, which is the same on all nodes"
             )
-            # As a wheel has it, and as `make install` does.
+            # As a wheel lays it out, and as `make install` does.
             for package, at in (("wheel", "wheel/cubeshim/prefix/lib64"), ("share/cubeshim/python",
                                                                            "lib")):
                 (Path(name) / package).mkdir(parents=True)
@@ -163,9 +164,11 @@ class Homes(unittest.TestCase):
 
 class Without(unittest.TestCase):
     def test_it_is_torchs_loader(self):
-        """The system's Python has no Ray. test_ray_same.py has one that does not use it."""
+        """The system's Python has no Ray. test_ray_same.py has a Python with Ray that does not use
+        it."""
         code = (
-            "import sys\nfrom torch.utils.data import DataLoader\nfrom cubeshim.ray import DataLoader as Ours\n"
+            "import sys\nfrom torch.utils.data import DataLoader\n"
+            "from cubeshim.ray import DataLoader as Ours\n"
             "loader = Ours(list(range(9)), batch_size=4, num_workers=1)\n"
             "assert isinstance(loader, DataLoader) and 'ray' not in sys.modules\n"
             "print([batch.tolist() for batch in loader], len(loader), type(iter(loader)).__name__)")

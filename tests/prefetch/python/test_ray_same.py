@@ -8,7 +8,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, W
 
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_support import Case, DataLoader, Dataset, Items, Stream, cubeshim, flat, get_worker_info, numpy, os, random, ray, torch, unittest, without
-from cubeshim.ray._crew import Crew, Member  # behind ray_support, which says where the package lies
+from cubeshim.ray._crew import Crew, Member  # behind ray_support, which sets its path
 
 
 def collate(items):
@@ -43,7 +43,7 @@ class Cut(Items):
 
 
 class Kinds(Dataset):
-    """All kinds of things that workers give back."""
+    """All kinds of values that workers return."""
     values = [
         torch.zeros(0, 3),
         torch.tensor(True),
@@ -65,7 +65,7 @@ class Kinds(Dataset):
 
 
 def errors(loader):
-    """Each batch or the error in its place: a loop may go on behind one."""
+    """Each batch, or the error in its place: a loop may continue after one."""
     iterator, out = iter(loader), []
     while True:
         try:
@@ -78,7 +78,7 @@ def errors(loader):
 
 
 class Common:
-    """What holds for whole batches and for split ones."""
+    """Tests for whole and for split batches."""
     def test_samplers_and_the_generators_behind_them(self):
         def seeded():
             return torch.Generator().manual_seed(11)
@@ -139,7 +139,7 @@ class Common:
                       str(found)) if self.split is not False else found
 
     def test_an_error_of_the_first_item_in_order(self):
-        """Whichever node is first."""
+        """Whichever node finishes first."""
         fails = {number: ValueError(f"item {number}") for number in range(20)}
         for order in (list(range(20)), list(range(19, -1, -1))):
             with self.assertRaisesRegex(
@@ -192,7 +192,7 @@ class Common:
 
 
 class Whole(Common, Case):
-    """Batches are not split, as on one node: also what workers draw is torch's."""
+    """Batches are not split, as on one node: even the workers' draws are torch's."""
     split = False
 
     def test_draws_of_the_workers(self):
@@ -220,7 +220,7 @@ class Whole(Common, Case):
 
 
 class Split(Common, Case):
-    """By the node, as is the default on several."""
+    """Batches are split by node, the default on several nodes."""
     def test_draws_depend_on_the_place_in_the_epoch_alone(self):
         def drawn(workers, **more):
             torch.manual_seed(1)
@@ -255,7 +255,7 @@ class Split(Common, Case):
         self.assertGreater(min(counts), 60)
 
     def test_no_node_stays_without_a_worker(self):
-        """Also where Ray has put all of them on one."""
+        """Even if Ray has put all of them on one node."""
         first = ray.get_runtime_context().get_node_id()
         there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(first, soft=False)}
         crew = Crew(2, {})
@@ -275,7 +275,7 @@ class Split(Common, Case):
 
 
 class Not(Case):
-    """Where it is torch's loader."""
+    """Cases in which it is torch's loader."""
     def test_it_is_torchs(self):
         for more in (dict(distribute=False, num_workers=2), dict(num_workers=0)):
             loader = cubeshim.ray.DataLoader(Items(20), batch_size=3, **more)
@@ -289,7 +289,8 @@ class Not(Case):
 
     def test_a_program_that_has_not_begun_ray(self):
         code = (
-            "import sys\nfrom cubeshim.ray import DataLoader\nloader = DataLoader([1, 2, 3], num_workers=1)\n"
+            "import sys\nfrom cubeshim.ray import DataLoader\n"
+            "loader = DataLoader([1, 2, 3], num_workers=1)\n"
             "print([batch.tolist() for batch in loader], loader.is_distributed())")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                               env=os.environ)

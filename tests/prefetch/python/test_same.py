@@ -1,5 +1,5 @@
-"""With the wrap a loop gets the same batches in the same order, and sees every random generator as
-it is without."""
+"""With the wrap a loop gets the same batches in the same order, and finds every random generator in
+the same state as without it."""
 import itertools
 import unittest
 import warnings
@@ -45,7 +45,8 @@ class Drawing(Shuffling):
 
 
 class DrawingLate(Shuffling):
-    """Nothing for a while, and then for every chunk: no watching of the first draws shows it."""
+    """Draws nothing for a while, and then for every chunk: watching the first draws does not reveal
+    it."""
     def __iter__(self):
         for start in range(0, self.count, 64):
             chunk = list(range(start, min(start + 64, self.count)))
@@ -66,7 +67,7 @@ class OwnGenerator(Shuffling):
 
 
 class Counting(Shuffling):
-    """Keeps count for a checkpoint, as resumable samplers do."""
+    """Counts for a checkpoint, as resumable samplers do."""
     def __init__(self, count):
         super().__init__(count)
         self.consumed = 0
@@ -89,7 +90,7 @@ class Steered(Shuffling):
 
 
 class SeedableRandomSampler(RandomSampler):
-    """As accelerate has it: seeds the generator that it was given, and counts its epochs."""
+    """Like accelerate's: seeds the generator that it was given, and counts its epochs."""
     __module__ = "accelerate.data_loader"
     epoch = 0
 
@@ -100,7 +101,7 @@ class SeedableRandomSampler(RandomSampler):
 
 
 class BatchSamplerShard(BatchSampler):
-    """As accelerate has it: every second batch is this process's."""
+    """Like accelerate's: every second batch belongs to this process."""
     __module__ = "accelerate.data_loader"
     split_batches, num_processes = False, 2
 
@@ -320,7 +321,7 @@ class Same(Case):
                    ahead=False)
 
     def test_drawing_for_single_indices(self):
-        """A sampler of batches for a loader that makes none."""
+        """A batch sampler for a loader that makes no batches."""
         def make():
             sampler = BatchSampler(RandomSampler(range(99)), 3, False)
             return DataLoader(Lists(99), batch_size=None, sampler=sampler, collate_fn=as_is), []
@@ -369,7 +370,7 @@ class Same(Case):
         self.assertEqual(list(DataLoader(Other(), batch_size=None)), list(range(10)))
         self.assertEqual(list(DataLoader(list(range(10)), batch_size=None)), list(range(10)))
         self.assertEqual(Other.touched, 0)
-        # One that is known comes after them, alone.
+        # A known sampler comes after them, alone.
         iterator = iter(DataLoader(Files(10), batch_size=None))
         next(iterator)
         server.wait_for_order()

@@ -1,5 +1,5 @@
-"""The package against the real server: what it is given to fetch is what the loop will read.
-ANNOUNCED says where it lies."""
+"""The package against the real server: the server is given exactly what the loop will read.
+ANNOUNCED is the server's path."""
 import os
 import signal
 import subprocess

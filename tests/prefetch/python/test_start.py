@@ -1,4 +1,4 @@
-"""How the package comes into a program: by import, before or after torch, by its sitecustomize, or
+"""How the package gets into a program: by import, before or after torch, by its sitecustomize, or
 by `cubeshim run`."""
 import json
 import os
@@ -53,7 +53,7 @@ class Case(unittest.TestCase):
                               stderr=subprocess.PIPE, text=True, timeout=100, **more)
 
     def check_loop(self, before, *words, env=None):
-        """The loop waits for its stdin to end, which is when all has been announced."""
+        """The loop waits for its stdin to end, when everything has been announced."""
         script = self.dir / "script.py"
         script.write_text(before + LOOP)
         with Server(self.dir, "test") as server:
@@ -95,7 +95,8 @@ class Import(Case):
     def test_modules_are_as_they_were(self):
         done = self.python(
             "import cubeshim\nimport torch.utils.data.dataloader as d, inspect\n"
-            "print(type(d.__loader__).__name__, type(d.__spec__.loader).__name__, inspect.getsource(d)[:3] != '')",
+            "print(type(d.__loader__).__name__, type(d.__spec__.loader).__name__, "
+            "inspect.getsource(d)[:3] != '')",
             env=self.path)
         self.assertEqual(done.stdout, "SourceFileLoader SourceFileLoader True\n", done.stderr)
 
@@ -106,12 +107,14 @@ class Import(Case):
             (folder / "__init__.py").write_text("")
         (package / "dataloader.py").write_text("class DataLoader: pass\n")
         done = self.python(
-            "import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\nprint(DataLoader)",
+            "import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\n"
+            "print(DataLoader)",
             env=self.path)
         self.assertEqual((done.stdout, done.stderr),
                          ("<class 'torch.utils.data.dataloader.DataLoader'>\n", ""))
         done = self.python(
-            "import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\nprint(DataLoader)",
+            "import cubeshim\nfrom torch.utils.data.dataloader import DataLoader\n"
+            "print(DataLoader)",
             env=self.path | {"CUBESHIM_LOG": "debug"})
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertTrue(
@@ -126,29 +129,34 @@ class Import(Case):
         self.assertEqual(calls.read_text(), "x")
 
     def test_trouble_is_one_line_for_who_asks(self):
-        code = "import cubeshim, time\na = cubeshim.announce(['/data/a'])\na.channel.thread.join(60)\n"
+        code = ("import cubeshim, time\na = cubeshim.announce(['/data/a'])\n"
+                "a.channel.thread.join(60)\n")
         self.assertEqual(self.python(code, env=self.path).stderr, "")
         done = self.python(code, env=self.path | {"CUBESHIM_LOG": "debug"})
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn("No such file or directory", done.stderr)
 
     def test_it_never_fails(self):
-        """Without a working directory, and without a thread more."""
+        """Without a working directory, and without another thread."""
         for before in (
                 "os.rmdir(os.getcwd())",
-                "_thread.start_new_thread = lambda *_: (_ for _ in ()).throw(RuntimeError('no more'))"
+                "_thread.start_new_thread = lambda *_: (_ for _ in ()).throw(RuntimeError('no "
+                "more'))"
         ):
             gone = self.dir / "gone"
             gone.mkdir(exist_ok=True)
-            code = f"import _thread, cubeshim, os\n{before}\nwith cubeshim.announce(['/data/a', '/data/b']) as order: print(list(order))\n"
+            code = (f"import _thread, cubeshim, os\n{before}\n"
+                    "with cubeshim.announce(['/data/a', '/data/b']) as order: "
+                    "print(list(order))\n")
             done = self.python(code, env=self.path, cwd=gone)
             self.assertEqual((done.stdout, done.stderr), ("['/data/a', '/data/b']\n", ""))
 
     def test_the_process_ends_at_once(self):
-        # The server never reads: the thread is in the midst of its order when the program ends.
+        # The server never reads: the thread is in the middle of its order when the program ends.
         with Server(self.dir, "test", reads=False) as server:
             done = self.python(
-                "import cubeshim\nkept = cubeshim.announce(['/data/' + 'x' * 90 + str(i) for i in range(100000)])\n"
+                "import cubeshim\nkept = cubeshim.announce(['/data/' + 'x' * 90 + str(i) for i in "
+                "range(100000)])\n"
                 "import sys; sys.stdin.read(); print('end')", env=self.path, input="")
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "end\n", ""))
             server.set(reads=True)
@@ -170,10 +178,11 @@ class Site(Case):
         (other / "sitecustomize.py").write_text("import sys\nsys.ran = __file__\nhere = 5\n")
         path = {"PYTHONPATH": f"{self.path['PYTHONPATH']}:{other}"}
         done = self.python(
-            "import sys, sitecustomize\nprint(sys.ran, sitecustomize.here, 'cubeshim' in sys.modules)",
+            "import sys, sitecustomize\nprint(sys.ran, sitecustomize.here, 'cubeshim' in "
+            "sys.modules)",
             env=path)
         self.assertEqual((done.stdout, done.stderr), (f"{other}/sitecustomize.py 5 True\n", ""))
-        # The machine's own, if there is one, otherwise.
+        # Otherwise the machine's own, if there is one.
         plain = self.python(
             "import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))")
         done = self.python(
@@ -183,7 +192,7 @@ class Site(Case):
         self.assertEqual(done.stdout, expected)
 
     def test_two_of_ours_run_once_each(self):
-        """Of two versions, of one that is spelled in two ways, and of one whose files are links."""
+        """Two versions, one package spelled in two ways, and one whose files are links."""
         copy, linked, other = (self.dir / name for name in ("copy", "linked", "other"))
         shutil.copytree(PACKAGE, copy)
         (linked / "site").mkdir(parents=True)
@@ -207,7 +216,8 @@ class Site(Case):
         self.assertEqual((done.stdout, done.stderr), ("False True\n", ""))
 
     def test_not_if_the_user_says_so(self):
-        code = "import sys\nprint([type(finder).__name__ for finder in sys.meta_path if type(finder).__module__ == 'cubeshim._hook'])"
+        code = ("import sys\nprint([type(finder).__name__ for finder in sys.meta_path if "
+                "type(finder).__module__ == 'cubeshim._hook'])")
         self.assertEqual(self.python(code, env=self.path).stdout, "['Finder']\n")
         self.assertEqual(
             self.python(code, env=self.path | {"CUBESHIM_ANNOUNCE": "0"}).stdout, "[]\n")
@@ -222,7 +232,7 @@ class Site(Case):
 
 
 class Run(Case):
-    """`cubeshim run`; CUBESHIM_COMMAND says where it lies."""
+    """`cubeshim run`; CUBESHIM_COMMAND is its path."""
     PRINT = "import os, sys\nprint(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
 
     def run_command(self, code, *options, env=None):
@@ -266,7 +276,7 @@ class Run(Case):
         library = self.dir / "libcubeshim.so"
         shutil.copy(Path(os.environ["CUBESHIM_BUILD"], "libcubeshim.so"), library)
         for level, lines in (("info", 1), ("warn", 0)):
-            # Its worker is of the same job, and says nothing.
+            # Its worker belongs to the same job, and announces nothing.
             done = self.python(
                 "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])", env={
                     "LD_PRELOAD": str(library), "CUBESHIM_PREFIXES": str(self.dir),
@@ -275,7 +285,8 @@ class Run(Case):
                 })
             self.assertEqual(
                 done.stderr.count(
-                    f"announce nothing: {library} has no directory site of the package cubeshim beside it"
+                    f"announce nothing: {library} has no directory site of the package cubeshim "
+                    "beside it"
                 ), lines, done.stderr)
 
 

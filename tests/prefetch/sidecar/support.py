@@ -2,7 +2,7 @@
 step (FaultCase).
 
 The data set lies on a lagfs mount. Nothing here sleeps until prefetching has happened: `cubeshim
-stats` is asked how far it is. """
+stats` tells how far it is."""
 import importlib.util
 import json
 import os
@@ -26,8 +26,7 @@ def _load(name, folder):
     return module
 
 
-# The library that they preload can be another build, to see that the tests notice what is broken in
-# it.
+# The preloaded library can be another build, to show that the tests notice its faults.
 LIBRARY = os.environ.get("SIDECAR_LIBRARY")
 if LIBRARY:
     os.environ["COMPANY_LIBRARY"] = os.environ["PRELOAD_LIBRARY"] = LIBRARY
@@ -53,7 +52,7 @@ def write_files(directory, count=COUNT, salt=0, sizes=company.SIZES):
         name = f"f{n}" if n < count else TRIGGER
         (directory / name).write_bytes(
             random.Random(f"{n} {salt}").randbytes(sizes[n % len(sizes)]))
-        # Files this young are looked at twice; old ones are the common case.
+        # Such young files are checked twice; old ones are the common case.
         os.utime(directory / name, (1_600_000_000, 1_600_000_000))
     return directory
 
@@ -64,7 +63,7 @@ def demand_misses(report):
 
 
 def wait_until(condition, what):
-    """`what` is a text, or what tells how it stands when the patience has come to its end."""
+    """`what` is a text, or a function that describes the state when the patience has run out."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
@@ -74,7 +73,7 @@ def wait_until(condition, what):
 
 
 def held(mount):
-    """Waits until an operation is held as `hold` in the mount's script says."""
+    """Waits until an operation is held by a `hold` of the mount's script."""
     timer = threading.Timer(PATIENCE_S, lambda: mount.script("clear"))
     timer.start()
     try:
@@ -85,10 +84,10 @@ def held(mount):
 
 
 class Watch:
-    """How far the sidecar of a cache is, by `cubeshim stats`."""
+    """Follows the progress of a cache's sidecar with `cubeshim stats`."""
 
-    # A file that a reader has asked the origin for first is not fetched any more: without this, all
-    # of a list may never come.
+    # A file that a reader has already requested from the origin is not prefetched: without this,
+    # the list may never be complete.
     counts_late = False
 
     def __init__(self, settings):
@@ -97,7 +96,7 @@ class Watch:
             for key, value in settings.items()
             if key in ("CUBESHIM_NAME", "CUBESHIM_RAM_DIR")
         }
-        self.command = [COMMAND]  # another one for the cache of another user
+        self.command = [COMMAND]  # another command for the cache of another user
 
     def counts(self):
         """The sum over the jobs of the cache; None while there is none."""
@@ -121,9 +120,9 @@ class Watch:
 
 
 class Gate(threading.Thread):
-    """The other end of a job's stdin. It lets the job on when so many files are prefetched as it
-    asks for by a line with a number (`need()` in READ, or `at_once`, for programs that only wait
-    for the end of their input)."""
+    """The other end of a job's stdin. It lets the job continue when as many files are prefetched as
+    the job asks for by a line with a number (`need()` in READ, or `at_once` for programs that only
+    wait for the end of their input)."""
     def __init__(self, watch, at_once=None, action=None):
         super().__init__(daemon=True)
         self.watch, self.at_once, self.action = watch, at_once, action
@@ -144,8 +143,8 @@ class Gate(threading.Thread):
                 pass  # the job has ended first
 
     def obey(self, wish):
-        # A job whose wish does not come true goes on, so that the test can say what else is wrong
-        # with it.
+        # A job whose wish does not come true continues, so that the test can report what else is
+        # wrong.
         try:
             if wish != "act" and self.failure is None:
                 self.watch.wait(int(wish))
@@ -160,7 +159,8 @@ class Gate(threading.Thread):
 
 
 class Planned:
-    """A data set, a list of it, and what is asked of the report. Mixed into Job and FaultCase."""
+    """A data set, a list of it, and the figures expected in the report. Mixed into Job and
+    FaultCase."""
 
     count = COUNT
 
@@ -186,7 +186,7 @@ class Planned:
     def leader(self):
         """The process that listens on the socket."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-            client.setblocking(False)  # the queue of one that is stopped may be full
+            client.setblocking(False)  # the queue of a stopped process may be full
             try:
                 client.connect(str(self.socket))
             except OSError:
@@ -196,7 +196,7 @@ class Planned:
 
 
 class Job(Planned, company.Job):
-    """self.data is on a mount, and each of its files but TRIGGER is in self.list."""
+    """self.data is on a mount, and each of its files except TRIGGER is in self.list."""
 
     lagfs = ()
     nobody = NOBODY
@@ -217,7 +217,7 @@ class Job(Planned, company.Job):
     def make_source(self):
         return write_files(self.dir / "source", self.count)
 
-    # Prefetching that has gone so far before the job goes on. The job is Python (READ) or
+    # How many files are prefetched before the job continues. The job is Python (READ) or
     # company_job with the step `wait`.
     def check_gated(self, command, fetched=None, action=None, misses=1, native=None, **options):
         """As check(). misses: how often a reader may ask the origin, the trigger included; None:
@@ -261,7 +261,7 @@ def read_all(names=None):
         return [PYTHON, path, self.data, self.count]
 
     def as_nobody(self, *command):
-        """Another user may reach no build tree, but what copy_for_others() has made."""
+        """Another user may enter no build tree, only what copy_for_others() has made."""
         return [
             need_tool("setpriv"), "--reuid",
             str(self.nobody), "--regid",
@@ -283,8 +283,8 @@ def read_all(names=None):
 
 
 class FaultCase(Planned, crash.FaultCase):
-    """Hosts that do as they are told, over files `f0`..., `trigger` of a mount that fails as
-    told."""
+    """Hosts that follow the test's orders, with files `f0`..., `trigger` of a mount that fails on
+    demand."""
 
     size = 20_000
     lagfs = ()

@@ -1,5 +1,5 @@
 """Jobs that become another user, move to another root or leave their namespaces while the sidecar
-is at work."""
+works."""
 import unittest
 
 from support import COUNT, NOBODY, Job, need_root, write_files
@@ -13,8 +13,8 @@ class Identity(Job):
     def setUp(self):
         super().setUp()
         need_root()
-        self.dir.chmod(0o777)  # the report is written by whom the job has become
-        self.settings["CUBESHIM_PREFETCH_DEPTH"] = "4"  # so that the sidecar is still at it
+        self.dir.chmod(0o777)  # the job's new user writes the report
+        self.settings["CUBESHIM_PREFETCH_DEPTH"] = "4"  # so that the sidecar is still working
 
     def check_midway(self, text, misses=None, **options):
         native = None
@@ -39,7 +39,7 @@ read_all()
 """)
 
     def test_what_the_new_user_may_not_read(self):
-        # It was fetched by root, or it is being fetched; an open must say what the kernel says.
+        # root fetched it, or is fetching it; an open must return what the kernel returns.
         mounts = self.mount
         mounts.unmount()
         mounts.options = (*SLOW, "-o", "default_permissions,allow_other")
@@ -47,7 +47,8 @@ read_all()
         for n in range(0, COUNT, 3):
             (self.source / f"f{n}").chmod(0o600)
         done = self.check_midway(
-            f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)\nread_all()\n"
+            f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)\n"
+            "read_all()\n"
         )
         self.assertEqual(done.out.count(" 13\n"), COUNT // 3, str(done))
 
@@ -63,7 +64,7 @@ read_all()
 """)
 
     def test_another_root(self):
-        # The same path leads to other files there: no mix of both may ever be seen.
+        # The same path leads to other files there: no mix of both may ever appear.
         self.make_root()
         done = self.check_midway(f"""
 read_all(['f1'])
@@ -75,8 +76,8 @@ read_all()
         self.assertNotEqual(lines[0], lines[2], "the other root's f1 is not the same")
 
     def test_another_root_of_a_child(self):
-        # The child's root is none of the parent's business, nor of the sidecar's, which goes on in
-        # the parent.
+        # The child's root concerns neither the parent nor the sidecar, which continues in the
+        # parent.
         self.make_root()
         self.check_midway(f"""
 if os.fork() == 0:
@@ -128,7 +129,7 @@ read_all()
 
     def test_the_root_is_right_for_others_too(self):
         # Files that the leader fetches after it has moved to another root must not be served to
-        # those that have not.
+        # processes that have not moved.
         self.make_root()
         done = self.check_midway(f"""
 import subprocess

@@ -1,5 +1,5 @@
-"""One process of the node prefetches for all; another takes over when it ends, is killed, or is in
-nobody's way when it is stopped. And the socket's name may be taken."""
+"""One process of the node prefetches for all. Another takes over when it ends or is killed, and a
+stopped one blocks nobody. Something else may have the socket's name."""
 import os
 import pathlib
 import signal
@@ -38,13 +38,13 @@ class Leaders(FaultCase):
                    lambda: f"{opens} opens, but {self.origin_count()}")
 
     def check_that_all_is_there(self, hosts, leaders=1):
-        """The rest was fetched by whoever took over; what was under way is fetched again, and
-        nothing else is."""
+        """The new leader fetched the rest; what was in flight is fetched again, and nothing else
+        is."""
         self.wait_for_opens(self.count + 1)
         for host in hosts:
             self.check_reads(host)
-        # Each host is a job. A leader looks again at files that were fetched before its job began:
-        # many, if a busy machine was slow to start the host.
+        # Each host is a job. A leader revalidates files that were fetched before its job began:
+        # many, if a busy machine started the host late.
         under_way = (leaders + len(hosts)) * (DEPTH + 1)
         self.assertLessEqual(self.origin_count(),
                              self.count + under_way + len(hosts) + self.opened_before_jobs)
@@ -90,14 +90,14 @@ class Leaders(FaultCase):
         return leader
 
     def go_on(self, stopped, others):
-        """Both jobs are whole, and no file was fetched twice but those that were under way."""
+        """Both jobs are complete, and no file was fetched twice except those in flight."""
         stopped.signal(signal.SIGCONT)
         self.check_reads(stopped)
         self.check_that_all_is_there([*others, stopped], leaders=2)
 
     def wait_for_all_but_those_under_way(self):
-        # The turns of the stopped one stay its own: these files are read by those who need them.
-        # One file is the trigger.
+        # The stopped leader keeps its flights: processes that need these files read them at the
+        # origin. One file is the trigger.
         self.wait_for_opens(self.count - DEPTH + 1)
 
     def test_stopped_while_another_waits(self):
@@ -182,7 +182,7 @@ class Leaders(FaultCase):
         self.check_reads(last)
 
     def test_one_whose_list_is_another(self):
-        # A leader serves its own job's list. The other's is served by the next.
+        # A leader serves its own job's list. The next leader serves the other's.
         half = self.count // 2
         names = [f"{self.data}/f{n}" for n in range(self.count)]
         self.write_list(names[:half])
@@ -201,8 +201,8 @@ class Leaders(FaultCase):
 
 
 class Squatted(Job):
-    """The name of the socket is taken by something else, before the job starts. It stays what it
-    is, and the list is served."""
+    """Something else takes the socket's name before the job starts. It stays what it is, and the
+    list is served."""
     def check_squatted(self, says=None, **options):
         before = self.look()
         done = self.check_gated(self.script("need(COUNT)\nread_all()\n"), quiet=False, **options)
@@ -248,7 +248,7 @@ class Squatted(Job):
         return server
 
     def test_by_a_socket_of_one_who_is_dead(self):
-        # That is what a killed leader leaves behind: it is taken over in silence, and removed.
+        # A killed leader leaves this: it is taken over silently, and removed.
         self.bound().close()
         before, after = self.check_squatted()
         self.assertNotEqual(after, before)

@@ -1,5 +1,5 @@
-"""A leader that is stopped, and a job that announces its files: another one listens, and is told
-what the first has not taken."""
+"""A leader that is stopped, and a job that announces its files: another process listens, and is
+told what the first has not taken."""
 import os
 import pathlib
 import signal
@@ -12,7 +12,7 @@ from support import LIBRARY, FaultCase, content, wait_until
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "prefetch" / "python"
 DEPTH = 4
-MOST_TAKEN = 256 + DEPTH  # files that wait in the leader, and that are under way
+MOST_TAKEN = 256 + DEPTH  # files that wait in the leader, and that are in flight
 
 JOB = """
 import sys, zlib, cubeshim
@@ -73,7 +73,7 @@ class Announced(FaultCase):
                    lambda: f"{opens} opens, but {self.origin_count()}")
 
     def check_job(self, job):
-        # The other job goes on as soon as it leads.
+        # The other job continues as soon as it leads.
         self.assertLess(self.origin_count(), self.count,
                         "not all was fetched before the leader was stopped")
         wait_until(lambda: self.leader() == job.process.pid, "the other job leads")
@@ -85,7 +85,7 @@ class Announced(FaultCase):
         self.assertEqual(job.line(), "end")
         self.stopped.signal(signal.SIGCONT)
         self.check_reads(self.stopped)
-        # The trigger, and what one process fetched while it was under way in the other.
+        # The trigger, and what one process fetched while it was in flight in the other.
         self.assertLessEqual(self.origin_count(), self.count + 1 + 2 * (DEPTH + 1))
         job.go_on()
         self.assertEqual(job.process.wait(), 0)
@@ -96,7 +96,7 @@ class Announced(FaultCase):
         self.wait_for_opens(20)
         self.stopped.stop()
         self.check_job(job)
-        # The job reads nothing yet: these are the files that the stopped one had not taken.
+        # The job reads nothing yet: these are the files that the stopped leader had not taken.
         self.wait_for_opens(self.count - MOST_TAKEN)
         self.check_ends(job)
 

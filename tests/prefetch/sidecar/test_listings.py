@@ -10,8 +10,8 @@ from support import Job, demand_misses, wait_until
 COUNT = 300
 SIZE = 20_000
 
-# The gate is the first process's stdin; those that it starts read what they are told by a pipe, or
-# as a pool's workers.
+# The gate is the first process's stdin; its children get their orders by a pipe, or as a pool's
+# workers.
 PARENT = """
 import multiprocessing, subprocess
 names = []
@@ -108,7 +108,7 @@ class Trees(Listings):
             (self.mount.root / ".lagfs/counters.json").read_text())["open"]["data_files"]
 
     def settled(self, has_begun=lambda: True):
-        """Until nothing has been fetched for a while: a sidecar that knows no bound goes on."""
+        """Waits until nothing has been fetched for a while: a sidecar without a bound goes on."""
         wait_until(has_begun, "begun to look at files")
         fetched, quiet_since = -1, time.monotonic()
         while time.monotonic() - quiet_since < 0.5:

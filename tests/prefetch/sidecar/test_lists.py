@@ -1,5 +1,5 @@
-"""What a list may be, and what it may not: reads are served from it, and nothing that is wrong with
-it harms the job."""
+"""The valid and the invalid contents of a list: reads are served from it, and nothing that is wrong
+with it harms the job."""
 import json
 import os
 import random
@@ -56,8 +56,8 @@ class Served(Job):
         for form, (lines, separator) in forms.items():
             with self.subTest(form):
                 self.write_list(lines, separator)
-                # A path that stands there again may be asked for again while it is under way, if
-                # turns collide.
+                # A path that is listed twice may be requested again while it is in flight, if
+                # flights collide.
                 self.check_all_early(duplicate=5 if len(lines) > 2 * COUNT else 0)
 
     def test_without_an_end_of_line(self):
@@ -94,7 +94,7 @@ for name in {odd!r}:
 
 
 class Refused(Job):
-    """The job reads all the same, and is told once."""
+    """The job still reads, and gets one line."""
     def check_bad(self, says, command=None, **options):
         done = self.check(command or self.script("read_all()\n"), says=says, hits=None, tries=20,
                           **options)
@@ -138,7 +138,7 @@ class Refused(Job):
                 self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
 
     def check_reads_alike(self, **options):
-        """What is told is a line for each reason at most, and none twice."""
+        """There is at most one line for each reason, and no line twice."""
         command = self.script(READ_GATED)
         plain = self.run_one(command, shim=False)
         done = self.run_one(self.script("read_all()\n"), shim=True, **options)
@@ -151,7 +151,8 @@ class Refused(Job):
         return done
 
     def test_paths_that_lead_nowhere(self):
-        # Among good ones: those are served, and each reason for which others are not is told once.
+        # Among good ones: those are served, and each reason for leaving others out is reported
+        # once.
         good = [f"{self.data}/f{n}" for n in range(COUNT)]
         bad = [
             "/etc/passwd", "/nowhere", f"{self.data}/missing", f"{self.data}/../outside",

@@ -43,8 +43,8 @@ class Loaders(Job):
     def setUp(self):
         super().setUp()
         (self.dir / "loader.py").write_text(LOADER)
-        # Whether CPython's tracker of semaphores is told of them in time is a race of its own at
-        # exit, without us too.
+        # Whether CPython's tracker of semaphores hears of them in time is a race of its own at
+        # exit, also without the library.
         self.env |= {"PYTHONWARNINGS": "ignore::UserWarning:multiprocessing.resource_tracker"}
         self.command = ["/usr/bin/python3", self.dir / "loader.py", self.data, self.count]
 
@@ -52,7 +52,7 @@ class Loaders(Job):
         done = self.check_gated(self.command, fetched=10, misses=None)
         found = done.report["prefetch"]
         self.assertGreater(found["early"] + found["late"], 0, str(done))
-        # Two whose turns collide fetch one file twice, and one of its records is read by nobody.
+        # If two flights collide, one file is fetched twice, and nobody reads one of its records.
         self.assertLessEqual(found["wasted"] + found["unread"], self.count // 100, str(done))
         self.assertLessEqual(done.report["origin"]["opens"], self.count * 1.03, "of four epochs")
         self.assertEqual(done.report["opens"], 4 * self.count, str(done))

@@ -1,5 +1,5 @@
-"""The origin fails, hangs, changes or goes away under the sidecar: what the job reads is right, or
-its own error."""
+"""The origin fails, hangs, changes or goes away under the sidecar: the job reads the right bytes,
+or gets its own error."""
 import os
 import subprocess
 import unittest
@@ -70,7 +70,7 @@ class Origin(FaultCase):
         self.check_end(host)
 
     def test_mounted_again(self):
-        # The list was at an end, or given up: demand brings the rest.
+        # The list has ended or was given up: demand brings the rest.
         host = self.start()
         self.origin.unmount("-l")
         self.origin.start()
@@ -105,7 +105,7 @@ class Origin(FaultCase):
                     self.origin.script("clear")
 
     def host_beside(self, **more):
-        """Its trigger lies elsewhere, so that the origin hears of nobody but the sidecar."""
+        """Its trigger lies elsewhere, so that only the sidecar talks to the origin."""
         aside = self.dir / "aside"
         aside.mkdir(exist_ok=True)
         (aside / "trigger").write_bytes(b"go")
@@ -114,7 +114,7 @@ class Origin(FaultCase):
         return host
 
     def check_changed(self, rules, change, expected):
-        """`change` comes while the sidecar's first operation of that kind is held; `expected` is
+        """`change` happens while the sidecar's first operation of that kind is held; `expected` is
         what the job must see then."""
         path = f"{self.data}/changing"
         self.write_list([path])
@@ -142,7 +142,7 @@ class Origin(FaultCase):
         return change
 
     def test_changed_at_the_origin_while_it_is_fetched(self):
-        # Behind the mount, and before the one look that a fetch has at it.
+        # Behind the mount, and before the single check that a fetch makes.
         new = content(8, 3 * self.size)
         self.check_changed(["hold open"], lambda path: self.origin.put("changing", new), whole(new))
 

@@ -1,5 +1,5 @@
-"""Jobs that fork, exec, end in a hurry, become daemons and close what is not theirs while the
-sidecar is at work."""
+"""Jobs that fork, exec, end in a hurry, become daemons and close fds of others while the sidecar
+works."""
 import subprocess
 import time
 import unittest
@@ -36,8 +36,8 @@ read_all()
 """)
 
     def test_a_child_whose_parent_goes(self):
-        # The child is the only one left, and takes over what the parent's sidecar has not done.
-        # The job's first process only waits for the end of both, and prefetches nothing itself.
+        # Only the child is left, and takes over what the parent's sidecar has not done. The job's
+        # first process only waits for the end of both, and prefetches nothing itself.
         done = self.check_gated(
             self.script(
                 """
@@ -55,7 +55,7 @@ os.close(w)
 assert os.read(r, 1) == b''
 os.wait()
 """, first=self.READ_NOTHING), misses=None, hits=None)
-        # The trigger, the one that is read at once, and what was under way.
+        # The trigger, the file that is read at once, and what was in flight.
         self.assertLessEqual(demand_misses(done.report), 2 + 8, str(done))
 
     def test_many_children_at_once(self):
@@ -82,7 +82,8 @@ read_all()
 """)
 
     def test_another_program_in_its_place(self):
-        # The same process, another image: the sidecar of the old one is gone, and the list goes on.
+        # The same process with another image: the sidecar of the old one is gone, and the list goes
+        # on.
         inner = self.script("need(COUNT)\nread_all()\n", "inner.py")
         self.check_midway(
             f"""
@@ -92,7 +93,8 @@ if len(sys.argv) == 3: os.execv(sys.executable, {list(map(str, inner))!r} + ['ag
     def test_ends(self):
         for end in (
                 "os._exit(3)", "sys.exit(3)", "import ctypes; ctypes.CDLL(None).exit(3)",
-                "import threading; threading.Thread(target=lambda: (read_all(), os._exit(3))).start()",
+                "import threading; threading.Thread(target=lambda: (read_all(), "
+                "os._exit(3))).start()",
                 "import ctypes; ctypes.CDLL(None).quick_exit(3)"):
             with self.subTest(end):
                 self.check_midway(end + "\n", fetched=(0, COUNT // 4), status=3)
@@ -130,7 +132,7 @@ read_all()
 """)
 
     def test_one_that_closes_all_fds(self):
-        # And uses the numbers at once: whatever the sidecar does with fds must not end there.
+        # And it uses the fds at once: whatever the sidecar does with fds must not end there.
         self.check_midway("""
 os.closerange(3, 1024)
 fds = [os.open('/tmp', os.O_TMPFILE | os.O_RDWR) for _ in range(20)]
@@ -153,12 +155,13 @@ for n in range(30):
 
 
 class ExitTime(Job):
-    """Ending does not wait for what hangs. How long it takes is measured by the benchmark: a busy
-    machine says little of the 50 ms that it may."""
+    """Ending does not wait for what hangs. The benchmark measures how long it takes: a busy machine
+    says little about the 50 ms that it may take."""
 
     lagfs = SLOW
     TRIALS = 60
-    LATE = "import time, ctypes\nact()\nos.write(1, b'%d' % time.monotonic_ns())\nctypes.CDLL(None).exit(0)\n"
+    LATE = ("import time, ctypes\nact()\nos.write(1, b'%d' % time.monotonic_ns())\n"
+            "ctypes.CDLL(None).exit(0)\n")
 
     def run_once(self, action, *script):
         self.mount.script(*script)
@@ -178,7 +181,7 @@ class ExitTime(Job):
         for engine in ("uring", "threads"):
             with self.subTest(engine):
                 self.settings |= {"CUBESHIM_IO_ENGINE": engine, "CUBESHIM_PREFETCH_DEPTH": "8"}
-                # A busy machine may hold up one, but not each.
+                # A busy machine may delay one trial, but not each.
                 took = []
                 while not took or (took[-1] >= 1 and len(took) < self.TRIALS):
                     took.append(self.run_once(action, *script))
@@ -190,7 +193,7 @@ class ExitTime(Job):
     def test_while_the_origin_hangs(self):
         for operation in ("open", "read", "lookup"):
             with self.subTest(operation):
-                # From the tenth on: those of the job are before.
+                # From the tenth on: the job's own come before.
                 self.check_exit(lambda: held(self.mount), f"hold {operation} 10 1000")
 
 

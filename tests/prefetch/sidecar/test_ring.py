@@ -1,5 +1,5 @@
-"""Data larger than the memory: what was fetched stays until it is read, and what is read in order
-is there."""
+"""Data larger than the memory: fetched files stay until they are read, and files that are read in
+order are there."""
 import pathlib
 import shutil
 import tempfile
@@ -21,7 +21,7 @@ class Larger(Job):
 
     @classmethod
     def setUpClass(cls):
-        # Read by all tests, changed by none.
+        # All tests read it, none changes it.
         cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="sidecar-ring-"))
         cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
         cls.shared.chmod(0o755)
@@ -38,8 +38,8 @@ class Larger(Job):
 
 
 class Ring(Larger):
-    # In steps that the ring has room for, so that the reader is never ahead of the sidecar; the
-    # last that were fetched need not be the next in the list.
+    # In steps for which the ring has room, so that the reader is never ahead of the sidecar; the
+    # last files that were fetched need not be the next in the list.
     IN_ORDER = f"""
 for first in range(0, COUNT, {BATCH}):
     need(min(first + {BATCH} + {DEPTH}, COUNT))
@@ -48,13 +48,13 @@ for first in range(0, COUNT, {BATCH}):
 
     def check_in_order(self, **settings):
         self.settings |= settings
-        # One fetch may take so long that many after it have ended: then it is waited for, or the
-        # reader fetches for itself.
+        # One fetch may take so long that many after it have ended: then the reader waits for it, or
+        # fetches for itself.
         few = self.count // 100
         done = self.check_gated(self.script(self.IN_ORDER), misses=1 + few)
         found = done.report["prefetch"]
-        # A list whose files do not all stay begins anew at its end: some of those are fetched
-        # already.
+        # A list whose files do not all stay starts over at its end: some of those are already
+        # fetched.
         self.assertLessEqual(found["fetched"] - found["unread"], self.count, str(done))
         self.assertGreaterEqual(found["fetched"] - found["unread"], self.count - few, str(done))
         self.assertEqual(found["early"] + found["late"], self.count, str(done))
@@ -79,25 +79,25 @@ for first in range(0, COUNT, {BATCH}):
         self.check_in_order(CUBESHIM_IO_ENGINE="threads")
 
     def test_a_reader_that_waits_for_nobody(self):
-        # It begins when the sidecar has: on a busy machine it would be through before.
+        # It begins after the sidecar has: on a busy machine it would otherwise finish before.
         done = self.check_gated(self.script(f"need({BATCH})\nread_all()\n"), misses=None)
         found = done.report["prefetch"]
-        # It may be overtaken by the reader in the midst of a fetch.
+        # The reader may overtake it in the middle of a fetch.
         self.assertLessEqual(found["wasted"] + found["duplicate"], DEPTH + self.count // 100,
                              str(done))
         self.assertEqual(done.report["opens"], self.count + 1, str(done))
 
     def test_a_reader_in_another_order(self):
-        # The list is of no use; what was fetched and not read yet is not thrown out for it, and
-        # nothing is read wrong.
+        # The list is of no use; files that were fetched and not read yet are not thrown out for it,
+        # and nothing is read wrong.
         self.check_gated(
             self.script(
                 f"need({BATCH})\nfor n in reversed(range(COUNT)): print(n, read(f'f{{n}}'))\n"),
             misses=None)
 
     def test_a_reader_that_leaves_out_most(self):
-        # A reader that does not read the planned files makes the window full: the sidecar waits,
-        # and demand goes on.
+        # A reader that does not read the planned files fills the window: the sidecar waits, and
+        # demand goes on.
         done = self.check_gated(
             self.script("need(64)\nread_all([f'f{n}' for n in range(COUNT - 100, COUNT)])\n"),
             misses=101, hits=None)
@@ -113,21 +113,21 @@ for first in range(0, COUNT, {BATCH}):
             misses=2)
 
     def test_a_second_epoch(self):
-        # Resident files are not fetched again, and the rest is: the list begins anew.
-        # A reader that went on at once could pass all of them by on a busy machine.
+        # Resident files are not fetched again, but the rest is: the list starts over. A reader that
+        # continued at once could pass all of them by on a busy machine.
         done = self.check_gated(self.script(self.IN_ORDER + f"need(COUNT + {BATCH})\nread_all()\n"),
                                 misses=None)
         found = done.report["prefetch"]
         self.assertGreater(found["fetched"], self.count, str(done))
         self.assertLess(found["fetched"], 1.95 * self.count, str(done))
-        # A reader that is quicker than the origin passes some by.
+        # A reader that is faster than the origin passes some by.
         self.assertLessEqual(found["wasted"], self.count // 50, str(done))
 
 
 class LateRing(Larger):
-    """A job that told nobody what it would read has filled the memory before."""
+    """A job that did not announce what it reads has filled the memory before."""
 
-    LATE = COUNT // 2  # from this file on none is in memory
+    LATE = COUNT // 2  # no file from this one on is in memory
 
     def setUp(self):
         super().setUp()
@@ -174,8 +174,8 @@ for i, path in announced():
         self.assertGreaterEqual(done.report["ram"]["used"], 16 * MB, str(done))
 
     def test_what_a_child_has_mapped_is_never_used_anew(self):
-        # In each segment of the memory there is something that the child has mapped, and that its
-        # parent has let go of.
+        # In each segment of the memory the child has mapped something that its parent has let go
+        # of.
         self.check(
             self.announced("""
 import mmap

@@ -1,4 +1,4 @@
-"""Signals are the job's: no thread of ours takes one, however busy it is."""
+"""Signals belong to the job: none of the library's threads takes one, however busy it is."""
 import signal
 import unittest
 
@@ -18,7 +18,7 @@ class Signals(Job):
                 self.remove_regions()
 
     def test_blocked_in_all_threads_of_ours(self):
-        # By what the kernel says, while they fetch: all but SIGKILL, SIGSTOP and the two that libc
+        # As the kernel reports while they fetch: all except SIGKILL, SIGSTOP and the two that libc
         # keeps for itself. (Kernel workers of io_uring are listed as threads too; they take none.)
         self.check_by_each_engine("""
 need(8)
@@ -37,8 +37,8 @@ read_all()
 """)
 
     def test_waited_for(self):
-        # Blocked by all threads of the job, as who uses sigwait must: one that any thread of ours
-        # let through would kill.
+        # All threads of the job block it, as users of sigwait must: if one of the library's threads
+        # let it through, it would kill.
         self.check_by_each_engine("""
 import signal
 numbers = [signal.SIGUSR1, signal.SIGALRM, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGRTMIN + 3]
@@ -52,8 +52,8 @@ read_all()
 """)
 
     def test_handled_by_the_jobs_own_thread(self):
-        # A C handler that notes which thread it ran in; the timer's signals are the process's, not
-        # a thread's.
+        # A C handler that notes the thread in which it ran; the timer's signals go to the process,
+        # not to a thread.
         self.check_by_each_engine("""
 import ctypes, signal, threading
 libc = ctypes.CDLL(None)

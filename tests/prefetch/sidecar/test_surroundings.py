@@ -1,5 +1,5 @@
-"""Sandboxes and limits: io_uring refused, threads refused, little memory. The job is right, and is
-told once if at all."""
+"""Sandboxes and limits: io_uring refused, threads refused, little memory. The job is right, and
+gets one line at most."""
 import os
 import unittest
 
@@ -7,11 +7,12 @@ from support import COUNT, LIBRARY, Job, demand_misses, program
 
 MB = 1 << 20
 URING = "io_uring_setup,io_uring_enter,io_uring_register"
-PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group,exit,rt_sigprocmask,futex,munmap,madvise,brk,mmap"
+PLAIN_CALLS = ("read,write,openat,close,newfstatat,fstat,lseek,exit_group,exit,rt_sigprocmask,"
+               "futex,munmap,madvise,brk,mmap")
 
 
 class Sandboxed(Job):
-    """The filter is there when the library is loaded: a static program puts it on, which the
+    """The filter is there when the library is loaded: a static program installs it, which the
     library never sees."""
     def check_refused(self, how, calls, says=None, fetched=COUNT, **settings):
         self.settings |= settings
@@ -24,8 +25,8 @@ class Sandboxed(Job):
             f"LD_PRELOAD={LIBRARY}", *job
         ]
         misses = 1 if fetched else COUNT + 1
-        # If nothing is fetched, there is nothing to wait for, and the job may be over before it has
-        # been told.
+        # If nothing is fetched, there is nothing to wait for, and the job may end before it gets
+        # the line.
         tries = 1 if fetched else 20
         return self.check_gated(command, fetched=fetched, native=native, preload=[], says=says,
                                 misses=misses, hits=None, tries=tries)
@@ -40,7 +41,7 @@ class Sandboxed(Job):
                            says="io_uring.*(threads|refused)")
 
     def test_io_uring_that_kills(self):
-        # Some sandboxes do: where there is a filter of any kind nobody tries what it may kill for.
+        # Some sandboxes kill: if there is any filter, nothing is tried that it may kill for.
         self.check_refused("kill", URING)
 
     def test_parts_of_io_uring_refused(self):
@@ -49,7 +50,7 @@ class Sandboxed(Job):
                 self.check_refused("EPERM", call)
 
     def test_an_fd_table_of_its_own_refused(self):
-        # Then nothing is fetched: it would be in the way of the job's own numbers.
+        # Then nothing is fetched: that would interfere with the job's own fds.
         done = self.check_refused("ENOSYS", "close_range", fetched=0, says="prefetch")
         self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
 
@@ -77,7 +78,7 @@ class NoThreads(Job):
                 self.check_alone(self.run_one(command, shim=True, preload=[]), native)
 
     def test_by_a_limit(self):
-        # A user of whom no test beside this one has a process.
+        # A user of which no test beside this one has a process.
         self.nobody = 1_000_000 + os.getpid()
         self.copy_for_others()
         steps = self.steps("one:DIR/trigger", "read:DIR", "read:DIR")
@@ -98,7 +99,7 @@ class Small(Job):
         self.check_small(STACK=64 << 10)
 
     def test_address_space(self):
-        # As much as was enough before there was a sidecar.
+        # As much as was enough without a sidecar.
         self.check_small(AS=200 * MB)
 
     def test_number_of_fds(self):
@@ -121,18 +122,18 @@ class Small(Job):
 
 
 class SandboxedLater(Job):
-    """The job puts a filter on itself while the sidecar is at work."""
+    """The job installs a filter on itself while the sidecar works."""
 
     lagfs = ("--open-us=20000",)
 
     def test_that_kills_for_what_a_reader_does_not_need(self):
         steps = self.steps("one:DIR/trigger", "wait", f"allow:{PLAIN_CALLS}", "read:DIR")
-        # A filter turns the cache off for what is opened from then on.
+        # A filter turns the cache off for files that are opened from then on.
         self.check_gated([program("company_job"), *steps], fetched=COUNT, hits=None, misses=None)
 
     def test_on_all_its_threads(self):
-        # The sidecar's threads get it too. They must be gone before, or the filter's kill ends the
-        # job.
+        # The filter applies to the sidecar's threads too. They must be gone before, or the filter's
+        # kill ends the job.
         script = self.script("""
 import ctypes, struct
 libc = ctypes.CDLL(None, use_errno=True)

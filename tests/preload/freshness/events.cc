@@ -33,7 +33,7 @@ void write_to(const std::string& path, const char* bytes, int flags) {
   MUST(write(fd, bytes, std::strlen(bytes)) == static_cast<ssize_t>(std::strlen(bytes)));
   MUST(close(fd) == 0);
 }
-// Long ago: where files may change, what was written a moment ago is not cached.
+// Long ago: if files may change, a file that was written a moment ago is not cached.
 void set_time(const std::string& path, time_t seconds = 1'600'000'000) {
   const timespec times[2] = {{seconds, 0}, {seconds, 0}};
   MUST(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
@@ -53,7 +53,7 @@ timespec changed_at(const std::string& path) {
 }
 
 void one_file(const std::string& data) { make_old(data + "/f", k_first); }
-// The new file has the same size and the same time: another inode is all that a stat tells.
+// The new file has the same size and the same time: a stat differs only in the inode.
 void one_file_and_the_next(const std::string& data) {
   one_file(data);
   make_old(data + "/next", k_second);
@@ -73,8 +73,8 @@ void a_link_to_a_directory(const std::string& data) {
   MUST(symlink("v1", (data + "/current").c_str()) == 0);
 }
 
-// Bytes are written and the time is set back. The ctime moves with the kernel's tick, so until that
-// has passed we go on.
+// Writes bytes and sets the time back. The ctime moves with the kernel's tick, so this repeats
+// until that has passed.
 void write_and_put_time_back(const std::string& data) {
   const std::string path = data + "/f";
   const timespec before = changed_at(path);

@@ -11,7 +11,7 @@ namespace cube::freshness {
 
 struct Event {
   const char* name;
-  // The path that is read, below the directory of the data.
+  // The path that is read, relative to the data directory.
   const char* subject;
   void (*prepare)(const std::string& data);
   void (*happen)(const std::string& data);

@@ -1,7 +1,7 @@
 // The table of doc/SEMANTICS.md, "Freshness": what a reader sees of each event, in each mode, and
-// after how long. The driver is not under the library: it stands for another node, is the oracle
-// (what the kernel shows it is the truth), keeps the region alive between jobs, and turns back the
-// time at which records were looked at, so that no test waits for a TTL.
+// after how long. The driver does not run under the library. It stands for another node, is the
+// oracle (the kernel shows it the truth), keeps the region alive between jobs, and turns back the
+// time at which records were revalidated, so that no test waits for a TTL.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -19,11 +19,11 @@
 namespace cube::freshness {
 namespace {
 
-// When readers see what has happened behind the library's back. A change through it is seen at
+// When readers see a change that bypassed the library. A change through the library is seen at
 // once, in every mode.
 enum Seen {
-  by_next_job,   // and by all, once that has looked
-  after_ttl,     // S seconds after the last look, by whoever opens or stats it then
+  by_next_job,   // and by all, once that job has revalidated
+  after_ttl,     // S seconds after the last revalidation, by the next open or stat
   by_next_open,  // or stat
 };
 struct Row {
@@ -47,7 +47,7 @@ constexpr Row k_rows[] = {
     {"link_added",                by_next_job,  after_ttl,    by_next_open},
     {"directory_replaced",        by_next_job,  after_ttl,    by_next_open},
     {"symbolic_link_switched",    by_next_job,  after_ttl,    by_next_open},
-    // Neither absence nor listings are cached.
+    // Neither negative entries nor listings are cached.
     {"created",                   by_next_open, by_next_open, by_next_open},
     {"entry_added",               by_next_open, by_next_open, by_next_open},
     {"entry_removed",             by_next_open, by_next_open, by_next_open},
@@ -74,7 +74,7 @@ class Stage {
     mkdir(data_.c_str(), 0755);
     event_.prepare(data_);
     old_path = see_path(path());
-    // If there is no file to hold open, there is nothing to see of it.
+    // Without a file to hold open, there is nothing to see of it.
     kernel_fd_ = open(path().c_str(), O_RDONLY | O_CLOEXEC);
     has_file = kernel_fd_ >= 0 && old_path.find("holds") == std::string::npos;
     if (has_file) old_fd = see_fd(kernel_fd_);
@@ -101,7 +101,7 @@ class Stage {
   std::string event_and(const std::string& data) const {
     return std::string(event_.name) + " " + data;
   }
-  // Names of the data set that lie below no prefix.
+  // Paths to the data set that lie below no prefix.
   std::string link_to_data() const {
     const std::string link = dir_ / "link";
     EXPECT_EQ(symlink(data_.c_str(), link.c_str()), 0);
@@ -112,9 +112,9 @@ class Stage {
     EXPECT_EQ(mkdir(other.c_str(), 0755), 0);
     return other;
   }
-  // Behind the library's back.
+  // Bypasses the library.
   void happen_at_origin() const { event_.happen(data_); }
-  // The bytes that the kernel shows from now on.
+  // Notes what the kernel shows from now on.
   void look_at_truth() {
     new_path = see_path(path());
     if (has_file) new_fd = see_fd(kernel_fd_);
@@ -128,7 +128,7 @@ class Stage {
     return environment;
   }
   bool is_cached() const { return static_cast<bool>(tests::find(tier_, path())); }
-  // The record becomes as one that was looked at so long ago.
+  // Makes the record look as if it had been revalidated so long ago.
   void age(std::uint64_t seconds) {
     const cache::Pin pin = tests::find(tier_, path());
     if (pin) tier_.mark_verified(*pin, pin->verified_ns.load() - seconds * 1'000'000'000);
@@ -138,7 +138,7 @@ class Stage {
   bool has_file = false;
 
  private:
-  // FRESHNESS_LIBRARY: another build, to see that the tests notice what is broken in it.
+  // FRESHNESS_LIBRARY: another build, to show that the tests notice its faults.
   static std::string library() {
     const char* const other = getenv("FRESHNESS_LIBRARY");
     return other != nullptr ? other : CUBESHIM_LIBRARY;
@@ -163,7 +163,7 @@ class Freshness : public testing::TestWithParam<Cell> {
   Seen seen() const { return row().*mode().seen; }
   bool is_cached_in_between() const { return row().immutable == by_next_job; }
 
-  // A reader that has the file in the cache, and open where it is one.
+  // A reader that has cached the path and, if it is a file, has it open.
   void warm(Stage& stage, Program& reader) const {
     ASSERT_EQ(reader.ask(stage.see()), stage.old_path);
     ASSERT_EQ(stage.is_cached(), is_cached_in_between());
@@ -171,7 +171,7 @@ class Freshness : public testing::TestWithParam<Cell> {
       ASSERT_EQ(reader.ask("open " + stage.path()), stage.old_fd);
     }
   }
-  // Everybody sees the truth, by name and in the open file.
+  // Everybody sees the truth, by path and in the open file.
   static void expect_truth(Stage& stage, std::initializer_list<Program*> programs) {
     for (Program* const program : programs) EXPECT_EQ(program->ask(stage.see()), stage.new_path);
     if (stage.has_file) {
@@ -186,11 +186,11 @@ TEST_P(Freshness, ThroughTheLibraryAllSeeItAtOnce) {
     Stage stage(row().event, mode());
     Program reader(stage.new_job());
     warm(stage, reader);
-    // The reader is of another job, and it has read nothing yet.
+    // The reader belongs to another job, and has read nothing yet.
     Program other(stage.new_job());
     ASSERT_EQ((by_reader_itself ? reader : other).ask(stage.happen()), "done");
     stage.look_at_truth();
-    // The open file first: nobody has looked at the origin yet.
+    // The open file first: nobody has revalidated yet.
     if (stage.has_file) {
       EXPECT_EQ(reader.ask("see-open"), stage.new_fd);
     }
@@ -205,7 +205,7 @@ TEST_P(Freshness, AtTheOriginDuringAJob) {
   warm(stage, reader);
   stage.happen_at_origin();
   stage.look_at_truth();
-  // A file that is open stays as it is until somebody has looked.
+  // An open file stays as it is until somebody has revalidated.
   if (stage.has_file) {
     EXPECT_EQ(reader.ask("see-open"), stage.old_fd);
   }
@@ -244,8 +244,8 @@ TEST_P(Freshness, AtTheOriginBetweenTwoJobs) {
   EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
 }
 
-// The process that makes the change has cached nothing, or serves nothing any more. It tells the
-// reader all the same.
+// The process that makes the change has cached nothing, or no longer serves anything. It still
+// notifies the reader.
 struct Teller {
   const char* name;
   const char* become;  // nullptr: nothing
@@ -306,7 +306,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Freshness,
                          testing::Combine(testing::ValuesIn(k_modes), testing::ValuesIn(k_rows)),
                          name_of);
 
-// The cells of a row as the document has them; nothing that is never cached waits for an open.
+// The cells of a row as the document has them; whatever is never cached does not wait for an open.
 std::string documented(const Row& row) {
   const bool is_cached = row.immutable != by_next_open;
   const char* const words[] = {"next job", "after S", is_cached ? "next open" : "within 1 s"};
@@ -326,13 +326,13 @@ TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
   }
 }
 
-// With no process left between the jobs.
+// No process is left between the jobs.
 TEST(FreshnessKept, NextJobSeesWhatHasHappenedMeanwhile) {
   for (const char* const event :
        {"written_and_time_put_back", "renamed_over", "removed", "touched"}) {
     SCOPED_TRACE(event);
     Stage stage(event, k_modes[0]);
-    const tests::RegionName kept;  // takes the file away
+    const tests::RegionName kept;  // removes the file
     auto environment = stage.new_job();
     environment["CUBESHIM_NAME"] = kept.options.name;
     environment["CUBESHIM_RAM"] = "16M";
@@ -351,8 +351,8 @@ TEST(FreshnessKept, NextJobSeesWhatHasHappenedMeanwhile) {
   }
 }
 
-// By the real clock, for the tests above turn it. The reader only opens the file: the seconds may
-// end between an open and a stat.
+// By the real clock, because the tests above turn it. The reader only opens the file: the seconds
+// may end between an open and a stat.
 TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;
   Stage stage("renamed_over", {"ttl", "ttl:1", "virtual", &Row::ttl});

@@ -1,6 +1,6 @@
 """A mount that keeps attributes and names for as long as a test runs, and another node that changes
-files meanwhile: the bytes that a plain open and read would get are what a promise of freshness
-gives. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+files meanwhile: a promise of freshness gives the bytes that a plain open and read would get.
+CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -42,7 +42,8 @@ for line in sys.stdin:
 
 class KeepingMount(SlowMount):
     def _options(self) -> list[str]:
-        # Read-only: of any other mount the kernel asks again after each read, for the access time.
+        # Read-only, because on any other mount the kernel asks again after each read, for the
+        # access time.
         return [
             *super()._options(), "--attr-timeout", "1000", "--entry-timeout", "1000", "-o", "ro"
         ]
@@ -72,7 +73,7 @@ class KeptAttributes(unittest.TestCase):
         os.utime(self.source / name, (mtime, mtime))
 
     def change(self, name: str, data: bytes):
-        """By another node, while this one has attributes that hold for long."""
+        """Another node makes the change, while this one has long-lived attributes."""
         os.stat(self.mount.path / name)
         self.put(name, data, OLD + 1)
         self.assertEqual(
@@ -247,8 +248,7 @@ class ManyFiles(KeptAttributes):
         job = self.start(CUBESHIM_PREFETCH_LIST=str(paths), CUBESHIM_IO_ENGINE=engine)
         self.assertEqual(self.ask(job, "exists", "none"), "False")
         until = time.monotonic() + DEADLINE_S
-        # Each file is opened and looked at; without the program, so that it is not the one that
-        # looks.
+        # Each file is opened and revalidated, without the program's help.
         while self.opens() - before < FILES:
             self.assertLess(time.monotonic(), until, "the list is not fetched")
             time.sleep(0.01)

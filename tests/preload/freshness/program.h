@@ -37,7 +37,7 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program() { end(); }
 
-  // Its answer; "(no answer)" where it has died, or after half a minute.
+  // The reader's answer; "(no answer)" if it has died, or after half a minute.
   std::string ask(const std::string& command) {
     const std::string line = command + "\n";
     std::string answer;
@@ -49,7 +49,7 @@ class Program {
       if (c == '\n') return answer;
     }
   }
-  // As a program does that has done its work; its exit status.
+  // Ends the program as if its work were done; returns its exit status.
   int end() {
     if (to_ < 0) return 0;
     close(to_);

@@ -1,4 +1,4 @@
-// A program under the library that does as it is told: one command a line, one line of answer.
+// A program under the library that follows orders: one command per line, one line of answer.
 #include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// After each of these a process serves no files any more. They leave it all rights that it needs.
+// After each of these, a process no longer serves files. They leave it all rights that it needs.
 bool become(const std::string& how) {
   const gid_t group = 5;
   if (how == "setegid") return setegid(group) == 0;
@@ -25,7 +25,7 @@ bool become(const std::string& how) {
   return false;
 }
 
-// Nothing is made on the parent's memory that outlives the child.
+// Makes nothing in the parent's memory that outlives the child.
 [[gnu::noinline]] bool happens_in_vfork(const cube::freshness::Event& event,
                                         const std::string& data) {
   const pid_t child = vfork();

@@ -53,8 +53,8 @@ Judge::Window Judge::window_of(const Answer& answer, std::int64_t slack_ns) cons
   const std::int64_t promised = promise_ == Promise::immutable ? std::min(answer.begin, job_begin_)
                                 : promise_ == Promise::ttl_1   ? answer.begin - k_second
                                                                : answer.begin;
-  // doc/METADATA.md: absent names and listings are a second old at most; with `open` they are the
-  // kernel's.
+  // doc/METADATA.md: negative entries and listings are at most a second old; with `open` they are
+  // the kernel's.
   const std::int64_t of_directory = is_library ? answer.begin - k_second : answer.begin;
   const std::int64_t of_names = std::min(promised, of_directory);
   return {.names = {.present = of_names - kernel, .absent = of_directory, .until = answer.end},
@@ -117,7 +117,7 @@ std::string Judge::judge_error(const Ask& ask, const Answer& answer,
         object.kind != Kind::directory)
       return "";
     if (answer.error == "EINVAL" && ask.what == "readlink" && object.kind != Kind::link) return "";
-    // A directory that was removed, found by a name that the kernel still keeps.
+    // A removed directory, found by a name that the kernel still keeps.
     if (answer.error == "ENOENT" && object.kind == Kind::directory &&
         object.attributes.now().links == 0)
       return "";
@@ -125,8 +125,8 @@ std::string Judge::judge_error(const Ask& ask, const Answer& answer,
   return "an error of no permitted moment";
 }
 
-// The kernel reads the bytes of now as far as the size that it keeps, and fills up with zeros, of a
-// mapping to the end of the page. No record may stay of that, so that the mode allows nothing more.
+// The kernel reads the current bytes up to the size that it keeps, and fills up with zeros (for a
+// mapping, to the end of the page). No record of that may stay, so the mode allows nothing more.
 bool Judge::is_kernels_cut(const Object& file, const Ask& ask, const Answer& answer,
                            std::int64_t kernel_ns) const {
   if (timeout_s_ == 0) return false;
@@ -154,7 +154,7 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
       if (version == SIZE_MAX && cut(runs, ask.first, words_of(ask)) == answer.runs) version = i;
     });
     bool fits = version != SIZE_MAX;
-    // A write is not atomic for who reads meanwhile.
+    // A write is not atomic for concurrent readers.
     fits |= file.content.changes(answer.begin, answer.end) &&
             is_mixture(file, ask.first, answer.runs, window.content, window.end);
     fits |= is_kernels_cut(file, ask, answer, window.kernel_ns);
@@ -174,7 +174,7 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
   return !late.empty() ? late : "bytes of no permitted moment" + origin_of(answer);
 }
 
-// Within a job nobody goes back to what was replaced.
+// Within a job no reader goes back to an earlier version.
 std::string Judge::judge_progress(const Ask& ask, const Place& place, std::size_t version,
                                   const Window& window) {
   Seen now{place.object, version, place.directory, place.name, SIZE_MAX};
@@ -230,8 +230,8 @@ std::string Judge::judge_kept(const Ask& ask, const Answer& answer, const Window
     bool fits = false;
     if (answer.kind == 'A') {
       fits = has_attributes(*object, *answer.attributes, kept.opened.attributes, window.end);
-      // doc/SEMANTICS.md, Limits: of a file that is no longer at its path, the copy that its bytes
-      // lie in.
+      // doc/SEMANTICS.md, Limits: for a file that is no longer at its path, the copy that holds its
+      // bytes.
       fits |= promise_ != Promise::kernel && answer.attributes->links == 0 &&
               std::any_of(object->content.begin(), object->content.end(), [&](const auto& version) {
                 return words_in(version.value) * k_word == answer.attributes->size;
@@ -286,8 +286,8 @@ std::string Judge::judge_listing(const Ask& ask, const Answer& answer, const Win
   return "";
 }
 
-// Each field for itself, and any size between, where a reader may have asked in the middle of a
-// change, and kept what it saw.
+// Each field on its own, and any size between, if a reader may have asked in the middle of a change
+// and kept what it saw.
 bool Judge::has_attributes(const Object& object, const Attributes& seen, std::int64_t from,
                            std::int64_t until) {
   bool fits = false;

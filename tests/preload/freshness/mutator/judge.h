@@ -1,8 +1,8 @@
-// Is an answer one that the promise of its mode permits? It must be the state of one moment that is
-// not too long ago: what a plain reader of such a mount may still see, for the kernel keeps names
-// and stats for the mount's timeouts, plus the age that doc/SEMANTICS.md allows the library.
-// Without the library the second part is nothing, so that a reader beside it tests the judge.
-// Thread safety: none.
+// Judges whether the promise of a mode permits an answer. The answer must be the state of one
+// moment that is not too long ago: a plain reader of such a mount may still see it, because the
+// kernel keeps names and stats for the mount's timeouts, plus the age that doc/SEMANTICS.md allows
+// the library. Without the library the second part is zero, so a plain reader beside it tests the
+// judge. Thread safety: none.
 #pragma once
 
 #include <map>
@@ -21,9 +21,9 @@ class Judge {
   Judge(World& world, Promise promise, int timeout_s)
       : world_(world), promise_(promise), timeout_s_(timeout_s) {}
 
-  // Nothing that was over before `now` may be seen.
+  // From now on, nothing that was over before `now` may be seen.
   void job_begins(std::int64_t now);
-  // Empty: the answer is right. `slack_ns`: how late the kernel's own clocks may start.
+  // Empty if the answer is right. `slack_ns`: how late the kernel's own clocks may start.
   std::string verdict(const Ask& ask, const Answer& answer, std::int64_t slack_ns);
   std::int64_t job_begin() const { return job_begin_; }
   bool has_kept(std::uint64_t slot) const { return kept_.contains(slot); }
@@ -34,7 +34,7 @@ class Judge {
   struct Window {
     Since names;
     std::int64_t content = 0, attributes = 0, listing = 0, end = 0;
-    std::int64_t kernel_ns = 0;  // for so long the kernel may keep a name or a stat
+    std::int64_t kernel_ns = 0;  // the kernel may keep a name or a stat this long
   };
   struct Kept {
     std::set<Object*> objects{};
@@ -45,7 +45,7 @@ class Judge {
     std::size_t version = 0;
     Object* directory = nullptr;
     std::string name;
-    std::size_t entry = 0;  // of the directory's timeline of the name
+    std::size_t entry = 0;  // in the directory's timeline of the name
   };
 
   Window window_of(const Answer& answer, std::int64_t slack_ns) const;

@@ -84,8 +84,8 @@ class Recent {
 };
 
 // How late the kernel's clocks may start: it keeps a name for a second from when it takes the
-// mount's answer. On a busy machine that is some time after the answer was true, but no longer than
-// the call took that brought it.
+// mount's answer. On a busy machine that is some time after the answer was true, but no later than
+// the end of the call that brought it.
 class Slack {
  public:
   void note(const Answer& answer) {
@@ -137,8 +137,8 @@ class Driver {
                 subjects_.size());
     std::fflush(stdout);
     for (step_ = 1; step_ <= options_.steps && !subjects_.empty(); ++step_) {
-      // Each step has its own numbers, so that a reader more or less changes nothing for the
-      // others.
+      // Each step has its own random numbers, so that one reader more or less changes nothing for
+      // the others.
       random_.seed(options_.seed * 1'000'003 + step_);
       step();
     }
@@ -149,7 +149,7 @@ class Driver {
  private:
   void step() {
     for (std::size_t i = 0; i < subjects_.size(); ++i) {
-      // Jobs end at different steps, but for the plain readers, whose jobs are nothing.
+      // Jobs end at different steps, except those of plain readers, which mean nothing.
       if (Random(options_.seed + step_ * 1'000 + i)() % options_.steps_of_job != 0 ||
           subjects_[i]->is_plain())
         continue;
@@ -170,7 +170,7 @@ class Driver {
       change();
       world_.set_watched(false);
     }
-    // All answers before the first verdict: nothing keeps the readers waiting.
+    // Collects all answers before the first verdict, so that nothing keeps the readers waiting.
     std::vector<Answer> answers(asked.size());
     for (std::size_t i = 0; i < asked.size(); ++i) {
       if (asked[i]->take(answers[i])) slack_.note(answers[i]);
@@ -295,7 +295,7 @@ class Driver {
           subject->name().c_str(), sum("hits.ram"), sum("hits.disk"), sum("misses"),
           sum("blocks.hits"), sum("metadata.stats"), sum("metadata.negative"),
           sum("metadata.listings"));
-      // Without hits nothing was tested but the kernel.
+      // Without hits only the kernel was tested.
       if (sum("hits.ram") == 0) {
         std::printf("mutator: FAILED: %s: no open was a hit\n", subject->name().c_str());
         ++failures_;

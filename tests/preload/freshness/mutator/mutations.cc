@@ -73,8 +73,7 @@ Mutations::Spot Mutations::pick(const std::string& near, bool (*fits)(const Spot
   for (const Spot& spot : all) {
     if (spot.path == near) return spot;
   }
-  // The first directories change often, the last ones seldom enough that what they hold may be
-  // kept.
+  // The first directories change often, the last ones so rarely that their contents may be kept.
   const Spot* best = &one_of(random_, all);
   for (unsigned turn = 0; turn < 2; ++turn) {
     if (const Spot& other = one_of(random_, all); other.path < best->path) best = &other;

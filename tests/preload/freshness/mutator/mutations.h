@@ -16,19 +16,19 @@ const auto& one_of(Random& random, const List& list) {
   return list[below(random, std::size(list))];
 }
 
-// A file of this size at most is cached as a whole; larger ones are cached in blocks.
+// A file of at most this size is cached as a whole; larger ones are cached in blocks.
 inline constexpr std::uint64_t k_most_whole = 1536 << 10;
 
 class Mutations {
  public:
   Mutations(World& world, Random& random) : world_(world), random_(random) {}
 
-  // The tree that all begins with, in a past long enough that nothing of it counts as new.
+  // Makes the initial tree, with times so old that nothing in it counts as new.
   void make_tree();
   struct Change {
     std::string path, what;
   };
-  // `near`: a path that was read lately, which is changed if that is possible, or empty.
+  // `near`: a path that was read recently, which is changed if possible, or empty.
   Change change(const std::string& near);
 
  private:

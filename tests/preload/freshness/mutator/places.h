@@ -1,6 +1,6 @@
-// All that a path may lead to for a reader who knows each name on the way as it was at some moment
-// of a stretch of time: caches of the kernel and of the library hold each name for itself. Thread
-// safety: all of it, while the world stands still.
+// All that a path may lead to for a reader that knows each name on the way as it was at some moment
+// of a period: caches of the kernel and of the library hold each name separately. Thread safety:
+// all of it, while the world stands still.
 #pragma once
 
 #include <set>
@@ -13,12 +13,12 @@ namespace cube::mutator {
 
 struct Since {
   std::int64_t present = 0;  // names as they were at this moment or later
-  std::int64_t absent = 0;   // absent names likewise
+  std::int64_t absent = 0;   // negative entries likewise
   std::int64_t until = 0;
 };
 
 struct Place {
-  int error = 0;  // ENOENT, ENOTDIR, ELOOP; else the rest is set
+  int error = 0;  // ENOENT, ENOTDIR, ELOOP; otherwise the rest is set
   Object* object = nullptr;
   std::string real{};  // the path without links, "." for the root
   Object* directory = nullptr;
@@ -29,7 +29,7 @@ struct Place {
 std::vector<Place> places_of(World& world, const std::string& path, bool follows,
                              const Since& since);
 
-// Every path by which the tree can be read now, links not followed.
+// Every path by which the tree can be read now, without following links.
 std::vector<std::string> all_paths(World& world);
 
 }  // namespace cube::mutator

@@ -78,7 +78,7 @@ class Reader {
     return "unknown command";
   }
 
-  // After the last call of the answer: decoding is no part of it.
+  // After the last call of the answer: decoding does not count.
   void ends_here() { end_ = now_ns(); }
 
   std::string data_text(std::size_t size, std::uint64_t first_word, const struct stat* st) {
@@ -145,8 +145,8 @@ class Reader {
         close(fd);
         return error;
       }
-      // Copied by the kernel: a page behind the end of a file that has shrunk ends the copy, not
-      // this process.
+      // The kernel copies: a page behind the end of a file that has shrunk ends the copy, not this
+      // process.
       const iovec to{buffer_.get(), size}, from{map, size};
       const ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
       if (n > 0) copied = static_cast<std::size_t>(n);

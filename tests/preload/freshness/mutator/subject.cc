@@ -31,7 +31,7 @@ int run(const std::vector<std::string>& words) {
   });
 }
 
-// FRESHNESS_LIBRARY: another build, to see that the test notices what is broken in it.
+// FRESHNESS_LIBRARY: another build, to show that the test notices its faults.
 std::string library() {
   const char* const other = getenv("FRESHNESS_LIBRARY");
   return other != nullptr ? other : CUBESHIM_LIBRARY;

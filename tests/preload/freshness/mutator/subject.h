@@ -26,7 +26,7 @@ struct Setting {
 
 class Subject {
  public:
-  // `base` holds data, the source of the mount, and gets all else.
+  // `base` holds data, the source of the mount, and receives everything else.
   Subject(World& world, const Setting& setting, const std::string& base);
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
@@ -36,10 +36,10 @@ class Subject {
   bool is_plain() const { return setting_.promise == Promise::kernel; }
   Judge& judge() { return judge_; }
   void begin_job();
-  // Waits until it is over, and adds up its report.
+  // Waits until the job is over, and adds up its report.
   void end_job();
   void ask(const Ask& ask);
-  // False: it has died.
+  // False: the reader has died.
   bool take(Answer& answer);
   // Sums of the reports of all jobs, by their names in doc/CONFIG.md.
   const std::map<std::string, double>& totals() const { return totals_; }

@@ -1,6 +1,6 @@
-// Contents whose every word says which writing it came from: eight bytes hold the tag of the
-// writing and their place in the file. A reader reports runs of words with one tag, so that a
-// mixture of two versions shows as more runs than either version has.
+// Contents in which every word tells from which write it came: eight bytes hold the tag of the
+// write and their place in the file. A reader reports runs of words with one tag, so that a mixture
+// of two versions shows as more runs than either version has.
 #pragma once
 
 #include <time.h>

@@ -98,13 +98,13 @@ void World::note_attributes(const Moment& when) {
     const Attributes now = attributes_of(object->fd);
     object->attributes.add(when.begin, when.end, now,
                            is_watched_ || when.end - when.begin > k_slow);
-    // Nothing changes it any more. A removed directory of ext4 keeps no link either.
+    // Nothing changes it any more. A removed directory of ext4 has no links left either.
     if (now.links == 0) close(std::exchange(object->fd, -1));
   }
 }
 
-// Two changes within one tick of the clock of the file system have the same change time, and nobody
-// can tell them apart.
+// Two changes within one tick of the file system's clock have the same change time, and nobody can
+// tell them apart.
 void World::wait_for_tick(const Object& object) const {
   timespec now{};
   do {

@@ -1,7 +1,7 @@
 // The tree at the origin, and its history: what each name led to, what each file held and what its
-// stat said, and from when until when. The driver alone changes it, past the library, through the
-// methods here. A change is true from before its system call until after the one that ends it: who
-// reads meanwhile may have seen either. Thread safety: none.
+// stat said, and for how long. Only the driver changes it, past the library, through the methods
+// here. A change is true from before its system call until after the one that ends it: concurrent
+// readers may have seen either state. Thread safety: none.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,7 @@ class Timeline {
   struct Entry {
     std::int64_t begin, made;  // before and after the call that made it true
     Value value;
-    bool was_watched = false;  // readers were at it meanwhile, and may have seen it half made
+    bool was_watched = false;  // readers were active meanwhile, and may have seen it half made
   };
   void add(std::int64_t begin, std::int64_t made, Value value, bool was_watched = false) {
     if (!entries_.empty() && entries_.back().value == value) return;
@@ -47,12 +47,12 @@ class Timeline {
       if (entries_[i].begin <= to) see(i, entries_[i].value);
     }
   }
-  // Was one of its entries seen, or possibly seen, half made by whoever asked since `from`?
+  // True if a reader that asked since `from` may have seen one of its entries half made.
   bool was_torn(std::int64_t from) const {
     return std::any_of(entries_.begin(), entries_.end(),
                        [&](const Entry& e) { return e.was_watched && e.made >= from; });
   }
-  // Was one of its entries made at a moment of [from, to]?
+  // True if one of its entries was made at a moment of [from, to].
   bool changes(std::int64_t from, std::int64_t to) const {
     return std::any_of(entries_.begin(), entries_.end(),
                        [&](const Entry& e) { return e.begin <= to && e.made >= from; });
@@ -84,7 +84,7 @@ struct Object {
 
 class World {
  public:
-  // Makes BASE/data, which is shown to readers, and BASE/staging beside it.
+  // Makes BASE/data, which readers see, and BASE/staging beside it.
   explicit World(const std::string& base);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -93,7 +93,7 @@ class World {
   Object& root() { return *root_; }
   Object& staging() { return *staging_; }
   const std::vector<std::unique_ptr<Object>>& objects() const { return objects_; }
-  // Readers are asked something while the next changes are made.
+  // Readers ask questions while the next changes are made.
   void set_watched(bool is_watched) { is_watched_ = is_watched; }
   std::string staging_name() { return "s" + std::to_string(++last_name_); }
   std::uint32_t new_tag() { return ++last_tag_; }
@@ -101,7 +101,7 @@ class World {
   Object& make_file(Object& directory, const std::string& name, const Runs& runs);
   Object& make_directory(Object& directory, const std::string& name);
   Object& make_link(Object& directory, const std::string& name, const std::string& target);
-  // In place: the words from `first` on become `runs`. The change time moves.
+  // Writes in place: the words from `first` on become `runs`. The change time moves.
   void write(Object& file, std::uint64_t first, const Runs& runs, bool truncates_first);
   void truncate(Object& file, std::uint64_t words);
   void set_times(Object& object, std::int64_t modified_ns);
@@ -109,7 +109,7 @@ class World {
   void add_name(Object& file, Object& directory, const std::string& name);
   void rename(Object& from, const std::string& name, Object& to, const std::string& new_name);
   void exchange(Object& from, const std::string& name, Object& to, const std::string& new_name);
-  // A directory with all that is in it.
+  // Removes a directory with everything in it.
   void remove(Object& directory, const std::string& name);
 
  private:
