@@ -224,10 +224,20 @@ class DoctorOfTheCluster(Case):
     @unittest.skipIf(os.geteuid() != 0, "another host's name takes root")
     def test_what_others_have_written_there_is_no_trouble(self):
         server = self.server(*GOOD)
-        for text in (b"", b"[1,2", b"[1,{}]", b'[{"node":1,"servers":"","roots":{},"time":1}]',
-                     json.dumps([{
-                         "node": "\x1b[2J", "servers": "x", "roots": {}, "time": int(time.time())
-                     }]).encode(), b"x" * (2 << 20)):
+        for text in (
+                b"",
+                b"[1,2",
+                b"[1,{}]",
+                b'[{"node":1,"servers":"","roots":{},"time":1}]',
+                json.dumps(
+                    [{"node": "\x1b[2J", "servers": "x", "roots": {},
+                      "time": int(time.time())}]).encode(),
+                # Nodes that have gone, or have another clock.
+                json.dumps([{
+                    "node": f"node-{days}", "servers": "x", "roots": {},
+                    "time": int(time.time()) + days * 86400
+                } for days in (-2, 2)]).encode(),
+                b"x" * (2 << 20)):
             server.put(f"cs2:{self.name}:doctor", text)
             status, findings = self.doctor([server.name])
             self.assertEqual((status, {f[0] for f in findings}), (0, {"ok"}), (text, findings))

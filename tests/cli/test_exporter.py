@@ -49,6 +49,8 @@ class Figures(ExporterCase):
             self.assertEqual(scraped[name][tuple(sorted([cache, *labels]))], value, name)
         self.assertGreater(report["hits"]["ram"] * report["misses"] * report["bypassed"]["error"],
                            0)
+        seconds = scraped["cubeshim_misses_seconds_total"][(cache,)]
+        self.assertAlmostEqual(seconds * 1e9, report["time_ns"]["misses"], delta=1)
         # No disk and no cluster: nothing is reported about them.
         self.assertEqual([*scraped["cubeshim_hits_total"]], [tuple(sorted([cache, "tier=ram"]))])
         done, written = self.textfile()
@@ -119,18 +121,23 @@ class Figures(ExporterCase):
         self.assertEqual(exporter.errors.read_text(), "")
 
     def test_a_job_that_is_killed_keeps_its_counts_and_has_no_process(self):
-        job = self.start_job()
+        names = self.data.parent / "list"
+        names.write_text(f"{self.file}\n")
+        job = self.start_job(options=["--prefetch-list", names])
         exporter = Exporter(self)
         key = (f"cache={self.name}",)
         self.assertEqual(exporter.scrape()["cubeshim_processes"][key], 1)
+        until(lambda: exporter.scrape()["cubeshim_prefetch_depth"][key] > 0, "it may fetch ahead")
         os.kill(job.pid, signal.SIGKILL)
         job.wait()
         # The slot's lock goes with the process's memory, which a reader of its /proc files keeps
         # alive for a moment.
         now = until(lambda: (now := exporter.scrape())["cubeshim_processes"][key] == 0 and now,
                     "the process is gone")
-        self.assertEqual([now[name][key] for name in ("cubeshim_jobs", "cubeshim_misses_total")],
-                         [0, 1])
+        self.assertEqual([
+            now[name][key]
+            for name in ("cubeshim_jobs", "cubeshim_misses_total", "cubeshim_prefetch_depth")
+        ], [0, 1, 0])
 
     def test_names(self):
         for name in ("one", "two", "three"):
@@ -349,6 +356,22 @@ class Hostile(ExporterCase):
         self.assertEqual(scraped["cubeshim_cache_up"],
                          {(f"cache={name}",): 1 for name in ("sound", "servers", "jobs", "chunks")})
         self.assertEqual(exporter.errors.read_text(), "")
+
+    def test_a_bucket_ends_at_its_bound(self):
+        """Each power of two has four buckets; here each of them has been counted as often as any other."""
+        region = self.kept_region("sound")
+        layout = Layout(region)
+        even = self.copy_of(region, "even")
+        self.spoil(even, layout.jobs,
+                   (1).to_bytes(4, "little") * ((layout.processes - layout.jobs) // 4))
+        _, written = self.textfile("--name", "even")
+        for name in ("cubeshim_miss_open_seconds_bucket", "cubeshim_hit_open_seconds_bucket"):
+            counts = [*written[name].values()]
+            jobs = (counts[1] - counts[0]) / 4
+            self.assertGreater(jobs, 0)
+            # The first of them ends at 256 ns; below 4 ns each has a bucket of its own.
+            self.assertEqual([count / jobs for count in counts[:-1]],
+                             [4 * (bound - 1) for bound in range(8, 35)])
 
     def test_a_hundred_regions(self):
         region = self.kept_region("sound")

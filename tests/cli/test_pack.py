@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -107,6 +108,22 @@ class RoundTrip(Pack):
         self.assertEqual((done.returncode, done.stderr), (0, b""), done.stdout)
         self.assertIn(b"all is well", done.stdout)
 
+    @unittest.skipUnless(IS_ROOT, "only root becomes somebody else")
+    def test_a_program_for_others_to_run_as_its_owner_is_extracted_as_one_of_whoever_does_so(self):
+        (self.data / "program").touch()
+        (self.data / "program").chmod(0o6755)
+        self.make()
+        # Where everybody finds it, which may not be so of the build.
+        command = shutil.copy(COMMAND, self.work)
+        self.work.chmod(0o755)
+        self.pack.chmod(0o644)
+        self.out.mkdir()
+        self.out.chmod(0o777)
+        for user, mode in ((0, 0o6755), (65534, 0o755)):
+            subprocess.run([command, "extract", "--force", self.pack, self.out / str(user)],
+                           user=user, group=user, extra_groups=[], check=True)
+            self.assertEqual(stat.S_IMODE((self.out / str(user) / "program").stat().st_mode), mode)
+
     def test_a_large_sparse_file_takes_no_room_where_it_is_extracted(self):
         size = 300 << 20
         with open(self.data / "large", "wb") as file:
@@ -202,6 +219,7 @@ class Looking(Pack):
             s = (self.data / name).stat()
             (self.data / name).write_bytes(content)
             os.utime(self.data / name, ns=(s.st_atime_ns, s.st_mtime_ns))
+        (self.data / "class 1/6.jpg").chmod(0o755)
         (self.data / "new").touch()
         (self.data / "class 0/0.jpg").unlink()
         os.unlink(self.data / "link")
@@ -213,7 +231,8 @@ class Looking(Pack):
                      "class 0/10.jpg: has 5 bytes in the directory, and 400 here",
                      "odd/...: has other bytes", "new: not in the pack",
                      "class 0/0.jpg: the directory does not have it",
-                     "link: leads to somewhere else", "6 problems"):
+                     "class 1/6.jpg: has another mode in the directory",
+                     "link: leads to somewhere else", "7 problems"):
             self.assertIn(line, text)
 
     def test_damage_is_found_and_never_given_out(self):

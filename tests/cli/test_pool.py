@@ -134,6 +134,18 @@ class Real(Pool):
             self.refused(self.start(), "memcached has ended at once: .*[Aa]ddress already in use")
         self.assertFalse(self.state.exists())
 
+    def test_a_state_that_cannot_be_written(self):
+        """No memcached stays that nobody can end any more."""
+        self.refused(self.start("--ram-dir", "/no/such"),
+                     "cannot write /no/such/.*: No such file or directory")
+        end = time.monotonic() + 60
+        while not self.is_free():
+            self.assertLess(time.monotonic(), end)
+
+    def is_free(self):
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) != 0
+
     def test_a_memcached_of_somebody_else_there(self):
         self.assertEqual(self.start().returncode, 0)
         self.refused(

@@ -217,6 +217,16 @@ class Screen(Case):
         job = self.job()
         top.until(rf"^ +{job.pid} ")
 
+    def test_the_last_three_jobs_that_have_ended_are_told(self):
+        *jobs, last = [self.job() for _ in range(6)]
+        top = self.top()
+        for job in (*jobs, last):
+            top.until(rf"^ +{job.pid} ")
+        for job in jobs:
+            job.communicate(b"end\n", timeout=60)
+        top.until(r"1 cache, 1 job;")
+        self.assertEqual(top.text().count(" has ended: "), 3, top.text())
+
     def test_a_terminal_that_goes_ends_it(self):
         self.job()
         # No signal tells it of that.

@@ -308,6 +308,18 @@ class Looks(Warmup):
             self.assertIn("61 to be fetched", text)
             self.assertEqual("there is not room for all of it" in text, not fits, text)
 
+    @unittest.skipIf(os.geteuid() != 0, "needs root, to mount")
+    def test_a_dry_run_counts_the_room_that_the_directory_of_the_region_has(self):
+        ram = self.data.parent / "ram"
+        ram.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", ram], check=True)
+        self.addCleanup(lambda: subprocess.run(["umount", ram], check=True))
+        (self.source / "large").touch()
+        os.truncate(self.source / "large", 100 << 20)
+        done = self.command("warmup", "--name", self.name, "--ram", "200M", "--ram-dir", ram,
+                            "--dry-run", self.mount)
+        self.assertIn(b"there is not room for all of it", done.stdout)
+
 
 class Evicts(Warmup):
     def test_what_was_evicted_is_fetched_again_and_the_rest_is_not(self):
@@ -493,13 +505,14 @@ class Large(Warmup):
         self.assertGreater(self.asked_of_files("read"), before)
 
     def test_what_has_no_room_is_told_with_its_size(self):
-        (self.source / "b/large").write_bytes(os.urandom(30_000_000))
-        os.utime(self.source / "b/large", (1e9, 1e9))
-        status, summary, _ = self.warmup(self.mount / "b/large", ram="24M")
+        for name in ("large", "other"):
+            (self.source / "b" / name).write_bytes(bytes(30_000_000))
+            os.utime(self.source / "b" / name, (1e9, 1e9))
+        status, summary, _ = self.warmup(self.mount / "b/large", self.mount / "b/other", ram="24M")
         row, = summary["reasons"]
         self.assertEqual((status, row["reason"], row["files"], row["bytes"]),
-                         (1, "without room in the cache", 1, 30_000_000))
-        self.assertEqual(row["missing_bytes"], 30_000_000 - summary["fetched_bytes"])
+                         (1, "without room in the cache", 2, 60_000_000))
+        self.assertEqual(row["missing_bytes"], 60_000_000 - summary["fetched_bytes"])
         self.assertGreater(summary["fetched_bytes"], 8_000_000)
         done = self.command(*self.words(self.mount / "b/large", ram="24M"))
         self.assertRegex(
@@ -510,6 +523,8 @@ class Large(Warmup):
 
     def test_the_settings_of_a_running_job_are_taken_over(self):
         self.start_job("--max-file", "1M", "--block", "1M")
+        # The first one's, whoever has come since.
+        self.start_job("--max-file", "50K", "--block", "0")
         done = self.command("warmup", "--name", self.name, "--json", self.mount / "a/large1")
         self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 1), done)
 

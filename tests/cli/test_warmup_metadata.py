@@ -2,9 +2,11 @@
 nothing."""
 import json
 import os
+import subprocess
 import sys
 import unittest
 
+from cli_case import COMMAND
 from test_warmup import Warmup
 
 OLD = (1_700_000_000, 1_700_000_000)
@@ -105,6 +107,19 @@ class Names(Warmup):
                                          self.mount)
         self.assertEqual(status, 1)
         self.assertIn("beyond CUBESHIM_METADATA_RAM", [row["reason"] for row in summary["reasons"]])
+
+    def test_more_uncached_directories_than_files_may_be_open(self):
+        for i in range(300):
+            path = self.source / f"many/{i}"
+            path.mkdir(parents=True)
+            os.utime(path, (4e9, 4e9))
+        os.utime(path.parent, (4e9, 4e9))
+        done = subprocess.run([
+            "prlimit", "--nofile=200", COMMAND,
+            *self.words("--json", "-p", self.mount, "--metadata-only", self.mount / "many")
+        ], capture_output=True, timeout=60)
+        reasons = {row["reason"]: row["directories"] for row in json.loads(done.stdout)["reasons"]}
+        self.assertEqual(reasons, {"changed less than two seconds before": 301})
 
     def test_wrong_use_is_told_in_a_line(self):
         for words, said in ((["--metadata-only",

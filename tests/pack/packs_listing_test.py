@@ -117,7 +117,7 @@ class Listings(unittest.TestCase):
 
     def check_same_python(self, code):
         self.check_same(sys.executable, "-c",
-                        "import glob, os, pathlib, stat\nP = os.environ['P']\n" + code)
+                        "import glob, os, pathlib, stat, sys\nP = os.environ['P']\n" + code)
 
     def check_packed(self, code, **settings):
         self.assertEqual(
@@ -155,6 +155,19 @@ print([error(os.stat, n, dir_fd=fd) for n in ("none", "c/none", "../none", "brok
       error(os.open, P + "/a/001.jpg", os.O_RDONLY | os.O_DIRECTORY), error(os.open, P + "/b/to a", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), error(os.open, P + "/a", os.O_WRONLY), error(os.readlink, "none", dir_fd=fd))
 os.close(fd)
 print(error(os.fstat, fd), error(os.listdir, P + "/none"))
+""")
+
+    def test_entries_by_number_into_a_small_room(self):
+        self.check_same_python("""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def get_entries(size):
+    fd, room = os.open(P + "/b", os.O_RDONLY), ctypes.create_string_buffer(size)
+    got = libc.getdents64(fd, room, ctypes.c_size_t(size))
+    os.close(fd)
+    return (got, room) if got > 0 else (got, ctypes.get_errno())
+first = int.from_bytes(get_entries(4096)[1][16:18], sys.byteorder)
+print(get_entries(first)[0] == first, get_entries(first - 1), get_entries(8))
 """)
 
     def test_find_and_du(self):

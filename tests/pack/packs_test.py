@@ -72,6 +72,10 @@ assert os.access(P + "/a/x", os.R_OK) and not os.access(P + "/a/x", os.W_OK) and
 
     def test_nothing_in_it_can_be_changed(self):
         self.check("""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.access(f"{P}/a/x".encode(), os.W_OK) == -1 and ctypes.get_errno() == errno.EROFS
+assert libc.mkdir(f"{P}/a".encode(), 0o755) == -1 and ctypes.get_errno() == errno.EEXIST
 calls = [(open, P + "/a/x", "w"), (open, P + "/new", "a"), (open, P + "/a/x", "r+"), (os.unlink, P + "/a/x"), (os.rename, P + "/a/x", P + "/y"),
          (os.rename, D + "/a/x", P + "/y"), (os.rename, P + "/a/x", D + "/y"), (os.mkdir, P + "/d"), (os.rmdir, P + "/a"), (os.chmod, P + "/a/x", 0),
          (os.utime, P + "/a/x"), (os.symlink, "x", P + "/s"), (os.link, D + "/a/x", P + "/s"), (os.truncate, P + "/a/x", 0)]

@@ -85,6 +85,7 @@ PARITY(Aged, StreamsGoBackAndForth) {
   struct stat st {};
   CALL(fstat(fd, &st));
   t.line(S_ISDIR(st.st_mode) ? "a directory" : "none");
+  if (telldir(stream) != places[2]) t.line("another place by dirfd");
   t.expect_served(CALL(openat(fd, "b.jpg", O_RDONLY)));
   CALL(fstatat(fd, "none", &st, 0));
   for (std::size_t i = 2; i < names.size(); ++i) {

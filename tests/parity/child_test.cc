@@ -92,6 +92,7 @@ PARITY(Child, EveryForm) {
     CALL(close(fd));
   }
   const int fd = CALL(open(path, O_RDONLY));
+  t.expect_served(fd);
   CALL(lseek(fd, 200, SEEK_SET));
   const pid_t child =
       static_cast<pid_t>(syscall(SYS_clone, static_cast<long>(SIGCHLD), 0L, 0L, 0L, 0L));

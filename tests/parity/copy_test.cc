@@ -5,6 +5,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "tests/support/parity_case.h"
@@ -31,6 +32,9 @@ PARITY(Copy, Sendfile) {
   t.line(std::to_string(at));
   at = 0;
   CALL(sendfile64(to, from, &at, 5));
+  const int other = CALL(open(t / "a", O_RDONLY));
+  CALL(syscall(SYS_sendfile, to, other, nullptr, 100L));
+  CALL(close(other));
   CALL(lseek(to, 0, SEEK_SET));
   show_rest(t, to);
   show_rest(t, from);

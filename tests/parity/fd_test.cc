@@ -224,6 +224,7 @@ PARITY(Fd, Dup3KnowsCloseOnExec) {
   CALL(dup3(a, 22, -1));
   CALL(dup3(-1, -1, 0));
   CALL(dup3(-1, 22, 0));
+  CALL(dup3(-1, 20, 0));
   CALL(dup3(a, -1, 0));
   peek(t, 20);
   peek(t, 21);

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 
 namespace {
@@ -164,6 +165,15 @@ PARITY(Identity, NamespacesAndRoots) {
     CALL(open(t / "f", O_RDONLY));
   });
   t.in_child([&] { CALL(unshare(0x40)); });
+}
+
+// As of a set-user-ID program: nobody tells the library that the two are not the same.
+PARITY(Identity, AccessAsksForTheRealUser) {
+  make_files(t);
+  namespace sys = cube::base::sys;
+  sys::raw(SYS_setresuid, k_nobody, geteuid(), geteuid());
+  for (const char* name : {"user", "group", "all"}) CALL(access(t / name, R_OK));
+  sys::raw(SYS_setresuid, geteuid(), geteuid(), geteuid());
 }
 
 PARITY(Identity, CapabilitiesGivenUp) {

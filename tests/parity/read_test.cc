@@ -183,6 +183,7 @@ PARITY(Read, VectorErrors) {
   CALL(readv(fd, null_first, 2));
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(preadv(fd, null_first, 2, 0));
+  CALL(preadv(fd, null_first, 2, 100));
   CALL(preadv(fd, null_part, 2, 0));
   CALL(preadv(fd, many, 1, -1));
   CALL(preadv(fd, many, 1, LONG_MIN));

@@ -108,6 +108,10 @@ PARITY(Seek, DataAndHoleOfNegativeOffsets) {
 }
 
 PARITY(Seek, DataAndHoleOfASparseFile) {
+  const int small = CALL(open(t.sparse("small", 8 << 10, 0), O_RDONLY));
+  CALL(lseek(small, 0, SEEK_HOLE));
+  CALL(lseek(small, 4096, SEEK_DATA));
+  CALL(close(small));
   const int fd = CALL(open(t.sparse("a", 1 << 20, 512 << 10), O_RDONLY));
   for (const off_t at :
        {0L, 1L, 4096L, 512L << 10, (512L << 10) + 1, (516L << 10), (1L << 20) - 1, 1L << 20, -1L}) {

@@ -38,3 +38,41 @@ for epoch in range(2):
   EXPECT_EQ(job.report("origin.bytes"), k_large);
   EXPECT_EQ(job.report("materialized"), 0);
 }
+
+TEST(Parts, FileIsMappedWhileItsBytesCome) {
+  Job job;
+  job.env["CUBESHIM_PREFETCH"] = "0";
+  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
+  const auto outcome = job.python(R"(
+import mmap
+wanted = bytes((i * 31 + i // 4096) & 255 for i in range(2 << 20))
+for epoch in range(2):
+  fd = os.open(D + '/large', os.O_RDONLY)
+  assert os.read(fd, 10) == wanted[:10]
+  assert mmap.mmap(fd, 0, prot=mmap.PROT_READ)[:] == wanted
+  os.close(fd)
+)");
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(job.report("hits.ram"), 1);
+  EXPECT_EQ(job.report("materialized"), 0);
+}
+
+TEST(Parts, ReadThatComesShortLeavesTheOffsetBehindItsBytes) {
+  Job job;
+  job.env["CUBESHIM_PREFETCH"] = "0";
+  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
+  const auto outcome = job.python(R"(
+import subprocess
+without = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}
+other = subprocess.Popen(['sh', '-c', 'read go; truncate -s 1500000 "$0"; echo done', D + '/large'], env=without,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+fd = os.open(D + '/large', os.O_RDONLY)
+assert len(os.read(fd, 10)) == 10
+os.write(other.stdin.fileno(), b'go\n')
+assert os.read(other.stdout.fileno(), 9) == b'done\n'
+got = len(os.read(fd, 2 << 20))
+assert 0 < got < (2 << 20) - 10, got
+assert os.lseek(fd, 0, os.SEEK_CUR) == 10 + got
+)");
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+}

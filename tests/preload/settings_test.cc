@@ -248,6 +248,30 @@ TEST(Machine, LimitOfFileSize) {
   expect_well(o);
 }
 
+// Of all that the program locks, the region is no part: neither of what is there nor of what comes.
+TEST(Machine, LockedMemoryHasNothingOfTheRegion) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs a right to lock memory";
+  Job job;
+  const auto outcome = job.python(R"(
+import ctypes
+libc = ctypes.CDLL(None)
+def locked_of_region():
+  locked, is_region = [], False
+  for line in open('/proc/self/smaps'):
+    words = line.split()
+    if not words[0].endswith(':'): is_region = '/dev/shm/' in line
+    elif words[0] == 'Locked:' and is_region: locked.append(int(words[1]))
+  return locked
+for flags in (2, 1):
+  assert libc.mlockall(flags) == 0
+  assert len(open(D + '/f6', 'rb').read()) > 0
+  locked = locked_of_region()
+  assert len(locked) > 1 and sum(locked) == 0, locked
+)");
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(job.report("hits.ram"), 1);
+}
+
 TEST(Identity, ChangedIdentitySwitchesServingOff) {
   Job job;
   chmod(job.file(4).c_str(), 0644);

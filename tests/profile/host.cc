@@ -212,6 +212,37 @@ int written_file() {
   return 0;
 }
 
+// What was a file's is a pipe's by then.
+int reused_number() {
+  char text[8];
+  const int fd = open(g_file, O_RDONLY);
+  check(read(fd, text, sizeof text) == sizeof text && close(fd) == 0, "read");
+  int ends[2];
+  check(pipe(ends) == 0 && ends[0] == fd, "pipe");
+  check(write(ends[1], text, sizeof text) == sizeof text &&
+            read(fd, text, sizeof text) == sizeof text,
+        "read a pipe");
+  return 0;
+}
+
+// By two spellings of one path.
+int looked_at_first() {
+  const std::string path = g_file;
+  const std::size_t slash = path.rfind('/');
+  struct stat st {};
+  check(chdir(path.substr(0, slash).c_str()) == 0, "chdir");
+  check(stat(("." + path.substr(slash)).c_str(), &st) == 0, "stat");
+  check(open(path.c_str() + slash + 1, O_RDONLY) >= 0, "open");
+  return 0;
+}
+
+int opened_from_root() { return chdir("/") == 0 && open(g_file + 1, O_RDONLY) >= 0 ? 0 : 1; }
+
+int left_open() {
+  char text[64];
+  return read(open(g_file, O_RDONLY), text, sizeof text) == sizeof text ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -226,5 +257,9 @@ int main(int count, char** words) {
          : what == "jumps"            ? jumps()
          : what == "unseen_forks"     ? unseen_forks()
          : what == "written_file"     ? written_file()
+         : what == "reused_number"    ? reused_number()
+         : what == "looked_at_first"  ? looked_at_first()
+         : what == "opened_from_root" ? opened_from_root()
+         : what == "left_open"        ? left_open()
                                       : 9;
 }

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 LIBRARY, HOST = os.environ["CUBESHIM_LIBRARY"], os.environ["PROFILE_HOST"]
-ERRORS, UNREAD, NO_NATIVE = 5, 1, 4  # in raw_format.h: SiteCount, OpenCount, DropCount
+NS, ERRORS, CLOSED, UNREAD, STAT_FIRST, STAT_FIRST_US, NO_NATIVE = 2, 5, 0, 1, 5, 6, 4  # in raw_format.h: SiteCount, OpenCount, DropCount
 
 
 class Process:
@@ -16,7 +16,8 @@ class Process:
     def __init__(self, text):
         lines = [line.split("\t") for line in text.splitlines()]
         self.sites = [line for line in lines if line[0] == "site"]
-        self.start_ns = int(lines[0][4])
+        self.start_ns, self.end_ns = int(lines[0][4]), int(lines[0][5])
+        self.bins = [(int(line[1]), int(line[2])) for line in lines if line[0] == "bin"]
         self.sections = sum(line[0] == "cubeshim-profile" for line in lines)
         self.dropped = [
             sum(int(line[1].split(",")[i])
@@ -39,7 +40,7 @@ class Hosts(unittest.TestCase):
         self.addCleanup(
             lambda: Path(f"/dev/shm/cubeshim-{os.geteuid()}-{self.name}").unlink(missing_ok=True))
 
-    def run_host(self, what, before=":", **settings):
+    def run_host(self, what, before=":", file="file", **settings):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         env = clean | {
             "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
@@ -48,7 +49,7 @@ class Hosts(unittest.TestCase):
         }
         script = f'{before}; LD_PRELOAD={LIBRARY} exec "$@"'
         return subprocess.run(["sh", "-c", script, "sh", HOST, what,
-                               str(self.data / "file")], env=env, capture_output=True, text=True,
+                               str(self.data / file)], env=env, capture_output=True, text=True,
                               timeout=60)
 
     def processes_of(self, what, **settings):
@@ -106,11 +107,53 @@ class Hosts(unittest.TestCase):
         (process,) = self.processes_of("written_file")
         self.assertEqual((process.count("open"), process.count("open", 8, UNREAD)), (3, 0))
 
+    def test_a_number_that_is_a_pipe_now_is_not_the_file_any_more(self):
+        (process,) = self.processes_of("reused_number")
+        self.assertEqual((process.count("open"), process.count("read")), (1, 1))
+
+    def test_a_stat_before_an_open_by_another_spelling(self):
+        (process,) = self.processes_of("looked_at_first")
+        self.assertEqual((process.count("open", 8, STAT_FIRST), process.count("stat")), (1, 1))
+        self.assertLessEqual(
+            process.count("open", 8, STAT_FIRST_US) * 1000, process.count("stat", 6, NS))
+
+    def test_paths_below_the_root_directory(self):
+        (process,) = self.processes_of("opened_from_root")
+        self.assertEqual(process.count("open"), 1)
+
+    def test_a_file_that_is_open_at_the_end(self):
+        (process,) = self.processes_of("left_open")
+        self.assertEqual((process.count("open", 8, CLOSED), process.count("open", 8, UNREAD)),
+                         (1, 0))
+        # Each call is in the bucket of its time, and in a bin of the time in which the process ran.
+        for site in process.sites:
+            ns, counts = int(site[6].split(",")[NS]), [int(count) for count in site[7].split(",")]
+            self.assertEqual(counts, [int(2**i <= ns < 2**(i + 1)) for i in range(len(counts))])
+        self.assertTrue(process.bins)
+        for level, number in process.bins:
+            width = 1 << (24 + 2 * level)
+            self.assertTrue(process.start_ns // width <= number <= process.end_ns // width,
+                            process.bins)
+
+    def test_a_path_with_a_backslash(self):
+        path = self.data / r"a\nb"
+        path.write_bytes(bytes(1000))
+        (process,) = self.processes_of("left_open", file=path.name)
+        self.assertEqual({site[3] for site in process.sites}, {str(path).replace("\\", "\\\\")})
+
+    def test_a_profile_for_which_there_is_no_room(self):
+        done = self.run_host("left_open", before="ulimit -f 1", CUBESHIM_OBSERVE="1")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(
+            done.stderr,
+            r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: (File too large|No space left on device)\n$"
+        )
+
     def test_two_processes_of_one_number_do_not_write_at_a_time(self):
         common = self.data / "common"
         common.touch()
         with common.open("a") as other:
-            fcntl.flock(other, fcntl.LOCK_EX)
+            fcntl.flock(other, fcntl.LOCK_SH)
             done = self.run_host("written_file", before=f"ln {common} {self.out}/raw.$$")
             self.assertEqual((done.returncode, common.read_text()), (0, ""))
             self.assertRegex(

@@ -169,6 +169,16 @@ TEST_F(OpenRows, ReadsHereAndThereByPreadAreAStormToo) {
   EXPECT_EQ(count(k_storms), 1U) << "in turn";
 }
 
+TEST_F(OpenRows, ReadByPreadLeavesTheOffsetWhereItIs) {
+  open();
+  read(100, 100);
+  note_read(row(), 1000, 50, 50, 10);
+  read(100, 100);
+  EXPECT_EQ(row().position, 200U);
+  close();
+  EXPECT_EQ(count(k_jumps), 2U);
+}
+
 TEST_F(OpenRows, StormOfTinyReadsHasOneName) {
   open();
   for (int i = 0; i < 20; ++i) {

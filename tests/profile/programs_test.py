@@ -243,6 +243,44 @@ for child in children:
         self.assertEqual(found["processes"], 4)
         self.assertEqual(len(list(self.out.glob("raw.*"))), 4)
 
+    def opens_by_function(self, found: dict) -> dict:
+        opens = {}
+        for site in found["sites"]:
+            if site["kind"] == "open":
+                for function in {frame["function"] for frame in site["frames"]}:
+                    opens[function] = opens.get(function, 0) + site["calls"]
+        return opens
+
+    def test_many_functions_are_told_apart_though_few_stacks_are_walked(self):
+        opens = self.opens_by_function(
+            self.profile(
+                """
+for i in range(600):
+    exec(f"def f{i}(): open(data + '/0.txt', 'rb', 0)")
+    for _ in range(2): eval(f"f{i}")()
+""", "--every", "256"))
+        self.assertEqual({f"f{i}": opens.get(f"f{i}") for i in range(600)},
+                         {f"f{i}": 2 for i in range(600)})
+
+    def test_a_function_in_the_place_of_one_that_was_freed(self):
+        opens = self.opens_by_function(
+            self.profile("""
+places, names = set(), []
+def call_once(i):
+    exec(f"def f{i}(): open(data + '/0.txt', 'rb', 0)", globals())
+    function = globals().pop(f"f{i}")
+    place = id(function.__code__)
+    is_again = place in places
+    places.add(place)
+    # The profiler tells them apart by the place of their names, too.
+    names.append(function.__code__.co_qualname)
+    function()
+    return is_again
+assert any([call_once(i) for i in range(50)])
+"""))
+        self.assertEqual({f"f{i}": opens.get(f"f{i}") for i in range(50)},
+                         {f"f{i}": 1 for i in range(50)})
+
     def test_program_that_becomes_another(self):
         found = self.profile(
             "open(data + '/0.txt').read()\nos.execv('/bin/cat', ['cat', data + '/1.txt'])\n")

@@ -209,6 +209,10 @@ TEST(ProfileSites, InterpreterIsShownOnlyWhereNothingElseCalled) {
   EXPECT_EQ(natives_of("3005,2005,3006", "-"), "libc.so.6 libarrow.so libc.so.6 ");
 }
 
+TEST(ProfileSites, CallAtTheEndOfALibraryIsItsOwn) {
+  EXPECT_EQ(natives_of("2fff", "-"), "libarrow.so ");
+}
+
 TEST(ProfileSites, NativeFunctionWithoutANameIsItsLibrary) {
   EXPECT_EQ(native_leaf(with_frames(
                 {{"load", "train.py", 5}, {"+0x45", "libx.so", 0}, {"read", "libc.so.6", 0}})),

@@ -60,9 +60,7 @@ prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetche
   }
   prefetcher.stop(k_patience_ms);
   for (const auto& one : prefetcher.take_refused()) skipped.add(paths, one);
-  auto counts = prefetcher.counts();
-  counts.refused -= std::min(counts.refused, directories);
-  return counts;
+  return prefetcher.counts();
 }
 
 }  // namespace cube::cli

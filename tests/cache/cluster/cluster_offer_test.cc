@@ -1,13 +1,17 @@
 // Offers: the question before bytes are sent, and when they may take a processor.
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "cache/tier/cluster/helper_thread.h"
 #include "cache/tier/cluster/idle_gate.h"
+#include "cache/tier/shared/cluster_looks.h"
 #include "cache/tier/shared/cluster_offers.h"
 #include "tests/cache/cluster/fake_server.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
 namespace cube::cache {
@@ -206,6 +210,28 @@ class IdleGateTest : public testing::Test {
  private:
   const StartHelperThread former_;
 };
+
+class ClusterLooksTest : public IdleGateTest {};
+
+TEST_F(ClusterLooksTest, ForgetsAfterAMinuteWhoMayGoThroughADirectory) {
+  g_start_helper_thread = start_helper;
+  g_helpers_run = true;
+  const tests::TempDir directory;
+  ASSERT_EQ(chmod(directory.path().c_str(), 0755), 0);
+  const auto of = client();
+  ClusterLooks looks(*of);
+  const auto access_at = [&](std::uint64_t now_ns) {
+    auto access = ClusterLooks::Access::unknown;
+    while ((access = looks.access_to(directory.path(), now_ns)) == ClusterLooks::Access::unknown)
+      std::this_thread::yield();
+    return access;
+  };
+  const std::uint64_t now = base::monotonic_ns();
+  EXPECT_EQ(access_at(now), ClusterLooks::Access::all);
+  ASSERT_EQ(chmod(directory.path().c_str(), 0700), 0);
+  EXPECT_EQ(access_at(now + 59'000 * k_ms), ClusterLooks::Access::all);
+  EXPECT_EQ(access_at(now + 61'000 * k_ms), ClusterLooks::Access::some);
+}
 
 TEST_F(IdleGateTest, IsOpenWithoutAThread) {
   IdleGate gate(client_);

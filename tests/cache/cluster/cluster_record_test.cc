@@ -51,6 +51,19 @@ class InRegion {
   Record* record_;
 };
 
+TEST(ClusterRecordStat, OfAnotherNodeDiffersInItsInodeAlone) {
+  const FileStat one = stat_of(10);
+  FileStat other = one;
+  other.inode = 43;
+  EXPECT_TRUE(is_same_but_inode(one, other));
+  ++other.changed.nanoseconds;
+  EXPECT_FALSE(is_same_but_inode(one, other)) << "rewritten, and its time set back";
+  other = one;
+  ++other.modified.nanoseconds;
+  EXPECT_FALSE(is_same_but_inode(one, other));
+  EXPECT_FALSE(is_same_but_inode(one, stat_of(11)));
+}
+
 struct alignas(64) Line {
   std::byte bytes[64];
 };

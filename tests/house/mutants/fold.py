@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 
 HEADER_NAME = "cubeshim_fault.h"
 MOST = 1 << 16  # ids are below it
-# Both names lack CUBESHIM_, because tests clear variables that begin with it. Nothing here calls a
-# function of libc: the library replaces some, and runs before libc is ready.
+# Both variables are named without CUBESHIM_, because tests clear those that begin with it. A program
+# whose environment is cleared takes them from that of the first process, which is the tool's in the
+# namespace of a test. Nothing here calls a function of libc: the library replaces some, and runs
+# before libc is ready.
 HEADER = r"""// Made by tests/house/mutants/run.py, only in its copy of the tree. $MUTANT_FAULT is the id of the
 // fault that is on. The file $MUTANT_REACHED gets a byte for each place that is reached.
 #pragma once
@@ -55,24 +57,46 @@ inline long kernel(long number, long a, long b, long c, long d, long e, long f) 
 #endif
 }
 
-inline const char* value_of(const char* name) {
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const char* text = *entry;
-    const char* at = name;
-    while (*at != '\0' && *text == *at) ++text, ++at;
-    if (*at == '\0' && *text == '=') return text + 1;
-  }
-  return nullptr;
+inline const char* value_in(const char* entry, const char* name) {
+  while (*name != '\0' && *entry == *name) ++entry, ++name;
+  return *name == '\0' && *entry == '=' ? entry + 1 : nullptr;
 }
+
+struct Variables {
+  const char* fault = nullptr;
+  const char* reached = nullptr;
+
+  void look_at(const char* entry) {
+    if (const char* value = value_in(entry, "MUTANT_FAULT")) fault = value;
+    if (const char* value = value_in(entry, "MUTANT_REACHED")) reached = value;
+  }
+};
 
 __attribute__((noinline, cold)) CUBESHIM_FAULT_SHARED void read_environment() {
 #if defined(__x86_64__)
-  constexpr long openat = 257, mmap = 9, close = 3;
+  constexpr long openat = 257, mmap = 9, munmap = 11, read = 0, close = 3;
 #else
-  constexpr long openat = 56, mmap = 222, close = 57;
+  constexpr long openat = 56, mmap = 222, munmap = 215, read = 63, close = 57;
 #endif
-  if (const char* file = value_of("MUTANT_REACHED")) {
-    const long fd = kernel(openat, -100, reinterpret_cast<long>(file), 02 | 02000000, 0, 0, 0);
+  const auto open = [](const char* path, long flags) {
+    return kernel(openat, -100, reinterpret_cast<long>(path), flags | 02000000, 0, 0, 0);
+  };
+  constexpr long room = 1 << 17;
+  Variables found;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) found.look_at(*entry);
+  const long text = found.fault == nullptr ? kernel(mmap, 0, room, 3, 0x22, -1, 0) : -1;
+  const bool is_mapped = text > 0 || text < -4095;
+  if (is_mapped) {
+    const long fd = open("/proc/1/environ", 0);
+    if (fd >= 0) kernel(read, fd, text, room - 1, 0, 0, 0);
+    if (fd >= 0) kernel(close, fd, 0, 0, 0, 0, 0);
+    for (const char* at = reinterpret_cast<const char*>(text); *at != '\0'; ++at) {
+      found.look_at(at);
+      while (*at != '\0') ++at;
+    }
+  }
+  if (found.reached != nullptr) {
+    const long fd = open(found.reached, 02);
     if (fd >= 0) {
       const long place = kernel(mmap, 0, MOST_FAULTS, 3, 1, fd, 0);
       if (place > 0 || place < -4095) g_reached = reinterpret_cast<volatile unsigned char*>(place);
@@ -80,9 +104,10 @@ __attribute__((noinline, cold)) CUBESHIM_FAULT_SHARED void read_environment() {
     }
   }
   int which = 0;
-  if (const char* digit = value_of("MUTANT_FAULT")) {
+  if (const char* digit = found.fault) {
     for (; *digit >= '0' && *digit <= '9'; ++digit) which = which * 10 + (*digit - '0');
   }
+  if (is_mapped) kernel(munmap, text, room, 0, 0, 0, 0);
   __atomic_store_n(&g_which, which, __ATOMIC_RELEASE);
 }
 

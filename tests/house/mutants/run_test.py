@@ -20,6 +20,7 @@ enable_testing()
 add_test(NAME toy.sum COMMAND toy 1 2 3)
 add_test(NAME toy.zero COMMAND toy 0 0 0)
 add_test(NAME toy.least COMMAND toy 0 -1 0)
+add_test(NAME toy.cleared COMMAND env -i $<TARGET_FILE:toy> 0 3 3)
 add_test(NAME toy.leaves COMMAND /usr/bin/python3 -c "import os$<SEMICOLON> open('/tmp/@NAME@', 'w')$<SEMICOLON> open('/dev/shm/@NAME@', 'w')$<SEMICOLON> os.fork() or (os.setsid(), os.closerange(0, 9), os.execlp('sleep', '@NAME@', '1000'))")
 add_test(NAME toy.broken COMMAND toy 1 1 1)
 add_test(NAME house.mutants COMMAND toy 1 1 1)
@@ -116,7 +117,7 @@ class Tool(unittest.TestCase):
             row("n < least", "false", tests="", part="cli"))
         self.assertEqual(status, 0, said)
         self.assertIn("found by toy.zero", said)
-        self.assertEqual(len(re.findall("found by toy.(sum|least)", said)), 2, said)
+        self.assertEqual(len(re.findall("found by toy.(sum|least|cleared)", said)), 2, said)
         self.assertEqual(said.count("not found by the tests that it names"), 1)
         self.assertIn("toy.broken fails without a fault", said)
         self.assertIn("cli             1      1  100 %\nother           2      2  100 %\n", said)
@@ -125,9 +126,19 @@ class Tool(unittest.TestCase):
             name: len(seen["reached"])
             for name, seen in json.loads((self.work / "tests.json").read_text())["tests"].items()
         }
+        # Only root has namespaces, in which a program without an environment finds the variables.
+        cleared = 3 if os.geteuid() == 0 else 0
         self.assertEqual(
-            reached,
-            {"toy.sum": 3, "toy.zero": 3, "toy.least": 3, "toy.broken": 3, "toy.leaves": 0})
+            reached, {
+                "toy.sum": 3, "toy.zero": 3, "toy.least": 3, "toy.broken": 3, "toy.leaves": 0,
+                "toy.cleared": cleared
+            })
+
+    @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
+    def test_a_program_without_an_environment_has_the_fault(self):
+        status, said = self.run_with(row("a + b", "a - b", tests="cleared"))
+        self.assertEqual(status, 0, said)
+        self.assertIn("found by toy.cleared", said)
 
     def test_a_fault_that_no_test_reaches_survives_without_a_run(self):
         status, said = self.run_with(row("return 7", "return 8", tests=""))
@@ -145,6 +156,17 @@ class Tool(unittest.TestCase):
         self.assertIn("k_first = 0", copy)
         self.assertNotIn("a - b", copy)
         self.assertIn("a * b", copy)
+
+    def test_one_of_ten_faults_of_a_part_may_survive(self):
+        found = "".join(row("a + b", f"a + b + {n}", part="large") for n in range(1, 10))
+        status, said = self.run_with(found + row("= 5", "= 6", part="large"), "--likely")
+        self.assertEqual(status, 0, said)
+        self.assertIn("large          10      9   90 %", said)
+        # More of another part do not help.
+        status, said = self.run_with(
+            found + row("= 5", "= 6", part="cli") + row("a + b", "b", part="cli"), "--likely")
+        self.assertEqual(status, 1, said)
+        self.assertIn("cli             2      1   50 %", said)
 
     def test_a_survivor_fails_the_run_unless_it_is_known(self):
         status, said = self.run_with(row("= 5", "= 6"), "--likely")
