@@ -6,7 +6,8 @@ BUILD has a compile_commands.json. Ten sources of a target are checked as one, b
 time goes into the headers that they share. clang's analyzer gives up on a function early; --deep
 gives it its own, fifty times longer limit. What the sanitizer builds compile, which is with clang
 and -Werror, is not compiled here again. Exit status: 0, 1 with clang's text for each finding, 2
-where nothing could be checked. """
+where nothing could be checked.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ DIR is the tree of g++; those of the sanitizers lie beside it (DIR-asan, DIR-tsa
 one of clang without optimisation and without unity builds (DIR-clang), and one of a copy of the
 sources with deliberate faults (DIR-mutants). A part that fails does not keep the other parts from
 running, but for a build that its tests need. doc/CONTRIBUTING.md says what runs where. The last
-line is "N passed, N failed, N skipped". Exit status: 0, or 1 where a part failed. """
+line is "N passed, N failed, N skipped". Exit status: 0, or 1 where a part failed.
+"""
 
 from __future__ import annotations
 

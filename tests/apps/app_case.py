@@ -5,13 +5,17 @@ it.
     # needs: command rsync; module h5py; fuse; root     (may be there; ';' between them)
     # variants: fork spawn                              (the case is run once for each, in $VARIANT)
     # serves: no, and why                               (nothing under the prefix is read through
-    the library) # ignore: out/*.log                                 (files that differ from run to
-    run) # heavy: yes                                        (--quick runs it in two ways only) #
-    version: rsync --version                          (its first line goes into the table) # prepare
-    (what follows, up to the next line, makes more data, natively) # run
+                                                        the library)
+    # ignore: out/*.log                                 (files that differ from run to run)
+    # heavy: yes                                        (--quick runs it in two ways only)
+    # version: rsync --version                          (its first line goes into the table)
+    # prepare                                           (what follows, up to the next line, makes
+                                                        more data, natively)
+    # run
 
 A `.sh` is run by bash, a `.py` by Python; both parts see $DATA (the prefix), $OUT (a directory
-elsewhere) and $VARIANT. """
+elsewhere) and $VARIANT.
+"""
 
 from __future__ import annotations
 

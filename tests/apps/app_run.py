@@ -76,7 +76,8 @@ class Workspace:
         self.root = Path(tempfile.mkdtemp(prefix="cubeshim-apps-"))
         self.root.chmod(0o755)
         self.shm = Path(tempfile.mkdtemp(prefix="cubeshim-apps-", dir="/dev/shm"))
-        self.data, self.out, self.origin = self.root / "data", self.root / "out", self.root / "origin"
+        self.data, self.out = self.root / "data", self.root / "out"
+        self.origin = self.root / "origin"
 
     def __enter__(self) -> Workspace:
         try:

@@ -10,7 +10,8 @@ prefix, and compares the results of each test method. One that passes natively a
 is tried up to three times in both: it is lost when it never passes here and always natively, and
 flaky otherwise. The exit reports show whether the library served files at all. Logs stay in DIR
 where something went wrong, or was asked to stay with --work. Exit status: 0, 1 where a pass is lost
-or the library did not serve, 2 where the suite cannot run here. """
+or the library did not serve, 2 where the suite cannot run here.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 equal.
 
     run_apps.py --build build [NAME...]     # the cases of these names, or all that can run here,
-    and a table run_apps.py --build build --all         # first makes a venv for the modules of
-    requirements.txt (PyPI) run_apps.py --list                      # the names
+                                            and a table
+    run_apps.py --build build --all         # first makes a venv for the modules of requirements.txt
+                                            (PyPI)
+    run_apps.py --list                      # the names
 
 Ends with 77 when nothing could run (ctest calls that a skip), with 1 when something differed.
 """
@@ -148,7 +150,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--verbose", action="store_true", help="shows what the native run prints")
     options = parser.parse_args(arguments)
     build = options.build.resolve()
-    options.library, options.lagfs, options.venv = build / "libcubeshim.so", build / "lagfs", build / "apps-venv"
+    options.library, options.lagfs = build / "libcubeshim.so", build / "lagfs"
+    options.venv = build / "apps-venv"
     return options
 
 

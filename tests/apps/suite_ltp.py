@@ -8,7 +8,8 @@ CHECKOUT is a source tree of github.com/linux-test-project/ltp of which testcase
 has been built, as that project describes; nothing of it is part of this one. A row of the table is
 a folder of testcases/kernel/syscalls, a test a line that reports TPASS. The tests' working
 directories are the prefix. Run it as root, or many tests are skipped, and on a machine that you can
-spare. Exit status: 0, 1 where a pass is lost, 2 where the suite cannot run here. """
+spare. Exit status: 0, 1 where a pass is lost, 2 where the suite cannot run here.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ CHECKOUT is a source tree of github.com/pjd/pjdfstest with its program built, as
 describes; nothing of it is part of this one. A row of the table is a folder of its tests, a test a
 line that says "ok"; the working directory is the prefix. Each step is a process of its own, and the
 script that starts them keeps the cache from step to step. Must be run as root. Exit status: 0, 1
-where a pass is lost, 2 where the suite cannot run here. """
+where a pass is lost, 2 where the suite cannot run here.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from support import BUILD, LAGFS, ROOT, ScratchTest
 
 from bench.cluster import cluster
 from bench.cluster.cluster import ALONE, POOL, Runs, Struck, ratio
-from bench.cluster.jobs import READERS, Epoch, Plan, check_digests, same_order, shares, started, wait_until_shared
+from bench.cluster.jobs import (READERS, Epoch, Plan, check_digests, same_order, shares, started,
+                                wait_until_shared)
 from bench.cluster.nodes import Network, wait_until
 from bench.data.sets import FileSet, make_files
 from bench.harness.errors import BenchError

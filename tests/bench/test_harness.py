@@ -15,7 +15,8 @@ from support import LAGFS, ScratchTest, run_script
 from bench.harness.contest import in_turn
 from bench.harness.errors import BenchError
 from bench.harness.load import TICKS, Load, machine_seconds, own_seconds, process_seconds
-from bench.harness.mount import SlowMount, check_fuse, count_data_operations, file_system_of, is_mounted, mount_point
+from bench.harness.mount import (SlowMount, check_fuse, count_data_operations, file_system_of,
+                                 is_mounted, mount_point)
 from bench.harness.shim import Shim, child_environment, exit_report
 
 

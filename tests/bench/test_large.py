@@ -14,7 +14,8 @@ from bench.harness.contest import Passes
 from bench.harness.errors import BenchError
 from bench.harness.suite import Bench
 from bench.large import disk, reads
-from bench.large.disk import BARE, FIRST, LOCAL, NO_DISK, SECOND, WAYS, Runs, measure_jobs, shards_of
+from bench.large.disk import (BARE, FIRST, LOCAL, NO_DISK, SECOND, WAYS, Runs, measure_jobs,
+                              shards_of)
 from bench.large.jobs import MEGABYTE, Shards
 
 DATA = 1_000_000

@@ -416,11 +416,17 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
   job.totals.hit_latency[base::Histogram::bucket_of(2000)] = 10;
   EXPECT_EQ(
       report_as_json(job).view(),
-      R"({"milliseconds":0,"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,"links":0,"write":0,"flags":0,"kind":0,)"
-      R"("busy":0,"error":0},"hit_rate":0,"bytes_served":0,"origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
-      R"("stat_hits":0,"metadata":{"listings":0,"stats":0,"negative":0,"read":0,"stored":0,"revalidations":0,"gathered":0},"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,"early":0,"late":0,)"
-      R"("wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,"misses":0,"read":0,"kernel":0,"origin":0,"disk":0,"cluster":0,"ahead":0,"used":0,"wasted":0,"unread":0,"memory":0,"mapped":0,"kept":0,"faulted":0,"mappings":0,"watched":0},"ram":{"capacity":0,"used":0,"entries":0},)"
-      R"("time_ns":{"misses":0,"slow_hits":0,"hits":0},"latency_us":{"hit":{"p50":2.048,"p99":2.048},"miss":{"p50":0.000,"p99":0.000}}})"
+      R"({"milliseconds":0,"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,)"
+      R"("links":0,"write":0,"flags":0,"kind":0,"busy":0,"error":0},"hit_rate":0,"bytes_served":0,)"
+      R"("origin":{"opens":0,"reads":0,"bytes":0,"stats":0},"stat_hits":0,)"
+      R"("metadata":{"listings":0,"stats":0,"negative":0,"read":0,"stored":0,"revalidations":0,)"
+      R"("gathered":0},"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,)"
+      R"("early":0,"late":0,"wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,)"
+      R"("misses":0,"read":0,"kernel":0,"origin":0,"disk":0,"cluster":0,"ahead":0,"used":0,)"
+      R"("wasted":0,"unread":0,"memory":0,"mapped":0,"kept":0,"faulted":0,"mappings":0,)"
+      R"("watched":0},"ram":{"capacity":0,"used":0,"entries":0},"time_ns":{"misses":0,)"
+      R"("slow_hits":0,"hits":0},"latency_us":{"hit":{"p50":2.048,"p99":2.048},)"
+      R"("miss":{"p50":0.000,"p99":0.000}}})"
       "\n");
 }
 

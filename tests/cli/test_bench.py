@@ -71,8 +71,10 @@ class Bench(Case):
         image = self.data.parent / "image"
         with open(image, "wb") as file:
             file.truncate(64 << 20)
-        if subprocess.run(["mkfs.ext4", "-q", "-I", "128", image], capture_output=True).returncode != 0 or \
-           subprocess.run(["mount", "-o", "loop", image, self.disk], capture_output=True).returncode != 0:
+        if any(
+                subprocess.run(command, capture_output=True).returncode != 0
+                for command in (["mkfs.ext4", "-q", "-I", "128", image],
+                                ["mount", "-o", "loop", image, self.disk])):
             self.skipTest("no file system can be made here")
         self.addCleanup(lambda: subprocess.run(["umount", "-l", self.disk], check=True))
         machine = self.bench(self.data)["machine"]

@@ -268,7 +268,8 @@ class Doctor(Case):
     def test_hdf5_on_a_mount(self):
         (self.data / "a.h5").write_bytes(bytes(100))
         for env, refused, health, text in ((None, (), "warn", "HDF5 locks each file that it opens"),
-                                           (None, (FLOCK,), "fail", "because the mount has no locks"),
+                                           (None, (FLOCK,), "fail",
+                                            "because the mount has no locks"),
                                            ("BEST_EFFORT", (FLOCK,), None,
                                             "HDF5"), ("FALSE", (FLOCK,), None, "HDF5")):
             _, findings = self.doctor("-p", self.data,

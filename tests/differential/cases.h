@@ -1,8 +1,8 @@
-// Cases in text: what a failing seed is printed as, and what regressions.txt holds.
+// Cases as text: a failing seed is printed as one, and regressions.txt holds them.
 //
 //   case <name>
 //   run cold|warm|kept [packed|entered]
-//                          a sequence; where there are several, they are played one after another
+//                          a sequence; several of them are played one after another
 //                          in one process
 //   <operation> <arguments>
 //   end

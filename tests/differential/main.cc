@@ -1,15 +1,15 @@
-// Plays random sequences of file operations natively and under the library, and demands that nobody
-// can tell which is which.
+// Plays random sequences of file operations natively and under the library, and demands that the
+// two cannot be told apart.
 //
-//   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE] [--dir
-//   TMPFS] [--keep-going] [--large]
+//   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE]
+//          [--dir TMPFS] [--keep-going] [--large]
 //
 // With --large some files have 20 to 60 MB, and the subjects serve them in blocks of several sizes,
 // one of them from a disk. The subjects whose names end in -pack serve trees of a pack, and are
-// compared with the same trees on a read-only mount, which takes root. The others change trees on
+// compared with the same trees on a read-only mount, which needs root. The others change trees on
 // the disk.
 //
-// A seed that differs is printed as the shortest case that still does, which can be pasted into
+// A seed that differs is printed as the shortest case that still differs, which can be pasted into
 // regressions.txt.
 #include <unistd.h>
 

@@ -21,12 +21,13 @@ struct Op {
 };
 using Sequence = std::vector<Op>;
 
-// Which trees a sequence is for, and so which subjects play it.
+// The trees that a sequence is for, and so the subjects that play it.
 //   usual     the subject may change the tree
-//   outsider  so may a process without the library, which only subjects that look at each open
-//   promise to see packed    the tree lies in a pack; the prefix is an empty directory, and paths
-//   start above it entered   the tree lies in a pack; the prefix has its directories, too, and
-//   paths start in the tree
+//   outsider  so may a process without the library; only subjects that revalidate at each open
+//             promise to see that
+//   packed    the tree lies in a pack; the prefix is an empty directory, and paths start above it
+//   entered   the tree lies in a pack; the prefix has its directories, too, and paths start in the
+//             tree
 enum class Kind { usual, outsider, packed, entered };
 inline bool is_of_pack(Kind kind) { return kind == Kind::packed || kind == Kind::entered; }
 

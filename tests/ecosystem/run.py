@@ -7,7 +7,8 @@ speed. The result is a page.
 
 A case (cases/NAME.py) reads its data for three epochs: natively on a slow mount (lagfs, 300 us an
 operation), under `cubeshim run` on such a mount, and natively on the local disk. The three take
-turns. The venvs come from PyPI (some 10 GB), the data are made here. """
+turns. The venvs come from PyPI (some 10 GB), the data are made here.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ more than 80 words in README.md, CHANGELOG.md and doc/, too. A list item is a pa
 code blocks and headings are none.
 
     english.py [--list] [--most PERCENT] [PATH ...]    PATH: files or folders below the root, as
-    cache/pack; default: all
+                                                       cache/pack; default: all
 
 Exit status: 0; 1 where more than PERCENT (default 0.5) of the sentences are such, or a paragraph is
 too long."""

@@ -18,7 +18,8 @@ WIDTH = 24  # of Grafana's grid
 
 
 def document_problems(root: Path, table: str, write: bool) -> list[str]:
-    document, begin, end = root / "doc/deploy/METRICS.md", "<!-- from stats.def: begin -->\n", "<!-- from stats.def: end -->\n"
+    document = root / "doc/deploy/METRICS.md"
+    begin, end = "<!-- from stats.def: begin -->\n", "<!-- from stats.def: end -->\n"
     before, rest = document.read_text().split(begin)
     current, after = rest.split(end)
     if write:

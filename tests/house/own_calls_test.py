@@ -1,4 +1,4 @@
-"""The library itself never calls a name that it puts in front of libc's: its own hooks would answer.
+"""The library never calls a name that it puts in front of libc's: its own hooks would answer.
 
     own_calls_test.py HOOKS.DEF ARCHIVE ...     exit status 1 and a line for each such call
 """

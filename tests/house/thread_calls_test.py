@@ -3,7 +3,7 @@ of libc, or of the runtimes, that a library hooks for more than to look on: what
 would have numbers that mean other files to the program.
 
     thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither
-    list
+                                         list
 """
 
 import re

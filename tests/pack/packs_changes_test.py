@@ -72,7 +72,8 @@ class Changes(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.work = Path(os.path.realpath(folder.name))
-        self.data, self.pack, self.prefix = self.work / "data", self.work / "set.cube", self.work / "packed"
+        self.data, self.pack = self.work / "data", self.work / "set.cube"
+        self.prefix = self.work / "packed"
         (self.data / "a/b").mkdir(parents=True)
         (self.data / "a/x").write_text("hello")
         os.symlink("a/b", self.data / "to b")
@@ -102,18 +103,24 @@ class Changes(unittest.TestCase):
 
     def check_errors(self, table, error):
         self.run_python(f"""
-F, D, N, O, f, n, AT = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/a/new").encode(), (D + "/a/x").encode(), b"x", b"new", -100
-d, h, zero, wrong = os.open(P + "/a", os.O_RDONLY), os.open(F, os.O_RDONLY), ctypes.byref(ctypes.c_uint64(0)), []
+F, N, O = (P + "/a/x").encode(), (P + "/a/new").encode(), (D + "/a/x").encode()
+D, f, n, AT = (P + "/a").encode(), b"x", b"new", -100
+d, h = os.open(P + "/a", os.O_RDONLY), os.open(F, os.O_RDONLY)
+zero, wrong = ctypes.byref(ctypes.c_uint64(0)), []
 T = ctypes.create_string_buffer((P + "/a/tXXXXXX").encode())
-u, A = socket.socket(socket.AF_UNIX), lambda path: socket.AF_UNIX.to_bytes(2, "little") + path + bytes(1)
+u = socket.socket(socket.AF_UNIX)
+A = lambda path: socket.AF_UNIX.to_bytes(2, "little") + path + bytes(1)
 for name, arguments in {table!r}.items():
     ctypes.set_errno(0)
     call = getattr(C, name)
     call.restype = ctypes.c_long if name == "mkdtemp" else ctypes.c_int
     result = call(*eval("(" + arguments + ",)"))
-    if (result not in (-1, 0) or name != "mkdtemp" and result == 0) or ctypes.get_errno() != errno.{error}: wrong.append((name, result, ctypes.get_errno()))
+    is_odd = result not in (-1, 0) or name != "mkdtemp" and result == 0
+    if is_odd or ctypes.get_errno() != errno.{error}:
+        wrong.append((name, result, ctypes.get_errno()))
 assert not wrong, wrong
-assert sorted(os.listdir(P + "/a")) == ["b", "x"] and open(P + "/a/x").read() == open(O).read() == "hello"
+assert sorted(os.listdir(P + "/a")) == ["b", "x"]
+assert open(P + "/a/x").read() == open(O).read() == "hello"
 """)
 
     def test_nothing_in_a_pack_can_be_changed(self):
@@ -136,13 +143,17 @@ assert sorted(os.listdir(P + "/a")) == ["b", "x"] and open(P + "/a/x").read() ==
         # Also if the kernel has such a directory, in which it would make something.
         for _ in range(2):
             self.run_python(f"""
-F, D, L, N, f, n, AT = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/to b").encode(), (P + "/a/new").encode(), b"x", b"new", -100
-d, S, s, wrong = os.open(P + "/a", os.O_RDONLY), ctypes.create_string_buffer(512), ctypes.create_string_buffer(99), []
+F, D, L = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/to b").encode()
+N, f, n, AT = (P + "/a/new").encode(), b"x", b"new", -100
+d, wrong = os.open(P + "/a", os.O_RDONLY), []
+S, s = ctypes.create_string_buffer(512), ctypes.create_string_buffer(99)
 for name, arguments in {table!r}.items():
     ctypes.set_errno(0)
     result, error = C.syscall(*eval(arguments)), ctypes.get_errno()
     changes = any(word in name for word in ("mk", "rmdir", "symlink"))
-    if (result, error) != (-1, errno.EROFS) if changes else result != (3 if "readlink" in name else 0): wrong.append((name, result, error))
+    expected = 3 if "readlink" in name else 0
+    if (result, error) != (-1, errno.EROFS) if changes else result != expected:
+        wrong.append((name, result, error))
 assert not wrong, wrong
 """)
             (self.prefix / "a").mkdir(parents=True, exist_ok=True)
@@ -152,12 +163,16 @@ assert not wrong, wrong
         self.run_python("""
 for path in (P, P + "/a/x", os.open(P, os.O_RDONLY), os.open(P + "/a/x", os.O_RDONLY)):
     v = os.statvfs(path)
-    if isinstance(path, str) or path == 3: assert v.f_flag & os.ST_RDONLY and v.f_files == 5 and v.f_bavail == 0, (path, v)
+    if isinstance(path, str) or path == 3:
+        assert v.f_flag & os.ST_RDONLY and v.f_files == 5 and v.f_bavail == 0, (path, v)
     if isinstance(path, str): assert os.access(path, os.R_OK) and not os.access(path, os.W_OK)
     ctypes.set_errno(0)
-    if isinstance(path, str): assert C.access(path.encode(), 2) == -1 and ctypes.get_errno() == errno.EROFS
+    if isinstance(path, str):
+        assert C.access(path.encode(), 2) == -1 and ctypes.get_errno() == errno.EROFS
     buffer = ctypes.create_string_buffer(256)
-    if isinstance(path, str): assert C.statfs(path.encode(), buffer) == 0 and buffer.raw[:4] == (0x65735546).to_bytes(4, "little")
+    if isinstance(path, str):
+        assert C.statfs(path.encode(), buffer) == 0
+        assert buffer.raw[:4] == (0x65735546).to_bytes(4, "little")
 """)
 
     def test_extended_attributes_are_none(self):
@@ -176,10 +191,13 @@ except OSError as e: assert e.errno == errno.ENOENT
         self.run_python("""
 C.realpath.restype = C.canonicalize_file_name.restype = ctypes.c_char_p
 to = ctypes.create_string_buffer(4096)
-for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", ""), ("/to b/", "/a/b"), ("/a/x/", errno.ENOTDIR), ("/a/x/y", errno.ENOTDIR), ("/none", errno.ENOENT)):
+for path, real in (("/to b/../x", "/a/x"), ("/a/./x", "/a/x"), ("", ""), ("/", ""),
+                   ("/to b/", "/a/b"), ("/a/x/", errno.ENOTDIR), ("/a/x/y", errno.ENOTDIR),
+                   ("/none", errno.ENOENT)):
     expected = (P + real).encode() if isinstance(real, str) else None
     for call in (lambda one: C.realpath(one, to), C.canonicalize_file_name):
-        assert call((P + path).encode()) == expected and (expected or ctypes.get_errno() == real), path
+        assert call((P + path).encode()) == expected and (expected
+                                                          or ctypes.get_errno() == real), path
 """)
 
     def test_a_directory_of_a_pack_cannot_be_the_working_directory(self):
@@ -200,7 +218,8 @@ assert os.getcwd() == os.path.dirname(P)
 for enter in (lambda: os.chdir(P + "/a"), lambda: os.fchdir(os.open(P + "/a", os.O_RDONLY))):
     os.chdir("/")
     enter()
-    assert os.getcwd() == P + "/a" and open("x").read() == "hello" and sorted(os.listdir()) == ["b", "x"] and os.path.isdir("../to b")
+    assert os.getcwd() == P + "/a" and open("x").read() == "hello"
+    assert sorted(os.listdir()) == ["b", "x"] and os.path.isdir("../to b")
     try: open("new", "w")
     except OSError as e: assert e.errno == errno.EROFS
     else: assert False

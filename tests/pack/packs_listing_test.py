@@ -18,11 +18,14 @@ LIBC = """
 import ctypes, errno, os
 C = ctypes.CDLL(None, use_errno=True)
 class Dirent(ctypes.Structure):
-    _fields_ = [("ino", ctypes.c_uint64), ("off", ctypes.c_int64), ("length", ctypes.c_uint16), ("type", ctypes.c_uint8), ("name", ctypes.c_char * 256)]
+    _fields_ = [("ino", ctypes.c_uint64), ("off", ctypes.c_int64), ("length", ctypes.c_uint16),
+                ("type", ctypes.c_uint8), ("name", ctypes.c_char * 256)]
 C.opendir.restype = C.fdopendir.restype = ctypes.c_void_p
-for call in (C.readdir, C.readdir64): call.restype, call.argtypes = ctypes.POINTER(Dirent), [ctypes.c_void_p]
+for call in (C.readdir, C.readdir64):
+    call.restype, call.argtypes = ctypes.POINTER(Dirent), [ctypes.c_void_p]
 for call in (C.closedir, C.dirfd, C.rewinddir): call.argtypes = [ctypes.c_void_p]
-C.telldir.restype, C.telldir.argtypes, C.seekdir.argtypes = ctypes.c_long, [ctypes.c_void_p], [ctypes.c_void_p, ctypes.c_long]
+C.telldir.restype, C.telldir.argtypes = ctypes.c_long, [ctypes.c_void_p]
+C.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
 def row(entry): return (entry.name, entry.type, entry.ino)
 def rows(directory, read=C.readdir):
     found = []
@@ -78,7 +81,8 @@ class Listings(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.work = Path(os.path.realpath(folder.name))
-        cls.data, cls.pack, cls.prefix = cls.work / "plain/set", cls.work / "set.cube", cls.work / "packed/set"
+        cls.data, cls.pack = cls.work / "plain/set", cls.work / "set.cube"
+        cls.prefix = cls.work / "packed/set"
         for name in ("a", "b/c/d/e/f/g", "empty", "with space"):
             (cls.data / name).mkdir(parents=True)
         for i in range(300):
@@ -131,28 +135,44 @@ class Listings(unittest.TestCase):
 
     def test_python_lists_and_walks(self):
         self.check_same_python("""
-for top, folders, files in os.walk(P, followlinks=True): print(ascii(top[len(P):]), sorted(map(ascii, folders)), sorted(map(ascii, files)))
-for top, folders, files, fd in os.fwalk(P): print(ascii(top[len(P):]), sorted(map(ascii, folders)), sorted(map(ascii, files)), os.fstat(fd)[:2] + os.fstat(fd)[3:7])
+for top, folders, files in os.walk(P, followlinks=True):
+    print(ascii(top[len(P):]), sorted(map(ascii, folders)), sorted(map(ascii, files)))
+for top, folders, files, fd in os.fwalk(P):
+    print(ascii(top[len(P):]), sorted(map(ascii, folders)), sorted(map(ascii, files)),
+          os.fstat(fd)[:2] + os.fstat(fd)[3:7])
 for top, _, _ in os.walk(P):
-    for e in os.scandir(top): print(ascii(e.name), e.inode(), e.is_dir(), e.is_file(), e.is_symlink(), e.is_dir(follow_symlinks=False), e.stat(follow_symlinks=False)[:2] + e.stat(follow_symlinks=False)[3:7])
+    for e in os.scandir(top):
+        print(ascii(e.name), e.inode(), e.is_dir(), e.is_file(), e.is_symlink(),
+              e.is_dir(follow_symlinks=False),
+              e.stat(follow_symlinks=False)[:2] + e.stat(follow_symlinks=False)[3:7])
 print(sorted(map(ascii, os.listdir(P + "/a"))), sorted(map(ascii, os.listdir(os.fsencode(P)))))
-for found in sorted(glob.glob("**", root_dir=P, recursive=True)) + sorted(str(p.relative_to(P)) for p in pathlib.Path(P).rglob("*.jpg")): print(ascii(found))
+for found in (sorted(glob.glob("**", root_dir=P, recursive=True)) +
+              sorted(str(p.relative_to(P)) for p in pathlib.Path(P).rglob("*.jpg"))):
+    print(ascii(found))
 """)
 
     def test_python_works_below_an_open_directory(self):
         self.check_same_python("""
 fd = os.open(P + "/b", os.O_RDONLY)
-print(sorted(os.listdir(fd)), sorted(os.listdir(fd)), os.fstat(fd)[:2] == os.stat(P + "/b")[:2], stat.S_ISDIR(os.fstat(fd).st_mode))
-print(os.stat("c", dir_fd=fd).st_ino, os.stat("to a/007.jpg", dir_fd=fd).st_size, os.readlink("broken", dir_fd=fd), os.access("c", os.R_OK, dir_fd=fd))
-print(os.stat("..", dir_fd=fd).st_ino, os.stat("../a/008.jpg", dir_fd=fd).st_size, os.stat(P + "/b/to a/../empty").st_ino)
-for copy in (os.dup(fd), os.dup2(fd, 99), os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd), os.open("..", os.O_RDONLY, dir_fd=os.open("c", os.O_PATH, dir_fd=fd))):
+print(sorted(os.listdir(fd)), sorted(os.listdir(fd)), os.fstat(fd)[:2] == os.stat(P + "/b")[:2],
+      stat.S_ISDIR(os.fstat(fd).st_mode))
+print(os.stat("c", dir_fd=fd).st_ino, os.stat("to a/007.jpg", dir_fd=fd).st_size,
+      os.readlink("broken", dir_fd=fd), os.access("c", os.R_OK, dir_fd=fd))
+print(os.stat("..", dir_fd=fd).st_ino, os.stat("../a/008.jpg", dir_fd=fd).st_size,
+      os.stat(P + "/b/to a/../empty").st_ino)
+for copy in (os.dup(fd), os.dup2(fd, 99), os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd),
+             os.open("..", os.O_RDONLY, dir_fd=os.open("c", os.O_PATH, dir_fd=fd))):
     print(sorted(os.listdir(copy)), os.fstat(copy).st_ino, os.get_inheritable(copy)); os.close(copy)
 with open(os.open("../a/009.jpg", os.O_RDONLY, dir_fd=fd)) as file: print(file.read())
 def error(call, *a, **k):
     try: call(*a, **k)
     except OSError as e: return e.errno
-print([error(os.stat, n, dir_fd=fd) for n in ("none", "c/none", "../none", "broken")], error(os.open, "none", os.O_RDONLY, dir_fd=fd), error(os.read, fd, 9), error(os.listdir, P + "/a/001.jpg"),
-      error(os.open, P + "/a/001.jpg", os.O_RDONLY | os.O_DIRECTORY), error(os.open, P + "/b/to a", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), error(os.open, P + "/a", os.O_WRONLY), error(os.readlink, "none", dir_fd=fd))
+print([error(os.stat, n, dir_fd=fd) for n in ("none", "c/none", "../none", "broken")],
+      error(os.open, "none", os.O_RDONLY, dir_fd=fd), error(os.read, fd, 9),
+      error(os.listdir, P + "/a/001.jpg"),
+      error(os.open, P + "/a/001.jpg", os.O_RDONLY | os.O_DIRECTORY),
+      error(os.open, P + "/b/to a", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW),
+      error(os.open, P + "/a", os.O_WRONLY), error(os.readlink, "none", dir_fd=fd))
 os.close(fd)
 print(error(os.fstat, fd), error(os.listdir, P + "/none"))
 """)
@@ -198,18 +218,21 @@ for read in (C.readdir, C.readdir64):
     d = C.opendir((P + "/a").encode())
     assert os.fstat(C.dirfd(d)).st_ino == os.stat(P + "/a").st_ino
     all = rows(d, read)
-    assert sorted(n for n, _, _ in all) == sorted([b".", b"..", *os.listdir(os.fsencode(O + "/a"))]) and read(d).__bool__() is False
+    every = sorted([b".", b"..", *os.listdir(os.fsencode(O + "/a"))])
+    assert sorted(n for n, _, _ in all) == every and read(d).__bool__() is False
     C.rewinddir(d)
     places = []
     for entry in all: places.append(C.telldir(d)); assert row(read(d).contents) == entry
-    for i in (250, 3, 0, len(all) - 1): C.seekdir(d, places[i]); assert row(read(d).contents) == all[i], i
+    for i in (250, 3, 0, len(all) - 1):
+        C.seekdir(d, places[i]); assert row(read(d).contents) == all[i], i
     assert dict((n, i) for n, _, i in all)[b".."] == os.stat(P).st_ino
     assert C.closedir(d) == 0
 entry, result = Dirent(), ctypes.POINTER(Dirent)()
 for name in ("readdir_r", "readdir64_r"):
     d, again = C.opendir((P + "/a").encode()), []
     call = getattr(C, name); call.argtypes = [ctypes.c_void_p] * 3
-    while call(d, ctypes.addressof(entry), ctypes.addressof(result)) == 0 and result: again.append(row(result.contents))
+    while call(d, ctypes.addressof(entry), ctypes.addressof(result)) == 0 and result:
+        again.append(row(result.contents))
     assert again == all and ctypes.addressof(entry) != 0
     C.closedir(d)
 """)
@@ -232,7 +255,9 @@ def entries(call):
     os.close(fd)
     return found
 d = C.opendir((P + "/a").encode())
-by_call, by_number = entries(C.getdents64), entries(lambda fd, to, n: C.syscall(217, fd, to, n)) if os.uname().machine == "x86_64" else None
+by_call, by_number = entries(C.getdents64), None
+if os.uname().machine == "x86_64":
+    by_number = entries(lambda fd, to, n: C.syscall(217, fd, to, n))
 assert by_call == rows(d) and by_number in (None, by_call)
 """)
 
@@ -244,14 +269,19 @@ for name in ("scandir", "scandir64", "scandirat", "scandirat64"):
     list = ctypes.POINTER(ctypes.POINTER(Dirent))()
     start = [os.open(P, os.O_RDONLY), b"a"] if "at" in name else [(P + "/a").encode()]
     n = getattr(C, name)(*start, ctypes.byref(list), wanted, C.alphasort)
-    assert [list[i].contents.name for i in range(n)] == sorted(e for e in os.listdir(os.fsencode(O + "/a")) if e.endswith(b"7.jpg")), n
-    assert C.scandir((P + "/none").encode(), ctypes.byref(list), None, None) == -1 and ctypes.get_errno() == errno.ENOENT
-class Glob(ctypes.Structure): _fields_ = [("n", ctypes.c_size_t), ("paths", ctypes.POINTER(ctypes.c_char_p)), ("rest", ctypes.c_byte * 200)]
+    sevens = sorted(e for e in os.listdir(os.fsencode(O + "/a")) if e.endswith(b"7.jpg"))
+    assert [list[i].contents.name for i in range(n)] == sevens, n
+    assert C.scandir((P + "/none").encode(), ctypes.byref(list), None, None) == -1
+    assert ctypes.get_errno() == errno.ENOENT
+class Glob(ctypes.Structure):
+    _fields_ = [("n", ctypes.c_size_t), ("paths", ctypes.POINTER(ctypes.c_char_p)),
+                ("rest", ctypes.c_byte * 200)]
 for name in ("glob", "glob64"):
     found = Glob()
     assert getattr(C, name)((P + "/*/*7.jpg").encode(), 0, None, ctypes.byref(found)) == 0
     import glob as python
-    assert [found.paths[i] for i in range(found.n)] == [p.replace(O, P).encode() for p in sorted(python.glob(O + "/*/*7.jpg"))] and found.n == 30
+    globbed = [p.replace(O, P).encode() for p in sorted(python.glob(O + "/*/*7.jpg"))]
+    assert [found.paths[i] for i in range(found.n)] == globbed and found.n == 30
     C.globfree(ctypes.byref(found))
 """)
 
@@ -262,10 +292,13 @@ for name in ("glob", "glob64"):
         (self.prefix / "beside").mkdir()
         (self.prefix / "beside/x").touch()
         self.check_packed("""
-assert sorted(os.listdir(P)) == sorted(os.listdir(O)) and sorted(os.listdir(P + "/a")) == sorted(os.listdir(O + "/a"))
-assert sorted(os.listdir(os.open(P + "/a", os.O_RDONLY))) == sorted(os.listdir(O + "/a")) and os.listdir(P + "/beside") == ["x"]
+assert sorted(os.listdir(P)) == sorted(os.listdir(O))
+assert sorted(os.listdir(P + "/a")) == sorted(os.listdir(O + "/a"))
+assert sorted(os.listdir(os.open(P + "/a", os.O_RDONLY))) == sorted(os.listdir(O + "/a"))
+assert os.listdir(P + "/beside") == ["x"]
 os.chdir(P)
-assert sorted(os.listdir(".")) == sorted(os.listdir(O)) and open("b/c/d/e/f/g/deep").read() == "deep" and os.stat("../set/a/007.jpg").st_size == 7
+assert sorted(os.listdir(".")) == sorted(os.listdir(O))
+assert open("b/c/d/e/f/g/deep").read() == "deep" and os.stat("../set/a/007.jpg").st_size == 7
 """)
 
     def test_children_and_many_at_once(self):

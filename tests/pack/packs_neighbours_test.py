@@ -15,7 +15,8 @@ READ = """
 def read_all(seed):
     names = list(range(COUNT)); random.Random(seed).shuffle(names)
     for i in names:
-        with open(f"{P}/c/f{i}", "rb") as file: assert file.read() == open(f"{D}/c/f{i}", "rb").read(), i
+        with open(f"{P}/c/f{i}", "rb") as file:
+            assert file.read() == open(f"{D}/c/f{i}", "rb").read(), i
 """
 
 
@@ -24,7 +25,8 @@ class Neighbours(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.work = Path(os.path.realpath(folder.name))
-        self.data, self.pack, self.prefix = self.work / "data", self.work / "set.cube", self.work / "mounted"
+        self.data, self.pack = self.work / "data", self.work / "set.cube"
+        self.prefix = self.work / "mounted"
         (self.data / "c").mkdir(parents=True)
         for i in range(COUNT):
             (self.data / f"c/f{i}").write_bytes(random.Random(i).randbytes(i * 200))

@@ -21,7 +21,8 @@ class Prefetching(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.work = Path(os.path.realpath(folder.name))
-        self.data, self.pack, self.prefix, self.list = self.work / "data", self.work / "set.cube", self.work / "packed", self.work / "list"
+        self.data, self.pack = self.work / "data", self.work / "set.cube"
+        self.prefix, self.list = self.work / "packed", self.work / "list"
         (self.data / "a").mkdir(parents=True)
         for i in range(COUNT):
             (self.data / f"a/{i:03}").write_bytes(random.Random(i).randbytes(4 * i * i))

@@ -54,7 +54,9 @@ class Count:
     def __str__(self) -> str:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         failed = f", {self.failed} FAILED" if self.failed else ""
-        cluster = f", {self.from_cluster} of {self.shared} files from another node" if self.shared else ""
+        cluster = ""
+        if self.shared:
+            cluster = f", {self.from_cluster} of {self.shared} files from another node"
         return (f"{self.equal} of {self.compared} equal ({self.tests} tests, {self.hits} hits "
                 f"proven{cluster}{skipped}{failed})")
 
@@ -161,7 +163,8 @@ def run(binary: Path, mode: str, environment: dict[str, str], test: str) -> tupl
         count.from_cluster, count.shared = map(int, cluster.groups())
     count.failed = int(done.returncode != 0 or not found or count.equal != count.compared)
     said = "".join(line for line in done.stdout.splitlines(True) if not PROGRESS.match(line))
-    text = f"{mode} {test}: exit status {done.returncode}\n{said}{done.stderr}" if count.failed else ""
+    failure = f"{mode} {test}: exit status {done.returncode}\n{said}{done.stderr}"
+    text = failure if count.failed else ""
     if count.skipped and not count.failed:
         text = "".join(f"{mode} {reason}\n" for reason in REASON.findall(done.stdout))
     return count, text
@@ -195,7 +198,8 @@ def run_variant(name: str, arguments: argparse.Namespace) -> Count:
                 if text:
                     print(text, flush=True)
     # Another node no longer has files that a test changes before it opens them.
-    lacks_hits = "PARITY_POOL" in settings and "virtual" in modes and total.from_cluster < total.shared / 2
+    lacks_hits = ("PARITY_POOL" in settings and "virtual" in modes
+                  and total.from_cluster < total.shared / 2)
     if not total.compared or lacks_hits:
         total.failed += 1
     print(f"parity {name} ({', '.join(modes)}): cases {total}", flush=True)

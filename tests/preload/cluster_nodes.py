@@ -28,7 +28,8 @@ def say(path):
     try:
         with open(path, 'rb') as file:
             st = os.fstat(file.fileno())
-            print(hashlib.md5(file.read()).hexdigest(), st.st_size, st.st_dev, st.st_ino, st.st_mtime_ns, flush=True)
+            print(hashlib.md5(file.read()).hexdigest(), st.st_size, st.st_dev, st.st_ino,
+                  st.st_mtime_ns, flush=True)
     except OSError as error:
         print(type(error).__name__, flush=True)
 print('ready', flush=True)
@@ -53,7 +54,8 @@ for line in sys.stdin:
             os._exit(0)
         os.waitpid(pid, 0)
     elif word == 'exec':
-        print(subprocess.run([sys.executable, '-c', 'import sys; print(len(open(sys.argv[1], "rb").read()))', rest],
+        code = 'import sys; print(len(open(sys.argv[1], "rb").read()))'
+        print(subprocess.run([sys.executable, '-c', code, rest],
                              stdout=subprocess.PIPE, text=True).stdout, end='', flush=True)
     elif word == 'closefrom':
         os.closerange(3, 1000)

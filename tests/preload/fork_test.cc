@@ -104,13 +104,13 @@ for close_fds in (True, False):
       got = subprocess.run(cat, stdin=f, stdout=subprocess.PIPE, close_fds=close_fds, check=True).stdout
       assert head + got == content(n), (n, close_fds)
       assert os.lseek(f.fileno(), 0, os.SEEK_CUR) == len(content(n))
-      # By number.
+      # By its fd.
       os.lseek(f.fileno(), 0, os.SEEK_SET)
       got = subprocess.run(['/bin/sh', '-c', f'cat <&{f.fileno()}'], stdout=subprocess.PIPE, pass_fds=[f.fileno()], check=True).stdout
       assert got == content(n), n
-      # The parent's own are as they were.
+      # The parent's own fds are unchanged.
       assert other.read() == content(n)
-    # A child that takes over nothing.
+    # A child that inherits nothing.
     with open(path(n), 'rb') as f:
       assert subprocess.run(['/bin/true'], close_fds=close_fds).returncode == 0
       assert f.read(20) == content(n)[:20]

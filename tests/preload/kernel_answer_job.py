@@ -3,7 +3,8 @@ names after each. What it prints must be the same with the library and without.
 
     kernel_answer_job.py make - ORIGIN                 what the next one needs
     kernel_answer_job.py calls TREE ORIGIN             each call once after each change, in a
-    directory of its own kernel_answer_job.py random TREE ORIGIN SEED STEPS
+                                                       directory of its own
+    kernel_answer_job.py random TREE ORIGIN SEED STEPS
 
 ORIGIN is the source of the mount at TREE. A process without the library changes things there.
 """
@@ -15,8 +16,9 @@ import subprocess
 import sys
 
 libc = ctypes.CDLL(None, use_errno=True)
-SYS = {"openat": 257, "newfstatat": 262, "readlinkat": 267, "statx": 332, "openat2": 437} if os.uname().machine == "x86_64" else \
-    {"openat": 56, "newfstatat": 79, "readlinkat": 78, "statx": 291, "openat2": 437}
+SYS = {"openat": 56, "newfstatat": 79, "readlinkat": 78, "statx": 291, "openat2": 437}
+if os.uname().machine == "x86_64":
+    SYS = {"openat": 257, "newfstatat": 262, "readlinkat": 267, "statx": 332, "openat2": 437}
 
 # Commands for the process without the library, one per line: a word and its paths.
 MUTATOR = """
@@ -25,14 +27,18 @@ def write(path, text="new"):
     with open(path, "w") as file:
         file.write(text)
 def rm(path):
-    shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path) and os.unlink(path)
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
 def replace(path, make, *words):
     rm(path)
     make(path, *words)
 def age(top):
     for path, _, _ in os.walk(top):
         os.utime(path, (1e9, 1e9))
-commands = {"write": write, "mkdir": os.mkdir, "rm": rm, "mv": os.rename, "ln": lambda path, to: os.symlink(to, path), "age": age,
+commands = {"write": write, "mkdir": os.mkdir, "rm": rm, "mv": os.rename,
+            "ln": lambda path, to: os.symlink(to, path), "age": age,
             "file": lambda path: replace(path, write), "dir": lambda path: replace(path, os.mkdir),
             "link": lambda path, to: replace(path, lambda p: os.symlink(to, p))}
 for line in sys.stdin:

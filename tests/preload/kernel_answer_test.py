@@ -98,7 +98,8 @@ def read(name):
 def size(name):
     return tried(lambda: os.stat(f"{tree}/{name}").st_size)
 for _ in range(2):
-    print(os.path.exists(f"{tree}/new"), os.path.exists(f"{tree}/real/new"), read("out/x"), read("link"), size("link"))
+    print(os.path.exists(f"{tree}/new"), os.path.exists(f"{tree}/real/new"), read("out/x"),
+          read("link"), size("link"))
     for name in ("", "out", "next", "real"):
         os.listdir(f"{tree}/{name}")
 others("rm", "-r", "out")
@@ -163,11 +164,16 @@ def ignored(path):
     except ChildProcessError:
         pass
     signal.signal(signal.SIGCHLD, before)
-ways = {"subprocess": lambda p: subprocess.run(words(p), check=True), "system": lambda p: os.system(" ".join(words(p))),
-        "pclose": lambda p: libc.pclose(ctypes.c_void_p(libc.popen(" ".join(words(p)).encode(), b"r"))),
-        "wait": lambda p: spawn(p) and os.wait(), "wait3": lambda p: spawn(p) and os.wait3(0), "wait4": lambda p: os.wait4(spawn(p), 0),
-        "waitid": lambda p: os.waitid(os.P_PID, spawn(p), os.WEXITED), "pidfd": by_pidfd, "polled": polled, "ignored": ignored,
-        "wait4 by number": lambda p: libc.syscall(61 if os.uname().machine == "x86_64" else 260, spawn(p), None, 0, None)}
+ways = {"subprocess": lambda p: subprocess.run(words(p), check=True),
+        "system": lambda p: os.system(" ".join(words(p))),
+        "pclose": lambda p: libc.pclose(
+            ctypes.c_void_p(libc.popen(" ".join(words(p)).encode(), b"r"))),
+        "wait": lambda p: spawn(p) and os.wait(), "wait3": lambda p: spawn(p) and os.wait3(0),
+        "wait4": lambda p: os.wait4(spawn(p), 0),
+        "waitid": lambda p: os.waitid(os.P_PID, spawn(p), os.WEXITED), "pidfd": by_pidfd,
+        "polled": polled, "ignored": ignored,
+        "wait4 by number": lambda p: libc.syscall(
+            61 if os.uname().machine == "x86_64" else 260, spawn(p), None, 0, None)}
 for i, (way, make) in enumerate(ways.items()):
     new = f"{tree}/d{i}/new"
     before = os.listdir(f"{tree}/d{i}"), os.path.exists(new)
@@ -179,7 +185,8 @@ import json, os, subprocess, sys
 tree, what = sys.argv[1:]
 def asked():
     counters = json.load(open(f"{tree}/.lagfs/counters.json"))
-    return [sum(counters[name]["data_files"] + counters[name]["other"] for name in names) for names in (("opendir", "readdir"), ("lookup", "getattr"))]
+    return [sum(counters[name]["data_files"] + counters[name]["other"] for name in names)
+            for names in (("opendir", "readdir"), ("lookup", "getattr"))]
 os.listdir(f"{tree}/d0")
 os.path.exists(f"{tree}/d0/none")
 open(f"{tree}/d0/f").read()

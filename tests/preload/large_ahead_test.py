@@ -92,9 +92,11 @@ said["after"] = wait_until_asked(0)
 
     def test_errors_are_the_kernels_and_bring_nothing(self):
         said = self.run_job(WAIT + """
-said["errors"] = [libc.posix_fadvise(file, 0, 1 << 20, 99), libc.posix_fadvise(file, 0, -1, os.POSIX_FADV_WILLNEED),
+said["errors"] = [libc.posix_fadvise(file, 0, 1 << 20, 99),
+                  libc.posix_fadvise(file, 0, -1, os.POSIX_FADV_WILLNEED),
                   libc.readahead(os.open("/", os.O_RDONLY), 0, 1), libc.readahead(-1, 0, 1)]
-said["kept"] = [libc.posix_fadvise(file, 0, 0, advice) for advice in (os.POSIX_FADV_DONTNEED, os.POSIX_FADV_NOREUSE)]
+said["kept"] = [libc.posix_fadvise(file, 0, 0, advice)
+                for advice in (os.POSIX_FADV_DONTNEED, os.POSIX_FADV_NOREUSE)]
 said["asked"] = asked()
 """)
         self.assertEqual(said, {"errors": [22, 22, -1, -1], "kept": [0, 0], "asked": 0})

@@ -237,7 +237,8 @@ os.chdir(mount)
 with cubeshim.announce(order) as rest:
     wanted = {2 * SIZE + 5 * BLOCK} + 1
     said["fetched"] = wait_until_asked(wanted)
-    said["digests"] = [digest(shard(2)), digest(shard(0), 0, 4 << 20), digest(shard(1), 1 << 20, 1 << 20), digest(shard(3))]
+    said["digests"] = [digest(shard(2)), digest(shard(0), 0, 4 << 20),
+                       digest(shard(1), 1 << 20, 1 << 20), digest(shard(3))]
     said["same"] = list(rest) == order
 """)
         self.assertEqual(self.blocks()["misses"], 0)
@@ -256,7 +257,7 @@ with cubeshim.announce(order) as rest:
             ANNOUNCE + START + f"""
 with cubeshim.announce([shard(0) + "@1M+", shard(1)]):
     said["fetched"] = wait_until_asked({SIZE} + 1)
-    # One that is announced later: by then the line has been said.
+    # Announced later: by then the line has been printed.
 with cubeshim.announce([shard(2)]):
     wait_until_asked({2 * SIZE} + 1)
 open(f"{{mount}}/s3.tar", "rb").close()

@@ -60,7 +60,7 @@ assert sum(1 for line in open('/proc/self/maps')) < 10000
 for mapping in mappings:
   assert mapping[size // 2:size // 2 + 20000] == content[size // 2:size // 2 + 20000]
   mapping.close()
-# What they had is free again.
+# Their room is free again.
 mapping = mmap.mmap(fd, size, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
 assert sum(1 for line in open('/proc/self/maps')) > 2000
 )"));
@@ -77,7 +77,7 @@ TEST(Large, AMappingOfSeveralPartsGrows) {
 half = size // 2
 at = libc.mmap(None, half, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
 assert at != FAILED and ctypes.string_at(at, half) == content[:half]
-# No room behind it: it has to move.
+# There is no room behind it, so it has to move.
 assert libc.mmap(at + half, 4096, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000, -1, 0) != None
 at = libc.mremap(at, half, size, 1)
 assert at != FAILED, os.strerror(ctypes.get_errno())

@@ -31,11 +31,12 @@ def read_all():
     with open(path, "rb", buffering=0) as file:
         return b"".join(iter(lambda: file.read(100_000), b""))
 def read_behind(deadline=time.monotonic() + 120):
-    # As read_all, by a reader that lets those go first who read ahead, as a busy machine may not.
+    # Like read_all, but the reader lets the read-ahead go first, which a busy machine may not.
     parts, at, size = [], 0, os.path.getsize(path)
     with open(path, "rb", buffering=0) as file:
         while True:
-            while 2 << 20 <= at and asked() < min(at + (1 << 20), size) and time.monotonic() < deadline:
+            while (2 << 20 <= at and asked() < min(at + (1 << 20), size)
+                   and time.monotonic() < deadline):
                 os.sched_yield()
             parts.append(file.read(100_000))
             at += len(parts[-1])
@@ -129,7 +130,7 @@ said["wanted"] = wanted
             """
 import resource
 file = os.open(path, os.O_RDONLY)
-# This one looks at the machine's memory, by numbers, for many more.
+# This one checks for many more, by the numbers of the machine's memory.
 os.pread(file, 4096, 0)
 limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 places = [block << 20 for block in range(1, 20, 3)]
@@ -242,7 +243,7 @@ for _ in range(20):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         said["locked"] += 1
     except OSError:
-        # A block that is being read just now holds the file as a read of another thread does.
+        # A block that is being read at the moment holds the file, like a read of another thread.
         fcntl.flock(other, fcntl.LOCK_EX)
     os.close(other)
 """)
@@ -316,7 +317,7 @@ class LargerThanMemory(Job):
     def test_readers_share_one_fetch_and_what_is_kept_is_not_read_again(self):
         said = self.run_job(
             """
-# Four processes, each of which reads a megabyte after the one before it.
+# Four processes, each of which reads a megabyte behind the previous one.
 readers = 4
 rings = [os.pipe() for _ in range(readers)]
 def read_in_turn(number):
@@ -502,7 +503,7 @@ def spent(seconds):
     return time.process_time() - before
 while time.process_time() < 0.2:
     time.sleep(0.1)
-# The first look, which takes some seconds.
+# The first check, which takes some seconds.
 for _ in range(20):
     if spent(1.5) <= 0.02:
         break

@@ -35,7 +35,7 @@ TEST(Lock, SharedLocksWaitForWritersAndSeeWhatTheyWrote) {
 import fcntl
 lock = getattr(fcntl, lock_name)
 def strangers_holder():
-  # It knows nothing of the cache.
+  # It does not know the cache.
   env = {k: v for k, v in os.environ.items() if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
   child = subprocess.Popen([sys.executable, '-c', f'''
 import fcntl, sys
@@ -49,7 +49,7 @@ with open({path(4)!r}, 'r+b', buffering=0) as f:
   f.write(b'later')
 '''], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
   return child
-# Before the open: what is open as a child starts is a kernel file from then on.
+# Before the open: a file that is open when a child starts is the kernel's from then on.
 child = strangers_holder()
 def tell(word):
   child.stdin.write(word + '\n')
@@ -67,7 +67,7 @@ tell('go')
 lock(fd, fcntl.LOCK_SH)
 assert os.pread(fd, 5, 0) == b'later', os.pread(fd, 5, 0)
 assert child.wait() == 0
-# Who writes waits for us.
+# A writer waits for this process.
 other = subprocess.run([sys.executable, '-c', f'''
 import fcntl
 with open({path(4)!r}, 'r+b') as f:
@@ -92,7 +92,7 @@ import fcntl
 strangers = {k: v for k, v in os.environ.items() if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
 def stranger(code):
   return subprocess.Popen([sys.executable, '-c', code], env=strangers, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-# Before the open: what is open as a child starts is a kernel file from then on.
+# Before the open: a file that is open when a child starts is the kernel's from then on.
 writer = stranger(f"input(); open({path(4)!r}, 'r+b').write(b'newer'); print('done', flush=True); input()")
 locker = stranger(f'''
 import fcntl

@@ -137,10 +137,12 @@ def real():
 def by_libc():
     return len({libc_realpath(link) for link in links()})
 def scanned():
-    return sum(entry.stat().st_size + entry.is_file() for c in range(3) for entry in os.scandir(f"{root}/models/snapshots/{c}"))
+    return sum(entry.stat().st_size + entry.is_file() for c in range(3)
+               for entry in os.scandir(f"{root}/models/snapshots/{c}"))
 def listed_by_libc():
     entries = ctypes.c_void_p()
-    return sum(libc.scandir(f"{root}/d{d}".encode(), ctypes.byref(entries), None, libc.alphasort) for d in range(20))
+    return sum(libc.scandir(f"{root}/d{d}".encode(), ctypes.byref(entries), None, libc.alphasort)
+               for d in range(20))
 def globbed_by_libc():
     found = (ctypes.c_size_t * 16)()
     return libc.glob(f"{root}/d*/f[1-3]*".encode(), 0, None, found) or found[0]
@@ -148,7 +150,8 @@ def libc_realpath(path):
     room = ctypes.create_string_buffer(4096)
     libc.realpath.restype = ctypes.c_char_p
     return libc.realpath(path.encode(), room)
-calls = {call.__name__: call for call in (walk, sizes, absent, refused, followed, read, real, by_libc, scanned, listed_by_libc,
+calls = {call.__name__: call for call in (walk, sizes, absent, refused, followed, read, real,
+                                          by_libc, scanned, listed_by_libc,
                                             globbed_by_libc)}
 for line in sys.stdin:
     print(calls[what](), flush=True)

@@ -55,7 +55,7 @@ TEST(Report, AProcessThatOnlyLooksFindsWhatOthersHaveRead) {
   Job job;
   expect_well(job.python(R"(
 for n in range(10): check(n)
-# No child by fork: it knows nothing of what its parent has.
+# Not a forked child: it does not know what its parent has.
 subprocess.run([sys.executable, '-c', f"""
 import os
 for turn in range(10):

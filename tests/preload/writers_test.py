@@ -34,7 +34,8 @@ os._exit(0)
 SPAWN = """
 import os
 fd = os.open(os.environ["FILE"], os.O_WRONLY | os.O_TRUNC)
-os.posix_spawn("/bin/cat", ["cat", os.environ["FIFO"]], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, fd, 1)])
+os.posix_spawn("/bin/cat", ["cat", os.environ["FIFO"]], os.environ,
+               file_actions=[(os.POSIX_SPAWN_DUP2, fd, 1)])
 os._exit(0)
 """
 # The library learns of the file when the call has returned in the parent. Before that the child
@@ -42,8 +43,10 @@ os._exit(0)
 OPENED_BY_SPAWN = """
 import os
 has_returned, held = os.pipe()
-files = [(os.POSIX_SPAWN_OPEN, 1, os.environ["FILE"], os.O_WRONLY | os.O_TRUNC, 0), (os.POSIX_SPAWN_DUP2, has_returned, 0)]
-os.posix_spawn("/bin/sh", ["sh", "-c", "read end; exec cat \\"$FIFO\\""], os.environ, file_actions=files)
+files = [(os.POSIX_SPAWN_OPEN, 1, os.environ["FILE"], os.O_WRONLY | os.O_TRUNC, 0),
+         (os.POSIX_SPAWN_DUP2, has_returned, 0)]
+os.posix_spawn("/bin/sh", ["sh", "-c", "read end; exec cat \\"$FIFO\\""], os.environ,
+               file_actions=files)
 os._exit(0)
 """
 SENT = """
@@ -63,18 +66,23 @@ os._exit(0)
 SENT_AWAY = """
 import ctypes, os, socket, struct
 ours, theirs = socket.socketpair()
-receive = "import os,socket,sys; fd = socket.recv_fds(socket.socket(fileno=%d), 1, 1)[1][0]; os.write(fd, open(sys.argv[1], chr(114) + chr(98)).read())"
+receive = ("import os,socket,sys; fd = socket.recv_fds(socket.socket(fileno=%d), 1, 1)[1][0]; "
+           "os.write(fd, open(sys.argv[1], chr(114) + chr(98)).read())")
 if os.fork() == 0:
     theirs.set_inheritable(True)
     without = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    os.execve("/usr/bin/python3", ["python3", "-c", receive % theirs.fileno(), os.environ["FIFO"]], without)
+    os.execve("/usr/bin/python3", ["python3", "-c", receive % theirs.fileno(), os.environ["FIFO"]],
+              without)
 libc = ctypes.CDLL(None)
 sendmsg, sendmmsg = (46, 307) if os.uname().machine == "x86_64" else (211, 269)
 fd = os.open(os.environ["FILE"], os.O_WRONLY | os.O_TRUNC)
 byte = ctypes.create_string_buffer(b"x")
 part = ctypes.create_string_buffer(struct.pack("PN", ctypes.addressof(byte), 1))
-rights = ctypes.create_string_buffer(struct.pack("Niii4x", 20, socket.SOL_SOCKET, socket.SCM_RIGHTS, fd))
-message = ctypes.create_string_buffer(struct.pack("PI4xPNPNi4xI4x", 0, 0, ctypes.addressof(part), 1, ctypes.addressof(rights), 24, 0, 0))
+rights = ctypes.create_string_buffer(
+    struct.pack("Niii4x", 20, socket.SOL_SOCKET, socket.SCM_RIGHTS, fd))
+message = ctypes.create_string_buffer(
+    struct.pack("PI4xPNPNi4xI4x", 0, 0, ctypes.addressof(part), 1, ctypes.addressof(rights), 24, 0,
+                0))
 SEND
 os._exit(0)
 """
@@ -88,14 +96,16 @@ assert ring >= 0
 _, tail, _, _, _, _, array, _, _, _ = struct.unpack_from("10I", parameters, 40)
 rings = mmap.mmap(ring, 8192)
 libc.mmap.restype = ctypes.c_void_p
-requests = libc.mmap(None, ctypes.c_size_t(4096), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, ring, long(0x10000000))
+requests = libc.mmap(None, ctypes.c_size_t(4096), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED,
+                     ring, long(0x10000000))
 fd = os.open(os.environ["FILE"], os.O_WRONLY | os.O_TRUNC)
 assert libc.syscall(long(427), long(ring), long(2), (ctypes.c_int * 1)(fd), long(1)) == 0
 os.close(fd)
 with open(os.environ["FIFO"], "rb") as fifo:
     text = ctypes.create_string_buffer(fifo.read())
 write, fixed_file = 23, 1
-request = struct.pack("BBHiQQIIQ24x", write, fixed_file, 0, 0, 0, ctypes.addressof(text), len(text) - 1, 0, 0)
+request = struct.pack("BBHiQQIIQ24x", write, fixed_file, 0, 0, 0, ctypes.addressof(text),
+                      len(text) - 1, 0, 0)
 ctypes.memmove(requests, request, len(request))
 struct.pack_into("I", rings, array, 0)
 struct.pack_into("I", rings, tail, 1)
@@ -156,7 +166,8 @@ fd = os.open(os.environ["FILE"], os.O_RDWR | os.O_TRUNC)
 os.truncate(fd, 10000)
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
-at = libc.mmap(None, ctypes.c_size_t(10000), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, ctypes.c_long(0))
+at = libc.mmap(None, ctypes.c_size_t(10000), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd,
+               ctypes.c_long(0))
 os.close(fd)
 if os.fork() == 0:
     with open(os.environ["FIFO"], "rb") as fifo:
@@ -203,7 +214,8 @@ class Writers(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.memory)
         self.data = self.work / "data"
         self.data.mkdir()
-        self.file, self.other, self.fifo = self.data / "file", self.data / "other", self.work / "fifo"
+        self.file, self.other = self.data / "file", self.data / "other"
+        self.fifo = self.work / "fifo"
         self.report = self.work / "report"
         self.file.write_text("old\n")
         self.other.write_text("other\n")

@@ -5,8 +5,8 @@
 // the directory is not there). The three logs must be equal line by line.
 //
 //   PARITY(Read, StopsAtTheEnd) {
-//     const int fd = CALL(open(t.file("a", 100), O_RDONLY));   // logs the text of the call, its
-//     result and errno
+//     // Logs the text of the call, its result and errno.
+//     const int fd = CALL(open(t.file("a", 100), O_RDONLY));
 //     ...
 //   }
 // Files are made by raw system calls, so that the library under test has not seen them before; each

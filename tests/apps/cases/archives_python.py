@@ -1,6 +1,7 @@
-# what: Python's zipfile, tarfile, gzip, bz2, lzma, shutil, filecmp, mmap, fileinput, linecache,
-# configparser, csv, json, pickle, shelve, dbm, zipimport, importlib from the prefix version:
-# /usr/bin/python3 --version ignore: data/ar/a.zip data/ar/shelf* prepare
+# what: Python's zipfile, tarfile, gzip, bz2, lzma, shutil, filecmp, mmap, fileinput, linecache, configparser, csv, json, pickle, shelve, dbm, zipimport, importlib from the prefix
+# version: /usr/bin/python3 --version
+# ignore: data/ar/a.zip data/ar/shelf*
+# prepare
 import os, tarfile, zipfile, gzip, bz2, lzma, pickle, py_compile
 
 at = os.environ["DATA"] + "/ar/"
@@ -28,7 +29,8 @@ with zipfile.ZipFile(at + "code.zip", "w") as z:
 open(at + "c.ini", "w").write("[a]\nb = c\n")
 open(at + "j.json", "w").write('{"k": [1, 2, 3]}')
 # run
-import bz2, configparser, csv, filecmp, fileinput, gzip, hashlib, json, linecache, lzma, mmap, os, pickle, runpy, shelve, shutil, sys, tarfile, traceback, zipfile, zlib
+import bz2, configparser, csv, filecmp, fileinput, gzip, hashlib, json, linecache, lzma
+import mmap, os, pickle, runpy, shelve, shutil, sys, tarfile, traceback, zipfile, zlib
 
 data, out = os.environ["DATA"] + "/", os.environ["OUT"] + "/"
 at = data + "ar/"

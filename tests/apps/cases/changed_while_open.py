@@ -1,5 +1,6 @@
-# what: Python: a file that is open for reading is written, grown, cut, replaced and removed, by the
-# process itself and by one that was started before version: /usr/bin/python3 --version run
+# what: Python: a file that is open for reading is written, grown, cut, replaced and removed, by the process itself and by one that was started before
+# version: /usr/bin/python3 --version
+# run
 import os, subprocess, sys
 
 data = os.environ["DATA"] + "/"

@@ -1,5 +1,7 @@
-# what: lmdb: read-only and writable environments, map of the file, readers in forked processes, a
-# writer beside readers, copies needs: module lmdb ignore: data/lm/* out/* prepare
+# what: lmdb: read-only and writable environments, map of the file, readers in forked processes, a writer beside readers, copies
+# needs: module lmdb
+# ignore: data/lm/* out/*
+# prepare
 import os, lmdb
 for name in ("lm/a", "lm/small"):
     os.makedirs(f"{os.environ['DATA']}/{name}")

@@ -1,5 +1,6 @@
-# what: numpy: load, save, savez, memmap r r+ c w+, fromfile, tofile, loadtxt, genfromtxt, load with
-# mmap_mode, over handles and names needs: module numpy prepare
+# what: numpy: load, save, savez, memmap r r+ c w+, fromfile, tofile, loadtxt, genfromtxt, load with mmap_mode, over handles and names
+# needs: module numpy
+# prepare
 import os
 import numpy as np
 

@@ -1,7 +1,8 @@
-# what: Python processes: open files over SCM_RIGHTS and multiprocessing, Pool, pass_fds,
-# stdin=file, close_fds both ways, fork, exec, posix_spawn, send_handle version: /usr/bin/python3
-# --version run
-import array, multiprocessing, multiprocessing.reduction, os, signal, socket, subprocess, sys, tempfile, threading, zlib
+# what: Python processes: open files over SCM_RIGHTS and multiprocessing, Pool, pass_fds, stdin=file, close_fds both ways, fork, exec, posix_spawn, send_handle
+# version: /usr/bin/python3 --version
+# run
+import array, multiprocessing, multiprocessing.reduction, os, signal, socket, subprocess
+import sys, tempfile, threading, zlib
 
 data, out = os.environ["DATA"] + "/", os.environ["OUT"] + "/"
 crc = lambda b: (len(b), zlib.crc32(b))

@@ -1,5 +1,7 @@
-# what: safetensors (a Rust library over mmap): load_file, safe_open, slices, save_file over, torch
-# and numpy needs: module safetensors; module torch heavy: yes prepare
+# what: safetensors (a Rust library over mmap): load_file, safe_open, slices, save_file over, torch and numpy
+# needs: module safetensors; module torch
+# heavy: yes
+# prepare
 import os, torch
 from safetensors.torch import save_file
 

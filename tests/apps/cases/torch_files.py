@@ -1,6 +1,7 @@
-# what: torch.load and torch.save (zip and old format, file objects, storages), from_file shared and
-# private, jit.load, torchvision.io, ImageFolder needs: module torch; module torchvision; module
-# numpy heavy: yes prepare
+# what: torch.load and torch.save (zip and old format, file objects, storages), from_file shared and private, jit.load, torchvision.io, ImageFolder
+# needs: module torch; module torchvision; module numpy
+# heavy: yes
+# prepare
 import os
 import torch, torchvision
 

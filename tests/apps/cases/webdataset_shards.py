@@ -1,5 +1,7 @@
-# what: webdataset: tar shards with pictures, decoded, shuffled, in a DataLoader with 2 workers,
-# through pipe:cat, written with TarWriter needs: module webdataset; module torch heavy: yes prepare
+# what: webdataset: tar shards with pictures, decoded, shuffled, in a DataLoader with 2 workers, through pipe:cat, written with TarWriter
+# needs: module webdataset; module torch
+# heavy: yes
+# prepare
 import io, os, tarfile
 import numpy as np
 from PIL import Image

@@ -218,7 +218,7 @@ TEST_F(ClusterLooksTest, ForgetsAfterAMinuteWhoMayGoThroughADirectory) {
   g_helpers_run = true;
   const tests::TempDir directory;
   ASSERT_EQ(chmod(directory.path().c_str(), 0755), 0);
-  const auto of = client();
+  const auto of = std::make_unique<ClusterClient>(ClusterClientOptions{});
   ClusterLooks looks(*of);
   const auto access_at = [&](std::uint64_t now_ns) {
     auto access = ClusterLooks::Access::unknown;

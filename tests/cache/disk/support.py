@@ -36,7 +36,7 @@ def read_all():
     print(right, flush=True)
 read_all()
 for line in sys.stdin:
-    # Says to the cache that a file has changed, without a change.
+    # Reports to the cache that a file has changed, without a change.
     for name in line.split(): open(f'{sys.argv[1]}/{name}', 'r+b').close()
     read_all()
 """

@@ -220,7 +220,8 @@ for epoch in range(int(sys.argv[3])):
     for n in range(4):
         if os.fork() == 0:
             for name, crc in sums[n::4]:
-                with open(f'{sys.argv[1]}/{name}', 'rb') as f: assert zlib.crc32(f.read()) == int(crc), name
+                with open(f'{sys.argv[1]}/{name}', 'rb') as f:
+                    assert zlib.crc32(f.read()) == int(crc), name
             os._exit(0)
     for n in range(4): assert os.wait()[1] == 0
 """

@@ -8,12 +8,16 @@
 //   hold:DIR  held        opens a file and reads its beginning; reads the rest of it
 //   threads:DIR:N:STACK   quiet:DIR in N threads with stacks of STACK bytes
 //   small:DIR:STACK       looks at names below DIR, each in a process whose one thread with a stack
-//   of STACK bytes does it change:DIR:STACK      changes names below DIR likewise fork:DIR
-//   vfork:DIR   quiet:DIR in a child; the held file's offset is shared with it; vfork's child runs
-//   /bin/true signal:DIR:BYTES      a handler on a stack of MINSIGSTKSZ and BYTES reads files, in
-//   the midst of a read send:DIR              sendfile, flock, mmap and a dup of each file: what
-//   becomes a kernel file, and what does not wait                  says so and waits for the end of
-//   stdin overflow:DIR          a read beyond a buffer, for address sanitizers to find
+//                         of STACK bytes does it
+//   change:DIR:STACK      changes names below DIR likewise
+//   fork:DIR  vfork:DIR   quiet:DIR in a child; the held file's offset is shared with it; vfork's
+//             child runs /bin/true
+//   signal:DIR:BYTES      a handler on a stack of MINSIGSTKSZ and BYTES reads files, in the midst
+//                         of a read
+//   send:DIR              sendfile, flock, mmap and a dup of each file: what becomes a kernel file,
+//                         and what does not
+//   wait                  says so and waits for the end of stdin
+//   overflow:DIR          a read beyond a buffer, for address sanitizers to find
 //   seccomp:HOW:CALL,...  from here on these system calls fail with HOW (an errno's name, or kill)
 //   allow:CALL,...        from here on every other system call kills
 //   limit:NAME:BYTES      setrlimit
@@ -62,7 +66,7 @@ static uint32_t checksum_of_fd(int fd, off_t* size) {
   return sum;
 }
 static void name_of(char* path, size_t room, const char* dir, int i) {
-  // By hand, for snprintf may not be called in a signal handler.
+  // By hand, because a signal handler must not call snprintf.
   size_t n = strlen(dir);
   CHECK(n + 10 < room);
   memcpy(path, dir, n);
@@ -92,7 +96,7 @@ static int read_files(const char* dir, int from, int step, int quiet) {
     CHECK(fstat(fd, &st) == 0 && st.st_size == size);
     CHECK(close(fd) == 0);
     if (quiet) {
-      // In threads: the first to see a file says what all must see.
+      // In threads: the first one to see a file records what all must see.
       uint32_t before = 0;
       CHECK(__atomic_compare_exchange_n(&g_seen[i], &before, sum, 0, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED) ||
@@ -170,7 +174,7 @@ static volatile sig_atomic_t g_signals;
 static void on_signal(int signal) {
   (void)signal;
   const int saved = errno;
-  // Two files only: what a handler on the least stack can be asked.
+  // Only two files, which a handler can read on the smallest stack.
   for (int i = 3; i < 5; ++i) {
     const int fd = open_file(g_signal_dir, i, O_RDONLY);
     CHECK(fd >= 0);
@@ -185,7 +189,7 @@ static void run_signal(char* arguments) {
   const size_t room_for_us = strtoul(arguments, NULL, 10);
   g_signal_dir = dir;
 #ifdef _SC_MINSIGSTKSZ
-  const size_t least = (size_t)sysconf(_SC_MINSIGSTKSZ);  // what this processor's registers take
+  const size_t least = (size_t)sysconf(_SC_MINSIGSTKSZ);  // this processor's registers need it
 #else
   const size_t least = MINSIGSTKSZ;
 #endif
@@ -242,7 +246,7 @@ static void overflow(const char* dir) {
   free(small);
 }
 
-// Whether it is done, and whether more than the program's own memory is locked.
+// Prints whether it succeeded, and whether more than the program's own memory is locked.
 static void lock_all(int flags) {
   const int result = mlockall(flags), error = errno;
   char text[4096];
@@ -354,7 +358,7 @@ int main(int argc, char** argv) {
       CHECK(!"exec");
     }
     if (strcmp(argv[i], "argv0") == 0) {
-      // Linux puts an empty string in the place of a missing argv[0].
+      // Linux replaces a missing argv[0] by an empty string.
       char* const none[] = {NULL};
       execv(argv[i + 1], none);
       CHECK(!"exec");

@@ -5,7 +5,8 @@
 //   -DFRONT    read() in front, which takes libc's own instead of the next one
 //   -DFORWARD  read() in front, which takes the next one
 //   -DRING     ring_read(fd): by a ring of a shared liburing, whose calls are the kernel's without
-//   libc -DBEHIND   fstat() behind, which shows another owner
+//              libc
+//   -DBEHIND   fstat() behind, which shows another owner
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sys/stat.h>

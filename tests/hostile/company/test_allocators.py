@@ -9,7 +9,8 @@ import unittest
 from support import LIBRARY, Job, program
 
 LIBS = pathlib.Path("/usr/lib/x86_64-linux-gnu")
-JEMALLOC, MIMALLOC, TCMALLOC = LIBS / "libjemalloc.so.2", LIBS / "libmimalloc.so.2", LIBS / "libtcmalloc_minimal.so.4"
+JEMALLOC, MIMALLOC = LIBS / "libjemalloc.so.2", LIBS / "libmimalloc.so.2"
+TCMALLOC = LIBS / "libtcmalloc_minimal.so.4"
 EATMYDATA, FAKETIME = LIBS / "libeatmydata.so", LIBS / "faketime" / "libfaketimeMT.so.1"
 THREADS_AND_FORKS = """
 import threading
@@ -34,7 +35,8 @@ class Files(data.Dataset):
         check(n)
         return n, len(CONTENT[n])
 for epoch in range(2):
-    for n, size in data.DataLoader(Files(), batch_size=5, num_workers=2): print(n.tolist(), size.tolist())
+    for n, size in data.DataLoader(Files(), batch_size=5, num_workers=2):
+        print(n.tolist(), size.tolist())
 """
 
 
@@ -123,7 +125,8 @@ import socket
 for i in range(3):
     check_all()
     path, other = f'{D}/f1', f'{D}/new'
-    for change in (lambda: os.truncate(path, 3), lambda: os.chmod(path, 0o600), lambda: os.unlink(path)):
+    for change in (lambda: os.truncate(path, 3), lambda: os.chmod(path, 0o600),
+                   lambda: os.unlink(path)):
         change()
         try: print(os.stat(path).st_size, oct(os.stat(path).st_mode), len(open(path, 'rb').read()))
         except OSError as error: print(error)
@@ -131,7 +134,8 @@ for i in range(3):
     os.rename(other, path)
     print(open(path, 'rb').read() == CONTENT[1])
     fd = os.open(f'{D}/f5', os.O_RDONLY)
-    print(os.read(fd, 10) == CONTENT[5][:10], os.read(os.dup(fd), 10) == CONTENT[5][10:20], os.lseek(fd, 0, os.SEEK_CUR))
+    print(os.read(fd, 10) == CONTENT[5][:10], os.read(os.dup(fd), 10) == CONTENT[5][10:20],
+          os.lseek(fd, 0, os.SEEK_CUR))
     one, two = socket.socketpair()
     socket.send_fds(one, [b'x'], [fd])
     print(os.read(socket.recv_fds(two, 1, 1)[1][0], 10) == CONTENT[5][20:30])
@@ -186,7 +190,7 @@ def seen():
     with open(D + '/f2', 'rb') as f: return f.read()[:1]
 check_all()
 first = seen()
-# By a program without the library: the change is not told.
+# By a program without the library, which does not report the change.
 env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}
 change = 'cd ' + D + '; printf changed > g; touch -d @1500000000 g; mv g f2'
 subprocess.run(['/bin/sh', '-c', change], env=env, check=True)

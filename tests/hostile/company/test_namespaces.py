@@ -101,7 +101,7 @@ FILES = int(sys.argv[2])
 neighbour = os.open('/dev/shm/neighbour', os.O_RDWR | os.O_CREAT, 0o600)
 taken = 0
 def take(megabytes):
-    # As a batch of a data loader: a page that cannot be had is a SIGBUS.
+    # Like a batch of a data loader: a page without memory is a SIGBUS.
     global taken
     os.ftruncate(neighbour, taken + megabytes << 20)
     with mmap.mmap(neighbour, taken + megabytes << 20) as m:
@@ -148,7 +148,7 @@ print(taken)
             20, """
 for epoch in range(4): read_all()
 take(28)
-# Only files that are there are opened, until a thread beside the job has given room back.
+# Opens only existing files, until a thread beside the job has given room back.
 until = time.monotonic() + 120
 while free() < 32 and time.monotonic() < until: open(f'{D}/large0', 'rb').close()
 print(free() >= 32)
@@ -162,7 +162,7 @@ read_all()
             *self.STEPS, hits=False,
             says="CUBESHIM_RAM_DIR=/nowhere: No such file or directory; it takes a directory")
 
-    # ---- several containers -----------------------------------------------------------------------------------------
+    # ---- several containers
 
     def start_waiting(self, *launcher):
         """A job that has read all and waits; killed at the end of the test if it still waits."""

@@ -32,7 +32,7 @@ def read_by(ring, fd):
     word(queues, sq[1], tail + 1)
     head = word(queues, cq[0])
     while word(queues, cq[1]) == head:
-        # The kernel's thread sleeps now and then on a busy machine.
+        # On a busy machine the kernel's thread sometimes sleeps.
         if word(queues, sq[4]) & 1: libc.syscall(426, number, 0, 0, 2, None, 0)
         os.sched_yield()
     mask = word(queues, cq[2])
@@ -88,7 +88,8 @@ OWNERS = """
 check_all()
 for n in range(20):
     with open(f'{D}/f{n}', 'rb') as f:
-        print(os.fstat(f.fileno()).st_uid - os.stat(f'{D}/f{n}').st_uid, os.fstat(f.fileno()).st_size, len(f.read()))
+        print(os.fstat(f.fileno()).st_uid - os.stat(f'{D}/f{n}').st_uid,
+              os.fstat(f.fileno()).st_size, len(f.read()))
 """
 
 

@@ -171,7 +171,7 @@ code += [(0x06, 0, 0, ALLOW), (0x06, 0, 0, KILL)]
 program = b''.join(struct.pack('HBBI', *c) for c in code)
 buffer = ctypes.create_string_buffer(program)
 filter = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(code), ctypes.addressof(buffer)))
-# A question first: whether filters are there. It is none yet.
+# First a query whether filters exist. There is none yet.
 assert libc.syscall(SYS_seccomp, 1, 0, None) == -1 and ctypes.get_errno() == 14
 check_all()
 assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0

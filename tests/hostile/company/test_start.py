@@ -105,7 +105,8 @@ import subprocess
 check_all(); check_all()
 with open(D + '/f7', 'rb', buffering=0) as f:
     f.read(100)
-    assert subprocess.run(['/bin/cat'], stdin=f, env={}, capture_output=True).stdout == CONTENT[7][100:]
+    done = subprocess.run(['/bin/cat'], stdin=f, env={}, capture_output=True)
+    assert done.stdout == CONTENT[7][100:]
 os.environ.clear()
 check_all()
 if os.fork() == 0:

@@ -17,8 +17,9 @@ def large(n): return bytes((i * 13 + n) & 255 for i in range(65536)) * 48
 for name in sorted(os.listdir(D)): os.stat(f'{D}/{name}')
 for epoch in range(3):
     check_all()
-    # The library's threads are there.
-    while 'CUBESHIM_PREFIXES' in os.environ and len(os.listdir('/proc/self/task')) < 3: time.sleep(0.01)
+    # Now the library's threads exist.
+    while 'CUBESHIM_PREFIXES' in os.environ and len(os.listdir('/proc/self/task')) < 3:
+        time.sleep(0.01)
     for n in range(2):
         with open(f'{D}/large{n}', 'rb') as f:
             assert f.read() == large(n)

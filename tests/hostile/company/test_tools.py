@@ -159,7 +159,7 @@ for _ in range(5):
     check_all()
     assert close(fd) == 0
     check_all()
-# An fd of ours there: the placeholder says EBADF, never wrong bytes.
+# An fd of the library there: the placeholder returns EBADF, never wrong bytes.
 ours = os.open(D + '/f4', os.O_RDONLY)
 print(read(ours, buffer, 10) in (10, -1))
 """)

@@ -19,8 +19,8 @@ class Layout:
     def __init__(self, path):
         with open(path, "rb") as file:
             fields = HEADER.unpack(file.read(HEADER.size))
-        self.magic, self.version, self.header_bytes, self.segment_bytes, self.segment_count, self.process_slots = fields[:
-                                                                                                                         6]
+        (self.magic, self.version, self.header_bytes, self.segment_bytes, self.segment_count,
+         self.process_slots) = fields[:6]
         self.bucket_count = fields[7:12]
         (self.jobs, self.processes, self.pins, self.segments, self.writers, self.own_writers,
          self.left_writers, self.flights, self.unread, self.misses, self.listings, self.listed,
@@ -33,7 +33,8 @@ class Layout:
     def check(self):
         """Checks that this file agrees with layout.h."""
         assert self.magic == int.from_bytes(b"C1region", "little"), "the magic number differs"
-        assert self.file_bytes == self.data + self.segment_bytes * self.segment_count, "the places are read wrongly"
+        assert self.file_bytes == self.data + self.segment_bytes * self.segment_count, (
+            "the places are read wrongly")
         parts = [part for name, part in self.parts().items() if name not in ("pins", "counters")]
         # The second of two consecutive tables begins at the end of the first, except for the part
         # before the index.

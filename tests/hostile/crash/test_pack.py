@@ -38,7 +38,8 @@ WAYS = ("mapped", "mapped_index", "mapped_zeros", "kept", "written", "cut", "bef
 
 READER = r"""
 import collections, json, mmap, os, random, sys, zlib
-prefix, table, seed, count = sys.argv[1], json.load(open(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4])
+prefix, table = sys.argv[1], json.load(open(sys.argv[2]))
+seed, count = int(sys.argv[3]), int(sys.argv[4])
 rnd = random.Random(seed)
 said = collections.Counter()
 wrong = []

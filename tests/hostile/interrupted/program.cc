@@ -1,9 +1,10 @@
 // A program that is interrupted:  program WAY ARGUMENT...
-//   handlers DIRECTORY COUNT [packed]  everything that may be called in a handler, of files f0, f1
-//   ..., while malloc ends us jump PATH       SIGUSR1 leaves its open by siglongjmp; then again, at
-//   each line of stdin jumps PATH      the same of an open at each line of stdin; then says by how
-//   many MiB and numbers the process has grown unload LIBRARY PATH   threads load the library, open
-//   the file by its open, unload it, and end
+//   handlers DIRECTORY COUNT [packed]  everything that may be called in a handler, on files f0, f1
+//                                      ..., while malloc ends the process
+//   jump PATH       SIGUSR1 leaves its open by siglongjmp; then again, at each line of stdin
+//   jumps PATH      does so with an open at each line of stdin; then prints by how many MiB and fds
+//                   the process has grown
+//   unload LIBRARY PATH   threads load the library, open the file by its open, unload it, and end
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>

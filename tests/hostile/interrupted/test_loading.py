@@ -12,7 +12,8 @@ import json, os, sys
 path = sys.argv[1]
 for _ in range(3):
     with open(path, "rb") as file:
-        seen = [os.stat(path).st_uid, os.lstat(path).st_uid, os.fstat(file.fileno()).st_uid, len(file.read())]
+        seen = [os.stat(path).st_uid, os.lstat(path).st_uid, os.fstat(file.fileno()).st_uid,
+                len(file.read())]
 print(json.dumps(seen))
 """
 

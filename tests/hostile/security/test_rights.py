@@ -9,7 +9,8 @@ from support import CONTENT, GROUP, NOBODY, PYTHON, USER, Case, as_root, as_user
 IN_ONE_JOB = """
 import os, subprocess
 print(len(open(F, 'rb').read()))
-child = subprocess.run(BEFORE + ['/usr/bin/python3', '-c', TRY.replace('F', repr(F))], capture_output=True)
+child = subprocess.run(BEFORE + ['/usr/bin/python3', '-c', TRY.replace('F', repr(F))],
+                       capture_output=True)
 print(child.stdout.decode().strip() or child.stderr.decode().splitlines()[-1])
 """
 TRY = """
@@ -80,7 +81,8 @@ end = sys.argv.index('--')
 rules = libc.syscall(444, struct.pack('Q', 1 << 2), 8, 0)
 assert rules >= 0
 for place in sys.argv[1:end]:
-    assert libc.syscall(445, rules, 1, struct.pack('=QI', 1 << 2, os.open(place, os.O_PATH)), 0) == 0
+    assert libc.syscall(445, rules, 1, struct.pack('=QI', 1 << 2, os.open(place, os.O_PATH)),
+                        0) == 0
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(446, rules, 0) == 0
 os.execvp(sys.argv[end + 1], sys.argv[end + 1:])
 """

@@ -28,7 +28,8 @@ class Names(Case):
 import os
 for turn in range(2):
   for name in {NAMES!r}:
-    with open({os.fsencode(self.job.data)!r} + b'/' + name, 'rb') as file: assert file.read() == {CONTENT!r} + name, name
+    with open({os.fsencode(self.job.data)!r} + b'/' + name, 'rb') as file:
+        assert file.read() == {CONTENT!r} + name, name
 print({len(CONTENT)})
 """, CUBESHIM_LOG="debug", CUBESHIM_ANNOUNCE="0", CUBESHIM_STATS_FORMAT=form)
             self.assert_well(done)

@@ -125,7 +125,8 @@ def until(true, what):
 class Items(Dataset):
     """Numbers, small and large tensors; with `draws` also what random transforms would draw."""
     def __init__(self, count=50, draws=False, fails=(), dies=(), gate=None, at=None):
-        self.count, self.draws, self.fails, self.dies, self.gate, self.at = count, draws, fails, dies, gate, at
+        self.count, self.draws, self.fails = count, draws, fails
+        self.dies, self.gate, self.at = dies, gate, at
 
     def __len__(self):
         return self.count

@@ -123,10 +123,14 @@ class Bare(Case):
 import importlib.machinery, importlib.util, sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_file_location(name, {str(self.mine() / 'sitecustomize.py')!r}) if name == 'sitecustomize' else None
+        if name != 'sitecustomize':
+            return None
+        return importlib.util.spec_from_file_location(
+            name, {str(self.mine() / 'sitecustomize.py')!r})
 sys.meta_path.append(Finder())
 # Debian's Python has a sitecustomize of its own.
-sys.path = [place for place in sys.path if 'dist-packages' not in place and not importlib.machinery.PathFinder.find_spec('sitecustomize', [place])]
+sys.path = [place for place in sys.path if 'dist-packages' not in place
+            and not importlib.machinery.PathFinder.find_spec('sitecustomize', [place])]
 sys.path.insert(0, {str(SITE)!r})
 import sitecustomize"""
         self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code), "mine\n")

@@ -35,7 +35,7 @@ class Thing:
 class Garbage:
     def __del__(self):
         say("garbage")
-        # The thread may be stopped in the midst of an import.
+        # The thread may be stopped during an import.
         from cubeshim import _socket
         self.order.add([(1, 2)])
         self.order.finish()
@@ -50,7 +50,8 @@ class Global:
 stop.stop_at(place)
 order = channel.begin(0, _lists.resolve_below([["/data/%d.jpg" % i for i in range(100)]], ""))
 thread = channel.thread
-iterator = _ahead.Ahead(iter([(i, i + 1) for i in range(0, 100, 2)]), _ahead.UpToAPermutation(2, 50, 100), order)
+iterator = _ahead.Ahead(iter([(i, i + 1) for i in range(0, 100, 2)]),
+                        _ahead.UpToAPermutation(2, 50, 100), order)
 next(iterator)
 def go_on_when(is_so):
     while not stop.stopped.wait(0.01) and thread.is_alive() and not is_so():

@@ -5,7 +5,7 @@ A node is a CUBESHIM_NAME: a region and a place for announcements of its own. Wi
 launcher alone:
 
     test_launchers.py [torchrun|mpirun|deepspeed]        ends with 77, and one line that says why,
-    where it is not there
+                                                         where it is not there
 """
 import base64
 import importlib.util

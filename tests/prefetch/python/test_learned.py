@@ -46,7 +46,8 @@ if __name__ == "__main__":
     data = Items(DATA)
     more = eval(sys.argv[1])
     data = more.pop("of", lambda data: data)(data)
-    loader = DataLoader(data, batch_size=more.pop("batch_size", 6), shuffle=True, collate_fn=collate, **more)
+    loader = DataLoader(data, batch_size=more.pop("batch_size", 6), shuffle=True,
+                        collate_fn=collate, **more)
     for epoch in range(2):
         iterator = iter(loader)
         order = [next(iterator)]
@@ -173,10 +174,12 @@ room = claim()
 def noted():
     return ctypes.string_at(room + 4, ctypes.c_uint32.from_address(room).value).split(b"\\0")[:-1]
 os.chdir(data)
-open("f1").close(); open(data + "/./f2").close(); open("/dev/null").close(); open("made", "w").close()
+open("f1").close(); open(data + "/./f2").close(); open("/dev/null").close()
+open("made", "w").close()
 try: open("none")
 except OSError: pass
-print([os.path.basename(path.decode()) for path in noted()], all(os.path.isabs(path) for path in noted()))
+print([os.path.basename(path.decode()) for path in noted()],
+      all(os.path.isabs(path) for path in noted()))
 of_others = []
 thread = threading.Thread(target=lambda: (of_others.append(claim()), open("f3").close()))
 thread.start(); thread.join()
@@ -190,7 +193,8 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 for _ in range(20000): open("f5").close()
-print(len(noted()) < 20000, set(noted()[2:]) == {(data + "/f5").encode()}, ctypes.c_uint32.from_address(room).value < size.value)
+print(len(noted()) < 20000, set(noted()[2:]) == {(data + "/f5").encode()},
+      ctypes.c_uint32.from_address(room).value < size.value)
 ctypes.c_uint32.from_address(room).value = 0xffffffff
 open("f6").close()
 print(ctypes.c_uint32.from_address(room).value == 0xffffffff, claim() == room, noted())
@@ -324,7 +328,8 @@ store = _learned.Store("4567", 10)
 store.make()
 sockets = [_socket.new_socket(), _socket.new_socket()]
 with _learned.Files(store, os.O_RDWR) as files:
-    numbers = [_learned._held[store.base], files.index, files.paths, *(one.fileno() for one in sockets)]
+    numbers = [_learned._held[store.base], files.index, files.paths,
+               *(one.fileno() for one in sockets)]
     taken = [fd for fd in range(3) if os.path.exists("/proc/self/fd/%d" % fd)]
 open({str(self.dir / "numbers")!r}, "w").write(repr((taken, [fd >= 3 for fd in numbers])))
 """

@@ -1,6 +1,7 @@
 """An actor or a raylet of cubeshim.ray.DataLoader is killed: each batch comes once, in order, and
 the epoch ends whole."""
-from ray_support import FIRST, SECOND, Case, Gate, Items, OnNode, Stream, node_address, os, ray, unittest, until
+from ray_support import (FIRST, SECOND, Case, Gate, Items, OnNode, Stream, node_address, os, ray,
+                         unittest, until)
 
 
 class Lost(Case):

@@ -7,7 +7,8 @@ import sys
 from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from ray_support import Case, DataLoader, Dataset, Items, Stream, cubeshim, flat, get_worker_info, numpy, os, random, ray, torch, unittest, without
+from ray_support import (Case, DataLoader, Dataset, Items, Stream, cubeshim, flat, get_worker_info,
+                         numpy, os, random, ray, torch, unittest, without)
 from cubeshim.ray._crew import Crew, Member  # behind ray_support, which sets its path
 
 
@@ -105,7 +106,8 @@ class Common:
                 self.same(lambda kind, row=row: kind(
                     Items(), **{
                         "num_workers": 3, "batch_size": 8, **{
-                            name: value() if callable(value) and name != "collate_fn" else value for name, value in row.items(
+                            name: value() if callable(value) and name != "collate_fn" else value
+                            for name, value in row.items(
                             )
                         }
                     }))

@@ -25,7 +25,8 @@ class Files(Dataset):
     def __getitem__(self, index):
         return index
 if __name__ == "__main__":
-    loader = DataLoader(Files(), batch_size=10, shuffle=True, **eval(sys.argv[1] if len(sys.argv) > 1 else "{}"))
+    loader = DataLoader(Files(), batch_size=10, shuffle=True,
+                        **eval(sys.argv[1] if len(sys.argv) > 1 else "{}"))
     iterator = iter(loader)
     order = next(iterator).tolist()
     sys.stdin.read()
@@ -188,7 +189,8 @@ class Site(Case):
         done = self.python(
             "import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))",
             env=self.path)
-        expected = plain.stdout if plain.stdout != "None\n" else f"{PACKAGE}/site/sitecustomize.py\n"
+        ours = f"{PACKAGE}/site/sitecustomize.py\n"
+        expected = plain.stdout if plain.stdout != "None\n" else ours
         self.assertEqual(done.stdout, expected)
 
     def test_two_of_ours_run_once_each(self):

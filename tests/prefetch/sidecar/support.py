@@ -237,7 +237,7 @@ class Job(Planned, company.Job):
 import os, sys, zlib
 D, COUNT = sys.argv[1], int(sys.argv[2])
 def need(files):
-    # Waits until so many files are prefetched; without the library nobody is asked.
+    # Waits until this many files are prefetched; does nothing without the library.
     os.write(0, b'%d\\n' % files)
     os.read(0, 1)
 def act():

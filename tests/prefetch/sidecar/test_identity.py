@@ -102,7 +102,8 @@ read_all()
         self.check_midway("""
 import ctypes, subprocess
 libc = ctypes.CDLL(None, use_errno=True)
-child = subprocess.Popen(['unshare', '-U', 'sh', '-c', 'echo; read x'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child = subprocess.Popen(['unshare', '-U', 'sh', '-c', 'echo; read x'], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE)
 child.stdout.readline()
 fd = os.open(f'/proc/{child.pid}/ns/user', os.O_RDONLY)
 print(libc.setns(fd, 0x10000000), ctypes.get_errno())

@@ -47,7 +47,8 @@ if sys.argv[3:] == ['worker']:
     print(read('trigger'), flush=True)
     for line in sys.stdin: print(read(line.strip()), flush=True)
     sys.exit()
-worker = subprocess.Popen([sys.executable, *sys.argv[:3], 'worker'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+worker = subprocess.Popen([sys.executable, *sys.argv[:3], 'worker'], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True)
 def ask(name):
     worker.stdin.write(name + '\\n')
     worker.stdin.flush()

@@ -21,7 +21,8 @@ class Files(Dataset):
 def main():
     torch.set_num_threads(1)
     for kind in ('fork', 'spawn'):
-        loader = DataLoader(Files(), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(5), num_workers=2,
+        loader = DataLoader(Files(), batch_size=8, shuffle=True,
+                            generator=torch.Generator().manual_seed(5), num_workers=2,
                             persistent_workers=True, multiprocessing_context=kind)
         for epoch in range(2):
             batches = iter(loader)

@@ -182,7 +182,8 @@ import mmap
 maps = {}
 for n in range(LATE):
     with open(f'{D}/f{n}', 'rb') as f:
-        if os.fstat(f.fileno()).st_size != 0: maps[n] = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+        if os.fstat(f.fileno()).st_size != 0:
+            maps[n] = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
 asks, answers = os.pipe(), os.pipe()
 child = os.fork()
 if child == 0:

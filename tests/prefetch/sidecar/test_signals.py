@@ -26,7 +26,8 @@ seen = 0
 for task in os.listdir('/proc/self/task'):
     if int(task) == os.getpid(): continue
     try:
-        with open(f'/proc/self/task/{task}/status') as f: status = dict(line.rstrip().split(':', 1) for line in f)
+        with open(f'/proc/self/task/{task}/status') as f:
+            status = dict(line.rstrip().split(':', 1) for line in f)
     except OSError: continue
     if 'iou-' in status['Name']: continue
     seen += 1
@@ -41,7 +42,8 @@ read_all()
         # let it through, it would kill.
         self.check_by_each_engine("""
 import signal
-numbers = [signal.SIGUSR1, signal.SIGALRM, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGRTMIN + 3]
+numbers = [signal.SIGUSR1, signal.SIGALRM, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD,
+           signal.SIGRTMIN + 3]
 signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 for round in range(100):
     if round == 10: need(8)

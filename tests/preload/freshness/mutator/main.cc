@@ -1,14 +1,14 @@
-// Changes a tree past the library, again and again, while readers under it read the tree by mounts
-// whose kernel keeps names and stats for 0, 1 or 30 seconds. Demands that each answer is one that
-// the promise of the reader's mode permits (judge.h). A plain reader on a mount of each timeout is
-// asked the same: it tests the judge.
+// Changes a tree past the library, again and again, while readers under the library read the tree
+// through mounts whose kernel keeps names and stats for 0, 1 or 30 seconds. Demands that the
+// promise of the reader's mode permits each answer (judge.h). A plain reader on a mount of each
+// timeout is asked the same questions: it tests the judge.
 //
 //   mutator [--seed N] [--steps N] [--jobs N] [--only TEXT]... [--most N] [--dir DIR]
 //
 // Each step asks all readers one question. --jobs is the mean number of steps of a job. --only
-// takes the readers whose names (MODE/TIMEOUT/STORE) begin with TEXT. --most lets a reader go after
-// so many wrong answers. All questions and changes follow from the seed, but their times do not: a
-// failure is printed with the history of its path, and may need some turns to come again.
+// takes the readers whose names (MODE/TIMEOUT/STORE) begin with TEXT. --most drops a reader after
+// that many wrong answers. All questions and changes follow from the seed, but their times do not:
+// a failure is printed with the history of its path, and may need several runs to recur.
 #include <unistd.h>
 
 #include <csignal>
