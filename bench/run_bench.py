@@ -52,6 +52,7 @@ from bench.prefetch.node.leader import measure_exit, measure_takeover  # noqa: E
 from bench.prefetch.node.long_list import measure_memory_of_list  # noqa: E402
 from bench.prefetch.node.ranks import measure_ranks  # noqa: E402
 from bench.prefetch.sidecar import measure_first_epochs, measure_large_data  # noqa: E402
+from bench.threads.suite import measure_threads  # noqa: E402
 
 
 def of_parts(title: str, *parts: Callable[[Bench, Section], None]) -> Callable[[Bench], Section]:
@@ -65,10 +66,10 @@ def of_parts(title: str, *parts: Callable[[Bench, Section], None]) -> Callable[[
 
 
 SUITES: dict[str, Callable[[Bench], Section]] = {
-    "reads": measure_reads, "two": measure_two_processes, "miss": measure_miss,
-    "full": measure_full_region, "syscalls": measure_system_calls, "calls": measure_calls,
-    "start": measure_start, "loaders": measure_loaders, "memory": measure_memory,
-    "epoch2": measure_second_epoch, "epoch1": measure_first_epoch,
+    "reads": measure_reads, "two": measure_two_processes, "threads": measure_threads,
+    "miss": measure_miss, "full": measure_full_region, "syscalls": measure_system_calls,
+    "calls": measure_calls, "start": measure_start, "loaders": measure_loaders,
+    "memory": measure_memory, "epoch2": measure_second_epoch, "epoch1": measure_first_epoch,
     "unannounced": measure_unannounced, "dataloader": measure_data_loader,
     "prefetch": measure_prefetch, "packs": measure_packs, "sidecar": of_parts(
         "the sidecar", measure_first_epochs,

@@ -14,6 +14,7 @@
 #include "cache/fill/demand_open.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/region/fetch_scope.h"
+#include "cache/region/lanes.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/tier/disk_tier.h"
 #include "cache/tier/shared/cluster_tier.h"
@@ -119,7 +120,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
   outcome.pin = parts_.ram.find(request.key, hash);
   if (outcome.pin &&
       parts_.freshness.is_fresh(*outcome.pin, request.path, outcome.has_waited_for_stat)) {
-    stats.count(Counter::hits_ram);
+    count_hit(parts_.region);
     if (outcome.pin->is_prefetched())
       parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     if (timed) stats.hit_latency.add(base::monotonic_ns() - began);

@@ -16,10 +16,10 @@ from bench.harness.suite import Bench
 PROCESSES = 8
 MIB = 1 << 20
 BUCKET_BYTES, SLOTS = 64, 8
-# magic, version, header_bytes; segment_bytes, segment_count, process_slots, job_rows, five bucket
-# counts, a gap; fifteen offsets of tables, five of the index, the first segment's and the end
-# (cache/region/layout.h).
-HEADER = "<QII4I5I4x23Q"
+# magic, version, header_bytes; segment_bytes, segment_count, process_slots, job_rows,
+# process_lanes, five bucket counts; the offsets of 17 tables, five of the index, the first
+# segment's and the end (cache/region/layout.h).
+HEADER = "<QII5I5I24Q"
 # One copy: the bytes, headers, paths and padding to pages of each file, the control tables, and for
 # each process the segment that it was filling.
 MOST_PADDING = 0.06
@@ -97,7 +97,7 @@ class Layout:
 def read_layout(region: Path) -> Layout:
     with open(region, "rb") as file:
         fields = struct.unpack(HEADER, file.read(struct.calcsize(HEADER)))
-    layout = Layout(fields[3], fields[4], fields[7:12], fields[-2])
+    layout = Layout(fields[3], fields[4], fields[8:13], fields[-2])
     if layout.control_bytes + layout.capacity != fields[-1]:
         raise BenchError(
             "the layout of the region has changed: bring HEADER of bench/calls/memory.py in line "

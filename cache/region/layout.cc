@@ -35,6 +35,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   layout.segment_count = segment_count;
   layout.process_slots = rows_for(segment_bytes, k_most_process_slots);
   layout.job_rows = rows_for(segment_bytes, k_most_job_rows);
+  layout.process_lanes = rows_for(segment_bytes, base::k_lanes);
   const std::uint64_t units = std::uint64_t{segment_bytes} * segment_count / (32 << 10);
   std::uint64_t at = k_page;
   const auto table = [&](std::uint64_t& where, std::uint64_t row_bytes, std::uint64_t rows) {
@@ -44,6 +45,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.jobs, sizeof(JobRow), layout.job_rows + 1);
   table(layout.processes, sizeof(ProcessSlot), layout.process_slots);
   table(layout.pins, sizeof(std::uint32_t) * segment_count, layout.process_slots);
+  table(layout.lanes, sizeof(LaneRow) * layout.process_lanes, layout.process_slots);
   table(layout.segments, sizeof(SegmentRow), segment_count);
   table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
   table(layout.own_writers, sizeof(std::uint64_t) * k_own_writers, layout.process_slots);

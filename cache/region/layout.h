@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cache/base/lane.h"
 #include "cache/base/process/process_id.h"
 #include "cache/base/settings/server_row.h"
 #include "cache/base/settings/stats.h"
@@ -18,7 +19,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 24;
+inline constexpr std::uint32_t k_layout_version = 25;
 // A smaller region has half or a quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
@@ -48,10 +49,10 @@ inline constexpr std::uint32_t k_index_tables = 5;
 // The begin of each table, in bytes from the start of the file; all follow from the two sizes.
 struct RegionLayout {
   std::uint32_t segment_bytes = 0, segment_count = 0;
-  std::uint32_t process_slots = 0, job_rows = 0;
+  std::uint32_t process_slots = 0, job_rows = 0, process_lanes = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
-  std::uint64_t jobs = 0, processes = 0, pins = 0, segments = 0, writers = 0, own_writers = 0,
-                left_writers = 0;
+  std::uint64_t jobs = 0, processes = 0, pins = 0, lanes = 0, segments = 0, writers = 0,
+                own_writers = 0, left_writers = 0;
   std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0,
                 chunk_buckets = 0, large_names = 0;
   std::uint64_t servers = 0;
@@ -229,10 +230,24 @@ struct alignas(64) ProcessSlot {
   std::atomic<std::uint32_t> demand_waits;
   std::atomic<std::uint32_t> demand_fetches;
   std::atomic<std::uint64_t> demand_ns;
+  // No lane of its threads (lanes.h) from this one on has been used; more where another process had
+  // the slot before.
+  std::atomic<std::uint32_t> lanes_reached;
   // Turns to fetch (single_flight.h) that it has begun or ended; and that number plus one when one
   // was waited for in vain.
   std::atomic<std::uint64_t> flights, stuck_at;
   base::Stats stats;
+};
+
+// What each hit writes, by the lane of its thread (lanes.h).
+struct alignas(base::k_cache_line) LaneRow {
+  static constexpr std::size_t k_hits_ram = 0, k_bytes_served = 1, k_calls_saved = 2,
+                               k_counters = 3, k_pins = 10;
+  static constexpr base::Counter k_counted[k_counters] = {
+      base::Counter::hits_ram, base::Counter::bytes_served, base::Counter::calls_saved};
+  std::atomic<std::uint64_t> counters[k_counters];
+  std::atomic<std::uint32_t>
+      pins[k_pins];  // segment:18 | pins on it:14; without pins, of no segment
 };
 
 // state:8 | owner slot:24 | generation:32, so that one compare-and-swap decides about a segment.
@@ -363,7 +378,7 @@ static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <=
 static_assert(sizeof(ChunkRow) == 384 && sizeof(ChunkBucket) == 32 && sizeof(LargeNameRow) == 1024);
 static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 &&
               sizeof(FlightSlot) == 16);
-static_assert(sizeof(LeftWriter) == 32);
+static_assert(sizeof(LeftWriter) == 32 && sizeof(LaneRow) == 64);
 static_assert(sizeof(base::ServerRow) == 192);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);
 

@@ -86,6 +86,12 @@ class Region {
     return at<std::atomic<std::uint32_t>>(layout_.pins) +
            std::uint64_t{process} * layout_.segment_count;
   }
+  LaneRow& lane_row(std::uint32_t process, std::uint32_t lane) const {
+    return at<LaneRow>(layout_.lanes)[std::uint64_t{process} * layout_.process_lanes + lane];
+  }
+  // The same of this process.
+  LaneRow* own_lanes() const { return own_lanes_; }
+  std::atomic<std::uint32_t>& own_lanes_reached() const { return *own_lanes_reached_; }
   SegmentRow& segment_row(std::uint32_t i) const { return at<SegmentRow>(layout_.segments)[i]; }
   WriterStripe& writer_stripe(std::uint32_t i) const {
     return at<WriterStripe>(layout_.writers)[i];
@@ -198,6 +204,8 @@ class Region {
   std::string path_;
   std::uint64_t device_ = 0, inode_ = 0;
   std::uint32_t own_slot_ = 0, own_job_ = 0, own_view_ = 0;
+  LaneRow* own_lanes_ = nullptr;
+  std::atomic<std::uint32_t>* own_lanes_reached_ = nullptr;
   std::uint64_t own_rights_ = 0;
   bool keep_ = false, began_job_ = false;
 };

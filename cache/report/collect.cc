@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cache/base/clock.h"
+#include "cache/region/lanes.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/report/figures.h"
@@ -119,7 +120,7 @@ JobTotals collect(Region& region, std::uint32_t job) {
   for (std::uint32_t i = 0; i < slots_reached(region); ++i) {
     const ProcessSlot& slot = region.process_slot(i);
     if (slot.used.load(std::memory_order_acquire) != 0 && slot.job == job)
-      result.totals.add(slot.stats);
+      add_stats_of(region, i, result.totals);
   }
   note_region(region, result);
   const std::uint64_t now = base::boot_ns(), began = region.job_row(job).started_ns;
@@ -153,8 +154,7 @@ JobTotals collect_all(const Region& region) {
     if (row.leader.pid != 0) result.totals.add(row.finished);
   }
   std::atomic_thread_fence(std::memory_order_acquire);
-  for (std::uint32_t i = 0; i < slots_reached(region); ++i)
-    result.totals.add(region.process_slot(i).stats);
+  for (std::uint32_t i = 0; i < slots_reached(region); ++i) add_stats_of(region, i, result.totals);
   note_region(region, result);
   return result;
 }

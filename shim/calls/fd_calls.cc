@@ -14,9 +14,7 @@ namespace sys = base::sys;
 Answer close(int fd) {
   if (g_fds.kind(fd) == RowKind::none) {
     // Closed already, as far as the program knows.
-    if (fd >= 0 && fd == placeholder::g_parked.load(std::memory_order_relaxed) &&
-        process::owns_table())
-      return -EBADF;
+    if (placeholder::is_parked(fd) && process::owns_table()) return -EBADF;
     return {};
   }
   if (g_fds.kind(fd) != RowKind::served) return {};
@@ -82,7 +80,6 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
     g_fds.unlock(to, before);
     return result;
   }
-  if (FdTable::kind_of(before) == RowKind::served) g_fds.count_served(-1);
   OpenFileRef replaced = FdTable::reference_in(before);
   if (file) {
     const OpenFileRef kept = file.duplicate();

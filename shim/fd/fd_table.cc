@@ -10,27 +10,34 @@ void FdTable::raise_end(int fd) {
   }
 }
 
+bool FdTable::serves_any() const {
+  for (int fd = 0, n = end(); fd < n; ++fd) {
+    const RowKind of = kind(fd);
+    if (of == RowKind::served || of == RowKind::busy) return true;
+  }
+  return false;
+}
+
 void FdTable::set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec) {
-  if (kind == RowKind::served) count_served(1);
   raise_end(fd);
   const std::uint64_t generation = (file->generation & 0xfffffffULL) << 32;
   const std::uint64_t index = open_files::index_of(file.release());
-  rows_[fd].store((static_cast<std::uint64_t>(kind) << 61) | (close_on_exec ? k_close_on_exec : 0) |
-                      generation | index,
-                  std::memory_order_release);
+  row_of(fd).store((static_cast<std::uint64_t>(kind) << 61) |
+                       (close_on_exec ? k_close_on_exec : 0) | generation | index,
+                   std::memory_order_release);
 }
 
 void FdTable::set_directory(int fd) {
   if (!is_within(fd)) return;
-  rows_[fd].store(static_cast<std::uint64_t>(RowKind::directory) << 61, std::memory_order_release);
+  row_of(fd).store(static_cast<std::uint64_t>(RowKind::directory) << 61, std::memory_order_release);
 }
 
 void FdTable::set_close_on_exec(int fd, bool on) {
   if (!is_within(fd)) return;
-  std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+  std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
   while (kind_of(row) == RowKind::served) {
     const std::uint64_t wanted = on ? row | k_close_on_exec : row & ~k_close_on_exec;
-    if (rows_[fd].compare_exchange_weak(row, wanted, std::memory_order_acq_rel)) return;
+    if (row_of(fd).compare_exchange_weak(row, wanted, std::memory_order_acq_rel)) return;
   }
 }
 
@@ -59,15 +66,14 @@ void leave(std::uint64_t row) {
 
 OpenFileRef FdTable::take(int fd) {
   if (!is_within(fd)) return {};
-  std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+  std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
   while (row != 0) {
     if (kind_of(row) == RowKind::busy) {
       sched_yield();
-      row = rows_[fd].load(std::memory_order_acquire);
+      row = row_of(fd).load(std::memory_order_acquire);
       continue;
     }
-    if (!rows_[fd].compare_exchange_weak(row, 0, std::memory_order_acq_rel)) continue;
-    if (kind_of(row) == RowKind::served) count_served(-1);
+    if (!row_of(fd).compare_exchange_weak(row, 0, std::memory_order_acq_rel)) continue;
     leave(row);
     return reference_in(row);
   }
@@ -77,10 +83,10 @@ OpenFileRef FdTable::take(int fd) {
 std::uint64_t FdTable::lock(int fd) {
   constexpr std::uint64_t busy = static_cast<std::uint64_t>(RowKind::busy) << 61;
   while (true) {
-    std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+    std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
     if (kind_of(row) == RowKind::busy) {
       sched_yield();
-    } else if (rows_[fd].compare_exchange_weak(row, busy, std::memory_order_acq_rel)) {
+    } else if (row_of(fd).compare_exchange_weak(row, busy, std::memory_order_acq_rel)) {
       leave(row);
       return row;
     }
@@ -88,25 +94,22 @@ std::uint64_t FdTable::lock(int fd) {
 }
 
 bool FdTable::lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind) {
-  std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+  std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
   if (kind_of(row) != kind || open_files::at(static_cast<std::uint32_t>(row)) != file) return false;
   constexpr std::uint64_t busy = static_cast<std::uint64_t>(RowKind::busy) << 61;
-  if (!rows_[fd].compare_exchange_strong(row, busy, std::memory_order_acq_rel)) return false;
+  if (!row_of(fd).compare_exchange_strong(row, busy, std::memory_order_acq_rel)) return false;
   was = row;
   return true;
 }
 
 void FdTable::end_busy_rows() {
-  int served = 0;
   for (int fd = 0; fd < end(); ++fd) {
-    const RowKind kind = kind_of(rows_[fd].load(std::memory_order_relaxed));
-    if (kind == RowKind::served) ++served;
+    const RowKind kind = kind_of(row_of(fd).load(std::memory_order_relaxed));
     if (kind != RowKind::busy) continue;
     const long flags = base::sys::fcntl(fd, F_GETFL);
     if (!base::sys::failed(flags) && (flags & O_PATH) != 0) base::sys::close(fd);
-    rows_[fd].store(0, std::memory_order_release);
+    row_of(fd).store(0, std::memory_order_release);
   }
-  served_.store(served, std::memory_order_release);
 }
 
 }  // namespace cube::shim

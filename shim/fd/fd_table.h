@@ -10,6 +10,7 @@
 
 #include <sched.h>
 
+#include "cache/base/lane.h"
 #include "shim/fd/open_file.h"
 #include "shim/process/process.h"
 
@@ -36,14 +37,14 @@ class FdTable {
   static constexpr int k_capacity = 1 << 16;  // higher numbers are left to the kernel
 
   // A served file behind fd; empty for everything else. Waits while the row is BUSY.
-  OpenFileRef acquire(int fd) { return acquire_kind(fd, RowKind::served); }
+  [[gnu::always_inline]] OpenFileRef acquire(int fd) { return acquire_kind(fd, RowKind::served); }
   // The same for a file that is being written.
   OpenFileRef acquire_writer(int fd) { return acquire_kind(fd, RowKind::writer); }
   // The same for a row of that kind, which has an OpenFile.
   [[gnu::always_inline]] OpenFileRef acquire_kind(int fd, RowKind kind) {
     if (static_cast<unsigned>(fd) >= k_capacity) return {};
     while (true) {
-      const std::uint64_t row = rows_[fd].load(std::memory_order_acquire);
+      const std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
       if (row == 0) [[likely]]
         return {};
       if (kind_of(row) == RowKind::busy) {
@@ -55,18 +56,18 @@ class FdTable {
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
       // The object may have been reused between the two looks; its generation in the row tells.
-      if (rows_[fd].load(std::memory_order_acquire) == row) [[likely]]
+      if (row_of(fd).load(std::memory_order_acquire) == row) [[likely]]
         return OpenFileRef::adopt(file);
       OpenFileRef::adopt(file).reset();
     }
   }
 
   RowKind kind(int fd) const {
-    return is_within(fd) ? kind_of(rows_[fd].load(std::memory_order_acquire)) : RowKind::none;
+    return is_within(fd) ? kind_of(row_of(fd).load(std::memory_order_acquire)) : RowKind::none;
   }
   bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
   bool close_on_exec(int fd) const {
-    return (rows_[fd].load(std::memory_order_acquire) & k_close_on_exec) != 0;
+    return (row_of(fd).load(std::memory_order_acquire) & k_close_on_exec) != 0;
   }
   void set_close_on_exec(int fd, bool on);
 
@@ -77,7 +78,7 @@ class FdTable {
   OpenFileRef take(int fd);
   // The number has become something else, whatever the row says: forget it.
   void forget(int fd) {
-    if (is_within(fd) && rows_[fd].load(std::memory_order_relaxed) != 0) [[unlikely]]
+    if (is_within(fd) && row_of(fd).load(std::memory_order_relaxed) != 0) [[unlikely]]
       take(fd);
   }
 
@@ -89,14 +90,13 @@ class FdTable {
   std::uint64_t lock(int fd);
   // Holds it only if it still refers to `file`, and is of that kind.
   bool lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind = RowKind::served);
-  void unlock(int fd, std::uint64_t row) { rows_[fd].store(row, std::memory_order_release); }
+  void unlock(int fd, std::uint64_t row) { row_of(fd).store(row, std::memory_order_release); }
   static OpenFileRef reference_in(std::uint64_t row);
 
   // Numbers below this have had rows of served files or writers.
   int end() const { return end_.load(std::memory_order_acquire); }
-  // Rows of served files now.
-  int served() const { return served_.load(std::memory_order_acquire); }
-  void count_served(int change) { served_.fetch_add(change, std::memory_order_acq_rel); }
+  // Is any number a served file now?
+  bool serves_any() const;
 
   static constexpr std::uint64_t k_close_on_exec = 1ULL << 60;
   static RowKind kind_of(std::uint64_t row) { return static_cast<RowKind>(row >> 61); }
@@ -104,9 +104,23 @@ class FdTable {
  private:
   void raise_end(int fd);
 
-  std::atomic<std::uint64_t> rows_[k_capacity]{};
+  // Neighbours are often of two threads that open and close files at the same time: they lie on
+  // different cache lines.
+  static constexpr int k_lines =
+      k_capacity / static_cast<int>(base::k_cache_line / sizeof(std::uint64_t));
+  struct alignas(base::k_cache_line) Line {
+    std::atomic<std::uint64_t> rows[k_capacity / k_lines];
+  };
+  std::atomic<std::uint64_t>& row_of(int fd) {
+    const auto n = static_cast<unsigned>(fd);
+    return lines_[n % k_lines].rows[n / k_lines];
+  }
+  const std::atomic<std::uint64_t>& row_of(int fd) const {
+    return const_cast<FdTable*>(this)->row_of(fd);
+  }
+
+  Line lines_[k_lines]{};
   std::atomic<int> end_{0};
-  std::atomic<int> served_{0};
 };
 
 extern constinit FdTable g_fds;

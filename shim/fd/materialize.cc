@@ -182,7 +182,6 @@ void hand_over(OpenFile& file, int fd, std::uint64_t row) {
     sys::lseek(fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto give = [&](int number, std::uint64_t own) {
     sys::fcntl(number, F_SETFD, (own & FdTable::k_close_on_exec) != 0 ? FD_CLOEXEC : 0);
-    g_fds.count_served(-1);
     g_fds.unlock(number, 0);
     FdTable::reference_in(own).reset();
   };
@@ -313,7 +312,6 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
     } else {
       put_over(kernel_fd, number, close_on_exec ? O_CLOEXEC : 0);
     }
-    g_fds.count_served(-1);
     g_fds.unlock(number, 0);
     FdTable::reference_in(row).reset();
   };
@@ -334,7 +332,6 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
 
 void materialize_all(bool only_inherited, const char* call) {
   placeholder::unpark();
-  if (g_fds.served() == 0) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const RowKind kind = g_fds.kind(fd);
     if ((kind != RowKind::served && kind != RowKind::busy) ||
@@ -352,7 +349,6 @@ void materialize_streams() {
 }
 
 void materialize_below(std::string_view path) {
-  if (g_fds.served() == 0) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const OpenFileRef file = g_fds.acquire(fd);
     if (!file) continue;
@@ -361,7 +357,6 @@ void materialize_below(std::string_view path) {
 }
 
 void materialize_other_names(const cache::FileStat& target) {
-  if (g_fds.served() == 0) return;
   const auto type = target.mode & S_IFMT;
   const bool leads_on = type == S_IFDIR || type == S_IFLNK;
   for (int fd = 0; fd < g_fds.end(); ++fd) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "cache/base/lane.h"
 #include "cache/base/memory/lazy_pool.h"
+#include "cache/region/lanes.h"
 #include "shim/process/attachment.h"
 #include "shim/process/process.h"
 
@@ -11,19 +13,44 @@ namespace {
 
 // Nothing is destroyed at exit: destructors of other libraries still read files.
 constinit base::LazyPool<OpenFile, open_files::k_capacity> g_pool;
-// Free list: count of pops:32 | index + 1:32, so that a pop cannot be fooled by a push and pop in
-// between.
-constinit std::atomic<std::uint64_t> g_free{0};
+// Free lists: count of pops:32 | index + 1:32, so that a pop cannot be fooled by a push and pop in
+// between. An object goes to the list of the thread that has ended it.
+constinit base::Lane<std::atomic<std::uint64_t>> g_free[base::k_lanes];
 constinit std::atomic<std::uint32_t> g_fresh{0};
 
 void push_free(OpenFile* file) {
   const std::uint32_t index = open_files::index_of(file);
-  std::uint64_t head = g_free.load(std::memory_order_relaxed);
+  std::atomic<std::uint64_t>& list = g_free[base::own_lane()].of;
+  std::uint64_t head = list.load(std::memory_order_relaxed);
   do {
     file->next_free.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
-    // Release: the next owner sees the object as we left it; pairs with the acquire in make.
-  } while (!g_free.compare_exchange_weak(head, (head & ~0xffffffffULL) | (index + 1),
-                                         std::memory_order_release));
+    // Release: the next owner sees the object as we left it; pairs with the acquire in pop_free.
+  } while (!list.compare_exchange_weak(head, (head & ~0xffffffffULL) | (index + 1),
+                                       std::memory_order_release));
+}
+
+OpenFile* pop_free(std::uint32_t lane) {
+  std::atomic<std::uint64_t>& list = g_free[lane].of;
+  std::uint64_t head = list.load(std::memory_order_acquire);
+  while (static_cast<std::uint32_t>(head) != 0) {
+    OpenFile* const file = open_files::at(static_cast<std::uint32_t>(head) - 1);
+    const std::uint64_t next =
+        ((head >> 32) + 1) << 32 | file->next_free.load(std::memory_order_relaxed);
+    if (list.compare_exchange_weak(head, next, std::memory_order_acquire)) return file;
+  }
+  return nullptr;
+}
+
+// One of another thread, or one that was never used. Null: there is none.
+[[gnu::noinline, gnu::cold]] OpenFile* find_free() {
+  const std::uint32_t own = base::own_lane();
+  for (std::uint32_t i = 1, n = base::lanes_reached(); i < n; ++i) {
+    if (OpenFile* const file = pop_free((own + i) % n); file != nullptr) return file;
+  }
+  const std::uint32_t fresh = g_fresh.load(std::memory_order_relaxed);
+  if (fresh >= open_files::k_capacity || !open_files::prepare()) return nullptr;
+  const std::uint32_t index = g_fresh.fetch_add(1, std::memory_order_relaxed);
+  return index < open_files::k_capacity ? open_files::at(index) : nullptr;
 }
 
 [[gnu::noinline, gnu::cold]] void end_fill(OpenFile& file) {
@@ -43,10 +70,8 @@ void end(OpenFile* file) {
       if (!file->sticky.load(std::memory_order_relaxed))
         cache->changes().writing_ends(file->written);
     } else {
-      cache->stats().count(base::Counter::bytes_served,
-                           file->bytes_served.load(std::memory_order_relaxed));
-      cache->stats().count(base::Counter::calls_saved,
-                           file->calls_saved.load(std::memory_order_relaxed));
+      cache::count_served(cache->region(), file->bytes_served.load(std::memory_order_relaxed),
+                          file->calls_saved.load(std::memory_order_relaxed));
     }
   }
   file->pin.release();
@@ -97,22 +122,10 @@ bool prepare() { return g_pool.prepare(); }
 std::span<const std::byte> memory() { return g_pool.memory(); }
 
 OpenFileRef make() {
-  OpenFile* file = nullptr;
-  std::uint64_t head = g_free.load(std::memory_order_acquire);
-  while (static_cast<std::uint32_t>(head) != 0) {
-    file = at(static_cast<std::uint32_t>(head) - 1);
-    const std::uint64_t next =
-        ((head >> 32) + 1) << 32 | file->next_free.load(std::memory_order_relaxed);
-    if (g_free.compare_exchange_weak(head, next, std::memory_order_acquire)) break;
-    file = nullptr;
-  }
-  if (file == nullptr) {
-    const std::uint32_t fresh = g_fresh.load(std::memory_order_relaxed);
-    if (fresh >= k_capacity || !prepare()) return {};
-    const std::uint32_t index = g_fresh.fetch_add(1, std::memory_order_relaxed);
-    if (index >= k_capacity) return {};
-    file = at(index);
-  }
+  OpenFile* file = pop_free(base::own_lane());
+  if (file == nullptr) [[unlikely]]
+    file = find_free();
+  if (file == nullptr) return {};
   file->offset.store(0, std::memory_order_relaxed);
   file->bytes_served.store(0, std::memory_order_relaxed);
   file->calls_saved.store(0, std::memory_order_relaxed);

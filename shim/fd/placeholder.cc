@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
@@ -13,7 +14,9 @@
 
 namespace cube::shim::placeholder {
 
-constinit std::atomic<int> g_parked{-1};
+constinit base::Lane<std::atomic<int>> g_parked[base::k_lanes];
+constinit std::atomic<std::uint64_t> g_parking{0};
+constinit thread_local std::uint32_t t_opens [[gnu::tls_model("initial-exec")]] = 0;
 constinit std::atomic<std::uint64_t> g_bound{0};
 
 namespace {
@@ -56,14 +59,67 @@ int open_fresh() {
   return static_cast<int>(sys::open("/", O_PATH | O_CLOEXEC));
 }
 
+void close_parked(int fd) {
+  sys::close(fd);
+  note_freed(fd);
+}
+
+// look(lane, number) at each number that is parked, until it says true; whether it has.
+template <typename Look>
+bool for_each_parked(Look&& look) {
+  for (std::uint64_t left = g_parking.load(std::memory_order_seq_cst); left != 0;
+       left &= left - 1) {
+    std::atomic<int>& lane = g_parked[std::countr_zero(left)].of;
+    const int parked = lane.load(std::memory_order_seq_cst);
+    if (parked != 0 && look(lane, parked - 1)) return true;
+  }
+  return false;
+}
+
+// The lowest number that is parked, if the kernel has no lower one free; -1: the kernel gives the
+// lowest. If another thread has parked it, that thread gets what the calling one has parked.
+int take_lowest() {
+  std::atomic<int>& own = g_parked[base::own_lane()].of;
+  while (true) {
+    std::atomic<int>* found = nullptr;
+    int lowest = INT_MAX;
+    for_each_parked([&](std::atomic<int>& lane, int fd) {
+      if (fd < lowest) {
+        found = &lane;
+        lowest = fd;
+      }
+      return false;
+    });
+    if (found == nullptr) return -1;
+    const int mine = found == &own ? 0 : own.exchange(0, std::memory_order_seq_cst);
+    int parked = lowest + 1;
+    if (!found->compare_exchange_strong(parked, mine, std::memory_order_seq_cst)) {
+      // No row and no lane has it any more.
+      if (mine != 0) close_parked(mine - 1);
+      continue;
+    }
+    if (is_below_bound(lowest)) return lowest;
+    // A lower one has become free since it was parked, or this is the lowest: then the kernel gives
+    // it back.
+    close_parked(lowest);
+    return -1;
+  }
+}
+
 }  // namespace
 
 void unpark_slow() {
   if (!process::owns_table()) return;
-  const int fd = g_parked.exchange(-1, std::memory_order_acq_rel);
-  if (fd < 0) return;
-  sys::close(fd);
-  note_freed(fd);
+  while (const std::uint64_t left = g_parking.load(std::memory_order_seq_cst)) {
+    const int lane = std::countr_zero(left);
+    g_parking.fetch_and(~(std::uint64_t{1} << lane), std::memory_order_seq_cst);
+    const int parked = g_parked[lane].of.exchange(0, std::memory_order_seq_cst);
+    if (parked != 0) close_parked(parked - 1);
+  }
+}
+
+bool is_parked_slow(int fd) {
+  return for_each_parked([&](std::atomic<int>&, int parked) { return parked == fd; });
 }
 
 void note_freed(int fd) {
@@ -76,11 +132,6 @@ void note_freed(int fd) {
   } while (!g_bound.compare_exchange_weak(before, after, std::memory_order_acq_rel));
 }
 
-void close_parked(int fd) {
-  sys::close(fd);
-  note_freed(fd);
-}
-
 int acquire_slow(int least) {
   if (least > 0) {
     unpark();
@@ -91,6 +142,7 @@ int acquire_slow(int least) {
     sys::close(any);
     return static_cast<int>(moved);
   }
+  if (const int parked = take_lowest(); parked >= 0) return parked;
   const std::uint64_t bound = g_bound.load(std::memory_order_acquire);
   int fd = dup_model(0);
   if (fd < 0) fd = open_fresh();
@@ -102,17 +154,21 @@ int acquire_slow(int least) {
 }
 
 void release(int fd) {
-  int parked = g_parked.load(std::memory_order_relaxed);
+  const std::uint32_t lane = base::own_lane();
+  std::atomic<int>& own = g_parked[lane].of;
+  int parked = own.load(std::memory_order_relaxed);
   const bool lowest = is_below_bound(fd) && fd < g_limit.load(std::memory_order_relaxed);
   // The lower of two free numbers is the one to keep.
-  while (lowest && (parked < 0 || parked > fd)) {
-    if (!g_parked.compare_exchange_weak(parked, fd, std::memory_order_acq_rel)) continue;
-    if (parked < 0) return;
-    fd = parked;
+  while (lowest && (parked == 0 || parked > fd + 1)) {
+    if (!own.compare_exchange_weak(parked, fd + 1, std::memory_order_seq_cst)) continue;
+    const std::uint64_t bit = std::uint64_t{1} << lane;
+    if ((g_parking.load(std::memory_order_seq_cst) & bit) == 0)
+      g_parking.fetch_or(bit, std::memory_order_seq_cst);
+    if (parked == 0) return;
+    fd = parked - 1;
     break;
   }
-  sys::close(fd);
-  note_freed(fd);
+  close_parked(fd);
 }
 
 void note_limit() {
@@ -123,10 +179,12 @@ void note_limit() {
 }
 
 void forget_parked_in(unsigned first, unsigned last) {
-  int parked = g_parked.load(std::memory_order_relaxed);
-  if (parked < 0 || static_cast<unsigned>(parked) < first || static_cast<unsigned>(parked) > last)
-    return;
-  if (g_parked.compare_exchange_strong(parked, -1, std::memory_order_acq_rel)) sys::close(parked);
+  for_each_parked([&](std::atomic<int>& lane, int fd) {
+    int parked = fd + 1;
+    const bool is_in = static_cast<unsigned>(fd) >= first && static_cast<unsigned>(fd) <= last;
+    if (is_in && lane.compare_exchange_strong(parked, 0, std::memory_order_acq_rel)) sys::close(fd);
+    return false;
+  });
 }
 
 }  // namespace cube::shim::placeholder

@@ -16,12 +16,9 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// True if the kernel must not be shown some fd as it is: that of a served file, or a parked one,
-// which is closed as far as the program knows.
-bool any_placeholder() {
-  return shim::g_fds.served() != 0 ||
-         shim::placeholder::g_parked.load(std::memory_order_relaxed) >= 0;
-}
+// False before the first file is served. Otherwise the kernel may have to be shown some fd
+// differently: that of a served file, or a parked one, which is closed as far as the program knows.
+bool may_have_placeholders() { return shim::g_fds.end() != 0; }
 
 }  // namespace
 
@@ -51,12 +48,12 @@ CUBE_TWO_FDS(int, epoll_ctl, epoll, fd,
 namespace {
 
 void materialize_polled(const struct ::pollfd* fds, nfds_t n) {
-  if (!any_placeholder() || fds == nullptr) return;
+  if (!may_have_placeholders() || fds == nullptr) return;
   for (nfds_t i = 0; i < n; ++i) shim::materialize(fds[i].fd, "poll");
 }
 
 void materialize_selected(int n, const fd_set* r, const fd_set* w, const fd_set* e) {
-  if (!any_placeholder()) return;
+  if (!may_have_placeholders()) return;
   for (int fd = 0; fd < n && fd < FD_SETSIZE; ++fd) {
     if ((r != nullptr && FD_ISSET(fd, r)) || (w != nullptr && FD_ISSET(fd, w)) ||
         (e != nullptr && FD_ISSET(fd, e))) {

@@ -214,7 +214,7 @@ void export__Exit(int status) {
 
 // Called by jumps.S; cube_shim_before_vfork in the parent.
 extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_vfork() {
-  if (process::tells() || shim::g_fds.served() != 0 || shim::profile::is_on())
+  if (process::tells() || shim::g_fds.serves_any() || shim::profile::is_on())
     lifecycle::prepare_vforked_child();
   return real::g_vfork.find();
 }

@@ -519,7 +519,7 @@ long export_syscall(long number, ...) {
     if (!is_own_way && (forward(number, a, forwarded) || forward_to_names(number, a, forwarded)))
       return forwarded;
   }
-  const bool concerns_us = shim::process::tells() || shim::g_fds.served() != 0 ||
+  const bool concerns_us = shim::process::tells() || shim::g_fds.serves_any() ||
                            shim::profile::is_on() || number == SYS_seccomp;
   const shim::SyscallRow* const row = concerns_us ? shim::syscall_row_of(number) : nullptr;
   if (row != nullptr && shim::process::owns_table()) before_syscall(*row, a);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cache/region/lanes.h"
 #include "cache/region/life/process_slots.h"
 #include "tests/support/ring_files.h"
 #include "tests/support/sanitizers.h"
@@ -55,7 +56,7 @@ struct ReadRing {
   SegmentState state() { return tests::word_of(*region, segment()).state; }
   bool is_claimed() {
     for (std::uint32_t process = 0; process < slots_reached(*region); ++process) {
-      if (region->pin_row(process)[segment()].load() != 0) return true;
+      if (pins_of(*region, process, segment()) != 0) return true;
     }
     return false;
   }

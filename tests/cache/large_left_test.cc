@@ -12,6 +12,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/fill/large/large_file.h"
+#include "cache/region/lanes.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -75,13 +76,7 @@ struct LargeLeftTest : testing::Test {
   [[gnu::noinline]] long read(std::byte* to) const {
     return cache->large().read(*file, fd, file->fd_epoch(), to, k_page_size, 8192);
   }
-  std::uint64_t claims() const {
-    Region& region = cache->region();
-    std::uint64_t sum = 0;
-    for (std::uint32_t s = 0; s < region.layout().segment_count; ++s)
-      sum += region.pin_row(region.own_slot())[s].load();
-    return sum;
-  }
+  std::uint64_t claims() const { return pins_of(cache->region(), cache->region().own_slot()); }
 };
 
 TEST_F(LargeLeftTest, PinOfAReadThatAJumpHasLeftEndsWithTheNextRead) {

@@ -93,6 +93,7 @@ TEST(Layout, TablesDoNotOverlap) {
         {l.jobs, sizeof(JobRow) * (l.job_rows + 1)},
         {l.processes, sizeof(ProcessSlot) * l.process_slots},
         {l.pins, sizeof(std::uint32_t) * l.segment_count * l.process_slots},
+        {l.lanes, sizeof(LaneRow) * l.process_lanes * l.process_slots},
         {l.segments, sizeof(SegmentRow) * l.segment_count},
         {l.writers, sizeof(WriterStripe) * k_writer_stripes},
         {l.own_writers, sizeof(std::uint64_t) * k_own_writers * l.process_slots},

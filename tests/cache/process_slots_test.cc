@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "cache/region/lanes.h"
 #include "cache/region/life/life_lock.h"
 #include "cache/region/life/robust_lock.h"
 #include "cache/region/segments.h"
@@ -67,18 +68,12 @@ TEST(ProcessSlots, DeadProcessesLeaveNoPins) {
   });
   for (slot = 0; slot == region->own_slot(); ++slot) {
   }
-  const auto pins_of = [&](std::uint32_t s) {
-    std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < region->layout().segment_count; ++i)
-      sum += region->pin_row(s)[i].load();
-    return sum;
-  };
-  EXPECT_EQ(pins_of(slot), 3U);
+  EXPECT_EQ(pins_of(*region, slot), 3U);
   reap(*region);
-  EXPECT_EQ(pins_of(slot), 3U);
+  EXPECT_EQ(pins_of(*region, slot), 3U);
   child.kill();
   reap(*region);
-  EXPECT_EQ(pins_of(slot), 0U);
+  EXPECT_EQ(pins_of(*region, slot), 0U);
 }
 
 TEST(ProcessSlots, LeasesOfTheDeadAreTakenOver) {

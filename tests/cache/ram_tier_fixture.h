@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/region/lanes.h"
 #include "cache/region/ram/ram_tier.h"
 #include "tests/support/test_region.h"
 
@@ -12,12 +13,7 @@ struct RamTierTest : testing::Test {
   tests::TestRegion region;
   RamTier tier{*region};
 
-  std::uint64_t own_pins() const {
-    std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < region->layout().segment_count; ++i)
-      sum += region->pin_row(region->own_slot())[i].load();
-    return sum;
-  }
+  std::uint64_t own_pins() const { return pins_of(*region, region->own_slot()); }
   std::uint32_t fill(std::uint32_t segment = 0) const {
     return region->segment_row(segment).fill.load();
   }

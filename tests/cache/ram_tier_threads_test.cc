@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "cache/region/lanes.h"
 #include "cache/region/ram/ram_tier.h"
 #include "tests/support/child.h"
 #include "tests/support/test_region.h"
@@ -52,10 +53,7 @@ TEST(RamTierThreads, PublishAndFindAtOnce) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong.load(), 0);
-  std::uint64_t pins = 0;
-  for (std::uint32_t i = 0; i < region->layout().segment_count; ++i)
-    pins += region->pin_row(region->own_slot())[i].load();
-  EXPECT_EQ(pins, 0U);
+  EXPECT_EQ(pins_of(*region, region->own_slot()), 0U);
 }
 
 TEST(RamTierThreads, ReserveAndGiveUpAtOnce) {

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "cache/region/lanes.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/region/region.h"
 #include "tests/support/attached_child.h"
@@ -56,9 +57,7 @@ TEST(RegionLife, SegmentPinnedAtADetachStaysPinnedUntilTheProcessHasEnded) {
   ASSERT_TRUE(tests::put(tier, "/a", "bytes"));
   const auto is_pinned = [&] {
     for (std::uint32_t process = 0; process < slots_reached(*region); ++process) {
-      for (std::uint32_t segment = 0; segment < region->layout().segment_count; ++segment) {
-        if (region->pin_row(process)[segment].load() != 0) return true;
-      }
+      if (pins_of(*region, process) != 0) return true;
     }
     return false;
   };

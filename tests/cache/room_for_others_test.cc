@@ -27,7 +27,7 @@ using tests::k_mib;
 struct RoomForOthersTest : testing::Test {
   static constexpr std::size_t k_bytes = 600'000;
 
-  tests::TestRegion region{14 * k_mib};
+  tests::TestRegion region{16 * k_mib};
   RamTier tier{*region};
   const std::uint32_t segments = region->layout().segment_count;
   std::vector<std::string> paths;

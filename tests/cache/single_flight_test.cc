@@ -135,9 +135,7 @@ TEST(SingleFlight, OnlyOneOfManyProcessesFetches) {
         CHILD_CHECK(outcome.pin && outcome.pin->data_size == 10'000);
         done.give();
         CHILD_CHECK(end.take());
-        const auto count = [&](base::Counter n) {
-          return cache->stats().counters[static_cast<std::size_t>(n)].load();
-        };
+        const auto count = [&](base::Counter n) { return tests::counted(*cache, n); };
         CHILD_CHECK(count(base::Counter::hits_ram) + count(base::Counter::misses) == 1);
         return static_cast<int>(count(base::Counter::misses)) * 100;
       });

@@ -47,9 +47,7 @@ bool drop_reading_capabilities() {
   return syscall(SYS_capset, &header, data) == 0;
 }
 
-std::uint64_t count(FileCache& cache, Counter counter) {
-  return cache.stats().counters[static_cast<std::size_t>(counter)].load();
-}
+std::uint64_t count(FileCache& cache, Counter counter) { return tests::counted(cache, counter); }
 
 TEST_F(ViewsTest, AnotherMountUnderTheSamePathIsAnotherFile) {
   const std::string path = dir.write("f", "ours");

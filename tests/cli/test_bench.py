@@ -110,7 +110,7 @@ class Bench(Case):
                               timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("hits: not measured: libcubeshim.so is not beside this command", done.stdout)
-        self.assertIn("Epoch 2: not known", done.stdout)
+        self.assertIn("Epoch 2: unknown", done.stdout)
 
     def test_it_ends_in_time(self):
         self.mount_with(open=200_000)

@@ -441,7 +441,7 @@ class Programs(Case):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(
             done.stdout,
-            r"fail  Linux .*, glibc .*: too old, for .*/libcubeshim.so needs glibc 2.99\n")
+            r"fail  Linux .*, glibc .*: too old, because .*/libcubeshim.so needs glibc 2.99\n")
         (self.place / "libcubeshim.so").unlink()
         done = subprocess.run([alone, "doctor", "-p", self.data], capture_output=True, text=True,
                               timeout=60)

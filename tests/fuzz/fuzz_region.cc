@@ -95,7 +95,7 @@ struct Table {
   std::uint64_t at, row_bytes, rows;
 };
 Table table_of(const RegionLayout& l, std::uint8_t what) {
-  switch (what % 13) {
+  switch (what % 14) {
     case 0: return {0, sizeof(RegionHeader), 1};
     case 1: return {l.jobs, sizeof(JobRow), l.job_rows};
     case 2: return {l.processes, sizeof(ProcessSlot), l.process_slots};
@@ -105,6 +105,7 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
     case 6: return {l.writers, sizeof(WriterStripe), k_writer_stripes};
     case 7: return {l.own_writers, 8, std::uint64_t{l.process_slots} * k_own_writers};
     case 12: return {l.left_writers, sizeof(LeftWriter), k_left_writers};
+    case 13: return {l.lanes, sizeof(LaneRow), std::uint64_t{l.process_slots} * l.process_lanes};
     case 8: return {l.flights, sizeof(FlightSlot), k_flight_slots};
     case 9: return {l.index[0], 8, std::uint64_t{l.bucket_count[0]} * IndexBucket::k_slots};
     default: return {l.data, 64, std::uint64_t{l.segment_bytes} * l.segment_count / 64};
@@ -114,8 +115,8 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
 // In some tables few rows are in use: this picks "the n-th living one" instead of a number that
 // never hits.
 std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, std::uint16_t row) {
-  if (what % 13 < 9 || what % 13 == 12) return row % table.rows;
-  const bool is_index = what % 13 == 9;
+  if (what % 14 < 9 || what % 14 > 11) return row % table.rows;
+  const bool is_index = what % 14 == 9;
   const std::uint64_t stride = is_index ? 8 : 64;
   std::vector<std::uint64_t> living;
   for (std::uint64_t i = 0; i < table.rows; ++i) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "cache/region/lanes.h"
 #include "prefetch/work/prefetcher.h"
 #include "tests/bench/lagfs/mount.h"
 #include "tests/support/small_cache.h"
@@ -49,12 +50,8 @@ class PrefetcherOrder : public ::testing::Test {
   }
 
   // Pins that this process has on segments.
-  std::uint32_t claims() const {
-    const cache::Region& region = files.cache->region();
-    const auto* const row = region.pin_row(region.own_slot());
-    std::uint32_t sum = 0;
-    for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) sum += row[i].load();
-    return sum;
+  std::uint64_t claims() const {
+    return pins_of(files.cache->region(), files.cache->region().own_slot());
   }
 
   tests::SmallCache files{1};

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "cache/region/lanes.h"
 #include "tests/support/small_cache.h"
 
 namespace cube::prefetch {
@@ -351,8 +352,7 @@ TEST_F(PrefetcherTest, AfterStopNothingIsTakenAndNothingIsFetched) {
   prefetcher->pump();
   EXPECT_TRUE(prefetcher->is_idle());
   EXPECT_EQ(prefetcher->counts().fetched, before);
-  for (std::uint32_t s = 0; s < cache.region().layout().segment_count; ++s)
-    EXPECT_EQ(cache.region().pin_row(cache.region().own_slot())[s].load(), 0U);
+  EXPECT_EQ(pins_of(cache.region(), cache.region().own_slot()), 0U);
 }
 
 TEST_F(PrefetcherTest, ProgramsAndPrefetchesAtOnceSeeRightBytes) {

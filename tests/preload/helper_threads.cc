@@ -8,6 +8,7 @@
 #include <threads.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csetjmp>
 #include <csignal>
 #include <filesystem>
@@ -230,6 +231,114 @@ int do_large_fork(const Arguments& a) {
   return 0;
 }
 
+// Resident pages, in bytes.
+std::size_t resident() {
+  char text[128] = {};
+  const int fd = open("/proc/self/statm", O_RDONLY);
+  CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && close(fd) == 0);
+  return std::strtoul(std::strchr(text, ' '), nullptr, 10) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+constexpr std::size_t k_little = 1 << 20;
+
+// The lowest free number, as the kernel gives it.
+int lowest_number() {
+  const int fd = dup(STDERR_FILENO);
+  CHECK(fd >= 0 && close(fd) == 0);
+  return fd;
+}
+
+// hand-over DIR FILES TIMES: one thread opens files and another closes them; neither numbers nor
+// memory become more.
+int do_hand_over(const Arguments& a) {
+  constexpr int k_none = -1, k_end = -2;
+  const int lowest = lowest_number(), files = std::stoi(a[1]), times = std::stoi(a[2]);
+  std::atomic<int> handed{k_none};
+  std::thread closer([&] {
+    for (int fd = k_none; fd != k_end;) {
+      fd = handed.exchange(k_none);
+      if (fd >= 0) CHECK(close(fd) == 0);
+      if (fd == k_none) std::this_thread::yield();
+    }
+  });
+  const auto hand_over = [&](int fd) {
+    for (int none = k_none; !handed.compare_exchange_weak(none, fd); none = k_none)
+      std::this_thread::yield();
+  };
+  std::size_t before = 0;
+  for (int i = 0; i < times; ++i) {
+    if (i == times / 10) before = resident();
+    const int fd = open(file_in(a[0], i % files).c_str(), O_RDONLY);
+    CHECK(fd >= lowest && fd < lowest + 4);
+    hand_over(fd);
+  }
+  hand_over(k_end);
+  closer.join();
+  CHECK(resident() < before + k_little);
+  CHECK(lowest_number() == lowest);
+  return 0;
+}
+
+// short-threads DIR FILES THREADS: threads that open some files, close them and end, one after the
+// other. The next thread gets their numbers and their memory.
+int do_short_threads(const Arguments& a) {
+  constexpr int k_open = 3;
+  const int lowest = lowest_number(), files = std::stoi(a[1]), threads = std::stoi(a[2]);
+  std::size_t before = 0;
+  for (int i = 0; i < threads; ++i) {
+    if (i == threads / 10) before = resident();
+    std::thread([&] {
+      int fds[k_open];
+      for (int k = 0; k < k_open; ++k) {
+        fds[k] = open(file_in(a[0], (i + k) % files).c_str(), O_RDONLY);
+        CHECK(fds[k] == lowest + k);
+      }
+      for (int k = 0; k < k_open; ++k) check_fd(fds[k], (i + k) % files);
+      for (const int fd : fds) CHECK(close(fd) == 0);
+    }).join();
+  }
+  CHECK(resident() < before + k_little);
+  const int fd = open(file_in(a[0], 0).c_str(), O_RDONLY);
+  CHECK(fd == lowest && close(fd) == 0);
+  CHECK(lowest_number() == lowest);
+  return 0;
+}
+
+// left-numbers DIR FILES: threads that had files open at the same time live on; whoever opens some
+// next, by the library or the kernel, gets the lowest numbers.
+int do_left_numbers(const Arguments& a) {
+  constexpr int k_threads = 5;
+  const int files = std::stoi(a[1]);
+  for (int n = 0; n < files; ++n) check_file(file_in(a[0], n));
+  const int lowest = lowest_number();
+  std::atomic<int> opened{0}, closed{0}, may_end{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < k_threads; ++t) {
+    threads.emplace_back([&, t] {
+      const int fd = open(file_in(a[0], t % files).c_str(), O_RDONLY);
+      CHECK(fd >= lowest && fd < lowest + k_threads);
+      ++opened;
+      while (opened < k_threads) std::this_thread::yield();
+      CHECK(close(fd) == 0);
+      // As far as the program knows.
+      CHECK(close(fd) == -1 && errno == EBADF);
+      ++closed;
+      while (may_end == 0) std::this_thread::yield();
+    });
+  }
+  while (closed < k_threads) std::this_thread::yield();
+  int fds[2 * k_threads];
+  for (int i = 0; i < k_threads; ++i)
+    CHECK((fds[i] = open(file_in(a[0], i % files).c_str(), O_RDONLY)) == lowest + i);
+  for (int i = 0; i < k_threads; ++i)
+    CHECK((fds[k_threads + i] = open("/dev/null", O_RDONLY)) == lowest + k_threads + i);
+  for (const int fd : fds) CHECK(close(fd) == 0);
+  CHECK(lowest_number() == lowest);
+  may_end = 1;
+  for (auto& thread : threads) thread.join();
+  return 0;
+}
+
 // fork-threads DIR FILES FORKS: forks while threads read; each child reads all and its inherited fd
 int do_fork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
@@ -342,5 +451,8 @@ Commands thread_commands() {
           {"large-fork", do_large_fork},
           {"fork-threads", do_fork_threads},
           {"vfork-threads", do_vfork_threads},
-          {"first-ends", do_first_ends}};
+          {"first-ends", do_first_ends},
+          {"hand-over", do_hand_over},
+          {"short-threads", do_short_threads},
+          {"left-numbers", do_left_numbers}};
 }

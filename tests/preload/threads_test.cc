@@ -34,6 +34,25 @@ TEST(Threads, CloseWhatOthersRead) {
   expect_well(job.helper({"close-race", job.data(), "10", "20000"}));
 }
 
+TEST(Threads, CloseWhatOthersOpen) {
+  Job job;
+  expect_well(job.helper({"hand-over", job.data(), "10", "30000"}));
+  // The last close counts too.
+  EXPECT_EQ(job.report("misses") + job.report("hits.ram"), 30000) << job.report_text();
+  EXPECT_EQ(job.report("calls_saved"), 30000) << job.report_text();
+}
+
+TEST(Threads, ThatEndLeaveNumbersAndMemoryToOthers) {
+  Job job;
+  expect_well(job.helper({"short-threads", job.data(), "10", "10000"}));
+  EXPECT_EQ(job.report("hits.ram"), 3 * 10000 + 1 - 10) << job.report_text();
+}
+
+TEST(Threads, NumbersThatOthersHaveLeftAreGivenOutLowestFirst) {
+  Job job;
+  expect_well(job.helper({"left-numbers", job.data(), "10"}));
+}
+
 TEST(Signals, HandlersOpenAndReadInTheMidstOfAll) {
   Job job(300);
   expect_well(job.helper({"signals", job.data(), "300"}));

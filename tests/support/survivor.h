@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cache/base/clock.h"
+#include "cache/region/lanes.h"
 #include "cache/region/life/process_reaper.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/region/life/robust_lock.h"
@@ -53,8 +54,7 @@ class Survivor {
     if (base::monotonic_ns() - began > 60'000'000'000) ++counts.hangs;
     for (std::uint32_t p = 0; p < region_.layout().process_slots; ++p) {
       if (region_.process_slot(p).used.load() != 0) continue;
-      for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s)
-        counts.leaked_pins += region_.pin_row(p)[s].load() != 0 ? 1 : 0;
+      counts.leaked_pins += cache::pins_of(region_, p) != 0 ? 1 : 0;
     }
     for (std::uint32_t s = 0; s < region_.layout().segment_count; ++s) {
       const auto word = cache::SegmentWord::of_word(region_.segment_row(s).word.load());

@@ -11,6 +11,7 @@
 
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
+#include "cache/region/lanes.h"
 #include "cache/region/ram/ram_tier.h"
 #include "cache/region/region.h"
 
@@ -109,6 +110,13 @@ inline cache::FileCache* attach_cache(const base::Config& config, const base::Pr
   return *cache;
 }
 
+// A counter of this process, with what hits count in its lanes.
+inline std::uint64_t counted(cache::FileCache& cache, base::Counter counter) {
+  base::Totals totals;
+  cache::add_stats_of(cache.region(), cache.region().own_slot(), totals);
+  return totals[counter];
+}
+
 // A cache of its own to which this process is attached.
 struct TestCache : RegionName {
   base::Config config;
@@ -125,9 +133,7 @@ struct TestCache : RegionName {
     if (getpid() == owner) cache->detach();
   }
   cache::FileCache* operator->() const { return cache; }
-  std::uint64_t count(base::Counter counter) const {
-    return cache->stats().counters[static_cast<std::size_t>(counter)].load();
-  }
+  std::uint64_t count(base::Counter counter) const { return counted(*cache, counter); }
 };
 
 inline cache::OpenRequest request_for(const std::string& path, int flags = O_RDONLY) {

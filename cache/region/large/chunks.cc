@@ -6,6 +6,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/base/sys.h"
+#include "cache/region/lanes.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/region/segments.h"
 
@@ -114,10 +115,9 @@ bool Chunks::is_of(const ChunkRow& row, const FileKey& key, std::uint32_t number
 
 Chunks::Claim Chunks::claim(std::uint32_t place) const {
   Claim claim;
-  claim.counter_ = &region_->pin_row(region_->own_slot())[segment_of(place)];
-  // seq_cst: we claim first and look at the word then, who replaces the chunk the other way round.
   claim.epoch_ = own_epoch.load(std::memory_order_relaxed);
-  claim.counter_->fetch_add(1, std::memory_order_seq_cst);
+  // seq_cst: we claim first and look at the word then, who replaces the chunk the other way round.
+  claim.counter_ = pin_segment(*region_, segment_of(place));
   claim.row_ = &region_->chunk_row(place);
   claim.data_ = region_->segment(0) + std::uint64_t{place} * k_chunk_bytes;
   claim.place_ = place;

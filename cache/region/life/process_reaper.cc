@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/region/lanes.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/life/life_lock.h"
 #include "cache/region/listings.h"
@@ -27,11 +28,13 @@ constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
 // One by one: whoever is killed in between loses the one in hand, and counts none twice.
+constexpr auto move = [](auto& one, auto& sum) {
+  // Release: a reader that finds it in the sum no longer finds it here; pairs with the fences in
+  // collect_all.
+  sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
+};
+
 void move_counters(base::Stats& from, base::Stats& to) {
-  const auto move = [](auto& one, auto& sum) {
-    // Release: who sees it in the sum sees it here no more; pairs with the fences in collect_all.
-    sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
-  };
   for (std::size_t i = 0; i < base::k_counters; ++i) move(from.counters[i], to.counters[i]);
   for (std::size_t i = 0; i < base::Histogram::k_buckets; ++i) {
     move(from.hit_latency.counts[i], to.hit_latency.counts[i]);
@@ -39,20 +42,25 @@ void move_counters(base::Stats& from, base::Stats& to) {
   }
 }
 
-void move_to_job(Region& region, ProcessSlot& slot) {
+void move_to_job(Region& region, std::uint32_t index) {
+  ProcessSlot& slot = region.process_slot(index);
   if (slot.job >= region.layout().job_rows) return;  // a region with wrong bytes
-  move_counters(slot.stats, region.job_row(slot.job).finished);
+  base::Stats& sum = region.job_row(slot.job).finished;
+  move_counters(slot.stats, sum);
+  for (std::uint32_t lane = 0, n = lanes_reached(region, index); lane < n; ++lane) {
+    for (std::size_t i = 0; i < LaneRow::k_counters; ++i)
+      move(region.lane_row(index, lane).counters[i],
+           sum.counters[static_cast<std::size_t>(LaneRow::k_counted[i])]);
+  }
 }
 
 void clear_slot(Region& region, std::uint32_t index) {
   ProcessSlot& slot = region.process_slot(index);
-  move_to_job(region, slot);
+  move_to_job(region, index);
   release_leases_of(region, index);
   forget_chunks_of(region, index);
   forget_writers_of(region, index);
-  auto* const pins = region.pin_row(index);
-  for (std::uint32_t s = 0; s < region.layout().segment_count; ++s)
-    pins[s].store(0, std::memory_order_release);
+  forget_pins_of(region, index);
   // A process that has become another program (exec) has lost its lock with its memory, but goes on
   // with its job.
   if (slot.job < region.layout().job_rows && region.job_row(slot.job).leader == slot.process &&

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "cache/region/lanes.h"
 #include "cache/region/life/life_lock.h"
 #include "cache/region/region.h"
 
@@ -19,7 +20,7 @@ std::uint32_t slots_reached(const Region& region) {
 bool is_segment_pinned(const Region& region, std::uint32_t segment) {
   const std::uint32_t reached = slots_reached(region);
   for (std::uint32_t process = 0; process < reached; ++process) {
-    if (region.pin_row(process)[segment].load(std::memory_order_seq_cst) != 0) return true;
+    if (pins_of(region, process, segment) != 0) return true;
   }
   return false;
 }

@@ -13,6 +13,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/file_io.h"
+#include "cache/region/lanes.h"
 #include "cache/region/life/ended_views.h"
 #include "cache/region/life/life_lock.h"
 #include "cache/region/life/process_reaper.h"
@@ -149,6 +150,8 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     return Joined::no;
   }
   own_slot_ = claim->slot;
+  own_lanes_ = &lane_row(own_slot_, 0);
+  own_lanes_reached_ = &own_process().lanes_reached;
   own_job_ = claim->job;
   own_view_ = claim_view(view);
   if (own_view_ == 0) own_view_ = take_ended_view(view);
@@ -236,12 +239,8 @@ void Region::detach() {
     header().dead.store(1, std::memory_order_relaxed);
     remove_name();
   }
-  const auto* const pins = pin_row(own_slot_);
-  const bool pinned = std::any_of(pins, pins + layout_.segment_count, [](const auto& pin) {
-    return pin.load(std::memory_order_relaxed) != 0;
-  });
   // With pins held, the slot is left to the kernel: it tells of our death when we are really gone.
-  if (pinned) return;
+  if (pins_of(*this, own_slot_) != 0) return;
   release_process_slot(*this, own_slot_);
   life_.reset();
 }

@@ -9,6 +9,7 @@
 #include "cache/base/memory/kernel_page.h"
 #include "cache/base/path.h"
 #include "cache/base/round.h"
+#include "cache/region/lanes.h"
 #include "cache/region/ram/ram_window.h"
 #include "cache/region/segments.h"
 
@@ -25,10 +26,9 @@ const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*
   // The header and the path are on their way while the claim is made, which holds later loads back.
   for (std::size_t line = 0; line < sizeof(Record) + 2 * 64; line += 64)
     __builtin_prefetch(at + line);
-  counter = &region_->pin_row(region_->own_slot())[place.segment];
   // seq_cst on both: first our claim is visible, then we look whether the segment is still the one
   // we mean. An evictor marks first and looks at the claims then, so one of the two sees the other.
-  counter->fetch_add(1, std::memory_order_seq_cst);
+  counter = pin_segment(*region_, place.segment);
   const SegmentWord word = SegmentWord::of_word(
       region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
   const auto& record = *reinterpret_cast<const Record*>(at);
@@ -118,13 +118,6 @@ Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
   return pin;
 }
 
-std::atomic<std::uint32_t>* RamTier::claim_on(std::uint32_t segment) const {
-  std::atomic<std::uint32_t>* const claims = &region_->pin_row(region_->own_slot())[segment];
-  // seq_cst, as in pin().
-  claims->fetch_add(1, std::memory_order_seq_cst);
-  return claims;
-}
-
 const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
   const std::byte* const at = region_->segment(segment) + offset;
   // It may be a hole, or be written just now: each field is read once, and the path only as far as
@@ -151,7 +144,7 @@ const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset)
 }
 
 bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const {
-  Pin own(claim_on(segment), nullptr);
+  Pin own(pin_segment(*region_, segment), nullptr);
   // seq_cst, as in pin().
   const SegmentWord word =
       SegmentWord::of_word(region_->segment_row(segment).word.load(std::memory_order_seq_cst));
@@ -228,7 +221,7 @@ Pin RamTier::write_head(const Reservation& reservation, const RecordContent& con
   write_record_head(window.mapping.data() + reservation.plan_.start, reservation.plan_, seen,
                     {.size = content.stat.size});
   return {
-      claim_on(window.segment),
+      pin_segment(*region_, window.segment),
       reinterpret_cast<const Record*>(region_->segment(window.segment) + reservation.plan_.start)};
 }
 
@@ -245,7 +238,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   const RecordPlace place{window.segment,
                           SegmentWord::of_word(row.word.load(std::memory_order_relaxed)).generation,
                           reservation.plan_.start};
-  Pin pin(claim_on(place.segment),
+  Pin pin(pin_segment(*region_, place.segment),
           reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
   // Before anybody can find it, so that a run that is still open when its writer dies was never
   // found; and under our claim, for a sealed run without one may be given back to others.

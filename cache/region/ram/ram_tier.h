@@ -20,7 +20,7 @@
 
 namespace cube::cache {
 
-// A claim on a record's segment, counted in this process's own row.
+// A claim on a record's segment, counted in a word that is this process's own (lanes.h).
 class Pin {
  public:
   // A pin in static memory, which has no destructor: those run beside threads that go on, and after
@@ -240,7 +240,6 @@ class RamTier {
   template <typename Change>
   bool change_marks(const Record& record, Change&& change) const;
   bool mark_changed(const Record& record);
-  std::atomic<std::uint32_t>* claim_on(std::uint32_t segment) const;
   // The record that the index has there. Null: there is none.
   const Record* published_at(std::uint32_t segment, std::uint64_t offset) const;
   base::Result<void> show_window(Pool pool, std::uint32_t segment);

@@ -6,6 +6,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/mutex_guard.h"
+#include "cache/region/lanes.h"
 #include "cache/region/ram/ram_window.h"
 #include "cache/region/segments.h"
 
@@ -77,7 +78,7 @@ void RamTier::Reservation::lose() {
   // Its mapping and its claim are kept, and forgotten by everybody but the region: while there is a
   // claim, detach() leaves the slot, and with it all that is leased, to the kernel, who tells when
   // nothing of this process runs any more.
-  if (!has_claim_) tier_->claim_on(window_->segment);
+  if (!has_claim_) pin_segment(*tier_->region_, window_->segment);
   keep_for_ever(std::move(window_));
   claim_.forget();
 }
@@ -202,7 +203,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
         reservation.fill_before_ = fill;
         reservation.tier_ = this;
         // While the segment is leased by us: afterwards it may join the ring.
-        reservation.claim_ = Pin(claim_on(window->segment), nullptr);
+        reservation.claim_ = Pin(pin_segment(*region_, window->segment), nullptr);
         reservation.has_claim_ = true;
         return reservation;
       }
@@ -225,7 +226,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_where_all_fill(Pool pool, co
   for (int attempt = 0; attempt < 4; ++attempt) {
     const Filling filling = room.filling();
     // The claim first, then the look: from here on it is not used anew, whoever closes it.
-    if (Pin claim(filling.is_any ? claim_on(filling.segment) : nullptr, nullptr);
+    if (Pin claim(filling.is_any ? pin_segment(*region_, filling.segment) : nullptr, nullptr);
         filling.is_any && room.is_open(filling)) {
       if (const auto shown = show_window(pool, filling.segment); !shown)
         return base::fail(shown.error().value);

@@ -16,7 +16,7 @@ namespace cube::shim::served_directory {
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 // Empty for all other fds.
-inline OpenFileRef acquire(int fd) {
+[[gnu::always_inline]] inline OpenFileRef acquire(int fd) {
   return g_fds.kind(fd) == RowKind::served_directory
              ? g_fds.acquire_kind(fd, RowKind::served_directory)
              : OpenFileRef();

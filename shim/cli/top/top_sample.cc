@@ -5,6 +5,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
+#include "cache/region/lanes.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/life/process_slots.h"
 #include "shim/cli/cache_names.h"
@@ -20,7 +21,7 @@ std::vector<JobSample> sample_processes(cache::Region& region, std::uint32_t job
     if (slot.used.load(std::memory_order_acquire) == 0 || slot.job != job) continue;
     if (base::liveness_of(slot.process) == base::Liveness::dead) continue;
     JobSample process{slot.process, true, {}, {}};
-    process.totals.totals.add(slot.stats);
+    cache::add_stats_of(region, i, process.totals.totals);
     processes.push_back(std::move(process));
   }
   return processes;

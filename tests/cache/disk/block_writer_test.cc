@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/region/lanes.h"
 #include "cache/region/segments.h"
 #include "cache/tier/disk_tier.h"
 #include "tests/support/blocks.h"
@@ -132,8 +133,7 @@ TEST_F(BlockWriterTest, ErrorLeavesTheOfferToALaterPass) {
   EXPECT_EQ(tier.offered, 2U);
   EXPECT_EQ(own.left(), 0U);
   EXPECT_EQ(chunks.offers_ended(), ended + 2);
-  for (std::uint32_t i = 0; i < region->layout().segment_count; ++i)
-    EXPECT_EQ(region->pin_row(region->own_slot())[i].load(), 0U) << i;
+  EXPECT_EQ(pins_of(*region, region->own_slot()), 0U);
 }
 
 TEST_F(BlockWriterTest, BlockThatBecomesWholeMeanwhileIsForTheNextPass) {
@@ -157,9 +157,7 @@ TEST_F(BlockWriterTest, ChunkIsPinnedWhileItIsOffered) {
   const std::uint32_t segment =
       chunks.find(file.key, 1).place() / region->layout().chunks_of_segment();
   bool is_claimed = false;
-  tier.during_offer = [&] {
-    is_claimed = region->pin_row(region->own_slot())[segment].load() != 0;
-  };
+  tier.during_offer = [&] { is_claimed = pins_of(*region, region->own_slot(), segment) != 0; };
   ASSERT_TRUE(writer().pass(always, no_step));
   EXPECT_EQ(tier.offered, 1U);
   EXPECT_TRUE(is_claimed);

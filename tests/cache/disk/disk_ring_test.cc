@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cache/base/clock.h"
+#include "cache/region/lanes.h"
 #include "cache/tier/tier_writer.h"
 #include "tests/support/child.h"
 #include "tests/support/ring_files.h"
@@ -72,9 +73,7 @@ struct DiskRingTest : testing::Test {
     }
     ASSERT_TRUE(writer.pass([] { return true; }));
   }
-  std::uint64_t count(Counter counter) const {
-    return cache->stats().counters[static_cast<std::size_t>(counter)].load();
-  }
+  std::uint64_t count(Counter counter) const { return tests::counted(*cache, counter); }
   std::uint64_t on_disk() const { return (*cache->tiers().begin())->status().entries; }
 };
 
@@ -136,9 +135,10 @@ TEST_F(DiskRingTest, PinsASegmentWhileItIsWritten) {
     int segments = 0, held = 0;
     base::Result<void> offer(std::span<const std::byte> bytes,
                              std::span<const std::uint64_t>) override {
-      const auto segment = region.offset_in_data(bytes.data()) / region.layout().segment_bytes;
+      const auto segment = static_cast<std::uint32_t>(region.offset_in_data(bytes.data()) /
+                                                      region.layout().segment_bytes);
       ++segments;
-      held += region.pin_row(region.own_slot())[segment].load() != 0 ? 1 : 0;
+      held += pins_of(region, region.own_slot(), segment) != 0 ? 1 : 0;
       return {};
     }
     bool visit(std::string_view, Judge&) override { return false; }

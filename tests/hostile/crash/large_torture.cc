@@ -18,6 +18,7 @@
 #include <random>
 
 #include "cache/base/clock.h"
+#include "cache/region/lanes.h"
 #include "tests/hostile/crash/large_torture.h"
 #include "tests/support/mutant.h"
 #include "tests/support/survivor.h"
@@ -200,9 +201,7 @@ class Torture {
     for (std::uint32_t p = 0; p < layout.process_slots; ++p) {
       if (p != region.own_slot() && region.process_slot(p).used != 0)
         complain("a slot of a dead process is left", p);
-      for (std::uint32_t s = 0; s < layout.segment_count; ++s) {
-        if (region.pin_row(p)[s] != 0) complain("a claim is left on segment", s);
-      }
+      if (cache::pins_of(region, p) != 0) complain("a claim is left by process", p);
     }
     for (std::uint32_t place = 0; place < layout.chunk_count(); ++place) {
       const auto word = cache::SegmentWord::of_word(region.chunk_row(place).word);

@@ -4,8 +4,8 @@ import struct
 # RegionHeader up to created_ns: magic, version and its own size; RegionLayout with its counts and
 # its places.
 HEADER = struct.Struct("<QII"
-                       "9I4x"
-                       "23Q")
+                       "10I"
+                       "24Q")
 MUTEX_BYTES, SEGMENTS_BEGIN_ON = 40, 2 << 20
 WRITER_STRIPES, OWN_WRITERS, LEFT_WRITERS = 256, 64, 256
 FLIGHT_SLOTS, RECENT_MISSES, LISTING_SLOTS, LISTED_ROWS, SERVER_ROWS = 4096, 4096, 64, 2048, 64
@@ -21,12 +21,12 @@ class Layout:
             fields = HEADER.unpack(file.read(HEADER.size))
         (self.magic, self.version, self.header_bytes, self.segment_bytes, self.segment_count,
          self.process_slots) = fields[:6]
-        self.bucket_count = fields[7:12]
-        (self.jobs, self.processes, self.pins, self.segments, self.writers, self.own_writers,
-         self.left_writers, self.flights, self.unread, self.misses, self.listings, self.listed,
-         self.chunks, self.chunk_buckets, self.large_names, self.servers) = fields[12:28]
-        self.index = fields[28:33]
-        self.data, self.file_bytes = fields[33:35]
+        self.process_lanes, self.bucket_count = fields[7], fields[8:13]
+        (self.jobs, self.processes, self.pins, self.lanes, self.segments, self.writers,
+         self.own_writers, self.left_writers, self.flights, self.unread, self.misses, self.listings,
+         self.listed, self.chunks, self.chunk_buckets, self.large_names, self.servers) = fields[13:30]
+        self.index = fields[30:35]
+        self.data, self.file_bytes = fields[35:37]
         self.chunk_count = self.segment_count * self.segment_bytes // CHUNK
         self.check()
 
@@ -49,6 +49,7 @@ class Layout:
         """The parts that hold no lock: name, start, length."""
         return {
             "pins": (self.pins, 4 * self.segment_count * self.process_slots),
+            "lanes": (self.lanes, 64 * self.process_lanes * self.process_slots),
             "segment table": (self.segments, 56 * self.segment_count),
             "writers": (self.writers,
                         64 * WRITER_STRIPES), "own writers": (self.own_writers,

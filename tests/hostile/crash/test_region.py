@@ -10,7 +10,7 @@ import region_file
 import support
 from support import Host, content, whole
 
-PARTS = ("pins", "segment table", "writers", "own writers", "flights", "unread bits",
+PARTS = ("pins", "lanes", "segment table", "writers", "own writers", "flights", "unread bits",
          "recent misses", "listings", "listed directories", "chunks", "chunk buckets",
          "large names", "index", "counters")
 FILES = {

@@ -21,6 +21,7 @@
 #include <random>
 
 #include "cache/base/clock.h"
+#include "cache/region/lanes.h"
 #include "cache/region/ring.h"
 #include "tests/hostile/crash/torture_files.h"
 #include "tests/hostile/crash/torture_setup.h"
@@ -310,9 +311,7 @@ class Torture {
     for (std::uint32_t p = 0; p < layout.process_slots; ++p) {
       if (p != region->own_slot() && region->process_slot(p).used != 0)
         complain("a slot of a dead process is left", totals_.left_over);
-      for (std::uint32_t s = 0; s < layout.segment_count; ++s) {
-        if (region->pin_row(p)[s] != 0) complain("a pin is left", totals_.left_over);
-      }
+      if (cache::pins_of(*region, p) != 0) complain("a pin is left", totals_.left_over);
     }
     for (std::uint32_t i = 0; i < cache::k_writer_stripes; ++i) {
       if (is_written(region->writer_stripe(i))) complain("a writer is left", totals_.left_over);

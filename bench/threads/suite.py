@@ -1,0 +1,43 @@
+"""The suite of `make bench` that reads by many threads, and by as many processes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from bench.harness.report import Section, Table, Target
+from bench.harness.suite import Bench
+from bench.threads.threads import READERS, SIZES, Way, gain, make_files, measure, rows_of
+
+WHAT = (
+    "open, fstat, read, close by threads of one process and by processes, each of its own part of the files in a shuffled order:"
+    " hits; the same files on a local disk, warm; and the memcpy of the same bytes alone. Nanoseconds of the clock a file, all"
+    " readers together; how many times the files a second of one reader that is; nanoseconds of processors a file."
+)
+
+
+def measure_threads(bench: Bench) -> Section:
+    section = Section("reads by threads")
+    readers = max(n for n in READERS if n <= max(8, len(os.sched_getaffinity(0))))
+    for size, (bytes_of_file, count) in SIZES.items():
+        with tempfile.TemporaryDirectory(dir=bench.work) as home:
+            files = Path(home) / "files"
+            make_files(files, bytes_of_file, count)
+            ways = [
+                Way("hit", "hit", files, bench.library),
+                Way("ext4", "native", files),
+                Way("memcpy", "memcpy", files)
+            ]
+            table = measure(bench.build / "cubeshim_thread_reader", ways, size, readers,
+                            bench.rounds(9, 5),
+                            time.monotonic() + 600)
+        header, *rows = rows_of(table, ways)
+        section.tables.append(Table(f"Threads and processes, files of {size}", WHAT, header, rows))
+        if size == "4 KB":
+            found = gain(table, "hit", 1, 2)
+            section.targets.append(
+                Target("C reader, 4 KB: hits by two threads against one", ">= 1.6 x",
+                       f"{found:.2f} x", found >= 1.6))
+    return section

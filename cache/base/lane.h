@@ -1,0 +1,34 @@
+// A lane is a thread's part of the data that every hit writes, so that threads that read at the
+// same time write no common cache line. A thread takes a lane at its first use and keeps it. If
+// there are more threads than lanes, several share one, and a signal handler uses the lane of its
+// thread; so each part must bear stores by any thread at any time. The end of a thread needs no
+// action. Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace cube::base {
+
+inline constexpr std::uint32_t k_lanes = 64;
+inline constexpr std::size_t k_cache_line = 64;
+
+extern constinit thread_local std::uint32_t t_lane
+    [[gnu::tls_model("initial-exec")]];  // plus one; 0: none yet
+std::uint32_t choose_lane();
+// Below k_lanes.
+inline std::uint32_t own_lane() {
+  const std::uint32_t lane = t_lane;
+  return lane != 0 ? lane - 1 : choose_lane();
+}
+// No lane from this one on has ever had a thread.
+std::uint32_t lanes_reached();
+
+// A value for one lane, on a cache line of its own.
+template <typename T>
+struct alignas(k_cache_line) Lane {
+  T of{};
+};
+
+}  // namespace cube::base
