@@ -94,7 +94,7 @@ class Prefetching(unittest.TestCase):
         # The largest ones: the files that may be fetched for them are more, and no larger.
         some = "for name in sorted(os.listdir(P + '/a'))[-20:]: open(f'{P}/a/{name}', 'rb').close()"
         # Not all of the pack fits: nothing comes because it lies beside an opened file.
-        report = self.run_gated(some, COUNT // 2, READ_ALL, CUBESHIM_RAM="13M")
+        report = self.run_gated(some, COUNT // 2, READ_ALL, CUBESHIM_RAM="14M")
         self.assertGreaterEqual(report["prefetch"]["early"], COUNT // 2, report)
         self.assertLess(report["misses"], COUNT // 2, report)
 
