@@ -126,7 +126,7 @@ int check_what_is_left(const std::string& base, const std::string& name) {
   const long hits =
       number_after(report, "ram") +
       (in_blocks ? number_after(report.substr(report.find("\"blocks\":")), "hits") : 0);
-  std::printf("parity: the job's report: %ld hits, %ld misses, %ld materialised\n", hits,
+  std::printf("parity: the job's report: %ld hits, %ld misses, %ld materialized\n", hits,
               number_after(report, "misses"), number_after(report, "materialized"));
   if (has_other_node())
     std::printf("parity: %ld of %s files came from the cluster\n", number_after(report, "cluster"),

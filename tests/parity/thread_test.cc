@@ -148,9 +148,9 @@ PARITY(Thread, CloseWhileOthersRead) {
 }
 
 PARITY(Thread, SharedOffsetGivesEachByteOnce) {
-  for (const bool materialise : {false, true}) {
+  for (const bool materialize : {false, true}) {
     const std::size_t size = 200000;
-    const std::string name = materialise ? "b" : "a";
+    const std::string name = materialize ? "b" : "a";
     const int fd = CALL(open(t.file(name, size), O_RDONLY));
     std::atomic<std::size_t> total{0};
     std::vector<std::thread> readers;
@@ -161,7 +161,7 @@ PARITY(Thread, SharedOffsetGivesEachByteOnce) {
         for (ssize_t n; (n = read(fd, got, sizeof got)) > 0;) {
           parts[i].append(got, n);
           total += n;
-          if (materialise && i == 0 && total > size / 2) fsync(fd);
+          if (materialize && i == 0 && total > size / 2) fsync(fd);
         }
       });
     }

@@ -28,17 +28,17 @@ constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
 // One by one: whoever is killed in between loses the one in hand, and counts none twice.
-constexpr auto move = [](auto& one, auto& sum) {
+constexpr auto move_counter = [](auto& one, auto& sum) {
   // Release: a reader that finds it in the sum no longer finds it here; pairs with the fences in
   // collect_all.
   sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
 };
 
 void move_counters(base::Stats& from, base::Stats& to) {
-  for (std::size_t i = 0; i < base::k_counters; ++i) move(from.counters[i], to.counters[i]);
+  for (std::size_t i = 0; i < base::k_counters; ++i) move_counter(from.counters[i], to.counters[i]);
   for (std::size_t i = 0; i < base::Histogram::k_buckets; ++i) {
-    move(from.hit_latency.counts[i], to.hit_latency.counts[i]);
-    move(from.miss_latency.counts[i], to.miss_latency.counts[i]);
+    move_counter(from.hit_latency.counts[i], to.hit_latency.counts[i]);
+    move_counter(from.miss_latency.counts[i], to.miss_latency.counts[i]);
   }
 }
 
@@ -49,8 +49,8 @@ void move_to_job(Region& region, std::uint32_t index) {
   move_counters(slot.stats, sum);
   for (std::uint32_t lane = 0, n = lanes_reached(region, index); lane < n; ++lane) {
     for (std::size_t i = 0; i < LaneRow::k_counters; ++i)
-      move(region.lane_row(index, lane).counters[i],
-           sum.counters[static_cast<std::size_t>(LaneRow::k_counted[i])]);
+      move_counter(region.lane_row(index, lane).counters[i],
+                   sum.counters[static_cast<std::size_t>(LaneRow::k_counted[i])]);
   }
 }
 
