@@ -55,9 +55,9 @@ std::optional<double> JobTotals::ns_of_miss() const {
 std::optional<JobTotals::Saved> JobTotals::saved() const {
   // With fewer fetches, the lower quartile would rest on a few files, which a busy machine may all
   // have delayed.
-  constexpr std::uint64_t k_enough = 32;
+  constexpr std::uint64_t k_enough_fetches = 32;
   const auto miss = ns_of_miss();
-  if (!miss || timed_misses() < k_enough) return std::nullopt;
+  if (!miss || timed_misses() < k_enough_fetches) return std::nullopt;
   // A fetch is this fast only if the file comes from this machine. It may have been in the kernel's
   // memory, and would be there at the next open, too.
   constexpr double k_local_ns = 100'000;
