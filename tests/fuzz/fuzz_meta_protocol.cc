@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cache/tier/cluster/dns_message.h"
+#include "cache/tier/cluster/dns/dns_message.h"
 #include "cache/tier/cluster/meta_protocol.h"
 #include "cache/tier/shared/cluster_record.h"
 #include "tests/fuzz/fuzz.h"

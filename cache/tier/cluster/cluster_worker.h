@@ -8,7 +8,7 @@
 
 #include "cache/tier/cluster/cluster_client.h"
 #include "cache/tier/cluster/cluster_connection.h"
-#include "cache/tier/cluster/dns_query.h"
+#include "cache/tier/cluster/dns/dns_query.h"
 #include "cache/tier/cluster/idle_gate.h"
 
 namespace cube::cache {

@@ -9,7 +9,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
-#include "cache/tier/cluster/dns_query.h"
+#include "cache/tier/cluster/dns/dns_query.h"
 #include "cache/tier/cluster/meta_protocol.h"
 #include "shim/cli/pool/pool.h"
 #include "shim/cli/run/program_file.h"

@@ -1,5 +1,5 @@
 // Names of servers: the messages, and a query against name servers of the test.
-#include "cache/tier/cluster/dns_query.h"
+#include "cache/tier/cluster/dns/dns_query.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

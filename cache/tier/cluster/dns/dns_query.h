@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
-#include "cache/tier/cluster/dns_message.h"
+#include "cache/tier/cluster/dns/dns_message.h"
 
 namespace cube::cache {
 

@@ -1,4 +1,4 @@
-#include "cache/tier/cluster/dns_query.h"
+#include "cache/tier/cluster/dns/dns_query.h"
 
 #include <algorithm>
 #include <cerrno>

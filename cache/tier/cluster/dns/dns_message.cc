@@ -1,4 +1,4 @@
-#include "cache/tier/cluster/dns_message.h"
+#include "cache/tier/cluster/dns/dns_message.h"
 
 #include <algorithm>
 #include <cstring>
