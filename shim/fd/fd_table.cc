@@ -50,7 +50,8 @@ OpenFileRef FdTable::reference_in(std::uint64_t row) {
 
 namespace {
 
-// The number of a file is to be closed, or to become another file.
+// Tells the fill or the large file of this row that its fd is about to be closed, or to become
+// another file's.
 void leave(std::uint64_t row) {
   const RowKind kind = FdTable::kind_of(row);
   if (kind != RowKind::served && kind != RowKind::large) return;

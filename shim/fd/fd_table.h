@@ -1,11 +1,11 @@
-// Each row says what its fd number is: the kernel's own, a served file, a file being written, a
-// directory that may lead to a prefix, a served directory, a large file, or a directory whose
-// listing is in memory. A row is one 64-bit word:
+// A table with one row for each fd. The row says what the fd is: the kernel's own, a served file, a
+// file being written, a directory that may lead to a prefix, a served directory, a large file, or a
+// directory whose listing is in memory. A row is one 64-bit word:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
-// Invariants: A row holds one reference on its OpenFile. A row is cleared before its number is
-// closed. It is set only after the kernel has given us the number. BUSY means that somebody is
-// changing what the number is, and everybody else waits. Thread safety: lock-free but for BUSY;
-// async-signal-safe. Only the owner process changes it (process.h).
+// Invariants: A row holds one reference on its OpenFile. A row is set only after the kernel has
+// given us the fd, and cleared before the fd is closed. BUSY means that a thread is changing what
+// the fd is; all other threads wait. Thread safety: lock-free except for BUSY; async-signal-safe.
+// Only the process that owns the table changes it (process.h).
 #pragma once
 
 #include <sched.h>
@@ -27,20 +27,20 @@ enum class RowKind : std::uint8_t {
   listed_directory = 7
 };
 
-// The kernel has the file of such a number, too: a copy of the number is as good.
+// Whether the kernel, too, has the file of such an fd. A dup of the fd is then as good as the fd.
 inline bool is_of_kernel(RowKind kind) {
   return kind == RowKind::writer || kind == RowKind::served_directory || kind == RowKind::large;
 }
 
 class FdTable {
  public:
-  static constexpr int k_capacity = 1 << 16;  // higher numbers are left to the kernel
+  static constexpr int k_capacity = 1 << 16;  // higher fds are left to the kernel
 
-  // A served file behind fd; empty for everything else. Waits while the row is BUSY.
+  // The served file behind fd; empty for everything else. Waits while the row is BUSY.
   [[gnu::always_inline]] OpenFileRef acquire(int fd) { return acquire_kind(fd, RowKind::served); }
-  // The same for a file that is being written.
+  // Like acquire(), but for a file that is being written.
   OpenFileRef acquire_writer(int fd) { return acquire_kind(fd, RowKind::writer); }
-  // The same for a row of that kind, which has an OpenFile.
+  // Like acquire(), but for a row of this kind, which has an OpenFile.
   [[gnu::always_inline]] OpenFileRef acquire_kind(int fd, RowKind kind) {
     if (static_cast<unsigned>(fd) >= k_capacity) return {};
     while (true) {
@@ -51,11 +51,12 @@ class FdTable {
         sched_yield();
         continue;
       }
-      // In a vforked child the same number may be something else.
+      // In a vforked child the same fd may be something else.
       if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
-      // The object may have been reused between the two looks; its generation in the row tells.
+      // The object may have been reused since the load; the row, which holds its generation, has
+      // then changed.
       if (row_of(fd).load(std::memory_order_acquire) == row) [[likely]]
         return OpenFileRef::adopt(file);
       OpenFileRef::adopt(file).reset();
@@ -71,31 +72,32 @@ class FdTable {
   }
   void set_close_on_exec(int fd, bool on);
 
-  // The number is ours and has no row.
+  // The fd must be ours and have no row.
   void set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec);
   void set_directory(int fd);
-  // The row's reference goes to the caller; the row is empty after. Waits while it is BUSY.
+  // Empties the row and returns its reference. Waits while the row is BUSY.
   OpenFileRef take(int fd);
-  // The number has become something else, whatever the row says: forget it.
+  // Empties the row, whatever it says, because the fd has become something else.
   void forget(int fd) {
     if (is_within(fd) && row_of(fd).load(std::memory_order_relaxed) != 0) [[unlikely]]
       take(fd);
   }
 
-  // In a forked child: rows that another thread of the parent was changing. Their numbers are
-  // closed if they are placeholders.
+  // In a forked child: empties the rows that another thread of the parent was changing, and closes
+  // their fds if they are placeholders.
   void end_busy_rows();
 
-  // Holds a row BUSY, and what it was.
+  // Makes the row BUSY once no other thread holds it, and returns what it was.
   std::uint64_t lock(int fd);
-  // Holds it only if it still refers to `file`, and is of that kind.
+  // Makes the row BUSY, and sets `was` to what it was, only if it still refers to `file` and is of
+  // this kind. Does not wait.
   bool lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind = RowKind::served);
   void unlock(int fd, std::uint64_t row) { row_of(fd).store(row, std::memory_order_release); }
   static OpenFileRef reference_in(std::uint64_t row);
 
-  // Numbers below this have had rows of served files or writers.
+  // No fd from this one on has had a row with an OpenFile.
   int end() const { return end_.load(std::memory_order_acquire); }
-  // Is any number a served file now?
+  // Whether any fd is a served file, or BUSY.
   bool serves_any() const;
 
   static constexpr std::uint64_t k_close_on_exec = 1ULL << 60;
@@ -104,8 +106,8 @@ class FdTable {
  private:
   void raise_end(int fd);
 
-  // Neighbours are often of two threads that open and close files at the same time: they lie on
-  // different cache lines.
+  // Threads that open and close files at the same time often have neighboring fds, so neighboring
+  // rows lie on different cache lines.
   static constexpr int k_lines =
       k_capacity / static_cast<int>(base::k_cache_line / sizeof(std::uint64_t));
   struct alignas(base::k_cache_line) Line {

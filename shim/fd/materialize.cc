@@ -22,7 +22,7 @@ namespace sys = base::sys;
 // A memfd with the bytes of a record, or -errno.
 int write_memfd(const cache::Record& record) {
   struct ::rlimit limit {};
-  // Beyond it a write brings SIGXFSZ.
+  // A write beyond the limit raises SIGXFSZ.
   if (!sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) &&
       record.data_size > limit.rlim_cur)
     return -EFBIG;
@@ -38,11 +38,11 @@ int write_memfd(const cache::Record& record) {
   return memfd.release();
 }
 
-// The same file for reading alone, under the same number; or -errno, and it is closed.
+// Reopens the file read-only under the same fd. Returns the fd; or -errno, and the fd is closed.
 int made_read_only(int fd, int status = 0) {
   if (fd < 0) return fd;
   const long read_only = sys::open(base::ProcFdName(fd).c_str(), O_RDONLY | O_CLOEXEC | status);
-  // The lower of the two numbers is the one that the program would have got.
+  // The lower of the two fds is the one that the program would have got.
   if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
   sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
   return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
@@ -52,14 +52,13 @@ enum class Accept : bool { same_content, same_file };
 
 int materialize_accepting(int fd, Accept accept, const char* call);
 
-// The origin's own file, if it is still the one that the program has opened.
+// The origin's own file, if it is still the one that the program has opened; or -errno.
 int open_origin(const OpenFile& file, Accept accept) {
   constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
   const long fd =
       sys::open(file.record->path_text(), (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK);
   if (sys::failed(fd)) return static_cast<int>(fd);
-  // A kernel fd sees what is written to its file later; what it never sees is another file under
-  // the same name.
+  // A kernel fd sees later writes to its file, but never another file under the same name.
   const bool may_differ = accept == Accept::same_file || file.record->is_stale();
   const auto now =
       cache::stat_fd(static_cast<int>(fd), may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
@@ -74,8 +73,7 @@ int open_origin(const OpenFile& file, Accept accept) {
   return static_cast<int>(fd);
 }
 
-// Gives a copy the stat of the file, as far as that can be set: not its inode, its links and its
-// blocks.
+// Gives a copy the stat of the file as far as it can be set: not its inode, link count and blocks.
 int looking_like(int copy, const cache::FileStat& stat) {
   if (copy < 0) return copy;
   const auto& time = stat.modified;
@@ -94,18 +92,18 @@ int open_kernel_file(const OpenFile& file, Accept accept) {
                       file.record->stat);
 }
 
-// At the limit of fds there is no room for old and new beside each other: the number itself is
-// given up first. Its row is BUSY, so nobody but the kernel can give it away meanwhile, and that
-// gives it to us.
-int open_kernel_file_at_limit(const OpenFile& file, Accept accept, int number) {
+// At the limit of fds there is no room for the old and the new file at the same time, so this
+// closes the fd first. Its row is BUSY, so only the kernel can give the fd away meanwhile, and the
+// kernel gives it to us.
+int open_kernel_file_at_limit(const OpenFile& file, Accept accept, int fd) {
   struct ::rlimit limit {};
-  // Above a limit that has been lowered since the kernel gives no number back.
+  // The limit may have been lowered since the open; the kernel gives back no fd at or above it.
   if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
-      limit.rlim_cur <= static_cast<rlim_t>(number))
+      limit.rlim_cur <= static_cast<rlim_t>(fd))
     return -EMFILE;
-  sys::close(number);
-  const int fd = open_origin(file, accept);
-  return fd >= 0 ? fd : looking_like(write_memfd(*file.record), file.record->stat);
+  sys::close(fd);
+  const int kernel_fd = open_origin(file, accept);
+  return kernel_fd >= 0 ? kernel_fd : looking_like(write_memfd(*file.record), file.record->stat);
 }
 
 int open_kernel_file_above_limit(const OpenFile& file, Accept accept) {
@@ -113,19 +111,19 @@ int open_kernel_file_above_limit(const OpenFile& file, Accept accept) {
   return open_kernel_file(file, accept);
 }
 
-void put_over(int kernel_fd, int number, int flags) {
-  if (sys::dup3(kernel_fd, number, flags) != -EBADF) return;
+void put_over(int kernel_fd, int fd, int flags) {
+  if (sys::dup3(kernel_fd, fd, flags) != -EBADF) return;
   const base::LiftedFdLimit lifted;
-  sys::dup3(kernel_fd, number, flags);
+  sys::dup3(kernel_fd, fd, flags);
 }
 
-// Between telling that a file moves and the look at the rows of its other numbers; pairs with the
-// fence in follow_if_moved.
+// Call it after telling that a file moves and before loading the rows of its other fds; pairs with
+// the fence in follow_if_moved.
 void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-// Calls that began to move a copy's offset before k_moved was set come to their end. None of them
-// waits for anything but memory, so one that takes longer is the call that our own signal handler
-// has interrupted, or its thread is gone.
+// Waits for the calls that began to move a copy's offset before k_moved was set. They wait for
+// nothing but memory, so a call that takes longer than k_longest_ns is the one that our own signal
+// handler has interrupted, or its thread is gone.
 void await_users_of_copy(const OpenFile& file) {
   constexpr std::uint64_t k_longest_ns = 500'000'000;
   const std::uint64_t began = base::monotonic_ns();
@@ -134,7 +132,7 @@ void await_users_of_copy(const OpenFile& file) {
     sched_yield();
 }
 
-// The offset, taken away from those who still read in user space.
+// Takes the offset away from calls that still read in user space, and returns it.
 std::uint64_t take_offset(OpenFile& file, int fd) {
   const std::uint64_t offset =
       file.offset.fetch_or(OpenFile::k_moved, std::memory_order_seq_cst) & ~OpenFile::k_moved;
@@ -158,8 +156,8 @@ bool is_path_only(int fd) {
   return sys::failed(flags) || (flags & O_PATH) != 0;
 }
 
-// Is this number of the file the origin's own? That of a file whose bytes come as they are read
-// always was, and nothing else may take its place: not all of its bytes are in memory.
+// Whether this fd of the file is the origin's own. If the bytes of the file come as they are read,
+// its fd always was, and nothing else may replace it, because not all of the bytes are in memory.
 bool has_origin(const OpenFile& file, int fd) {
   return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));
 }
@@ -174,15 +172,15 @@ void count_materialized(const char* call) {
                             call + (is_export ? k_ours.size() : 0));
 }
 
-// The numbers of a file that the kernel has already are given over, one by one: a dup3 would drop
-// the program's record locks.
+// Leaves the fds of a file that the kernel already has to the kernel, one by one, without a dup3,
+// which would drop the program's record locks.
 void hand_over(OpenFile& file, int fd, std::uint64_t row) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   if ((offset & OpenFile::k_moved) == 0)
     sys::lseek(fd, static_cast<std::int64_t>(offset), SEEK_SET);
-  const auto give = [&](int number, std::uint64_t own) {
-    sys::fcntl(number, F_SETFD, (own & FdTable::k_close_on_exec) != 0 ? FD_CLOEXEC : 0);
-    g_fds.unlock(number, 0);
+  const auto give = [&](int other_fd, std::uint64_t own) {
+    sys::fcntl(other_fd, F_SETFD, (own & FdTable::k_close_on_exec) != 0 ? FD_CLOEXEC : 0);
+    g_fds.unlock(other_fd, 0);
     FdTable::reference_in(own).reset();
   };
   give(fd, row);
@@ -215,17 +213,17 @@ void show_origin(int fd) {
   const int kernel_fd = has_moved ? -ESTALE : open_origin(*file, Accept::same_file);
   if (kernel_fd < 0) {
     g_fds.unlock(fd, own_row);
-    // A program that locks must see the bytes that others have written, and lock the file that they
-    // lock.
+    // A program that locks a file must see the bytes that other processes have written, and must
+    // lock the file that they lock.
     materialize_accepting(fd, Accept::same_file, "lock");
     return;
   }
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
-  // First, so that who has dup'ed the placeholder meanwhile sees it.
+  // Stored first, so that a thread that has dup'ed the placeholder meanwhile sees it.
   file->number.store(OpenFile::Number::origin, std::memory_order_seq_cst);
-  const auto replace = [&](int number, std::uint64_t row) {
-    put_over(kernel_fd, number, O_CLOEXEC);
-    g_fds.unlock(number, row);
+  const auto replace = [&](int other_fd, std::uint64_t row) {
+    put_over(kernel_fd, other_fd, O_CLOEXEC);
+    g_fds.unlock(other_fd, row);
   };
   replace(fd, own_row);
   tell_before_rows();
@@ -248,7 +246,7 @@ void tell_offset(int fd) {
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);
   std::uint64_t row = 0;
-  // A row that somebody else holds is being closed, or given to the kernel with its offset.
+  // If another thread holds the row, the fd is being closed or given to the kernel with its offset.
   if (!file || !g_fds.lock_if(fd, file.get(), row)) return;
   const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
   if (file->is_origin() && (offset & OpenFile::k_moved) == 0)
@@ -284,7 +282,8 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) return 0;
   std::uint64_t own_row = 0;
-  // Somebody else is at it, or has changed the number; it is done when the row is no longer BUSY.
+  // Another thread is materializing the file, or has changed the fd. The retry waits until the row
+  // is no longer BUSY.
   if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_accepting(fd, accept, call);
 
   if (has_origin(*file, fd)) {
@@ -302,22 +301,23 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
     g_fds.unlock(fd, own_row);
     return kernel_fd;
   }
-  // Mode real: who passes us by has read on from the copy while the origin's file was opened.
+  // Mode real: a call that bypasses the shim may have read on from the copy while the origin's file
+  // was opened.
   if (file->is_copy() && kernel_fd != fd) offset = take_offset(*file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
-  const auto replace = [&](int number, std::uint64_t row) {
+  const auto replace = [&](int other_fd, std::uint64_t row) {
     const bool close_on_exec = (row & FdTable::k_close_on_exec) != 0;
-    if (number == kernel_fd) {
-      sys::fcntl(number, F_SETFD, close_on_exec ? FD_CLOEXEC : 0);
+    if (other_fd == kernel_fd) {
+      sys::fcntl(other_fd, F_SETFD, close_on_exec ? FD_CLOEXEC : 0);
     } else {
-      put_over(kernel_fd, number, close_on_exec ? O_CLOEXEC : 0);
+      put_over(kernel_fd, other_fd, close_on_exec ? O_CLOEXEC : 0);
     }
-    g_fds.unlock(number, 0);
+    g_fds.unlock(other_fd, 0);
     FdTable::reference_in(row).reset();
   };
   replace(fd, own_row);
   tell_before_rows();
-  // Dups of the same file; with fd's own reference and ours gone, none is left in the common case.
+  // Dups of the same file. In the common case there are none, and only our own reference is left.
   for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 1;
        ++other) {
     std::uint64_t row = 0;
@@ -369,7 +369,7 @@ void materialize_other_names(const cache::FileStat& target) {
 
 void let_writer_outlive_us(int fd, cache::Sharing how) {
   if (g_fds.kind(fd) != RowKind::writer) return;
-  // The row stays: a mapping may come after a fork.
+  // The row stays, because a mapping may follow a fork.
   if (const OpenFileRef file = g_fds.acquire_writer(fd)) open_files::let_writing_last(*file, how);
 }
 
@@ -379,7 +379,8 @@ void let_writers_outlive_us() {
 
 void let_inherited_writers_outlive_us() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    // The kernel knows whether an exec closes it: the row does not follow F_SETFD.
+    // Asks the kernel whether an exec closes the fd, because a writer's row does not follow
+    // F_SETFD.
     if (g_fds.kind(fd) == RowKind::writer && (sys::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
       let_writer_outlive_us(fd);
   }

@@ -1,8 +1,9 @@
-// A served file becomes a kernel file: the origin's own, opened by the record's path and found to
-// be the same file, at the right offset, put over every number that shares it. If the origin has it
-// no more, it is a memfd copy of the pinned bytes. After that the shim knows nothing of these
-// numbers. Signals are blocked meanwhile, so that a handler cannot wait for the thread that it
-// interrupts. Thread safety: all of it; async-signal-safe.
+// Materializing a served file replaces its placeholder by a kernel file: the origin's own, opened
+// by the record's path and found to be the same file, at the right offset, put over every fd that
+// shares it. If the origin no longer has the file, a memfd copy of the pinned bytes replaces the
+// placeholder. After that the shim knows nothing of these fds. Signals are blocked meanwhile, so
+// that a handler cannot wait for the thread that it interrupts. Thread safety: all of it;
+// async-signal-safe.
 #pragma once
 
 #include "cache/base/process/block_signals.h"
@@ -11,10 +12,9 @@
 
 namespace cube::shim {
 
-// 0, or -errno where no kernel file could be had (EMFILE ...); the file is then served as before.
-// A number that is not served: 0, at the cost of one load.
-// `call`: who wants it, for the report; by default the function that asks, which is called as
-// libc's.
+// Returns 0; or -errno if no kernel file could be had (EMFILE ...), and the file stays served. An
+// fd that is not served: 0, at the cost of one load. `call`: the call that needs the kernel file,
+// for the report; by default the calling function, which is named like libc's.
 int materialize_slow(int fd, const char* call = __builtin_FUNCTION());
 inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
   placeholder::unpark_if(fd);
@@ -22,46 +22,49 @@ inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
              ? 0
              : materialize_slow(fd, call);
 }
-// The same for a lock: reads are answered from memory as before, and the file may have changed
-// since. If the origin has it no more, it is materialised. Nothing where fd is not served.
+// Call it before a lock: puts the origin's own file over the fds, while reads are still answered
+// from memory. The file may have changed since the open. If the origin no longer has it, it is
+// materialized. Does nothing if fd is not served.
 void show_origin(int fd);
-// The origin's own file by an fd of ours, if it is still the one that the program has opened; or
-// -errno.
+// Opens the origin's own file by an fd of ours, if it is still the one that the program has opened.
+// Returns the fd, or -errno.
 int open_origin_again(const OpenFile& file);
-// After the lock: a file that is not what is in memory is read by the kernel from now on.
+// Call it after the lock: if the origin's file differs from what is in memory, it is materialized.
 void materialize_if_changed(int fd);
-// The kernel's offset of a file that the kernel has, too: for who passes us by.
+// Sets the kernel's offset of a file that the kernel has, too, for calls that bypass the shim.
 void tell_offset(int fd);
-// A dup of a number that the kernel may have got the origin's file for, between the dup and its
-// row.
+// Puts the origin's file over `copy`, a dup of `from`, if the file was put over `from` alone,
+// between the dup and the row of the dup.
 void follow_origin(int from, int copy);
-// Every served file (or only those that an exec would hand on) becomes real, and what is closed is
-// closed for the kernel too.
+// Materializes every served file (or only those that an exec would hand on), and closes the parked
+// placeholders.
 void materialize_all(bool only_inherited = false, const char* call = __builtin_FUNCTION());
-// The streams over listed directories get the origin's own, before a change of rights, root or
-// sandbox that may refuse it later.
+// Call it before a change of rights, root or sandbox: replaces listed directories under streams by
+// the origin's own, which may be refused later.
 void materialize_streams();
 
-// Materialises the open files of this path, or below it.
+// Materializes the open files at or below this path.
 void materialize_below(std::string_view path);
-// Materialises the open files of this file, which a name change is about to move, by whichever name
-// they were opened; and all that were opened through links, if it is itself a directory or a link.
+// Call it before a name change moves this file: materializes its open files, by whichever name they
+// were opened. If it is a directory or a link, materializes all files that were opened through
+// links.
 void materialize_other_names(const cache::FileStat& target);
 
 // A read-only kernel fd over the bytes of a record, or -errno; for mode real, and for mappings.
 int copy_to_memfd(const cache::Record& record);
-// The same of a file without bytes.
+// Like copy_to_memfd, but for a file without bytes.
 int empty_memfd();
 
-// Others have the writers' fds too (a child, the kernel's io_uring): the files count as being
-// written from now on.
+// Call it when others get the writers' fds, too (a child, the kernel's io_uring): the files count
+// as being written from now on.
 void let_writers_outlive_us();
-// The next program of this process has those that an exec leaves open, and may leave them to
-// children of its own.
+// Like let_writers_outlive_us, but only for fds that an exec leaves open: the next program of this
+// process has them, and may leave them to children of its own.
 void let_inherited_writers_outlive_us();
-// The same of one: whoever receives it, or has it mapped, can write.
+// Like let_writers_outlive_us, but for one fd: a process that receives it, or has it mapped, can
+// write.
 void let_writer_outlive_us(int fd, cache::Sharing how = cache::Sharing::inherited);
-// Gives the counts of open files to the statistics.
+// Adds the counts of open files to the statistics.
 void flush_counters();
 
 using base::BlockSignals;

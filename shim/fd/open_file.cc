@@ -14,7 +14,7 @@ namespace {
 // Nothing is destroyed at exit: destructors of other libraries still read files.
 constinit base::LazyPool<OpenFile, open_files::k_capacity> g_pool;
 // Free lists: count of pops:32 | index + 1:32, so that a pop cannot be fooled by a push and pop in
-// between. An object goes to the list of the thread that has ended it.
+// between. An object goes to the list of the thread that ended it.
 constinit base::Lane<std::atomic<std::uint64_t>> g_free[base::k_lanes];
 constinit std::atomic<std::uint32_t> g_fresh{0};
 
@@ -41,7 +41,7 @@ OpenFile* pop_free(std::uint32_t lane) {
   return nullptr;
 }
 
-// One of another thread, or one that was never used. Null: there is none.
+// Returns an object from another thread's list, or one that was never used. Null: there is none.
 [[gnu::noinline, gnu::cold]] OpenFile* find_free() {
   const std::uint32_t own = base::own_lane();
   for (std::uint32_t i = 1, n = base::lanes_reached(); i < n; ++i) {
@@ -88,7 +88,7 @@ bool OpenFile::is_filling() const { return fill != nullptr && fill->goes_on(); }
 
 void OpenFileRef::reset() {
   OpenFile* const file = std::exchange(file_, nullptr);
-  // acq_rel: whoever ends the file sees all that was done with it.
+  // acq_rel: the thread that ends the file sees all that was done with it.
   if (file != nullptr && file->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) end(file);
 }
 

@@ -1,10 +1,10 @@
-// One open file description of the program: what several fds share after dup. Either a served file
-// (a pin, its bytes, the offset), or a file under a prefix that is open for writing, which nobody
-// may cache meanwhile, or a served directory, or a large file that is served in blocks. Objects
-// live in a pool and are never freed, so that a stale reference finds a counter, not garbage.
-// Invariants: refs counts fds and calls in progress; the last one drops the pin. The offset holds
-// k_moved once the file is being materialised: whoever sees it lets go and looks at the fd again.
-// Thread safety: all of it, lock-free; async-signal-safe.
+// One open file description of the program, which several fds share after dup. It is a served file
+// (a pin, its bytes, the offset), or a file under a prefix that is open for writing, which no
+// process may cache meanwhile, or a served directory, or a large file that is served in blocks.
+// Objects live in a pool and are never freed, so that a stale reference finds a counter, not
+// garbage. Invariants: refs counts fds and calls in progress; the last one releases the pin. The
+// offset holds k_moved once the file is being materialized: a call that sees it drops its reference
+// and loads the fd's row again. Thread safety: all of it, lock-free; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -21,15 +21,15 @@ namespace cube::shim {
 struct alignas(64) OpenFile {
   static constexpr std::uint64_t k_moved = 1ULL << 63;
   enum class Kind : std::uint8_t { served, writer, directory, large };
-  // The kernel's file under the numbers. `copy`: a memfd, which keeps the offset and answers reads
-  // (mode real). `origin`: the origin's own file, for locks; bytes and offset are still ours, and
-  // the kernel is told the offset.
+  // The kernel's file under the fds. `copy`: a memfd, which keeps the offset and answers reads
+  // (mode real). `origin`: the origin's own file, for locks; the bytes and the offset are still
+  // ours, and the kernel is told the offset.
   enum class Number : std::uint8_t { placeholder, copy, origin };
 
   std::atomic<std::uint32_t> refs{0};
   std::atomic<std::uint32_t> next_free{0};
   std::atomic<std::uint64_t> offset{0};
-  std::uint32_t generation = 0;  // of its use; tells rows of an earlier one
+  std::uint32_t generation = 0;  // counts its uses; tells rows of an earlier one
   const cache::Record* record = nullptr;
   const std::byte* data = nullptr;
   std::uint64_t size = 0;
@@ -39,8 +39,8 @@ struct alignas(64) OpenFile {
   std::atomic<std::uint32_t> users_of_copy{
       0};         // calls that may move the offset of a copy (CopyUse)
   int flags = 0;  // the program's, for F_GETFL
-  // For the report alone: threads that read one file at once may lose a count, which a locked add
-  // for each call is not worth.
+  // For the report only. Threads that read one file at the same time may lose a count; to prevent
+  // that is not worth a locked add for each call.
   std::atomic<std::uint32_t> calls_saved{0};
   std::atomic<std::uint64_t> bytes_served{0};
   void count(std::uint64_t bytes) {
@@ -49,27 +49,27 @@ struct alignas(64) OpenFile {
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   bool is_copy() const { return number.load(std::memory_order_relaxed) == Number::copy; }
-  // Set before the numbers change (show_origin); pairs with the looks at it after a dup.
+  // `number` is stored before the fds change (show_origin); pairs with the loads of it after a dup.
   bool is_placeholder() const {
     return number.load(std::memory_order_acquire) == Number::placeholder;
   }
   bool is_origin() const { return number.load(std::memory_order_acquire) == Number::origin; }
-  // Its bytes come as they are read, or came so; null for most. The record is unconfirmed until all
-  // are there.
+  // Brings the bytes as they are read, or has brought them so; null for most files. The record is
+  // unconfirmed until all bytes are there.
   cache::PartialFill* fill = nullptr;
-  // May its record be shown? Not if it has changed since, nor if its fill was given up.
+  // Whether its record may be shown: not if it has changed since, nor if its fill was given up.
   bool is_current() const { return !record->is_stale() || is_filling(); }
-  // Out of the way of a hit.
+  // Kept out of the path of a hit.
   [[gnu::noinline, gnu::cold]] bool is_filling() const;
   cache::Pin pin;
   cache::FileStat written;              // of a writer
   cache::Listing* directory = nullptr;  // of a directory
-  cache::LargeFile* large = nullptr;    // of a large file, whose number is the origin's own
+  cache::LargeFile* large = nullptr;    // of a large file, whose fd is the origin's own
 };
 
-// Mode real: a call that moves the offset of a copy, which the kernel keeps. While one lives, and
-// was begun before k_moved was set, nobody takes the offset to another file. The two orders, of
-// users_of_copy and of k_moved, pair with await_users_of_copy.
+// Mode real: the scope of a call that moves the offset of a copy, which the kernel keeps. While a
+// scope lives that began before k_moved was set, no thread takes the offset to another file. The
+// memory orders of users_of_copy and of k_moved pair with await_users_of_copy.
 class CopyUse {
  public:
   explicit CopyUse(OpenFile& file) : file_(file) {
@@ -107,7 +107,7 @@ class OpenFileRef {
   OpenFile& operator*() const { return *file_; }
   OpenFile* get() const { return file_; }
   void reset();
-  // The reference goes on living, in a row of the fd table.
+  // The reference lives on in a row of the fd table.
   OpenFile* release() { return std::exchange(file_, nullptr); }
   static OpenFileRef adopt(OpenFile* file) {
     OpenFileRef ref;
@@ -124,19 +124,20 @@ namespace open_files {
 
 inline constexpr std::uint32_t k_capacity = 1 << 16;
 
-// A writer that others may go on with after its last close here: a child, or a mapping.
+// Call it for a writer that a child or a mapping may go on to use after its last close here.
 void let_writing_last(OpenFile& file, cache::Sharing how);
-// Empty where all are in use, or there is no memory for any: the caller then uses the kernel.
+// Empty if all objects are in use, or if there is no memory for any; the caller then uses the
+// kernel.
 OpenFileRef make();
 std::uint32_t index_of(const OpenFile* file);
 OpenFile* at(std::uint32_t index);
-// The memory of all, now and not at the first make(). False: there is none.
+// Gets the memory of all objects now instead of at the first make(). False: there is none.
 bool prepare();
 // Empty before the first make().
 std::span<const std::byte> memory();
 // In a forked child: the pins are the parent's.
 void forget_pins();
-// Takes a reference unless nobody holds one any more.
+// Takes a reference, unless none is held any more.
 bool try_acquire(OpenFile* file);
 
 }  // namespace open_files

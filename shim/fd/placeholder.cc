@@ -30,20 +30,20 @@ void raise_bound(std::uint64_t before, int fd) {
   }
 }
 
-// RLIMIT_NOFILE, once the program has set it. Numbers that were open before may lie beyond.
+// RLIMIT_NOFILE, once the program has set it. Fds that were opened earlier may lie beyond it.
 constinit std::atomic<int> g_limit{INT_MAX};
 
-// The number handed out last. A dup of it costs a fifth of an open, if it is still a placeholder.
+// The fd handed out last. A dup of it costs a fifth of an open, if it is still a placeholder.
 constinit std::atomic<int> g_model{-1};
 
 int dup_model(int least) {
   const int model = g_model.load(std::memory_order_relaxed);
-  // Never a dup of what may be the program's: closing it again would drop the program's record
-  // locks on that file.
+  // Never dups what may be the program's file: closing the dup again would drop the program's
+  // record locks on that file.
   const OpenFileRef held = g_fds.acquire(model);
   if (!held || !held->is_placeholder()) return -EBADF;
   const int fd = static_cast<int>(sys::fcntl(model, F_DUPFD_CLOEXEC, least));
-  // It may have become the program's between the look and the dup.
+  // The fd may have become the program's between the check and the dup.
   if (fd < 0 || (held->is_placeholder() && g_fds.acquire(model).get() == held.get())) return fd;
   sys::close(fd);
   return -EBADF;
@@ -64,7 +64,7 @@ void close_parked(int fd) {
   note_freed(fd);
 }
 
-// look(lane, number) at each number that is parked, until it says true; whether it has.
+// Calls look(lane, fd) for each parked fd until look returns true. Returns whether it did.
 template <typename Look>
 bool for_each_parked(Look&& look) {
   for (std::uint64_t left = g_parking.load(std::memory_order_seq_cst); left != 0;
@@ -76,8 +76,8 @@ bool for_each_parked(Look&& look) {
   return false;
 }
 
-// The lowest number that is parked, if the kernel has no lower one free; -1: the kernel gives the
-// lowest. If another thread has parked it, that thread gets what the calling one has parked.
+// Takes the lowest parked fd if the kernel has no lower one free; -1: the kernel gives the lowest.
+// If another thread has parked that fd, its lane gets the fd that the calling thread has parked.
 int take_lowest() {
   std::atomic<int>& own = g_parked[base::own_lane()].of;
   while (true) {
@@ -94,13 +94,13 @@ int take_lowest() {
     const int mine = found == &own ? 0 : own.exchange(0, std::memory_order_seq_cst);
     int parked = lowest + 1;
     if (!found->compare_exchange_strong(parked, mine, std::memory_order_seq_cst)) {
-      // No row and no lane has it any more.
+      // No row and no lane has `mine` any more.
       if (mine != 0) close_parked(mine - 1);
       continue;
     }
     if (is_below_bound(lowest)) return lowest;
-    // A lower one has become free since it was parked, or this is the lowest: then the kernel gives
-    // it back.
+    // A lower fd has become free since this one was parked, or this one is the lowest, and the
+    // kernel gives it back.
     close_parked(lowest);
     return -1;
   }
@@ -148,7 +148,7 @@ int acquire_slow(int least) {
   if (fd < 0) fd = open_fresh();
   if (fd < 0) return fd;
   g_model.store(fd, std::memory_order_relaxed);
-  // The kernel gives the lowest number, so none below it was free.
+  // The kernel gives the lowest fd, so none below it was free.
   raise_bound(bound, fd);
   return fd;
 }
@@ -158,7 +158,7 @@ void release(int fd) {
   std::atomic<int>& own = g_parked[lane].of;
   int parked = own.load(std::memory_order_relaxed);
   const bool lowest = is_below_bound(fd) && fd < g_limit.load(std::memory_order_relaxed);
-  // The lower of two free numbers is the one to keep.
+  // The lower of two free fds is the one to keep.
   while (lowest && (parked == 0 || parked > fd + 1)) {
     if (!own.compare_exchange_weak(parked, fd + 1, std::memory_order_seq_cst)) continue;
     const std::uint64_t bit = std::uint64_t{1} << lane;

@@ -1,7 +1,7 @@
-// An fd of the region's file with a high number, kept for the next mapping of the region. The host
-// may close it, or open a file of its own by that number. So whoever maps through it believes the
-// mapping only if the number is still the region's afterwards, and calls forget() if it is not.
-// Thread safety: all of it; async-signal-safe.
+// A high fd of the region's file, kept for the next mapping of the region. The host may close it,
+// or open a file of its own under that fd. So code that maps through the fd believes the mapping
+// only if the fd is still the region's afterwards, and calls forget() if it is not. Thread safety:
+// all of it; async-signal-safe.
 #pragma once
 
 #include "cache/region/region.h"
@@ -10,14 +10,14 @@ namespace cube::shim::region_fd {
 
 // Negative: there is none.
 int kept();
-// The same, but opens one if there is none. Negative: none can be had.
+// Like kept(), but opens one if there is none. Negative: none can be had.
 int get(cache::Region& region);
-// Keeps a duplicate of `fd` unless there is one already. Returns the one that is kept; negative:
+// Keeps a duplicate of `fd` unless there is one already. Returns the fd that is kept; negative:
 // none can be had.
 int keep(int fd);
-// `fd` is not the region's any more.
+// Forgets `fd`, which is no longer the region's.
 void forget(int fd);
-// Closes it, before fds are listed.
+// Closes the kept fd, before fds are listed.
 void drop();
 
 }  // namespace cube::shim::region_fd
