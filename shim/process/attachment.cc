@@ -20,13 +20,14 @@ enum class Attachment : int { none, busy, attached, failed, left };
 
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
 constinit cache::FileCache* g_former_cache = nullptr;
-// A child has ended before there was a cache to tell.
+// Whether a child has ended before there was a cache to tell.
 constinit std::atomic<bool> g_has_untold_child{false};
-// Looks at files without a cache, and when to look for one again (monotonic clock).
+// How often the program looked at files without a cache, and when to search for a cache again
+// (monotonic clock).
 constinit std::atomic<std::uint32_t> g_looks{0};
 constinit std::atomic<std::uint64_t> g_next_look_ns{0};
 
-// In the only thread of a forked child, or in the one that ends the process.
+// Called in the only thread of a forked child, or in the thread that ends the process.
 void keep_reachable(cache::FileCache* cache) {
   cache->former = g_former_cache;
   g_former_cache = cache;
@@ -34,8 +35,7 @@ void keep_reachable(cache::FileCache* cache) {
 
 constinit thread_local bool t_attaching [[gnu::tls_model("initial-exec")]] = false;
 
-// Memory that cannot be had is an error like another; nothing may be thrown through the host's
-// frames.
+// Turns a failed allocation into an error, because no exception may pass through the host's frames.
 base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
   try {
     return cache::FileCache::attach(process::config(), process::job(), create, why);
@@ -47,13 +47,13 @@ base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
 cache::FileCache* attach(bool create) {
   const auto state = g_attachment.load(std::memory_order_acquire);
   if (state != Attachment::none && state != Attachment::busy) return attached_cache();
-  // A handler that leaves by a jump would leave all threads waiting for this one.
+  // A handler that jumps away would leave all other threads waiting for this one.
   const base::BlockSignals block;
   auto expected = Attachment::none;
   while (!g_attachment.compare_exchange_strong(expected, Attachment::busy,
                                                std::memory_order_acq_rel)) {
-    // Another thread is at it; our own may be, below a signal handler or an allocator that opens
-    // files.
+    // Waits while another thread attaches. If a signal handler or an allocator opens files while
+    // this thread itself attaches, the thread must not wait for itself.
     if (expected != Attachment::busy || t_attaching) return attached_cache();
     sched_yield();
     expected = Attachment::none;
@@ -83,10 +83,12 @@ cache::FileCache* attach(bool create) {
 
 }  // namespace
 
-// A fork that passed us by may show itself only by owns_table(), and is then served no more.
+// owns_table() comes first: it may be the first to notice a fork that bypassed the shim, and then
+// switches serving off.
 cache::FileCache* attach_to_serve() {
   if (!process::owns_table() || !process::is_active()) return nullptr;
-  // Before anything is served. Not for a report at the end, when other libraries may have ended.
+  // Called before anything is served, but not for a report at the end, when other libraries may
+  // have ended.
   if (g_attachment.load(std::memory_order_relaxed) == Attachment::none)
     process::g_upcalls->before_attaching();
   return attach(true);
@@ -129,7 +131,7 @@ bool looks_through_names() {
 bool may_have_cache_to_look_at() {
   if (attached_cache() != nullptr || process::has_list()) return true;
   if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
-  // Not for a command that looks at a file or two, and not at each look where there is no region.
+  // Not for a command that looks at a file or two, and not at each look if there is no region.
   constexpr std::uint32_t k_few = 8;
   constexpr std::uint64_t k_pause_ns = 1'000'000'000;
   const std::uint32_t looks = g_looks.fetch_add(1, std::memory_order_relaxed);
@@ -142,13 +144,13 @@ bool may_have_cache_to_look_at() {
 }
 
 cache::FileCache* cache_to_look_at() {
-  // A program that looks at so many names is worth a region.
+  // A program that looks at so many files is worth a region.
   return process::has_list() || looks_through_names() ? cache() : existing_cache();
 }
 
 cache::FileCache* cache_to_report_by() {
-  // The first process of a job may have read nothing itself, and have changed its namespaces for
-  // those who have (unshare).
+  // The first process of a job may have read nothing itself, but may have changed its namespaces
+  // (unshare) for processes that have.
   const base::Config& config = process::config();
   const bool may_attach = config.mode != base::Mode::off && !config.prefixes.empty();
   return attached_cache() == nullptr && may_attach ? attach(false) : attached_cache();
@@ -170,7 +172,7 @@ void become_child() {
     keep_reachable(parents);
   }
   const auto was = g_attachment.load(std::memory_order_acquire);
-  // A failure is not tried again.
+  // A failed attach is not tried again.
   if (was != Attachment::failed) g_attachment.store(Attachment::none, std::memory_order_release);
 }
 

@@ -6,8 +6,8 @@
 
 namespace cube::shim::attachment {
 
-// cache() attaches at the first call; nullptr where that failed (said once), is under way in
-// another thread, or is over.
+// cache() attaches at the first call; nullptr if that failed (logged once), if this thread is
+// already attaching further up its stack, or if the process has left or serves nothing.
 extern constinit std::atomic<cache::FileCache*> g_cache;
 inline cache::FileCache* attached_cache() { return g_cache.load(std::memory_order_acquire); }
 cache::FileCache* attach_to_serve();
@@ -15,29 +15,31 @@ inline cache::FileCache* cache() {
   cache::FileCache* const cache = attached_cache();
   return cache != nullptr ? cache : attach_to_serve();
 }
-// The same, but makes no region where there is none. Also of a process that serves no files any
-// more, but tells of its changes.
+// Like cache(), but makes no region if there is none. Also for a process that no longer serves
+// files but still reports its changes.
 cache::FileCache* existing_cache();
-// For who has changed a file of this device by whatever name, or is about to: attached, or by now
-// to a region in which others have cached files of this device. To have cached nothing is no reason
-// not to tell.
+// For a call that has changed a file of this device, or is about to, under whatever name: the
+// attached cache, or one that is attached now, to a region in which others have cached files of
+// this device. A process that has cached nothing must report its changes, too.
 cache::FileCache* cache_of_device(std::uint64_t device);
-// A child has ended that may have changed names without telling; 0: some child. The cache is told
-// as soon as there is one.
+// Reports that a child has ended which may have changed metadata silently; 0: some child. The cache
+// is told as soon as there is one.
 void note_child_ended(std::uint32_t pid);
-// It was tried, and there is none.
+// Whether attaching was tried and failed.
 bool has_failed();
-// For who only looks at a file: attached, or where there is a list to fetch from now on. A process
-// that looks at many attaches to a region that others have made.
+// For a call that only looks at a file: the attached cache, or one that is attached now. A region
+// is made only if there is a list to fetch, or if metadata is cached and the process has looked at
+// many files; otherwise the cache is that of a region that others have made.
 cache::FileCache* cache_to_look_at();
-// Whether to ask for it: a look that is not worth it costs a load and the time of day.
+// Whether cache_to_look_at() is worth a call. A look for which it is not costs a load and the time
+// of day.
 bool may_have_cache_to_look_at();
 
-// Attached, or by now to a region that others have made.
+// The attached cache, or one that is attached now, to a region that others have made.
 cache::FileCache* cache_to_report_by();
-// At the end of the process, for good.
+// Detaches at the end of the process, for good.
 void leave();
-// In the child of a fork: the parent's is taken out of the way.
+// In the child of a fork: abandons the parent's cache.
 void become_child();
 
 }  // namespace cube::shim::attachment

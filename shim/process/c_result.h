@@ -1,4 +1,4 @@
-// The one place where a kernel result (-errno) becomes libc's (-1 and errno). Thread safety: errno
+// The only conversion of a kernel result (-errno) into libc's (-1 and errno). Thread safety: errno
 // is the thread's own.
 #pragma once
 
@@ -14,7 +14,7 @@ inline long to_c(long kernel_result) {
   return -1;
 }
 
-// Work of ours in the middle of a call that succeeds must not show in errno.
+// Keeps errno: our work in the middle of a call that succeeds must not show in it.
 class KeepErrno {
  public:
   KeepErrno() : saved_(errno) {}

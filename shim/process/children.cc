@@ -16,7 +16,7 @@ void note_ended(std::uint32_t pid) {
   if (process::is_active() && process::owns_table()) attachment::note_child_ended(pid);
 }
 
-// Are children reaped by the kernel? Then a wait that finds none has seen the end of all.
+// Whether the kernel reaps children. If it does, a wait that finds none has seen the end of all.
 bool are_reaped_unseen() {
   struct KernelAction {
     void (*handler)(int);

@@ -1,8 +1,9 @@
-// Hooks that no C function can be. Each has a function of this library called, and jumps to the function whose address it returns:
-// that of libc.
-//   vfork   A function around it would return twice over one stack frame. What the child would inherit is made real first, and
-//           the thread is marked (process.h).
-//   dlopen  Libc takes the library search path (RPATH) from the library that its return address lies in.
+// Hooks that cannot be C functions. Each calls a function of this library, and jumps to the
+// function whose address that call returns: libc's.
+//   vfork   A function around it would return twice over one stack frame. Before the jump, what the
+//           child would inherit is materialized, and the thread is marked (process.h).
+//   dlopen  Libc takes the library search path (RPATH) from the library that contains the return
+//           address.
 #if defined(__x86_64__)
         .text
         .globl  vfork

@@ -1,7 +1,7 @@
-// What the runtime of C++ calls to throw, for this library alone (the version script hides it):
-// memory of our own heap, and libc's list of loaded libraries, whatever a preloaded library has put
-// in front of either. A thread of ours throws where memory is short, and may run no code of the
-// host. Thread safety: all of it.
+// The functions that the C++ runtime calls to throw, for this library alone (the version script
+// hides them): they use our own heap and libc's list of loaded libraries, whatever a preloaded
+// library has put in front of either. A thread of ours throws when memory is short, and may run no
+// code of the host. Thread safety: all of it.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -12,10 +12,10 @@
 
 namespace {
 
-// As the runtimes of gcc and clang have it: their header, zeroed, lies before the exception.
+// The runtimes of gcc and clang expect their header, zeroed, before the exception.
 constexpr std::size_t k_header = 128;
 
-// For exceptions that tell of want of memory. Nearly all are of a few bytes.
+// For exceptions that report a lack of memory. Nearly all have a few bytes.
 struct Reserve {
   std::atomic<bool> is_taken{false};
   alignas(16) std::byte room[512];
@@ -63,7 +63,7 @@ int dl_iterate_phdr(int (*callback)(dl_phdr_info*, std::size_t, void*), void* da
 
 namespace {
 
-// Before other constructors of ours, one of which walks a stack.
+// Runs before our other constructors, one of which walks a stack.
 __attribute__((constructor(101))) void find_iterate() {
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   void* const found = dlsym(libc != nullptr ? libc : RTLD_NEXT, "dl_iterate_phdr");

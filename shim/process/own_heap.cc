@@ -1,11 +1,11 @@
 // Memory of the library's own objects: operator new and delete, for this library alone (the version
 // script hides them). A signal handler may open a file while the code that it interrupts is inside
-// the host's malloc. So nothing that an open, a stat, a read or a close does may call malloc.
-// Blocks of up to 64 KiB come from lists by size, larger ones from mmap. A list hands out what was
-// given back to it; where it is empty, a block is cut from a chunk. Chunks are never unmapped.
-// Invariants: a header of 16 bytes lies before each block and says where it belongs; a list changes
-// by one compare-and-swap. Thread safety: all of it, lock-free and async-signal-safe. A forked
-// child may go on with what it inherits.
+// the host's malloc. So an open, a stat, a read or a close must not call malloc. Blocks of up to 64
+// KiB come from lists by size, larger ones from mmap. A list hands out what was given back to it;
+// if the list is empty, a block is cut from a chunk. Chunks are never unmapped. Invariants: a
+// header of 16 bytes lies before each block and says where it belongs; a list changes by one
+// compare-and-swap. Thread safety: all of it, lock-free and async-signal-safe. A forked child may
+// go on using what it inherits.
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -22,10 +22,11 @@ constexpr std::size_t k_alignment = 16, k_least = 32, k_most = 64 << 10, k_chunk
 constexpr std::size_t k_lists = 12;  // 32 bytes, 64, ... 64 KiB, header included
 
 struct alignas(k_alignment) Header {
-  // For a block from a list: its number. For a mapping: its length, which is larger than any
-  // number.
+  // For a block from a list: the index of the list. For a mapping: its length, which is larger than
+  // any index.
   std::uint64_t kind;
-  // In a list, the next block. The begin of a mapping. Read by who loses a race for the block, too.
+  // In a list: the next block. For a mapping: its beginning. A thread that loses a race for the
+  // block reads it, too.
   std::atomic<std::uint64_t> link;
 };
 static_assert(sizeof(Header) == k_alignment);
@@ -66,7 +67,7 @@ Header* cut_from_chunk(std::size_t bytes) {
     }
     void* const fresh = map(k_chunk);
     if (fresh == nullptr) return nullptr;
-    // Release: whoever finds the chunk finds its count.
+    // Release: a thread that finds the chunk finds its count.
     if (!g_chunk.compare_exchange_strong(chunk, new (fresh) Chunk, std::memory_order_acq_rel))
       sys::munmap(fresh, k_chunk);
   }

@@ -28,7 +28,7 @@ constinit std::atomic<int> g_owner{0};
 
 }  // namespace
 
-// One page of its own, which a fork hands to the child as zeros.
+// The mark has a page of its own, which a fork hands to the child as zeros.
 void make_fork_mark() {
   const long at =
       sys::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -52,19 +52,19 @@ void disable(const char* why) {
 }
 
 bool owns_table_slow() {
-  // Not even a getpid; there is nothing left to own.
+  // No system call, not even getpid; there is nothing left to own.
   if (g_sealed.load(std::memory_order_relaxed)) return false;
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (mark != nullptr && *mark == 0) {
-    // A fork that did not come by us. Rows that another thread of the parent was changing would be
-    // waited for without end, so they go first, as in every child.
+    // A fork that bypassed the shim. A wait for rows that another thread of the parent was changing
+    // would never end, so these rows are emptied first, as in every child.
     note_owner();
     if (g_upcalls != nullptr) g_upcalls->become_child();
     if (is_forking()) {
       t_forking = Forking::is_child;
     } else {
-      // Libc does not know its own thread id there, nor the kernel its robust mutexes: nobody would
-      // learn of its death.
+      // In such a child, libc does not know its own thread id, and the kernel does not know its
+      // robust mutexes: no process would learn of its death.
       disable("a fork that passed libc by");
       g_tells.store(false, std::memory_order_release);
     }

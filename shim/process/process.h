@@ -1,11 +1,11 @@
-// The state of this process that every part of the shim asks for: is it switched on, does it own
-// the fd table, which settings and which job has it. lifecycle.h changes it.
+// The state of this process that every part of the shim asks for: whether the shim is switched on,
+// whether the process owns the fd table, its settings and its job. lifecycle.h changes the state.
 //
 // A vforked child runs on our memory with an fd table of its own. Code that changes the shim's
 // knowledge of fds asks owns_table() first. vfork leaves a mark in the thread (jumps.S), clone
 // without CLONE_FILES leaves one in the process, and after a mark getpid decides; a fork that
-// passed us by is told by a page that the kernel wipes in the child. So a hit pays for two loads,
-// not for a system call. Thread safety: all of it. attached_cache, owns_table and is_active are
+// bypassed the shim is recognized by a page that the kernel wipes in the child. So a hit pays for a
+// few loads, not for a system call. Thread safety: all of it. owns_table and is_active are
 // async-signal-safe.
 #pragma once
 
@@ -21,19 +21,19 @@ extern constinit std::atomic<bool> g_memory_is_shared;
 extern constinit std::atomic<const std::uint32_t*> g_fork_mark;
 bool owns_table_slow();
 
-// Prefixes are set, the mode is not off, and nothing has happened that changes what a path means
-// (setuid, chroot ...). Acquire: a thread that another library has started before our constructor
-// finds the settings; pairs with start().
+// Whether prefixes are set, the mode is not off, and nothing has happened that changes what a path
+// means (setuid, chroot ...). Acquire: a thread that another library has started before our
+// constructor finds the settings; pairs with start().
 inline bool is_active() { return g_active.load(std::memory_order_acquire); }
-// This process tells those who have a file cached of its changes: while it serves files, and after
-// setuid, chroot and the like, when it serves none any more.
+// Whether this process reports its changes to processes that have a file cached. It does while it
+// serves files, and after setuid, chroot and the like, when it no longer serves any.
 inline bool tells() { return g_tells.load(std::memory_order_acquire); }
-// From now on this process serves nothing. `why`: for the log. What ends with that is
-// lifecycle.h's.
+// From now on this process serves nothing. `why`: for the log. Upcalls::disabled ends what depends
+// on serving.
 void disable(const char* why);
 [[gnu::always_inline]] inline bool owns_table() {
-  // Relaxed: the look at the page needs the pointer, and so comes after it; pairs with the release
-  // in make_fork_mark.
+  // Relaxed: the load from the page depends on the pointer, and so comes after its load; pairs with
+  // the release in make_fork_mark.
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (t_vforked || g_memory_is_shared.load(std::memory_order_relaxed) ||
       (mark != nullptr && *mark == 0)) [[unlikely]] {
@@ -42,8 +42,8 @@ void disable(const char* why);
   return true;
 }
 
-// Mode real: an open gets a kernel file over the cached bytes. So it is from the begin
-// (CUBESHIM_MODE=real), or from the moment on when somebody reads fds past libc.
+// Mode real: an open gets a kernel file over the cached bytes. The process does so from the
+// beginning (CUBESHIM_MODE=real), or as soon as some code reads fds without libc.
 enum class Copies : std::uint8_t { no, for_now, yes };
 extern constinit std::atomic<Copies> g_serves_copies;
 inline bool serves_copies() {
@@ -53,7 +53,8 @@ inline bool serves_copies() {
 // The origin of each prefix; null before start().
 extern constinit std::atomic<const cache::Origins*> g_origins;
 inline const cache::Origins* origins() { return g_origins.load(std::memory_order_acquire); }
-// The names that the kernel does not have; null: it has all, as nearly always.
+// The metadata of files that the kernel does not have; null: the kernel has all metadata, which is
+// the usual case.
 extern constinit std::atomic<const cache::AllMetadata*> g_origin_metadata;
 inline const cache::AllMetadata* origin_metadata() {
   return g_origin_metadata.load(std::memory_order_acquire);
@@ -64,9 +65,9 @@ inline const base::Config& config() { return *g_config; }
 // The first process of the job.
 const base::ProcessId& job();
 void set_job(const base::ProcessId& job);
-// A fork that passes us by is seen from here on.
+// From here on, a fork that bypasses the shim is noticed.
 void make_fork_mark();
-// This process owns its memory and its fd table: at load, and in each child.
+// Notes that this process owns its memory and its fd table. Called at load, and in each child.
 void note_owner();
 extern constinit std::atomic<bool> g_sealed;  // a sandbox is on: every call is libc's alone
 bool has_list();
@@ -76,8 +77,8 @@ enum class Forking : std::uint8_t { no, begun, is_child };
 extern constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]];
 inline bool is_forking() { return t_forking != Forking::no; }
 
-// Calls that lower files make of higher ones. lifecycle.h names the functions once, at load, before
-// any of them is needed.
+// Functions of higher files that lower ones call. lifecycle.h sets them once, at load, before any
+// of them is needed.
 struct Upcalls {
   void (*become_child)();                // a fork that libc did not see has made this process
   void (*disabled)(const char* why);     // the end of disable()
@@ -86,7 +87,7 @@ struct Upcalls {
 };
 extern constinit const Upcalls* g_upcalls;
 
-// A periodic report, if one is due, and the lines of threads that have no stderr.
+// Writes a periodic report, if one is due, and the lines of threads that have no stderr.
 void report_if_due_slow(cache::FileCache& cache);
 inline void report_if_due(cache::FileCache& cache) {
   if (base::has_kept_lines() || config().stats_interval != 0) [[unlikely]]

@@ -18,9 +18,9 @@ namespace sys = base::sys;
 
 constexpr const char* k_python_path = "PYTHONPATH";
 
-// As seen from the directory of the library: PREFIX/lib or lib64 (also of a wheel's prefix),
-// PREFIX/lib/MACHINE as Debian has it, beside the library, and a build directory, whose way to the
-// sources may lead somewhere from another place, too.
+// Paths of `site` relative to the directory of the library, in this order: PREFIX/lib or lib64
+// (also of a wheel's prefix), PREFIX/lib/MACHINE (Debian), a directory that holds both, and a build
+// directory, whose path to the sources may lead somewhere from other directories, too.
 constexpr const char* k_places[] = {"../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site",
                                     "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", "site",
                                     CUBESHIM_SITE_FROM_BUILD};
@@ -31,8 +31,9 @@ std::string link_target(const char* path) {
   return sys::failed(n) ? std::string() : std::string(text, static_cast<std::size_t>(n));
 }
 
-// In a directory where all may write, such as /tmp, another user could have put the files beside
-// the library that every Python is to run. The owner of the library runs in it anyhow.
+// In a directory that all users may write, such as /tmp, another user could have put files beside
+// the library, and every Python would run them. The code of the library's owner runs in every
+// Python anyway.
 class TrustedOwners {
  public:
   explicit TrustedOwners(const char* library) {
@@ -50,11 +51,12 @@ class TrustedOwners {
   uid_t owner_;
 };
 
-// Empty: it is no directory that holds a sitecustomize, or another user may have made it.
+// The real path of `place`. Empty: it is no directory that holds a sitecustomize, or another user
+// may have made it.
 std::string real_site(const std::string& place, const TrustedOwners& owners) {
-  const long number = sys::open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (sys::failed(number)) return {};
-  const base::UniqueFd fd(static_cast<int>(number));
+  const long opened = sys::open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (sys::failed(opened)) return {};
+  const base::UniqueFd fd(static_cast<int>(opened));
   for (const char* const name : {"sitecustomize.py", ""}) {
     struct ::stat st {};
     if (sys::failed(sys::fstatat(fd.get(), name, &st, AT_EMPTY_PATH)) || !owners.may_have_put(st))
@@ -103,8 +105,8 @@ void add(const std::string& site) {
   if (holds(list, site)) return;
   // An empty entry at the end would be the working directory.
   const std::string value = list.empty() ? site : (site + ":").append(list);
-  // With a longer one the program could start no other: the kernel takes no string of more than 32
-  // pages.
+  // With a longer value the program could start no other: the kernel takes no string of more than
+  // 32 pages.
   constexpr std::size_t k_longest = 32 * 4096 - sizeof "PYTHONPATH=";
   if (value.size() <= k_longest) setenv(k_python_path, value.c_str(), 1);
 }

@@ -20,20 +20,21 @@ namespace cube::shim::real {
 
 namespace {
 
-// Before 2.36 RTLD_NEXT finds the oldest of several versions (glibc's bug 14932): a realpath that
-// takes no null, a posix_spawn that gives what it cannot execute to a shell.
+// Before glibc 2.36, RTLD_NEXT finds the oldest of several versions of a function (glibc bug
+// 14932): a realpath that takes no null, a posix_spawn that passes what it cannot execute to a
+// shell.
 bool finds_the_oldest() {
   static const bool result = !is_libc_from("2.36");
   return result;
 }
 
-// Kept open: libc stays anyhow.
+// Kept open, because libc stays loaded anyway.
 void* libc_handle() {
   static void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   return libc;
 }
 
-// Asks libc first: dladdr goes through a whole symbol table.
+// Asks libc first, because dladdr goes through a whole symbol table.
 void* newest_version(const char* name, void* symbol) {
   if (libc_handle() != nullptr && dlsym(libc_handle(), name) == symbol) return symbol;
   ::Dl_info found{};
@@ -72,7 +73,8 @@ void* next_symbol(const char* name) {
 
 namespace {
 
-// Compares with libc's own symbol first, as above.
+// Whether the function behind ours belongs to a library that is neither libc nor a sanitizer.
+// Compares with libc's own symbol first, like newest_version().
 bool is_anothers(const char* name) {
   ::Dl_info found{}, libc{};
   const void* const symbol = next_symbol(name);
@@ -116,7 +118,7 @@ LoadedLibrary library_of(const void* address) {
   return wanted.found;
 }
 
-// The libraries whose functions stand behind ours, libc apart. Written before main, by one thread.
+// The libraries whose functions stand behind ours, except libc. Written before main, by one thread.
 constinit LoadedLibrary g_behind[8] = {};
 
 void note_behind(const void* function, const LoadedLibrary& libc) {

@@ -1,8 +1,7 @@
 // The functions behind ours: real::NAME(...) for each row of hooks.def. The constructor resolves
 // all of them. Before that, those with a stand-in (stand_ins.h) are raw system calls, because
 // allocators and other constructors call them while dlsym may not be called yet; the rest are
-// resolved by their first call. Thread safety: a pointer is written with the value that everybody
-// else would write.
+// resolved by their first call. Thread safety: all threads write the same value to a pointer.
 #pragma once
 
 #include <atomic>
@@ -14,7 +13,7 @@
 namespace cube::shim::real {
 
 void* next_symbol(const char* name);
-// The function of a library that was loaded where only its users see it: that of the caller's own
+// Finds a function of a library that only its users see (RTLD_LOCAL), by searching the caller's own
 // libraries. Null: they have none.
 void* symbol_of_caller(const char* name, const void* caller);
 
@@ -48,7 +47,7 @@ class Function {
     }
     return function(arguments...);
   }
-  // A function that libc does not have (io_submit belongs to libaio, close_range is younger than
+  // A function that libc does not have (io_submit belongs to libaio, close_range is newer than
   // glibc 2.33) stays as it was.
   void resolve() {
     if (void* const symbol = next_symbol(name_); symbol != nullptr) {
@@ -83,16 +82,16 @@ class Function {
 
 void resolve_all();
 
-// Is this code of a library, other than libc, that has one of the functions behind ours? Such a
-// function may be no more than its system call by number: what leads it back to ours would never
-// end. Async-signal-safe.
+// Whether this code belongs to a library other than libc that has one of the functions behind ours.
+// Such a function may be no more than its system call by number; if that call led back to our
+// function, the recursion would never end. Async-signal-safe.
 bool is_behind(const void* address);
 
-// Is libc of this version ("2.36") or younger?
+// Whether libc has this version ("2.36") or a newer one.
 bool is_libc_from(const char* version);
 
 // Another preloaded library behind ours answers stat in its own way (libfakeroot: other owners), so
-// it must be asked. The interceptors of sanitizers only look on.
+// it must be asked. The interceptors of sanitizers only observe.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};
 inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }
 

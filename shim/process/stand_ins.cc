@@ -45,7 +45,7 @@ int statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x
   return static_cast<int>(to_c(sys::statx(dir, path, flags, mask, x)));
 }
 ssize_t preadv2(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {
-  // The kernel takes the offset in two halves; on 64 bits it looks at the first only.
+  // The kernel takes the offset in two halves; on 64 bits it reads only the first.
   return to_c(sys::raw(SYS_preadv2, fd, sys::arg(parts), count, at, 0, flags));
 }
 int close_range(unsigned first, unsigned last, int flags) {

@@ -1,7 +1,7 @@
-// Pointers that the kernel would answer with EFAULT and that can be told by their value: null and
-// beyond the end of a program's addresses. One that points into unmapped memory cannot be told by
-// it: path_filter::is_unmapped asks, where there is time for it (doc/SEMANTICS.md). Thread safety:
-// pure functions.
+// Recognizes, by their value, pointers that the kernel would answer with EFAULT: null, and those
+// beyond the end of a program's addresses. The value does not tell whether a pointer leads to
+// unmapped memory; path_filter::is_unmapped asks the kernel, when there is time for it
+// (doc/SEMANTICS.md). Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace cube::shim {
 #if defined(__x86_64__)
 inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000, k_address_bits = ~std::uintptr_t{0};
 #else
-// The processor ignores the top byte, where a program may keep a tag: that of an allocator (MTE) or
-// of HWASan.
+// The processor ignores the top byte, in which a program may keep a tag: that of an allocator (MTE)
+// or of HWASan.
 inline constexpr std::uintptr_t k_user_end = 1ULL << 52, k_address_bits = (1ULL << 56) - 1;
 #endif
 
