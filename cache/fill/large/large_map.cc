@@ -69,8 +69,8 @@ base::UniqueFd LargeFile::reopen() const {
   // A path may lead to a FIFO by now.
   auto fd = base::open_fd(path_, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) return {};
-  // The fd stays open as long as the origin takes for the program's reads, so it gets a high
-  // number.
+  // The fd stays open as long as the origin takes for the program's reads, so it is raised to a
+  // high one.
   base::UniqueFd high = base::raise_fd(std::move(*fd));
   return is_version_of(high.get()) ? std::move(high) : base::UniqueFd();
 }
