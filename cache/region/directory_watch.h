@@ -1,7 +1,7 @@
-// Has anything changed the entries of a directory while it was read? Changes made through the shim,
-// by any process of the node, that is: each counts the epoch of the directory's stripe up, and a
-// change of a tree counts RegionHeader::tree_changes. Thread safety: an object belongs to one
-// thread; what it looks at may change at any time.
+// Detects changes of a directory's entries while the directory is being read. It sees changes made
+// through the shim by any process of the node: each such change increments the epoch of the
+// directory's stripe, and a change of a tree increments RegionHeader::tree_changes. Thread safety:
+// an object belongs to one thread; the counters that it reads may change at any time.
 #pragma once
 
 #include "cache/region/writers.h"
@@ -10,7 +10,7 @@ namespace cube::cache {
 
 class DirectoryWatch {
  public:
-  // Made before the path is followed.
+  // Construct it before the path is followed.
   explicit DirectoryWatch(Region& region) : region_(&region) {
     for (auto* const has_begun : {&region.header().has_fetched, &region.header().has_metadata}) {
       if (has_begun->load(std::memory_order_acquire) == 0)
@@ -19,13 +19,13 @@ class DirectoryWatch {
     trees_ = region.header().tree_changes.load(std::memory_order_seq_cst);
   }
 
-  // Before the entries are read.
+  // Call it before the entries are read.
   void watch(const FileStat& directory) {
     stripe_ = &writer_stripe_of(*region_, directory);
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
   }
-  // After the record can be found by who makes a change. Either we see the change here, or they see
-  // the record and mark it.
+  // Call it once a process that makes a change can find the record. Either we see the change here,
+  // or that process sees the record and marks it.
   bool is_unchanged() const {
     return stripe_ != nullptr && stripe_->epoch.load(std::memory_order_seq_cst) == epoch_ &&
            region_->header().tree_changes.load(std::memory_order_seq_cst) == trees_;

@@ -1,9 +1,10 @@
-// The fetch that a thread is at. While there is one, a signal handler of the same thread that opens
-// files neither waits nor fetches. A handler may also leave by siglongjmp, and then nothing on the
-// stack is destroyed: the next open of the thread finds that no handler runs, and ends what was
-// left behind: the flight, the fd, the count of those who wait. Invariants: an object lives on the
-// stack of one open; the thread knows the one that was made last. Its room in a segment is not
-// given back after a jump. Thread safety: each thread has its own. Async-signal-safe.
+// The fetch that a thread is performing. During a fetch, a signal handler of the same thread that
+// opens files neither waits nor fetches. A handler may also leave by siglongjmp, which destroys
+// nothing on the stack. The thread's next open then finds that no handler is running, and ends what
+// was left behind: the flight, the fd and the count of waiting programs. Invariants: an object
+// lives on the stack of one open; the thread knows the object that was made last. After a jump, the
+// fetch's room in a segment is not given back. Thread safety: each thread has its own.
+// Async-signal-safe.
 #pragma once
 
 #include "cache/region/region.h"
@@ -18,25 +19,25 @@ class FetchScope {
   FetchScope(const FetchScope&) = delete;
   FetchScope& operator=(const FetchScope&) = delete;
 
-  // Is this thread inside one?
+  // Is this thread inside a fetch?
   static bool is_open();
-  // In a forked child: what it holds is the parent's.
+  // For a forked child: what the scope holds is the parent's.
   static void forget();
 
-  // False: it was taken for left behind and has been ended (the handler has gone on on another
-  // stack). Nothing may be published then.
+  // False: another open took this scope for left behind and ended it (the handler has continued on
+  // another stack). The caller must not publish anything then.
   bool is_own() const;
-  // The flight, which ends if this is left behind.
+  // Registers the flight, which ends if this scope is left behind.
   void hold(const SingleFlight::Hold& flight);
-  // The program waits for the origin from now on, which the prefetcher is told, and how long it
-  // did.
+  // The program waits for the origin between these two calls. The prefetcher is told that it waits,
+  // and for how long it did.
   void begin_wait(ProcessSlot& process);
   void end_wait();
 
-  // The fd of the file that is fetched. False: there is no fetch.
+  // The fd of the file that is being fetched. False: there is no fetch.
   static bool note_fd(int fd);
   static bool has_fd(int fd);
-  // Before it is closed, or becomes the program's. False: it is closed already.
+  // Call it before the fd is closed or becomes the program's. False: it is already closed.
   static bool let_go_of_fd(int fd);
 };
 

@@ -1,5 +1,6 @@
-// A segment that all processes of the node fill: OPEN and without owner. One word, for the region's
-// header. Thread safety: a plain value; the functions by the atomics that they take.
+// A segment that all processes of the node fill: OPEN and without an owner. It is stored as one
+// word in the region's header. Thread safety: Filling is a plain value; the functions use the
+// atomics that they are given.
 #pragma once
 
 #include <atomic>
@@ -22,13 +23,12 @@ struct Filling {
   }
 };
 
-// This function reads a word of the region's header. A segment that the region does not have counts
-// as none.
+// Reads a word of the region's header. A segment number outside the region counts as none.
 Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word);
-// Is the segment still to be filled? The holder of a claim on it may rely on that.
+// Is the segment still to be filled? A caller that holds a pin on it may rely on the answer.
 bool is_open_to_all(const Region& region, const Filling& filling);
-// A segment that we have leased is opened to all and comes into the place of `full`, which is
-// closed. If another process was quicker, `word` names its segment, and ours is closed.
+// Opens a segment that we have leased to all processes, in place of `full`, which it closes. If
+// another process was quicker, `word` names that process's segment, and ours is closed.
 void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased,
                  const Filling& full);
 

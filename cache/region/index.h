@@ -1,10 +1,10 @@
-// From a 64-bit hash to records: tables of buckets of one cache line, two candidate buckets in each
-// for every hash. There is one table until it is full; then a second is given memory, and so on. A
-// slot is one word - tag:16 | generation:12 | segment:18 | offset:18, in units of 64 bytes - and 0
-// is empty. It is published by one compare-and-swap, so a half-made entry is never found. A slot
-// whose generation is no longer that of its segment is dead and may be taken over. Before
-// generations come round again, the ring has the dead ones swept. Thread safety: all of it, between
-// threads and processes. Async-signal-safe, no allocation.
+// An index from a 64-bit hash to records: tables of buckets of one cache line each, with two
+// candidate buckets per table for every hash. The first table is used alone until it is full; then
+// the second is given memory, and so on. A slot is one word - tag:16 | generation:12 | segment:18 |
+// offset:18, in units of 64 bytes - and 0 is empty. One compare-and-swap publishes a slot, so no
+// reader finds a half-made entry. A slot whose generation is no longer that of its segment is dead
+// and may be reused. Dead slots are swept before a segment's generations wrap around. Thread
+// safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
 #include <algorithm>
@@ -18,22 +18,24 @@ namespace cube::cache {
 
 struct RecordPlace {
   std::uint32_t segment = 0;
-  std::uint32_t generation = 0;  // all 32 bits of the segment's; a slot keeps the low 12
-  std::uint64_t offset = 0;      // bytes from the segment's start, a multiple of 64
+  // All 32 bits of the segment's generation; a slot keeps the low 12.
+  std::uint32_t generation = 0;
+  // Bytes from the segment's start, a multiple of 64.
+  std::uint64_t offset = 0;
 };
 
 class Index {
  public:
   static constexpr std::uint32_t k_generation_mask = 0xfff;
-  // Entries that a hash surely has room for, if others leave it any. The last tables, which are
-  // large, are not made for more: all names of a file have the same hash of its inode, and so have
-  // all files where the origin knows no inodes.
+  // The number of entries that a hash is sure to have room for if other hashes leave it any. The
+  // later, large tables do not raise it: all paths of a file share the hash of its inode, and so do
+  // all files of an origin that has no inode numbers.
   static constexpr std::uint32_t k_most_of_one = 3 * 2 * IndexBucket::k_slots;
 
   explicit Index(Region& region) : region_(&region) {}
 
-  // Calls visit(place) for each entry that may be of this hash until it returns true; `generation`
-  // has 12 bits here.
+  // Calls visit(place) for each entry that may have this hash until visit returns true.
+  // `generation` has only 12 bits here.
   template <typename Visit>
   bool visit(std::uint64_t hash, Visit&& visit) const {
     const std::uint64_t tag = tag_of(hash);
@@ -52,9 +54,10 @@ class Index {
     return false;
   }
 
-  // ENOSPC: all buckets of this hash are full of living entries; EMLINK: of its own; EAGAIN: others
-  // were quicker, again and again. `may_replace(place)` says whether an entry with the same tag is
-  // one that this one makes useless; `is_dead(place)` whether one of any tag is of use to nobody.
+  // ENOSPC: all buckets of this hash are full of living entries. EMLINK: they are full of this
+  // hash's own entries. EAGAIN: other writers were quicker, again and again. `may_replace(place)`
+  // says whether the new entry makes an entry with the same tag useless; `is_dead(place)` says
+  // whether an entry of any tag is useless to everybody.
   template <typename MayReplace, typename IsDead>
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace,
                             IsDead&& is_dead) {
@@ -71,14 +74,14 @@ class Index {
         if (const auto added = region_->add_index_table(n); !added) return added;
         continue;
       }
-      // Pairs with the acquire in visit. seq_cst, for the fetcher then looks for writers
+      // Pairs with the acquire in visit. seq_cst, because the fetcher checks for writers afterwards
       // (FileCache::fetch).
       if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
     }
     return base::fail(EAGAIN);
   }
 
-  // Every living entry of the region: visit(place).
+  // Calls visit(place) for every living entry of the region.
   template <typename Visit>
   void visit_all(Visit&& visit) const {
     for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
@@ -91,7 +94,7 @@ class Index {
     }
   }
 
-  // Empties the slots whose segment is of another generation by now.
+  // Empties the slots whose segment has another generation by now.
   void sweep_dead() const {
     for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
       for (std::uint32_t b = 0; b < region_->layout().bucket_count[t]; ++b) {
@@ -107,15 +110,14 @@ class Index {
  private:
   using Slot = std::atomic<std::uint64_t>;
 
-  // Never 0, so that no word is.
+  // Never 0, so that no slot's word is 0.
   static std::uint64_t tag_of(std::uint64_t hash) {
     return (hash & 0xffff) != 0 ? hash & 0xffff : 1;
   }
   static std::uint32_t reduce(std::uint32_t part, std::uint32_t n) {
     return static_cast<std::uint32_t>((std::uint64_t{part} * n) >> 32);
   }
-  // Pairs with the release in Region::add_index_table. No more than there are, whatever has been
-  // written there.
+  // Pairs with the release in Region::add_index_table. The bound holds whatever is written there.
   std::uint32_t tables() const {
     return std::min(region_->header().index_tables.load(std::memory_order_acquire), k_index_tables);
   }
@@ -144,8 +146,8 @@ class Index {
     return entries;
   }
 
-  // The slot to fill: of an entry to be replaced, wherever it is; else an empty or dead one of the
-  // first table that has one, in the emptier bucket.
+  // Returns the slot to fill: an entry to be replaced, wherever it is; otherwise an empty or dead
+  // slot of the first table that has one, in the emptier bucket.
   template <typename MayReplace>
   Slot* slot_for(std::uint64_t hash, std::uint32_t tables, MayReplace& may_replace,
                  std::uint64_t& expected) {
@@ -177,8 +179,8 @@ class Index {
     return best;
   }
 
-  // For an entry whose record is dead. Only where all buckets are full, for each record has to be
-  // looked at.
+  // Returns the slot of an entry whose record is dead. Use it only if all buckets are full, because
+  // it inspects each record.
   template <typename IsDead>
   Slot* dead_slot_for(std::uint64_t hash, std::uint32_t tables, IsDead& is_dead,
                       std::uint64_t& expected) {

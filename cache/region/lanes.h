@@ -1,8 +1,8 @@
-// The words of the region that the hits of a process write, separate for each lane of its threads
+// The words of the region that a process writes on a hit, separate for each lane of its threads
 // (cache/base/lane.h): pins on segments, and counters. A lane has room for pins on a few segments;
-// further pins are counted in the row that the process has for all segments. Each step is one
-// atomic operation, so a process that dies leaves whole words, which process_reaper.h clears.
-// Thread safety: all of it, between threads and processes; async-signal-safe.
+// the row that the process has for all segments counts further pins. Each step is one atomic
+// operation, so a process that dies leaves whole words, which process_reaper.h clears. Thread
+// safety: all of it, between threads and processes; async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 namespace cube::cache {
 
 void reach_lane(std::atomic<std::uint32_t>& reached, std::uint32_t lane);
-// The row of the calling thread.
+// Returns the row of the calling thread.
 inline LaneRow& own_lane_row(const Region& region) {
-  // A power of two, as base::k_lanes.
+  // process_lanes is a power of two, like base::k_lanes.
   const std::uint32_t lane = base::own_lane() & (region.layout().process_lanes - 1);
-  // seq_cst: an evictor that does not see the lane has marked its segment before, and the pinner
-  // sees that mark.
+  // seq_cst: an evictor that does not see this lane marked its segment earlier, so the pinner sees
+  // that mark.
   if (region.own_lanes_reached().load(std::memory_order_seq_cst) <= lane) [[unlikely]]
     reach_lane(region.own_lanes_reached(), lane);
   return region.own_lanes()[lane];
@@ -26,7 +26,7 @@ inline LaneRow& own_lane_row(const Region& region) {
 inline void count_hit(const Region& region) {
   own_lane_row(region).counters[LaneRow::k_hits_ram].fetch_add(1, std::memory_order_relaxed);
 }
-// By calls on a served file.
+// Counts calls on a served file.
 inline void count_served(const Region& region, std::uint64_t bytes, std::uint64_t calls) {
   LaneRow& row = own_lane_row(region);
   row.counters[LaneRow::k_bytes_served].fetch_add(bytes, std::memory_order_relaxed);
@@ -34,10 +34,10 @@ inline void count_served(const Region& region, std::uint64_t bytes, std::uint64_
 }
 
 inline constexpr std::uint32_t k_pin_bits = 14, k_pin_mask = (1U << k_pin_bits) - 1;
-// Pin::duplicate does not check it: mappings, 4,096 at most, and files that wait for the cluster
-// add to the pins of opens.
+// Pin::duplicate does not check this limit: mappings (at most 4,096) and files that wait for the
+// cluster add to the pins of opens.
 inline constexpr std::uint32_t k_most_pins = 1U << 12;
-// False: the word has no room for it.
+// False: the word has no room for the pin.
 inline bool pin_in(std::atomic<std::uint32_t>& word, std::uint32_t segment) {
   std::uint32_t now = word.load(std::memory_order_relaxed);
   while (true) {
@@ -50,21 +50,22 @@ inline bool pin_in(std::atomic<std::uint32_t>& word, std::uint32_t segment) {
 std::atomic<std::uint32_t>* pin_segment_slow(const Region& region, LaneRow& row,
                                              std::uint32_t segment);
 // Adds a pin of this process on the segment. seq_cst: the pinner adds its pin first, then checks
-// that the segment is still the one that it means. fetch_sub(1) of the word, with release, ends the
-// pin.
+// that the segment is still the one that it means. To end the pin, call fetch_sub(1) on the word
+// with release.
 inline std::atomic<std::uint32_t>* pin_segment(const Region& region, std::uint32_t segment) {
   LaneRow& row = own_lane_row(region);
   return pin_in(row.pins[0], segment) ? &row.pins[0] : pin_segment_slow(region, row, segment);
 }
-// The pins of a process on a segment. seq_cst, for an evictor that has marked the segment first.
+// Counts the pins of a process on a segment. seq_cst, for an evictor that has marked the segment
+// first.
 std::uint32_t pins_of(const Region& region, std::uint32_t process, std::uint32_t segment);
-// Its pins on all segments.
+// Counts the pins of a process on all segments.
 std::uint64_t pins_of(const Region& region, std::uint32_t process);
 void forget_pins_of(Region& region, std::uint32_t process);
 
-// In use or not any more, but no more than there are, whatever the region says.
+// Counts the lanes that the process's slot has ever used. The bound holds whatever the region says.
 std::uint32_t lanes_reached(const Region& region, std::uint32_t process);
-// The counters of a process, of all its lanes together.
+// Adds the counters of a process, summed over all its lanes.
 void add_stats_of(const Region& region, std::uint32_t process, base::Totals& totals);
 
 }  // namespace cube::cache

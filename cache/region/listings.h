@@ -1,14 +1,15 @@
-// Directories that programs of the node have listed, and what is read of each: the files of one
-// from which a program then reads file after file are fetched ahead, where nothing better is known
-// (prefetch/order/listing_source.h).
+// Directories that programs of the node have listed, and how much of each is read. If a program
+// lists a directory and then reads file after file of it, its files are fetched ahead, unless
+// something better is known (prefetch/order/listing_source.h).
 //
-// A row of the region for each directory, whatever it holds; processes that are started later, and
-// those of other jobs, find it there. Eight rows are a directory's by its hash: where all are
-// taken, the one goes that was neither listed nor read from for longest, and its files are fetched
-// by those who need them. A directory of which the leader shall fetch is posted to it by path.
-// Invariants: no row is held by anybody, so a death leaves at worst wrong counts, which are reset
-// when a row is taken anew; a slot that a dead process was writing is freed with the rest that it
-// has left. Thread safety: all of it, and async-signal-safe, but for take, which is the leader's.
+// Each directory takes one row of the region, however many files it holds, so processes that start
+// later and those of other jobs find it. A directory's hash gives it eight candidate rows. If all
+// are taken, the directory that was neither listed nor read from for longest loses its row, and its
+// files are fetched on demand. A directory from which the leader is to fetch is posted to it by
+// path. Invariants: nobody holds a row, so a death leaves at worst wrong counts, which are reset
+// when the row is reused; a slot that a dead process was writing is freed with everything else that
+// it left. Thread safety: all of it, and async-signal-safe, except take, which only the leader
+// calls.
 #pragma once
 
 #include <string>
@@ -18,7 +19,7 @@
 
 namespace cube::cache {
 
-// A directory that nobody has listed or read from for so long begins anew.
+// If nobody has listed or read from a directory for so long, its counts start again.
 inline constexpr std::uint32_t k_listing_is_old_s = 60;
 
 class Listings {
@@ -27,24 +28,25 @@ class Listings {
 
   void note_listed(std::string_view directory);
 
-  // A file is opened for the first time since it came into memory. True: its directory was listed,
-  // is read file by file, and the leader does not know of it.
+  // A file is opened for the first time since it came into memory. True: its directory was listed
+  // and is read file by file, and the leader does not know of it.
   bool note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead);
-  // More was read of a file whose first open was noted.
+  // More was read of a file whose first open has been noted.
   void note_bytes(std::string_view file, std::uint64_t bytes);
-  // For the leader to fetch from. False: too many wait, or its path is too long.
+  // Posts the directory for the leader to fetch from. False: too many are waiting, or its path is
+  // too long.
   bool post(std::string_view directory);
 
-  // The leader's side. It says once that it begins.
+  // The leader's side. The leader calls begin_lead once when it begins.
   void begin_lead();
   bool take(std::string& directory);
-  // Null: it is not listed (any more).
+  // Null: the directory is not listed (any more).
   ListedRow* find(std::uint64_t hash) const;
-  // The leader has the directory in hand, and need not be told of it; or not any more.
+  // The leader handles the directory and need not be told of it; give_back ends that.
   void take_charge(ListedRow& row);
   void give_back(ListedRow& row) { row.lead.store(0, std::memory_order_relaxed); }
   bool is_old(const ListedRow& row) const;
-  // Grows with each first read of a file of a listed directory.
+  // Increases with each first read of a file of a listed directory.
   std::uint32_t reads() const {
     return region_->header().listed_reads.load(std::memory_order_relaxed);
   }
@@ -59,7 +61,7 @@ class Listings {
   const Region* region_;
 };
 
-// Frees the slots that a process was writing when it ended.
+// Frees the slots that the process was writing when it ended.
 void forget_posts_of(const Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

@@ -1,5 +1,5 @@
-// Takes a segment that has records for the next generation, in which none of them can be found.
-// Thread safety: all of it, between processes: of two that try, one gets it.
+// Reclaims a segment that has records: moves it to the next generation, in which none of them can
+// be found. Thread safety: all of it, between processes; if two try, one gets the segment.
 #pragma once
 
 #include <algorithm>
@@ -11,22 +11,22 @@
 
 namespace cube::cache {
 
-// A slot of the index keeps 12 bits of a generation: dead ones are swept before these come round.
+// A slot of the index keeps 12 bits of a generation. Dead slots are swept before these wrap around.
 inline constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
 
-// Nobody has a claim: EVICTING, a look at all claims, then OPEN, ours and empty. `before` is
-// closed. `may` is asked while no claim can be made; if it says no, or somebody has a claim, the
-// word is `otherwise`, and the answer false.
+// Reclaims the segment if nobody has a pin on it: marks it EVICTING, checks all pins, then makes it
+// OPEN, ours and empty. `before` must be closed. `may` is asked while no new pin can succeed. If
+// `may` says no, or somebody has a pin, the word becomes `otherwise`, and the result is false.
 template <typename May>
 bool reclaim(Region& region, std::uint32_t segment, const SegmentWord& before,
              const SegmentWord& otherwise, May&& may) {
-  // Without a look that would hide it from everybody for a moment.
+  // Checks the pins first: marking a pinned segment would hide it from everybody for a moment.
   if (is_segment_pinned(region, segment)) return false;
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord evicting{SegmentState::evicting, region.own_slot(), before.generation};
   if (!swap_word(row, before, evicting)) return false;
-  // seq_cst on both sides: who pins raises his counter first and looks at the word then
-  // (RamTier::pin), we the other way round.
+  // seq_cst on both sides: the pinner increments its counter, then loads the word (RamTier::pin);
+  // we store the word, then load the counters.
   if (is_segment_pinned(region, segment) || !may()) {
     swap_word(row, evicting, otherwise);
     return false;

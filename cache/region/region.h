@@ -1,13 +1,13 @@
-// The shared-memory file that all processes of the node map: its name, its life and its tables.
+// The shared-memory file that all processes of the node map: its name, its lifetime and its tables.
 //
-// Life: the first process makes it without a name (O_TMPFILE), reserves the control part, fills it
-// and links it to RAM_DIR/cubeshim-UID-NAME, so that nobody ever sees half a region. The last
-// process takes the name away, unless the user wants to keep it or the first process of a job,
-// which prints the report, has not looked at it yet. Invariants: owner and mode (0600) fit, or it
-// is refused; the data part is mapped read-only, through an fd that was opened read-only, so that
-// not even mprotect makes it writable; no fd stays open; nothing is stored into pages that
-// posix_fallocate has not reserved.
-// Thread safety: attach once; everything else from any thread.
+// Lifetime: the first process makes the file without a name (O_TMPFILE), reserves the control part,
+// fills it and links it to RAM_DIR/cubeshim-UID-NAME, so that nobody ever sees half a region. The
+// last process removes the name, unless the user wants to keep the region, or the first process of
+// a job, which prints the report, has not read it yet. Invariants: a region with the wrong owner or
+// mode (other than 0600) is refused; the data part is mapped read-only, through an fd that was
+// opened read-only, so not even mprotect makes it writable; no fd stays open; nothing is stored
+// into pages that posix_fallocate has not reserved. Thread safety: attach once; everything else
+// from any thread.
 #pragma once
 
 #include <array>
@@ -26,49 +26,55 @@ namespace cube::cache {
 struct RegionOptions {
   std::string directory = "/dev/shm";
   std::string name = "default";
-  bool is_percent = true;  // of `size`
+  // Whether `size` is in percent.
+  bool is_percent = true;
   std::uint64_t size = 25;
   bool keep = false;
-  bool create = true;    // false: only one that is there
-  base::ProcessId job;   // the first process of the job
-  base::View view = {};  // View::k_free: base::current_view()
+  // False: attach only to a region that exists.
+  bool create = true;
+  // The first process of the job.
+  base::ProcessId job;
+  // View::k_free stands for base::current_view().
+  base::View view = {};
 };
 
 class Region {
  public:
-  // Maps the region and claims a process slot. On failure, `why` is one line for the user (or
-  // empty, where there is simply none and `create` is false).
+  // Maps the region and claims a process slot. On failure, `why` is one line for the user. It is
+  // empty if there is no region and `create` is false.
   static base::Result<Region*> attach(const RegionOptions& options, std::string& why);
-  // Maps one that is there, to look at it: without a slot, so no more than counters, rows and
-  // retire() may be used. ENOENT, with no `why`: there is none. Belongs to the caller.
+  // Maps an existing region to inspect it. The result has no process slot, so only counters, rows
+  // and retire() may be used. ENOENT with an empty `why`: there is none. The caller owns the
+  // result.
   static base::Result<Region*> look(const RegionOptions& options, std::string& why);
   static std::string path_of(const std::string& directory, const std::string& name);
-  // Without attaching: is there one, and has a file of this device ever been cached in it? Says yes
-  // rather too often.
+  // Checks, without attaching, whether a region exists in which a file of this device has ever been
+  // cached. May say yes wrongly.
   static bool may_hold(const std::string& directory, const std::string& name, std::uint64_t device);
-  // Living processes that are attached.
+  // Counts the living processes that are attached.
   std::uint32_t count_processes() const;
-  // Frees what the dead have left. Cheap enough for now and then.
+  // Frees what dead processes have left. Cheap enough to call now and then.
   void reap();
-  // Takes the name away, for good: those who are attached go on with what they have, the next makes
-  // a new region.
+  // Removes the name for good: attached processes continue with what they have, and the next
+  // process makes a new region.
   base::Result<void> retire();
-  // The same if all processes that used it are gone, it is not to be kept, and no report is due.
-  // Whether it was.
+  // Like retire(), but only if all processes that used the region are gone, it is not to be kept,
+  // and no report is due. Returns whether it retired the region.
   bool retire_if_unused();
-  // The same, but leaves a young region alone: its maker may be about to join it.
+  // Like retire_if_unused(), but leaves a young region alone, because its maker may be about to
+  // join it.
   bool retire_if_left();
-  // The same for all regions of this user in a directory, whatever their names, and for sockets on
-  // which nobody listens.
+  // Calls retire_if_left() for all regions of this user in a directory, whatever their names, and
+  // removes sockets on which nobody listens.
   static void sweep_regions(const std::string& directory);
-  // The socket on which the leader of its prefetching listens.
+  // Returns the path of the socket on which the leader of the region's prefetching listens.
   static std::string socket_path_of(const std::string& region_path) {
     return region_path + std::string(k_socket_suffix);
   }
-  // Gives the slot back unless pins are held; takes the name away if nobody else is left.
-  // The mappings stay: other threads may still be reading.
+  // Gives the slot back unless pins are held; removes the name if no other process is left. The
+  // mappings stay, because other threads may still be reading.
   void detach();
-  // In a forked child, whose slot this is not.
+  // For a forked child, which does not own this slot.
   void unmap() {
     control_.reset();
     data_.reset();
@@ -78,7 +84,7 @@ class Region {
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
   JobRow& job_row(std::uint32_t i) const { return at<JobRow>(layout_.jobs)[i]; }
-  // The sum over jobs whose rows others have taken.
+  // The sum over jobs whose rows other jobs have taken.
   base::Stats& forgotten_jobs() const { return job_row(layout_.job_rows).finished; }
   ProcessSlot& own_process() const { return process_slot(own_slot_); }
   ProcessSlot& process_slot(std::uint32_t i) const { return at<ProcessSlot>(layout_.processes)[i]; }
@@ -89,7 +95,7 @@ class Region {
   LaneRow& lane_row(std::uint32_t process, std::uint32_t lane) const {
     return at<LaneRow>(layout_.lanes)[std::uint64_t{process} * layout_.process_lanes + lane];
   }
-  // The same of this process.
+  // The lanes of this process.
   LaneRow* own_lanes() const { return own_lanes_; }
   std::atomic<std::uint32_t>& own_lanes_reached() const { return *own_lanes_reached_; }
   SegmentRow& segment_row(std::uint32_t i) const { return at<SegmentRow>(layout_.segments)[i]; }
@@ -113,7 +119,7 @@ class Region {
   ChunkBucket& chunk_bucket(std::uint32_t i) const {
     return at<ChunkBucket>(layout_.chunk_buckets)[i];
   }
-  // By the place in CUBESHIM_CLUSTER.
+  // Indexed by the server's position in CUBESHIM_CLUSTER.
   base::ServerRow& server_row(std::uint32_t i) const {
     return at<base::ServerRow>(layout_.servers)[i];
   }
@@ -129,17 +135,18 @@ class Region {
   const RegionLayout& layout() const { return layout_; }
   std::uint32_t own_slot() const { return own_slot_; }
   std::uint32_t own_job() const { return own_job_; }
-  std::uint32_t own_view() const { return own_view_; }  // its bit in Record::views
-  std::uint64_t own_rights() const {
-    return own_rights_;
-  }  // base::current_rights() when it attached
-  // This process sees something else from now on, or may read something else.
+  // The bit of this process's view in Record::views.
+  std::uint32_t own_view() const { return own_view_; }
+  // base::current_rights() of the time when this process attached.
+  std::uint64_t own_rights() const { return own_rights_; }
+  // From now on this process sees other files, or may read other files.
   void leave_view() { own_process().has_left_view.store(1, std::memory_order_relaxed); }
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
-  // Is it still the file of that name?
+  // Is this region still the file of that name?
   bool is_named() const;
-  // A writable mapping of part of the data: `at` is a page, counted from the first segment.
+  // Maps part of the data writable: `at` is a multiple of the page size, counted from the first
+  // segment.
   base::Result<base::Mapping> window(std::uint64_t at, std::size_t bytes) const;
   std::uint64_t offset_in_data(const void* at) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
@@ -148,30 +155,31 @@ class Region {
     return layout_.data + static_cast<std::uint64_t>(data - data_.data());
   }
 
-  // An fd of the very file that is mapped, for a window or for a program's own mapping; ESTALE
-  // where the name is gone.
+  // Opens an fd of the very file that is mapped, for a window or for a program's own mapping.
+  // ESTALE: the name is gone.
   base::Result<base::UniqueFd> reopen(int flags) const;
-  // Is this fd one of the very file that is mapped?
+  // Is this an fd of the very file that is mapped?
   bool is_ours(int fd) const;
-  // What this process has mapped for as long as it is attached.
+  // The ranges that this process maps for as long as it is attached.
   std::array<std::span<const std::byte>, 3> mapped() const {
     return {{{control_.data(), control_.size()},
              {data_.data(), data_.size()},
              {writable_.data(), writable_.size()}}};
   }
-  // Memory for segments [first, first + count); ENOSPC or ENOMEM where there is none.
+  // Reserves memory for segments [first, first + count). ENOSPC or ENOMEM: there is none.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
   // Would enough of the directory's file system stay free for its other users
-  // (life/room_for_others.h) if the region took so many bytes more? It takes none for a while after
-  // it gave some back.
+  // (life/room_for_others.h) if the region took so many more bytes? After giving some back, the
+  // region takes none for a while.
   bool leaves_room_for_others(std::uint64_t bytes) const;
-  // Have the machine, the control group and the directory so much left, and some for others?
+  // Do the machine, the control group and the directory have so many bytes left, and some for
+  // others?
   bool has_memory_for(std::uint64_t bytes) const;
-  // Memory for part of the data, without a look at what the machine has: `at` is a page, counted
-  // from the first segment.
+  // Reserves memory for part of the data without checking what the machine has: `at` is a multiple
+  // of the page size, counted from the first segment.
   base::Result<void> reserve_data(std::uint64_t at, std::uint64_t bytes);
-  // Memory for one more table of the index, unless somebody else has added one to the `known` ones
-  // meanwhile. ENOSPC: it has all of them; ENOMEM: there is no memory now.
+  // Reserves memory for one more table of the index, unless another process has added one to the
+  // `known` ones meanwhile. ENOSPC: the index has all its tables; ENOMEM: there is no memory now.
   base::Result<void> add_index_table(std::uint32_t known);
 
  private:
@@ -179,12 +187,12 @@ class Region {
   static constexpr std::string_view k_socket_suffix = ".sock";
 
   Region() = default;
-  // Claims a slot, unless this region has ended or is to end now.
+  // Claims a slot, unless this region has ended or must end now.
   Joined join(const RegionOptions& options, std::string& why);
   std::string why_not_claimed(int error) const;
-  // The bit of this view; 0 where all are taken.
+  // Returns the bit of this view; 0 if all bits are taken.
   std::uint32_t claim_view(const base::View& view);
-  // The same, of a view that no process has any more.
+  // Like claim_view, but takes the bit of a view that no process has any more.
   std::uint32_t take_ended_view(const base::View& view);
   void remove_name();
   static void sweep_name(RegionOptions& options, std::string_view name);
@@ -197,9 +205,11 @@ class Region {
   base::Result<void> map(int read_write_fd, int read_only_fd);
 
   base::Mapping control_, data_;
-  base::Mapping writable_;  // the data part again, inaccessible: windows are duplicates of parts of
-                            // it (no fd, no name needed)
-  base::Mapping life_;      // keeps our life lock (life_lock.h)
+  // The data part again, inaccessible: windows are duplicates of parts of it, which needs no fd and
+  // no name.
+  base::Mapping writable_;
+  // Keeps our life lock (life_lock.h).
+  base::Mapping life_;
   RegionLayout layout_;
   std::string path_;
   std::uint64_t device_ = 0, inode_ = 0;

@@ -1,10 +1,10 @@
 // The life of a segment: FREE -> OPEN (leased by one process, which alone writes to it) -> SEALED
 // (immutable). A process that leaves a half-full segment leaves it OPEN without an owner, and
-// another leases the rest. In the ring (ring.h) also SEALED -> EVICTING -> OPEN, of the next
-// generation; and there one that is OPEN without an owner may be filled by all. A record larger
-// than a segment takes a run: its first segment and TAIL segments behind it. Invariants: the state,
-// the owner and the generation change by one compare-and-swap; a generation is never 0. Thread
-// safety: all of it, between threads and processes.
+// another process leases the rest. A ring segment (ring.h) also goes SEALED -> EVICTING -> OPEN, in
+// the next generation; in the ring, all processes may fill a segment that is OPEN without an owner.
+// A record larger than a segment takes a run: its first segment and the TAIL segments behind it.
+// Invariants: one compare-and-swap changes the state, the owner and the generation; a generation is
+// never 0. Thread safety: all of it, between threads and processes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct SegmentWord {
   std::uint32_t generation = 0;
 
   static SegmentWord of_word(std::uint64_t word) {
-    // A new region is all zero: free, never used.
+    // A new region is all zero, which means free and never used.
     return {static_cast<SegmentState>(word & 0xff),
             static_cast<std::uint32_t>((word >> 8) & 0xffffff),
             static_cast<std::uint32_t>(word >> 32)};
@@ -31,7 +31,7 @@ struct SegmentWord {
     return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) |
            (std::uint64_t{generation} << 32);
   }
-  // Open without an owner: left by a leader that is gone, or for all programs to fill.
+  // Sealed, or open without an owner: the owner is gone, or all programs fill it.
   bool is_closed() const {
     return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner);
   }
@@ -44,43 +44,45 @@ SegmentWord word_of(const Row& row, std::memory_order order = std::memory_order_
   return SegmentWord::of_word(row.word.load(order));
 }
 
-// One compare-and-swap; false where it is not `from` any more.
+// One compare-and-swap. False: the word is no longer `from`.
 template <typename Row>
 bool swap_word(Row& row, SegmentWord from, SegmentWord to) {
   std::uint64_t expected = from.as_word();
-  // The next owner sees what the one before has written; readers pair with it in RamTier::pin and
-  // Chunks::claim_if, and an evictor's look at the claims must come after.
+  // seq_cst: the next owner sees what the previous one has written. Readers pair with it in
+  // RamTier::pin and Chunks::claim_if, and an evictor must check the pins after it.
   return row.word.compare_exchange_strong(expected, to.as_word(), std::memory_order_seq_cst);
 }
 
-// Leases a segment with at least `bytes` left, one without owner or a free one. ENOSPC: none is
+// Leases a segment with at least `bytes` left, one without an owner or a free one. ENOSPC: none is
 // left.
 base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);
 // Leases `count` consecutive free segments; returns the first, which is OPEN.
 base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count);
-// This very segment, with memory. EBUSY: it is not free.
+// Leases this very segment, with memory. EBUSY: it is not free.
 base::Result<void> lease_free(Region& region, std::uint32_t segment);
-// Gets memory for one of the next `ahead` free segments, so that who leases it need not wait for
-// that (4-10 ms, where a virtual machine has to ask its host). False: all of them have it.
+// Gets memory for one of the next `ahead` free segments, so that the process that leases it need
+// not wait for that (4-10 ms if a virtual machine has to ask its host). False: all of them have
+// memory.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
-// This very segment, in that state, perhaps without memory. False: it is not free.
+// Takes this very segment in that state, perhaps without memory. False: it is not free.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state);
-// Segments of the run that begins here; never beyond the last, whatever the region says.
+// Counts the segments of the run that begins here, never beyond the region's last segment, whatever
+// the region says.
 std::uint32_t run_length_of(const Region& region, std::uint32_t first);
-// This very segment, for chunks of large files (chunks.h), by all processes and without memory yet.
-// EBUSY: it is not free.
+// Takes this very segment for chunks of large files (chunks.h), for all processes and without
+// memory yet. EBUSY: it is not free.
 base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
-// Segments that are not the ring's.
+// Counts the segments that are not the ring's.
 std::uint32_t resident_segments(const Region& region);
-// The writer of the tiers may look whether a segment has news.
+// Tells the tiers' writer that a segment may have something new for it.
 void tell_tier_writer(RegionHeader& header);
-// There is one, and it has said so in the last two seconds.
+// There is a writer, and it has reported in the last two seconds.
 bool is_tier_writer_alive(const RegionHeader& header);
-// The owner is done with it: nothing will be added.
+// The owner has finished the segment: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);
-// The owner of a run, or of one segment, gives it back; nothing of it can be found.
+// The owner of a run, or of one segment, gives it back; nothing in it can be found.
 void free_run(Region& region, std::uint32_t first);
-// The owner leaves; what is left may be leased by another.
+// The owner leaves; another process may lease the rest.
 void release_lease(Region& region, std::uint32_t segment);
 void release_leases_of(Region& region, std::uint32_t process_slot);
 

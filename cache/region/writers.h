@@ -1,16 +1,20 @@
-// Which files of the node are open for writing, by device and inode, so that nobody caches them
+// The files of the node that are open for writing, by device and inode, so that nobody caches them
 // meanwhile. A stripe is one cache line: a count for each of the first few files that are written,
-// and one for all beyond those. Each process notes its own besides, so that they end with it. A
-// file can be written after the process that opened it has ended or has become another program: its
-// next program and its children have inherited the open file. Such a file goes to a table of its
-// own (LeftWriter), and stays there until it is known that nobody writes it: the process is dead
-// and had shared the file with nobody, or the kernel says so. A file that an exec hands to the next
-// program counts as shared, for that program may have children of which nobody is told. Invariant:
-// from the return of writing_begins to the call of writing_ends, or to the last close of all who
-// have inherited the open file, may_be_written says yes. A file is taken for written that is not
-// only where more than seven of a stripe are written at once, where a process that wrote more than
-// 64 files at once has died, or where a file was shared and the kernel does not say who writes it.
-// Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
+// and one for all beyond those. Each process also keeps its own notes, so that its writers end with
+// it.
+//
+// A file can be written after the process that opened it has ended or has become another program,
+// if its next program and its children have inherited the open file. Such a file goes to a table of
+// its own (LeftWriter), and stays there until it is known that nobody writes it: the process is
+// dead and had shared the file with nobody, or the kernel says so. A file that an exec hands to the
+// next program counts as shared, because that program may have children of which nobody is told.
+//
+// Invariant: may_be_written says yes from the return of writing_begins to the call of writing_ends,
+// or to the last close by any process that has inherited the open file. A file that is not written
+// counts as written only if more than seven files of a stripe are written at once, if a process
+// that wrote more than 64 files at once has died, or if the file was shared and the kernel does not
+// say who writes it. Thread safety: all of it, between threads and processes. Async-signal-safe, no
+// allocation.
 #pragma once
 
 #include "cache/record/file_stat.h"
@@ -21,22 +25,24 @@ namespace cube::cache {
 WriterStripe& writer_stripe_of(Region& region, const FileStat& stat);
 
 void writing_begins(Region& region, const FileStat& stat);
-// By other processes that have the open file, or by mappings of it.
+// Whether other processes have the open file, or mappings of it write to it.
 enum class Sharing : std::uint8_t { inherited, mapped };
-// Between the two: the file may be written after our last close. writing_ends is not called then.
+// Call it between writing_begins and our last close, after which the file may still be written.
+// writing_ends is not called then.
 void writing_is_shared(Region& region, const FileStat& stat, Sharing how = Sharing::inherited);
 bool is_writing_shared(Region& region, const FileStat& stat);
 void writing_ends(Region& region, const FileStat& stat);
-// `fd`: the file, open for reading, by which the kernel is asked whether anybody of the node has it
-// open for writing, under the library or not; it must have no lease of the program's. -1: there is
-// none. `stat` must be older than this question: if nobody writes the file now, whoever opens it
-// later moves its times by the first store. `removals` counts how often the file was found to be
-// written no more by those to whom it was left: `stat` may be from before their last write.
+// May the file be written now? `fd`: the file, open for reading, or -1. The kernel is asked by this
+// fd whether any process of the node has the file open for writing, under the library or not; the
+// fd must carry no lease of the program's. `stat` must be older than this question: if nobody
+// writes the file now, a process that opens it later changes its times by the first store.
+// `removals` counts left writers that stopped writing. If it grew, `stat` may predate their
+// last write.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1,
                     std::uint64_t* removals = nullptr);
 
-// Takes back the writers of a process that has ended or has become another program. The caller
-// holds the lifecycle lock.
+// Removes the writers of a process that has ended or has become another program. The caller holds
+// the lifecycle lock.
 void forget_writers_of(Region& region, std::uint32_t process_slot);
 
 }  // namespace cube::cache
