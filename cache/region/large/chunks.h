@@ -1,16 +1,17 @@
 // Chunks of large files in the region. A chunk is 2 MiB of a file, from a multiple of 2 MiB on.
-// Each of its pages of 4 KiB is present or not, and each page that is present is what the file of
-// this version held.
+// Each of its pages of 4 KiB is present or not, and a page that is present holds what this version
+// of the file held.
 //
 // A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file lie
-// side by side where the region has room for that, so that a mapping of the file takes few pieces.
-// A place that has a chunk keeps it, so that data larger than the memory hits its share. Two kinds
-// of chunk are replaced, if nobody has a claim on them and no program has mapped them: those of an
-// earlier version of the same file, and, where no place is free, those that pass. An eighth of the
-// places is for chunks that pass, 64 MiB at least and no more than half; the oldest is replaced
-// first (chunks_passing.cc). Invariants: a page that is present is never written to while the chunk
-// has its place. A writer of an absent page holds the flight for its block (single_flight.h).
-// Thread safety: all of it, between threads and processes. Async-signal-safe, no allocation.
+// side by side if the region has room for that, so that a mapping of the file takes few pieces. A
+// place that has a chunk keeps it, so that data larger than the memory still hits in proportion to
+// what fits. Two kinds of chunk are replaced, if nobody has a pin on them and no program has mapped
+// them: those of an earlier version of the same file, and, if no place is free, those that pass. An
+// eighth of the places is for chunks that pass, at least 64 MiB and at most half of the places; the
+// oldest is replaced first (chunks_passing.cc). Invariants: a page that is present is never written
+// to while the chunk has its place. A writer of an absent page holds the flight for its block
+// (single_flight.h). Thread safety: all of it, between threads and processes. Async-signal-safe, no
+// allocation.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@
 
 namespace cube::cache {
 
-// A version of a file: by its path, and by what its stat says of it.
+// A version of a file, identified by its path and by its stat.
 struct FileKey {
   std::uint64_t path = 0;
   std::uint64_t version[2] = {};
@@ -30,7 +31,7 @@ struct FileKey {
 };
 FileKey key_of_file(std::string_view path, const FileStat& stat);
 
-// Pages of a chunk, from the first up to but not including the last.
+// Pages of a chunk, from `first` up to but not including `end`.
 struct PageRun {
   std::uint32_t first = 0, end = 0;
   bool is_empty() const { return first >= end; }
@@ -42,7 +43,7 @@ class Chunks {
   static constexpr std::uint64_t k_page_bytes = 4096;
   static constexpr std::uint32_t k_none = UINT32_MAX;
 
-  // A claim on a chunk: it keeps its place.
+  // A pin on a chunk, which keeps its place.
   class Claim {
    public:
     Claim() = default;
@@ -54,30 +55,30 @@ class Chunks {
     ~Claim() { release(); }
     explicit operator bool() const { return row_ != nullptr; }
     const std::byte* data() const { return data_; }
-    // The offset of its first byte in the region's file.
+    // The offset of the chunk's first byte in the region's file.
     std::uint64_t offset(const Region& region) const { return region.offset_of(data_); }
     std::uint32_t place() const { return place_; }
     void release() {
-      // Release: our reads of the chunk come before another file's bytes; pairs with the look at
-      // all claims in may_replace.
+      // Release: our reads of the chunk come before another file's bytes; pairs with the check of
+      // all pins in take_replaced.
       if (counter_ != nullptr) give_up(counter_, epoch_);
       forget();
     }
-    // Somebody else gives it up.
+    // Someone else ends the pin: see words().
     void forget() {
       counter_ = nullptr;
       row_ = nullptr;
     }
-    // The pages from `page` on that are present, and those that are absent, up to `end`. Without a
-    // chunk all are absent.
+    // The pages from `page` on that are present (or absent), up to `end`. Without a chunk all are
+    // absent.
     PageRun present_from(std::uint32_t page, std::uint32_t end) const {
       return {page, end_of_run(page, end, true)};
     }
     PageRun absent_from(std::uint32_t page, std::uint32_t end) const {
       return {page, end_of_run(page, end, false)};
     }
-    // The first run of present pages at `page` or behind it, or of absent ones, of which `most` are
-    // wanted.
+    // The first run of present (or absent) pages at `page` or behind it; next_absent returns at
+    // most `most` pages.
     PageRun next_present(std::uint32_t page, std::uint32_t end) const {
       return present_from(absent_from(page, end).end, end);
     }
@@ -91,29 +92,29 @@ class Chunks {
     bool has_all(const PageRun& pages) const {
       return end_of_run(pages.first, pages.end, true) == pages.end;
     }
-    // Pages that were fetched ahead and that nobody has had before: how many of these pages are
-    // such, once. Without a store where there are none.
+    // Counts the pages that were fetched ahead and that nobody has had before; each page counts
+    // once. It stores nothing if there are none.
     std::uint32_t take_unread(const PageRun& pages) const {
       return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
     }
-    // The program's job is shown these pages by a mapping: how many of them for the first time. Two
-    // jobs that take turns count again.
+    // A mapping shows the program's job these pages. Returns how many of them it shows for the
+    // first time. If two jobs alternate, pages count again.
     std::uint32_t note_shown(const PageRun& pages, std::uint32_t job) const;
-    // The words of one that is given up without this object, after a jump; `counter` is null where
-    // there is none.
+    // What give_up() needs to end the pin without this object, after a jump; `counter` is null if
+    // there is no pin.
     struct Words {
       std::atomic<std::uint32_t>* counter;
       std::uint32_t epoch;
     };
     Words words() const { return {counter_, epoch_}; }
-    // A claim from before a fork is the parent's.
+    // Ends a pin, unless it was made before a fork and so is the parent's.
     static void give_up(std::atomic<std::uint32_t>* counter, std::uint32_t epoch) {
       if (epoch == own_epoch.load(std::memory_order_relaxed))
         counter->fetch_sub(1, std::memory_order_release);
     }
-    // It may be replaced by another file's as soon as nobody has a claim on it.
+    // Another file's chunk may replace this one as soon as nobody has a pin on it.
     bool is_passing() const { return row_->passed.load(std::memory_order_relaxed) != 0; }
-    // A program maps it.
+    // A program maps the chunk.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
 
    private:
@@ -137,97 +138,98 @@ class Chunks {
 
   explicit Chunks(Region& region) : region_(&region) {}
 
-  // In a forked child: the claims of its thread are the parent's. A handler that forked may return
+  // For a forked child: the pins of its thread are the parent's. A handler that forked may return
   // into a read.
   static void forget_claims() { own_epoch.fetch_add(1, std::memory_order_relaxed); }
 
-  // Empty where there is none. `hint`: a place to look at first, or k_none.
+  // Empty if the chunk is not there. `hint`: a place to search first, or k_none.
   Claim find(const FileKey& key, std::uint32_t number, std::uint32_t hint = k_none) const;
-  // The same, or a place for it, `wanted` if that is free. Empty: no place is left. If somebody
-  // else makes the same chunk at the same time, for another block of it, two may be made. Each has
-  // pages that the other lacks, so a caller looks for a chunk with one and the same `hint`, and
-  // asks the claim that it writes through which pages are absent. If no place is free, a chunk that
-  // `may_pass` takes the place of another chunk that passes, but of none that has blocks which the
-  // tiers are about to get. One that `must_pass` takes those, too.
+  // Finds the chunk, or makes a place for it, `wanted` if that is free. Empty: no place is left. If
+  // another process makes the same chunk at the same time, for another block of it, two may be
+  // made. Each has pages that the other lacks, so a caller must always search for a chunk with the
+  // same `hint`, and ask the Claim through which it writes for the absent pages. If no place is
+  // free, a chunk that `may_pass` replaces another chunk that passes, but not one with blocks that
+  // the tiers are about to get. A chunk that `must_pass` replaces those, too.
   enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
-  // No place was free a moment ago.
+  // A moment ago no place was free.
   bool is_full() const;
   // Bytes for chunks that pass, once no place is free.
   std::uint64_t passing_bytes() const;
-  // A place from which on `count` places are free, for the chunks of a file.
+  // Returns the first of `count` consecutive free places for the chunks of a file.
   std::uint32_t place_for(std::uint32_t count);
 
-  // Memory for these pages, and a writable mapping of them. The caller holds the flight for them,
+  // Reserves memory for these pages and maps them writable. The caller holds the flight for them,
   // and none is present.
   base::Result<base::Mapping> window(const Claim& claim, const PageRun& pages);
-  // Writes them by a number of the region's file, from memory that may not be there (EFAULT). The
-  // same holds for the caller.
+  // Writes the pages through an fd of the region's file, from memory that may be missing (EFAULT).
+  // The caller meets the same conditions as for window().
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages,
                              const std::byte* from);
-  // Before they are present: nobody has asked for them yet.
+  // Call it before the pages are present: nobody has asked for them yet.
   void note_ahead(const Claim& claim, const PageRun& pages) const;
-  // For the tiers (tier/block_writer.h, tier/cluster_blocks.h). A block of the chunk has become
-  // whole: they may get it. `has_disk`: the disk has it already.
+  // For the tiers (tier/block_writer.h, tier/cluster_blocks.h): a block of the chunk has become
+  // whole, so they may get it. `has_disk`: the disk already has it.
   void note_whole(const Claim& claim, bool has_disk = false) const;
-  // They have these pages, or were offered them, or must not have them.
+  // The tiers have these pages, were offered them, or must not have them.
   void note_offered(const Claim& claim, const PageRun& pages) const;
-  // The same of the cluster.
+  // Like note_offered, but for the cluster.
   void note_shared(const Claim& claim, const PageRun& pages) const;
   bool is_shared(const Claim& claim, const PageRun& pages) const;
-  // How many blocks have ever become whole at this place, and in the region.
+  // How many blocks have ever become whole, at this place and in the region.
   std::uint32_t wholes(std::uint32_t place) const;
   std::uint64_t wholes() const {
     return region_->header().blocks_whole.load(std::memory_order_acquire);
   }
-  // Any of them.
+  // Was any of these pages noted as offered?
   bool is_offered(const Claim& claim, const PageRun& pages) const;
-  // The chunk at this place, if it has blocks that became whole since it was last offered. Empty
-  // where it has none.
+  // Returns the chunk at this place if it has blocks that became whole since it was last offered.
   struct Offer {
     Claim claim;
     FileKey key;
     std::uint32_t number = 0;
-    std::uint32_t whole = 0;  // how many blocks became whole
+    // How many blocks became whole.
+    std::uint32_t whole = 0;
   };
   std::optional<Offer> offer_at(std::uint32_t place) const;
-  // The chunk at this place, whatever was offered of it.
+  // Returns the chunk at this place, whatever was offered of it.
   std::optional<Offer> chunk_at(std::uint32_t place) const;
   bool has_offer(std::uint32_t place) const;
-  // All that was whole then has been offered. Waiters go on.
+  // Everything that was whole at the time of `offer` has been offered. Waiters continue.
   void end_offer(const Offer& offer) const;
   void tell_waiting() const;
-  // How often an offer has ended so far.
+  // How many offers have ended so far.
   std::uint32_t offers_ended() const {
     return region_->header().chunks_written.load(std::memory_order_seq_cst);
   }
-  // The last make() found no place but such as wait for the tiers.
+  // The last make() found only places that wait for the tiers.
   bool waits_for_tiers() const { return waits_for_tiers_; }
-  // Until another offer than those `ended` has ended, so long at most.
+  // Waits until the count of ended offers is no longer `ended`, at most for `at_most_ns`.
   void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
 
-  // The memory of the chunk at this place goes back to others, unless somebody has a claim on it or
-  // a program has mapped it. Not what nobody has read yet, or the tiers are about to get, unless
-  // `whatever`. Returns how many bytes there were.
+  // Gives the memory of the chunk at this place back to others, unless somebody has a pin on it or
+  // a program has mapped it. Unless `whatever`, it spares a chunk that has pages that nobody has
+  // read yet or blocks that the tiers are about to get. Returns how many bytes there were.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
-  // Nobody finds this chunk any more. Its place is that of an earlier version of the file.
+  // Nobody finds this chunk any more. Its place becomes that of an earlier version of the file.
   void forget(const FileKey& key, std::uint32_t number);
-  // They hold the bytes of the file.
+  // The pages hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;
 
   Region& region() const { return *region_; }
 
  private:
   static inline constinit std::atomic<std::uint32_t> own_epoch{
-      0};  // forks between the first process and this one
+      // Counts the forks between the first process and this one.
+      0};
 
   Claim claim(std::uint32_t place) const;
   bool is_of(const ChunkRow& row, const FileKey& key, std::uint32_t number) const;
   Claim claim_if(std::uint32_t place, const FileKey& key, std::uint32_t number) const;
-  // The place is then open, and the caller's to seal or to give back.
+  // On success the place is open, and the caller must seal it or give it back.
   bool take_place(std::uint32_t place, const FileKey& key, std::uint32_t number);
-  // Which chunk gives its place: one of an earlier version of the file, or whichever is there, to
-  // one that passes.
+  // Which chunk gives up its place: one of an earlier version of the file, or, to a chunk that
+  // passes, whichever is there.
   enum class Replaced : std::uint8_t { former_version, any };
   bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number,
                      Replaced replaced);
@@ -250,7 +252,7 @@ class Chunks {
   bool waits_for_tiers_ = false;
 };
 
-// Bytes of all large files in the region's memory, and how many of them were fetched ahead and not
+// Bytes of all large files in the region's memory, and how many of these were fetched ahead and not
 // read yet.
 struct ChunkFigures {
   std::uint64_t bytes = 0, unread = 0;

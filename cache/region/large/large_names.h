@@ -1,9 +1,9 @@
-// The paths and the stats of large files whose chunks are in the region. A chunk knows its file by
-// a FileKey alone (chunks.h); who writes it to a tier needs its name. There are as many rows as
-// chunks, up to 4,096 of 1 KiB; where a file finds none free, the one that was noted longest ago
-// goes. Invariant: a name that is found is the one that its key was made of. Rows are written
-// without a lock, and a reader makes the key of what it has read once more. Thread safety: all of
-// it, between threads and processes. Async-signal-safe, no allocation.
+// The paths and the stats of large files whose chunks are in the region. A chunk knows its file
+// only by a FileKey (chunks.h); a process that writes the chunk to a tier needs the path. There are
+// as many rows as chunks, up to 4,096 of 1 KiB. If a file finds no free row, it replaces the one
+// that was noted longest ago. Invariant: a path that is found is the one that its key was made of.
+// Rows are written without a lock, so a reader recomputes the key of what it has read. Thread
+// safety: all of it, between threads and processes. Async-signal-safe, no allocation.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@ namespace cube::cache {
 
 class LargeNames {
  public:
-  // Bytes of the longest path that has room in a row.
+  // The longest path that has room in a row, in bytes.
   static constexpr std::size_t k_longest = 800;
   struct Name {
     FileStat stat;
@@ -27,12 +27,13 @@ class LargeNames {
 
   // `key` is key_of_file(path, stat). False: the path is too long.
   bool note(const FileKey& key, std::string_view path, const FileStat& stat);
-  // False: there is none of this key.
+  // False: there is no row of this key.
   bool find(const FileKey& key, Name& name) const;
 
  private:
   struct Content;
-  static constexpr std::uint32_t k_ways = 8;  // rows that a key may take
+  // Rows that a key may take.
+  static constexpr std::uint32_t k_ways = 8;
 
   LargeNameRow& row_of(const FileKey& key, std::uint32_t way) const;
   static bool read(const LargeNameRow& row, const FileKey& key, Content& content);

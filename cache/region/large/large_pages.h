@@ -1,5 +1,5 @@
-// These functions give the chunk of a byte of a large file, and its page there. Thread safety: pure
-// functions.
+// Functions that return the chunk of a byte of a large file, and its page there. Thread safety:
+// pure functions.
 #pragma once
 
 #include "cache/base/memory/kernel_page.h"
@@ -16,8 +16,8 @@ inline std::uint32_t page_of(std::uint64_t at) {
   return static_cast<std::uint32_t>(at % k_chunk_bytes / k_chunk_page);
 }
 
-// The pages that hold [at, end), which are of one chunk; whole pages of the kernel, which maps no
-// less.
+// The pages that hold [at, end), which must lie in one chunk. Rounded to whole kernel pages,
+// because the kernel maps no less.
 inline PageRun pages_of(std::uint64_t at, std::uint64_t end) {
   const std::uint64_t unit = base::kernel_page();
   const std::uint64_t chunk = at / k_chunk_bytes * k_chunk_bytes;

@@ -1,6 +1,6 @@
-// Views that no process has any more. Their bits are given to others once no record has them.
-// Thread safety: RegionHeader::lifecycle is held, so that no process can come with such a view
-// meanwhile.
+// Reclaims the bits of views that no process has any more. A bit is given to another view once no
+// record has it. Thread safety: RegionHeader::lifecycle is held, so that no process with such a
+// view can attach meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace cube::cache {
 
 class Region;
 
-// Whether a process that has left its view (Region::leave_view) counts: it proves nothing of the
+// Whether a process that has left its view (Region::leave_view) counts: it proves nothing about the
 // view, but its threads may still fill records.
 enum class LeftViews : std::uint8_t { have_ended, may_be_filled };
-// The bits of views that some process has.
+// Returns the bits of views that some process has.
 std::uint32_t living_views(const Region& region, LeftViews left);
-// Takes these bits, of ended views, from all records. The caller has a process slot. False: some
+// Clears these bits, of ended views, in all records. The caller has a process slot. False: some
 // record may still have them.
 bool forget_views(Region& region, std::uint32_t bits);
 

@@ -1,20 +1,20 @@
-// LeadClaim: a process's claim to lead the node's prefetching, of which one process at a time has
-// the lead.
+// LeadClaim: a process's claim to lead the node's prefetching. One process at a time has the lead.
 //
-// The leader holds one of some robust mutexes, by which the kernel tells of its death. A word in
-// the region's header says which mutex, the number of the lead, and a count that the leader raises
-// while its process runs: the beat. A leader that is stopped (SIGSTOP, a frozen control group, a
-// debugger) keeps its mutex and does not beat. After seven looks without a beat a follower takes
-// another mutex and the next number, and the former leader finds that by its next beat.
+// The leader holds one of several robust mutexes, through which the kernel reports its death. A
+// word in the region's header holds the mutex, the number of the lead, and the beat: a count that
+// the leader increments while its process runs. A leader that is stopped (SIGSTOP, a frozen control
+// group, a debugger) keeps its mutex and does not beat. After seven checks without a beat a
+// follower takes another mutex and the next number, and the former leader learns of that by its
+// next beat.
 //
 // No time and no process id is compared, so namespaces of both, a suspended machine and a clock
-// that leaps do no harm. Only looks count that are 250 ms apart, and a follower that was stopped
-// itself has looked only once meanwhile.
+// that leaps do no harm. Checks count only if they are 250 ms apart, and a follower that was itself
+// stopped has checked only once meanwhile.
 //
 // Invariants: if two followers see the same word, one of them gets the lead. A beat between a
-// follower's look and its swap keeps the lead. A leader that has lost it holds its mutex until
-// give_up(), so as many leaders can be stopped at once as there are mutexes. Thread safety: beat()
-// by any thread, the rest by one.
+// follower's check and its swap keeps the lead. A leader that has lost it holds its mutex until
+// give_up(), so the number of mutexes limits how many leaders can be stopped at once. Thread
+// safety: beat() from any thread, the rest from one.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,8 @@ class LeadClaim {
 
   explicit LeadClaim(Region& region) : region_(&region) {}
 
-  // True: we lead from now on, until beat() says otherwise or give_up(). Now is
-  // base::monotonic_ns().
+  // Checks the leader and takes the lead if it is free. True: we lead from now on, until beat()
+  // returns false or give_up(). `now_ns` is base::monotonic_ns().
   bool look(std::uint64_t now_ns);
   // False: we do not lead (any more).
   bool beat();
@@ -45,9 +45,11 @@ class LeadClaim {
 
   Region* region_;
   std::optional<RobustLock> lock_;
-  std::atomic<std::uint64_t> own_{0};  // the word without its beat; 0: we do not lead
+  // The word without its beat; 0: we do not lead.
+  std::atomic<std::uint64_t> own_{0};
   std::uint64_t seen_ = 0, counted_ns_ = 0;
-  unsigned silent_ = 0;  // looks
+  // Checks without a beat.
+  unsigned silent_ = 0;
 };
 
 }  // namespace cube::cache

@@ -1,9 +1,9 @@
-// How others see that a process lives: a lock on one byte of the region's file for each process
-// slot, held by an open file that only a mapping of the process keeps. It goes with the process's
-// memory: by death however it comes, by exec, by a call of ours; not with a thread, an fd or a
-// fork. It holds across pid namespaces and needs no /proc. Invariant: whoever cannot look (no fd
-// left, no name left, a sandbox) takes a process for alive. Thread safety: a plain value each.
-// Async-signal-safe.
+// A lock by which other processes see that a process lives: one byte of the region's file for each
+// process slot, locked through an open file that only a mapping of the process keeps. The lock ends
+// with the process's memory: by any kind of death, by exec, or when we unmap it; not with a thread,
+// an fd or a fork. It works across pid namespaces and needs no /proc. Invariant: a process that
+// cannot test a lock (no fd left, no name left, a sandbox) takes its owner for alive. Thread
+// safety: plain values. Async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace cube::cache {
 // Takes the lock.
 class LifeLock {
  public:
-  // `fd`: a writable one of the region's file.
+  // `fd`: a writable fd of the region's file.
   static LifeLock open(base::UniqueFd fd);
   LifeLock(LifeLock&& other) noexcept = default;
   LifeLock& operator=(LifeLock&&) = delete;
   ~LifeLock();
 
-  // EAGAIN: another process has it.
+  // EAGAIN: another process has the lock.
   base::Result<void> take(std::uint32_t slot);
-  // The lock lives as long as this mapping, which a forked child does not have.
+  // The lock lives as long as the returned mapping, which a forked child does not have.
   base::Result<base::Mapping> keep();
 
  private:
@@ -32,10 +32,10 @@ class LifeLock {
   base::UniqueFd fd_;
 };
 
-// Tests locks, with one open for any number of slots.
+// Tests locks. It opens the file once for any number of slots.
 class LifeProbe {
  public:
-  // `fd`: any of the region's file; without one, every slot counts as held.
+  // `fd`: any fd of the region's file; without one, every slot counts as held.
   explicit LifeProbe(base::Result<base::UniqueFd> fd);
   // Is one of these slots held?
   bool is_held(std::uint32_t slot, std::uint32_t count = 1) const;
@@ -44,10 +44,10 @@ class LifeProbe {
   base::UniqueFd fd_;
 };
 
-// In a forked child, of what its parent keeps.
+// For a forked child: drops the mapping that its parent keeps.
 void drop_life_after_fork(base::Mapping& life);
-// In a forked child: another thread of the parent may have been about to take the lock, by an fd
-// that the child has, too.
+// For a forked child: another thread of the parent may have been about to take the lock, through an
+// fd that the child has, too.
 void close_life_lock_after_fork();
 
 }  // namespace cube::cache

@@ -1,8 +1,8 @@
-// The table of processes that are attached to the region: who they are, whether they live, and what
-// they pin. A process holds its slot by a life lock (life_lock.h), which the kernel drops with the
-// process's memory. process_reaper.h claims slots and frees those of the dead. Invariant: a living
-// process is never taken for dead; a dead one may be noticed late. Thread safety: all of it,
-// between threads and processes; report_is_due wants RegionHeader::lifecycle held.
+// The table of processes that are attached to the region: their identity, whether they live, and
+// what they pin. A process holds its slot by a life lock (life_lock.h), which the kernel drops with
+// the process's memory. process_reaper.h claims slots and frees those of dead processes. Invariant:
+// a living process is never taken for dead; a dead one may be noticed late. Thread safety: all of
+// it, between threads and processes; report_is_due needs RegionHeader::lifecycle held.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ inline constexpr std::uint32_t k_nobody = k_most_process_slots;
 
 // No slot from this one on has ever been claimed.
 std::uint32_t slots_reached(const Region& region);
-// Has any process a claim on this segment? seq_cst: a claimer raises its count first and looks at
-// the segment then.
+// Has any process a pin on this segment? seq_cst: the pinner increments its counter, then checks
+// the segment.
 bool is_segment_pinned(const Region& region, std::uint32_t segment);
 
-// Which programs have attached, for those who reap them. A row may be lost to another program's;
-// then the child counts as one that has not. A program that is about to become another (exec) has
-// not attached either.
+// These functions note which programs have attached, for the processes that reap them. Another
+// program's note may overwrite a row; the child then counts as one that has not attached. A program
+// that is about to become another (exec) counts as not attached, too.
 void note_attached(Region& region, const base::ProcessId& self);
 void note_exec(Region& region, const base::ProcessId& self);
-// Had the child attached that `self` has just reaped? Forgets it.
+// Had the child that `self` has just reaped attached? Forgets the note.
 bool take_attached(Region& region, const base::ProcessId& self, std::uint32_t child);
 
 bool process_is_alive(Region& region, std::uint32_t slot);

@@ -1,6 +1,6 @@
 // A process-shared robust mutex in the region: when its holder dies, the kernel hands it to the
-// next. The memory that a critical section guards must make sense after a death at any instruction.
-// Thread safety: yes. Not async-signal-safe.
+// next process. The memory that a critical section guards must make sense after a death at any
+// instruction. Thread safety: yes. Not async-signal-safe.
 #pragma once
 
 #include <pthread.h>
@@ -27,20 +27,20 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   return error;
 }
 
-// Was it made by init_robust_mutex, as `fresh` was? In a file with wrong bytes it may be of another
-// kind, which libc waits for without end or aborts on.
+// Did init_robust_mutex make this mutex, as it made `fresh`? In a file with wrong bytes the mutex
+// may be of another kind, on which libc waits forever or aborts.
 inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t& fresh) {
   return mutex.__data.__kind == fresh.__data.__kind;
 }
 
-// No signal is handled while it is held: a handler could leave by a jump, and everybody else would
-// wait for a thread that goes on. Waits no longer than two seconds, or what is asked for: a stopped
-// process (SIGSTOP, a debugger) must not hold up the others.
+// Holds the mutex. No signal is handled meanwhile: a handler could leave by a jump, and everybody
+// else would wait for a thread that continues elsewhere. The constructor waits at most two seconds,
+// or `at_most_ms`: a stopped process (SIGSTOP, a debugger) must not hold up the others.
 class RobustLock {
  public:
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
-    // Not by the wall clock where it can be helped: somebody may set it meanwhile.
-    // ThreadSanitizer does not know pthread_mutex_clocklock.
+    // Avoid the wall clock if possible: somebody may set it meanwhile. ThreadSanitizer does not
+    // know pthread_mutex_clocklock.
     const bool by_wall_clock = &__tsan_init != nullptr || base::g_libc.clocklock == nullptr;
     timespec deadline = base::read_clock(by_wall_clock ? CLOCK_REALTIME : CLOCK_MONOTONIC);
     deadline.tv_sec += at_most_ms / 1000;

@@ -1,10 +1,9 @@
-// The segments for records of names. Unlike the resident ones they are used anew: directories
+// The segments for records of metadata. Unlike resident segments they are reclaimed: directories
 // change, and each change leaves a dead listing. All processes of the node fill one of them at a
-// time, as they do with the ring's (ring.h). A names segment stays one for as long as it has
-// memory. Invariants: a segment that somebody has a claim on keeps its bytes. There are no more of
-// them than the caller allows, give or take one for each process that leases at the same instant.
-// Thread safety: all of it, between processes; one thread of a process at a time calls
-// next_filling.
+// time, as with the ring's segments (ring.h). A metadata segment stays one for as long as it has
+// memory. Invariants: a pinned segment keeps its bytes. There are no more metadata segments than
+// the caller allows, plus at most one for each process that leases at the same instant. Thread
+// safety: all of it, between processes; one thread of a process at a time calls next_filling.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +20,12 @@ class MetadataRoom {
   explicit MetadataRoom(Region& region) : region_(&region) {}
 
   Filling filling() const;
-  // Is it still to be filled? The holder of a claim on it may rely on that.
+  // Is the segment still to be filled? A caller that holds a pin on it may rely on the answer.
   bool is_open(const Filling& filling) const;
-  // Another one in the place of this, unless somebody has been quicker. `may_drop` decides whether
-  // what is in a segment is worth less than its room. ENOSPC: there are `most` already, none of
-  // which may be dropped. ENOMEM: there is none, and the region has none to give.
+  // Puts another segment in the place of `full`, unless another process has been quicker.
+  // `may_drop` decides whether the contents of a segment are worth less than its room. ENOSPC:
+  // there are `most` already, none of which may be dropped. ENOMEM: there is none, and the region
+  // has none to give.
   base::Result<void> next_filling(const Filling& full, std::uint32_t most,
                                   const std::function<bool(std::uint32_t segment)>& may_drop);
   std::uint32_t count() const;

@@ -1,10 +1,10 @@
-// The RAM tier: records in the shared region. Finds them, and adds them in three steps: reserve,
-// fill in, publish. Invariants: what a Pin shows stays where it is and does not change while the
-// Pin lives (its marks apart); a reader never sees a record that is not whole. The resident pool
-// keeps what it has, but for the few segments that may join the ring (ring.h), which alone is used
-// anew. Thread safety: all of it, between threads and processes. find is async-signal-safe and
-// allocates nothing; reserve and publish take a mutex of this process and must not be re-entered by
-// a signal handler of the same thread.
+// The RAM tier: records in the shared region. RamTier finds records, and adds them in three steps:
+// reserve, fill in, publish. Invariants: what a Pin shows stays where it is and does not change
+// while the Pin lives (except its marks); a reader never sees a record that is not whole. The
+// resident pool keeps its records, except in the few segments that may join the ring (ring.h); of
+// the two, only the ring is reclaimed. Thread safety: all of it, between threads and processes.
+// find is async-signal-safe and allocates nothing; reserve and publish take a mutex of this
+// process, so a signal handler of the same thread must not re-enter them.
 #pragma once
 
 #include <pthread.h>
@@ -20,11 +20,11 @@
 
 namespace cube::cache {
 
-// A claim on a record's segment, counted in a word that is this process's own (lanes.h).
+// A pin on a record's segment, counted in a word that belongs to this process (lanes.h).
 class Pin {
  public:
-  // A pin in static memory, which has no destructor: those run beside threads that go on, and after
-  // the region was left.
+  // A pin in static memory. It has no destructor, because static destructors run beside threads
+  // that continue, and after the process has left the region.
   struct Kept {
     std::atomic<std::uint32_t>* counter = nullptr;
     const Record* record = nullptr;
@@ -50,15 +50,15 @@ class Pin {
   explicit operator bool() const { return record_ != nullptr; }
   const Record& operator*() const { return *record_; }
   const Record* operator->() const { return record_; }
-  // Another claim on the same record.
+  // Makes another pin on the same record.
   Pin duplicate() const { return duplicate_of({counter_, record_}); }
   static Pin duplicate_of(const Kept& kept) {
     if (kept.counter != nullptr) kept.counter->fetch_add(1, std::memory_order_seq_cst);
     return Pin(kept);
   }
   void release() {
-    // Release: our reads of the segment come before its reuse; pairs with the evictor's look at all
-    // rows.
+    // Release: our reads of the segment come before its reuse; pairs with the evictor's check of
+    // all rows.
     if (counter_ != nullptr) counter_->fetch_sub(1, std::memory_order_release);
     forget();
   }
@@ -67,7 +67,7 @@ class Pin {
     forget();
     return kept;
   }
-  // In a forked child: the claim is the parent's.
+  // For a forked child: the pin is the parent's.
   void forget() {
     counter_ = nullptr;
     record_ = nullptr;
@@ -87,29 +87,31 @@ class RamTier {
   struct Window;
 
  public:
-  // Room for one record in a segment that this process has leased. Given back by its destructor
-  // unless published.
+  // Room for one record in a segment that this process has leased, or that all processes fill. The
+  // destructor gives it back unless the record was published.
   class Reservation {
    public:
     Reservation() = default;
     Reservation(Reservation&&) noexcept = default;
     Reservation& operator=(Reservation&&) noexcept = default;
     ~Reservation();
-    std::byte* data() const;  // writable, of the size asked for
-    // Something may still write to it, and nobody knows for how long: it is never used for anything
+    // Writable, of the requested size.
+    std::byte* data() const;
+    // Something may still write to the room for an unknown time, so it is never used for anything
     // else.
     void lose();
-    // Its destructor gives all of it back: it is a run, or the last room of its segment.
+    // The destructor will give all of the room back: it is a run, or the last room of its segment.
     bool can_be_undone() const;
-    // In a forked child.
+    // For a forked child.
     void abandon();
 
    private:
     friend class RamTier;
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
-    Pin claim_;  // not on a run, which is open until publish() has a claim: the segment is not used
-                 // anew under it
+    // Keeps the segment from being reclaimed. Not set on a run, which stays open until publish()
+    // pins it.
+    Pin claim_;
     bool has_claim_ = false;
     std::uint64_t fill_before_ = 0;
     bool published_ = false;
@@ -124,59 +126,62 @@ class RamTier {
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
   // Is there a record of this path, of any view?
   bool has_any(std::string_view path, std::uint64_t hash) const;
-  // The same as find, of another kind.
+  // Like find, but for a record of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
   // The listing of a directory, by whatever path this view has found it.
   Pin find_directory(const FileStat& directory) const;
-  // Takes the record of another view for ours, too: we have just found the very same file by the
-  // same path.
+  // Takes another view's record for ours, too: we have just found the very same file by the same
+  // path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
 
-  // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name. EFBIG: a segment of the ring
-  // does not hold it.
+  // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
   base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size,
                                     RecordShape shape = RecordShape::by_size);
-  // For who leads the prefetching, in a segment of its own.
+  // For the leader of the prefetching, in a segment of its own. EFBIG: a segment of the ring does
+  // not hold the record.
   base::Result<Reservation> reserve_in_ring(std::size_t path_length, std::uint64_t data_size);
-  // For anybody, in the segment of the ring that all fill. ENOSPC: none for now, or it is too large
-  // for any.
+  // For any process, in the segment of the ring that all fill. ENOSPC: none for now, or the record
+  // is too large for any.
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
-  // For names, in a segment that all fill (metadata_room.h). ENOSPC: all that there may be are in
-  // use; ENOMEM: there is none to be had; EFBIG: none holds it.
+  // For metadata, in a segment that all fill (metadata_room.h). ENOSPC: the most that there may be
+  // are all in use; ENOMEM: none can be had; EFBIG: none holds the record.
   struct MetadataLimits {
-    std::uint32_t segments = 0;  // at most
-    std::uint64_t used_since_ns =
-        0;  // base::boot_ns: a record that was last looked at before is not in use
+    // The most segments that metadata may take.
+    std::uint32_t segments = 0;
+    // base::boot_ns: a record that was last verified earlier is not in use.
+    std::uint64_t used_since_ns = 0;
   };
   base::Result<Reservation> reserve_for_metadata(std::size_t path_length, std::uint64_t data_size,
                                                  const MetadataLimits& limits);
-  // Gets that segment, before who prefetches takes all there is.
+  // Gets that segment before the prefetcher takes all there are.
   void prepare_shared();
-  // Does the index hold as many names of this file as it takes? Then it takes no other (EMLINK).
+  // Does the index hold as many paths of this file as it takes? If so, it takes no other (EMLINK).
   bool has_many_names(const FileStat& stat) const;
-  // The head of a record whose data is to come, unconfirmed and in no index. A claim on it.
+  // Writes the head of a record whose data is to come, unconfirmed and in no index. Returns a pin
+  // on it.
   Pin write_head(const Reservation& reservation, const RecordContent& content);
   // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC:
   // the index has no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
-  // Shows it to all, unless it was marked meanwhile; false then. Unconfirmed, it is never found.
+  // Shows the record to all, unless it was marked meanwhile; false then. Nobody ever finds a record
+  // that is not confirmed.
   bool confirm(Reservation&& reservation, const Pin& pin);
 
-  // Do the path and the data lie inside the region? It holds for a header that somebody else has
-  // written over, too.
+  // Do the path and the data lie inside the region? The answer holds even for a header that
+  // somebody else has overwritten.
   bool is_within_region(const Record& record) const;
 
-  // Marks every record of this path, or of this device and inode, or below this directory; returns
-  // how many.
+  // These functions mark every record of this path, of this device and inode, or below this
+  // directory. They return how many.
   std::size_t mark_stale(std::string_view path);
   void mark_record_stale(const Record& record);
   std::size_t mark_stale_inode(const FileStat& stat);
   std::size_t mark_stale_tree(std::string_view directory);
-  // The origin was asked and the record is still right.
+  // The origin was asked, and the record is still right.
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
-  // Each record of this segment that can be found or is about to be, in its order. visit(offset,
-  // record). The caller holds the segment, so that it stays as it is meanwhile.
+  // Calls visit(offset, record), in order, for each record of this segment that can be found or is
+  // about to be. The caller pins the segment, so that it stays as it is meanwhile.
   template <typename Visit>
   void visit_segment(std::uint32_t segment, Visit&& visit) const {
     const SegmentRow& row = region_->segment_row(segment);
@@ -190,31 +195,31 @@ class RamTier {
       const Record* const record = published_at(segment, at);
       if (record != nullptr) visit(at, *record);
       if (is_run) return;
-      // Room that was given out and is not filled yet, or never will be, says nothing of its
-      // length.
+      // Room that was given out and is not filled (yet) does not show its length.
       at += record != nullptr ? record->record_size : k_record_alignment;
     }
   }
-  // A claim on a segment that can be read, as it is now; `generation` is set. The claim stands for
-  // no record.
+  // Pins a segment that can be read, as it is now, and sets `generation`. The pin stands for no
+  // record.
   bool hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const;
 
-  // Before a file of this device can be found. Has one ever been cached? Says yes rather too often.
+  // Call note_device before a file of this device can be found. knows_device: has one ever been
+  // cached? May say yes wrongly.
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // Is it not worth trying? Not while small files still fit into this process's own segment, nor
-  // for longer than some seconds.
+  // Is a fetch not worth trying? False while small files still fit into this process's own segment;
+  // true for some seconds at most, unless the index is full for good.
   bool is_full() const;
   // The room for records that stay, used or not.
   std::uint64_t resident_bytes() const {
     return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes;
   }
-  // At the end of the process: what is left of the leased segment may be used by others.
+  // For the end of the process: others may use what is left of the leased segment.
   void release_lease();
-  // The same of the segment of the ring alone.
+  // Like release_lease, but only for the segment of the ring.
   void release_ring_lease();
-  // In a forked child: the lease is the parent's.
+  // For a forked child: the lease is the parent's.
   void abandon();
 
   Region& region() const { return *region_; }
@@ -224,7 +229,7 @@ class RamTier {
     std::uint64_t offset = 0, bytes = 0;
     bool is_in_ring = false;
   };
-  // For a record that is pinned.
+  // Where a pinned record lies.
   PlaceInRegion place_of(const Record& record) const;
   Ring& ring() { return ring_; }
   const MetadataRoom& metadata_room() const { return metadata_room_; }
@@ -233,14 +238,14 @@ class RamTier {
   RecordContent seen_by_us(const RecordContent& content) const;
   template <typename Accept>
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
-  // A claim on what lies there, if it is a record, and one that ends within the region.
+  // Pins what lies at this place, if it is a record, and one that ends within the region.
   const Record* pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const;
   template <typename Wanted>
   std::size_t mark_if(std::uint64_t hash, Wanted&& wanted);
   template <typename Change>
   bool change_marks(const Record& record, Change&& change) const;
   bool mark_changed(const Record& record);
-  // The record that the index has there. Null: there is none.
+  // Returns the record that the index has there. Null: there is none.
   const Record* published_at(std::uint32_t segment, std::uint64_t offset) const;
   base::Result<void> show_window(Pool pool, std::uint32_t segment);
   void set_full(int error);
@@ -254,8 +259,8 @@ class RamTier {
     Pool pool = Pool::resident;
   };
   base::Result<Reservation> reserve_in_segment(const RecordNeeds& needs);
-  // In the segment that `room` fills, by the window of this pool; next(filling) makes it fill
-  // another.
+  // Reserves in the segment that `room` fills, through the window of this pool; next(filling) makes
+  // `room` fill another segment.
   template <typename Room, typename Next>
   base::Result<Reservation> reserve_where_all_fill(Pool pool, const Room& room,
                                                    std::size_t path_length, std::uint64_t data_size,
@@ -272,10 +277,13 @@ class RamTier {
   Index index_;
   Ring ring_;
   MetadataRoom metadata_room_;
-  // Error-checking: a signal handler that exits in the middle of a fetch must not wait for itself.
+  // Error-checking: a signal handler that exits in the middle of a fetch must not deadlock with its
+  // own thread.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-  std::shared_ptr<Window> windows_[4];  // of the segments being filled; guarded by mutex_
-  std::atomic<std::uint64_t> room_{0};  // bytes left in the resident one
+  // Of the segments being filled. Guarded by mutex_.
+  std::shared_ptr<Window> windows_[4];
+  // Bytes left in the resident segment.
+  std::atomic<std::uint64_t> room_{0};
 };
 
 }  // namespace cube::cache

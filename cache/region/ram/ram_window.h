@@ -1,5 +1,5 @@
-// The window through which RamTier writes records. Only RamTier's own files use it.
-// Thread safety: a plain value; who writes where is the reservations' affair.
+// The window through which RamTier writes records. Only RamTier's own files use it. Thread safety:
+// a plain value; the reservations decide which thread writes where.
 #pragma once
 
 #include "cache/base/memory/mapping.h"
@@ -7,7 +7,7 @@
 
 namespace cube::cache {
 
-// The writable mapping of a leased segment or run; lives as long as somebody writes through it.
+// The writable mapping of a leased segment or run. It lives as long as somebody writes through it.
 struct RamTier::Window {
   base::Mapping mapping;
   std::uint32_t segment = 0;
