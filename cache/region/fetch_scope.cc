@@ -19,7 +19,7 @@ constinit thread_local ThreadFetch t_fetch [[gnu::tls_model("initial-exec")]];
 
 void before_next_store() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-// A jump may leave any two stores apart. A turn without its slot is none, so the slot is written
+// A jump may separate any two stores. A flight without its slot is none, so the slot is written
 // last and cleared first.
 void set_flight(const SingleFlight::Hold& flight) {
   t_fetch.flight.word = flight.word;
@@ -44,7 +44,7 @@ void end_wait_of_thread() {
                                std::memory_order_relaxed);
 }
 
-// A jump out of this would leave the turn to nobody.
+// Signals are blocked: a jump out of this function would leave the flight to nobody.
 void end_left_fetch() {
   const base::BlockSignals block;
   if (const int fd = std::exchange(t_fetch.fd, -1); fd >= 0) base::sys::close(fd);

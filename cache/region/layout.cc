@@ -8,22 +8,23 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
-// A file takes two slots of the index, by its path and by its inode, and two-choice hashing needs
-// some room. Slots for each 32 KiB of segments, in halves: the first table does for files of 45 KiB
-// on average and more, four for 4 KiB, and all of them for label files of 200 bytes.
+// A file takes two slots of the index, one by its path and one by its inode, and two-choice hashing
+// needs some spare room. The numbers are half slots for each 32 KiB of segments: the first table is
+// enough for files of 45 KiB on average and more, four tables for 4 KiB, and all of them for label
+// files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
 constexpr std::uint32_t k_fewest_large_names = 32, k_most_large_names = 4096;
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
-  // A process leases one at a time, so that a small region needs small ones. All are multiples of a
-  // huge page.
+  // A process leases one segment at a time, so a small region needs small segments. All sizes are
+  // multiples of a huge page.
   if (bytes >= 2048 * k_mib) return 16 * k_mib;
   if (bytes >= 256 * k_mib) return 4 * k_mib;
   return 2 * k_mib;
 }
 
-// Hundreds of jobs, one for each rank, share a node; a smaller region cannot spare the room for as
+// Hundreds of jobs, one for each rank, share a node; a smaller region cannot spare the room for so
 // many.
 std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
   return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
@@ -61,13 +62,13 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.large_names, sizeof(LargeNameRow), layout.large_name_rows());
   table(layout.servers, sizeof(base::ServerRow), base::k_server_rows);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
-    // Each begins on a page, for its memory comes later than that of what lies before it.
+    // Each begins on a page, because its memory comes later than that of what precedes it.
     at = (at + k_page - 1) / k_page * k_page;
     layout.bucket_count[i] = static_cast<std::uint32_t>(
         std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));
     table(layout.index[i], sizeof(IndexBucket), layout.bucket_count[i]);
   }
-  // Segments begin on 2 MiB, so that huge pages fit them.
+  // Segments begin on a multiple of 2 MiB, so that huge pages fit them.
   layout.data = (at + 2 * k_mib - 1) / (2 * k_mib) * (2 * k_mib);
   layout.file_bytes = layout.data + std::uint64_t{segment_bytes} * segment_count;
   return layout;
@@ -75,12 +76,12 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
 
 }  // namespace
 
-// Half full at most, so that two buckets of eight have room for nearly every chunk.
+// At most half full, so that two buckets of eight have room for nearly every chunk.
 std::uint32_t RegionLayout::chunk_bucket_count() const {
   return chunk_count() * 2 / ChunkBucket::k_slots + 1;
 }
 
-// One for each chunk is enough, for a file without chunks needs no name.
+// One for each chunk is enough, because a file without chunks needs no row.
 std::uint32_t RegionLayout::large_name_rows() const {
   return std::clamp(chunk_count(), k_fewest_large_names, k_most_large_names);
 }

@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// A program that lists a directory and looks into a file or two is not yet one that reads it.
+// A program that lists a directory and opens only a file or two is not yet reading all of it.
 constexpr std::uint32_t k_reads_that_tell = 8, k_files_that_tell = 2;
 
 // ListingSlot::state.
@@ -70,15 +70,15 @@ void Listings::note_listed(std::string_view directory) {
     ListedRow& other = row(hash, way);
     if (uselessness(other) > uselessness(*least)) least = &other;
   }
-  // Free before its counts are another's, so that a death in between leaves a free row, and no
-  // counts that are not its own.
+  // The row is freed before its counts are reset for another directory, so that a death in between
+  // leaves a free row, never a row with the wrong counts.
   std::uint64_t former = least->hash.load(std::memory_order_relaxed);
   if (former != 0 && !least->hash.compare_exchange_strong(former, 0, std::memory_order_acq_rel))
     return;
   begin_anew(*least);
   least->used.store(listing_second(), std::memory_order_relaxed);
   std::uint64_t free = 0;
-  // Release: who finds it finds no former counts; pairs with the acquire in find.
+  // Release: a process that finds the row finds no former counts; pairs with the acquire in find.
   least->hash.compare_exchange_strong(free, hash, std::memory_order_release,
                                       std::memory_order_relaxed);
 }
@@ -124,12 +124,13 @@ bool Listings::post(std::string_view directory) {
     slot.hash = hash;
     slot.length = static_cast<std::uint32_t>(directory.size());
     std::memcpy(slot.path, directory.data(), directory.size());
-    // Not where it was taken back meanwhile. Pairs with the acquire in take.
+    // Fails if the slot was taken back meanwhile. Pairs with the acquire in take.
     state = mine;
     if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release,
                                             std::memory_order_relaxed))
       return false;
-    // Not before: a death in between would leave a directory that nobody posts. Twice does no harm.
+    // Not earlier: a death in between would leave a directory that nobody posts. Posting it twice
+    // does no harm.
     listed->lead.store(lead, std::memory_order_relaxed);
     return true;
   }

@@ -22,18 +22,18 @@ namespace {
 
 namespace sys = base::sys;
 
-// An open must not wait for a thing that somebody else has put there under our name: a FIFO, a file
-// with a lease.
+// An open must not block on something that another program has put there under our name: a FIFO, or
+// a file with a lease.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 constexpr std::uint64_t k_least_region = 8 << 20;
 
-// Others that took memory once do so again: batches come and go. Nothing is leased meanwhile, only
-// to be given back.
+// Other users that took memory once do so again, because batches come and go. Meanwhile nothing is
+// leased, since it would only have to be given back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
-// Without them nobody would be told of a process's death. glibc asks for them once, and a sandbox
-// may have refused.
+// Without robust mutexes, nobody would be told of a process's death. glibc asks for them once, and
+// a sandbox may have refused.
 bool has_robust_mutexes() {
   void* head = nullptr;
   std::size_t bytes = 0;
@@ -41,7 +41,7 @@ bool has_robust_mutexes() {
          head != nullptr;
 }
 
-// How large may the region be? 0: not even the least.
+// Returns how large the region may be. 0: not even the minimum.
 std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   const auto room = base::shared_room(options.directory.c_str());
   if (!room) {
@@ -78,9 +78,9 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   return 0;
 }
 
-// Makes one huge page of a hole in the file, or of what is there. Works where shmem_enabled is
-// "never", and is cheaper than 512 pages and their faults (doc/benchmarks/calls.md). The kernel
-// wants one page to be there to begin with.
+// Makes one huge page from a hole in the file, or from the pages that are there. It works if
+// shmem_enabled is "never", and is cheaper than 512 pages and their faults
+// (doc/benchmarks/calls.md). The kernel requires one page to exist beforehand.
 bool make_huge_page(int fd, std::uint64_t at) {
   constexpr int k_madv_collapse = 25;
   if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;
@@ -96,14 +96,14 @@ bool machine_has(std::uint64_t bytes) {
   return memory == UINT64_MAX || memory >= bytes + base::k_memory_left_alone;
 }
 
-// Memory for this part of the file, in huge pages while they are to be had.
+// Reserves memory for this part of the file, in huge pages as long as they can be had.
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
   if (at + bytes > base::file_size_limit()) return base::fail(EFBIG);
   std::uint64_t done = 0;
   while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done))
     done += base::Mapping::k_huge_page;
-  // This asks for the huge pages, too: an emulator may say that it followed an advice that it does
-  // not know. It takes 0.4 us for each that is there.
+  // This also covers the huge pages, because an emulator may claim to have followed an advice that
+  // it does not know. It takes 0.4 us for each page that is there.
   const long error =
       sys::fallocate(fd, 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
@@ -183,7 +183,7 @@ base::Result<void> Region::open_existing(std::string& why) {
   if (!writable) return complain(writable.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(writable->get(), &st))) return base::fail(EIO);
-  // It has ended between the two calls: there may be a new one.
+  // The region has ended between the two calls: there may be a new one.
   if (st.st_nlink == 0) return base::fail(EEXIST);
   const bool is_ours =
       S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::raw(SYS_geteuid));
@@ -214,7 +214,7 @@ base::Result<void> Region::open_existing(std::string& why) {
   device_ = st.st_dev;
   inode_ = st.st_ino;
   auto readable = reopen(O_RDONLY);
-  // Another stands under the name by now, or none.
+  // By now the name belongs to another file, or to none.
   if (!readable && readable.error().value == ESTALE) return base::fail(EEXIST);
   if (!readable) return complain(readable.error().value);
   if (const auto mapped = map(writable->get(), readable->get()); !mapped)
@@ -240,7 +240,8 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);
   if (!writable) return complain("open", writable.error().value);
   const int fd = writable->get();
-  sys::raw(SYS_fchmod, fd, 0600);  // whatever the umask is
+  // Whatever the umask is.
+  sys::raw(SYS_fchmod, fd, 0600);
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes));
       sys::failed(e)) {
     return complain("ftruncate", static_cast<int>(-e));
@@ -288,7 +289,7 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
   auto writable = base::Mapping::shared_for_huge_pages(
       read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
   if (!writable) return base::fail(writable.error().value);
-  // A core dump would hold the whole cache once the region has lost its name.
+  // Otherwise a core dump would hold the whole cache once the region has lost its name.
   for (const base::Mapping* part : {&*control, &*data, &*writable})
     sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
   control_ = std::move(*control);
@@ -303,7 +304,7 @@ base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) 
                              : base::Mapping::duplicate_for_huge_pages;
   auto window = duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
   if (window) return window;
-  // valgrind and some sandboxes do not know this mremap.
+  // valgrind and some sandboxes do not support this mremap.
   const auto fd = reopen(O_RDWR);
   if (!fd) return base::fail(window.error().value);
   return base::Mapping::shared(fd->get(), layout_.data + at, bytes, PROT_READ | PROT_WRITE);
@@ -329,8 +330,8 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
 
 bool Region::leaves_room_for_others(std::uint64_t bytes) const {
   const auto room = base::shared_room(path_.c_str());
-  // Without its name the region cannot be found by statfs: the kernel refuses what it does not
-  // have.
+  // Without its name the region cannot be found by statfs; the kernel itself then refuses memory
+  // that it does not have.
   if (!room) return true;
   const std::uint64_t gave = header().gave_back_ns.load(std::memory_order_relaxed);
   return room->usable() >= bytes && (gave == 0 || base::coarse_monotonic_ns() - gave >= k_rest_ns);
@@ -359,7 +360,8 @@ base::Result<void> Region::add_index_table(std::uint32_t known) {
                                     static_cast<std::int64_t>(end - layout_.index[known]));
   // A file system that is full now may have room soon.
   if (sys::failed(error)) return base::fail(error == -ENOSPC ? ENOMEM : static_cast<int>(-error));
-  // Release: who sees the number finds memory there; pairs with the acquire in Index::tables.
+  // Release: a process that sees the count finds memory there; pairs with the acquire in
+  // Index::tables.
   header().index_tables.store(known + 1, std::memory_order_release);
   return {};
 }

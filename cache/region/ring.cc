@@ -12,17 +12,17 @@
 namespace cube::cache {
 namespace {
 
-// By joining, the ring gets no more segments than it needs to be filled, read and used anew at
-// once: each is one less of what stays.
+// By joining, the ring gets no more segments than it needs to be filled, read and reclaimed at
+// once, because each leaves less room for what stays.
 constexpr std::uint32_t k_enough = 8;
-// A look at all claims on a segment takes a cache miss for each process.
+// Checking all pins on a segment takes a cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;
 
 }  // namespace
 
-// The bit is cleared before it is counted, and set after: who is killed in between leaves the count
-// too high, never too low (settle_count). Not below 0, for give_up may have settled it meanwhile.
-// True: none is left.
+// A bit is cleared before the count is decremented, and set after it is incremented, so a process
+// that is killed in between leaves the count too high, never too low (settle_count). The count does
+// not go below 0, because give_up may have settled it meanwhile. True: none is left.
 bool Ring::count_down(std::uint32_t segment) {
   std::atomic<std::uint32_t>& unread = region_->segment_row(segment).unread;
   std::uint32_t left = unread.load(std::memory_order_relaxed);
@@ -39,7 +39,7 @@ bool Ring::clear_bit(const Record& record) {
   if ((word.fetch_and(~bit, std::memory_order_acq_rel) & bit) == 0) return false;
   const bool was_last = count_down(segment_of(record));
   RegionHeader& header = region_->header();
-  // seq_cst: either we see that somebody waits, or he sees that the segment is used up.
+  // seq_cst: either we see that the leader waits, or the leader sees that the segment is used up.
   if (was_last && header.ring_waiting.load(std::memory_order_seq_cst) != 0) wake();
   return true;
 }
@@ -47,7 +47,7 @@ bool Ring::clear_bit(const Record& record) {
 bool Ring::note_opened(const Record& record) { return clear_bit(record); }
 
 bool Ring::want_again(const Record& record) {
-  // The first open of others is not noted.
+  // The first open of other records is not noted.
   if (!holds(record) || !record.is_prefetched()) return false;
   const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
   std::atomic<std::uint64_t>& word = region_->unread_bits()[place / 64];
@@ -71,13 +71,13 @@ bool Ring::settle_count(std::uint32_t segment) {
 void Ring::note_published(const Record& record) {
   const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
   region_->segment_row(segment_of(record)).unread.fetch_add(1, std::memory_order_relaxed);
-  // Release: pairs with clear_bit, whose caller has found the record by the index.
+  // Release: pairs with clear_bit, whose caller has found the record through the index.
   region_->unread_bits()[place / 64].fetch_or(1ULL << (place % 64), std::memory_order_release);
 }
 
 void Ring::make(std::uint64_t bytes) {
   const RegionLayout& layout = region_->layout();
-  // One is filled while others are read, if the region has so many.
+  // One segment is filled while others are read, if the region has so many.
   const std::uint32_t most = layout.segment_count / 2, fewest = std::min(most, 4U);
   if (most == 0) return;
   const auto wanted = static_cast<std::uint32_t>(
@@ -101,7 +101,7 @@ bool Ring::came_too_late() const {
   return is_made() && !is_in_use() && !can_join();
 }
 
-// No more are counted than that.
+// Counts the ring's segments, but stops at `enough`.
 std::uint32_t Ring::own(std::uint32_t enough) const {
   std::uint32_t own = 0;
   for (std::uint32_t segment = lowest_segment(); segment < end_segment() && own < enough; ++segment)
@@ -133,7 +133,7 @@ bool Ring::may_join(std::uint32_t segment) const {
   return row.unread.load(std::memory_order_relaxed) == 0 && !is_awaited(row);
 }
 
-// From the end, where the ring's own place is.
+// Searches from the end, where the ring's own place is.
 template <typename Take>
 std::optional<std::uint32_t> Ring::join(Take&& take) const {
   if (!is_short()) return {};
@@ -150,7 +150,8 @@ bool Ring::can_join() const {
   return join([&](std::uint32_t segment) { return !is_pinned(segment); }).has_value();
 }
 
-// Before its word changes, so that who is killed here leaves a segment that the ring finds.
+// Called before the segment's word changes, so that a process that is killed here leaves a segment
+// that the ring finds.
 void Ring::note_joined(std::uint32_t segment) {
   const std::uint32_t first = first_segment(), reach = segment < first ? first - segment : 0;
   std::atomic<std::uint32_t>& known = region_->header().ring_reach;
@@ -175,7 +176,7 @@ bool Ring::is_used_up(std::uint32_t segment) const {
 }
 
 bool Ring::is_awaited(const SegmentRow& row) const {
-  // Acquire: pairs with the release of who has written them (TierWriter).
+  // Acquire: pairs with the release in the process that has written them (TierWriter).
   return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) &&
          has_disk_writer();
 }
@@ -196,7 +197,7 @@ base::Result<void> Ring::next_filling(const Filling& full) {
     tell_tier_writer(header);
   }
   auto leased = lease();
-  // Then the same once more: others of the ring may be waiting for their readers for long.
+  // Take the same segment once more: the ring's other segments may wait long for their readers.
   if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment))
     leased = full.segment;
   if (!leased) {
@@ -215,14 +216,14 @@ bool Ring::take_used_up(std::uint32_t segment) {
   if (!before.is_closed()) return false;
   const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
   const auto may = [&] {
-    // A prefetch that wants to see a record again says so with a claim on it (want_again).
+    // A prefetcher that wants a record again says so while it has a pin on it (want_again).
     if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
         row.is_mapped.load(std::memory_order_acquire) != 0)
       return false;
     if (joins) note_joined(segment);
     return true;
   };
-  // The rest of a resident one is of use to others.
+  // Other processes can use the rest of a resident segment.
   const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
   return reclaim(*region_, segment, before, joins ? before : closed, may);
 }
@@ -235,7 +236,7 @@ base::Result<std::uint32_t> Ring::lease() {
     const std::uint32_t segment = lowest + (next_ - lowest + step) % count;
     bool taken = false;
     if (word_of(region_->segment_row(segment)).state == SegmentState::free) {
-      // Without memory for a new one, those that have some are used anew.
+      // If a new segment gets no memory, those that have some are reclaimed.
       if (segment < first_segment() || error != ENOSPC) continue;
       const auto leased = lease_free(*region_, segment);
       if (!leased && leased.error().value != EBUSY) error = leased.error().value;
@@ -288,7 +289,7 @@ bool Ring::is_unread(std::uint32_t segment, std::uint32_t generation, std::uint6
 std::uint32_t Ring::give_up(std::uint32_t segment) {
   const std::uint64_t words = region_->layout().segment_bytes / k_unread_grain / 64;
   std::uint32_t dropped = 0;
-  // Bit by bit they are ours or a reader's, so that each is told once.
+  // Each bit is cleared either here or by its reader, so each is counted once.
   for (std::uint64_t i = 0; i < words; ++i) {
     std::atomic<std::uint64_t>& word = region_->unread_bits()[words * segment + i];
     if (word.load(std::memory_order_relaxed) == 0) continue;
@@ -309,7 +310,7 @@ bool Ring::wait_for_room(std::uint64_t at_most_ns) {
   RegionHeader& header = region_->header();
   const std::uint32_t seen = header.ring_wakeups.load(std::memory_order_seq_cst);
   header.ring_waiting.store(1, std::memory_order_seq_cst);
-  // Nobody tells when a file is closed.
+  // Nobody is told when a file is closed.
   constexpr std::uint64_t k_until_closed_ns = 500'000;
   bool is_pinned = false;
   const bool has_none = room(&is_pinned) == 0;

@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// A writer that has not come round for so long hangs in the disk, or was killed.
+// A writer that has not reported for so long hangs in the disk, or was killed.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
 void set_free(Region& region, std::uint32_t segment) {
@@ -26,7 +26,7 @@ void give_back(Region& region, std::uint32_t segment) {
 base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t count) {
   bool has_memory = true;
   for (std::uint32_t i = first; i < first + count; ++i) {
-    // Pairs with the release below: another process's reservation is done.
+    // Pairs with the release below: another process's reservation is complete.
     has_memory =
         has_memory && region.segment_row(i).has_memory.load(std::memory_order_acquire) != 0;
   }
@@ -38,15 +38,15 @@ base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t co
   return {};
 }
 
-// A segment that was leased before the ring was made may lie among the ring's. It is not the
-// ring's, which would never use it. One that is for names is left to them.
+// A segment that was leased before the ring was made may lie in the ring's place. It is not the
+// ring's, which would never use it. Segments for metadata are left out.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
   for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
-    // They mark a segment while they have the lease, so the mark holds for this word, and the swap
-    // below looks at that.
+    // The ring and the metadata mark a segment while they have the lease, so the mark belongs to
+    // this word, and the swap below fails if the word has changed.
     if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
     if (row.is_names.load(std::memory_order_relaxed) != 0) continue;
     if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
@@ -58,7 +58,7 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
 
 }  // namespace
 
-// FREE or never used -> OPEN, owned by us, next generation. Its memory is reserved by the caller.
+// FREE or never used -> OPEN, owned by us, in the next generation. The caller reserves its memory.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord before = word_of(row);
@@ -84,7 +84,7 @@ std::uint32_t resident_segments(const Region& region) {
 }
 
 base::Result<void> take_for_chunks(Region& region, std::uint32_t segment) {
-  // If we die before it is theirs, it is open and empty, and is given back.
+  // If we die before the segment belongs to the chunks, it is open and empty, and is given back.
   if (!take_free(region, segment, SegmentState::open)) return base::fail(EBUSY);
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord own = word_of(row);
@@ -156,7 +156,8 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
 }
 
 void tell_tier_writer(RegionHeader& header) {
-  // seq_cst: either we see that he sleeps, or he sees the new count and does not.
+  // seq_cst: either we see that the writer sleeps, or the writer sees the new count and does not
+  // sleep.
   header.disk_news.fetch_add(1, std::memory_order_seq_cst);
   if (header.disk_sleeps.load(std::memory_order_seq_cst) != 0)
     base::sys::futex_wake_all(&header.disk_news);
@@ -197,16 +198,16 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
     const SegmentWord before = word_of(row);
     if (before.owner != process_slot || before.state == SegmentState::free) continue;
     if (before.state != SegmentState::open) {
-      // A tail whose head was never made or has been given back already.
+      // This is a tail whose head was never made or has already been given back.
       if (before.state == SegmentState::tail) give_back(region, i);
-      // Perhaps somebody has a claim on it.
+      // Somebody may have a pin on it.
       if (before.state == SegmentState::evicting)
         swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
     } else if (row.run_length.load(std::memory_order_acquire) > 1) {
-      // A run is sealed before its record is published: of this one, nothing was.
+      // A run is sealed before its record is published, so nothing of this one was.
       free_run(region, i);
     } else if (row.fill.load(std::memory_order_acquire) == 0) {
-      // Perhaps without memory yet.
+      // It may have no memory yet.
       give_back(region, i);
     } else {
       swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});

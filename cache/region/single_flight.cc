@@ -7,7 +7,8 @@
 namespace cube::cache {
 namespace {
 
-// FlightSlot::waiting: nobody, somebody, or somebody has waited in vain.
+// FlightSlot::waiting: 0 means that nobody waits, k_waited_for that somebody does, k_overdue that
+// somebody has waited in vain.
 constexpr std::uint32_t k_waited_for = 1, k_overdue = 2;
 
 // The parts of FlightSlot::word.
@@ -16,8 +17,8 @@ constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_p
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
 
-// The generation, for a slot may be another's by the time we look; plus one, so that a word is
-// never 0.
+// The bits include the generation, because the slot may be another process's by the time we check,
+// and add one, so that a word is never 0.
 std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
@@ -25,14 +26,14 @@ std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
 }
 
 void wake(FlightSlot& slot) {
-  // seq_cst: either we see who waits, or he sees the new count and does not sleep.
+  // seq_cst: either we see the waiter, or the waiter sees the new count and does not sleep.
   slot.wakeups.fetch_add(1, std::memory_order_seq_cst);
   if (slot.waiting.load(std::memory_order_seq_cst) == 0) return;
   slot.waiting.store(0, std::memory_order_relaxed);
   base::sys::futex_wake_all(&slot.wakeups);
 }
 
-// The slots in which the flight for a hash may be held.
+// The number of slots in which the flight for a hash may be held.
 constexpr std::uint32_t k_ways = 4;
 
 FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way) {
@@ -40,11 +41,13 @@ FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way)
 }
 
 struct Claimed {
-  FlightSlot* slot = nullptr;  // null: others have all slots
-  std::uint64_t seen = 0;      // who else has the flight; 0: it is ours
+  // Null: other paths have all slots.
+  FlightSlot* slot = nullptr;
+  // The word of another process's flight; 0: the flight is ours.
+  std::uint64_t seen = 0;
 };
 
-// The holder of the flight, but for `but`.
+// Returns the holder of the flight, except in the slot `but`.
 Claimed find_turn(const Region& region, std::uint64_t hash, const FlightSlot* but) {
   for (std::uint32_t way = 0; way < k_ways; ++way) {
     FlightSlot& slot = slot_of(region, hash, way);
@@ -65,14 +68,14 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
       if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
         taken = &slot;
       } else if ((seen & k_tag_mask) == tag_of(hash)) {
-        // Another has come first. Two that took a slot each would both give way, and could do so
-        // again and again.
+        // Another process has come first. Two that took a slot each would both give way, and could
+        // do so again and again.
         return {&slot, seen};
       }
     }
     if (taken == nullptr) return {};
-    // Another may have taken another slot at the same time. One of the two at least sees the other,
-    // and gives way.
+    // Another process may have taken another slot at the same time. At least one of the two sees
+    // the other, and gives way.
     if (find_turn(region, hash, taken).slot == nullptr) return {taken, 0};
     taken->word.store(0, std::memory_order_seq_cst);
     wake(*taken);
@@ -84,8 +87,8 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
 
 void SingleFlight::Hold::end() {
   FlightSlot* const own = std::exchange(slot, nullptr);
-  // Release: what was published is seen by those who wake; pairs with the acquire in begin. Not
-  // another's turn, if this one was ended for it.
+  // Release: waiters see what was published when they wake; pairs with the acquire in begin. If
+  // another process ended this flight and took it over, that process's flight stays.
   if (own == nullptr || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel))
     return;
   flights->fetch_add(1, std::memory_order_relaxed);
@@ -106,10 +109,10 @@ SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
   if (hold.slot == nullptr) return {};
   std::uint64_t before = hold.word;
   hold.word |= k_in_parts;
-  // It may have been ended for us.
+  // Another process may have ended the flight.
   if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst))
     return {};
-  // Processes that wait already must begin to wait by the rule for parts.
+  // Processes that already wait must begin to wait by the rule for parts.
   wake(*hold.slot);
   return hold;
 }
@@ -150,10 +153,10 @@ bool SingleFlight::is_owner_gone(std::uint64_t word) const {
 SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& ticket) {
   const std::uint64_t mine = word_of(hash, true);
   Claimed flight = claim_flight(*region_, hash, mine);
-  // Without a flight then.
+  // Fetch without a flight.
   if (flight.slot == nullptr) return Prefetch::mine;
-  // The fetches of a killed leader are taken over: else demand would have to find out that it is
-  // dead, file by file.
+  // Take over the fetches of a killed leader; otherwise demand would have to find out, file by
+  // file, that the leader is dead.
   if (flight.seen != 0 &&
       !(is_owner_gone(flight.seen) &&
         flight.slot->word.compare_exchange_strong(flight.seen, mine, std::memory_order_acq_rel))) {
@@ -186,7 +189,7 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
-    // In this process it may be the same thread that would have to read on.
+    // In this process, the waiting thread may be the very one that would have to read on.
     const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();
@@ -196,19 +199,19 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       flights_before = flights;
     }
     if (now >= deadline) {
-      // All that time it has neither begun nor ended a fetch: it may be stopped, with all that it
-      // was fetching.
+      // In all that time the owner has neither begun nor ended a fetch: it may be stopped, with
+      // everything that it was fetching.
       if (owner != nullptr && owner == waited_for && flights == flights_before)
         owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
-      // The fetch hangs, or its thread has left it (siglongjmp): those who come later need not find
-      // that out, too.
+      // The fetch hangs, or its thread has left it (siglongjmp). Later processes need not find that
+      // out again.
       slot.waiting.store(k_overdue, std::memory_order_seq_cst);
       return Outcome::too_long;
     }
     if (!is_overdue) {
       const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
       slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
-      // Else it has ended, and the count that was read may be that of its end.
+      // Otherwise the flight has ended, and `wakeups` may be the count after its end.
       if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
       const std::uint64_t slice_ns =
           is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;

@@ -19,7 +19,7 @@ namespace {
 namespace sys = base::sys;
 
 // hash of the file:48 | shared:1, mapped:1, in a process's own words | how often it is open for
-// writing:14, which stays at its greatest value
+// writing:14, which saturates
 using Word = std::uint64_t;
 constexpr Word k_times = 0x3fff, k_mapped = 0x4000, k_shared = 0x8000, k_not_hash = 0xffff;
 
@@ -33,12 +33,12 @@ std::uint32_t stripe_index(Word word) {
 bool is_of(Word word, Word hash) { return (word & k_times) != 0 && (word & ~k_not_hash) == hash; }
 Word one_more(Word word) { return (word & k_times) == k_times ? word : word + 1; }
 
-// Counts one more for this file, in the place that it has or in a free one. False: there is none.
+// Counts one more writer of this file, in the file's place or in a free one. False: there is none.
 bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
   for (const bool take_free : {false, true}) {
     for (std::uint32_t i = 0; i < count; ++i) {
       Word word = places[i].load(std::memory_order_seq_cst);
-      // A place without writers belongs to nobody, whatever hash it still has.
+      // A place without writers is free, whatever hash it still has.
       while (take_free ? (word & k_times) == 0 : is_of(word, hash)) {
         if (places[i].compare_exchange_weak(word, take_free ? hash | 1 : one_more(word),
                                             std::memory_order_seq_cst))
@@ -49,7 +49,7 @@ bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
   return false;
 }
 
-// False: it was not counted here.
+// False: the file was not counted here.
 bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Word word = places[i].load(std::memory_order_seq_cst);
@@ -65,14 +65,15 @@ bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n)
 
 void end(WriterStripe& stripe, Word hash, Word n) {
   if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
-  // The same file may be counted in several places: beyond, or where two began at the same moment.
+  // The same file may be counted in several places, if one of them is full or if two writers began
+  // at the same moment, and in `others`.
   for (; n > 0; --n) {
     if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1))
       stripe.others.fetch_sub(1, std::memory_order_seq_cst);
   }
 }
 
-// In a word of LeftWriter.
+// The marks in a word of LeftWriter.
 constexpr Word k_left_shared = 1, k_order = 0x7ffe, k_left_mapped = 0x8000;
 
 base::ProcessId process_of(const LeftWriter& row) {
@@ -83,10 +84,11 @@ base::ProcessId process_of(const LeftWriter& row) {
   return process;
 }
 
-// False: the row is another by now. `removals` counts the changes of names that this is taken for.
+// False: the row is another one by now. `removals` counts the changes of names that the removal
+// counts as.
 bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
-  // A fetch may have asked for the stat of the file before its last byte was written: it began
-  // before this, and sees it.
+  // A fetch may have asked for the file's stat before the last byte was written. It began before
+  // this increment, so it sees the change.
   region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   ++removals;
   if (!row.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) return false;
@@ -99,7 +101,7 @@ bool has_ended(const LeftWriter& row, Word word) {
   return (word & k_left_shared) == 0 && base::liveness_of(process_of(row)) == base::Liveness::dead;
 }
 
-// A row that is free, or has become free. Null: all are in use.
+// Returns a row that is free, or has become free. Null: all are in use.
 LeftWriter* find_row(Region& region) {
   std::uint64_t removals = 0;
   for (const bool look_closely : {false, true}) {
@@ -131,8 +133,8 @@ bool leave(Region& region, Word own, const base::ProcessId& process) {
   return true;
 }
 
-// A mapping of a file of these lies on a file of the file system below, so that theirs is taken for
-// closed.
+// On these file systems, a mapping of a file maps a file of the lower file system, so the kernel
+// takes the upper file for closed.
 bool hides_mappings(int fd) {
   constexpr long k_overlay = 0x794c7630, k_ecryptfs = 0xf15f;
   struct ::statfs fs {};
@@ -140,8 +142,8 @@ bool hides_mappings(int fd) {
          fs.f_type == k_ecryptfs;
 }
 
-// Takes away the signal of a lease that was broken, which waits for this thread. One that the
-// program was sent is sent again.
+// Takes away the signal of a broken lease, which is pending for this thread. A signal that was sent
+// to the program is sent again.
 void take_lease_signal(int signal, int fd) {
   const std::uint64_t set = std::uint64_t{1} << (signal - 1);
   const struct ::timespec now {};
@@ -153,14 +155,15 @@ void take_lease_signal(int signal, int fd) {
   if (!is_of_lease) sys::raw(SYS_rt_sigqueueinfo, sys::getpid(), signal, sys::arg(&info));
 }
 
-// Of a file for which the kernel was asked.
+// The kernel's answer about a file.
 enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 
-// NFS 4 and SMB refuse a lease with EAGAIN also where the server has granted no delegation
-// (oplock). Local file systems and FUSE do so for writers alone. A file system of a block device is
-// local; each other one is asked for its type once, not at each refusal.
+// NFS 4 and SMB refuse a lease with EAGAIN also if the server has granted no delegation (oplock).
+// Local file systems and FUSE refuse it only because of writers. A file system of a block device is
+// local; any other is asked for its type once, not at each refusal.
 bool refuses_for_writers_alone(int fd, const FileStat& stat) {
-  static constinit std::atomic<std::uint64_t> last{0};  // the device plus one, and whether it does
+  // The device plus one, and whether it refuses only because of writers.
+  static constinit std::atomic<std::uint64_t> last{0};
   if (stat.device_major != 0) return true;
   const std::uint64_t known = last.load(std::memory_order_relaxed), device = (stat.device() + 1)
                                                                              << 1;
@@ -176,13 +179,13 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
   return does;
 }
 
-// The kernel grants a lease for reading only if nobody on this node has the file open, or mapped,
-// for writing. Some file systems have none (NFS 3, Ceph, 9p), nor has a process that neither owns
-// the file nor has CAP_LEASE. It costs no request to a server.
+// The kernel grants a read lease only if nobody on this node has the file open, or mapped, for
+// writing. Some file systems have no leases (NFS 3, Ceph, 9p), and a process that neither owns the
+// file nor has CAP_LEASE gets none. Asking costs no request to a server.
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
-  // An open for writing breaks the lease, which is given back at once. The signal of that goes to
-  // this thread, which holds it back: the program never sees it, and no handler leaves the lease
-  // behind by a jump. Ignored by default.
+  // An open for writing breaks the lease, which we give back at once. The signal of the break goes
+  // to this thread, which blocks it: the program never sees it, and no handler leaves the lease
+  // behind by a jump. By default the signal is ignored.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};
@@ -203,7 +206,7 @@ OpenForWriting ask_kernel(int fd, const FileStat& stat) {
                                                                  : OpenForWriting::unknown;
 }
 
-// By those to whom it was left, or past the library.
+// Is the file written by processes that have inherited it, or past the library?
 bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uint64_t& removals) {
   const Word hash = hash_of(stat);
   const bool are_any_left = region.header().left_writers.load(std::memory_order_seq_cst) != 0;
@@ -222,7 +225,8 @@ bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uin
     rows[found] = &row;
     words[found++] = word;
   }
-  // The rows first: the kernel's answer is later than whoever may have left one.
+  // The rows first: the kernel's answer is then later than the end of any process that has left a
+  // row.
   const OpenForWriting is_open = fd >= 0 ? ask_kernel(fd, stat) : OpenForWriting::unknown;
   if (found == 0) return is_open == OpenForWriting::somewhere;
   if (is_open != OpenForWriting::nowhere || (is_mapped && hides_mappings(fd))) return true;
@@ -243,7 +247,8 @@ void writing_begins(Region& region, const FileStat& stat) {
   WriterStripe& stripe = writer_stripe_of(region, stat);
   if (!add(stripe.writers, WriterStripe::k_places, hash))
     stripe.others.fetch_add(1, std::memory_order_seq_cst);
-  // Our own note last: killed in between, the file stays out of the cache, which is only slow.
+  // Our own note last: if we are killed in between, the file stays out of the cache, which is only
+  // slow.
   add(region.own_writers(region.own_slot()), k_own_writers, hash);
 }
 
@@ -280,7 +285,7 @@ bool may_be_written(Region& region, const FileStat& stat, int fd, std::uint64_t*
   for (const auto& place : stripe.writers) {
     if (is_of(place.load(std::memory_order_seq_cst), hash)) return true;
   }
-  // After the stripe: a row is there before the stripe forgets the writer.
+  // After the stripe: the row exists before the stripe forgets the writer.
   return is_written_by_others(region, stat, fd, removals != nullptr ? *removals : uncounted);
 }
 
@@ -293,13 +298,14 @@ void forget_writers_of(Region& region, std::uint32_t process_slot) {
     if ((word & k_times) == 0) continue;
     const bool is_shared = (word & k_shared) != 0;
     if (!liveness) liveness = base::liveness_of(process);
-    // A process that has lost its lock and lives has become another program, or is about to end.
+    // A process that has lost its lock but lives has become another program, or is about to end.
     const bool may_go_on = is_shared || *liveness != base::Liveness::dead;
     const bool is_kept = may_go_on && !leave(region, word, process);
     own[i].store(0, std::memory_order_seq_cst);
-    if (is_kept) continue;  // for as long as there is the region
+    if (is_kept) continue;  // The file then counts as written for as long as the region exists.
     WriterStripe& stripe = region.writer_stripe(stripe_index(word));
-    // A change of theirs may not have been noticed: what is fetched now is looked at again.
+    // A change by these writers may not have been noticed: what is being fetched now is
+    // revalidated.
     stripe.epoch.fetch_add(1, std::memory_order_seq_cst);
     end(stripe, word & ~k_not_hash, word & k_times);
   }
