@@ -14,12 +14,12 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_second_hash = 0x9e3779b97f4a7c15ULL;
-// A place is not looked for again at once where there is none.
+// After a search has found no place, no other search starts for so long.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
 
 constexpr int k_tries_for_maker = 100;
-// Files without chunks of an earlier version, so that these are not looked for in all of the region
-// for each chunk.
+// Files without chunks of an earlier version, so that not every new chunk searches the whole region
+// for them.
 constexpr std::size_t k_known = 64;
 constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
 
@@ -48,7 +48,7 @@ struct Buckets {
 Buckets buckets_of(const Region& region, std::uint64_t hash) {
   const std::uint32_t n = region.layout().chunk_bucket_count();
   const auto first = static_cast<std::uint32_t>(hash % n);
-  // Another one, where there are two.
+  // A different bucket, if there are two.
   const auto second =
       (first + 1 + static_cast<std::uint32_t>((hash * k_second_hash >> 32) % std::max(n - 1, 1U))) %
       n;
@@ -60,7 +60,7 @@ std::ptrdiff_t taken_slots(const ChunkBucket& bucket) {
                        [](const auto& slot) { return slot.load(std::memory_order_relaxed) != 0; });
 }
 
-// No bucket leads to this place any more.
+// Afterwards the bucket does not lead to this place.
 void remove_from(ChunkBucket& bucket, std::uint32_t place) {
   for (auto& slot : bucket.slots) {
     std::uint32_t word = place + 1;
@@ -96,7 +96,7 @@ std::uint32_t Chunks::Claim::end_of_run(std::uint32_t page, std::uint32_t end, b
   end = std::min(end, ChunkRow::k_pages);
   if (row_ == nullptr) return present ? page : end;
   while (page < end) {
-    // Acquire: the bytes were written before; pairs with note_present.
+    // Acquire: the bytes were written earlier; pairs with note_present.
     std::uint64_t bits = row_->present[page / 64].load(std::memory_order_acquire);
     if (present) bits = ~bits;
     bits >>= page % 64;
@@ -116,7 +116,8 @@ bool Chunks::is_of(const ChunkRow& row, const FileKey& key, std::uint32_t number
 Chunks::Claim Chunks::claim(std::uint32_t place) const {
   Claim claim;
   claim.epoch_ = own_epoch.load(std::memory_order_relaxed);
-  // seq_cst: we claim first and look at the word then, who replaces the chunk the other way round.
+  // seq_cst: we pin first, then load the word; a process that replaces the chunk stores the word,
+  // then loads the counters.
   claim.counter_ = pin_segment(*region_, segment_of(place));
   claim.row_ = &region_->chunk_row(place);
   claim.data_ = region_->segment(0) + std::uint64_t{place} * k_chunk_bytes;
@@ -147,7 +148,7 @@ Chunks::Claim Chunks::find(const FileKey& key, std::uint32_t number, std::uint32
   return {};
 }
 
-// Nobody will read them any more.
+// Nobody will read the unread pages any more.
 void Chunks::drop_unread(ChunkRow& row) const {
   std::uint64_t pages = 0;
   for (auto& bits : row.ahead)
@@ -157,7 +158,7 @@ void Chunks::drop_unread(ChunkRow& row) const {
     region_->own_process().stats.count(base::Counter::block_wasted, pages * k_page_bytes);
 }
 
-// No bucket leads to the chunk that is here.
+// Afterwards no bucket leads to the chunk that is here.
 void Chunks::remove_name(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   const FileKey key{row.path.load(std::memory_order_relaxed),
@@ -168,7 +169,7 @@ void Chunks::remove_name(std::uint32_t place) const {
     remove_from(*bucket, place);
 }
 
-// The caller has the row in state open, and leaves it in that state.
+// The caller has the row in state open; the row stays in that state.
 void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number,
                    bool passes) const {
   ChunkRow& row = region_->chunk_row(place);
@@ -193,13 +194,13 @@ void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number
 
 bool Chunks::insert(std::uint64_t hash, std::uint32_t place) const {
   Buckets buckets = buckets_of(*region_, hash);
-  // The emptier one first, so that neither is full before all are.
+  // The emptier bucket first, so that neither is full while the other has room.
   if (taken_slots(*buckets.of[1]) < taken_slots(*buckets.of[0]))
     std::swap(buckets.of[0], buckets.of[1]);
   for (ChunkBucket* const bucket : buckets.of) {
     for (auto& slot : bucket->slots) {
       std::uint32_t none = 0;
-      // Release: who finds the place sees its row; pairs with the acquire in find.
+      // Release: a process that finds the place sees its row; pairs with the acquire in find.
       if (slot.compare_exchange_strong(none, place + 1, std::memory_order_release)) return true;
     }
   }
@@ -238,8 +239,8 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
     swap_word(row, evicting, before);
     return false;
   }
-  // It is open first: who sweeps after our death frees such a place, and leaves one that is
-  // evicting as it is.
+  // The place becomes open first, because forget_chunks_of frees an open place after our death, but
+  // seals an evicting one again as it is.
   swap_word(row, evicting, {SegmentState::open, evicting.owner, evicting.generation});
   remove_name(place);
   write(place, key, number,
@@ -257,7 +258,7 @@ std::uint32_t Chunks::place_for(std::uint32_t count) {
   const auto is_free = [&](std::uint32_t segment) {
     return word_of(region_->segment_row(segment)).state == SegmentState::free;
   };
-  // Two files that are opened at the same time get places of their own, for each moves the hint.
+  // Each call moves the hint, so two files that are opened at the same time get separate places.
   const std::uint32_t hint = header.chunk_hint.load(std::memory_order_relaxed);
   const std::uint32_t from = hint != 0 && hint <= end ? hint : end;
   for (const std::uint32_t top : {from, end}) {
@@ -273,12 +274,12 @@ std::uint32_t Chunks::place_for(std::uint32_t count) {
 }
 
 std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
-  // A look goes through all of the region.
+  // A search goes through the whole region.
   if (is_full()) return may_have_former(*region_, key) ? former_place(key, number) : k_none;
   const std::uint32_t each = region_->layout().chunks_of_segment(),
                       end = resident_segments(*region_);
-  // In a segment that belongs to large files already, then in a free one. From the top, away from
-  // the records of small files.
+  // Searches segments that already belong to large files, then free ones. It starts at the top,
+  // away from the records of small files.
   for (const bool in_free : {false, true}) {
     for (std::uint32_t segment = end; segment-- > 0;) {
       const SegmentRow& row = region_->segment_row(segment);
@@ -310,13 +311,13 @@ std::uint32_t Chunks::former_place(const FileKey& key, std::uint32_t number) {
   return k_none;
 }
 
-// The caller has the place open, and nobody has a claim on it.
+// The caller has the place open, and nobody has a pin on it.
 void Chunks::give_back(std::uint32_t place) const {
   ChunkRow& row = region_->chunk_row(place);
   remove_name(place);
   const bool passes = row.passed.load(std::memory_order_relaxed) != 0;
   if (passes) {
-    // The next one that passes may have it.
+    // The next chunk that passes may have the place.
     for (auto* const part : {&row.path, &row.version[0], &row.version[1]})
       part->store(0, std::memory_order_relaxed);
     row.passed.store(1, std::memory_order_relaxed);
@@ -327,9 +328,9 @@ void Chunks::give_back(std::uint32_t place) const {
             {passes ? SegmentState::sealed : SegmentState::free, k_no_owner, own.generation});
 }
 
-// Another may have made the same chunk while we looked for a place, for another block of it. Ours
-// is open and has its name: of two that are open, each sees the other or is seen, and the one of
-// the lower place stays.
+// Another process may have made the same chunk, for another block of it, while we searched for a
+// place. Our place is open and has the chunk's key. Of two makers with open places, at least one
+// sees the other, and the chunk in the lower place stays.
 bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place,
                               std::uint32_t wanted, Claim& other) const {
   const auto rival = [&] {
@@ -352,7 +353,7 @@ bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uin
     if (at == k_none) return false;
     if (other = find(key, number, wanted); other) return true;
     is_lower = at < place;
-    // The one of the higher place goes, or has not seen ours and is about to be sealed.
+    // The maker of the higher place gives way, or has not seen ours and is about to seal its own.
     if (!is_lower) base::sys::raw(SYS_sched_yield);
   }
   return is_lower;
@@ -372,16 +373,16 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
   if (place == k_none) return {};
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);
-  // Nobody has a claim on the place before it is sealed, so that it can be given back until then.
+  // Nobody has a pin on the place before it is sealed, so it can be given back until then.
   bool is_known = insert(hash_of(key, number), place);
-  // Either-or, with the same of another maker.
+  // Either we see the other maker's entry, or that maker, at its own fence, sees ours.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Claim other;
   if (is_known && is_made_by_other(key, number, place, wanted, other)) {
     remove_name(place);
-    // The other maker seals it a few instructions later. If that one stands still, ours is kept
-    // as well: an empty claim would say that no place is left, and large files would be refused
-    // for a second.
+    // The other maker seals its place a few instructions later. If it stands still, we keep ours as
+    // well: an empty Claim would say that no place is left, and large files would be refused for a
+    // second.
     for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {
       other = find(key, number, wanted);
       if (!other) base::sys::raw(SYS_sched_yield);
@@ -405,7 +406,7 @@ void Chunks::forget(const FileKey& key, std::uint32_t number) {
     if (before.state != SegmentState::sealed || !swap_word(row, before, evicting)) continue;
     for (ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, number)).of)
       remove_from(*bucket, own.place());
-    // Its readers go on: the bytes stay as they are.
+    // The chunk's readers continue: the bytes stay as they are.
     row.version[0].fetch_xor(1, std::memory_order_relaxed);
     swap_word(row, evicting, {SegmentState::sealed, k_no_owner, evicting.generation});
   }
@@ -448,7 +449,7 @@ void forget_chunks_of(Region& region, std::uint32_t process_slot) {
     ChunkRow& row = region.chunk_row(place);
     const SegmentWord word = word_of(row);
     if (word.owner != process_slot) continue;
-    // Nothing of it has changed, and others may have claims on it.
+    // Nothing in it has changed, and others may have pins on it.
     if (word.state == SegmentState::evicting)
       swap_word(row, word, {SegmentState::sealed, k_no_owner, word.generation});
     if (word.state != SegmentState::open) continue;

@@ -1,4 +1,5 @@
-// The pages of chunks (chunks.h): their memory, and which are present or were fetched ahead.
+// The pages of chunks (chunks.h): their memory, and which of them are present or were fetched
+// ahead.
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -13,7 +14,8 @@
 namespace cube::cache {
 namespace {
 
-// For each word of a bitmap that has some of these pages: its number and their bits.
+// Calls act(word, bits) for each word of a bitmap that has some of these pages: the word's index
+// and the bits of the pages.
 template <typename Act>
 void for_each_word(const PageRun& pages, Act act) {
   for (std::uint32_t page = pages.first; page < pages.end;) {
@@ -39,8 +41,8 @@ bool has_any(const Bits& of, const PageRun& pages) {
   return is_any;
 }
 
-// The memory that is left is looked at once for so many bytes, if there are so many: a look reads
-// four files of /proc and /sys.
+// The available memory is checked for so many bytes at once, if there are so many, because a check
+// reads four files of /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
 
@@ -55,11 +57,11 @@ bool has_memory_for(Region& region, std::uint64_t bytes) {
 
 constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
 
-// Memory for all of the window, without a number, in whose place a dup2 of the program's could put
-// another file. Nothing: the kernel does not know the advice (Linux before 5.14), or a sandbox
+// Reserves memory for the whole window without an fd, which the program could replace by another
+// file with dup2. Nothing: the kernel does not know the advice (Linux before 5.14), or a sandbox
 // refuses it.
 std::optional<base::Result<void>> populate(const base::Mapping& window) {
-  // An emulator says that it followed each advice, whether it knows it or not.
+  // An emulator claims to have followed every advice, whether it knows it or not.
   static constinit std::atomic<int> cannot_ask{-1};
   if (cannot_ask.load(std::memory_order_relaxed) < 0) {
     const bool follows_any =
@@ -69,7 +71,7 @@ std::optional<base::Result<void>> populate(const base::Mapping& window) {
   if (cannot_ask.load(std::memory_order_relaxed) != 0) return {};
   const long error = base::sys::madvise(window.data(), window.size(), k_madv_populate_write);
   if (!base::sys::failed(error)) return base::Result<void>();
-  // EFAULT: a store would bring SIGBUS, for the file system is full.
+  // EFAULT: a store would raise SIGBUS, because the file system is full.
   if (error == -EFAULT || error == -ENOMEM) return base::Result<void>(base::fail(ENOMEM));
   return {};
 }
@@ -101,7 +103,7 @@ base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const Page
 }
 
 void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
-  // The count comes first, so that nobody takes more from it than there is.
+  // The count comes first, so that nobody subtracts more from it than there is.
   claim.row_->unread.fetch_add(pages.count(), std::memory_order_relaxed);
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
     claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed);
@@ -182,7 +184,7 @@ std::optional<Chunks::Offer> Chunks::offer_at(std::uint32_t place) const {
 std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   Offer offer{.claim = claim(place), .key = {}, .number = 0, .whole = 0};
-  // As in claim_if: sealed under our claim, it is not replaced any more.
+  // As in claim_if: a chunk that is sealed while we have a pin on it is not replaced any more.
   if (word_of(row, std::memory_order_seq_cst).state != SegmentState::sealed) return {};
   offer.whole = row.to_offer.load(std::memory_order_acquire);
   offer.key = {row.path.load(std::memory_order_relaxed),
@@ -193,7 +195,7 @@ std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
 }
 
 void Chunks::end_offer(const Offer& offer) const {
-  // Not where another block has become whole meanwhile.
+  // Fails if another block has become whole meanwhile.
   std::uint32_t whole = offer.whole;
   offer.claim.row_->to_offer.compare_exchange_strong(whole, 0, std::memory_order_relaxed);
   tell_waiting();
@@ -201,7 +203,7 @@ void Chunks::end_offer(const Offer& offer) const {
 
 void Chunks::tell_waiting() const {
   RegionHeader& header = region_->header();
-  // seq_cst: either we see that somebody waits, or he sees the new count and does not.
+  // seq_cst: either we see the waiter, or the waiter sees the new count and does not sleep.
   header.chunks_written.fetch_add(1, std::memory_order_seq_cst);
   if (header.chunks_waiting.load(std::memory_order_seq_cst) != 0)
     base::sys::futex_wake_all(&header.chunks_written);
@@ -212,7 +214,8 @@ void Chunks::wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const
   tell_tier_writer(header);
   const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
                        static_cast<long>(at_most_ns % 1'000'000'000)};
-  // A process that is killed here leaves it too high: calls that wake nobody.
+  // A process that is killed here leaves the count too high, which only causes calls that wake
+  // nobody.
   header.chunks_waiting.fetch_add(1, std::memory_order_seq_cst);
   base::note_way_out();
   base::sys::futex_wait(&header.chunks_written, ended, &limit);

@@ -1,14 +1,13 @@
-// Chunks that pass: where no place is free, a bounded part of the places is used anew, the oldest
-// first.
+// Chunks that pass: if no place is free, a bounded part of the places is reused, the oldest first.
 //
-// All places are gone through in a circle, from the one after the last that was taken. A place of
-// the part is taken unless half of the part is older than it, so that others' claims on a segment
-// do not let one chunk of it go early. Places join the part on the way until it has its size; they
-// stay in it. How many there are is counted whenever the region turns out to be full, so a death
-// between two steps matters for a second.
+// A search goes through all places in a circle, starting after the last place that was taken. It
+// takes a place of the part unless half of the part is older, so that a chunk of the part does not
+// go early because others have pins on a segment. Places join the part on the way until it has its
+// size, and stay in it. Their number is counted whenever the region turns out to be full, so a
+// death between two steps matters for only a second.
 //
 // A place with blocks that the tiers are about to get is spared, so that data larger than the
-// memory comes to the disk as a whole.
+// memory reaches the disk completely.
 #include <algorithm>
 
 #include "cache/base/clock.h"
@@ -18,7 +17,7 @@
 namespace cube::cache {
 namespace {
 
-// Four windows of read-ahead; fewer than four places would go before they are read.
+// Four windows of read-ahead. With fewer than four places, chunks would go before they are read.
 constexpr std::uint32_t k_usual_places = (64U << 20) / k_chunk_bytes, k_fewest_places = 4;
 
 std::uint32_t most_of(std::uint32_t places) {

@@ -15,7 +15,8 @@ constexpr std::uint64_t k_ns_of_step = 1'000'000'000;
 }  // namespace
 
 struct LargeNames::Content {
-  std::uint64_t noted_s;  // monotonic clock: when it was noted last
+  // Monotonic clock: when it was last noted.
+  std::uint64_t noted_s;
   FileStat stat;
   std::uint32_t length;
   std::uint32_t zero;
@@ -30,7 +31,8 @@ LargeNameRow& LargeNames::row_of(const FileKey& key, std::uint32_t way) const {
 bool LargeNames::read(const LargeNameRow& row, const FileKey& key, Content& content) {
   static_assert(sizeof(Content) <= sizeof row.words &&
                 sizeof(Content) % sizeof(std::uint64_t) == 0);
-  // Acquire: pairs with the release in note(). Another writer does not make the same key meanwhile.
+  // Acquire: pairs with the release in note(). A concurrent writer cannot leave content from which
+  // the same key is made.
   if (row.tag.load(std::memory_order_acquire) != tag_of(key)) return false;
   auto* const to = reinterpret_cast<std::byte*>(&content);
   for (std::size_t i = 0; i < sizeof content / sizeof(std::uint64_t); ++i) {
@@ -54,7 +56,7 @@ bool LargeNames::note(const FileKey& key, std::string_view path, const FileStat&
       return true;
     }
     const std::uint64_t tag = row.tag.load(std::memory_order_relaxed);
-    // One of this tag that is not of this key was torn by two writers.
+    // A row with this tag whose content does not match the key was torn by two writers.
     const std::uint64_t noted =
         tag == 0 || tag == tag_of(key) ? 0 : row.words[0].load(std::memory_order_relaxed);
     if (noted >= oldest) continue;
