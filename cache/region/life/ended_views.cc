@@ -8,8 +8,8 @@
 namespace cube::cache {
 namespace {
 
-// Is there a record that could be found? Waits for whoever decides just now whether the segment is
-// to be used anew.
+// Does the segment have a record that could be found? While another process decides whether to
+// reclaim the segment, it waits.
 bool has_records(const Region& region, std::uint32_t segment, bool& is_undecided) {
   constexpr int k_patience = 10'000;
   const std::atomic<std::uint64_t>& word = region.segment_row(segment).word;
@@ -45,7 +45,7 @@ bool forget_views(Region& region, std::uint32_t bits) {
   const std::uint64_t segment_bytes = region.layout().segment_bytes;
   bool is_undecided = false;
   for (std::uint32_t segment = 0; segment < region.layout().segment_count; ++segment) {
-    // A claim keeps what is there from being used anew, but may come too late.
+    // A pin keeps the segment from being reclaimed, but may come too late.
     Pin claim;
     std::uint32_t generation = 0;
     while (has_records(region, segment, is_undecided) && !tier.hold(segment, generation, claim)) {

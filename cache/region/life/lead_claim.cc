@@ -10,7 +10,7 @@ std::uint32_t lock_of(std::uint64_t word) {
   return static_cast<std::uint32_t>(word >> 24 & 0xff) % k_lead_locks;
 }
 
-// 0 is no number of a lead, not even after so many.
+// 0 is never the number of a lead, not even after a wrap-around.
 std::uint64_t next_lead_word(std::uint64_t word, std::uint32_t lock) {
   const std::uint32_t number = static_cast<std::uint32_t>(word >> 32) + 1;
   return std::uint64_t{number != 0 ? number : 1} << 32 | std::uint64_t{lock} << 24;
@@ -20,7 +20,7 @@ std::uint64_t next_lead_word(std::uint64_t word, std::uint32_t lock) {
 
 bool LeadClaim::look(std::uint64_t now_ns) {
   const std::uint64_t word = region_->header().lead_word.load(std::memory_order_relaxed);
-  // It is free if its leader has ended, died, or never been.
+  // The lead is free if its leader has given it up, has died, or never existed.
   if (take(lock_of(word), word)) return true;
   if (word != seen_ || counted_ns_ == 0) {
     seen_ = word;
@@ -41,8 +41,8 @@ bool LeadClaim::take(std::uint32_t lock, std::uint64_t word) {
   RegionHeader& header = region_->header();
   lock_.emplace(&header.lead_locks[lock], 0);
   const std::uint64_t mine = next_lead_word(word, lock);
-  // Relaxed: what a leader does to the region is ordered by itself, for the former one may still be
-  // at work.
+  // Relaxed: what a leader does to the region needs its own ordering, because the former leader may
+  // still be at work.
   if (*lock_ && header.lead_word.compare_exchange_strong(word, mine, std::memory_order_relaxed)) {
     own_.store(mine, std::memory_order_relaxed);
     return true;

@@ -13,10 +13,10 @@ namespace {
 
 namespace sys = base::sys;
 
-// Beyond all that a file can hold, so that no other lock is in the way.
+// Beyond the end of any file, so that no other lock is in the way.
 constexpr std::int64_t k_first_byte = std::int64_t{1} << 62;
 
-// The fd and the file of a LifeLock that is open.
+// The fd and the file of the LifeLock that is open.
 constinit std::atomic<int> g_open_fd{-1};
 constinit std::atomic<std::uint64_t> g_open_device{0}, g_open_inode{0};
 
@@ -84,7 +84,7 @@ bool LifeProbe::is_held(std::uint32_t slot, std::uint32_t count) const {
 void close_life_lock_after_fork() {
   const int fd = g_open_fd.exchange(-1, std::memory_order_acquire);
   struct ::stat st {};
-  // The number may have been another file's when the fds were copied.
+  // The fd may have belonged to another file when the fds were copied.
   if (fd < 0 || sys::failed(sys::fstat(fd, &st))) return;
   if (st.st_dev == g_open_device.load(std::memory_order_relaxed) &&
       st.st_ino == g_open_inode.load(std::memory_order_relaxed))

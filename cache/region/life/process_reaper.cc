@@ -22,15 +22,16 @@
 namespace cube::cache {
 namespace {
 
-// With so many processes, each is looked at now and then only: the kernel goes through all locks
-// for each look.
+// With so many processes, each is checked only now and then, because the kernel goes through all
+// locks for each check.
 constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
-// One by one: whoever is killed in between loses the one in hand, and counts none twice.
+// Moves counters one by one: a process that is killed in between loses the counter in hand, and
+// counts none twice.
 constexpr auto move_counter = [](auto& one, auto& sum) {
-  // Release: a reader that finds it in the sum no longer finds it here; pairs with the fences in
-  // collect_all.
+  // Release: a reader that finds the value in the sum no longer finds it here; pairs with the
+  // fences in collect_all.
   sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
 };
 
@@ -44,7 +45,7 @@ void move_counters(base::Stats& from, base::Stats& to) {
 
 void move_to_job(Region& region, std::uint32_t index) {
   ProcessSlot& slot = region.process_slot(index);
-  if (slot.job >= region.layout().job_rows) return;  // a region with wrong bytes
+  if (slot.job >= region.layout().job_rows) return;  // A region with wrong bytes.
   base::Stats& sum = region.job_row(slot.job).finished;
   move_counters(slot.stats, sum);
   for (std::uint32_t lane = 0, n = lanes_reached(region, index); lane < n; ++lane) {
@@ -61,8 +62,8 @@ void clear_slot(Region& region, std::uint32_t index) {
   forget_chunks_of(region, index);
   forget_writers_of(region, index);
   forget_pins_of(region, index);
-  // A process that has become another program (exec) has lost its lock with its memory, but goes on
-  // with its job.
+  // A process that has become another program (exec) has lost its lock with its memory, but
+  // continues with its job.
   if (slot.job < region.layout().job_rows && region.job_row(slot.job).leader == slot.process &&
       base::liveness_of(slot.process) != base::Liveness::alive)
     region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
@@ -89,8 +90,8 @@ JobSet jobs_in_use(const Region& region) {
   return jobs;
 }
 
-// The row that nobody uses and that was claimed first, but after `last_used`; the number of rows
-// where there is none.
+// Returns the unused row that was claimed first, but after `last_used`. If there is none, returns
+// the number of rows.
 std::uint32_t oldest_unused_job(const Region& region, const JobSet& used, std::uint64_t last_used) {
   const std::uint32_t rows = region.layout().job_rows;
   std::uint32_t best = rows;
@@ -102,8 +103,8 @@ std::uint32_t oldest_unused_job(const Region& region, const JobSet& used, std::u
   return best;
 }
 
-// A row whose job is over: the oldest that is known to be, or else the oldest that cannot be known
-// of.
+// Returns a row whose job is over: the oldest that is known to be over, otherwise the oldest of
+// unknown state.
 std::uint32_t find_job_that_is_over(const Region& region) {
   const std::uint32_t rows = region.layout().job_rows;
   const JobSet used = jobs_in_use(region);
@@ -139,7 +140,7 @@ base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job
   return row;
 }
 
-// Its lock is ours.
+// The caller's process already holds the slot's life lock.
 base::Result<SlotClaim> claim_slot(Region& region, std::uint32_t index, LifeLock& lock,
                                    const base::ProcessId& self, const base::ProcessId& job) {
   SlotClaim claim;
@@ -156,8 +157,8 @@ base::Result<SlotClaim> claim_slot(Region& region, std::uint32_t index, LifeLock
   slot.process = self;
   note_attached(region, self);
   slot.generation.fetch_add(1, std::memory_order_relaxed);
-  // seq_cst, before the first pin: who looks for pins sees this, or his mark on the segment is seen
-  // by us (Ring::is_pinned).
+  // seq_cst, before the first pin: a process that checks for pins sees this store, or we see its
+  // mark on the segment (Ring::is_pinned).
   if (slots_reached(region) <= index)
     region.header().slots_reached.store(index + 1, std::memory_order_seq_cst);
   slot.used.store(1, std::memory_order_release);
@@ -177,7 +178,7 @@ base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId
       if (region.process_slot(i).used.load(std::memory_order_relaxed) != 0) continue;
       const auto taken = lock.take(i);
       if (taken) return claim_slot(region, i, lock, self, job);
-      // A process that has left has it until it is really gone.
+      // A process that has left holds the lock until it is really gone.
       if (taken.error().value != EAGAIN) return base::fail(taken.error().value);
     }
   }

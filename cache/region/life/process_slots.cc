@@ -63,7 +63,8 @@ bool report_is_due(Region& region, const base::ProcessId& except) {
     if (row.leader.pid == 0 || row.leader == except ||
         row.reported.load(std::memory_order_relaxed) != 0)
       continue;
-    // One that has started us as another user has a region of that user's, and will not look here.
+    // A process that has started us as another user has a region of that user's, and will not come
+    // here for a report.
     if (base::liveness_of(row.leader) == base::Liveness::alive && base::is_of_this_user(row.leader))
       return true;
   }

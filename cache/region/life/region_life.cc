@@ -26,7 +26,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// So long one is left to those who have made it, whatever its locks say.
+// A region or a socket is left to its makers for so long, whatever its locks say.
 constexpr std::uint64_t k_young_ns = 60'000'000'000;
 
 bool is_own_socket(const std::string& path, struct ::stat& st) {
@@ -34,7 +34,7 @@ bool is_own_socket(const std::string& path, struct ::stat& st) {
          S_ISSOCK(st.st_mode) && st.st_uid == sys::geteuid();
 }
 
-// Its maker is listening by now, unless it is dead.
+// The maker of the socket is listening by now, unless it is dead.
 bool is_old(const struct ::stat& st) {
   const std::uint64_t made_ns = static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000ULL +
                                 static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
@@ -46,8 +46,8 @@ bool is_old_socket(const std::string& path) {
   return is_own_socket(path, st) && is_old(st);
 }
 
-// A leader that died has left it. Only if nobody listens there, and only this very file: a new
-// leader may be quicker.
+// Removes a socket that a dead leader has left, only if nobody listens there, and only this very
+// file, because a new leader may be quicker.
 void remove_dead_socket(const std::string& path) {
   sockaddr_un address{};
   struct ::stat before {
@@ -61,7 +61,7 @@ void remove_dead_socket(const std::string& path) {
   if (sys::connect(client.get(), &address, sizeof address) != -ECONNREFUSED ||
       !is_own_socket(path, now))
     return;
-  // A new leader refuses, too, until it listens.
+  // A new leader, too, refuses connections until it listens.
   if (is_old(now) && now.st_dev == before.st_dev && now.st_ino == before.st_ino)
     sys::unlink(path.c_str());
 }
@@ -95,8 +95,8 @@ bool Region::retire_if_unused() {
   if (!lock || reap_dead_processes(*this, k_nobody, true) != 0 || report_is_due(*this, {}))
     return false;
   header().dead.store(1, std::memory_order_relaxed);
-  // Nobody listens there who does not use the region, and the next one is not made before the name
-  // has gone.
+  // Only a process that uses the region listens there, and the next region is not made before the
+  // name is gone.
   struct ::stat st {};
   if (const std::string socket = socket_path_of(path_); is_own_socket(socket, st))
     sys::unlink(socket.c_str());
@@ -114,8 +114,8 @@ base::Result<void> Region::retire() {
 }
 
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
-  // Asked here, and not where there is nothing to join: a program that reads nothing covered comes
-  // by at its end.
+  // Asked only here, where there is something to join: a program that reads no covered file may
+  // reach attach() as it exits.
   const base::ProcessId self = base::current_process();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();
@@ -124,8 +124,8 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     why = fmt::format("{} is held by a process that does not run", path_);
     return Joined::no;
   }
-  // Left by processes that were killed, and nobody asked to keep it; or its last process died while
-  // it took the name away.
+  // `left_over`: killed processes have left the region, and nobody asks to keep it. A region that
+  // is `dead` here was retired, or its last process died while it removed the name.
   const bool unused =
       options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
   const bool left_over =
@@ -139,10 +139,10 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
   }
   auto claim = claim_process_slot(*this, self, options.job);
   if (!claim) {
-    // Somebody else has taken the name away.
+    // Another process has removed the name.
     if (claim.error().value == ESTALE) return Joined::gone;
     why = why_not_claimed(claim.error().value);
-    // Nobody else uses it, nor will: a region that was made for this process alone.
+    // Nobody else uses this region or ever will: it was made for this process alone.
     if (unused && !options.keep && header().records.load(std::memory_order_relaxed) == 0) {
       header().dead.store(1, std::memory_order_relaxed);
       remove_name();
@@ -196,7 +196,7 @@ std::string Region::why_not_claimed(int error) const {
 std::uint32_t Region::claim_view(const base::View& view) {
   for (std::uint32_t i = 0; i < k_views; ++i) {
     std::uint64_t& known = header().views[i];
-    // The kernel may have given the numbers of a view that has ended to this one.
+    // The kernel may have reused the numbers of a view that has ended for this one.
     if (known == view.number && !view.is_lasting &&
         (living_views(*this, LeftViews::have_ended) >> i & 1) == 0)
       known = base::View::k_ended;
@@ -222,7 +222,7 @@ bool Region::is_named() const {
 }
 
 void Region::remove_name() {
-  // Only while the name is still this region's: another may have been made under it.
+  // Only while the name is still this region's: another region may have been made under it.
   if (is_named()) sys::unlink(path_.c_str());
 }
 
@@ -235,11 +235,12 @@ void Region::detach() {
   const std::uint32_t others = reap_dead_processes(*this, own_slot_);
   const bool last = others == 0 && !report_is_due(*this, process_slot(own_slot_).process);
   if (last && !keep_) {
-    // A program's mapping of the region stays whole without a name.
+    // A program's mapping of the region stays valid without a name.
     header().dead.store(1, std::memory_order_relaxed);
     remove_name();
   }
-  // With pins held, the slot is left to the kernel: it tells of our death when we are really gone.
+  // With pins held, the slot is left to the kernel, which reports our death when we are really
+  // gone.
   if (pins_of(*this, own_slot_) != 0) return;
   release_process_slot(*this, own_slot_);
   life_.reset();
@@ -248,7 +249,7 @@ void Region::detach() {
 void Region::sweep_name(RegionOptions& options, std::string_view name) {
   options.name = name;
   std::string why;
-  // A region may have the name of another's socket.
+  // A region may have the name of another region's socket.
   const std::string path = path_of(options.directory, options.name);
   const bool is_socket = name.ends_with(k_socket_suffix) && is_old_socket(path);
   if (is_socket) options.name.resize(name.size() - k_socket_suffix.size());
@@ -258,8 +259,8 @@ void Region::sweep_name(RegionOptions& options, std::string_view name) {
     if (region != nullptr) region->retire_if_left();
     return;
   }
-  // While somebody uses the region, a leader may listen, whom a connection would disturb; and the
-  // next leader replaces the file.
+  // While a process uses the region, a leader may be listening, which a connection would disturb;
+  // and the next leader replaces the file.
   const bool is_left =
       region != nullptr ? region->count_processes() == 0 : found.error().value == ENOENT;
   if (is_left) remove_dead_socket(path);

@@ -15,9 +15,9 @@ namespace {
 constexpr std::uint64_t k_between_room_looks_ns = 10'000'000;
 enum class Goes : std::uint8_t { empty, read, any };
 
-// The segments are ours, and nobody finds anything in them. The mark goes first: a process that
-// dies in between leaves memory that is reserved once more, but never a segment that claims memory
-// which it does not have.
+// The segments are ours, and nobody finds anything in them. The mark is cleared first: a process
+// that dies in between leaves memory that is reserved once more, but never a segment that is marked
+// as having memory that it does not have.
 void drop_memory(const Region& region, std::uint32_t first, std::uint32_t count) {
   for (std::uint32_t i = first; i < first + count; ++i)
     region.segment_row(i).has_memory.store(0, std::memory_order_release);
@@ -65,7 +65,7 @@ std::uint64_t give_back_chunks(Region& region, std::uint32_t segment, Goes goes)
   return given;
 }
 
-// Did nobody look for so long? The caller does then.
+// Has nobody checked for so long? If so, the caller checks.
 bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint64_t between_ns) {
   std::uint64_t looked = looked_ns.load(std::memory_order_relaxed);
   return now - looked >= between_ns &&
@@ -79,7 +79,7 @@ std::uint64_t missing_room(Region& region) {
   if (!room || base::sys::failed(
                    base::sys::fstatat(AT_FDCWD, region.path().c_str(), &st, AT_SYMLINK_NOFOLLOW)))
     return 0;
-  // Programs that only hit look at nothing: a thread beside them is to look as soon as we have much
+  // Programs that only hit never check, so a thread beside them must check as soon as we have much
   // of what others may want.
   const std::uint64_t own = static_cast<std::uint64_t>(st.st_blocks) * 512;
   if (own > room->free / 2 && (header.threads_wanted.load(std::memory_order_relaxed) &
@@ -92,8 +92,8 @@ std::uint64_t missing_room(Region& region) {
 
 std::uint64_t give_back(Region& region, std::uint64_t bytes) {
   std::uint64_t given = 0;
-  // From the end: there are the ring and large files, and what programs read first of all lies at
-  // the begin.
+  // From the end, where the ring and large files are; what programs read first lies at the
+  // beginning.
   for (const Goes goes : {Goes::empty, Goes::read, Goes::any}) {
     for (std::uint32_t segment = region.layout().segment_count; segment-- > 0 && given < bytes;) {
       const bool has_chunks = word_of(region.segment_row(segment)).state == SegmentState::chunks;
@@ -107,7 +107,7 @@ std::uint64_t give_back(Region& region, std::uint64_t bytes) {
 void keep_room_for_others(Region& region) {
   RegionHeader& header = region.header();
   const std::uint64_t now = base::coarse_monotonic_ns();
-  // Each process may be in a control group of its own, and its memory takes longer to look at.
+  // Each process may be in its own control group, whose memory takes longer to check.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
   std::uint64_t missing =
       is_due(memory_looked_ns, now, k_look_at_room_ns) ? base::missing_memory() : 0;
