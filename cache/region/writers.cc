@@ -65,8 +65,8 @@ bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n)
 
 void end(WriterStripe& stripe, Word hash, Word n) {
   if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
-  // The same file may be counted in several places, if one of them is full or if two writers began
-  // at the same moment, and in `others`.
+  // The same file may be counted in several places, if two writers began at the same moment, and in
+  // `others`.
   for (; n > 0; --n) {
     if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1))
       stripe.others.fetch_sub(1, std::memory_order_seq_cst);
@@ -225,8 +225,7 @@ bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uin
     rows[found] = &row;
     words[found++] = word;
   }
-  // The rows first: the kernel's answer is then later than the end of any process that has left a
-  // row.
+  // The rows come first, so that the kernel's answer is newer than every row.
   const OpenForWriting is_open = fd >= 0 ? ask_kernel(fd, stat) : OpenForWriting::unknown;
   if (found == 0) return is_open == OpenForWriting::somewhere;
   if (is_open != OpenForWriting::nowhere || (is_mapped && hides_mappings(fd))) return true;

@@ -39,7 +39,8 @@ base::Result<std::uint32_t> MetadataRoom::lease(
   const std::uint32_t own = count();
   if (own < most) {
     if (const auto leased = lease_run(*region_, 1)) {
-      // While it is ours and empty: if we die, it is given back, and take_free clears the mark.
+      // Marked while the segment is ours and empty: if we die, it is given back, and take_free
+      // clears the mark.
       region_->segment_row(*leased).is_names.store(1, std::memory_order_release);
       return *leased;
     }

@@ -23,11 +23,12 @@ const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*
   if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes)
     return nullptr;
   const std::byte* const at = region_->segment(place.segment) + place.offset;
-  // The header and the path are on their way while the claim is made, which holds later loads back.
+  // Prefetches the header and the path while the pin is being made, which holds later loads back.
   for (std::size_t line = 0; line < sizeof(Record) + 2 * 64; line += 64)
     __builtin_prefetch(at + line);
-  // seq_cst on both: first our claim is visible, then we look whether the segment is still the one
-  // we mean. An evictor marks first and looks at the claims then, so one of the two sees the other.
+  // seq_cst on both sides: the pinner makes its pin visible, then checks that the segment is still
+  // the one it means. An evictor marks the segment, then checks the pins, so one of the two sees
+  // the other.
   counter = pin_segment(*region_, place.segment);
   const SegmentWord word = SegmentWord::of_word(
       region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
@@ -120,8 +121,8 @@ Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
 
 const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
   const std::byte* const at = region_->segment(segment) + offset;
-  // It may be a hole, or be written just now: each field is read once, and the path only as far as
-  // the region goes.
+  // It may be a hole, or be written at this moment: each field is read once, and the path only as
+  // far as the region goes.
   if (reinterpret_cast<const Record*>(at)->magic != Record::k_magic) return nullptr;
   Record head;
   std::memcpy(static_cast<void*>(&head), at, sizeof head);
@@ -156,8 +157,8 @@ bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim)
 
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
                                    const Record& record) {
-  // A dead record is of use to nobody, whatever it was of: a new file often gets the inode of one
-  // that was removed.
+  // A dead record is useless to everybody, whichever file it held: a new file often gets the inode
+  // of one that was removed.
   const auto is_dead = [&](const Record& old) {
     return old.stale.load(std::memory_order_acquire) == Record::k_changed;
   };
@@ -198,7 +199,7 @@ bool RamTier::knows_device(std::uint64_t device) const {
 
 void RamTier::note_device(std::uint64_t device) {
   for (auto& known : region_->header().devices) {
-    // seq_cst, as the swap: it may stand in the place of one that another process has made
+    // seq_cst, like the swap: this load may stand in place of a swap that another process has made
     // (knows_device).
     std::uint64_t word = known.load(std::memory_order_seq_cst);
     if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst))
@@ -207,7 +208,7 @@ void RamTier::note_device(std::uint64_t device) {
   }
 }
 
-// Its publisher has found it, and may open it.
+// The publisher has found the record, and may open it.
 RecordContent RamTier::seen_by_us(const RecordContent& content) const {
   RecordContent seen = content;
   seen.views |= region_->own_view();
@@ -228,8 +229,8 @@ Pin RamTier::write_head(const Reservation& reservation, const RecordContent& con
 base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();
-  // Before the record can be found, so that a writer who sees none of its device, or no records at
-  // all, has come before it.
+  // Before the record can be found, so a writer that sees nothing of its device, or no records at
+  // all, came before the record.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
   const RecordContent seen = seen_by_us(content);
@@ -240,13 +241,14 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
                           reservation.plan_.start};
   Pin pin(pin_segment(*region_, place.segment),
           reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
-  // Before anybody can find it, so that a run that is still open when its writer dies was never
-  // found; and under our claim, for a sealed run without one may be given back to others.
+  // Sealed before anybody can find the record, so that a run that is still open when its writer
+  // dies was never found. Sealed under our pin, because a sealed run without a pin may be given
+  // back to others.
   if (window.count > 1) seal_segment(*region_, window.segment);
   if (content.prefetched) ring_.note_published(*pin);
-  // By its inode first: a writer may come by another name.
+  // By its inode first: a writer may come by another path.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
-  // From here on somebody may have seen it; before, its room can be given back.
+  // From here on somebody may have seen the record; earlier, its room can be given back.
   reservation.published_ = static_cast<bool>(inserted) || window.count > 1;
   if (!inserted && window.count > 1) free_run(*region_, window.segment);
   if (inserted) inserted = insert(base::hash_path(content.path), place, *pin);
@@ -256,8 +258,8 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
     note_index_error(inserted.error().value);
     return base::fail(inserted.error().value);
   }
-  // The sums first: what the ring takes back from them, by the rows, is then never more than is in
-  // them.
+  // The totals first: what the ring subtracts from them, by the rows, is then never more than they
+  // hold.
   header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.records.fetch_add(1, std::memory_order_relaxed);
@@ -272,7 +274,7 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
   const bool confirmed =
       record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
   if (!confirmed && pin->is_prefetched()) ring_.take_back(*pin);
-  // Now that it may be written to the disk, and while it has a claim.
+  // Counted now that the record may be written to the disk, and while it is pinned.
   if (confirmed && !pin->is_from_disk())
     region_->segment_row(reservation.window_->segment)
         .fresh.fetch_add(1, std::memory_order_seq_cst);
@@ -283,7 +285,7 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
 template <typename Change>
 bool RamTier::change_marks(const Record& record, Change&& change) const {
   const std::uint64_t at = region_->offset_in_data(&record);
-  // The marks lie in the record's first line, which no page divides.
+  // The marks lie in the record's first cache line, which never crosses a page boundary.
   const std::uint64_t page_bytes = base::kernel_page(), page = base::round_down(at, page_bytes);
   const auto mapping = region_->window(page, page_bytes);
   if (!mapping) return false;
@@ -292,11 +294,11 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
 }
 
 bool RamTier::mark_changed(const Record& record) {
-  // Pairs with the acquire in Record::is_stale.
+  // Release: pairs with the acquire in Record::is_stale.
   if (!change_marks(record,
                     [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); }))
     return false;
-  // Nobody will open it: the ring does not wait for that.
+  // Nobody will open the record, so the ring does not wait for that.
   if (record.is_prefetched()) ring_.take_back(record);
   return true;
 }
@@ -336,7 +338,7 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     const Pin held(counter, record);
     if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
     const bool below = base::is_below(record->path(), directory);
-    // A path through a link may lead below it without saying so.
+    // A path through a link may lead below the directory without showing it.
     if (!below && record->is_physical()) return;
     if (mark_changed(*record)) ++marked;
   });

@@ -208,8 +208,8 @@ class RamTier {
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // Is a fetch not worth trying? True while the index gets no memory. Otherwise true for at most some
-  // seconds, and not while small files still fit into this process's own segment.
+  // Is a fetch not worth trying? True while the index gets no memory. Otherwise true for at most
+  // some seconds, and not while small files still fit into this process's own segment.
   bool is_full() const;
   // The room for records that stay, used or not.
   std::uint64_t resident_bytes() const {

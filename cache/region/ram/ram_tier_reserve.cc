@@ -1,5 +1,5 @@
-// RamTier: room for records. A process leases a segment for what stays, and with a ring one of that
-// and one with all others.
+// RamTier: room for records. A process leases a segment for what stays. With a ring, it also leases
+// one of the ring's, and shares one with all others.
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -38,13 +38,13 @@ RamTier::Reservation::~Reservation() {
   const base::MutexGuard guard(&tier_->mutex_);
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
-    // Sealed means that publishing had begun; an entry of it may have been seen.
+    // If the run is sealed, publishing had begun, and somebody may have seen an entry of it.
     const auto head = SegmentWord::of_word(row.word.load(std::memory_order_acquire));
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
   }
-  // Only the last reservation can be undone, by whoever leases the segment now; a hole elsewhere is
-  // skipped by readers, who come by the index.
+  // Only the last reservation can be undone, by whichever process leases the segment now. A hole
+  // elsewhere does no harm, because readers come through the index.
   auto last = static_cast<std::uint32_t>(plan_.end);
   row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_),
                                    std::memory_order_acq_rel);
@@ -61,7 +61,7 @@ void RamTier::Reservation::abandon() {
   claim_.forget();
 }
 
-// Chained, for a leak checker takes what nothing points at for the program's leak.
+// Chained, because a leak checker reports memory that nothing points to as the program's leak.
 void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
   struct Kept {
     std::shared_ptr<Window> window;
@@ -75,9 +75,9 @@ void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
 
 void RamTier::Reservation::lose() {
   if (window_ == nullptr) return;
-  // Its mapping and its claim are kept, and forgotten by everybody but the region: while there is a
-  // claim, detach() leaves the slot, and with it all that is leased, to the kernel, who tells when
-  // nothing of this process runs any more.
+  // The mapping and the pin are kept, and everybody except the region forgets them. While there is
+  // a pin, detach() leaves the slot, and with it everything that is leased, to the kernel, which
+  // reports when nothing of this process runs any more.
   if (!has_claim_) pin_segment(*tier_->region_, window_->segment);
   keep_for_ever(std::move(window_));
   claim_.forget();
@@ -126,7 +126,7 @@ base::Result<void> RamTier::show_window(Pool pool, std::uint32_t segment) {
 }
 
 base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
-  // Small files may still fit into the one we have; it is given up only for a better one.
+  // Small files may still fit into the current segment; it is given up only for a better one.
   const auto next = pool == Pool::ring ? ring_.lease() : lease_segment(*region_, bytes);
   if (!next) return base::fail(next.error().value);
   let_go_of_window(pool);
@@ -136,7 +136,7 @@ base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
     return base::fail(window.error().value);
   }
   window_of(pool) = std::move(*window);
-  // It makes the one after this ready.
+  // The writer prepares the next segment.
   if (pool == Pool::resident) tell_tier_writer(region_->header());
   return {};
 }
@@ -189,8 +189,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
       const std::uint64_t fill = row.fill.load(std::memory_order_relaxed);
       const RecordPlan plan = plan_record(fill, needs.path_length, needs.data_size, needs.shape);
       if (plan.end <= segment_bytes) {
-        // The fill counts what was given out, so that whoever takes over after our death writes
-        // behind it.
+        // The fill counts what was given out, so that a process that takes over after our death
+        // writes behind it.
         auto expected = static_cast<std::uint32_t>(fill);
         if (!row.fill.compare_exchange_strong(expected, static_cast<std::uint32_t>(plan.end),
                                               std::memory_order_acq_rel))
@@ -202,7 +202,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
         reservation.plan_ = plan;
         reservation.fill_before_ = fill;
         reservation.tier_ = this;
-        // While the segment is leased by us: afterwards it may join the ring.
+        // Pinned while we lease the segment: afterwards it may join the ring.
         reservation.claim_ = Pin(pin_segment(*region_, window->segment), nullptr);
         reservation.has_claim_ = true;
         return reservation;
@@ -225,7 +225,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_where_all_fill(Pool pool, co
   if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 4; ++attempt) {
     const Filling filling = room.filling();
-    // The claim first, then the look: from here on it is not used anew, whoever closes it.
+    // Pin first, then check: from here on the segment is not reclaimed, whichever process closes
+    // it.
     if (Pin claim(filling.is_any ? pin_segment(*region_, filling.segment) : nullptr, nullptr);
         filling.is_any && room.is_open(filling)) {
       if (const auto shown = show_window(pool, filling.segment); !shown)
@@ -263,7 +264,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
                                 [&](const Filling& full) { return ring_.next_filling(full); });
 }
 
-// Nothing is in it, more than half of it is dead, or nothing in it is in use.
+// True if nothing is in it, more than half of it is dead, or nothing in it is in use.
 bool RamTier::may_drop_metadata(std::uint32_t segment, std::uint64_t used_since_ns) const {
   Pin claim;
   std::uint32_t generation = 0;
@@ -319,12 +320,12 @@ bool RamTier::is_full() const {
 }
 
 void RamTier::set_full(int error) {
-  // A region that is full stays so until somebody leaves.
+  // A region that is full stays full until somebody leaves.
   region_->header().full_until.store(
       seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
 }
 
-// A file that is fetched in vain is read twice. So nothing is fetched while the index gets no
+// A file that is fetched in vain is read twice, so nothing is fetched while the index gets no
 // memory.
 void RamTier::note_index_error(int error) {
   if (error == EMLINK || error == EAGAIN) return;
