@@ -37,7 +37,7 @@ inline constexpr std::uint32_t k_views = 32;
 
 // One for the current leader, the others for former leaders that are stopped.
 inline constexpr std::uint32_t k_lead_locks = 8;
-// Of 64 bits each; a bit stands for the files of this node that have its hash.
+// Each word has 64 bits; a bit stands for the files of this node that have its hash.
 inline constexpr std::uint32_t k_changed_words = 32;
 
 // A chunk is a piece of a large file (chunks.h): k_chunk_bytes from a multiple of k_chunk_bytes on.
@@ -109,7 +109,7 @@ struct RegionHeader {
   // The other users of the file system (room_for_others.h): when their room was last checked, and
   // when memory was last given back to them. Coarse monotonic clock; 0: never.
   std::atomic<std::uint64_t> room_looked_ns, gave_back_ns;
-  // Where the search for a free segment starts.
+  // The segment at which the search for a free one starts.
   std::atomic<std::uint32_t> free_hint;
   // Published records, stale ones included.
   std::atomic<std::uint64_t> records;
@@ -154,7 +154,7 @@ struct RegionHeader {
   std::atomic<std::uint64_t> chunks_full_until;
   // The order of the newest chunk that passes.
   std::atomic<std::uint64_t> passing_order;
-  // Where the search for the oldest starts.
+  // The place at which the search for the oldest starts.
   std::atomic<std::uint32_t> passing_hand;
   // How many chunks pass, as last counted, and how many may.
   std::atomic<std::uint32_t> passing, most_passing;

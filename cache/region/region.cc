@@ -240,7 +240,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);
   if (!writable) return complain("open", writable.error().value);
   const int fd = writable->get();
-  // Whatever the umask is.
+  // The mode must not depend on the umask.
   sys::raw(SYS_fchmod, fd, 0600);
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes));
       sys::failed(e)) {

@@ -158,7 +158,7 @@ class Ring {
   Region* region_;
   // In segments; 0: nobody has widened the ring.
   std::atomic<std::uint32_t> widened_to_{0};
-  // Where the next search starts, so that the oldest segment comes first.
+  // The segment at which the next search starts, so that the oldest segment comes first.
   std::uint32_t next_ = 0;
 };
 

@@ -329,7 +329,7 @@ void Chunks::give_back(std::uint32_t place) const {
 }
 
 // Another process may have made the same chunk, for another block of it, while we searched for a
-// place. Our place is open and has the chunk's key. Of two makers with open places, at least one
+// place. Our place is open and has the chunk's key. If two makers have open places, at least one
 // sees the other, and the chunk in the lower place stays.
 bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place,
                               std::uint32_t wanted, Claim& other) const {

@@ -100,8 +100,8 @@ class Chunks {
     // A mapping shows the program's job these pages. Returns how many of them it shows for the
     // first time. If two jobs alternate, pages count again.
     std::uint32_t note_shown(const PageRun& pages, std::uint32_t job) const;
-    // What give_up() needs to end the pin without this object, after a jump; `counter` is null if
-    // there is no pin.
+    // The values that give_up() needs to end the pin without this object, after a jump; `counter`
+    // is null if there is no pin.
     struct Words {
       std::atomic<std::uint32_t>* counter;
       std::uint32_t epoch;

@@ -125,7 +125,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     return Joined::no;
   }
   // `left_over`: killed processes have left the region, and nobody asks to keep it. A region that
-  // is `dead` here was retired, or its last process died while it removed the name.
+  // is `dead` here has ended; its last process may have died before it removed the name.
   const bool unused =
       options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
   const bool left_over =

@@ -5,9 +5,10 @@
 // read, then the rest, metadata last.
 //
 // Invariants: a segment or a chunk that somebody has a pin on, or that a program has ever mapped,
-// keeps its bytes. What is given back counts as evicted before its memory goes, so nobody finds it.
-// A process that dies in between leaves segments that can be leased. Neither an fd nor the region's
-// name is needed. Thread safety: all of it, between threads and processes. No locks, no allocation.
+// keeps its bytes. A segment or chunk that is given back counts as evicted before its memory goes,
+// so nobody finds it. A process that dies in between leaves segments that can be leased. Neither an
+// fd nor the region's name is needed. Thread safety: all of it, between threads and processes. No
+// locks, no allocation.
 #pragma once
 
 #include <cstdint>

@@ -229,7 +229,7 @@ class RamTier {
     std::uint64_t offset = 0, bytes = 0;
     bool is_in_ring = false;
   };
-  // Where a pinned record lies.
+  // Returns the place of a pinned record.
   PlaceInRegion place_of(const Record& record) const;
   Ring& ring() { return ring_; }
   const MetadataRoom& metadata_room() const { return metadata_room_; }
@@ -280,7 +280,7 @@ class RamTier {
   // Error-checking: a signal handler that exits in the middle of a fetch must not deadlock with its
   // own thread.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-  // Of the segments being filled. Guarded by mutex_.
+  // The windows of the segments being filled. Guarded by mutex_.
   std::shared_ptr<Window> windows_[4];
   // Bytes left in the resident segment.
   std::atomic<std::uint64_t> room_{0};
