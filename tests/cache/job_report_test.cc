@@ -486,7 +486,7 @@ TEST(JobReport, JsonIsOneObjectWithTheFieldsOfTheContract) {
   EXPECT_EQ(json["bypassed"]["kind"], n(Counter::bypassed_kind));
   EXPECT_EQ(json["bypassed"]["size"], n(Counter::bypassed_size));
   EXPECT_EQ(json["bypassed"]["full"], n(Counter::bypassed_full));
-  EXPECT_EQ(json["bypassed"]["metadata"], n(Counter::bypassed_names));
+  EXPECT_EQ(json["bypassed"]["links"], n(Counter::bypassed_names));
   EXPECT_EQ(json["bypassed"]["busy"], n(Counter::bypassed_busy));
   EXPECT_EQ(json["bypassed"]["error"], n(Counter::bypassed_error));
   EXPECT_NEAR(json["hit_rate"].get<double>(),

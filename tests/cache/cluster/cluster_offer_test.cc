@@ -205,7 +205,8 @@ class IdleGateTest : public testing::Test {
  protected:
   IdleGateTest() : former_(g_start_helper_thread.exchange(nullptr)) {}
   ~IdleGateTest() override { g_start_helper_thread = former_; }
-  Wakeup client_;
+  // A helper may still be waking it when its test is over.
+  static inline Wakeup client_;
 
  private:
   const StartHelperThread former_;
