@@ -278,15 +278,15 @@ struct alignas(64) ProcessSlot {
   // The bit of the process's view in Record::views.
   std::atomic<std::uint32_t> view;
   std::atomic<std::uint32_t> has_left_view;
+  // No lane of the slot's threads (lanes.h) from this one on has been used. Too high if another
+  // process had the slot earlier.
+  std::atomic<std::uint32_t> lanes_reached;
   base::ProcessId process;
   // Waits of programs for the origin while files are prefetched: in progress, and finished so far
   // with their total time.
   std::atomic<std::uint32_t> demand_waits;
   std::atomic<std::uint32_t> demand_fetches;
   std::atomic<std::uint64_t> demand_ns;
-  // No lane of the slot's threads (lanes.h) from this one on has been used. Too high if another
-  // process had the slot earlier.
-  std::atomic<std::uint32_t> lanes_reached;
   // `flights`: how many flights (single_flight.h) it has begun or ended. `stuck_at`: that count
   // plus one when a process waited for a flight in vain.
   std::atomic<std::uint64_t> flights, stuck_at;

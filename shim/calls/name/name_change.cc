@@ -220,11 +220,11 @@ void told_of_source(long result, int dir, const char* path, bool no_follow) {
 }
 
 void told_of_target(long result, int dir, const char* path, unsigned flags) {
-  using Wants = PathCall::Wants;
+  using Target = PathCall::Wants;
   if (result == 0) return;
-  const Wants wants = (flags & RENAME_NOREPLACE) != 0  ? Wants::new_name
-                      : (flags & RENAME_EXCHANGE) != 0 ? Wants::name
-                                                       : Wants::any_name;
+  const Target wants = (flags & RENAME_NOREPLACE) != 0  ? Target::new_name
+                       : (flags & RENAME_EXCHANGE) != 0 ? Target::name
+                                                        : Target::any_name;
   kernel_answer::learn({.dir = dir,
                         .path = path,
                         .wants = wants,
