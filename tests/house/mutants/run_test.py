@@ -151,7 +151,7 @@ class Tool(unittest.TestCase):
                 row("a + b", "a * b", tests=""))
         status, said = self.run_with(rows)
         self.assertEqual(status, 0, said)
-        self.assertEqual(said.count("found by toy.sum"), 3, said)
+        self.assertEqual(said.count("found by toy."), 3, said)
         copy = (self.work / "tree/toy.cc").read_text()
         self.assertIn("k_first = 0", copy)
         self.assertNotIn("a - b", copy)
