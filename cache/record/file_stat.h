@@ -47,8 +47,8 @@ struct FileStat {
   bool same_file(const FileStat& other) const {
     return inode == other.inode && device() == other.device();
   }
-  // The same file with the same attributes, except for those that differ from mount to mount or
-  // from read to read.
+  // True for the same file with the same attributes, except for those that differ from mount to
+  // mount or from read to read.
   bool looks_like(FileStat other) const;
   // Whether both have the same mode, owners and number of links.
   bool same_rights(const FileStat& other) const {

@@ -65,7 +65,7 @@ bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n)
 
 void end(WriterStripe& stripe, Word hash, Word n) {
   if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
-  // The same file may be counted in several places, if two writers began at the same moment, and in
+  // A file may be counted in several places, if two writers began at the same moment, and in
   // `others`.
   for (; n > 0; --n) {
     if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1))

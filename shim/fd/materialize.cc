@@ -10,6 +10,7 @@
 #include "cache/base/path.h"
 #include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/process/proc_fd_name.h"
+#include "cache/region/lanes.h"
 #include "cache/report/notes.h"
 #include "shim/process/attachment.h"
 #include "shim/process/process.h"
@@ -392,10 +393,8 @@ void flush_counters() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const OpenFileRef file = g_fds.acquire(fd);
     if (!file) continue;
-    cache->stats().count(base::Counter::bytes_served,
-                         file->bytes_served.exchange(0, std::memory_order_relaxed));
-    cache->stats().count(base::Counter::calls_saved,
-                         file->calls_saved.exchange(0, std::memory_order_relaxed));
+    cache::count_served(cache->region(), file->bytes_served.exchange(0, std::memory_order_relaxed),
+                        file->calls_saved.exchange(0, std::memory_order_relaxed));
   }
 }
 

@@ -5,9 +5,10 @@ replaces. Exit status 1 and a line for each old word.
 """
 
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from english import sources
 
 # What the tree must not say, and what it says instead.
 OLD = {
@@ -31,11 +32,7 @@ def old_words(text: str) -> list[tuple[str, str]]:
 
 def main(root: Path) -> int:
     assert old_words("export CUBESHIM_NAMES=0") and not old_words("names of files, absence of")
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, "ls-files", "-z"],
-                            capture_output=True, text=True)
-    paths = ([root / name for name in listed.stdout.split("\0")[:-1]] if listed.returncode == 0 else
-             [path for top in ("shim", "cache", "prefetch", "tests", "bench", "doc", "packaging")
-              for path in (root / top).rglob("*")])
+    paths = [root / path for path in sources()]
     found = 0
     for path in paths:
         if path.suffix not in SUFFIXES or not path.is_file() or path.name == Path(__file__).name:

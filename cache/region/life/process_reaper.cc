@@ -29,11 +29,12 @@ constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
 // Moves counters one by one: a process that is killed in between loses the counter in hand, and
 // counts none twice.
-constexpr auto move_counter = [](auto& one, auto& sum) {
+template <typename Word>
+void move_counter(Word& one, Word& sum) {
   // Release: a reader that finds the value in the sum no longer finds it here; pairs with the
   // fences in collect_all.
   sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
-};
+}
 
 void move_counters(base::Stats& from, base::Stats& to) {
   for (std::size_t i = 0; i < base::k_counters; ++i) move_counter(from.counters[i], to.counters[i]);
