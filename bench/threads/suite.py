@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from pathlib import Path
 
 from bench.harness.report import Section, Table, Target
 from bench.harness.suite import Bench
-from bench.threads.threads import READERS, SIZES, Way, gain, make_files, measure, rows_of
+from bench.threads.threads import SIZES, Way, gain, make_files, measure, remove_regions, rows_of
 
 WHAT = (
-    "open, fstat, read, close by threads of one process and by processes, each of its own part of the files in a shuffled order:"
-    " hits; the same files on a local disk, warm; and the memcpy of the same bytes alone. Nanoseconds of the clock a file, all"
-    " readers together; how many times the files a second of one reader that is; nanoseconds of processors a file."
+    "open, fstat, read, close by threads of one process and by processes, each of its own part of"
+    " the files in a shuffled order: hits; the same files on a local disk, warm; and the memcpy of"
+    " the same bytes alone. Nanoseconds of the clock a file, all readers together; how many times"
+    " the files a second of one reader that is; nanoseconds of processors a file."
 )
 
 
 def measure_threads(bench: Bench) -> Section:
     section = Section("reads by threads")
-    readers = max(n for n in READERS if n <= max(8, len(os.sched_getaffinity(0))))
     for size, (bytes_of_file, count) in SIZES.items():
         with tempfile.TemporaryDirectory(dir=bench.work) as home:
             files = Path(home) / "files"
@@ -30,9 +29,11 @@ def measure_threads(bench: Bench) -> Section:
                 Way("ext4", "native", files),
                 Way("memcpy", "memcpy", files)
             ]
-            table = measure(bench.build / "cubeshim_thread_reader", ways, size, readers,
-                            bench.rounds(9, 5),
-                            time.monotonic() + 600)
+            try:
+                table = measure(bench.build / "cubeshim_thread_reader", ways, size,
+                                bench.rounds(9, 5), time.monotonic() + 600)
+            finally:
+                remove_regions()
         header, *rows = rows_of(table, ways)
         section.tables.append(Table(f"Threads and processes, files of {size}", WHAT, header, rows))
         if size == "4 KB":

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Threads and processes that read small files at the same time: hits of the library beside the same files of a local file system and
-a bare memcpy. Needs Python 3, the compiled reader.c beside it and the library, and a directory to make the files in; nothing else.
+"""Threads and processes that read small files at the same time: hits of the library beside the same
+files of a local file system and a bare memcpy. Needs only Python 3, the compiled reader.c beside
+it, the library, and a directory to make the files in.
 
     threads.py --library LIBRARY --reader READER [--origin DIR ...] [--rounds N] [--seconds N]
 
-Each row is one number of readers, as threads of one process and as processes. All ways of a row are measured in turn, in each round
-in another order; a figure is the median of the rounds. A way's gain is its files a second by so many readers over those by one.
+Each row is one number of readers, as threads of one process and as processes. All ways of a row are
+measured in turn, in each round in another order; a figure is the median of the rounds. A way's gain
+is its files a second by so many readers over those by one.
 """
 
 from __future__ import annotations
@@ -55,13 +57,18 @@ class Way:
 
 @dataclass
 class Cell:
-    """One way by one number of readers: nanoseconds a file, of the clock and of processors, round by round."""
+    """One way by one number of readers: nanoseconds a file of each round, of the clock and of
+    processors."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def ns(self) -> float:
         return statistics.median(self.wall)
+
+
+def most_readers() -> int:
+    return max(n for n in READERS if n <= max(8, len(os.sched_getaffinity(0))))
 
 
 def make_files(directory: Path, bytes_of_file: int, count: int) -> None:
@@ -89,11 +96,10 @@ def run(reader: Path, way: Way, size: str, processes: int, threads: int,
 Table = dict[tuple[str, int, int], Cell]  # way, processes, threads
 
 
-def measure(reader: Path, ways: list[Way], size: str, most_readers: int, rounds: int,
-            until: float) -> Table:
+def measure(reader: Path, ways: list[Way], size: str, rounds: int, until: float) -> Table:
     cores = len(os.sched_getaffinity(0))
     shapes = [(1, 1)
-             ] + [shape for n in READERS[1:] if n <= most_readers for shape in ((1, n), (n, 1))]
+             ] + [shape for n in READERS[1:] if n <= most_readers() for shape in ((1, n), (n, 1))]
     table: Table = {(way.name, *shape): Cell() for way in ways for shape in shapes}
     for number in range(rounds):
         if number > 0 and time.monotonic() > until:
@@ -136,6 +142,12 @@ def text_of(rows: list[tuple[str, ...]]) -> str:
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows)
 
 
+def remove_regions() -> None:
+    """Removes the regions that the ways of this process have kept from run to run."""
+    for region in Path("/dev/shm").glob(f"cubeshim-*-threads-{os.getpid()}*"):
+        region.unlink()
+
+
 def kind_of_file_system(directory: Path) -> str:
     done = subprocess.run(["stat", "-f", "-c", "%T", str(directory)], capture_output=True,
                           text=True)
@@ -153,7 +165,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=200, help="no round begins later")
     options = parser.parse_args()
     began = time.monotonic()
-    readers = max(n for n in READERS if n <= max(8, len(os.sched_getaffinity(0))))
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     places = options.origin or [Path("/dev/shm"), Path("/var/tmp")]
     for number, (size, (bytes_of_file, count)) in enumerate(SIZES.items()):
@@ -173,17 +184,17 @@ def main() -> None:
             ]
             ways.append(Way("memcpy", "memcpy", directories[0]))
             until = began + options.seconds * (number + 1) / len(SIZES)
-            table = measure(options.reader, ways, size, readers, options.rounds, until)
+            table = measure(options.reader, ways, size, options.rounds, until)
             taken = len(table["hit", 1, 1].wall)
             print(
-                f"\n{size}: nanoseconds a file, all readers together; gain over one reader; medians of {taken}\n"
+                f"\n{size}: nanoseconds a file, all readers together; gain over one reader; "
+                f"medians of {taken}\n"
             )
             print(text_of(list(rows_of(table, ways))), flush=True)
         finally:
             for home in homes:
                 home.cleanup()
-            for region in Path("/dev/shm").glob(f"cubeshim-*-threads-{os.getpid()}*"):
-                region.unlink()
+            remove_regions()
 
 
 if __name__ == "__main__":
