@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as xml
+from collections import deque
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,17 +32,27 @@ class Run:
         self.options = options
         self.parts: list[tuple[str, float, bool]] = []
         self.cases: list[tuple[float, str, str]] = []  # seconds, name, status
-        self.said: dict[str, str] = {}  # what a failed test printed, by its name
+        self.said: dict[str, str] = {}  # what a failed part or test printed, by its name
         self.environment = os.environ | ({"CUBESHIM_TEST_LONG": "1"} if options.long else {})
 
     def part(self, name: str, *commands: list[str]) -> bool:
         print(f"== {name}", flush=True)
         begin = time.monotonic()
-        passed = all(
-            subprocess.run(command, cwd=ROOT, env=self.environment).returncode == 0
-            for command in commands)
+        last: deque[str] = deque(maxlen=LINES_OF_A_FAILURE)
+        passed = all(self.command(command, last) for command in commands)
         self.parts.append((name, time.monotonic() - begin, passed))
+        if not passed and not name.startswith("tests:"):
+            self.said[name] = "".join(last)
         return passed
+
+    def command(self, command: list[str], last: deque[str]) -> bool:
+        """Adds to `last` what the command prints."""
+        with subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace") as running:
+            for line in running.stdout:
+                print(line, end="", flush=True)
+                last.append(line)
+        return running.returncode == 0
 
     def tree(self, suffix: str) -> str:
         return self.options.build + suffix

@@ -336,6 +336,8 @@ void look() {
   if ((process::serves_copies() && !past_libc::is_doubted()) || !process::is_active() ||
       !process::owns_table() || base::may_be_in_handler())
     return;
+  // A handler that jumps away would leave the loader's lock held, and all later checks undone.
+  const BlockSignals block;
   if (g_is_looking.exchange(true, std::memory_order_acquire)) return;
   const KeepErrno keep;
   try {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "cache/base/process/block_signals.h"
 #include "shim/process/stand_ins.h"
 
 namespace cube::shim::real {
@@ -49,6 +50,8 @@ void* newest_version(const char* name, void* symbol) {
 }  // namespace
 
 void* symbol_of_caller(const char* name, const void* caller) {
+  // A handler that jumps away would leave the loader's lock held.
+  const base::BlockSignals block;
   ::Dl_info found{};
   if (dladdr(caller, &found) == 0) return nullptr;
   void* const library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);

@@ -13,6 +13,7 @@
 #include "shim/calls/name/path_calls.h"
 #include "shim/calls/open/open_plan.h"
 #include "shim/fd/materialize.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::shim {
@@ -199,8 +200,8 @@ int LLVMFuzzerInitialize(int*, char***) {
   config->prefixes = {data};
   config->ram_dir = directory();
   config->ram = {.is_percent = false, .value = 32 << 20};
-  cube::shim::process::start(*config, cube::base::current_process(), false);
-  std::atexit(cube::shim::process::leave);
+  cube::shim::lifecycle::start(*config, cube::base::current_process(), false);
+  std::atexit(cube::shim::lifecycle::leave);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shim/fd/fd_table.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/path/fd_path.h"
 #include "shim/path/path_filter.h"
 #include "tests/fuzz/fuzz.h"
@@ -193,7 +194,7 @@ int LLVMFuzzerInitialize(int*, char***) {
   auto* const tree = new cube::shim::Tree;
   cube::shim::make_tree(*tree);
   cube::shim::g_tree = tree;
-  cube::shim::process::start(tree->config, cube::base::current_process(), false);
+  cube::shim::lifecycle::start(tree->config, cube::base::current_process(), false);
   return 0;
 }
 

@@ -4,6 +4,8 @@
 //   jump PATH       SIGUSR1 leaves its open by siglongjmp; then again, at each line of stdin
 //   jumps PATH      does so with an open at each line of stdin; then prints by how many MiB and fds
 //                   the process has grown
+//   first PATH      each of many children leaves its first open by siglongjmp, a microsecond later
+//                   than the one before; prints how many could load no library afterwards
 //   unload LIBRARY PATH   threads load the library, open the file by its open, unload it, and end
 #include <dirent.h>
 #include <dlfcn.h>
@@ -12,6 +14,8 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -284,6 +288,46 @@ int do_jumps(int, char** argv) {
   return 0;
 }
 
+// Opens the file, and leaves the open after that time, if it lasts so long.
+void open_for(const char* path, long microseconds) {
+  const itimerval once{{0, 0}, {0, microseconds}};
+  signal(SIGALRM, [](int) { siglongjmp(g_back, 1); });
+  if (sigsetjmp(g_back, 1) != 0) return;
+  setitimer(ITIMER_REAL, &once, nullptr);
+  open(path, O_RDONLY);
+  const itimerval never{};
+  setitimer(ITIMER_REAL, &never, nullptr);
+}
+
+// Ends the process if the loader's lock stays held.
+int load_on_another_thread() {
+  signal(SIGALRM, SIG_DFL);
+  alarm(10);
+  pthread_t thread;
+  const auto load = [](void*) -> void* { return dlopen("libm.so.6", RTLD_NOW); };
+  void* library = nullptr;
+  if (pthread_create(&thread, nullptr, load, nullptr) != 0 || pthread_join(thread, &library) != 0)
+    return 1;
+  return library != nullptr ? 0 : 1;
+}
+
+int do_first(int, char** argv) {
+  constexpr int k_children = 400, k_at_once = 50;
+  int unable = 0;
+  for (int i = 1; i <= k_children; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      open_for(argv[0], i);
+      _exit(load_on_another_thread());
+    }
+    check(child > 0, "fork");
+    if (i % k_at_once != 0) continue;
+    for (int status = 0; wait(&status) > 0;) unable += status != 0 ? 1 : 0;
+  }
+  std::printf("%d\n", unable);
+  return 0;
+}
+
 int do_unload(int argc, char** argv) {
   if (argc < 2) return 2;
   const auto body = [](void* of) -> void* {
@@ -320,6 +364,7 @@ int main(int argc, char** argv) {
   if (std::strcmp(way, "handlers") == 0) return do_handlers(argc - 2, argv + 2);
   if (std::strcmp(way, "jump") == 0) return do_jump(argc - 2, argv + 2);
   if (std::strcmp(way, "jumps") == 0) return do_jumps(argc - 2, argv + 2);
+  if (std::strcmp(way, "first") == 0) return do_first(argc - 2, argv + 2);
   if (std::strcmp(way, "unload") == 0) return do_unload(argc - 2, argv + 2);
   return 2;
 }

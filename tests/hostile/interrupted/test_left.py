@@ -42,6 +42,11 @@ class Left(Case):
     def test_out_of_its_read(self):
         self.check_jump("read")
 
+    def test_out_of_the_first_open_leaves_the_loaders_lock_free(self):
+        job = self.start_program("first", self.path, PREFIXES=self.origin.root, PREFETCH="0")
+        self.assertEqual(job.stdout.read(), "0\n")
+        self.assertEqual(job.wait(), 0)
+
     def check_packed(self, read, **more):
         """Twenty opens of a packed file are left, each at its n-th read: neither memory nor an fd
         is lost."""
