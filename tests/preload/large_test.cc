@@ -95,6 +95,70 @@ for n in (2, 3, 4):
   EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
 }
 
+// The kernel moves and grows a single mapping only.
+TEST(Large, APrivateMappingOfSeveralPartsMovesAndGrowsWithWhatWasWritten) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "4K";
+  job.env["CUBESHIM_PREFETCH"] = "0";
+  write_large(job, 0, 4 << 20);
+  expect_well(job.python(std::string(k_read_every_other_page) + R"(
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.mremap.argtypes += [ctypes.c_void_p]
+MAYMOVE, FIXED, NOREPLACE = 1, 2, 0x100000
+half, page = size // 2, 4096
+def reserve(at, n, flags=0):
+  at = libc.mmap(at, n, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags, -1, 0)
+  assert at != FAILED
+  return at
+def remap(at, old, new, flags, to=None):
+  at = libc.mremap(at, old, new, flags, to)
+  assert at != FAILED, os.strerror(ctypes.get_errno())
+  return at
+room = reserve(None, 4 * size)
+libc.munmap(room, 4 * size)
+at = libc.mmap(room, half, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | NOREPLACE, fd, 0)
+assert at == room and ctypes.string_at(at, half) == content[:half]
+expected = bytearray(content)
+for n in (0, 1, 100, 101, half // page - 1):  # pages of memory and of the origin's file
+  ctypes.memmove(at + n * page, b'written', 7)
+  expected[n * page:n * page + 7] = b'written'
+# It stays where there is room, and moves where there is none.
+assert remap(at, half, half + 5 * page, 0) == at
+reserve(at + half + 5 * page, page, NOREPLACE)
+assert libc.mremap(at, half + 5 * page, size, 0, None) == FAILED and ctypes.get_errno() == 12
+at = remap(at, half + 5 * page, size, MAYMOVE)
+assert ctypes.string_at(at, size) == expected
+to = reserve(None, size)
+assert remap(at, size, size - page, MAYMOVE | FIXED, to) == to
+assert ctypes.string_at(to, size - page) == expected[:-page]
+with open('/proc/self/maps') as maps:
+  assert not any(int(line.split('-')[0], 16) == at for line in maps)
+)"));
+  EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
+}
+
+// Behind a block in the region lies one of another place or file.
+TEST(Large, APageThatGrowsOrIsDuplicatedShowsThePagesBehindItInTheFile) {
+  Job job;
+  job.env["CUBESHIM_MAX_FILE"] = "1M";
+  job.env["CUBESHIM_BLOCK"] = "4K";
+  job.env["CUBESHIM_PREFETCH"] = "0";
+  write_large(job, 0, 4 << 20);
+  expect_well(job.python(std::string(k_read_every_other_page) + R"(
+page = 4096
+at = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+assert at != FAILED
+twin = libc.mremap(at + 2 * page, 0, 10 * page, 1)
+assert twin != FAILED and ctypes.string_at(twin, 10 * page) == content[2 * page:12 * page]
+grown = libc.mremap(at + 6 * page, page, 20 * page, 1)
+assert grown != FAILED and ctypes.string_at(grown, 20 * page) == content[6 * page:26 * page]
+assert ctypes.string_at(at, 6 * page) == content[:6 * page]
+assert ctypes.string_at(at + 7 * page, 50 * page) == content[7 * page:57 * page]
+)"));
+  EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
+}
+
 // For a moment a fetch has an fd of the library's and a mapping to read into.
 TEST(Large, AHandlerThatLeavesReadsByAJumpLeavesNothingBehind) {
   Job job;

@@ -241,26 +241,59 @@ MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range) {
 }
 
 // Another record lies behind a file's last page, where the file has nothing: from there on, the
-// mapping is one of an empty file or, for a large file, of the origin's.
-void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry, int file) {
+// mapping is one of an empty file or, for a large file, of the origin's from this offset on.
+void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry, int file,
+                    std::uint64_t offset) {
   auto* const at = reinterpret_cast<void*>(from);
   const int flags = (entry.flags & (MAP_SHARED | MAP_PRIVATE)) | MAP_FIXED;
   if (sys::failed(sys::mmap(at, end - from, entry.protection, flags, file,
-                            static_cast<std::int64_t>(entry.offset_of_end))))
+                            static_cast<std::int64_t>(offset))))
     sys::munmap(at, end - from);
 }
 
+// Moves the parts of a mapping one after the other, and returns how many bytes have moved. The
+// kernel does not say where a part ends.
+std::uint64_t move_parts(std::uintptr_t from, std::uintptr_t to, std::uint64_t size, int flags) {
+  const long at = sys::raw(SYS_mremap, static_cast<long>(from), static_cast<long>(size),
+                           static_cast<long>(size), flags | MREMAP_MAYMOVE | MREMAP_FIXED,
+                           static_cast<long>(to));
+  if (!sys::failed(at)) return size;
+  if (at != -EFAULT || size <= k_page) return 0;
+  const std::uint64_t half = size / 2 / k_page * k_page, moved = move_parts(from, to, half, flags);
+  return moved < half ? moved : half + move_parts(from + half, to + half, size - half, flags);
+}
+
+long reserve(std::uintptr_t at, std::uint64_t size, int flags) {
+  return sys::mmap(reinterpret_cast<void*>(at), size, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+}
+
 // The kernel grows or moves one mapping, but a mapping that shows parts of the region and of the
-// origin's file is several. If it cannot have been written to, the origin's file shows the same.
-bool make_one_mapping(const MappingRow& entry, const PageRange& range) {
-  const bool is_private = (entry.flags & 0x0f) == MAP_PRIVATE;
-  if (entry.large == nullptr || is_private) return false;
-  const base::UniqueFd fd = entry.large->reopen();
-  if (!fd) return false;
-  const auto offset = static_cast<std::int64_t>(entry.offset_of_end - entry.file_end + range.begin);
-  const int flags = (entry.flags & 0x0f) | MAP_FIXED;
-  return !sys::failed(sys::mmap(reinterpret_cast<void*>(range.begin), range.end - range.begin,
-                                entry.protection, flags, fd.get(), offset));
+// origin's file is several. What is added has no pages yet.
+long remap_parts(const RemapRequest& request) {
+  const auto at = reinterpret_cast<std::uintptr_t>(request.at);
+  const std::uint64_t old_size = round_up(request.old_size), size = round_up(request.new_size),
+                      moving = std::min(old_size, size);
+  const bool is_placed = (request.flags & MREMAP_FIXED) != 0;
+  if (!is_placed && size > old_size) {
+    const long more = reserve(at + old_size, size - old_size, MAP_FIXED_NOREPLACE);
+    if (more == static_cast<long>(at + old_size)) return static_cast<long>(at);
+    // Linux before 4.17 takes the place for a hint.
+    if (!sys::failed(more)) sys::munmap(reinterpret_cast<void*>(more), size - old_size);
+  }
+  if ((request.flags & MREMAP_MAYMOVE) == 0) return -ENOMEM;
+  const long to = is_placed ? sys::arg(request.to) : reserve(0, size, 0);
+  if (sys::failed(to)) return to;
+  const int kept = request.flags & MREMAP_DONTUNMAP;
+  const auto begin = static_cast<std::uintptr_t>(to);
+  const std::uint64_t moved = move_parts(at, begin, moving, kept);
+  if (moved == moving) {
+    if (size < old_size) sys::munmap(reinterpret_cast<void*>(at + size), old_size - size);
+    return to;
+  }
+  if (kept == 0) move_parts(begin, at, moved, 0);
+  if (!is_placed) sys::munmap(reinterpret_cast<void*>(to), size);
+  return -ENOMEM;
 }
 
 }  // namespace
@@ -328,22 +361,25 @@ std::optional<long> remap(const RemapRequest& request) {
   // The file is opened beforehand, because it is too late to fail afterwards.
   const std::uint64_t size = round_up(request.new_size),
                       rest = entry->file_end - std::min(at, entry->file_end);
-  const bool is_longer = !entry->is_copy && rest != 0 && size > rest;
+  // Behind a piece of the region lies another file's, so what is added is the origin's.
+  const std::uint64_t kept = entry->large != nullptr ? std::min(rest, old.end - old.begin) : rest;
+  const bool is_longer = !entry->is_copy && rest != 0 && size > kept;
   const int rest_of_file = !is_longer                ? -1
                            : entry->large != nullptr ? entry->large->reopen().release()
                                                      : empty_memfd();
   long to = -ENOMEM;
   if (other != nullptr && (!is_longer || rest_of_file >= 0)) {
     to = call();
-    if (to == -EFAULT && make_one_mapping(*entry, {at, at + round_up(request.old_size)}))
-      to = call();
+    if (to == -EFAULT && request.old_size != 0 && old.end <= range.end) to = remap_parts(request);
   }
   if (sys::failed(to)) {
     if (other != nullptr && other != entry) free_entry(*other);
     publish(*entry, range);
   } else {
     const auto begin = static_cast<std::uintptr_t>(to);
-    if (is_longer) end_mapping_at(begin + rest, begin + size, *entry, rest_of_file);
+    if (is_longer)
+      end_mapping_at(begin + kept, begin + size, *entry, rest_of_file,
+                     entry->offset_of_end - (rest - kept));
     if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     if (other != entry) {
       copy_entry(*entry, *other);
