@@ -137,6 +137,7 @@ class ClusterClient {
   class Worker;
   struct ServerState;
   static constexpr std::size_t k_requests = 32;
+  static_assert(k_requests > AheadWindow::k_most_held);
   static void release(ClusterRequest& request);
   // Gives up waiting. Returns false if the answer is already there.
   static bool leave(ClusterRequest& request);

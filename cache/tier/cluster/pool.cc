@@ -80,6 +80,18 @@ void Askers::note(unsigned awaited) {
   most_before_ = std::exchange(most_, awaited);
 }
 
+void AheadWindow::hold() {
+  std::unique_lock lock(mutex_);
+  is_let_go_.wait_until(lock, [this] { return held_ < k_most_held; });
+  ++held_;
+}
+
+void AheadWindow::let_go() {
+  const std::lock_guard lock(mutex_);
+  --held_;
+  is_let_go_.notify_one();
+}
+
 void AheadWindow::enter() {
   std::unique_lock lock(mutex_);
   has_left_.wait_until(lock, [this] { return inside_ < width(); });

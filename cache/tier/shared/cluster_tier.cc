@@ -35,6 +35,23 @@ void pause_for(std::uint64_t ns) {
   base::sys::futex_wait(&word, 0, &limit);
 }
 
+// While it lives, a thread that fetches ahead may hold an answer.
+class HeldAhead {
+ public:
+  HeldAhead(AheadWindow& window, const Tier::Judge& judge)
+      : window_(judge.whom() == Tier::Judge::For::many ? &window : nullptr) {
+    if (window_ != nullptr) window_->hold();
+  }
+  ~HeldAhead() {
+    if (window_ != nullptr) window_->let_go();
+  }
+  HeldAhead(const HeldAhead&) = delete;
+  HeldAhead& operator=(const HeldAhead&) = delete;
+
+ private:
+  AheadWindow* const window_;
+};
+
 }  // namespace
 
 base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier& ram,
@@ -212,6 +229,7 @@ bool ClusterTier::visit(std::string_view key, Judge& judge) {
     stats_.count(Counter::cluster_skipped);
     return false;
   }
+  const HeldAhead held(ahead_, judge);
   ClusterClient::Answer answer;
   ask(key, judge, name, answer);
   switch (answer.outcome()) {

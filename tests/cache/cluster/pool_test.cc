@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "cache/tier/cluster/cluster_key.h"
 #include "cache/tier/shared/cluster_paths.h"
@@ -227,6 +229,24 @@ TEST(Askers, AllWaitWhereNoMoreHaveAskedAtOnceOfLate) {
   EXPECT_FALSE(askers.are_all_waiting());
   for (int i = 0; i < 2048; ++i) askers.note(1);
   EXPECT_TRUE(askers.are_all_waiting()) << "the second has not asked for long";
+}
+
+TEST(AheadWindow, LeavesRequestsToProgramsWhileAnswersAreHeld) {
+  AheadWindow window(1);
+  for (unsigned i = 0; i < AheadWindow::k_most_held; ++i) window.hold();
+  std::atomic<bool> is_begun{false}, is_held{false};
+  std::thread another([&] {
+    is_begun = true;
+    window.hold();
+    is_held = true;
+  });
+  while (!is_begun) std::this_thread::yield();
+  // It would take no longer than some of these.
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  EXPECT_FALSE(is_held);
+  window.let_go();
+  another.join();
+  EXPECT_TRUE(is_held);
 }
 
 // A node whose leases come to nothing does not make the others wait for each block.
