@@ -13,7 +13,7 @@
 
 namespace cube::base {
 
-inline constexpr std::uint64_t k_ns_per_ms = 1'000'000;
+inline constexpr std::uint64_t k_ns_per_ms = 1'000'000, k_ns_per_s = 1000 * k_ns_per_ms;
 
 // Makes a system call until a constructor has found libc's function.
 extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;

@@ -5,7 +5,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
-#include "cache/base/unique_fd.h"
+#include "cache/base/process/sandbox.h"
 #include "prefetch/engine/auto_engine.h"
 #include "prefetch/engine/thread_engine.h"
 #include "prefetch/engine/uring_engine.h"
@@ -13,21 +13,12 @@
 namespace cube::prefetch {
 namespace {
 
-// A seccomp filter may kill for calls that the program itself never makes. Many filters refuse
-// io_uring.
-bool is_in_a_sandbox() {
-  char text[4096];
-  const auto file = base::open_fd("/proc/thread-self/status", O_RDONLY);
-  const long n = file ? base::sys::read(file->get(), text, sizeof text) : -1;
-  if (n <= 0) return false;
-  const std::string_view status(text, static_cast<std::size_t>(n));
-  const std::size_t at = status.find("\nSeccomp:\t");
-  return at != std::string_view::npos && status.substr(at + 10, 1) != "0";
-}
-
 std::unique_ptr<IoEngine> make(EngineChoice choice, const EngineOptions& options,
                                FetchClient& client, std::string& why) {
-  if (choice == EngineChoice::threads || (choice == EngineChoice::automatic && is_in_a_sandbox()))
+  // A seccomp filter may kill for calls that the program itself never makes. Many filters refuse
+  // io_uring.
+  if (choice == EngineChoice::threads ||
+      (choice == EngineChoice::automatic && base::may_be_sandboxed()))
     return make_thread_engine(options, client, why);
   // Checks whether a ring is available at all. An engine without work costs one thread.
   auto ring = make_uring_engine(options, client, why);

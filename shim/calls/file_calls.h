@@ -18,6 +18,8 @@ Answer read(int fd, void* to, std::size_t n);
 Answer pread(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv(int fd, const struct ::iovec* parts, int count);
 Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at);
+// At -1, it reads at the file's own offset.
+Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, int flags);
 Answer lseek(int fd, std::int64_t offset, int whence);
 // file_calls.cc
 Answer stat(int fd, struct ::stat* st);

@@ -6,6 +6,7 @@
 #include "shim/calls/large_reads.h"
 #include "shim/calls/origin_reads.h"
 #include "shim/calls/readable.h"
+#include "shim/fd/materialize.h"
 #include "shim/process/user_pointer.h"
 
 namespace cube::shim::file_calls {
@@ -186,6 +187,15 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
   if (file->is_origin()) [[unlikely]]
     return origins::preadv(*file, fd, parts, from, granted);
   return scatter(*file, parts, from, granted);
+}
+
+Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, int flags) {
+  // The file system decides which flags exist.
+  if (flags != 0) {
+    materialize(fd);
+    if (large_reads::is_large(fd)) return {};
+  }
+  return at == -1 ? readv(fd, parts, count) : preadv(fd, parts, count, at);
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {

@@ -12,9 +12,10 @@
 #include "shim/calls/open/spawn_actions.h"
 #include "shim/fd/materialize.h"
 #include "shim/libc/exports.h"
+#include "shim/lifecycle/fork.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/process/attachment.h"
-#include "shim/process/children.h"
+#include "shim/process/ended_children.h"
 #include "shim/process/process.h"
 #include "shim/process/real_libc.h"
 #include "shim/profile/profile.h"
@@ -22,7 +23,7 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 namespace process = cube::shim::process;
-namespace children = cube::shim::children;
+namespace children = cube::shim::ended_children;
 
 namespace {
 
@@ -135,7 +136,7 @@ CUBE_SPAWNS(pidfd_spawnp, int, file)
 int export_system(const char* command) {
   if (command != nullptr) lifecycle::prepare_child();
   const int status = real::system(command);
-  if (command != nullptr) children::note_ended();
+  if (command != nullptr) ended_children::note_ended();
   return status;
 }
 FILE* export_popen(const char* command, const char* mode) {
@@ -149,18 +150,18 @@ FILE* export_popen(const char* command, const char* mode) {
 int export_pclose(FILE* stream) {
   const auto held = shim::file_calls::note_close(fileno(stream));
   const int status = real::pclose(stream);
-  children::note_ended();
+  ended_children::note_ended();
   return status;
 }
 
 // Uses a status of our own if the program wants none.
-#define CUBE_WAITS(name, declaration, ...)                 \
-  pid_t export_##name declaration {                        \
-    int own = 0;                                           \
-    if (status == nullptr) status = &own;                  \
-    const pid_t child = real::name(__VA_ARGS__);           \
-    children::note_waited(child, child > 0 ? *status : 0); \
-    return child;                                          \
+#define CUBE_WAITS(name, declaration, ...)                       \
+  pid_t export_##name declaration {                              \
+    int own = 0;                                                 \
+    if (status == nullptr) status = &own;                        \
+    const pid_t child = real::name(__VA_ARGS__);                 \
+    ended_children::note_waited(child, child > 0 ? *status : 0); \
+    return child;                                                \
   }
 CUBE_WAITS(wait, (int* status), status)
 CUBE_WAITS(waitpid, (pid_t child_wanted, int* status, int options), child_wanted, status, options)
@@ -170,7 +171,7 @@ CUBE_WAITS(wait4, (pid_t child_wanted, int* status, int options, struct ::rusage
 int export_waitid(idtype_t type, id_t child, siginfo_t* info, int options) {
   siginfo_t own{};
   const int result = real::waitid(type, child, info != nullptr ? info : &own, options);
-  children::note_waited(result, info != nullptr ? *info : own);
+  ended_children::note_waited(result, info != nullptr ? *info : own);
   return result;
 }
 

@@ -50,15 +50,10 @@ ssize_t export_readv(int fd, const struct ::iovec* parts, int count) {
   }
 CUBE_PREADV(preadv)
 CUBE_PREADV(preadv64)
-// At -1, preadv2 reads at the file's own offset. The file system decides which flags exist.
-#define CUBE_PREADV2(name)                                                                        \
-  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {    \
-    if (flags != 0) shim::materialize(fd);                                                        \
-    if (flags != 0 && shim::large_reads::is_large(fd))                                            \
-      return real::name(fd, parts, count, at, flags);                                             \
-    CUBE_CANCEL_OR_ANSWER_OR(                                                                     \
-        ssize_t, at == -1 ? calls::readv(fd, parts, count) : calls::preadv(fd, parts, count, at), \
-        real::name(fd, parts, count, at, flags), .fd = fd, .at = at);                             \
+#define CUBE_PREADV2(name)                                                                     \
+  ssize_t export_##name(int fd, const struct ::iovec* parts, int count, off_t at, int flags) { \
+    CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::preadv2(fd, parts, count, at, flags),             \
+                             real::name(fd, parts, count, at, flags), .fd = fd, .at = at);     \
   }
 CUBE_PREADV2(preadv2)
 CUBE_PREADV2(preadv64v2)

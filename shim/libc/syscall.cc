@@ -27,10 +27,11 @@
 #include "shim/fd/placeholder.h"
 #include "shim/libc/exports.h"
 #include "shim/libc/map.h"
+#include "shim/lifecycle/fork.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/process/c_result.h"
 #include "shim/process/cancellation.h"
-#include "shim/process/children.h"
+#include "shim/process/ended_children.h"
 #include "shim/process/process.h"
 #include "shim/process/real_libc.h"
 #include "shim/process/user_pointer.h"
@@ -463,18 +464,18 @@ void learn_from(long number, const long (&a)[6], long result) {
       break;
     case SYS_wait4:
       if (a[1] != 0 || result <= 0) {
-        cube::shim::children::note_waited(result,
-                                          result > 0 ? *reinterpret_cast<const int*>(a[1]) : 0);
+        cube::shim::ended_children::note_waited(
+            result, result > 0 ? *reinterpret_cast<const int*>(a[1]) : 0);
       } else {
-        cube::shim::children::note_ended();
+        cube::shim::ended_children::note_ended();
       }
       break;
     case SYS_waitid:
       if (a[2] != 0 || result < 0) {
-        cube::shim::children::note_waited(
+        cube::shim::ended_children::note_waited(
             result, result < 0 ? siginfo_t{} : *reinterpret_cast<const siginfo_t*>(a[2]));
       } else {
-        cube::shim::children::note_ended();
+        cube::shim::ended_children::note_ended();
       }
       break;
 #if defined(SYS_stat)

@@ -20,6 +20,7 @@
 #include "cache/base/log.h"
 #include "cache/base/process/job_variable.h"
 #include "shim/calls/loaded_calls.h"
+#include "shim/lifecycle/fork.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/path/near_look.h"
 #include "shim/path/spelling.h"

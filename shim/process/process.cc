@@ -16,6 +16,7 @@ constinit std::atomic<bool> g_memory_is_shared{false};
 constinit std::atomic<const std::uint32_t*> g_fork_mark{nullptr};
 constinit std::atomic<const cache::Origins*> g_origins{nullptr};
 constinit std::atomic<const cache::AllMetadata*> g_origin_metadata{nullptr};
+constinit std::atomic<bool> g_speaks{false};
 constinit std::atomic<bool> g_sealed{false};
 constinit const Upcalls* g_upcalls = nullptr;
 

@@ -69,10 +69,11 @@ void set_job(const base::ProcessId& job);
 void make_fork_mark();
 // Notes that this process owns its memory and its fd table. Called at load, and in each child.
 void note_owner();
+extern constinit std::atomic<bool> g_speaks;  // writes the job's report when it ends
 extern constinit std::atomic<bool> g_sealed;  // a sandbox is on: every call is libc's alone
 bool has_list();
 
-// Whether this thread is in the middle of libc's fork (lifecycle.h).
+// Whether this thread is in the middle of libc's fork (fork.h).
 enum class Forking : std::uint8_t { no, begun, is_child };
 extern constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]];
 inline bool is_forking() { return t_forking != Forking::no; }

@@ -19,7 +19,7 @@
 #include "cache/base/settings/server_row.h"
 #include "cache/base/settings/stats.h"
 #include "cache/tier/cluster/cluster_request.h"
-#include "cache/tier/cluster/pool.h"
+#include "cache/tier/cluster/limits/ahead_window.h"
 #include "cache/tier/cluster/wakeup.h"
 
 namespace cube::cache {

@@ -3,7 +3,10 @@
 // plain values; nothing is allocated; async-signal-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 
 namespace cube::cache {
@@ -28,5 +31,10 @@ class ClusterKey {
   char text_[4 + k_longest_space + k_digits];
   std::uint8_t size_ = 0;
 };
+
+// Returns the index of the key's home server, by rendezvous hashing: it does not depend on the
+// order of the list, and adding or removing a server moves only that server's share. Pure;
+// async-signal-safe.
+std::size_t home_of_key(std::span<const std::string> servers, std::uint64_t key_hash);
 
 }  // namespace cube::cache

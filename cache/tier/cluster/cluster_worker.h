@@ -10,6 +10,8 @@
 #include "cache/tier/cluster/cluster_connection.h"
 #include "cache/tier/cluster/dns/dns_query.h"
 #include "cache/tier/cluster/idle_gate.h"
+#include "cache/tier/cluster/limits/askers.h"
+#include "cache/tier/cluster/limits/circuit_breaker.h"
 
 namespace cube::cache {
 

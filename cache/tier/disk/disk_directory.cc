@@ -16,7 +16,7 @@
 #include "cache/base/error_text.h"
 #include "cache/base/file_io.h"
 #include "cache/base/process/rlimit_fsize.h"
-#include "cache/tier/disk/disk_format.h"
+#include "cache/tier/disk/segment_format.h"
 
 namespace cube::cache {
 

@@ -17,7 +17,7 @@
 
 #include "cache/base/memory/mapping.h"
 #include "cache/base/unique_fd.h"
-#include "cache/tier/disk/disk_format.h"
+#include "cache/tier/disk/segment_format.h"
 
 namespace cube::cache {
 

@@ -13,7 +13,7 @@
 
 #include "cache/base/memory/mapping.h"
 #include "cache/tier/disk/disk_directory.h"
-#include "cache/tier/disk/disk_format.h"
+#include "cache/tier/disk/segment_format.h"
 
 struct iovec;
 

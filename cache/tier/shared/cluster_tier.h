@@ -12,6 +12,9 @@
 #include <atomic>
 #include <string>
 
+#include "cache/tier/cluster/limits/ahead_window.h"
+#include "cache/tier/cluster/limits/cold_pool.h"
+#include "cache/tier/cluster/limits/lease_waits.h"
 #include "cache/tier/shared/cluster_mounts.h"
 #include "cache/tier/shared/cluster_offers.h"
 #include "cache/tier/tier.h"

@@ -16,7 +16,7 @@ def announce(paths, epoch=0):
     that earlier calls announced stay. Returns an object that gives the same paths when iterated
     over and tracks how far the program is. As a context manager, it withdraws the rest of the
     announcement at the end of the block. Never blocks, never fails."""
-    from cubeshim._plain import Announcement
+    from cubeshim._announce import Announcement
     return Announcement(paths, epoch)
 
 

@@ -2,12 +2,12 @@
 paths; or names, in a list or a pandas table, of files below a directory that is an attribute, too.
 Names are believed if the first of these files exists.
 
-No code of the program runs, as in _lists.py; pandas' own may.
+No code of the program runs, as in _dataset_lists.py; pandas' own may.
 """
 import os
 import sys
 
-from cubeshim._lists import is_absolute, is_path, is_sequence, own, paths_of, resolve_below, under
+from cubeshim._dataset_lists import is_absolute, is_path, is_sequence, own, paths_of, resolve_below, under
 
 MOST_DIRECTORIES = 8  # one file is looked up in each
 

@@ -19,7 +19,7 @@ import struct
 from cubeshim import _settings
 from cubeshim._datasets import is_of
 from cubeshim._fds import off_standard
-from cubeshim._lists import is_path, is_sequence, own
+from cubeshim._dataset_lists import is_path, is_sequence, own
 
 MOST_INDICES = 1 << 24
 MOST_BYTES = 256 << 20

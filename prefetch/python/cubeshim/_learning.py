@@ -6,7 +6,7 @@ import threading
 
 from cubeshim import _learned
 from cubeshim._datasets import is_of
-from cubeshim._lists import own
+from cubeshim._dataset_lists import own
 from cubeshim._loaders import resolver_of
 from cubeshim._log import trouble
 

@@ -2,7 +2,7 @@
 paddle."""
 import weakref
 
-from cubeshim import _plain
+from cubeshim import _announce
 from cubeshim._ahead import Ahead, Never
 from cubeshim._channel import Channel
 from cubeshim._datasets import resolver
@@ -41,7 +41,7 @@ def loader_of(sampler, dataset, rank_and_world, learned):
     loader = _loaders.get(id(sampler))
     if loader is not None and not loader.channel.is_closed:
         return loader
-    loader = Loader(dataset, *(rank_and_world() or _plain.rank_and_world()), learned)
+    loader = Loader(dataset, *(rank_and_world() or _announce.rank_and_world()), learned)
     if loader.resolve is None:
         return None
     try:

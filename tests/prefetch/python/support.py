@@ -18,7 +18,7 @@ import torch  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 from torch.utils.data import dataloader as torch_loaders  # noqa: E402
 
-from cubeshim import _channel, _plain  # noqa: E402
+from cubeshim import _channel, _announce  # noqa: E402
 from server import Server  # noqa: E402
 
 WRAPPED = torch_loaders._BaseDataLoaderIter._next_index
@@ -57,7 +57,7 @@ class Case(unittest.TestCase):
         self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
         os.environ.update(CUBESHIM_RAM_DIR=str(self.dir), CUBESHIM_NAME="test")
         self.addCleanup(self.end_channels)
-        for name in ("CUBESHIM_LOG", *(name for pair in _plain.PLACES for name in pair)):
+        for name in ("CUBESHIM_LOG", *(name for pair in _announce.PLACES for name in pair)):
             os.environ.pop(name, None)
 
     def end_channels(self):

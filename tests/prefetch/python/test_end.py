@@ -27,7 +27,7 @@ def late_callback():
     assert channel.begin(7, str) is None
 atexit.register(late_callback)  # before the package registers its own: it runs after that
 import stop
-from cubeshim import _ahead, _channel, _lists
+from cubeshim import _ahead, _channel, _dataset_lists
 channel = _channel.Channel(is_for_one=is_for_one)
 
 class Thing:
@@ -48,7 +48,7 @@ class Global:
         assert self.channel.begin(8, str) is None
 
 stop.stop_at(place)
-order = channel.begin(0, _lists.resolve_below([["/data/%d.jpg" % i for i in range(100)]], ""))
+order = channel.begin(0, _dataset_lists.resolve_below([["/data/%d.jpg" % i for i in range(100)]], ""))
 thread = channel.thread
 iterator = _ahead.Ahead(iter([(i, i + 1) for i in range(0, 100, 2)]),
                         _ahead.UpToAPermutation(2, 50, 100), order)

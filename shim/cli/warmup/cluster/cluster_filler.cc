@@ -9,8 +9,8 @@
 #include "cache/base/path.h"
 #include "cache/base/process/view.h"
 #include "cache/record/recent_change.h"
+#include "cache/tier/cluster/limits/token_bucket.h"
 #include "cache/tier/cluster/meta_protocol.h"
-#include "cache/tier/cluster/pool.h"
 #include "cache/tier/shared/cluster_identity.h"
 
 namespace cube::cli {

@@ -1,4 +1,4 @@
-#include "shim/process/children.h"
+#include "shim/process/ended_children.h"
 
 #include <sys/wait.h>
 
@@ -7,7 +7,7 @@
 #include "shim/process/attachment.h"
 #include "shim/process/c_result.h"
 
-namespace cube::shim::children {
+namespace cube::shim::ended_children {
 namespace {
 
 namespace sys = base::sys;
@@ -51,4 +51,4 @@ void note_waited(long result, const siginfo_t& info) {
 
 void note_ended() { note_ended(0); }
 
-}  // namespace cube::shim::children
+}  // namespace cube::shim::ended_children

@@ -1,5 +1,5 @@
 // The values that a segment file's header, footer and trailer accept.
-#include "cache/tier/disk/disk_format.h"
+#include "cache/tier/disk/segment_format.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,3 @@
-#include "cache/tier/cluster/pool.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,12 @@
 #include <thread>
 
 #include "cache/tier/cluster/cluster_key.h"
+#include "cache/tier/cluster/limits/ahead_window.h"
+#include "cache/tier/cluster/limits/askers.h"
+#include "cache/tier/cluster/limits/circuit_breaker.h"
+#include "cache/tier/cluster/limits/cold_pool.h"
+#include "cache/tier/cluster/limits/lease_waits.h"
+#include "cache/tier/cluster/limits/token_bucket.h"
 #include "cache/tier/shared/cluster_paths.h"
 
 namespace cube::cache {

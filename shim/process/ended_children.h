@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-namespace cube::shim::children {
+namespace cube::shim::ended_children {
 
 // Call it with the result of wait4 or a similar call. `status` is what the call has written.
 void note_waited(long result, int status);
@@ -14,4 +14,4 @@ void note_waited(long result, const siginfo_t& info);
 // Call it when some child of libc's own has ended (system, pclose).
 void note_ended();
 
-}  // namespace cube::shim::children
+}  // namespace cube::shim::ended_children

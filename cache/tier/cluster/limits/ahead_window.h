@@ -1,0 +1,39 @@
+// Limits how many records may be fetched ahead at once: a MiB for each server, judged by the size
+// of recent answers. More would delay what a program waits for, and would be no faster. Also limits
+// how many answers are held, which may wait for room in the region: each has a request of the
+// client's, and programs need some. Thread safety: all of it. It waits, so only threads of the
+// library may use it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/base/condition.h"
+
+namespace cube::cache {
+
+class AheadWindow {
+ public:
+  static constexpr unsigned k_most_held = 24;
+
+  explicit AheadWindow(std::size_t servers) : servers_(servers) {}
+  // Waits until one more answer may be held.
+  void hold();
+  void let_go();
+  // Waits until there is a place.
+  void enter();
+  // `bytes` is the size of the answer; 0 if there was none.
+  void leave(std::uint64_t bytes);
+  unsigned width() const { return width_.load(std::memory_order_relaxed); }
+
+ private:
+  const std::size_t servers_;
+  base::Mutex mutex_;  // guards the next three
+  unsigned inside_ = 0, held_ = 0;
+  std::uint64_t average_ = 128 << 10;  // bytes
+  base::Condition has_left_, is_let_go_;
+  std::atomic<unsigned> width_{8};
+};
+
+}  // namespace cube::cache

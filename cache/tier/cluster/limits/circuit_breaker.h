@@ -1,0 +1,36 @@
+// A server that does not answer well rests for 1 s, then for 2, 4 ... 30 s. After each rest it gets
+// one trial. Thread safety: one thread changes it; any thread may call is_open.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cube::cache {
+
+class CircuitBreaker {
+ public:
+  // True if the server may be asked at all. It stays true during a trial, where may_ask decides.
+  bool is_open(std::uint64_t now_ns) const {
+    return now_ns >= rest_until_ns_.load(std::memory_order_relaxed);
+  }
+  // Returns false if the server rests, or if its trial is under way.
+  bool may_ask(std::uint64_t now_ns);
+  static constexpr int k_most_late = 3;
+  // Notes an answer that came in time or late. Returns true if the server should rest, because
+  // `most_late` of the last 64 answers were late or the trial failed.
+  bool note_answer(bool is_late, int most_late = k_most_late);
+  // Starts a rest, longer each time and at least this long.
+  void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
+  // The trial has ended without an answer and without a rest: the next request gets it.
+  void give_up_trial() { is_trial_ = false; }
+  std::uint64_t rest_until_ns() const { return rest_until_ns_.load(std::memory_order_relaxed); }
+  bool is_trial() const { return is_trial_; }
+
+ private:
+  std::atomic<std::uint64_t> rest_until_ns_{0};
+  std::uint64_t late_ = 0;  // a bit for each of the last answers
+  unsigned rests_ = 0;      // without a good answer in between
+  bool is_trial_ = false;
+};
+
+}  // namespace cube::cache

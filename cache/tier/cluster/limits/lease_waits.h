@@ -1,0 +1,29 @@
+// Decides whether waiting for what another node fetches is worthwhile: yes if half of the last
+// waits were; otherwise one in 8 is tried. Thread safety: all of it; the counts may be a little
+// off.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+namespace cube::cache {
+
+class LeaseWaits {
+ public:
+  bool is_to_wait() {
+    return std::popcount(outcomes_.load(std::memory_order_relaxed)) >= k_looks / 2 ||
+           skips_.fetch_add(1, std::memory_order_relaxed) % k_one_in == 0;
+  }
+  void note(bool has_come) {
+    const std::uint32_t before = outcomes_.load(std::memory_order_relaxed);
+    outcomes_.store(before << 1 | (has_come ? 1 : 0), std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr int k_looks = 32;
+  static constexpr std::uint32_t k_one_in = 8;
+  std::atomic<std::uint32_t> outcomes_{UINT32_MAX}, skips_{0};  // a bit for each of the last
+};
+
+}  // namespace cube::cache

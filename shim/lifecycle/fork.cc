@@ -1,0 +1,92 @@
+#include "shim/lifecycle/fork.h"
+
+#include <sched.h>
+
+#include "cache/base/process/lifted_fd_limit.h"
+#include "shim/calls/map/mappings.h"
+#include "shim/fd/fd_table.h"
+#include "shim/fd/materialize.h"
+#include "shim/fd/placeholder.h"
+#include "shim/process/attachment.h"
+#include "shim/process/process.h"
+#include "shim/profile/profile.h"
+#include "shim/threads/background.h"
+
+namespace cube::shim::lifecycle {
+
+void expect_shared_memory_child() {
+  process::g_memory_is_shared.store(true, std::memory_order_release);
+}
+
+void prepare_child() {
+  if (process::g_sealed.load(std::memory_order_relaxed) || !process::owns_table()) return;
+  materialize_all(/*only_inherited=*/false, "fork");
+  // A parked fd must be as closed to the child's dup2 as to its parent's.
+  placeholder::unpark();
+  let_writers_outlive_us();
+}
+
+void prepare_vforked_child() {
+  attachment::existing_cache();
+  prepare_child();
+  process::t_vforked = true;
+}
+
+void end_fork() {
+  if (!process::g_sealed.load(std::memory_order_relaxed) && process::owns_table())
+    let_writers_outlive_us();
+}
+
+void prepare_clone(std::uint64_t flags) {
+  const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
+  // This is a thread like any other.
+  if (shares_memory && shares_table) return;
+  if (shares_memory) attachment::existing_cache();
+  prepare_child();
+  // There would be one fd table of the kernel and two of ours, or two tables of the kernel in one
+  // process, which getpid does not tell apart.
+  if (shares_table || (flags & CLONE_THREAD) != 0)
+    process::disable("a clone that shares fds without memory, or is a thread without the fds");
+}
+
+void become_child() {
+  if (process::g_sealed.load(std::memory_order_relaxed)) return;
+  process::note_owner();
+  process::t_vforked = false;
+  process::g_speaks.store(false, std::memory_order_relaxed);
+  profile::become_child();
+  cache::FileCache::forget_attaching();
+  base::LiftedFdLimit::forget();
+  // Covers files that other threads opened between prepare_child() and the fork, while the parent's
+  // region is still mapped.
+  cache::FileCache::forget_fills();
+  open_files::forget_pins();
+  g_fds.end_busy_rows();
+  materialize_all(/*only_inherited=*/false, "fork");
+  mappings::forget_after_fork();
+  background::become_child();
+  attachment::become_child();
+  // Covers writers that another thread of the parent opened after prepare_child(). The parent
+  // counts them.
+  let_writers_outlive_us();
+}
+
+void before_libc_fork() {
+  process::t_forking = process::Forking::begun;
+  profile::before_fork();
+  prepare_child();
+}
+
+void after_libc_fork() {
+  profile::after_fork();
+  end_fork();
+  process::t_forking = process::Forking::no;
+}
+
+void in_libc_fork_child() {
+  // The call of another handler may have been the first to notice that this is a child.
+  if (process::t_forking != process::Forking::is_child) become_child();
+  process::t_forking = process::Forking::no;
+}
+
+}  // namespace cube::shim::lifecycle

@@ -1,0 +1,33 @@
+// The forks of this process, by whatever call: what a child must not inherit, and what becomes of
+// the process in the child. Thread safety: all of it.
+#pragma once
+
+#include <cstdint>
+
+namespace cube::shim::lifecycle {
+
+// Call it around vfork and clones that share memory but not fds.
+void expect_shared_memory_child();
+// Call it before a child is made by fork, vfork, spawn or a raw clone: it materializes what the
+// child would inherit.
+void prepare_child();
+// Like prepare_child, but before a vfork. The child runs on our memory and cannot attach: it
+// reports its changes through our cache.
+void prepare_vforked_child();
+// Call it after a fork, in the parent: other threads may have opened files for writing since
+// prepare_child.
+void end_fork();
+// Like prepare_child, but before a clone with these flags.
+void prepare_clone(std::uint64_t flags);
+// Call it in the child of a fork.
+void become_child();
+
+// Handlers around libc's fork, for pthread_atfork: prepare, parent and child. A library that has
+// registered its handlers before us runs its `prepare` after ours, and its `child` before ours. So
+// the thread notes that it forks: what it opens meanwhile goes to the kernel, and a child that
+// shows itself before our handler runs is one of libc's.
+void before_libc_fork();
+void after_libc_fork();
+void in_libc_fork_child();
+
+}  // namespace cube::shim::lifecycle
