@@ -14,7 +14,7 @@ constexpr std::uint64_t k_mib = 1 << 20;
 // files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
-constexpr std::uint32_t k_fewest_large_names = 32, k_most_large_names = 4096;
+constexpr std::uint32_t k_fewest_large_paths = 32, k_most_large_paths = 4096;
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
   // A process leases one segment at a time, so a small region needs small segments. All sizes are
@@ -59,7 +59,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.listed, sizeof(ListedRow), layout.listed_rows());
   table(layout.chunks, sizeof(ChunkRow), layout.chunk_count());
   table(layout.chunk_buckets, sizeof(ChunkBucket), layout.chunk_bucket_count());
-  table(layout.large_names, sizeof(LargeNameRow), layout.large_name_rows());
+  table(layout.large_paths, sizeof(LargePathRow), layout.large_path_rows());
   table(layout.servers, sizeof(base::ServerRow), base::k_server_rows);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, because its memory comes later than that of what precedes it.
@@ -82,8 +82,8 @@ std::uint32_t RegionLayout::chunk_bucket_count() const {
 }
 
 // One for each chunk is enough, because a file without chunks needs no row.
-std::uint32_t RegionLayout::large_name_rows() const {
-  return std::clamp(chunk_count(), k_fewest_large_names, k_most_large_names);
+std::uint32_t RegionLayout::large_path_rows() const {
+  return std::clamp(chunk_count(), k_fewest_large_paths, k_most_large_paths);
 }
 
 std::uint32_t RegionLayout::listed_rows() const {

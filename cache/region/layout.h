@@ -57,7 +57,7 @@ struct RegionLayout {
   std::uint64_t jobs = 0, processes = 0, pins = 0, lanes = 0, segments = 0, writers = 0,
                 own_writers = 0, left_writers = 0;
   std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0,
-                chunk_buckets = 0, large_names = 0;
+                chunk_buckets = 0, large_paths = 0;
   std::uint64_t servers = 0;
   std::uint64_t index[k_index_tables] = {};
   // The first segment; everything before it is control.
@@ -68,7 +68,7 @@ struct RegionLayout {
   std::uint32_t chunks_of_segment() const { return segment_bytes / k_chunk_bytes; }
   std::uint32_t chunk_count() const { return segment_count * chunks_of_segment(); }
   std::uint32_t chunk_bucket_count() const;
-  std::uint32_t large_name_rows() const;
+  std::uint32_t large_path_rows() const;
   friend bool operator==(const RegionLayout&, const RegionLayout&) = default;
 };
 // The largest region that fits into `bytes`, control tables included.
@@ -339,7 +339,7 @@ struct SegmentRow {
   // A program has mapped pages of it, and a child may have inherited the mapping.
   std::atomic<std::uint32_t> is_mapped;
   // It holds metadata (metadata_room.h).
-  std::atomic<std::uint32_t> is_names;
+  std::atomic<std::uint32_t> holds_metadata;
 };
 
 // Files that are open for writing, by device and inode (writers.h).
@@ -440,9 +440,9 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint64_t> shown[k_pages / 64];
 };
 
-// The path and the stat of a large file, for a reader that has only its FileKey (large_names.h).
+// The path and the stat of a large file, for a reader that has only its FileKey (large_paths.h).
 // Rows are written without a lock: a reader verifies what it has read by the key.
-struct alignas(64) LargeNameRow {
+struct alignas(64) LargePathRow {
   static constexpr std::uint32_t k_words = 127;
   // FileKey::version[0] of the file with bit 0 set; 0: the row is free.
   std::atomic<std::uint64_t> tag;
@@ -461,7 +461,7 @@ struct alignas(64) IndexBucket {
 };
 
 static_assert(std::is_standard_layout_v<RegionHeader> && sizeof(RegionHeader) <= 4096);
-static_assert(sizeof(ChunkRow) == 384 && sizeof(ChunkBucket) == 32 && sizeof(LargeNameRow) == 1024);
+static_assert(sizeof(ChunkRow) == 384 && sizeof(ChunkBucket) == 32 && sizeof(LargePathRow) == 1024);
 static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 &&
               sizeof(FlightSlot) == 16);
 static_assert(sizeof(LeftWriter) == 32 && sizeof(LaneRow) == 64);

@@ -24,7 +24,7 @@ std::uint32_t age_of(const ListedRow& row) {
   return now > used ? now - used : 0;
 }
 
-void begin_anew(ListedRow& row) {
+void start_over(ListedRow& row) {
   for (auto* const count : {&row.read_kib, &row.early_kib, &row.fetched_kib, &row.files, &row.lead})
     count->store(0, std::memory_order_relaxed);
 }
@@ -61,7 +61,7 @@ void Listings::note_listed(std::string_view directory) {
   if (hash == 0) return;
   if (ListedRow* const known = find(hash); known != nullptr) {
     // The counts are of reads long ago, which say nothing about the reads to come.
-    if (is_old(*known)) begin_anew(*known);
+    if (is_old(*known)) start_over(*known);
     known->used.store(listing_second(), std::memory_order_relaxed);
     return;
   }
@@ -75,7 +75,7 @@ void Listings::note_listed(std::string_view directory) {
   std::uint64_t former = least->hash.load(std::memory_order_relaxed);
   if (former != 0 && !least->hash.compare_exchange_strong(former, 0, std::memory_order_acq_rel))
     return;
-  begin_anew(*least);
+  start_over(*least);
   least->used.store(listing_second(), std::memory_order_relaxed);
   std::uint64_t free = 0;
   // Release: a process that finds the row finds no former counts; pairs with the acquire in find.

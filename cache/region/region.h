@@ -123,8 +123,8 @@ class Region {
   base::ServerRow& server_row(std::uint32_t i) const {
     return at<base::ServerRow>(layout_.servers)[i];
   }
-  LargeNameRow& large_name_row(std::uint32_t i) const {
-    return at<LargeNameRow>(layout_.large_names)[i];
+  LargePathRow& large_path_row(std::uint32_t i) const {
+    return at<LargePathRow>(layout_.large_paths)[i];
   }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
   IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }

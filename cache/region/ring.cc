@@ -126,7 +126,7 @@ bool Ring::widen() {
 bool Ring::may_join(std::uint32_t segment) const {
   const SegmentRow& row = region_->segment_row(segment);
   if (!word_of(row).is_closed() || row.is_ring.load(std::memory_order_relaxed) != 0) return false;
-  if (row.is_names.load(std::memory_order_relaxed) != 0) return false;
+  if (row.holds_metadata.load(std::memory_order_relaxed) != 0) return false;
   if (row.run_length.load(std::memory_order_relaxed) > 1 ||
       row.is_mapped.load(std::memory_order_relaxed) != 0)
     return false;

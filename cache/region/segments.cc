@@ -48,7 +48,7 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
     // The ring and the metadata mark a segment while they have the lease, so the mark belongs to
     // this word, and the swap below fails if the word has changed.
     if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
-    if (row.is_names.load(std::memory_order_relaxed) != 0) continue;
+    if (row.holds_metadata.load(std::memory_order_relaxed) != 0) continue;
     if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
     if (swap_word(row, before, {SegmentState::open, region.own_slot(), before.generation}))
       return i;
@@ -69,7 +69,7 @@ bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
   row.fill.store(0, std::memory_order_release);
   row.run_length.store(1, std::memory_order_relaxed);
   row.is_ring.store(0, std::memory_order_relaxed);
-  row.is_names.store(0, std::memory_order_relaxed);
+  row.holds_metadata.store(0, std::memory_order_relaxed);
   return true;
 }
 

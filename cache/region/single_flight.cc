@@ -48,7 +48,7 @@ struct Claimed {
 };
 
 // Returns the holder of the flight, except in the slot `but`.
-Claimed find_turn(const Region& region, std::uint64_t hash, const FlightSlot* but) {
+Claimed find_flight(const Region& region, std::uint64_t hash, const FlightSlot* but) {
   for (std::uint32_t way = 0; way < k_ways; ++way) {
     FlightSlot& slot = slot_of(region, hash, way);
     const std::uint64_t word = slot.word.load(std::memory_order_seq_cst);
@@ -60,7 +60,8 @@ Claimed find_turn(const Region& region, std::uint64_t hash, const FlightSlot* bu
 Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t mine) {
   constexpr int k_attempts = 16;
   for (int attempt = 0; attempt < k_attempts; ++attempt) {
-    if (const Claimed other = find_turn(region, hash, nullptr); other.slot != nullptr) return other;
+    if (const Claimed other = find_flight(region, hash, nullptr); other.slot != nullptr)
+      return other;
     FlightSlot* taken = nullptr;
     for (std::uint32_t way = 0; way < k_ways && taken == nullptr; ++way) {
       FlightSlot& slot = slot_of(region, hash, way);
@@ -76,7 +77,7 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
     if (taken == nullptr) return {};
     // Another process may have taken another slot at the same time. At least one of the two sees
     // the other, and gives way.
-    if (find_turn(region, hash, taken).slot == nullptr) return {taken, 0};
+    if (find_flight(region, hash, taken).slot == nullptr) return {taken, 0};
     taken->word.store(0, std::memory_order_seq_cst);
     wake(*taken);
   }

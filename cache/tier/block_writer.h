@@ -12,7 +12,7 @@
 
 #include "cache/base/memory/mapping.h"
 #include "cache/region/large/chunks.h"
-#include "cache/region/large/large_names.h"
+#include "cache/region/large/large_paths.h"
 #include "cache/tier/tier.h"
 
 namespace cube::cache {
@@ -39,8 +39,8 @@ class BlockWriter {
   std::uint32_t places() const;
 
   Chunks chunks_;
-  LargeNames names_;
-  LargeNames::Name name_;
+  LargePaths names_;
+  LargePaths::Entry name_;
   const Tiers& tiers_;
   std::uint64_t block_;
   base::Mapping buffer_;

@@ -221,7 +221,7 @@ void show_origin(int fd) {
   }
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   // Stored first, so that a thread that has dup'ed the placeholder meanwhile sees it.
-  file->number.store(OpenFile::Number::origin, std::memory_order_seq_cst);
+  file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
   const auto replace = [&](int other_fd, std::uint64_t row) {
     put_over(kernel_fd, other_fd, O_CLOEXEC);
     g_fds.unlock(other_fd, row);

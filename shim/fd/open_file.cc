@@ -131,7 +131,7 @@ OpenFileRef make() {
   file->calls_saved.store(0, std::memory_order_relaxed);
   file->sticky.store(false, std::memory_order_relaxed);
   file->users_of_copy.store(0, std::memory_order_relaxed);
-  file->number.store(OpenFile::Number::placeholder, std::memory_order_relaxed);
+  file->fd_kind.store(OpenFile::FdKind::placeholder, std::memory_order_relaxed);
   file->kind = OpenFile::Kind::served;
   ++file->generation;
   file->refs.store(1, std::memory_order_release);

@@ -24,7 +24,7 @@ struct alignas(64) OpenFile {
   // The kernel's file under the fds. `copy`: a memfd, which keeps the offset and answers reads
   // (mode real). `origin`: the origin's own file, for locks; the bytes and the offset are still
   // ours, and the kernel is told the offset.
-  enum class Number : std::uint8_t { placeholder, copy, origin };
+  enum class FdKind : std::uint8_t { placeholder, copy, origin };
 
   std::atomic<std::uint32_t> refs{0};
   std::atomic<std::uint32_t> next_free{0};
@@ -34,7 +34,7 @@ struct alignas(64) OpenFile {
   const std::byte* data = nullptr;
   std::uint64_t size = 0;
   Kind kind = Kind::served;
-  std::atomic<Number> number{Number::placeholder};
+  std::atomic<FdKind> fd_kind{FdKind::placeholder};
   std::atomic<bool> sticky{false};  // a writer that may write after its last close here: never ends
   std::atomic<std::uint32_t> users_of_copy{
       0};         // calls that may move the offset of a copy (CopyUse)
@@ -48,12 +48,13 @@ struct alignas(64) OpenFile {
                        std::memory_order_relaxed);
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  bool is_copy() const { return number.load(std::memory_order_relaxed) == Number::copy; }
-  // `number` is stored before the fds change (show_origin); pairs with the loads of it after a dup.
+  bool is_copy() const { return fd_kind.load(std::memory_order_relaxed) == FdKind::copy; }
+  // `fd_kind` is stored before the fds change (show_origin); pairs with the loads of it after a
+  // dup.
   bool is_placeholder() const {
-    return number.load(std::memory_order_acquire) == Number::placeholder;
+    return fd_kind.load(std::memory_order_acquire) == FdKind::placeholder;
   }
-  bool is_origin() const { return number.load(std::memory_order_acquire) == Number::origin; }
+  bool is_origin() const { return fd_kind.load(std::memory_order_acquire) == FdKind::origin; }
   // Brings the bytes as they are read, or has brought them so; null for most files. The record is
   // unconfirmed until all bytes are there.
   cache::PartialFill* fill = nullptr;

@@ -169,7 +169,7 @@ void before_exec() {
   if (!is_on()) return;
   const Recording recording;
   Tables* const tables = tables_in_use();
-  if (write_all(*tables)) begin_anew(*tables);
+  if (write_all(*tables)) start_over(*tables);
 }
 
 void before_fork() {
@@ -185,7 +185,7 @@ void become_child() {
   g_start_ns = 0;
   native::become_child();
   forget_writer();
-  begin_anew(*tables);
+  start_over(*tables);
 }
 
 bool is_watched(int fd) {

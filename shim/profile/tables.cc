@@ -39,7 +39,7 @@ Tables* make_tables() {
   return tables;
 }
 
-void begin_anew(Tables& tables) {
+void start_over(Tables& tables) {
   sys::madvise(&tables, sizeof(Tables), MADV_DONTNEED);
   make_ready(tables);
 }

@@ -106,7 +106,7 @@ extern constinit std::atomic<Tables*> g_tables;
 // Makes the mapping. Returns null if there is no memory.
 Tables* make_tables();
 // Empties the tables again; for a child, and after a write before an exec.
-void begin_anew(Tables& tables);
+void start_over(Tables& tables);
 
 // Returns where the copy of the text lies, or 0 if there is no room.
 std::uint32_t keep_text(Tables& tables, std::string_view text);

@@ -42,8 +42,8 @@ TEST(BlockName, SaysWhichBlockOfWhichFileItIs) {
 }
 
 TEST(BlockName, PathThatIsTooLongHasNone) {
-  // Every path that LargeNames has room for.
-  const std::string long_path(LargeNames::k_longest, 'x');
+  // Every path that LargePaths has room for.
+  const std::string long_path(LargePaths::k_longest, 'x');
   EXPECT_EQ(name_of_block(long_path, {UINT64_MAX, UINT64_MAX}).size(), long_path.size() + 43);
   EXPECT_EQ(name_of_block(std::string(1024 - 43, 'x'), {4096, 1}).size(), 1024 - 43 + 8);
   EXPECT_EQ(name_of_block(std::string(1024 - 42, 'x'), {4096, 1}), "");

@@ -13,7 +13,7 @@
 #include "cache/file_cache.h"
 #include "cache/metadata/stat_gather.h"
 #include "cache/region/ram/metadata_room.h"
-#include "tests/cache/names_fixture.h"
+#include "tests/cache/metadata_fixture.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"

@@ -11,7 +11,7 @@
 
 #include "cache/file_cache.h"
 #include "cache/metadata/stat_gather.h"
-#include "tests/cache/names_fixture.h"
+#include "tests/cache/metadata_fixture.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/survivor.h"
 #include "tests/support/temp_dir.h"

@@ -227,7 +227,7 @@ class Top(Case):
         job.stdout.readline()
         top, table = self.top("--json"), self.top()
         self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["metadata"], METADATA_ZEROS)
-        self.assertNotIn(b"NAMES", b"".join(table.stdout.readline() for _ in range(3)))
+        self.assertNotIn(b"METADATA", b"".join(table.stdout.readline() for _ in range(3)))
         job.stdin.write(b"go\n")
         job.stdin.flush()
         job.stdout.readline()
@@ -240,10 +240,10 @@ class Top(Case):
             (round(sums["listings_per_s"]), round(sums["negative_per_s"]), round(sums["read_per_s"])),
             (36, 1, 9))
         text = table.stdout.readline()
-        while b"NAMES" not in text:
+        while b"METADATA" not in text:
             text = table.stdout.readline()
         self.assertEqual(text.decode(),
-                         "   NAMES  lists/s  stats/s    neg/s   read/s  reval/s  ahead/s\n")
+                         "METADATA  lists/s  stats/s    neg/s   read/s  reval/s  ahead/s\n")
         self.assertEqual(table.stdout.readline().split()[0], b"%d" % job.pid)
 
     def test_a_trouble_is_told_once(self):

@@ -112,7 +112,7 @@ class Screen(Case):
         top.press("\t")
         top.until(r"^   LARGE   hits/s")
         top.press("\t")
-        top.until(r"^   NAMES  lists/s")
+        top.until(r"^METADATA  lists/s")
         top.press("?")
         top.until(r"^cubeshim top: keys$")
         top.press(ESCAPE)

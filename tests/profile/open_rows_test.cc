@@ -12,7 +12,7 @@ class OpenRows : public testing::Test {
     static Tables* const tables = make_tables();
     return *tables;
   }
-  void SetUp() override { begin_anew(all()); }
+  void SetUp() override { start_over(all()); }
   static FdRow& row() { return *row_of_fd(all(), 5); }
   static std::uint64_t count(OpenCount which) { return all().sites[0].opens[which]; }
   static void open(std::uint64_t file = 77) { begin_open(all(), row(), file, 0, 0); }

@@ -18,7 +18,7 @@ class ProfileTables : public testing::Test {
     static Tables* const tables = make_tables();
     return *tables;
   }
-  void SetUp() override { begin_anew(all()); }
+  void SetUp() override { start_over(all()); }
   static Stack stack_of(std::uintptr_t address) {
     Stack stack;
     stack.native[0] = address;

@@ -18,8 +18,8 @@
 
 #include "cache/base/clock.h"
 #include "cache/region/large/chunks.h"
-#include "cache/region/large/large_names.h"
 #include "cache/region/large/large_pages.h"
+#include "cache/region/large/large_paths.h"
 #include "cache/tier/block_record.h"
 #include "cache/tier/tier.h"
 #include "tests/support/test_region.h"
@@ -61,7 +61,7 @@ struct BlockFile {
   // Brings a whole block of a file whose name is in the region.
   void bring_block(cache::Region& region, const cache::BlockPlace& block) const {
     const auto claim = bring(region, block.begin(), block.begin() + block.bytes(data.size()));
-    EXPECT_TRUE(cache::LargeNames(region).note(key, path, stat));
+    EXPECT_TRUE(cache::LargePaths(region).note(key, path, stat));
     cache::Chunks(region).note_whole(claim);
   }
   std::uint64_t blocks(std::uint64_t block) const { return (data.size() + block - 1) / block; }

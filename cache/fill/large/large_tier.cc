@@ -9,8 +9,8 @@
 #include "cache/fill/large/large_file.h"
 #include "cache/record/recent_change.h"
 #include "cache/region/fetch_scope.h"
-#include "cache/region/large/large_names.h"
 #include "cache/region/large/large_pages.h"
+#include "cache/region/large/large_paths.h"
 #include "cache/tier/block_record.h"
 
 namespace cube::cache {
@@ -163,7 +163,7 @@ void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Cl
   // The process that brings pages has the block's flight, so no other finds the block whole at the
   // same time.
   if (!claim.has_all(pages)) return;
-  if (LargeNames(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);
+  if (LargePaths(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);
   if (parts.remote.is_empty()) return;
   const BlockName name(path_, {parts.rules.block, at / parts.rules.block});
   for (Tier* const tier : parts.remote) tier->note_block_fetched(name.text(), key_, begin);

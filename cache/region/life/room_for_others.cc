@@ -33,7 +33,7 @@ bool may_go(const Region& region, const SegmentRow& row, Goes goes) {
       row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) &&
       is_tier_writer_alive(region.header());
   return row.unread.load(std::memory_order_seq_cst) == 0 &&
-         row.is_names.load(std::memory_order_relaxed) == 0 && !waits_for_disk;
+         row.holds_metadata.load(std::memory_order_relaxed) == 0 && !waits_for_disk;
 }
 
 std::uint64_t give_back_records(Region& region, std::uint32_t segment, Goes goes) {
@@ -51,7 +51,7 @@ std::uint64_t give_back_records(Region& region, std::uint32_t segment, Goes goes
   const std::uint32_t count = run_length_of(region, segment);
   drop_memory(region, segment, count);
   row.is_ring.store(0, std::memory_order_relaxed);
-  row.is_names.store(0, std::memory_order_relaxed);
+  row.holds_metadata.store(0, std::memory_order_relaxed);
   free_run(region, segment);
   return std::uint64_t{region.layout().segment_bytes} * count;
 }

@@ -8,7 +8,7 @@
 namespace cube::cache {
 
 bool MetadataRoom::owns(std::uint32_t segment) const {
-  return region_->segment_row(segment).is_names.load(std::memory_order_relaxed) != 0;
+  return region_->segment_row(segment).holds_metadata.load(std::memory_order_relaxed) != 0;
 }
 
 std::uint32_t MetadataRoom::count() const {
@@ -41,7 +41,7 @@ base::Result<std::uint32_t> MetadataRoom::lease(
     if (const auto leased = lease_run(*region_, 1)) {
       // Marked while the segment is ours and empty: if we die, it is given back, and take_free
       // clears the mark.
-      region_->segment_row(*leased).is_names.store(1, std::memory_order_release);
+      region_->segment_row(*leased).holds_metadata.store(1, std::memory_order_release);
       return *leased;
     }
   }

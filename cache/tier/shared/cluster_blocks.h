@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cache/region/large/chunks.h"
-#include "cache/region/large/large_names.h"
+#include "cache/region/large/large_paths.h"
 #include "cache/tier/block_record.h"
 
 namespace cube::cache {
@@ -57,10 +57,10 @@ class ClusterBlocks {
   bool take(std::uint32_t place);
 
   Chunks chunks_;
-  LargeNames names_;
+  LargePaths names_;
   std::uint64_t block_;
   Chunks::Claim claim_;  // of the chunk whose blocks are being walked
-  LargeNames::Name name_;
+  LargePaths::Entry name_;
   std::uint64_t at_ = 0, end_ = 0;   // bytes of the file: the next block, and the end of the chunk
   std::vector<std::uint32_t> seen_;  // Chunks::wholes of each place when its blocks were last
                                      // walked

@@ -138,7 +138,7 @@ void hold(int fd) {
   std::uint64_t row = 0;
   if (g_fds.lock_if(fd, file.get(), row, RowKind::listed_directory)) {
     // Stored first: from now on, no empty directory is opened through this fd.
-    file->number.store(OpenFile::Number::origin, std::memory_order_seq_cst);
+    file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_under(own, fd);
     g_fds.unlock(fd, row);
   }

@@ -284,7 +284,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags_);
-  if (real) file->number.store(OpenFile::Number::copy, std::memory_order_relaxed);
+  if (real) file->fd_kind.store(OpenFile::FdKind::copy, std::memory_order_relaxed);
   file->calls_saved.store(1, std::memory_order_relaxed);
   file->pin = std::move(outcome.pin);
   g_fds.set(fd, RowKind::served, std::move(file), (flags_ & O_CLOEXEC) != 0);
@@ -302,7 +302,7 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   if (!close_on_exec) sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
   g_fds.forget(fd);
   file->kind = OpenFile::Kind::served;
-  file->number.store(OpenFile::Number::origin, std::memory_order_relaxed);
+  file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_relaxed);
   file->record = &fill.record();
   file->data = file->record->data();
   file->size = file->record->data_size;

@@ -105,7 +105,7 @@ std::string short_value(cache::Unit unit, double value) {
 std::span<const TopColumn> columns_of(TopSet set) {
   switch (set) {
     case TopSet::large: return k_large_columns;
-    case TopSet::names: return k_metadata_columns;
+    case TopSet::metadata: return k_metadata_columns;
     default: return k_columns;
   }
 }
@@ -149,7 +149,7 @@ std::string top_table(const CacheLook& cache) {
   std::string text = line_of_cache(cache) + "\n" + headings("PID", k_columns);
   for (const JobRise& job : cache.jobs) text += row_of(job, k_columns);
   return text + table_of(cache, "LARGE", k_large_columns, has_large_files) +
-         table_of(cache, "NAMES", k_metadata_columns, has_metadata) + table_of_servers(cache);
+         table_of(cache, "METADATA", k_metadata_columns, has_metadata) + table_of_servers(cache);
 }
 
 std::string line_of_ended(const JobRise& job) {

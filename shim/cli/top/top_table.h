@@ -18,8 +18,8 @@ struct TopColumn {
   const char* group;
   const char* figure;
 };
-enum class TopSet { files, large, names };
-inline constexpr TopSet k_top_sets[] = {TopSet::files, TopSet::large, TopSet::names};
+enum class TopSet { files, large, metadata };
+inline constexpr TopSet k_top_sets[] = {TopSet::files, TopSet::large, TopSet::metadata};
 std::span<const TopColumn> columns_of(TopSet set);
 double value_of(const TopColumn& column, const JobRise& job);
 std::string cell_of(const TopColumn& column, const JobRise& job);

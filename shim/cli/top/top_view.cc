@@ -88,7 +88,7 @@ std::vector<TopColumn> columns_for(TopSet set, std::size_t columns) {
 }
 
 const char* name_of(TopSet set) {
-  return set == TopSet::large ? "LARGE" : set == TopSet::names ? "NAMES" : "PID";
+  return set == TopSet::large ? "LARGE" : set == TopSet::metadata ? "METADATA" : "PID";
 }
 
 }  // namespace

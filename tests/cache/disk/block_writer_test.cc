@@ -206,7 +206,7 @@ TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
   Tiers tiers;
   tiers.add(tier);
   // A path of the greatest length makes the largest records.
-  const BlockFile file("/mnt/" + std::string(LargeNames::k_longest - 5, 'x'),
+  const BlockFile file("/mnt/" + std::string(LargePaths::k_longest - 5, 'x'),
                        2 * k_chunk_bytes + 123'457);
   const std::uint64_t blocks = file.blocks(block);
   // Everything except the last page of one block is there. A block of one page is whole or missing.

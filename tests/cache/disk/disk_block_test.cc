@@ -257,7 +257,7 @@ TEST_F(DiskBlockTest, LeastBoundIsOneUnderWhichABlockHasRoom) {
   for (const std::uint64_t block :
        {std::uint64_t{64 << 10}, std::uint64_t{1 << 20}, std::uint64_t{2 << 20}}) {
     f.options.size_bound = 8 << 20;
-    const BlockFile of_block("/mnt/" + std::string(LargeNames::k_longest - 5, 'x'), block);
+    const BlockFile of_block("/mnt/" + std::string(LargePaths::k_longest - 5, 'x'), block);
     const BlockRecord record(of_block, {block, 0});
     const auto append_record = [&](DiskStore& store) {
       return store.append(record.bytes(), record.offsets())->written;

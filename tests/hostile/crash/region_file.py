@@ -24,7 +24,7 @@ class Layout:
         self.process_lanes, self.bucket_count = fields[7], fields[8:13]
         (self.jobs, self.processes, self.pins, self.lanes, self.segments, self.writers,
          self.own_writers, self.left_writers, self.flights, self.unread, self.misses, self.listings,
-         self.listed, self.chunks, self.chunk_buckets, self.large_names, self.servers) = fields[13:30]
+         self.listed, self.chunks, self.chunk_buckets, self.large_paths, self.servers) = fields[13:30]
         self.index = fields[30:35]
         self.data, self.file_bytes = fields[35:37]
         self.chunk_count = self.segment_count * self.segment_bytes // CHUNK
@@ -63,7 +63,7 @@ class Layout:
                                    32 * LISTED_ROWS), "chunks": (self.chunks,
                                                                  384 * self.chunk_count),
             "chunk buckets": (self.chunk_buckets, 32 * (self.chunk_count * 2 // 8 + 1)),
-            "large names": (self.large_names, 1024 * min(max(self.chunk_count, 32), 4096)),
+            "large paths": (self.large_paths, 1024 * min(max(self.chunk_count, 32), 4096)),
             "servers": (self.servers, 192 * SERVER_ROWS), "index": (self.index[0],
                                                                     64 * self.bucket_count[0]),
             "counters": (HEADER.size + 8 + MUTEX_BYTES, 8 * 8 + 8 * 8),

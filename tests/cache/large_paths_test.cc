@@ -1,6 +1,6 @@
 // The names of large files in the region: a name is found by the key with which it was noted,
 // whatever others do to its row.
-#include "cache/region/large/large_names.h"
+#include "cache/region/large/large_paths.h"
 
 #include <gtest/gtest.h>
 
@@ -31,21 +31,21 @@ struct NamedFile {
   }
 };
 
-struct LargeNamesTest : testing::Test {
+struct LargePathsTest : testing::Test {
   tests::TestRegion region{24 * tests::k_mib};
-  LargeNames names{*region};
-  const std::uint32_t row_count = region->layout().large_name_rows();
+  LargePaths names{*region};
+  const std::uint32_t row_count = region->layout().large_path_rows();
 
-  std::vector<LargeNameRow*> rows_of(const FileKey& key) const {
-    std::vector<LargeNameRow*> found;
+  std::vector<LargePathRow*> rows_of(const FileKey& key) const {
+    std::vector<LargePathRow*> found;
     for (std::uint32_t i = 0; i < row_count; ++i) {
-      LargeNameRow& row = region->large_name_row(i);
+      LargePathRow& row = region->large_path_row(i);
       if (row.tag.load() == (key.version[0] | 1)) found.push_back(&row);
     }
     return found;
   }
   bool finds(const NamedFile& file) const {
-    LargeNames::Name name;
+    LargePaths::Entry name;
     if (!names.find(file.key, name)) return false;
     EXPECT_EQ(name.path(), file.path);
     EXPECT_TRUE(name.stat.is_unchanged_since(file.stat));
@@ -65,7 +65,7 @@ struct LargeNamesTest : testing::Test {
   }
 };
 
-TEST_F(LargeNamesTest, NameIsFoundByItsKeyAndByNoOther) {
+TEST_F(LargePathsTest, NameIsFoundByItsKeyAndByNoOther) {
   const NamedFile file("/mnt/a"), other("/mnt/b"), next_version("/mnt/a", 8);
   EXPECT_FALSE(finds(file));
   ASSERT_TRUE(note(file));
@@ -73,7 +73,7 @@ TEST_F(LargeNamesTest, NameIsFoundByItsKeyAndByNoOther) {
   EXPECT_FALSE(finds(other));
   EXPECT_FALSE(finds(next_version));
   // Keys that lead to the same row and have the same tag.
-  LargeNames::Name name;
+  LargePaths::Entry name;
   FileKey forged = file.key;
   forged.version[1] += row_count;
   EXPECT_FALSE(names.find(forged, name));
@@ -84,7 +84,7 @@ TEST_F(LargeNamesTest, NameIsFoundByItsKeyAndByNoOther) {
   EXPECT_TRUE(finds(file) && finds(other));
 }
 
-TEST_F(LargeNamesTest, TornRowIsNotFoundAndIsMended) {
+TEST_F(LargePathsTest, TornRowIsNotFoundAndIsMended) {
   const NamedFile file("/mnt/a/file/of/some/length");
   ASSERT_TRUE(note(file));
   // The inode, and the path.
@@ -98,10 +98,10 @@ TEST_F(LargeNamesTest, TornRowIsNotFoundAndIsMended) {
   }
 }
 
-TEST_F(LargeNamesTest, SpoiledLengthLeadsNowhere) {
+TEST_F(LargePathsTest, SpoiledLengthLeadsNowhere) {
   const NamedFile file("/mnt/a");
   for (const std::uint64_t length :
-       {std::uint64_t{0}, std::uint64_t{1}, LargeNames::k_longest, LargeNames::k_longest + 1,
+       {std::uint64_t{0}, std::uint64_t{1}, LargePaths::k_longest, LargePaths::k_longest + 1,
         std::uint64_t{UINT32_MAX}, UINT64_MAX}) {
     ASSERT_TRUE(note(file));
     ASSERT_EQ(rows_of(file.key).size(), 1U);
@@ -112,9 +112,9 @@ TEST_F(LargeNamesTest, SpoiledLengthLeadsNowhere) {
   EXPECT_TRUE(finds(file));
 }
 
-TEST_F(LargeNamesTest, PathThatIsTooLongIsRefused) {
-  const NamedFile longest(std::string(LargeNames::k_longest, 'x')),
-      longer(std::string(LargeNames::k_longest + 1, 'x'));
+TEST_F(LargePathsTest, PathThatIsTooLongIsRefused) {
+  const NamedFile longest(std::string(LargePaths::k_longest, 'x')),
+      longer(std::string(LargePaths::k_longest + 1, 'x'));
   EXPECT_TRUE(note(longest));
   EXPECT_TRUE(finds(longest));
   EXPECT_FALSE(note(longer));
@@ -122,7 +122,7 @@ TEST_F(LargeNamesTest, PathThatIsTooLongIsRefused) {
   EXPECT_TRUE(rows_of(longer.key).empty());
 }
 
-TEST_F(LargeNamesTest, OldestGoesWhereAFileFindsNoFreeRow) {
+TEST_F(LargePathsTest, OldestGoesWhereAFileFindsNoFreeRow) {
   const auto files = rivals(k_ways + 2);
   const auto found = [&] {
     std::string text;
@@ -145,7 +145,7 @@ TEST_F(LargeNamesTest, OldestGoesWhereAFileFindsNoFreeRow) {
 
 // Twice as many files as their rows have room for: each note takes a row that another process may
 // be writing to.
-TEST_F(LargeNamesTest, ProcessesThatNoteAtTheSameTimeShowNoWrongName) {
+TEST_F(LargePathsTest, ProcessesThatNoteAtTheSameTimeShowNoWrongName) {
   const auto files = rivals(2 * k_ways);
   const int rounds = tests::k_tsan ? 2'000 : tests::rounds(20'000, 200'000);
   tests::Gate ready, go;
@@ -153,7 +153,7 @@ TEST_F(LargeNamesTest, ProcessesThatNoteAtTheSameTimeShowNoWrongName) {
     return tests::Child([&, seed] {
       Region* const own = tests::attach(region.options);
       CHILD_CHECK(own != nullptr);
-      LargeNames theirs(*own);
+      LargePaths theirs(*own);
       ready.give();
       CHILD_CHECK(go.take());
       std::uint64_t random = seed;
@@ -162,7 +162,7 @@ TEST_F(LargeNamesTest, ProcessesThatNoteAtTheSameTimeShowNoWrongName) {
         const NamedFile& noted = files[(random >> 33) % files.size()];
         CHILD_CHECK(theirs.note(noted.key, noted.path, noted.stat));
         for (const NamedFile& file : files) {
-          LargeNames::Name name;
+          LargePaths::Entry name;
           if (!theirs.find(file.key, name)) continue;
           CHILD_CHECK(name.path() == file.path && name.stat.is_unchanged_since(file.stat));
         }

@@ -1,4 +1,4 @@
-#include "cache/region/large/large_names.h"
+#include "cache/region/large/large_paths.h"
 
 #include <cstring>
 
@@ -14,7 +14,7 @@ constexpr std::uint64_t k_ns_of_step = 1'000'000'000;
 
 }  // namespace
 
-struct LargeNames::Content {
+struct LargePaths::Content {
   // Monotonic clock: when it was last noted.
   std::uint64_t noted_s;
   FileStat stat;
@@ -23,12 +23,12 @@ struct LargeNames::Content {
   char path[k_longest];
 };
 
-LargeNameRow& LargeNames::row_of(const FileKey& key, std::uint32_t way) const {
-  const std::uint32_t rows = region_->layout().large_name_rows();
-  return region_->large_name_row(static_cast<std::uint32_t>((key.version[1] + way) % rows));
+LargePathRow& LargePaths::row_of(const FileKey& key, std::uint32_t way) const {
+  const std::uint32_t rows = region_->layout().large_path_rows();
+  return region_->large_path_row(static_cast<std::uint32_t>((key.version[1] + way) % rows));
 }
 
-bool LargeNames::read(const LargeNameRow& row, const FileKey& key, Content& content) {
+bool LargePaths::read(const LargePathRow& row, const FileKey& key, Content& content) {
   static_assert(sizeof(Content) <= sizeof row.words &&
                 sizeof(Content) % sizeof(std::uint64_t) == 0);
   // Acquire: pairs with the release in note(). A concurrent writer cannot leave content from which
@@ -43,14 +43,14 @@ bool LargeNames::read(const LargeNameRow& row, const FileKey& key, Content& cont
          key_of_file({content.path, content.length}, content.stat) == key;
 }
 
-bool LargeNames::note(const FileKey& key, std::string_view path, const FileStat& stat) {
+bool LargePaths::note(const FileKey& key, std::string_view path, const FileStat& stat) {
   if (path.size() > k_longest) return false;
   const std::uint64_t now = base::coarse_monotonic_ns() / k_ns_of_step + 1;
-  LargeNameRow* chosen = nullptr;
+  LargePathRow* chosen = nullptr;
   std::uint64_t oldest = UINT64_MAX;
   Content content;
   for (std::uint32_t way = 0; way < k_ways; ++way) {
-    LargeNameRow& row = row_of(key, way);
+    LargePathRow& row = row_of(key, way);
     if (read(row, key, content)) {
       if (content.noted_s != now) row.words[0].store(now, std::memory_order_relaxed);
       return true;
@@ -80,7 +80,7 @@ bool LargeNames::note(const FileKey& key, std::string_view path, const FileStat&
   return true;
 }
 
-bool LargeNames::find(const FileKey& key, Name& name) const {
+bool LargePaths::find(const FileKey& key, Entry& name) const {
   Content content;
   for (std::uint32_t way = 0; way < k_ways; ++way) {
     if (!read(row_of(key, way), key, content)) continue;

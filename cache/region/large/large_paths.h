@@ -12,31 +12,31 @@
 
 namespace cube::cache {
 
-class LargeNames {
+class LargePaths {
  public:
   // The longest path that has room in a row, in bytes.
   static constexpr std::size_t k_longest = 800;
-  struct Name {
+  struct Entry {
     FileStat stat;
     std::uint32_t length = 0;
     char text[k_longest + 1] = {};
     std::string_view path() const { return {text, length}; }
   };
 
-  explicit LargeNames(Region& region) : region_(&region) {}
+  explicit LargePaths(Region& region) : region_(&region) {}
 
   // `key` is key_of_file(path, stat). False: the path is too long.
   bool note(const FileKey& key, std::string_view path, const FileStat& stat);
   // False: there is no row of this key.
-  bool find(const FileKey& key, Name& name) const;
+  bool find(const FileKey& key, Entry& name) const;
 
  private:
   struct Content;
   // Rows that a key may take.
   static constexpr std::uint32_t k_ways = 8;
 
-  LargeNameRow& row_of(const FileKey& key, std::uint32_t way) const;
-  static bool read(const LargeNameRow& row, const FileKey& key, Content& content);
+  LargePathRow& row_of(const FileKey& key, std::uint32_t way) const;
+  static bool read(const LargePathRow& row, const FileKey& key, Content& content);
 
   Region* region_;
 };
