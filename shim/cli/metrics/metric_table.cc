@@ -29,7 +29,7 @@ constexpr SharedHelp k_shared_help[] = {
     {"cubeshim_tier_used_bytes", "bytes: used of the tier"},
     {"cubeshim_tier_entries", "records: kept in the tier"},
     {"cubeshim_tier_unwritten",
-     "records: left for later by the last look; at the end of a job, those that had no time"},
+     "records: not written yet at the last check, or at the end of a job for lack of time"},
 };
 
 std::string_view name_of(Unit unit) {
