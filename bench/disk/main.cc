@@ -111,7 +111,7 @@ class Times {
 };
 
 struct Pages {
-  // Bytes on the disk, and bytes in the page cache, whoever maps them.
+  // Bytes on the disk, and bytes in the page cache, no matter which process maps them.
   std::uint64_t reserved = 0, cached = 0;
 };
 Pages pages_of(const std::string& of) {

@@ -32,7 +32,7 @@ def own_group() -> tuple[Path, bool]:
             own = ROOT / path.lstrip("/")
             # Processes and groups cannot coexist in a group, except in the root.
             return (own.parent if own != ROOT else ROOT), False
-    raise BenchError("no control group for memory is to be had")
+    raise BenchError("this machine has no control group for memory")
 
 
 class MemoryGroup:
@@ -46,7 +46,7 @@ class MemoryGroup:
                 (self.path / limit_name).write_text(str(limit))
         except OSError as error:
             raise BenchError(
-                f"no control group for memory is to be had (root is needed): {error}") from error
+                f"cannot make a control group for memory (root is needed): {error}") from error
 
     def __enter__(self) -> MemoryGroup:
         return self

@@ -35,7 +35,8 @@ bool may_keep_attributes(int directory, const char* name) {
 
 bool may_keep_attributes(const char* path) {
   if (may_keep_attributes(AT_FDCWD, path)) return true;
-  // The kernel may have to look up a parent directory, and yet keep the name below it.
+  // The kernel may have dropped a parent directory from its entry cache, but still have the name
+  // below it.
   const auto [directory, name] = base::split_path(path);
   base::Aside above;
   if (*path != '/' || name.empty() || !above || directory.size() >= base::Aside::k_bytes)

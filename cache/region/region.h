@@ -58,7 +58,7 @@ class Region {
   // Removes the name for good: attached processes continue with what they have, and the next
   // process makes a new region.
   base::Result<void> retire();
-  // Like retire(), but only if all processes that used the region are gone, it is not to be kept,
+  // Like retire(), but only if all processes that used the region are gone, no setting keeps it,
   // and no report is due. Returns whether it retired the region.
   bool retire_if_unused();
   // Like retire_if_unused(), but leaves a young region alone, because its maker may be about to

@@ -13,10 +13,10 @@
 //
 // A region that was full before make() has no segment for the ring. Then resident segments join it,
 // one when the ring has no other to lease, and no more than a small ring needs. They also join if
-// the leader finds the ring too small for its readers (widen). The same rules hold for them. A
-// segment whose records a program has ever mapped (note_mapped), or that is part of a run, does not
-// join. A segment may join from any place, because the segments in the ring's own place may be in
-// use for long.
+// the leader finds the ring too small for its readers (widen). They are reclaimed under the same
+// conditions as the ring's first segments. A segment whose records a program has ever mapped
+// (note_mapped), or that is part of a run, does not join. A segment may join from any place,
+// because the segments in the ring's own place may stay in use for a long time.
 //
 // Invariants: make() settles the ring's place once and for all; a pinned segment keeps its bytes,
 // and so does one with mapped records. Thread safety: any thread may call note_opened. It is
@@ -138,9 +138,9 @@ class Ring {
   // The disk must get the segment's records first.
   bool is_awaited(const SegmentRow& row) const;
   bool is_pinned(std::uint32_t segment) const;
-  // Has the ring so few segments that another one may join?
+  // True if the ring has so few segments that another one may join.
   bool is_short() const;
-  // Would the rules let the segment join, if nobody had a pin on it?
+  // True if the rules would let the segment join if nobody had a pin on it.
   bool may_join(std::uint32_t segment) const;
   // Returns the first segment that may join and that take(segment) takes.
   template <typename Take>

@@ -55,8 +55,8 @@ struct alignas(64) OpenFile {
     return fd_kind.load(std::memory_order_acquire) == FdKind::placeholder;
   }
   bool is_origin() const { return fd_kind.load(std::memory_order_acquire) == FdKind::origin; }
-  // Brings the bytes as they are read, or has brought them so; null for most files. The record is
-  // unconfirmed until all bytes are there.
+  // The fill that fetches the bytes as the program reads them, or that has done so; null for most
+  // files. The record is unconfirmed until all bytes are there.
   cache::PartialFill* fill = nullptr;
   // Whether its record may be shown: not if it has changed since, nor if its fill was given up.
   bool is_current() const { return !record->is_stale() || is_filling(); }

@@ -33,7 +33,7 @@ inline bool is_on() { return g_on.load(std::memory_order_relaxed); }
 
 // Called once, from the constructor of the library. Does nothing unless the settings ask for it.
 void start(const base::Config& config);
-// Writes the file. Called at the end of the process, and final.
+// Writes the file and ends profiling for good. Called at the end of the process.
 void leave();
 // Called before an exec: writes what there is, and starts over in case the exec fails.
 void before_exec();

@@ -427,7 +427,7 @@ TEST_F(LargeFileTest, PagesOfAnotherVersionAreNotKept) {
   EXPECT_EQ(count(Counter::block_kept), 0U);
 }
 
-// An earlier fetch has left bytes behind the end of the file, whichever place the chunk gets.
+// Every place that the chunk may get has bytes of an earlier fetch past the end of the file.
 TEST_F(LargeFileTest, LastPageInAUsedPlaceIsFilledWithZeros) {
   Region& region = cache->region();
   const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;

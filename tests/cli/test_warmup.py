@@ -523,7 +523,7 @@ class Large(Warmup):
 
     def test_the_settings_of_a_running_job_are_taken_over(self):
         self.start_job("--max-file", "1M", "--block", "1M")
-        # The first one's, whoever has come since.
+        # The first job's, although others have come since.
         self.start_job("--max-file", "50K", "--block", "0")
         done = self.command("warmup", "--name", self.name, "--json", self.mount / "a/large1")
         self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 1), done)

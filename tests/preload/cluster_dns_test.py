@@ -212,7 +212,7 @@ class Names(cluster_nodes.Cluster):
             node = self.node(f"trial{trial}", self.prefix)
             longest.append(max(float(node.ask("time", self.prefix / file)) for file in self.files))
             self.line(node,
-                      "is left out as long as its name has no address: no name server could tell")
+                      "is left out as long as its name has no address: no name server could answer")
             asked = len(self.names.asked)
             wait_until(lambda: len(self.names.asked) > asked, "it is looked up again")
             began = time.monotonic()

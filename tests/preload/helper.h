@@ -37,5 +37,5 @@ void check_fd(int fd, int number, std::size_t from = 0);
 void check_file(const std::string& path);
 std::string file_in(const std::string& dir, int n);
 std::string random_file(const std::string& dir, int files, std::mt19937& random);
-// end HOW FILE TIMES: reads, then ends like that
+// end HOW FILE TIMES: reads FILE, then ends in the way that HOW names
 int do_end(const Arguments& a);

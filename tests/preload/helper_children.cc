@@ -15,7 +15,8 @@ using cube::preload::size_of;
 
 namespace {
 
-// children HOW FILE TIMES CHILDREN: forked children that end like that; the parent reads nothing
+// children HOW FILE TIMES CHILDREN: forks children that read FILE and end as HOW says; the parent
+// reads nothing
 int do_children(const Arguments& a) {
   for (int i = 0; i < std::stoi(a[3]); ++i) {
     const pid_t child = fork();

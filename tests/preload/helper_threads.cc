@@ -304,8 +304,8 @@ int do_short_threads(const Arguments& a) {
   return 0;
 }
 
-// left-numbers DIR FILES: threads that had files open at the same time live on; whoever opens some
-// next, by the library or the kernel, gets the lowest numbers.
+// left-numbers DIR FILES: threads that had files open at the same time live on; the next opens, by
+// the library or the kernel, get the lowest fds.
 int do_left_numbers(const Arguments& a) {
   constexpr int k_threads = 5;
   const int files = std::stoi(a[1]);

@@ -1,1 +1,1 @@
-// A source for the target that the precompiled header needs.
+// Empty: CMake wants a source in the target that builds the precompiled header.

@@ -339,7 +339,8 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
 
 // Whether the bytes that were just read may be published as those of this version.
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
-  // The program's fd may be another file's by now, whose stat says nothing about this one.
+  // By now the program's fd may refer to another file. The stat of that file says nothing about
+  // this one.
   const auto is_its = [&] { return !by.is_programs || by.fd_epoch == fd_epoch(); };
   // A jump may have left this fetch meanwhile and ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;

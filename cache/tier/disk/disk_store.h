@@ -46,7 +46,8 @@ struct DiskOptions {
   bool is_direct = true;   // O_DIRECT if the file system has it
   bool is_durable = true;  // a sealed file is flushed to the disk
   std::uint64_t job =
-      0;  // the same in all processes of a job and in no other; 0: this process is a job
+      0;  // identifies the job: all its processes use the same value, other jobs use others; 0:
+          // this process is a job of its own
 };
 
 // Newest first. There are several if tags collide, or if an older record of the same file was not

@@ -52,7 +52,7 @@ class ClusterBlocks {
 
  private:
   bool next_chunk();
-  // Shows the block at at_ and advances behind it. Returns false if the block is not to be offered.
+  // Shows the block at at_ and advances past it. Returns false if the block must not be offered.
   bool show();
   bool take(std::uint32_t place);
 

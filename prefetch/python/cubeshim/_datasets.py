@@ -109,7 +109,7 @@ def of_parts(dataset, kind, depth):
 
 
 def of_wrapped(dataset, length, depth):
-    """For a data set that hands its index on: to another data set of the same length, or to a
+    """For a data set that passes its index on to another data set of the same length, or to a
     reader (timm)."""
     for name in ("reader", "parser"):
         reader = own(dataset).get(name)

@@ -188,8 +188,8 @@ int lock_all(int flags, int (*kernels)(int flags)) {
                         (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
   if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
   const bool future = (flags & MCL_FUTURE) != 0;
-  // The kernel locks each later mapping, whoever makes it: a region would then be refused, or
-  // become resident. So ours are made now.
+  // The kernel also locks each later mapping that the library makes: a region would then be
+  // refused, or become resident. So the library makes its mappings now.
   if (future) {
     attachment::cache();
     open_files::prepare();

@@ -1,6 +1,6 @@
 // Reports what the caches of a user have done and how they are, in the form that Prometheus wants
 // (doc/deploy/METRICS.md): each figure of stats.def and some of the region, with a label for the
-// cache. Each sample maps the regions anew, so no series and no memory of a removed cache stay.
+// cache. Each sample maps the regions again, so no series and no memory of a removed cache stay.
 // Thread safety: all of it.
 #pragma once
 

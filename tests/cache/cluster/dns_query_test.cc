@@ -243,7 +243,7 @@ TEST(DnsQuery, AServerThatHangsOrRefusesIsFollowedByTheNext) {
   EXPECT_EQ(hanging.asked().size(), 1);
   EXPECT_EQ(refuses.asked().size(), 1);
   settings.servers = {hanging.address(), refuses.address()};
-  EXPECT_EQ(look_up("cache:1", settings), "no name server could tell");
+  EXPECT_EQ(look_up("cache:1", settings), "no name server could answer");
   EXPECT_EQ(hanging.asked().size(), 3) << "two rounds more";
 }
 
@@ -268,7 +268,7 @@ TEST(DnsQuery, NobodyListensAtTheNameServer) {
   { settings.servers = {FakeNameServer(Zone{}).address()}; }
   settings.timeout_ns = 1000'000 * k_ms;
   // The server refuses at once.
-  EXPECT_EQ(look_up("cache:1", settings), "no name server could tell");
+  EXPECT_EQ(look_up("cache:1", settings), "no name server could answer");
 }
 
 TEST(DnsQuery, AnAnswerToAnotherQuestionIsNone) {

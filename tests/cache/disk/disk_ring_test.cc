@@ -1,5 +1,5 @@
-// Data larger than memory, with a disk: whatever passes through the ring reaches the disk, whoever
-// is killed on the way.
+// Data larger than memory, with a disk: everything that passes through the ring reaches the disk,
+// even if processes are killed on the way.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

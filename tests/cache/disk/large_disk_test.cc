@@ -199,7 +199,7 @@ TEST_F(LargeDiskTest, LastPageFromTheDiskIsFilledWithZeros) {
   write_to_disk();
   large.forget();
   const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
-  // An earlier fetch has left bytes behind the end of the file, whichever place the chunk gets.
+  // Every place that the chunk may get has bytes of an earlier fetch past the end of the file.
   Region& all = cache->region();
   for (std::uint32_t at = 0; at < all.layout().chunk_count(); ++at) {
     if (SegmentWord::of_word(all.chunk_row(at).word.load()).state == SegmentState::sealed) continue;

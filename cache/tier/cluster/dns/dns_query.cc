@@ -131,7 +131,7 @@ void DnsQuery::ask(std::uint64_t now_ns) {
     until_ns_ = now_ns + settings_.timeout_ns;
     return;
   }
-  end("no name server could tell");
+  end("no name server could answer");
 }
 
 void DnsQuery::next_server(std::uint64_t now_ns) {

@@ -1,5 +1,5 @@
-// Tells how many threads have asked at once of late. While all of them wait, another request is
-// unlikely. Thread safety: one thread.
+// Tells how many threads have recently asked at the same time. While all of them wait, another
+// request is unlikely. Thread safety: one thread.
 #pragma once
 
 #include <algorithm>

@@ -23,7 +23,7 @@ class LeaseWaits {
  private:
   static constexpr int k_looks = 32;
   static constexpr std::uint32_t k_one_in = 8;
-  std::atomic<std::uint32_t> outcomes_{UINT32_MAX}, skips_{0};  // a bit for each of the last
+  std::atomic<std::uint32_t> outcomes_{UINT32_MAX}, skips_{0};  // a bit for each recent outcome
 };
 
 }  // namespace cube::cache

@@ -1,4 +1,4 @@
-"""Carries items and batches through Ray's object store: the bytes of tensors and arrays lie beside
+"""Carries items and batches through Ray's object store: the bytes of tensors and arrays lie outside
 the pickle and are copied once.
 
 Ray by itself would put the bytes of each tensor through torch.save. The unpacked data is writable
