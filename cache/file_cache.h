@@ -23,6 +23,7 @@ class ClusterTier;
 
 class FileCache {
  public:
+  // Never freed: other threads may still be in one of its calls.
   static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job,
                                          bool create, std::string& why);
   // Whether a region exists that has cached files of this device. Three system calls at most.
@@ -78,9 +79,6 @@ class FileCache {
   // In any forked child, before it ends any open file: forgets fills in progress, which belong to
   // the parent.
   static void forget_fills();
-  // Dead caches are never freed, because a fork may have left the allocator locked. They are
-  // chained because a leak checker would report an unreachable one as the program's leak.
-  FileCache* former = nullptr;
 
  private:
   FileCache(Region& region, const base::Config& config);

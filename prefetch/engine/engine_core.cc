@@ -1,12 +1,11 @@
 #include "prefetch/engine/engine_core.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <new>
 #include <utility>
 
 #include "cache/base/clock.h"
-#include "prefetch/threads/background_thread.h"
+#include "cache/base/error_text.h"
+#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {
@@ -20,7 +19,7 @@ EngineOptions with_bounded_depth(EngineOptions options) {
 
 class CoreEngine final : public IoEngine {
  public:
-  explicit CoreEngine(std::shared_ptr<EngineCore> core) : core_(std::move(core)) {}
+  explicit CoreEngine(CrewPtr<EngineCore> core) : core_(std::move(core)) {}
   ~CoreEngine() override { stop(50); }
 
   const char* name() const override { return core_->name(); }
@@ -35,15 +34,14 @@ class CoreEngine final : public IoEngine {
     if (is_owner()) core_->queue.end_all(core_->client, Ending::cancelled);
   }
   void drain() override {
-    if (is_owner()) core_->queue.wait_until_all_are_over(UINT64_MAX);
+    if (is_owner()) core_->queue.wait_for_all();
   }
   unsigned stop(unsigned patience_ms) override {
     if (!is_owner() || std::exchange(is_stopped_, true)) return 0;
-    const std::uint64_t until = base::monotonic_ns() + patience_ms * 1'000'000ULL;
     core_->queue.close();
     cancel_waiting();
-    core_->begin_stop();
-    core_->queue.wait_until_all_are_over(until);
+    core_->end_flights();
+    core_->queue.wait_for_all(patience_ms * base::k_ns_per_ms);
     return core_->abandon_all();
   }
 
@@ -52,33 +50,30 @@ class CoreEngine final : public IoEngine {
   bool is_owner() const { return sys::getpid() == owner_; }
 
   const int owner_ = sys::getpid();
-  const std::shared_ptr<EngineCore> core_;
+  const CrewPtr<EngineCore> core_;
   bool is_stopped_ = false;
 };
 
 }  // namespace
 
-struct EngineCore::Start {
-  std::shared_ptr<EngineCore> core;
-  void* place;
-};
-
 EngineCore::EngineCore(const EngineOptions& engine_options, FetchClient& of)
-    : options(with_bounded_depth(engine_options)), client(of) {}
+    : ThreadCrew(
+          {.stack = engine_options.stack, .nice = engine_options.nice, .shares_table = true}),
+      options(with_bounded_depth(engine_options)),
+      client(of) {}
 
 unsigned EngineCore::bounded(unsigned depth) { return std::clamp(depth, 1U, k_most_depth); }
 
-void EngineCore::thread_body(void* start) {
-  const std::unique_ptr<Start> own(static_cast<Start*>(start));
-  own->core->run(own->place);
-}
-
-int EngineCore::start_thread(void* place) {
-  auto* const start = new (std::nothrow) Start{shared_from_this(), place};
-  if (start == nullptr) return ENOMEM;
-  const int error = start_background_thread(thread_body, start, options.stack);
-  if (error != 0) delete start;
-  return error;
+bool EngineCore::begin(std::string& why) {
+  if (const int error = start_thread(may_change_traits()); error != 0) {
+    why = std::string("no thread can be started: ") + base::text_of_error(error);
+    return false;
+  }
+  const int error = wait_for_tables();
+  if (error != 0)
+    why =
+        std::string("no file descriptors of its own (close_range): ") + base::text_of_error(error);
+  return error == 0;
 }
 
 unsigned EngineCore::abandon(Fetch* fetch, bool has_room) {
@@ -92,7 +87,7 @@ unsigned EngineCore::abandon(Fetch* fetch, bool has_room) {
   return 1;
 }
 
-std::unique_ptr<IoEngine> engine_of(std::shared_ptr<EngineCore> core) {
+std::unique_ptr<IoEngine> engine_of(CrewPtr<EngineCore> core) {
   return std::make_unique<CoreEngine>(std::move(core));
 }
 

@@ -45,11 +45,13 @@ class FetchQueue {
 
   // A fetch has ended, and the engine no longer holds anything of it.
   void one_is_over() {
-    // Pairs with the acquire in wait_until_all_are_over.
+    // Pairs with the acquire in wait_for_all.
     if (unended_.fetch_sub(1, std::memory_order_release) == 1) over_.notify();
   }
-  // Returns false if `until_ns` passed first.
-  bool wait_until_all_are_over(std::uint64_t until_ns);
+  // Waits until all are over, but no longer than this.
+  void wait_for_all(std::uint64_t at_most_ns = UINT64_MAX) {
+    over_.wait_until([this] { return unended_.load(std::memory_order_acquire) == 0; }, at_most_ns);
+  }
 
  private:
   base::Mutex mutex_;

@@ -8,13 +8,11 @@
 #include <utility>
 
 #include "cache/base/condition.h"
-#include "cache/base/error_text.h"
 #include "cache/base/whole_read.h"
 #include "cache/origin/kept_attributes.h"
 #include "cache/origin/origins.h"
 #include "prefetch/engine/engine_core.h"
 #include "prefetch/engine/whole_file.h"
-#include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/callback_gate.h"
 #include "prefetch/threads/starter_traits.h"
 
@@ -45,15 +43,11 @@ class ThreadCore final : public EngineCore {
   const char* name() const override { return "threads"; }
   void wake() override;
   void set_depth(unsigned depth) override;
-  void begin_stop() override;
+  void end_flights() override;
   unsigned abandon_all() override;
-  // Waits for the keeper. 0 or an errno.
-  int keeper_error();
 
  private:
-  void run(void* place) override {
-    place == nullptr ? keep() : serve(*static_cast<Worker*>(place));
-  }
+  void work(unsigned number) override { number == 0 ? keep() : serve(); }
   bool wants_thread() {
     return idle_ == 0 && threads_ < depth_ && running_ + starting_ < depth_ &&
            queue.size() > starting_;
@@ -61,7 +55,7 @@ class ThreadCore final : public EngineCore {
   void keep();
   // With mutex_ held, except while a fetch runs.
   void start_one(base::Condition::Lock& lock);
-  void serve(Worker& worker);
+  void serve();
   bool wait_for_work(base::Condition::Lock& lock);
   void wake_one();
 
@@ -91,19 +85,13 @@ class ThreadCore final : public EngineCore {
   // other.
   std::atomic<unsigned> depth_{options.depth}, threads_{0}, idle_{0}, running_{0};
   std::atomic<bool> is_waking_{false};
-  unsigned starting_ = 0;  // guarded by mutex_, like the next two
-  bool is_stopping_ = false;
-  int keeper_error_ = -1;  // -1: not known yet
+  unsigned starting_ = 0;  // guarded by mutex_
 };
 
 void ThreadCore::keep() {
-  const auto is_private = take_private_fd_table();
-  lower_priority(options.nice);
-  if (is_private && options.origins != nullptr) origins_ = options.origins->reopened();
+  if (options.origins != nullptr) origins_ = options.origins->reopened();
   std::unique_lock lock(mutex_);
-  keeper_error_ = is_private ? 0 : is_private.error().value;
-  keeping_.notify();
-  while (is_private && !is_stopping_) {
+  while (!is_stopping()) {
     if (wants_thread()) {
       start_one(lock);
     } else {
@@ -113,16 +101,12 @@ void ThreadCore::keep() {
 }
 
 void ThreadCore::start_one(base::Condition::Lock& lock) {
-  Worker* const free =
-      std::find_if(workers_, workers_ + k_most_depth, [](const Worker& w) { return !w.is_taken; });
-  free->is_taken = true;
   ++threads_;
   ++starting_;
   lock.unlock();
-  const int error = start_thread(free);
+  const int error = start_thread(may_change_traits());
   lock.lock();
   if (error == 0) return;
-  free->is_taken = false;
   --threads_;
   --starting_;
   // The machine has no more threads: the existing ones must do.
@@ -132,10 +116,13 @@ void ThreadCore::start_one(base::Condition::Lock& lock) {
   lock.lock();
 }
 
-void ThreadCore::serve(Worker& worker) {
+void ThreadCore::serve() {
   cache::OpenedPlace place;
   std::unique_lock lock(mutex_);
   --starting_;
+  Worker& worker = *std::find_if(workers_, workers_ + k_most_depth,
+                                 [](const Worker& one) { return !one.is_taken; });
+  worker.is_taken = true;
   do {
     if (running_ >= depth_) continue;
     ++running_;
@@ -148,7 +135,7 @@ void ThreadCore::serve(Worker& worker) {
     }
     lock.lock();
     --running_;
-  } while (!is_stopping_ && !worker.gate.is_closed() && wait_for_work(lock));
+  } while (!is_stopping() && !worker.gate.is_closed() && wait_for_work(lock));
   worker.is_taken = worker.gate.is_closed();
 }
 
@@ -156,7 +143,7 @@ void ThreadCore::serve(Worker& worker) {
 bool ThreadCore::wait_for_work(base::Condition::Lock& lock) {
   const auto has_work = [this] {
     is_waking_ = false;
-    return is_stopping_ || (running_ < depth_ && queue.size() != 0);
+    return is_stopping() || (running_ < depth_ && queue.size() != 0);
   };
   ++idle_;
   const bool in_time = work_.wait_until(lock, has_work, options.idle_ms * base::k_ns_per_ms);
@@ -355,9 +342,9 @@ void ThreadCore::set_depth(unsigned depth) {
   keeping_.notify();
 }
 
-void ThreadCore::begin_stop() {
+void ThreadCore::end_flights() {
   const std::lock_guard lock(mutex_);
-  is_stopping_ = true;
+  begin_stop();
   work_.notify();
   keeping_.notify();
 }
@@ -371,27 +358,12 @@ unsigned ThreadCore::abandon_all() {
   return abandoned;
 }
 
-int ThreadCore::keeper_error() {
-  std::unique_lock lock(mutex_);
-  keeping_.wait_until(lock, [&] { return keeper_error_ >= 0; });
-  return keeper_error_;
-}
-
 }  // namespace
 
 std::unique_ptr<IoEngine> make_thread_engine(const EngineOptions& options, FetchClient& client,
                                              std::string& why) {
-  auto core = std::make_shared<ThreadCore>(options, client);
-  if (const int error = core->start_thread(nullptr); error != 0) {
-    why = std::string("no thread can be started: ") + base::text_of_error(error);
-    return nullptr;
-  }
-  if (const int error = core->keeper_error(); error != 0) {
-    why =
-        std::string("no file descriptors of its own (close_range): ") + base::text_of_error(error);
-    return nullptr;
-  }
-  return engine_of(std::move(core));
+  CrewPtr<ThreadCore> core(new ThreadCore(options, client));
+  return core->begin(why) ? engine_of(std::move(core)) : nullptr;
 }
 
 }  // namespace cube::prefetch

@@ -7,15 +7,12 @@
 #include <utility>
 
 #include "cache/base/clock.h"
-#include "cache/base/error_text.h"
 #include "cache/origin/kept_attributes.h"
 #include "prefetch/engine/engine_core.h"
 #include "prefetch/engine/origin_kinds.h"
 #include "prefetch/engine/uring_flight.h"
 #include "prefetch/engine/uring_ring.h"
-#include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/callback_gate.h"
-#include "prefetch/threads/starter_traits.h"
 
 namespace cube::prefetch {
 namespace {
@@ -33,16 +30,15 @@ class UringCore final : public EngineCore {
   using EngineCore::EngineCore;
 
   const char* name() const override { return "uring"; }
-  void wake() override { events_.notify(); }
+  void wake() override { news_.notify(); }
   void set_depth(unsigned depth) override;
-  void begin_stop() override;
+  void end_flights() override { begin_stop(); }
   unsigned abandon_all() override;
   // Waits until the thread has set the ring up. False: it could not; `why` says what is missing.
   bool is_set_up(std::string& why);
 
  private:
-  void run(void*) override;
-  void run_ring();
+  void work(unsigned) override;
   void serve();
   void begin_waiting();
   void cancel_flights();
@@ -62,54 +58,34 @@ class UringCore final : public EngineCore {
   void land(UringFlight& flight);
 
   CallbackGate gate_;
-  // submitted, depth changed, stopping; also wakes the thread that waits for the set-up
-  EventCount events_;
   std::atomic<unsigned> depth_{options.depth};
-  std::atomic<bool> is_stopping_{false};
+  EventCount is_known_;          // how the set-up went
   std::atomic<int> set_up_{-1};  // 1: done; 0: refused
   std::string why_;              // written before set_up_
-  // True once the ring is closed, and with it each file that it had open.
-  EventCount over_;
-  std::atomic<bool> is_over_{false};
 
   // For the ring's thread alone, except as UringFlight says.
-  Ring* ring_ = nullptr;  // of run()
+  Ring* ring_ = nullptr;  // of work()
   std::array<std::unique_ptr<UringFlight>, k_most_depth> flights_;
   OriginKinds origins_;
   unsigned in_flight_ = 0, workers_ = 0;
   bool is_cancelled_ = false;
 };
 
-void UringCore::run(void*) {
-  run_ring();
-  ring_ = nullptr;
-  is_over_.store(true, std::memory_order_release);
-  over_.notify();
-}
-
-void UringCore::run_ring() {
-  // Not a member: the ring's fd belongs to this thread's table and must be closed there.
+void UringCore::work(unsigned) {
+  // Not a member: the ring's fd belongs to this thread's table and must be closed there. Its
+  // workers inherit the priority.
   Ring ring;
   ring_ = &ring;
-  const auto is_private = take_private_fd_table();
-  bool ready = false;
-  if (!is_private) {
-    why_ = std::string("no file descriptors of its own (close_range): ") +
-           base::text_of_error(is_private.error().value);
-  } else {
-    // Before the ring is set up, because its workers inherit the priority.
-    lower_priority(options.nice);
-    ready = ring.set_up(k_most_depth, why_);
-  }
+  const bool ready = ring.set_up(k_most_depth, why_);
   set_up_.store(ready ? 1 : 0, std::memory_order_release);
-  events_.notify();
+  is_known_.notify();
   if (ready) serve();
 }
 
 void UringCore::serve() {
   while (true) {
-    const auto seen = events_.now();
-    const bool stopping = is_stopping_.load(std::memory_order_acquire);
+    const auto seen = news_.now();
+    const bool stopping = is_stopping();
     if (!stopping && gate_.enter()) {
       begin_waiting();
       gate_.leave();
@@ -117,7 +93,7 @@ void UringCore::serve() {
     if (stopping && !std::exchange(is_cancelled_, true)) cancel_flights();
     if (in_flight_ == 0) {
       if (stopping) return;
-      events_.wait(seen);
+      news_.wait(seen);
       continue;
     }
     ring_->submit_and_wait(k_look_up_ns);
@@ -288,8 +264,7 @@ void UringCore::read_returned(std::uint64_t index, UringFlight& flight, int n) {
   flight.result.bytes += static_cast<std::uint64_t>(n);
   switch (flight.read.after(n)) {
     case base::ReadState::more:
-      return is_stopping_.load(std::memory_order_relaxed) ? end(index, flight, Ending::cancelled)
-                                                          : read(index, flight);
+      return is_stopping() ? end(index, flight, Ending::cancelled) : read(index, flight);
     case base::ReadState::changed: return end(index, flight, Ending::changed);
     case base::ReadState::whole: break;
   }
@@ -343,12 +318,7 @@ void UringCore::advance(std::uint64_t index, int result) {
 
 void UringCore::set_depth(unsigned depth) {
   depth_.store(depth, std::memory_order_relaxed);
-  events_.notify();
-}
-
-void UringCore::begin_stop() {
-  is_stopping_.store(true, std::memory_order_release);
-  events_.notify();
+  news_.notify();
 }
 
 unsigned UringCore::abandon_all() {
@@ -360,19 +330,12 @@ unsigned UringCore::abandon_all() {
   // The kernel ends the operations of a ring after its process, and nobody can wait for that: the
   // files stay open until then, and the origin cannot be unmounted. A thread's files are closed
   // before the process is gone.
-  const std::uint64_t until =
-      base::monotonic_ns() + std::uint64_t{options.give_back_ms} * 1'000'000;
-  for (auto seen = over_.now(); !is_over_.load(std::memory_order_acquire); seen = over_.now()) {
-    const std::uint64_t now = base::monotonic_ns();
-    if (now >= until) break;
-    over_.wait(seen, until - now);
-  }
+  wait_for_end(options.give_back_ms * base::k_ns_per_ms);
   return abandoned;
 }
 
 bool UringCore::is_set_up(std::string& why) {
-  for (auto seen = events_.now(); set_up_.load(std::memory_order_acquire) < 0; seen = events_.now())
-    events_.wait(seen);
+  is_known_.wait_until([this] { return set_up_.load(std::memory_order_acquire) >= 0; });
   if (set_up_.load(std::memory_order_acquire) == 1) return true;
   why = why_;
   return false;
@@ -382,13 +345,8 @@ bool UringCore::is_set_up(std::string& why) {
 
 std::unique_ptr<IoEngine> make_uring_engine(const EngineOptions& options, FetchClient& client,
                                             std::string& why) {
-  auto core = std::make_shared<UringCore>(options, client);
-  if (const int error = core->start_thread(nullptr); error != 0) {
-    why = std::string("no thread can be started: ") + base::text_of_error(error);
-    return nullptr;
-  }
-  if (!core->is_set_up(why)) return nullptr;
-  return engine_of(std::move(core));
+  CrewPtr<UringCore> core(new UringCore(options, client));
+  return core->begin(why) && core->is_set_up(why) ? engine_of(std::move(core)) : nullptr;
 }
 
 }  // namespace cube::prefetch

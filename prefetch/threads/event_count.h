@@ -29,14 +29,14 @@ class EventCount {
   }
   // Waits until the condition is true, but no longer than `at_most_ns`. Returns whether it is true.
   template <typename Condition>
-  bool wait_until(Condition is_true, std::uint64_t at_most_ns) {
-    const std::uint64_t until = base::monotonic_ns() + at_most_ns;
+  bool wait_until(Condition is_true, std::uint64_t at_most_ns = UINT64_MAX) {
+    const std::uint64_t began = base::monotonic_ns();
     for (;;) {
       const std::uint32_t seen = now();
       if (is_true()) return true;
-      const std::uint64_t time = base::monotonic_ns();
-      if (time >= until) return false;
-      wait(seen, until - time);
+      const std::uint64_t took = base::monotonic_ns() - began;
+      if (took >= at_most_ns) return false;
+      wait(seen, at_most_ns == UINT64_MAX ? UINT64_MAX : at_most_ns - took);
     }
   }
   void notify() {

@@ -1,21 +1,29 @@
 // The threads of this process that list directories and gather the stats of their entries, once a
-// program asks for one path after the other (cache/metadata/stat_gather.h). They take no signals,
-// have a low priority and an fd table of their own. Life: start() once for each FileCache; stop()
-// ends the threads and leaves behind those that hang in the origin. A forked child has no such
-// thread. Thread safety: all of it, but stop() only once. submit() is lock-free and
-// async-signal-safe.
+// program asks for one path after the other (cache/metadata/stat_gather.h). Life: start() once for
+// each FileCache, then stop(). A forked child has no such thread. Thread safety: all of it, but
+// stop() only once. submit() is lock-free and async-signal-safe.
 #pragma once
 
+#include <climits>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "cache/base/mutex.h"
 #include "cache/file_cache.h"
+#include "cache/metadata/next_directories.h"
+#include "cache/metadata/stat_gather.h"
+#include "prefetch/threads/claimed_row.h"
+#include "prefetch/threads/thread_crew.h"
 
 namespace cube::prefetch {
 
-class MetadataScout {
+class MetadataScout final : public ThreadCrew {
  public:
-  // Null if there can be no thread; the log says why. Never freed: its threads may be left behind.
+  // Null if there can be no thread; the log says why. Never freed: threads of the program may still
+  // be calling it.
   static MetadataScout* start(cache::FileCache& cache);
   enum class Wish : std::uint8_t {
     list,  // list the directory
@@ -26,17 +34,37 @@ class MetadataScout {
   };
   // False: too many wishes are waiting already.
   bool submit(Wish wish, std::string_view directory, std::string_view asked);
-  void stop(unsigned patience_ms);
-
-  // For a leak checker, like FileCache::former.
-  MetadataScout* former = nullptr;
 
  private:
-  struct State;
-  struct Place;
-  class PlaceEnd;
-  explicit MetadataScout(State* state) : state_(state) {}
-  State* state_;
+  friend ThreadCrew;
+  // A directory that waits for a thread, or has one while the row is claimed.
+  struct Place : ClaimedRow {
+    std::atomic<std::uint64_t> hash{0};  // of the path and the wish, unless the row is free
+    Wish wish = Wish::list;
+    std::size_t length = 0, name_length = 0;
+    char path[PATH_MAX], name[NAME_MAX];
+  };
+  using Gather = std::shared_ptr<cache::StatGather>;
+
+  explicit MetadataScout(cache::FileCache& cache);
+  void work(unsigned) override;
+  Gather gather_under_way();
+  void work_on(const Gather& gather);
+  Gather begin(const std::string& directory, std::string_view asked);
+  void follow(const std::string& directory);
+  void list_next(const std::string& directory);
+  template <typename Wanted>
+  std::vector<std::string> after(const std::string& directory, Wanted&& order_of);
+  bool help();
+  bool add(Gather gather);
+  void remove(const cache::StatGather* gather);
+
+  cache::FileCache& cache_;
+  Place wishes_[32];
+  base::Mutex mutex_;  // for the threads alone; guards the next three
+  cache::NextDirectories next_;
+  std::vector<cache::NextDirectories> next_lists_;
+  Gather gathers_[4];
 };
 
 }  // namespace cube::prefetch

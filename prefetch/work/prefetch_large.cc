@@ -26,7 +26,7 @@ bool Prefetcher::hand_on(std::unique_ptr<PlannedFetch>& flight) {
   PlannedFile& file = fetch->file;
   bool is_taken = false;
   try {
-    is_taken = large_.submit(fetch);
+    is_taken = large_->submit(fetch);
   } catch (...) {
     is_taken = false;
   }

@@ -29,7 +29,7 @@ Prefetcher::Prefetcher(cache::FileCache& cache, Options options)
     : cache_(cache),
       options_(std::move(options)),
       watch_(cache.ahead().ring()),
-      large_(cache, *this, options_.nice),
+      large_(LargeFetcher::make(cache, *this, options_.nice)),
       progress_(options_.progress != nullptr ? options_.progress : &own_progress_),
       depth_(options_.depth),
       ring_credit_(cache.ahead()) {}
@@ -89,7 +89,7 @@ void Prefetcher::set_depth(unsigned depth) {
     if (depth_ == depth) return;
     depth_ = depth;
   }
-  large_.set_depth(depth);
+  large_->set_depth(depth);
   engine_->set_depth(depth);
   if (whole_file_engine_ != nullptr) whole_file_engine_->set_depth(depth);
   if (remote_engine_ != nullptr) remote_engine_->set_depth(depth);
@@ -244,15 +244,15 @@ bool Prefetcher::is_stopped() {
 
 PrefetchCounts Prefetcher::counts() const {
   const auto n = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
-  const unsigned measured = large_.measured(), unended = n(unended_);
+  const unsigned measured = large_->measured(), unended = n(unended_);
   return {.fetched = n(fetched_),
-          .fetched_bytes = n(fetched_bytes_) + large_.fetched_bytes(),
+          .fetched_bytes = n(fetched_bytes_) + large_->fetched_bytes(),
           .cached = n(cached_),
           .demanded = n(demanded_),
           .refused = n(refused_count_),
           .large = n(large_count_),
           .measured = measured,
-          .bytes_to_come = large_.bytes_to_come(),
+          .bytes_to_come = large_->bytes_to_come(),
           .unmeasured = unended - std::min(unended, measured)};
 }
 
@@ -268,12 +268,12 @@ std::vector<Settled> Prefetcher::take_settled() {
 
 void Prefetcher::stop(unsigned patience_ms) {
   if (!begin_stop()) return wait_for_stop(patience_ms);
-  large_.begin_stop();
+  large_->begin_stop();
   // First, because the other engines get the fetches that it hands on meanwhile.
   if (remote_engine_ != nullptr) remote_engine_->stop(patience_ms);
   if (engine_ != nullptr) engine_->stop(patience_ms);
   if (whole_file_engine_ != nullptr) whole_file_engine_->stop(patience_ms);
-  large_.stop(patience_ms);
+  large_->stop(patience_ms);
   is_stop_over_.store(true, std::memory_order_release);
   stop_over_.notify();
 }

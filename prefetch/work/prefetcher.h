@@ -94,7 +94,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // The waiting files have been dropped, and fetches under way may have been.
   bool is_stopped();
   unsigned in_flight() {
-    return std::max(in_flight_.load(std::memory_order_relaxed), large_.in_flight());
+    return std::max(in_flight_.load(std::memory_order_relaxed), large_->in_flight());
   }
   // The next file waits for room in the ring.
   bool is_blocked();
@@ -224,7 +224,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   std::unique_ptr<IoEngine> whole_file_engine_;
   // Threads that ask other nodes; null: there are none.
   std::unique_ptr<IoEngine> remote_engine_;
-  LargeFetcher large_;
+  const CrewPtr<LargeFetcher> large_;
   EventCount own_progress_;
   EventCount* const progress_;
   std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};

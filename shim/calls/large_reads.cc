@@ -123,7 +123,8 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
   if (cache != nullptr) {
     const cache::LargeFile::Range range = cache->large().ahead(large, at, done);
     if (!range.is_empty()) {
-      background::read_ahead(large, fd, fd_epoch, range);
+      if (auto* const reader = background::reader(); reader != nullptr)
+        reader->submit(large, fd, fd_epoch, range);
       // The program may read such a file for long before it opens the next one.
       background::offer(*cache);
     }
@@ -180,7 +181,7 @@ bool serve(int fd, std::string_view key, bool close_on_exec) {
     file->kind = OpenFile::Kind::served;
     return false;
   }
-  background::opened(*file->large);
+  if (auto* const reader = background::reader(); reader != nullptr) reader->opened(*file->large);
   g_fds.set(fd, RowKind::large, std::move(file), close_on_exec);
   background::offer_to_read_ahead(*cache);
   return true;
@@ -200,8 +201,10 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
   // If another thread has closed the fd meanwhile, any other fd of the file will do.
   const bool is_its = is_fd_of(fd, *file);
-  const bool is_taken = background::read_ahead(large, is_its ? fd : -1, fd_epoch,
-                                               cache->large().wanted(large, {begin, end}));
+  auto* const reader = background::reader();
+  const bool is_taken =
+      reader != nullptr &&
+      reader->submit(large, is_its ? fd : -1, fd_epoch, cache->large().wanted(large, {begin, end}));
   // The kernel's pages serve a mapping that the program has already.
   return is_its && is_taken && !large.own_mappings().is_any();
 }

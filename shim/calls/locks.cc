@@ -12,7 +12,7 @@ void before_lock_of_large(int fd, Owner owner) {
   const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
   if (!file) return;
   file->large->note_lock(owner == Owner::flock ? LargeFile::Lock::flock : LargeFile::Lock::other);
-  background::let_go_of(*file->large);
+  if (auto* const reader = background::reader(); reader != nullptr) reader->let_go_of(*file->large);
 }
 
 void after_lock_of_large(int fd, Owner owner) {

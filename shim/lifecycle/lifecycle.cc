@@ -103,7 +103,7 @@ void leave() {
   if (process::g_config == nullptr || !process::owns_table()) return;
   const KeepErrno keep;
   profile::leave();
-  background::stop();
+  background::end_for_good(background::Hanging::is_left);
   base::write_kept_lines();
   report();
   flush_counters();

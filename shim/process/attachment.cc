@@ -19,19 +19,12 @@ namespace {
 enum class Attachment : int { none, busy, attached, failed, left };
 
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
-constinit cache::FileCache* g_former_cache = nullptr;
 // Whether a child has ended before there was a cache to tell.
 constinit std::atomic<bool> g_has_untold_child{false};
 // How often the program looked at files without a cache, and when to search for a cache again
 // (monotonic clock).
 constinit std::atomic<std::uint32_t> g_looks{0};
 constinit std::atomic<std::uint64_t> g_next_look_ns{0};
-
-// Called in the only thread of a forked child, or in the thread that ends the process.
-void keep_reachable(cache::FileCache* cache) {
-  cache->former = g_former_cache;
-  g_former_cache = cache;
-}
 
 constinit thread_local bool t_attaching [[gnu::tls_model("initial-exec")]] = false;
 
@@ -162,15 +155,11 @@ void leave() {
   g_cache.store(nullptr, std::memory_order_release);
   g_attachment.store(Attachment::left, std::memory_order_release);
   cache->detach();
-  keep_reachable(cache);
 }
 
 void become_child() {
   cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel);
-  if (parents != nullptr) {
-    parents->abandon();
-    keep_reachable(parents);
-  }
+  if (parents != nullptr) parents->abandon();
   const auto was = g_attachment.load(std::memory_order_acquire);
   // A failed attach is not tried again.
   if (was != Attachment::failed) g_attachment.store(Attachment::none, std::memory_order_release);

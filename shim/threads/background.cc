@@ -9,10 +9,8 @@
 #include "cache/base/process/signal_frame.h"
 #include "prefetch/threads/background_thread.h"
 #include "prefetch/threads/event_count.h"
-#include "prefetch/work/block_reader.h"
 #include "prefetch/work/cluster_thread.h"
 #include "prefetch/work/disk_flusher.h"
-#include "prefetch/work/metadata_scout.h"
 #include "prefetch/work/sidecar.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
@@ -26,7 +24,6 @@ constinit std::atomic<State> g_state{State::none};
 namespace {
 
 constinit prefetch::Sidecar* g_sidecar = nullptr;
-constinit prefetch::Sidecar* g_former_sidecar = nullptr;
 
 // Threads of the program that are starting some of ours.
 constinit std::atomic<int> g_starting{0};
@@ -65,49 +62,48 @@ class Starting {
   bool is_outermost_;
 };
 
-// The threads that read large files ahead. Null if there are none, or while they are being started
-// or ended.
-constinit std::atomic<prefetch::BlockReader*> g_block_reader{nullptr};
-constinit std::atomic<bool> g_block_reader_is_tried{false};
-constinit prefetch::BlockReader* g_former_block_reader = nullptr;
+// A crew that starts when it is first wanted.
+template <typename Crew>
+class OnDemand {
+ public:
+  // Null: there is none, or it is being started or ended.
+  Crew* get() const { return crew_.load(std::memory_order_acquire); }
+  // Calls start(), which may return null, unless that was done before. `may_be_tried` returns false
+  // if it is too early for that.
+  template <typename MayBeTried, typename Start>
+  Crew* get_or_start(MayBeTried may_be_tried, Start start) {
+    if (Crew* const crew = get(); crew != nullptr) return crew;
+    if (is_tried_.load(std::memory_order_relaxed) || !process::config().prefetch ||
+        base::may_be_in_handler())
+      return nullptr;
+    const Starting starting;
+    if (g_state.load(std::memory_order_seq_cst) == State::over || !may_be_tried() ||
+        is_tried_.exchange(true, std::memory_order_seq_cst))
+      return nullptr;
+    const KeepErrno keep;
+    Crew* const crew = start();
+    crew_.store(crew, std::memory_order_release);
+    return crew;
+  }
+  // Returns whether a start was tried already.
+  bool forbid() { return is_tried_.exchange(true, std::memory_order_seq_cst); }
+  void allow() { is_tried_.store(false, std::memory_order_release); }
+  void end() {
+    constexpr unsigned k_patience_ms = 15;
+    Crew* const crew = take();
+    if (crew == nullptr) return;
+    const KeepErrno keep;
+    crew->stop(k_patience_ms);
+  }
+  Crew* take() { return crew_.exchange(nullptr, std::memory_order_acq_rel); }
 
-// The threads that gather metadata, likewise.
-constinit std::atomic<prefetch::MetadataScout*> g_scout{nullptr};
-constinit std::atomic<bool> g_scout_is_tried{false};
-constinit prefetch::MetadataScout* g_former_scout = nullptr;
+ private:
+  std::atomic<Crew*> crew_{nullptr};
+  std::atomic<bool> is_tried_{false};
+};
 
-void keep_reachable(prefetch::MetadataScout* scout) {
-  scout->former = g_former_scout;
-  g_former_scout = scout;
-}
-
-void keep_reachable(prefetch::BlockReader* reader) {
-  reader->former = g_former_block_reader;
-  g_former_block_reader = reader;
-}
-
-void end_block_reader() {
-  constexpr unsigned k_patience_ms = 15;
-  prefetch::BlockReader* const reader = g_block_reader.exchange(nullptr, std::memory_order_acq_rel);
-  if (reader == nullptr) return;
-  const KeepErrno keep;
-  reader->stop(k_patience_ms);
-  keep_reachable(reader);
-}
-
-void end_scout() {
-  constexpr unsigned k_patience_ms = 15;
-  prefetch::MetadataScout* const scout = g_scout.exchange(nullptr, std::memory_order_acq_rel);
-  if (scout == nullptr) return;
-  const KeepErrno keep;
-  scout->stop(k_patience_ms);
-  keep_reachable(scout);
-}
-
-void keep_sidecar_reachable() {
-  g_sidecar->former = g_former_sidecar;
-  g_former_sidecar = std::exchange(g_sidecar, nullptr);
-}
+constinit OnDemand<prefetch::BlockReader> g_reader;
+constinit OnDemand<prefetch::MetadataScout> g_scout;
 
 }  // namespace
 
@@ -126,8 +122,7 @@ static bool start_threads() {
   const State next = sidecar != nullptr ? State::running : State::over;
   if (!g_state.compare_exchange_strong(busy, next, std::memory_order_acq_rel) &&
       sidecar != nullptr) {
-    sidecar->stop();
-    keep_sidecar_reachable();
+    std::exchange(g_sidecar, nullptr)->stop();
     return false;
   }
   return sidecar != nullptr;
@@ -191,25 +186,27 @@ bool end(State next) {
   // No thread is started again before the state is none again.
   auto none = State::none, running = State::running;
   g_state.compare_exchange_strong(none, next, std::memory_order_seq_cst);
-  const bool had_scout = g_scout_is_tried.exchange(true, std::memory_order_seq_cst);
-  const bool had_reader = g_block_reader_is_tried.exchange(true, std::memory_order_seq_cst);
+  const bool had_scout = g_scout.forbid(), had_reader = g_reader.forbid();
   const bool holds_cluster = hold_cluster();
   Starting::wait_for_others();
-  end_block_reader();
-  end_scout();
+  g_reader.end();
+  g_scout.end();
   const bool had_others = (holds_cluster && end_cluster()) || had_reader || had_scout;
   if (!g_state.compare_exchange_strong(running, next, std::memory_order_acq_rel)) return had_others;
   const KeepErrno keep;
-  g_sidecar->stop();
-  keep_sidecar_reachable();
+  std::exchange(g_sidecar, nullptr)->stop();
   return true;
 }
 
+constexpr unsigned k_patience_ms = 500;
+
+void allow_others() {
+  g_reader.allow();
+  g_scout.allow();
+  allow_cluster();
+}
+
 }  // namespace
-
-void stop() { end(State::over); }
-
-static constexpr unsigned k_patience_ms = 500;
 
 bool pause(Hanging hanging) {
   if (!end(State::busy)) return false;
@@ -225,9 +222,7 @@ bool pause(Hanging hanging) {
 void resume() {
   auto busy = State::busy;
   if (!g_state.compare_exchange_strong(busy, State::none, std::memory_order_acq_rel)) return;
-  g_block_reader_is_tried.store(false, std::memory_order_release);
-  g_scout_is_tried.store(false, std::memory_order_release);
-  allow_cluster();
+  allow_others();
 }
 
 void allow_cluster() {
@@ -271,95 +266,30 @@ static int fd_of(const cache::LargeFile& file) {
 }
 
 void offer_to_read_ahead(cache::FileCache& cache) {
-  if (g_block_reader_is_tried.load(std::memory_order_relaxed) || base::may_be_in_handler()) return;
-  const Starting starting;
-  if (g_state.load(std::memory_order_seq_cst) == State::over) return;
-  if (process::config().prefetch && !prefetch::BlockReader::may_be_tried()) return;
-  if (g_block_reader_is_tried.exchange(true, std::memory_order_seq_cst)) return;
-  const KeepErrno keep;
-  g_block_reader.store(
-      process::config().prefetch ? prefetch::BlockReader::start(cache, fd_of) : nullptr,
-      std::memory_order_release);
+  g_reader.get_or_start(prefetch::BlockReader::may_be_tried,
+                        [&] { return prefetch::BlockReader::start(cache, fd_of); });
 }
 
-static prefetch::MetadataScout* scout(cache::FileCache& cache) {
-  if (auto* const running = g_scout.load(std::memory_order_acquire); running != nullptr)
-    return running;
-  if (g_scout_is_tried.load(std::memory_order_relaxed) || !process::config().prefetch)
-    return nullptr;
-  if (base::may_be_in_handler()) return nullptr;
-  const Starting starting;
-  if (g_state.load(std::memory_order_seq_cst) == State::over) return nullptr;
-  if (g_scout_is_tried.exchange(true, std::memory_order_seq_cst)) return nullptr;
-  const KeepErrno keep;
-  auto* const started = prefetch::MetadataScout::start(cache);
-  g_scout.store(started, std::memory_order_release);
-  return started;
-}
+prefetch::BlockReader* reader() { return g_reader.get(); }
 
-static void submit_metadata(cache::FileCache& cache, prefetch::MetadataScout::Wish wish,
-                            std::string_view directory, std::string_view name) {
-  if (auto* const running = scout(cache); running != nullptr)
-    running->submit(wish, directory, name);
-}
-
-void list_ahead(cache::FileCache& cache, std::string_view directory) {
-  submit_metadata(cache, prefetch::MetadataScout::Wish::list, directory, {});
-}
-
-void list_next(cache::FileCache& cache, std::string_view directory) {
-  submit_metadata(cache, prefetch::MetadataScout::Wish::next, directory, {});
+void wish_for(cache::FileCache& cache, Wish wish, std::string_view directory,
+              std::string_view asked) {
+  auto* const scout = g_scout.get_or_start([] { return true; },
+                                           [&] { return prefetch::MetadataScout::start(cache); });
+  if (scout != nullptr) scout->submit(wish, directory, asked);
 }
 
 void gather_metadata_near(cache::FileCache& cache, std::string_view key) {
   const std::size_t slash = key.rfind('/');
-  submit_metadata(cache, prefetch::MetadataScout::Wish::gather, key.substr(0, slash),
-                  key.substr(slash + 1));
-}
-
-void gather_metadata_around(cache::FileCache& cache, std::string_view key) {
-  submit_metadata(cache, prefetch::MetadataScout::Wish::gather, key.substr(0, key.rfind('/')), {});
+  wish_for(cache, Wish::gather, key.substr(0, slash), key.substr(slash + 1));
 }
 
 void follow_metadata(std::string_view key) {
-  auto* const running = g_scout.load(std::memory_order_acquire);
-  if (running != nullptr)
-    running->submit(prefetch::MetadataScout::Wish::follow, key.substr(0, key.rfind('/')), {});
+  if (auto* const scout = g_scout.get(); scout != nullptr)
+    scout->submit(Wish::follow, key.substr(0, key.rfind('/')), {});
 }
 
-bool read_ahead(cache::LargeFile& file, int fd, cache::LargeFile::FdEpoch fd_epoch,
-                const cache::LargeFile::Range& range) {
-  auto* const reader = g_block_reader.load(std::memory_order_acquire);
-  return reader != nullptr && reader->submit(file, fd, fd_epoch, range);
-}
-
-bool may_keep_mapped() {
-  const auto* const reader = g_block_reader.load(std::memory_order_acquire);
-  return reader != nullptr && reader->may_keep_mapped();
-}
-
-bool keep_mapped(cache::LargeFile& file, base::Mapping&& own, std::uint64_t begin,
-                 const void* program_has, std::uint64_t before) {
-  auto* const reader = g_block_reader.load(std::memory_order_acquire);
-  return reader != nullptr && reader->keep_mapped(file, std::move(own), begin, program_has, before);
-}
-
-void let_go_of(cache::LargeFile& file) {
-  if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr)
-    reader->let_go_of(file);
-}
-
-void opened(const cache::LargeFile& file) {
-  if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr)
-    reader->opened(file);
-}
-
-void unmapped(const void* at, std::size_t length) {
-  if (auto* const reader = g_block_reader.load(std::memory_order_acquire); reader != nullptr)
-    reader->unmapped(at, length);
-}
-
-void end_for_good() {
+void end_for_good(Hanging hanging) {
   bool were_any = false;
   do {
     were_any |= end(State::over);
@@ -367,7 +297,8 @@ void end_for_good() {
     auto busy = State::busy;
     g_state.compare_exchange_strong(busy, State::over, std::memory_order_acq_rel);
   } while (g_state.load(std::memory_order_acquire) != State::over);
-  if (were_any) prefetch::wait_for_background_threads(k_patience_ms);
+  if (were_any && hanging == Hanging::is_waited_for)
+    prefetch::wait_for_background_threads(k_patience_ms);
 }
 
 // A destructor of thread-specific data runs whenever a thread ends without ending the process: at
@@ -383,23 +314,16 @@ void end_with_this_thread() {
 
 void become_child() {
   end_with_this_thread();
-  if (g_sidecar != nullptr) keep_sidecar_reachable();
-  if (auto* const reader = g_block_reader.exchange(nullptr, std::memory_order_relaxed);
-      reader != nullptr) {
-    reader->forget();
-    keep_reachable(reader);
-  }
-  if (auto* const scout = g_scout.exchange(nullptr, std::memory_order_relaxed); scout != nullptr)
-    keep_reachable(scout);
+  g_sidecar = nullptr;
+  if (auto* const reader = g_reader.take(); reader != nullptr) reader->forget();
+  g_scout.take();
   // Also forgets the users of files: a thread of the parent may have been one.
   cache::LargeFile::forget_users();
   prefetch::forget_background_threads();
   Starting::forget_others();
   if (g_state.load(std::memory_order_relaxed) == State::over) return;
   g_state.store(State::none, std::memory_order_relaxed);
-  g_block_reader_is_tried.store(false, std::memory_order_relaxed);
-  g_scout_is_tried.store(false, std::memory_order_relaxed);
-  allow_cluster();
+  allow_others();
 }
 
 }  // namespace cube::shim::background

@@ -43,11 +43,12 @@ TEST_F(Announced, ServerIdentifiesItself) {
 TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToWhoHasIt) {
   AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
   options.leads = [](void*) { return false; };
-  AnnouncementServer late(std::move(options));
-  late.is_stopping.store(true);
-  late.gate.close();
-  std::thread([&] { late.run(); }).join();
-  EXPECT_EQ(late.state.load(), AnnouncementServer::State::ended);
+  const CrewPtr<AnnouncementServer> late(new AnnouncementServer(std::move(options)));
+  late->begin_stop();
+  late->gate.close();
+  ASSERT_EQ(late->start(), 0);
+  ASSERT_TRUE(late->wait_for_end(60'000'000'000));
+  EXPECT_EQ(late->state.load(), AnnouncementServer::State::ended);
   client();
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "prefetch/threads/background_thread.h"
+#include "prefetch/threads/thread_crew.h"
 #include "tests/support/child.h"
 
 namespace cube::prefetch {
@@ -73,6 +74,20 @@ Traits traits_of_ours(int lower_by) {
   return asked.traits;
 }
 
+// Two threads, the second started by the first.
+class Pair final : public ThreadCrew {
+ public:
+  explicit Pair(int nice) : ThreadCrew({.nice = nice, .shares_table = true}) {}
+  bool start() { return start_thread(may_change_traits()) == 0; }
+  Traits traits[2];
+
+ private:
+  void work(unsigned number) override {
+    traits[number] = Traits::here();
+    if (number == 0) start();
+  }
+};
+
 // The kernel may refuse this process a real-time policy, or a niceness below 0.
 bool may_rise() {
   return tests::run_in_child([] {
@@ -113,6 +128,18 @@ TEST(StarterTraits, TraitsOfTheMainThreadAreAWish) {
               CHILD_CHECK(plain.policy == SCHED_OTHER && low.policy == SCHED_BATCH);
               CHILD_CHECK(plain.niceness == -5 && low.niceness == 0);
               CHILD_CHECK(plain.processors == 1 && low.processors == 1);
+              return 0;
+            }),
+            0);
+}
+
+TEST(StarterTraits, CrewThatSharesAnFdTableIsLoweredOnce) {
+  EXPECT_EQ(tests::run_in_child([] {
+              const CrewPtr<Pair> pair(new Pair(3));
+              CHILD_CHECK(pair->start() && pair->wait_for_end(60'000'000'000));
+              const int before = Traits::here().niceness;
+              CHILD_CHECK(pair->traits[0].niceness == before + 3);
+              CHILD_CHECK(pair->traits[1].niceness == before + 3);
               return 0;
             }),
             0);

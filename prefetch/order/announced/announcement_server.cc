@@ -10,7 +10,6 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
-#include "prefetch/threads/background_thread.h"
 
 namespace cube::prefetch {
 namespace {
@@ -31,7 +30,7 @@ constexpr int k_messages_a_turn = 16;
 
 }  // namespace
 
-void AnnouncementServer::run() {
+void AnnouncementServer::work(unsigned) {
   try {
     Peers peers;
     if (open(peers)) {
@@ -47,14 +46,15 @@ void AnnouncementServer::run() {
   set(State::ended);
 }
 
+void AnnouncementServer::work_without_table(int error) {
+  why = fmt::format("no fd table of its own: {}", base::text_of_error(error));
+  set(State::ended);
+}
+
 bool AnnouncementServer::open(Peers& peers) {
-  if (const auto is_private = take_private_fd_table(); !is_private) {
-    why = fmt::format("no fd table of its own: {}", base::text_of_error(is_private.error().value));
-    return false;
-  }
   // If this process was stopped before this thread ran, another process may lead and listen by now.
   // This thread leaves the name to that process.
-  if (!leads() || is_stopping.load(std::memory_order_acquire)) {
+  if (!leads() || is_stopping()) {
     why = "another process has taken the lead";
     return false;
   }
@@ -81,7 +81,7 @@ void AnnouncementServer::remove_name() {
 
 void AnnouncementServer::serve(Peers& peers) {
   std::uint64_t tick = k_first_tick;
-  while (!is_stopping.load(std::memory_order_acquire)) {
+  while (!is_stopping()) {
     const Events events = wait(peers, tick);
     if (!leads()) leaves_name.store(true, std::memory_order_release);
     peers.is_refusing = false;
@@ -150,7 +150,7 @@ void AnnouncementServer::welcome(Peers& peers) {
     return;
   }
   base::UniqueFd fd(static_cast<int>(got));
-  if (is_stopping.load(std::memory_order_acquire)) return;
+  if (is_stopping()) return;
   if (!is_trusted_peer(fd.get())) {
     say("a client of announcements was turned away: it is another user's");
   } else if (!admit(peers, fd)) {

@@ -1,5 +1,5 @@
 // The thread that listens for announcements, and the state that it shares with the thread that
-// takes them. Thread safety: run() is for the listening thread; the public members are for both.
+// takes them. Thread safety: the public members are for both.
 #pragma once
 
 #include <array>
@@ -14,15 +14,18 @@
 #include "prefetch/order/announced/announcements.h"
 #include "prefetch/threads/callback_gate.h"
 #include "prefetch/threads/event_count.h"
+#include "prefetch/threads/starter_traits.h"
+#include "prefetch/threads/thread_crew.h"
 
 namespace cube::prefetch {
 
-class AnnouncementServer {
+class AnnouncementServer final : public ThreadCrew {
  public:
   explicit AnnouncementServer(AnnouncementsOptions given)
-      : options(std::move(given)), orders(options.prefixes) {}
+      : ThreadCrew({.stack = 64 << 10}), options(std::move(given)), orders(options.prefixes) {}
 
-  void run();
+  // Returns 0 or an errno.
+  int start() { return start_thread(may_change_traits()); }
   // Log lines that the thread cannot write itself.
   std::vector<std::string> take_lines();
   // Callable by any thread, while the server listens or later.
@@ -35,7 +38,6 @@ class AnnouncementServer {
   enum class State { starting, listening, ended };
   // Released after `why`, `device` and `inode` are written; acquired by start().
   std::atomic<State> state{State::starting};
-  std::atomic<bool> is_stopping{false};
   std::atomic<bool> leaves_name{false};
   EventCount changed;  // of `state`
   std::string why;
@@ -55,6 +57,8 @@ class AnnouncementServer {
     bool has_visitor = false;
   };
 
+  void work(unsigned) override;
+  void work_without_table(int error) override;
   bool open(Peers& peers);
   bool leads();
   void serve(Peers& peers);

@@ -10,31 +10,17 @@
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "prefetch/order/announced/announcement_server.h"
-#include "prefetch/threads/background_thread.h"
 
 namespace cube::prefetch {
 namespace {
 
 using State = AnnouncementServer::State;
 
-constexpr std::size_t k_listener_stack = 64 << 10;
-
-void thread_body(void* of) {
-  const std::unique_ptr<std::shared_ptr<AnnouncementServer>> server(
-      static_cast<std::shared_ptr<AnnouncementServer>*>(of));
-  (*server)->run();
-}
-
-// Waits while the state is `from`, but no longer than `at_most_ns`, and returns the state.
-State wait_while(AnnouncementServer& server, State from, std::uint64_t at_most_ns) {
-  const std::uint64_t end = base::monotonic_ns() + at_most_ns;
-  while (true) {
-    const auto seen = server.changed.now();
-    const State state = server.state.load(std::memory_order_acquire);
-    const std::uint64_t now = base::monotonic_ns();
-    if (state != from || now >= end) return state;
-    server.changed.wait(seen, end - now);
-  }
+// Waits while the state is `from`, but no longer than `at_most_ms`, and returns the state.
+State wait_while(AnnouncementServer& server, State from, unsigned at_most_ms) {
+  server.changed.wait_until([&] { return server.state.load(std::memory_order_acquire) != from; },
+                            at_most_ms * base::k_ns_per_ms);
+  return server.state.load(std::memory_order_acquire);
 }
 
 }  // namespace
@@ -46,21 +32,17 @@ std::unique_ptr<Announcements> Announcements::start(AnnouncementsOptions options
     why = fmt::format("announcements are not taken at {}: {}", socket, reason);
     return nullptr;
   };
-  const auto server = std::make_shared<AnnouncementServer>(std::move(options));
-  auto given = std::make_unique<std::shared_ptr<AnnouncementServer>>(server);
-  if (const int error = start_background_thread(thread_body, given.get(), k_listener_stack);
-      error != 0) {
-    return refuse(base::text_of_error(error));
-  }
-  static_cast<void>(given.release());
-  std::unique_ptr<Announcements> announcements(new Announcements(server));
-  const State state = wait_while(*server, State::starting, 10'000 * base::k_ns_per_ms);
+  CrewPtr<AnnouncementServer> own(new AnnouncementServer(std::move(options)));
+  AnnouncementServer& server = *own;
+  if (const int error = server.start(); error != 0) return refuse(base::text_of_error(error));
+  std::unique_ptr<Announcements> announcements(new Announcements(std::move(own)));
+  const State state = wait_while(server, State::starting, 10'000);
   if (state == State::starting) return refuse("its thread does not run");
-  if (state == State::ended) return refuse(server->why);
+  if (state == State::ended) return refuse(server.why);
   return announcements;
 }
 
-Announcements::Announcements(std::shared_ptr<AnnouncementServer> server)
+Announcements::Announcements(CrewPtr<AnnouncementServer> server)
     : server_(std::move(server)), pid_(base::sys::getpid()) {}
 
 Announcements::~Announcements() {
@@ -74,7 +56,7 @@ Announcements::~Announcements() {
 }
 
 void Announcements::stop_listening() {
-  server_->is_stopping.store(true, std::memory_order_release);
+  server_->begin_stop();
   if (server_->state.load(std::memory_order_acquire) != State::listening) return;
   // First, because knock() finds the socket by its name.
   knock(server_->options.socket);
@@ -86,11 +68,11 @@ void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_
 void Announcements::end() {
   // Before the gate closes: a thread that has not begun to listen asks there who leads, and must
   // not begin any more.
-  server_->is_stopping.store(true, std::memory_order_release);
+  server_->begin_stop();
   server_->gate.close();
   stop_listening();
   // A thread that is still running ends by itself, and calls nobody.
-  wait_while(*server_, State::listening, 15 * base::k_ns_per_ms);
+  wait_while(*server_, State::listening, 15);
   for (const auto& line : server_->take_lines()) base::log(base::LogLevel::warn, "{}", line);
 }
 

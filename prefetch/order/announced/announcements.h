@@ -16,6 +16,7 @@
 
 #include "prefetch/order/path_source.h"
 #include "prefetch/order/refusals.h"
+#include "prefetch/threads/thread_crew.h"
 
 namespace cube::prefetch {
 
@@ -60,9 +61,9 @@ class Announcements final : public PathSource {
 
  private:
   void end();
-  explicit Announcements(std::shared_ptr<AnnouncementServer> server);
+  explicit Announcements(CrewPtr<AnnouncementServer> server);
 
-  const std::shared_ptr<AnnouncementServer> server_;
+  const CrewPtr<AnnouncementServer> server_;
   const int pid_;
 };
 

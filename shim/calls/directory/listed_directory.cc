@@ -58,8 +58,10 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
     g_fds.forget(fd);
     g_fds.set_directory(fd);
   }
-  if (listed.is_long) background::list_ahead(*cache, covered.key());
-  if (listed.was_worth_listing_ahead) background::list_next(*cache, covered.key());
+  if (listed.is_long) background::wish_for(*cache, background::Wish::list, covered.key());
+  // The program goes from one directory to the next and has waited for this one.
+  if (listed.was_worth_listing_ahead)
+    background::wish_for(*cache, background::Wish::next, covered.key());
   listings::note_listing(covered.key());
   background::offer(*cache);
   return fd;

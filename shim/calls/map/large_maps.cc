@@ -120,12 +120,15 @@ bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& reques
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
   // Our access to a page must not make the kernel read more of the file.
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
-  return background::keep_mapped(file, std::move(*own), static_cast<std::uint64_t>(request.offset),
-                                 at, before);
+  auto* const reader = background::reader();
+  return reader != nullptr &&
+         reader->keep_mapped(file, std::move(*own), static_cast<std::uint64_t>(request.offset), at,
+                             before);
 }
 
 bool may_keep_pages(const LargeFile& file) {
-  return background::may_keep_mapped() && file.tells_pages() && may_map_twice() &&
+  const auto* const reader = background::reader();
+  return reader != nullptr && reader->may_keep_mapped() && file.tells_pages() && may_map_twice() &&
          !file.is_locked();
 }
 

@@ -157,8 +157,11 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   serve(std::move(outcome));
   if (result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
     background::gather_metadata_near(cache, path_.key());
-  if (has_waited_for_stat && cache.metadata().note_look(path_.key()))
-    background::gather_metadata_around(cache, path_.key());
+  // The program opens files, and need not open the others of a large directory.
+  if (has_waited_for_stat && cache.metadata().note_look(path_.key())) {
+    const std::string_view key = path_.key();
+    background::wish_for(cache, background::Wish::gather, key.substr(0, key.rfind('/')));
+  }
   if (is_kernels_error) learn(-result_);
   if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
   // A file that cannot be opened by its whole path may be openable by the program's own path, or

@@ -1,0 +1,108 @@
+// A crew: threads of the library that do one kind of work beside the program. A class derives from
+// ThreadCrew and keeps only its work. The crew starts the threads (background_thread.h), gives them
+// an fd table that the host neither sees nor can close, lowers their priority, tells them to stop,
+// and waits for their end.
+//
+// Life: a thread may hang at the origin, and stop() then leaves it behind. So the crew is deleted
+// once let_go() was called and its last thread has ended; CrewPtr calls it. The owner of a crew
+// that other threads may still be calling never lets go of it. A forked child has none of the
+// threads, and must not stop the crew. Thread safety: all of it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "cache/base/clock.h"
+#include "cache/base/log.h"
+#include "prefetch/threads/event_count.h"
+
+namespace cube::prefetch {
+
+class ThreadCrew {
+ public:
+  ThreadCrew(const ThreadCrew&) = delete;
+  ThreadCrew& operator=(const ThreadCrew&) = delete;
+
+  void begin_stop() {
+    is_stopping_.store(true, std::memory_order_seq_cst);
+    news_.notify();
+  }
+  bool is_stopping() const { return is_stopping_.load(std::memory_order_acquire); }
+  // Returns false if a thread has not ended by then.
+  bool wait_for_end(std::uint64_t at_most_ns) {
+    return changed_.wait_until([this] { return threads_.load(std::memory_order_acquire) == 0; },
+                               at_most_ns);
+  }
+  bool stop(unsigned patience_ms) {
+    begin_stop();
+    return wait_for_end(patience_ms * base::k_ns_per_ms);
+  }
+  void let_go();
+
+ protected:
+  struct Kind {
+    // Begins the log line that says why there is no thread: "nothing is prefetched". Null: the
+    // owner says it.
+    const char* without = nullptr;
+    std::size_t stack = 128 << 10;
+    int nice = 0;
+    // The first thread takes an fd table and starts the others, which share it.
+    bool shares_table = false;
+    base::LogLevel level = base::LogLevel::info;
+  };
+  explicit ThreadCrew(const Kind& kind) : kind_(kind) {}
+  virtual ~ThreadCrew() = default;
+
+  // Runs in each thread of the crew. They are numbered from 0, in the order in which they begin.
+  virtual void work(unsigned number) = 0;
+  // Runs in place of work() in a thread that has the host's fd table, because the kernel or a
+  // sandbox refuses another one: it must open nothing.
+  virtual void work_without_table(int error) { tell("close_range(CLOSE_RANGE_UNSHARE)", error); }
+
+  // Returns null if there can be no thread; the log says why.
+  template <typename Crew, typename... Arguments>
+  static Crew* start(unsigned threads, Arguments&&... arguments) {
+    try {
+      auto* const crew = new Crew(std::forward<Arguments>(arguments)...);
+      if (crew->start_threads(threads)) return crew;
+      crew->let_go();
+    } catch (...) {
+      // There is no memory.
+    }
+    return nullptr;
+  }
+  // Returns true if there is at least one thread. The log says why there are no more.
+  bool start_threads(unsigned most);
+  // Returns 0 or an errno. `may_change`: see start_background_thread().
+  int start_thread(bool may_change);
+  // Waits until the started threads have left the host's fd table. Returns the errno of one that
+  // could not, or 0.
+  int wait_for_tables(std::uint64_t at_most_ns = UINT64_MAX);
+  // Logs that there can be no thread, once; further threads meet the same error.
+  void tell(const char* call, int error);
+
+  EventCount news_;  // for the threads: there is work, or they must end
+  std::atomic<bool> is_stopping_{false};
+
+ private:
+  static void run(void* crew);
+
+  const Kind kind_;
+  std::atomic<unsigned> users_{1};  // the threads and the owner
+  std::atomic<unsigned> threads_{0}, begun_{0};
+  // Threads that still have the host's fd table, and the error of one that keeps it.
+  std::atomic<unsigned> with_hosts_table_{0};
+  std::atomic<int> table_error_{0};
+  std::atomic<bool> is_told_{false};
+  EventCount changed_;  // of threads_ and with_hosts_table_
+};
+
+struct LetGo {
+  void operator()(ThreadCrew* crew) const { crew->let_go(); }
+};
+template <typename Crew>
+using CrewPtr = std::unique_ptr<Crew, LetGo>;
+
+}  // namespace cube::prefetch
