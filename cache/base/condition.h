@@ -18,10 +18,8 @@ class Condition {
     // Loaded before the mutex is free: a later notify changes the count, and the kernel then does
     // not let us sleep.
     const std::uint32_t seen = count_.load(std::memory_order_relaxed);
-    const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
-                         static_cast<long>(at_most_ns % 1'000'000'000)};
     lock.unlock();
-    sys::futex_wait(&count_, seen, at_most_ns == UINT64_MAX ? nullptr : &limit);
+    sys::futex_wait(&count_, seen, at_most_ns);
     lock.lock();
   }
   // Waits until `is_true`, at most this long. Returns whether it is true.

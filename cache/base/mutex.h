@@ -16,7 +16,7 @@ class Mutex {
     std::uint32_t state = free;
     if (state_.compare_exchange_strong(state, held, std::memory_order_acquire)) return;
     while (state_.exchange(awaited, std::memory_order_acquire) != free)
-      sys::futex_wait(&state_, awaited, nullptr);
+      sys::futex_wait(&state_, awaited);
   }
   bool try_lock() {
     std::uint32_t state = free;

@@ -171,8 +171,13 @@ inline long poll(struct ::pollfd* fds, std::size_t n, timespec* at_most) {
 }
 inline unsigned geteuid() { return static_cast<unsigned>(raw(SYS_geteuid)); }
 inline int getpid() { return static_cast<int>(raw(SYS_getpid)); }
-inline long futex_wait(const void* word, std::uint32_t expected, const timespec* relative) {
-  return raw(SYS_futex, arg(word), FUTEX_WAIT, expected, arg(relative));
+// `at_most_ns` UINT64_MAX: waits without limit.
+inline long futex_wait(const void* word, std::uint32_t expected,
+                       std::uint64_t at_most_ns = UINT64_MAX) {
+  const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
+                       static_cast<long>(at_most_ns % 1'000'000'000)};
+  return raw(SYS_futex, arg(word), FUTEX_WAIT, expected,
+             at_most_ns == UINT64_MAX ? 0 : arg(&limit));
 }
 inline long futex_wake_one(const void* word) { return raw(SYS_futex, arg(word), FUTEX_WAKE, 1); }
 inline long futex_wake_all(const void* word) {

@@ -25,9 +25,7 @@ void Uses::wait_for_none() {
   while (const std::uint32_t count = count_.load(std::memory_order_seq_cst)) {
     const std::uint64_t now = base::monotonic_ns();
     if (now >= until) break;
-    const timespec left{static_cast<time_t>((until - now) / 1'000'000'000),
-                        static_cast<long>((until - now) % 1'000'000'000)};
-    base::sys::futex_wait(&count_, count, &left);
+    base::sys::futex_wait(&count_, count, until - now);
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
 }

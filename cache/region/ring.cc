@@ -314,10 +314,8 @@ bool Ring::wait_for_room(std::uint64_t at_most_ns) {
   constexpr std::uint64_t k_until_closed_ns = 500'000;
   bool is_pinned = false;
   const bool has_none = room(&is_pinned) == 0;
-  const std::uint64_t ns = is_pinned ? k_until_closed_ns : at_most_ns;
-  const timespec limit{static_cast<time_t>(ns / 1'000'000'000ULL),
-                       static_cast<long>(ns % 1'000'000'000ULL)};
-  if (has_none) base::sys::futex_wait(&header.ring_wakeups, seen, &limit);
+  if (has_none)
+    base::sys::futex_wait(&header.ring_wakeups, seen, is_pinned ? k_until_closed_ns : at_most_ns);
   header.ring_waiting.store(0, std::memory_order_relaxed);
   return has_none;
 }

@@ -216,10 +216,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
       const std::uint64_t slice_ns =
           is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;
-      const timespec slice{static_cast<time_t>(slice_ns / 1'000'000'000),
-                           static_cast<long>(slice_ns % 1'000'000'000)};
       base::note_way_out();
-      if (base::sys::futex_wait(&slot.wakeups, wakeups, &slice) != -ETIMEDOUT) continue;
+      if (base::sys::futex_wait(&slot.wakeups, wakeups, slice_ns) != -ETIMEDOUT) continue;
     }
     if (!is_owner_gone(flight.seen)) {
       if (is_in_parts) slot.waiting.store(k_overdue, std::memory_order_seq_cst);

@@ -39,12 +39,10 @@ void TierWriter::wake() { tell_tier_writer(region().header()); }
 void TierWriter::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                                const std::function<bool()>& is_over) {
   RegionHeader& header = region().header();
-  const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
-                       static_cast<long>(at_most_ns % 1'000'000'000)};
   // A process that is killed here leaves the count too high, which costs a few calls that wake
   // nobody.
   header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
-  if (!is_over()) base::sys::futex_wait(&header.disk_news, seen, &limit);
+  if (!is_over()) base::sys::futex_wait(&header.disk_news, seen, at_most_ns);
   header.disk_sleeps.fetch_sub(1, std::memory_order_relaxed);
 }
 

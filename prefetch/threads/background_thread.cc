@@ -207,9 +207,9 @@ int create_by_keeper(Pair& own, Pair* pair, std::size_t stack) {
   own.wanted_stack = stack;
   __atomic_store_n(&own.state, Pair::k_asks, __ATOMIC_RELEASE);
   sys::futex_wake_all(&own.state);
-  while (load(own.state) == Pair::k_asks) sys::futex_wait(&own.state, Pair::k_asks, nullptr);
+  while (load(own.state) == Pair::k_asks) sys::futex_wait(&own.state, Pair::k_asks);
   if (own.error != 0) return own.error;
-  while (load(pair->is_ready) == 0) sys::futex_wait(&pair->is_ready, 0, nullptr);
+  while (load(pair->is_ready) == 0) sys::futex_wait(&pair->is_ready, 0);
   return 0;
 }
 
@@ -255,8 +255,7 @@ bool wait_for_background_threads(unsigned at_most_ms) {
     if (all || (now >= until && (!do_others_run || now >= until + k_longest_run_ns))) return all;
     // Not by yielding, which leaves no processor to a thread of lower priority.
     const std::uint32_t word = 0;
-    const timespec pause{0, k_between_looks_ns};
-    sys::futex_wait(&word, 0, &pause);
+    sys::futex_wait(&word, 0, k_between_looks_ns);
   }
 }
 

@@ -19,12 +19,10 @@ class EventCount {
   std::uint32_t now() const { return count_.load(std::memory_order_seq_cst); }
   // Waits until a notify() after `seen`, or for at most `at_most_ns`.
   void wait(std::uint32_t seen, std::uint64_t at_most_ns = UINT64_MAX) {
-    const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000ULL),
-                         static_cast<long>(at_most_ns % 1'000'000'000ULL)};
     // Either notify() sees this waiter, or the kernel sees the new count: both sides add first and
     // load afterwards.
     waiters_.fetch_add(1, std::memory_order_seq_cst);
-    base::sys::futex_wait(&count_, seen, at_most_ns == UINT64_MAX ? nullptr : &limit);
+    base::sys::futex_wait(&count_, seen, at_most_ns);
     waiters_.fetch_sub(1, std::memory_order_relaxed);
   }
   // Waits until the condition is true, but no longer than `at_most_ns`. Returns whether it is true.

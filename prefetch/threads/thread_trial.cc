@@ -107,8 +107,7 @@ int run_trial(ThreadCalls calls) {
     const std::uint64_t now = base::monotonic_ns();
     // The child did not get past its first call, the wait, which would kill us, too.
     if (now >= until) return k_killed;
-    const timespec left{0, static_cast<long>(std::min<std::uint64_t>(until - now, 999'999'999))};
-    sys::futex_wait(&may_be_waited_for, 0, &left);
+    sys::futex_wait(&may_be_waited_for, 0, until - now);
   }
   int status = 0;
   long ended;

@@ -56,9 +56,9 @@ class LiftedFdLimit {
   class Lock {
    public:
     Lock() {
-      constexpr timespec k_look_again{0, 1'000'000};
+      constexpr std::uint64_t k_look_again_ns = 1'000'000;
       while (g_locked.exchange(1, std::memory_order_acquire) != 0)
-        sys::futex_wait(&g_locked, 1, &k_look_again);
+        sys::futex_wait(&g_locked, 1, k_look_again_ns);
     }
     ~Lock() {
       g_locked.store(0, std::memory_order_release);

@@ -212,13 +212,11 @@ void Chunks::tell_waiting() const {
 void Chunks::wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const {
   RegionHeader& header = region_->header();
   tell_tier_writer(header);
-  const timespec limit{static_cast<time_t>(at_most_ns / 1'000'000'000),
-                       static_cast<long>(at_most_ns % 1'000'000'000)};
   // A process that is killed here leaves the count too high, which only causes calls that wake
   // nobody.
   header.chunks_waiting.fetch_add(1, std::memory_order_seq_cst);
   base::note_way_out();
-  base::sys::futex_wait(&header.chunks_written, ended, &limit);
+  base::sys::futex_wait(&header.chunks_written, ended, at_most_ns);
   header.chunks_waiting.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -167,10 +167,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
     }
     const std::uint64_t now = base::monotonic_ns();
     if (now >= deadline) break;
-    const std::uint64_t left = deadline - now;
-    const timespec limit{static_cast<time_t>(left / 1'000'000'000),
-                         static_cast<long>(left % 1'000'000'000)};
-    sys::futex_wait(&request->state, state, &limit);
+    sys::futex_wait(&request->state, state, deadline - now);
   }
   answer.outcome_ = Outcome::late;
   if (answer.let_go() == nullptr) return;
@@ -225,8 +222,8 @@ bool ClusterClient::stop(std::uint64_t at_most_ns) {
     const auto now_is = life();
     const std::uint64_t now = base::monotonic_ns();
     if (now_is == Life::none || now_is == Life::over || now >= until) break;
-    const timespec limit{0, static_cast<long>(std::min<std::uint64_t>(until - now, 10'000'000))};
-    sys::futex_wait(&life_, static_cast<std::uint32_t>(now_is), &limit);
+    sys::futex_wait(&life_, static_cast<std::uint32_t>(now_is),
+                    std::min<std::uint64_t>(until - now, 10'000'000));
   }
   const bool has_ended = life() == Life::none || life() == Life::over;
   if (has_ended) is_stopping_.store(false, std::memory_order_seq_cst);

@@ -86,9 +86,8 @@ void ClusterClient::Worker::sleep(std::uint32_t seen) {
     pause = doze_ns_;
     doze_ns_ = std::min(2 * doze_ns_, k_idle_ns);
   }
-  const timespec limit{0, static_cast<long>(pause)};
   client_.wakeup_.set_dozes(source_.is_leader() && pause > k_least_doze_ns);
-  if (client_.wakeup_.sleep(seen, limit)) doze_ns_ = k_least_doze_ns;
+  if (client_.wakeup_.sleep(seen, pause)) doze_ns_ = k_least_doze_ns;
 }
 
 // Opens the connection if it is closed. Returns true if commands may be sent.

@@ -26,7 +26,7 @@ void HelperDesk::run(void* of) {
     std::uint32_t state = desk->state_.load(std::memory_order_acquire);
     if (state == over) break;
     if (state != asked) {
-      sys::futex_wait(&desk->state_, state, nullptr);
+      sys::futex_wait(&desk->state_, state);
       continue;
     }
     desk->work();

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <ctime>
 
 #include "cache/base/sys.h"
 
@@ -24,10 +23,11 @@ class Wakeup {
   void set_dozes(bool dozes) { dozes_.store(dozes, std::memory_order_relaxed); }
   // The number of wake-ups so far. Read it before looking for work.
   std::uint32_t count() const { return count_.load(std::memory_order_seq_cst); }
-  // Sleeps for `limit`, or until there are more wake-ups than `seen`. Returns whether there were.
-  bool sleep(std::uint32_t seen, const timespec& limit) {
+  // Sleeps for `at_most_ns`, or until there are more wake-ups than `seen`. Returns whether there
+  // were.
+  bool sleep(std::uint32_t seen, std::uint64_t at_most_ns) {
     sleeps_.store(1, std::memory_order_seq_cst);
-    base::sys::futex_wait(&count_, seen, &limit);
+    base::sys::futex_wait(&count_, seen, at_most_ns);
     sleeps_.store(0, std::memory_order_relaxed);
     dozes_.store(false, std::memory_order_relaxed);
     return count_.load(std::memory_order_relaxed) != seen;

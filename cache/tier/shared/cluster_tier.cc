@@ -30,9 +30,8 @@ std::size_t shared_kind(RecordKind kind) {
 }
 
 void pause_for(std::uint64_t ns) {
-  std::uint32_t word = 0;
-  const timespec limit{0, static_cast<long>(ns)};
-  base::sys::futex_wait(&word, 0, &limit);
+  const std::uint32_t word = 0;
+  base::sys::futex_wait(&word, 0, ns);
 }
 
 // While it lives, a thread that fetches ahead may hold an answer.
