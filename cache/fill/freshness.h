@@ -25,10 +25,6 @@ class Freshness {
   const Origin& origin_of(std::string_view path) const {
     return origins_ != nullptr ? origins_->of(path) : mount_origin();
   }
-  bool has_right_origin(const Record& record) const {
-    return (origins_ == nullptr && record.origin == k_mounts) ||
-           origin_of(record.path()).id() == record.origin;
-  }
 
   // Whether the record may be served without revalidation.
   bool needs_no_look(const Record& record) const {

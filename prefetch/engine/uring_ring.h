@@ -25,7 +25,6 @@ class Ring {
   io_uring_sqe* next();
   // Submits, and waits at most this long for a completion.
   void submit_and_wait(std::uint64_t at_most_ns);
-  void submit() { io_uring_submit(&ring_); }
   // The next completion, or null.
   io_uring_cqe* completed();
   void seen(io_uring_cqe* cqe) { io_uring_cqe_seen(&ring_, cqe); }

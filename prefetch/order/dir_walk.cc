@@ -68,7 +68,14 @@ int DirWalk::begin(const std::string& root, std::int64_t from) {
   return sys::failed(moved) ? static_cast<int>(-moved) : 0;
 }
 
-void DirWalk::leave_out() { enters_ = false; }
+bool DirWalk::next_file() {
+  while (is_walking()) {
+    const FoundEntry found = next();
+    leave_out();
+    if (found.kind == FoundEntry::file || found.kind == FoundEntry::link) return true;
+  }
+  return false;
+}
 
 DirWalk::FoundEntry DirWalk::next() {
   if (std::exchange(enters_, false)) {

@@ -35,7 +35,9 @@ class DirWalk {
   bool is_walking() const { return !levels_.empty(); }
   // next() gives a directory before its contents; leave_out() then skips them.
   FoundEntry next();
-  void leave_out();
+  void leave_out() { enters_ = false; }
+  // Moves on to the next file or link in the root itself. Returns false if there are no more.
+  bool next_file();
   const std::string& path() const { return path_; }  // of the last entry
 
  private:

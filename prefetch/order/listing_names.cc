@@ -13,11 +13,7 @@ bool ListingNames::read(const std::string& directory, const cache::Origins* orig
   DirWalk walk;
   walk.use_origins(origins);
   if (walk.begin(directory) != 0) return false;
-  while (walk.is_walking()) {
-    const DirWalk::FoundEntry found = walk.next();
-    if (found.kind == DirWalk::FoundEntry::directory) walk.leave_out();
-    if (found.kind != DirWalk::FoundEntry::file && found.kind != DirWalk::FoundEntry::link)
-      continue;
+  while (walk.next_file()) {
     if (names_.size() == most) return false;
     names_.push_back(walk.path().substr(directory.size() + 1));
   }

@@ -98,29 +98,17 @@ void ListingSource::begin(Window& window) {
   window.names = std::move(names);
 }
 
-bool ListingSource::next_of_walk(Window& window, std::string& path) {
-  while (window.walk->is_walking()) {
-    const DirWalk::FoundEntry found = window.walk->next();
-    if (found.kind == DirWalk::FoundEntry::directory) window.walk->leave_out();
-    if (found.kind != DirWalk::FoundEntry::file && found.kind != DirWalk::FoundEntry::link)
-      continue;
-    path = window.walk->path();
-    return true;
-  }
-  return false;
-}
-
 ListingSource::Given ListingSource::give_next(Window& window, PlannedFile& file) {
   begin(window);
   // A directory that cannot be listed any more is no problem for the job.
   if (window.names == nullptr && !open_walk(window)) return Given::nothing_more;
-  if (!(window.names != nullptr ? window.names->next(file.path)
-                                : next_of_walk(window, file.path))) {
+  if (!(window.names != nullptr ? window.names->next(file.path) : window.walk->next_file())) {
     window.is_over = true;
     window.names.reset();
     window.walk.reset();
     return Given::nothing_now;
   }
+  if (window.names == nullptr) file.path = window.walk->path();
   file.reader = k_reader;
   file.must_stay = true;
   file.sequence = sequence_++;

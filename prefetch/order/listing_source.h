@@ -73,7 +73,6 @@ class ListingSource final : public PathSource {
   Given give_next(Window& window, PlannedFile& file);
   void begin(Window& window);
   bool open_walk(Window& window);
-  static bool next_of_walk(Window& window, std::string& path);
 
   cache::FileCache& cache_;
   cache::Listings listings_;

@@ -70,15 +70,12 @@ PathList::Verdict PathList::take_walked() {
   const DirWalk::FoundEntry found = walk_.next();
   switch (found.kind) {
     case DirWalk::FoundEntry::end: return Verdict::none;
-    case DirWalk::FoundEntry::refused:
-      refuse_line(found.reason, walk_.path(), found.error);
-      return Verdict::none;
+    case DirWalk::FoundEntry::refused: return refuse_line(found.reason, walk_.path(), found.error);
     default: break;
   }
   if (exclusions_.cover(walk_.path())) {
     walk_.leave_out();
-    refuse_line(Refusal::excluded, walk_.path());
-    return Verdict::none;
+    return refuse_line(Refusal::excluded, walk_.path());
   }
   if (found.kind == DirWalk::FoundEntry::directory) return Verdict::none;
   path_ = walk_.path();
@@ -87,22 +84,16 @@ PathList::Verdict PathList::take_walked() {
   // A link to a file counts as a file.
   const auto stat = look();
   if (stat && stat->is_regular()) return Verdict::file;
-  refuse_line(stat ? Refusal::not_a_file : Refusal::missing, path_, stat ? 0 : stat.error().value);
-  return Verdict::none;
+  return refuse_line(stat ? Refusal::not_a_file : Refusal::missing, path_,
+                     stat ? 0 : stat.error().value);
 }
 
 PathList::Verdict PathList::take_line(std::string_view line) {
   if (!reader_.is_nul_separated()) {
     if (line.empty() || line.front() == '#') return Verdict::none;
-    if (line.front() == '-') {
-      exclude(line.substr(1));
-      return Verdict::none;
-    }
+    if (line.front() == '-') return exclude(line.substr(1));
   }
-  if (line.empty()) {
-    refuse_line(Refusal::bad_line, line);
-    return Verdict::none;
-  }
+  if (line.empty()) return refuse_line(Refusal::bad_line, line);
   return line.front() == '/' ? take_path(line) : take_relative(line);
 }
 
@@ -123,14 +114,8 @@ bool PathList::is_covered(std::string_view path) const {
 }
 
 PathList::Verdict PathList::take_path(std::string_view text) {
-  if (fold_path({}, text, path_) != Folded::ok) {
-    refuse_line(Refusal::too_long, text);
-    return Verdict::none;
-  }
-  if (!is_covered(path_)) {
-    refuse_line(Refusal::outside, path_);
-    return Verdict::none;
-  }
+  if (fold_path({}, text, path_) != Folded::ok) return refuse_line(Refusal::too_long, text);
+  if (!is_covered(path_)) return refuse_line(Refusal::outside, path_);
   return judge(text.ends_with('/'));
 }
 
@@ -161,40 +146,35 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
     path_ += text.substr(named.path.size());
     return judge(false);
   }
-  refuse_line(!fits ? Refusal::too_long : !covered ? Refusal::outside : Refusal::missing, text);
-  return Verdict::none;
+  return refuse_line(!fits      ? Refusal::too_long
+                     : !covered ? Refusal::outside
+                                : Refusal::missing,
+                     text);
 }
 
 // Takes path_, which is covered.
 PathList::Verdict PathList::judge(bool is_directory) {
-  if (exclusions_.cover(path_)) {
-    refuse_line(Refusal::excluded, path_);
-    return Verdict::none;
-  }
+  if (exclusions_.cover(path_)) return refuse_line(Refusal::excluded, path_);
   if (!is_directory && options_.look_at_each) {
     const auto stat = look();
     if (!stat) {
       const int error = stat.error().value;
       const bool missing = error == ENOENT || error == ENOTDIR;
-      refuse_line(missing                 ? Refusal::missing
-                  : error == ENAMETOOLONG ? Refusal::too_long
-                                          : Refusal::unreadable,
-                  path_, missing ? 0 : error);
-      return Verdict::none;
+      return refuse_line(missing                 ? Refusal::missing
+                         : error == ENAMETOOLONG ? Refusal::too_long
+                                                 : Refusal::unreadable,
+                         path_, missing ? 0 : error);
     }
     if (stat->is_regular()) return Verdict::file;
     is_directory = (stat->mode & S_IFMT) == S_IFDIR;
-    if (!is_directory) {
-      refuse_line(Refusal::not_a_file, path_);
-      return Verdict::none;
-    }
+    if (!is_directory) return refuse_line(Refusal::not_a_file, path_);
   }
   if (!is_directory) return Verdict::unknown;
   directories_.push_back(path_);
   return Verdict::none;
 }
 
-void PathList::exclude(std::string_view text) {
+PathList::Verdict PathList::exclude(std::string_view text) {
   const auto begin = std::min(text.find_first_not_of(" \t"), text.size());
   const std::string_view name = text.substr(begin);
   if (name.empty()) return refuse_line(Refusal::bad_line, "-");
@@ -207,6 +187,7 @@ void PathList::exclude(std::string_view text) {
   }
   if (!covered) refuse_line(Refusal::outside, name);
   if (is_full) refuse_line(Refusal::bad_line, name, ENOMEM);
+  return Verdict::none;
 }
 
 void PathList::log() const {

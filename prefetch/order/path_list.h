@@ -82,11 +82,12 @@ class PathList {
   Verdict take_relative(std::string_view text);
   Verdict judge(bool is_directory);
   Verdict take_walked();
-  void exclude(std::string_view text);
+  Verdict exclude(std::string_view text);
   bool is_covered(std::string_view path) const;
   base::Result<cache::FileStat> look() const;
-  void refuse_line(Refusal reason, std::string_view text, int error = 0) {
+  Verdict refuse_line(Refusal reason, std::string_view text, int error = 0) {
     refusals_.count(reason, text, reader_.line(), error);
+    return Verdict::none;
   }
 
   PathListOptions options_;
