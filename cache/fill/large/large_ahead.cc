@@ -28,14 +28,13 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
     if (gap.is_empty()) return Steps::done;
     if (!may_go_on()) return Steps::ended;
     if (!std::exchange(has_asked_tiers, true)) {
-      const Fetched fetched = bring_from_tier(
-          parts, by, std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page, bytes);
+      const std::uint64_t at = byte_of(number, gap.first);
+      const Fetched fetched = bring_from_tier(parts, by, at, bytes);
       if (fetched == Fetched::waits) return Steps::waits;
       if (fetched == Fetched::here) continue;
       // Only for a sequence of reads: the rest of a file that is read once and closed would be
       // fetched in vain.
       const bool is_sequence = window_.load(std::memory_order_relaxed) != 0;
-      const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + gap.first * k_chunk_page;
       if (is_sequence)
         ask_kernel_for(by.fd, at, std::uint64_t{pages.end - gap.first} * k_chunk_page);
     }

@@ -404,24 +404,30 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   }
   if (pages.is_empty()) return Fetched::here;
   const auto& [claim, window] = room;
-  const std::uint64_t at = std::uint64_t{number} * k_chunk_bytes + pages.first * k_chunk_page;
+  const std::uint64_t at = byte_of(number, pages.first);
   const std::uint64_t bytes = std::min(pages.count() * k_chunk_page, stat_.size - at);
   note_read_now(chunks, *claim, pages);
   ask_kernel_for(by.fd, at, bytes);
   const Fetched fetched = read_pages(parts, by, at, window.data(), bytes);
   if (fetched != Fetched::here) return fetched;
-  if (!may_publish(parts, by)) return Fetched::at_origin;
+  if (!publish(parts, by, chunks, *claim, pages, window.data(), bytes)) return Fetched::at_origin;
+  note_brought(parts, chunks, *claim, at);
+  return Fetched::here;
+}
+
+bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const Chunks::Claim& claim,
+                        const PageRun& pages, std::byte* window, std::uint64_t bytes) {
   // An earlier fetch may have left bytes behind the file's end, which a mapping would show.
-  std::memset(window.data() + bytes, 0, pages.count() * k_chunk_page - bytes);
+  std::memset(window + bytes, 0, pages.count() * k_chunk_page - bytes);
+  if (!may_publish(parts, by)) return false;
   if (!by.is_programs) {
-    chunks.note_ahead(*claim, pages);
+    chunks.note_ahead(claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
-  chunks.note_present(*claim, pages);
-  note_brought(parts, chunks, *claim, at);
-  // A writer that came between may_publish() and note_present() increments its stripe's epoch
-  // before it searches for chunks, so readers do not serve these pages.
-  return Fetched::here;
+  // A writer that came since may_publish() increments its stripe's epoch before it searches for
+  // chunks, so readers do not serve these pages.
+  chunks.note_present(claim, pages);
+  return true;
 }
 
 bool LargeFile::may_have_room() { return !is_full() && !is_without_place(); }

@@ -222,6 +222,9 @@ class LargeFile {
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);
   bool may_publish(CacheParts& parts, const By& by);
+  // Makes pages present whose `bytes` bytes lie at `window`. False: they may be of another version.
+  bool publish(CacheParts& parts, const By& by, Chunks& chunks, const Chunks::Claim& claim,
+               const PageRun& pages, std::byte* window, std::uint64_t bytes);
   Chunks::Claim find(const Chunks& chunks, std::uint32_t number) const;
   std::uint32_t place_of(Chunks& chunks, std::uint32_t number);
   bool is_block_present(CacheParts& parts, std::uint64_t at, std::uint64_t block) const;

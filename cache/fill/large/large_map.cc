@@ -100,7 +100,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   pages = claim.next_absent(pages);
   if (pages.is_empty()) return 0;
   note_read_now(chunks, claim, pages);
-  const std::uint64_t first = std::uint64_t{number} * k_chunk_bytes + pages.first * k_chunk_page;
+  const std::uint64_t first = byte_of(number, pages.first);
   if (!chunks.copy_in(region_fd, claim, pages, from + (first - at))) return {};
   if (!may_publish(parts, {})) return {};
   chunks.note_present(claim, pages);

@@ -1,7 +1,6 @@
 // LargeFile and the tiers: which blocks the tiers may get, how a block comes from a tier, and how
 // long a fetch waits for the writer of the tiers.
 #include <algorithm>
-#include <cstring>
 
 #include "cache/base/clock.h"
 #include "cache/base/memory/copy_bytes.h"
@@ -15,8 +14,6 @@
 
 namespace cube::cache {
 namespace {
-
-using base::Counter;
 
 // A bound on waiting: a share of the process's time (1 / one_in), and a maximum at once.
 class WaitShare {
@@ -85,18 +82,10 @@ class LargeFile::FromTier final : public Tier::Judge {
          run = claim_.next_absent({run.end, all.end})) {
       const auto window = chunks.window(claim_, run);
       if (!window) return false;
-      const std::uint64_t at =
-          std::uint64_t{chunk_of(begin)} * k_chunk_bytes + run.first * k_chunk_page;
+      const std::uint64_t at = byte_of(chunk_of(begin), run.first);
       const std::uint64_t n = std::min(run.count() * k_chunk_page, end - at);
       base::copy_bytes(window->data(), from + (at - begin), n);
-      // As in bring(): a mapping would show bytes that an earlier fetch has left there.
-      std::memset(window->data() + n, 0, run.count() * k_chunk_page - n);
-      if (!file_.may_publish(parts_, by_)) return false;
-      if (!by_.is_programs) {
-        chunks.note_ahead(claim_, run);
-        parts_.stats().count(Counter::block_ahead, run.count() * k_chunk_page);
-      }
-      chunks.note_present(claim_, run);
+      if (!file_.publish(parts_, by_, chunks, claim_, run, window->data(), n)) return false;
       bytes += n;
     }
     if (is_remote_) {

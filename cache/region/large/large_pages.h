@@ -1,5 +1,5 @@
-// Functions that return the chunk of a byte of a large file, and its page there. Thread safety:
-// pure functions.
+// Functions that return the chunk of a byte of a large file and its page there, and the inverse.
+// Thread safety: pure functions.
 #pragma once
 
 #include "cache/base/memory/kernel_page.h"
@@ -14,6 +14,10 @@ inline std::uint32_t chunk_of(std::uint64_t at) {
 }
 inline std::uint32_t page_of(std::uint64_t at) {
   return static_cast<std::uint32_t>(at % k_chunk_bytes / k_chunk_page);
+}
+
+inline std::uint64_t byte_of(std::uint32_t chunk, std::uint32_t page) {
+  return std::uint64_t{chunk} * k_chunk_bytes + std::uint64_t{page} * k_chunk_page;
 }
 
 // The pages that hold [at, end), which must lie in one chunk. Rounded to whole kernel pages,
