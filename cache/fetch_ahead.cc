@@ -13,31 +13,23 @@ void FetchAhead::begin_lead() {
   parts_.region.reap();
 }
 
-Demand FetchAhead::demand() const {
-  Demand demand;
-  for (std::uint32_t i = 0; i < slots_reached(parts_.region); ++i) {
-    const ProcessSlot& slot = parts_.region.process_slot(i);
-    if (slot.used.load(std::memory_order_relaxed) == 0) continue;
-    demand.waiting += slot.demand_waits.load(std::memory_order_relaxed);
-    demand.fetches += slot.demand_fetches.load(std::memory_order_relaxed);
-    demand.ns += slot.demand_ns.load(std::memory_order_relaxed);
-  }
-  return demand;
-}
-
-void FetchAhead::demand_of_jobs(std::vector<JobDemand>& jobs) const {
+std::vector<Demand> FetchAhead::demand_of_jobs() const {
   constexpr auto k_early = static_cast<std::size_t>(base::Counter::prefetch_early);
   constexpr auto k_late = static_cast<std::size_t>(base::Counter::prefetch_late);
-  jobs.clear();
+  const auto now = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
+  std::vector<Demand> jobs;
   for (std::uint32_t i = 0; i < slots_reached(parts_.region); ++i) {
     const ProcessSlot& slot = parts_.region.process_slot(i);
-    if (slot.used.load(std::memory_order_relaxed) == 0) continue;
-    auto row = std::ranges::find(jobs, slot.job, &JobDemand::job);
+    if (now(slot.used) == 0) continue;
+    auto row = std::ranges::find(jobs, slot.job, &Demand::job);
     if (row == jobs.end()) row = jobs.insert(row, {.job = slot.job});
-    row->fetches += slot.demand_fetches.load(std::memory_order_relaxed);
-    row->ahead += slot.stats.counters[k_early].load(std::memory_order_relaxed);
-    row->ahead += slot.stats.counters[k_late].load(std::memory_order_relaxed);
+    const auto& counters = slot.stats.counters;
+    *row += {.waiting = now(slot.demand_waits),
+             .fetches = now(slot.demand_fetches),
+             .ns = now(slot.demand_ns),
+             .ahead = now(counters[k_early]) + now(counters[k_late])};
   }
+  return jobs;
 }
 
 bool FetchAhead::prepare_room(std::uint32_t segments) {

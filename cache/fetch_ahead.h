@@ -16,18 +16,21 @@
 
 namespace cube::cache {
 
-// The demand of all programs of the node: operations that fetch for themselves.
+// The demand of one job: operations of its living processes that fetch for themselves.
 struct Demand {
-  unsigned waiting = 0;               // operations that wait now
-  std::uint64_t fetches = 0, ns = 0;  // so far, by the living processes
-};
-
-// The demand of one job.
-struct JobDemand {
   std::uint32_t job = 0;
-  std::uint64_t fetches = 0;
-  std::uint64_t ahead =
-      0;  // opens of prefetched files, including opens that waited for the prefetch
+  unsigned waiting = 0;               // operations that wait now
+  std::uint64_t fetches = 0, ns = 0;  // so far
+  // Opens of prefetched files so far, including opens that waited for the prefetch.
+  std::uint64_t ahead = 0;
+
+  Demand& operator+=(const Demand& other) {
+    waiting += other.waiting;
+    fetches += other.fetches;
+    ns += other.ns;
+    ahead += other.ahead;
+    return *this;
+  }
 };
 
 class FetchAhead {
@@ -66,9 +69,8 @@ class FetchAhead {
   std::atomic<std::uint64_t>& listed_of_job() {
     return parts_.region.job_row(parts_.region.own_job()).listed;
   }
-  Demand demand() const;
-  // Fills `jobs` with one row for each job that has a living process.
-  void demand_of_jobs(std::vector<JobDemand>& jobs) const;
+  // One row for each job that has a living process.
+  std::vector<Demand> demand_of_jobs() const;
   std::uint32_t own_job() const { return parts_.region.own_job(); }
 
   // Whether a program has just read the file from the origin. BackgroundFill::begin() then returns

@@ -132,7 +132,6 @@ void Lead::open() {
   plan_.use_origins(origins_.get());
   cache_.ahead().begin_lead();
   open_list();
-  demand_ = cache_.ahead().demand();
 }
 
 bool Lead::wants_more_of_next() {
@@ -156,31 +155,20 @@ bool Lead::feed() {
   return true;
 }
 
-bool Lead::is_demand_foreign() {
-  cache_.ahead().demand_of_jobs(demand_of_jobs_);
-  jobs_.clear();
-  for (const cache::JobDemand& row : demand_of_jobs_)
-    jobs_.push_back({row.job, row.fetches, row.ahead,
-                     plan_.list() != nullptr && row.job == cache_.ahead().own_job()});
-  const PrefetchCounts counts = prefetcher_->counts();
-  return foreign_.is_there(jobs_, counts.demanded + counts.cached);
-}
-
 void Lead::adapt_depth(std::uint64_t now) {
-  const cache::Demand demand = cache_.ahead().demand();
-  // The counts of a process disappear when it ends.
-  if (demand.fetches > demand_.fetches && demand.ns >= demand_.ns)
-    depth_.demand_took((demand.ns - demand_.ns) / (demand.fetches - demand_.fetches));
-  demand_ = demand;
-  depth_.demand_waits(demand.waiting);
-  const unsigned in_flight = prefetcher_->in_flight();
-  depth_.tick(now, in_flight);
+  const std::vector<cache::Demand> jobs = cache_.ahead().demand_of_jobs();
+  const PrefetchCounts counts = prefetcher_->counts();
   const Prefetcher::Took took = prefetcher_->take_times();
-  bound_.fetches_took(took.ns, took.fetches);
-  bound_.tick(now, in_flight, is_demand_foreign());
-  const unsigned depth = std::min(depth_.depth(), bound_.bound());
-  prefetcher_->set_depth(depth);
-  cache_.ahead().note_depth(depth);
+  Depth::Seen seen{.now_ns = now,
+                   .in_flight = prefetcher_->in_flight(),
+                   .jobs = jobs,
+                   .overtaken = counts.demanded + counts.cached,
+                   .fetches = took.fetches,
+                   .ns = took.ns};
+  if (plan_.list() != nullptr) seen.planned_job = cache_.ahead().own_job();
+  depth_.tick(seen);
+  prefetcher_->set_depth(depth_.depth());
+  cache_.ahead().note_depth(depth_.depth());
 }
 
 void Lead::settle(const std::vector<Settled>& rows) {
@@ -193,12 +181,13 @@ void Lead::free_ring(std::uint64_t now) {
   settle(read);
   const bool is_blocked = prefetcher_->is_blocked();
   const PrefetchCounts counts = prefetcher_->counts();
-  if (ring_need_.is_too_small({counts.fetched, counts.demanded, demand_.fetches, is_blocked}) &&
+  if (ring_need_.is_too_small(
+          {counts.fetched, counts.demanded, depth_.demand().fetches, is_blocked}) &&
       cache_.ahead().ring().widen())
     base::log(base::LogLevel::debug,
               "prefetch: the ring is too small for its readers and gets one segment more");
   const std::uint64_t stalled_ns =
-      ring_stall_.tick(now, is_blocked, !read.empty(), demand_.fetches);
+      ring_stall_.tick(now, is_blocked, !read.empty(), depth_.demand().fetches);
   if (!is_blocked) return;
   std::vector<Settled> settled;
   RingWatch& watch = prefetcher_->ring_watch();

@@ -11,9 +11,7 @@
 #include "cache/base/mutex.h"
 #include "cache/base/settings/config.h"
 #include "cache/file_cache.h"
-#include "prefetch/pace/depth_control.h"
-#include "prefetch/pace/flight_bound.h"
-#include "prefetch/pace/foreign_demand.h"
+#include "prefetch/pace/depth.h"
 #include "prefetch/pace/ring_need.h"
 #include "prefetch/pace/ring_stall.h"
 #include "prefetch/threads/event_count.h"
@@ -31,8 +29,7 @@ class Lead {
         config_(config),
         events_(events),
         claim_(claim),
-        depth_({.most = most_in_flight(config.prefetch_depth)}),
-        bound_({.most = most_in_flight(config.prefetch_depth)}),
+        depth_(most_in_flight(config.prefetch_depth)),
         plan_(cache) {}
 
   // False: nothing can be prefetched here; the log says why.
@@ -68,7 +65,6 @@ class Lead {
   bool wants_more_of_next();
   void settle(const std::vector<Settled>& rows);
   void adapt_depth(std::uint64_t now);
-  bool is_demand_foreign();
   void free_ring(std::uint64_t now);
   void prepare_room();
 
@@ -76,9 +72,7 @@ class Lead {
   const base::Config& config_;
   EventCount& events_;
   cache::LeadClaim& claim_;
-  DepthControl depth_;
-  ForeignDemand foreign_;
-  FlightBound bound_;
+  Depth depth_;
   RingNeed ring_need_;
   RingStall ring_stall_;
   std::unique_ptr<cache::Origins> origins_;  // opened by this thread; null: all files are on mounts
@@ -87,9 +81,6 @@ class Lead {
   base::Mutex socket_mutex_;  // guards which announcements plan_ has
   PlannedFile next_;
   bool has_next_ = false, has_ring_ = false;
-  cache::Demand demand_;
-  std::vector<cache::JobDemand> demand_of_jobs_;
-  std::vector<ForeignDemand::Job> jobs_;
   std::uint64_t next_look_ns_ = 0;
   std::uint64_t round_began_ns_ = 0, next_round_ns_ = 0, fetched_before_ = 0;
 };

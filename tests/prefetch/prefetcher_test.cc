@@ -91,15 +91,14 @@ TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
   EXPECT_EQ(settled, 200U);
 }
 
-// The leader gives way according to these counts (foreign_demand.h, flight_bound.h).
+// The leader gives way according to these counts (pace/depth.h).
 TEST_F(PrefetcherTest, AJobsOwnFetchesAreToldFromWhatWasFetchedAheadForIt) {
   make(false);
   for (int i = 0; i < 10; ++i) offer(files.paths[i]);
   wait_until_idle();
   SmallCache::Counts counts;
   for (int i = 0; i < 12; ++i) files.open(cache, files.paths[i], counts);
-  std::vector<cache::JobDemand> jobs;
-  cache.ahead().demand_of_jobs(jobs);
+  const std::vector<cache::Demand> jobs = cache.ahead().demand_of_jobs();
   ASSERT_EQ(jobs.size(), 1U);
   EXPECT_EQ(jobs[0].job, cache.ahead().own_job());
   EXPECT_EQ(jobs[0].ahead, 10U);

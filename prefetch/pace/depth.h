@@ -1,0 +1,97 @@
+// Depth says how many fetches may be in flight, so that prefetching does not slow the programs' own
+// fetches. It is the lower of two limits: one follows how long programs wait for their files, the
+// other bounds the queue at the origin while programs fetch files that are in no plan. The caller
+// passes the time and all counts at each tick. Thread safety: one thread.
+//
+// - *By demand.* In each period in which programs' own fetches take hardly longer than the best
+//   seen, the limit doubles, or grows by one after the first setback; otherwise it halves. The
+//   depth is one while a program waits for the origin. But a job that waits more than now and then
+//   has outrun the prefetcher, which could then never get ahead of it again: for such a job only
+//   the latency counts (doc/benchmarks/prefetch.md). The best latency is forgotten slowly, because
+//   an origin's load changes and so does the depth that suits it.
+// - *By fetches.* A program's request stands behind all fetches that queue at the origin, and a
+//   queue shows in the latency of the fetches. That is first measured with one in flight. Then the
+//   limit grows each period, first by a factor of two and later by a quarter, as long as a fetch
+//   takes hardly longer. When it does take longer, the limit falls by the same factor, and
+//   afterwards grows by one. From time to time the measurement starts again, because an origin's
+//   speed and the sizes of files change.
+// - *Foreign demand.* A job whose files are prefetched is served best by a fast prefetcher, even
+//   while it waits: its next file would wait behind the one that is fetched slowly. So the limit by
+//   fetches holds only while there is a foreign job: the leader does not work on its list, and it
+//   opens few prefetched files (less than an eighth of its own fetches). Planned files that are
+//   already there, or that programs fetch, may belong to a job that has outrun the prefetcher, so
+//   they count against foreign fetches.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "cache/fetch_ahead.h"
+
+namespace cube::prefetch {
+
+class Depth {
+ public:
+  explicit Depth(unsigned most);
+
+  struct Seen {
+    std::uint64_t now_ns = 0;
+    unsigned in_flight = 0;  // an unused depth must not grow
+    std::span<const cache::Demand> jobs = {};
+    std::optional<std::uint32_t> planned_job = {};  // whose list is being fetched
+    // The total of planned files that no longer needed a fetch when they were due.
+    std::uint64_t overtaken = 0;
+    // Fetches that have ended since the last tick, and how long they took in total.
+    std::uint64_t fetches = 0, ns = 0;
+  };
+  void tick(const Seen& seen);
+
+  unsigned depth() const;
+  // That of all jobs, at the last tick.
+  const cache::Demand& demand() const { return demand_; }
+
+ private:
+  struct Period {
+    std::uint64_t began_ns = 0, samples = 0;
+    double sum_ns = 0;
+    unsigned most_in_flight = 0;
+  };
+  struct Rule {
+    double tolerance = 1, forgetting = 1;  // factors on the best mean, in each period
+    bool halves = false;                   // else it falls as the mean has grown
+    unsigned step = 0;                     // before the first setback; one afterwards
+  };
+  struct Limit {
+    unsigned most = 0, now = most;
+    bool was_set_back = false;
+    double best_ns = 0;  // mean of a period
+    Period period = {};
+    // Returns true if the limit fell.
+    bool end_period(std::uint64_t now_ns, const Rule& rule);
+  };
+  struct Job {
+    cache::Demand last;
+    double fetches = 0, ahead = 0;  // of the last ticks
+  };
+
+  void limit_by_demand(const Seen& seen);
+  bool is_demand_foreign(const Seen& seen);
+  void limit_by_fetches(const Seen& seen, bool is_foreign);
+  // Waits until the excess fetches have ended.
+  void drain(const Seen& seen);
+
+  Limit by_demand_, by_fetches_;
+  cache::Demand demand_;
+  double share_waiting_ = 0;  // of the last ticks
+  std::map<std::uint32_t, Job> jobs_;
+  std::uint64_t overtaken_ = 0;
+  double sum_overtaken_ = 0;       // of the last ticks
+  std::uint64_t foreign_ns_ = 0;   // when there was a foreign job
+  std::uint64_t measured_ns_ = 0;  // when a measurement began; 0: there is no limit by fetches
+  // More fetches are in flight than allowed, so their latency says nothing about the limit.
+  bool is_draining_ = false;
+};
+
+}  // namespace cube::prefetch
