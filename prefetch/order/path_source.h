@@ -30,14 +30,19 @@ struct PlannedFile {
   cache::OriginSpan place = {};  // at its origin; set by the prefetcher
 };
 
+// This many files of the reader were read, dropped, or not fetched after all: the reader is that
+// much less ahead.
+struct Settled {
+  std::uint32_t reader = 0, files = 0;
+};
+
 class PathSource {
  public:
   virtual ~PathSource() = default;
   // none_yet: there may be one later. end: there will never be one.
   enum class Next : std::uint8_t { file, none_yet, end };
   virtual Next next(PlannedFile& file) = 0;
-  // This many files of the reader that next() gave were read, dropped, or not fetched after all:
-  // the reader is that much less ahead.
+  // See Settled; of the files that next() gave.
   virtual void settled(std::uint32_t /*reader*/, std::uint32_t /*files*/) {}
   // Returns a sequence number: the reader will not read the earlier paths that next() gave, because
   // it has left their epoch or ended.

@@ -1,54 +1,64 @@
-// RingWatch tracks which ring records are unread, how far each reader has got, and which segments
-// the readers have skipped.
+// RingWatch knows which records of the ring are unread and how far each reader has got, and gives
+// up segments that their readers will never finish, because a segment with an unread record is not
+// reused. It also tells if the ring is too small for how far apart its readers read: workers of a
+// loader read several batches at the same time, so the prefetcher waits for room while programs
+// fetch files of its plan themselves. Thread safety: add() by any thread, the rest by one.
 //
-// A segment with an unread record is not reused, so RingWatch must give up a segment that its
-// readers never finish. It gives up a segment in three cases:
+// It gives up a segment in four cases:
 //  - The segment's readers no longer want any of its unread records (PathSource::passed).
-//  - Prefetching is stuck for room, programs fetch for themselves, and (a) or (b) holds: (a) the
-//    segment's readers follow the order and are past its unread records; (b) 97 % of its files were
-//    read. If the readers do not follow the order, only (b) counts.
-//  - The segment's readers have long made no progress while another reader, which has nothing in
-//    the ring, fetches its own files.
-// Thread safety: add() by any thread, the rest by one.
+//  - Prefetching is stuck, and (a) or (b) holds: (a) the segment's readers follow the order and are
+//    past its unread records; (b) 97 % of its files were read. If the readers do not follow the
+//    order, only (b) counts.
+//  - Another reader, which has nothing in the ring, fetches its own files: the segment that its
+//    readers would reach last.
+//  - Prefetching has been stuck for long, and a former leader has filled the segment.
+//
+// Prefetching is stuck while it waits for room, nobody opens a file of the ring, and programs fetch
+// files themselves: the readers may have skipped the files in the ring. As long as they open files
+// of the ring, they will reach the rest: on a busy machine a segment is read for longer than a
+// second.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "cache/base/mutex.h"
+#include "cache/region/ram/ram_tier.h"
 #include "cache/region/ring.h"
 #include "prefetch/order/path_source.h"
 
 namespace cube::prefetch {
 
-struct Settled {
-  std::uint32_t reader = 0, files = 0;
-};
-
-void add_settled(std::vector<Settled>& settled, std::uint32_t reader, std::uint32_t files);
-
 class RingWatch {
  public:
   explicit RingWatch(cache::Ring& ring) : ring_(ring) {}
 
-  struct PlaceInRing {
-    std::uint32_t segment = 0, generation = 0;
-    std::uint64_t offset = 0;  // bytes
-  };
-  void add(const PlaceInRing& place, std::uint32_t reader, std::uint64_t sequence);
+  // A record was published there.
+  void add(const cache::RamTier::PlaceInRegion& place, std::uint32_t reader,
+           std::uint64_t sequence);
 
-  // Returns the records that have been opened since the last call, counted by reader.
-  std::vector<Settled> look();
+  struct Seen {
+    std::uint64_t now_ns = 0;
+    bool is_blocked = false;      // the prefetcher waits for room
+    std::uint64_t fetched = 0;    // total, by the prefetcher
+    std::uint64_t overtaken = 0;  // total of planned files that programs fetched first
+    std::uint64_t demanded = 0;   // total fetches by programs, of any file
+  };
+  // Looks which records have been opened. Called at each tick.
+  void look(const Seen& seen);
+  // Called after look(). Returns true if one more segment would help, and then starts again from
+  // zero.
+  bool is_too_small(const Seen& seen);
+  // For how long prefetching had been stuck at the last look; 0: it was not.
+  std::uint64_t stuck_ns() const { return stuck_ns_; }
   // Gives up the first segment that qualifies. Returns how many files were given up with it; 0: no
-  // segment qualifies. `is_stuck`: see above.
-  std::uint32_t give_up(PathSource& order, bool is_stuck, std::vector<Settled>& settled);
-  // Like give_up, for when another reader has nothing in the ring: gives up the segment that its
-  // readers would reach last.
-  std::uint32_t give_up_furthest(std::vector<Settled>& settled);
-  // Gives up one segment that a former leader has filled.
-  std::uint32_t give_up_unknown();
+  // segment qualifies. `is_starved`: another reader has nothing in the ring.
+  std::uint32_t give_up(PathSource& order, bool is_starved);
+  // The records that were opened or given up since the last call.
+  std::vector<Settled> take_settled();
 
  private:
   struct UnreadRecord {
@@ -57,26 +67,33 @@ class RingWatch {
   };
   struct Segment {
     std::uint32_t generation = 0, files = 0;
-    std::vector<UnreadRecord> unread;
+    std::vector<UnreadRecord> unread = {};
   };
   struct Reader {
+    std::uint32_t settled = 0;
     std::uint64_t furthest = 0;  // the highest sequence number opened
     double displacement = 0;     // how far opened files are behind that, on average
   };
 
-  void note_opened(const UnreadRecord& entry, std::vector<Settled>& settled);
+  void note_opened(const UnreadRecord& entry);
   bool look_at(std::uint32_t number, Segment& segment);
   double most_displacement() const;
-  std::uint32_t drop(std::uint32_t number, Segment& segment, std::vector<Settled>& settled);
   bool may_give_up(const Segment& segment, PathSource& order, bool is_stuck, double displacement);
+  std::uint64_t ahead_of_readers(const Segment& segment);
+  std::uint32_t drop(std::uint32_t number);
+  std::uint32_t give_up_unknown();
 
   cache::Ring& ring_;
+  Seen first_, last_;                // of a window, and at the last tick
+  std::uint64_t while_blocked_ = 0;  // fetches by programs in the window
+  Seen stuck_since_;
+  std::uint64_t stuck_ns_ = 0;
   base::Mutex mutex_;  // guards the rest
   std::map<std::uint32_t, Segment> segments_;
   std::map<std::uint32_t, Reader> readers_;
-  std::vector<Settled> settled_;  // returned by the next look()
-  std::uint32_t next_ = 0;        // the segment at which the next look() begins
-  std::uint64_t newest_ = 0;      // the highest sequence number added
+  bool has_read_ = false;     // since the last look
+  std::uint32_t next_ = 0;    // the segment at which the next look() begins
+  std::uint64_t newest_ = 0;  // the highest sequence number added
 };
 
 }  // namespace cube::prefetch

@@ -16,9 +16,7 @@ constexpr std::uint64_t k_tick_ns = 10 * base::k_ns_per_ms,
                         k_blocked_tick_ns = 50 * base::k_ns_per_ms;
 constexpr std::uint64_t k_least_rest_ns = 1000 * base::k_ns_per_ms,
                         k_rest = 10;  // between rounds; times what the round took
-constexpr std::uint64_t k_stuck_after_ns = 200 * base::k_ns_per_ms,
-                        k_starved_after_ns = 1000 * base::k_ns_per_ms,
-                        k_give_up_unknown_after_ns = 2000 * base::k_ns_per_ms;
+constexpr std::uint64_t k_starved_after_ns = 1000 * base::k_ns_per_ms;
 
 // JobRow::listed: which list:16 | how many entries:48.
 constexpr std::uint64_t k_most_listed = (1ULL << 48) - 1;
@@ -171,34 +169,22 @@ void Lead::adapt_depth(std::uint64_t now) {
   cache_.ahead().note_depth(depth_.depth());
 }
 
-void Lead::settle(const std::vector<Settled>& rows) {
-  plan_.settle(rows);
-  prefetcher_->note_settled(rows);
-}
-
 void Lead::free_ring(std::uint64_t now) {
-  const std::vector<Settled> read = prefetcher_->ring_watch().look();
-  settle(read);
-  const bool is_blocked = prefetcher_->is_blocked();
   const PrefetchCounts counts = prefetcher_->counts();
-  if (ring_need_.is_too_small(
-          {counts.fetched, counts.demanded, depth_.demand().fetches, is_blocked}) &&
-      cache_.ahead().ring().widen())
+  const RingWatch::Seen seen{.now_ns = now,
+                             .is_blocked = prefetcher_->is_blocked(),
+                             .fetched = counts.fetched,
+                             .overtaken = counts.demanded,
+                             .demanded = depth_.demand().fetches};
+  RingWatch& watch = prefetcher_->ring_watch();
+  watch.look(seen);
+  if (watch.is_too_small(seen) && cache_.ahead().ring().widen())
     base::log(base::LogLevel::debug,
               "prefetch: the ring is too small for its readers and gets one segment more");
-  const std::uint64_t stalled_ns =
-      ring_stall_.tick(now, is_blocked, !read.empty(), depth_.demand().fetches);
-  if (!is_blocked) return;
-  std::vector<Settled> settled;
-  RingWatch& watch = prefetcher_->ring_watch();
-  std::uint32_t wasted = watch.give_up(plan_, stalled_ns >= k_stuck_after_ns, settled);
-  if (wasted == 0 && stalled_ns >= k_starved_after_ns && prefetcher_->take_starved())
-    wasted = watch.give_up_furthest(settled);
-  settle(settled);
-  if (wasted == 0 && stalled_ns >= k_give_up_unknown_after_ns) wasted = watch.give_up_unknown();
-  if (wasted == 0) return;
-  cache_.stats().count(base::Counter::prefetch_wasted, wasted);
-  ring_stall_.end();
+  if (seen.is_blocked) {
+    const bool is_starved = watch.stuck_ns() >= k_starved_after_ns && prefetcher_->take_starved();
+    cache_.stats().count(base::Counter::prefetch_wasted, watch.give_up(plan_, is_starved));
+  }
 }
 
 void Lead::note_listed() {
@@ -229,6 +215,11 @@ void Lead::end_round(std::uint64_t now) {
 
 std::uint64_t Lead::turn() {
   const std::uint64_t now = base::monotonic_ns();
+  if (now >= next_look_ns_) {
+    next_look_ns_ = now + k_tick_ns;
+    adapt_depth(now);
+    free_ring(now);
+  }
   plan_.refused(prefetcher_->take_refused());
   plan_.settle(prefetcher_->take_settled());
   const bool has_more = feed();
@@ -237,11 +228,6 @@ std::uint64_t Lead::turn() {
   if (is_idle) {
     plan_.refused(prefetcher_->take_refused());
     end_round(now);
-  }
-  if (now >= next_look_ns_) {
-    next_look_ns_ = now + k_tick_ns;
-    adapt_depth(now);
-    free_ring(now);
   }
   prefetcher_->pump();
   if (!is_idle) prepare_room();

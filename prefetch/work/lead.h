@@ -12,8 +12,6 @@
 #include "cache/base/settings/config.h"
 #include "cache/file_cache.h"
 #include "prefetch/pace/depth.h"
-#include "prefetch/pace/ring_need.h"
-#include "prefetch/pace/ring_stall.h"
 #include "prefetch/threads/event_count.h"
 #include "prefetch/work/plan.h"
 #include "prefetch/work/prefetcher.h"
@@ -63,7 +61,6 @@ class Lead {
   std::string socket_path() const { return cache_.ahead().socket_path(); }
   bool feed();
   bool wants_more_of_next();
-  void settle(const std::vector<Settled>& rows);
   void adapt_depth(std::uint64_t now);
   void free_ring(std::uint64_t now);
   void prepare_room();
@@ -73,8 +70,6 @@ class Lead {
   EventCount& events_;
   cache::LeadClaim& claim_;
   Depth depth_;
-  RingNeed ring_need_;
-  RingStall ring_stall_;
   std::unique_ptr<cache::Origins> origins_;  // opened by this thread; null: all files are on mounts
   std::unique_ptr<Prefetcher> prefetcher_;
   Plan plan_;

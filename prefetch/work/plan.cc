@@ -22,16 +22,15 @@ PathSource::Next Plan::next(PlannedFile& file) {
   return listings_.next(file);
 }
 
-void Plan::settled(std::uint32_t reader, std::uint32_t files) {
-  if (announcements_ != nullptr && is_announced(reader)) announcements_->settled(reader, files);
-}
-
 std::uint64_t Plan::passed(std::uint32_t reader) {
   return announcements_ != nullptr && is_announced(reader) ? announcements_->passed(reader) : 0;
 }
 
 void Plan::settle(const std::vector<Settled>& rows) {
-  for (const Settled& row : rows) settled(row.reader, row.files);
+  if (announcements_ == nullptr) return;
+  for (const Settled& row : rows) {
+    if (is_announced(row.reader)) announcements_->settled(row.reader, row.files);
+  }
 }
 
 void Plan::refused(const std::vector<RefusedFile>& files) {

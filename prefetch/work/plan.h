@@ -30,7 +30,6 @@ class Plan final : public PathSource {
   // The reader whose file next() would give, if it gives one.
   std::optional<std::uint32_t> next_reader();
   Next next(PlannedFile& file) override;
-  void settled(std::uint32_t reader, std::uint32_t files) override;
   std::uint64_t passed(std::uint32_t reader) override;
 
   void settle(const std::vector<Settled>& rows);

@@ -14,12 +14,8 @@ void Prefetcher::note_placed(PlannedFetch& flight) {
 }
 
 void Prefetcher::watch(const PlannedFetch& flight) {
-  const cache::RamTier::PlaceInRegion& place = flight.fetch.place();
   // If there is no memory for it, the record is unknown, and is given up as such.
-  try_to([&] {
-    watch_.add({place.segment, place.generation, place.offset}, flight.file.reader,
-               flight.file.sequence);
-  });
+  try_to([&] { watch_.add(flight.fetch.place(), flight.file.reader, flight.file.sequence); });
 }
 
 void Prefetcher::published(const PlannedFetch& flight, std::uint64_t bytes) {
@@ -34,20 +30,17 @@ void Prefetcher::published(const PlannedFetch& flight, std::uint64_t bytes) {
   }
   const std::lock_guard lock(mutex_);
   if (!place.is_in_ring) is_resident_full_ = false;
-  ring_credit_.note_placed(place.bytes);
+  lookahead_.note_placed(place.bytes);
 }
 
 bool Prefetcher::put_back(PlannedFetch& flight) {
   flight.fetch.give_up();
   const std::lock_guard lock(mutex_);
-  const std::uint32_t reader = flight.file.reader;
-  const std::uint64_t sequence = flight.file.sequence;
-  if (is_stopped_ || !try_to([&] { waiting_.put_back(flight.file); })) return false;
-  under_way_.leave(reader, sequence);
+  if (is_stopped_ || !try_to([&] { lookahead_.put_back(flight.file); })) return false;
   is_blocked_ = true;
   // The file is too large, even if is_full() says that smaller ones fit.
   is_resident_full_ = true;
-  ring_credit_.note_no_room(flight.bytes, base::monotonic_ns());
+  lookahead_.note_no_room(flight.bytes, base::monotonic_ns());
   return true;
 }
 
@@ -62,8 +55,7 @@ void Prefetcher::refuse(const PlannedFile& file, Refused why, int error, std::ui
 
 void Prefetcher::settle(std::uint32_t reader) {
   const std::lock_guard lock(mutex_);
-  waiting_.note_over(reader, 1);
-  try_to([&] { add_settled(settled_, reader, 1); });
+  try_to([&] { lookahead_.settle(reader, 1); });
 }
 
 void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
@@ -152,16 +144,15 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
 }
 
 void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence, bool is_last) {
-  bool is_running_low = false;
+  if (is_last) in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  bool wants_more = false;
   {
     const std::lock_guard lock(mutex_);
-    under_way_.leave(reader, sequence);
-    is_running_low = waiting_.is_running_low();
+    lookahead_.end(reader, sequence);
+    wants_more = lookahead_.is_running_low();
   }
-  if (is_last) in_flight_.fetch_sub(1, std::memory_order_relaxed);
-  const bool was_last = unended_.fetch_sub(1, std::memory_order_release) == 1;
   // Not for each file: the offering thread should sleep while there is enough to do.
-  if (was_last || is_running_low) progress_->notify();
+  if (wants_more) progress_->notify();
 }
 
 }  // namespace cube::prefetch

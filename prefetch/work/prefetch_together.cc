@@ -59,13 +59,14 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::Flights::take_all() {
 std::size_t Prefetcher::count_together() const {
   const unsigned in_flight = in_flight_.load(std::memory_order_relaxed);
   const std::uint64_t most_bytes = depth_ < k_few ? k_most_bytes_of_few : k_most_bytes;
-  const cache::OriginSpan& first = waiting_.at(0).place;
+  const std::deque<PlannedFile>& waiting = lookahead_.waiting();
+  const cache::OriginSpan& first = waiting.front().place;
   if (first.is_empty()) return 1;
   std::uint64_t end = first.end();
   std::size_t n = 1;
   bool is_full = false;
-  for (; n < waiting_.size() && !is_full; ++n) {
-    const cache::OriginSpan& next = waiting_.at(n).place;
+  for (; n < waiting.size() && !is_full; ++n) {
+    const cache::OriginSpan& next = waiting[n].place;
     is_full = n == k_most_files || next.is_empty() || next.origin != first.origin ||
               !is_behind(next, end) || next.end() - first.begin > most_bytes;
     if (is_full) break;
@@ -73,7 +74,7 @@ std::size_t Prefetcher::count_together() const {
   }
   if (!is_full && in_flight >= k_enough) return 0;
   if (n > 1 && (in_flight >= k_most_requests ||
-                (in_flight != 0 && under_way_.size() + n > k_most_under_way)))
+                (in_flight != 0 && lookahead_.unended() - waiting.size() + n > k_most_under_way)))
     return 0;
   return n;
 }

@@ -31,8 +31,8 @@ Prefetcher::Prefetcher(cache::FileCache& cache, Options options)
       watch_(cache.ahead().ring()),
       large_(LargeFetcher::make(cache, *this, options_.nice)),
       progress_(options_.progress != nullptr ? options_.progress : &own_progress_),
-      depth_(options_.depth),
-      ring_credit_(cache.ahead()) {}
+      lookahead_(cache.ahead()),
+      depth_(options_.depth) {}
 
 std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options options,
                                              std::string& why) {
@@ -56,7 +56,7 @@ Prefetcher::~Prefetcher() { stop(50); }
 
 bool Prefetcher::wants_more() {
   const std::lock_guard lock(mutex_);
-  return !waiting_.is_full() && !is_stopped_;
+  return !lookahead_.is_full() && !is_stopped_;
 }
 
 bool Prefetcher::wants_more_of(std::uint32_t reader) {
@@ -65,7 +65,8 @@ bool Prefetcher::wants_more_of(std::uint32_t reader) {
 }
 
 bool Prefetcher::takes(std::uint32_t reader) const {
-  return !is_stopped_ && (!waiting_.is_full() || (is_blocked_ && waiting_.takes_beyond(reader)));
+  return !is_stopped_ &&
+         (!lookahead_.is_full() || (is_blocked_ && lookahead_.takes_beyond(reader)));
 }
 
 bool Prefetcher::offer(PlannedFile& file) {
@@ -76,8 +77,7 @@ bool Prefetcher::offer(PlannedFile& file) {
   {
     const std::lock_guard lock(mutex_);
     if (!takes(file.reader)) return false;
-    waiting_.add(file);
-    unended_.fetch_add(1, std::memory_order_relaxed);
+    lookahead_.add(file);
   }
   pump();
   return true;
@@ -103,18 +103,18 @@ bool Prefetcher::is_for_ring_alone() const { return cache_.ahead().is_full() || 
 // the ring.
 bool Prefetcher::has_room(const PlannedFile& file) {
   if (!is_for_ring(file)) return true;
-  return ring_credit_.take(unplaced_.load(std::memory_order_relaxed), base::monotonic_ns());
+  return lookahead_.take_room(unplaced_.load(std::memory_order_relaxed), base::monotonic_ns());
 }
 
 // Under the lock.
 std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t place) {
-  PlannedFile& next = waiting_.at(place);
+  PlannedFile& next = lookahead_.waiting()[place];
   is_blocked_ = !has_room(next);
   if (is_blocked_) {
     // A file that a program fetches itself needs no room, and the files behind it may still be
     // wanted.
     if (!cache_.ahead().is_just_missed(next.path)) return nullptr;
-    is_overtaken_ = is_overtaken_ || waiting_.is_far_behind(next.reader);
+    is_overtaken_ = is_overtaken_ || lookahead_.is_far_behind(next.reader);
   } else if (is_for_ring(next)) {
     is_overtaken_ = false;
   }
@@ -122,12 +122,7 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t pl
   std::unique_ptr<PlannedFetch> flight(new (std::nothrow)
                                            PlannedFetch(cache_, std::move(next), use_ring));
   if (flight == nullptr) return nullptr;
-  // The file is noted as under way before it leaves the queue, so that it can always be seen.
-  if (!try_to([&] { under_way_.add(flight->file.reader, flight->file.sequence); })) {
-    next = std::move(flight->file);
-    return nullptr;
-  }
-  waiting_.take(place, flight->file.reader);
+  lookahead_.begin(place, flight->file.reader);
   unplaced_.fetch_add(1, std::memory_order_relaxed);
   return flight;
 }
@@ -136,9 +131,10 @@ Prefetcher::Flights Prefetcher::next_flights() {
   const std::lock_guard lock(mutex_);
   is_blocked_ = false;
   Flights flights;
-  if (is_stopped_ || waiting_.is_empty() || in_flight_.load(std::memory_order_relaxed) >= depth_)
+  const std::deque<PlannedFile>& waiting = lookahead_.waiting();
+  if (is_stopped_ || waiting.empty() || in_flight_.load(std::memory_order_relaxed) >= depth_)
     return flights;
-  const std::size_t place = is_for_ring(waiting_.at(0)) ? waiting_.first_of_least_ahead() : 0;
+  const std::size_t place = is_for_ring(waiting.front()) ? lookahead_.first_of_least_ahead() : 0;
   for (std::size_t n = place == 0 ? count_together() : 1; n != 0; --n) {
     auto flight = next_flight(place);
     if (flight == nullptr) break;
@@ -220,11 +216,6 @@ Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
   return Room::decline(reason_of(flight.fetch.reason(), file.stat.mode));
 }
 
-void Prefetcher::note_settled(const std::vector<Settled>& rows) {
-  const std::lock_guard lock(mutex_);
-  for (const Settled& row : rows) waiting_.note_over(row.reader, row.files);
-}
-
 bool Prefetcher::take_starved() {
   const std::lock_guard lock(mutex_);
   return std::exchange(is_overtaken_, false) && is_blocked_;
@@ -232,9 +223,7 @@ bool Prefetcher::take_starved() {
 
 std::optional<std::uint64_t> Prefetcher::first_unended(std::uint32_t reader) {
   const std::lock_guard lock(mutex_);
-  const std::optional<std::uint64_t> first = under_way_.first_of(reader);
-  const std::optional<std::uint64_t> next = waiting_.first_of(reader);
-  return next ? std::min(first.value_or(*next), *next) : first;
+  return lookahead_.first_unended(reader);
 }
 
 bool Prefetcher::is_stopped() {
@@ -242,9 +231,15 @@ bool Prefetcher::is_stopped() {
   return is_stopped_;
 }
 
-PrefetchCounts Prefetcher::counts() const {
+bool Prefetcher::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return lookahead_.unended() == 0;
+}
+
+PrefetchCounts Prefetcher::counts() {
   const auto n = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
-  const unsigned measured = large_->measured(), unended = n(unended_);
+  const std::uint64_t measured = large_->measured();
+  const std::lock_guard lock(mutex_);
   return {.fetched = n(fetched_),
           .fetched_bytes = n(fetched_bytes_) + large_->fetched_bytes(),
           .cached = n(cached_),
@@ -253,7 +248,7 @@ PrefetchCounts Prefetcher::counts() const {
           .large = n(large_count_),
           .measured = measured,
           .bytes_to_come = large_->bytes_to_come(),
-          .unmeasured = unended - std::min(unended, measured)};
+          .unmeasured = std::max(lookahead_.unended(), measured) - measured};
 }
 
 std::vector<RefusedFile> Prefetcher::take_refused() {
@@ -262,8 +257,10 @@ std::vector<RefusedFile> Prefetcher::take_refused() {
 }
 
 std::vector<Settled> Prefetcher::take_settled() {
+  const std::vector<Settled> of_ring = watch_.take_settled();
   const std::lock_guard lock(mutex_);
-  return std::exchange(settled_, {});
+  for (const Settled& row : of_ring) lookahead_.settle(row.reader, row.files);
+  return lookahead_.take_settled();
 }
 
 void Prefetcher::stop(unsigned patience_ms) {
@@ -289,8 +286,7 @@ void Prefetcher::wait_for_stop(unsigned patience_ms) {
 bool Prefetcher::begin_stop() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_stopped_, true)) return false;
-  unended_.fetch_sub(static_cast<unsigned>(waiting_.size()), std::memory_order_relaxed);
-  waiting_.clear();
+  lookahead_.clear();
   return true;
 }
 

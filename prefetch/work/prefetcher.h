@@ -21,10 +21,8 @@
 #include "cache/file_cache.h"
 #include "prefetch/engine/engine_choice.h"
 #include "prefetch/order/path_source.h"
-#include "prefetch/pace/ring_credit.h"
+#include "prefetch/pace/lookahead.h"
 #include "prefetch/pace/ring_watch.h"
-#include "prefetch/pace/under_way.h"
-#include "prefetch/pace/waiting_files.h"
 #include "prefetch/threads/event_count.h"
 #include "prefetch/work/large_fetcher.h"
 
@@ -87,7 +85,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   void pump();
   void set_depth(unsigned depth);
   // Nothing waits and nothing is under way.
-  bool is_idle() { return unended_.load(std::memory_order_acquire) == 0; }
+  bool is_idle();
   // The earliest file, in this reader's order, that waits or is under way; it need not be the one
   // that was offered first. Empty: all have ended.
   std::optional<std::uint64_t> first_unended(std::uint32_t reader);
@@ -101,7 +99,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // And a reader has few files in the ring while others have many, and has itself fetched files
   // that waited here. Since the last call.
   bool take_starved();
-  PrefetchCounts counts() const;
+  PrefetchCounts counts();
   // Fetches of whole files from the origin since the last call.
   struct Took {
     std::uint64_t ns = 0, fetches = 0;
@@ -111,9 +109,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
             took_fetches_.exchange(0, std::memory_order_relaxed)};
   }
   std::vector<RefusedFile> take_refused();
+  // Those of ring_watch() among them.
   std::vector<Settled> take_settled();
-  // Takes the answers of ring_watch().
-  void note_settled(const std::vector<Settled>& rows);
   // See event_count.h for how to wait for it.
   EventCount& progress() { return *progress_; }
   RingWatch& ring_watch() { return watch_; }
@@ -227,7 +224,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   const CrewPtr<LargeFetcher> large_;
   EventCount own_progress_;
   EventCount* const progress_;
-  std::atomic<unsigned> in_flight_{0}, unended_{0}, unplaced_{0};
+  std::atomic<unsigned> in_flight_{0}, unplaced_{0};
   std::atomic<std::uint64_t> took_ns_{0}, took_fetches_{0};
   std::atomic<std::uint64_t> fetched_{0}, fetched_bytes_{0}, cached_{0}, demanded_{0},
       refused_count_{0}, large_count_{0};
@@ -235,14 +232,11 @@ class Prefetcher final : public FetchClient, public LargeClient {
   EventCount stop_over_;
   std::atomic<bool> is_stop_over_{false};
   base::Mutex mutex_;  // guards the rest
-  WaitingFiles waiting_;
-  UnderWay under_way_;
+  Lookahead lookahead_;
   std::vector<RefusedFile> refused_;
-  std::vector<Settled> settled_;
   unsigned depth_;
   bool is_stopped_ = false, is_blocked_ = false, is_overtaken_ = false;
   bool is_resident_full_ = false;  // the last file that came back found no room there
-  RingCredit ring_credit_;
 };
 
 }  // namespace cube::prefetch

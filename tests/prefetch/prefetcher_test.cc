@@ -15,6 +15,10 @@ using base::Counter;
 using tests::k_mib;
 using tests::SmallCache;
 
+struct None final : PathSource {
+  Next next(PlannedFile&) override { return Next::none_yet; }
+};
+
 struct PrefetcherTest : ::testing::Test {
   SmallCache files{700};
   cache::FileCache& cache = *files.cache.cache;
@@ -53,6 +57,13 @@ struct PrefetcherTest : ::testing::Test {
   void wait_until_nothing_is_under_way() {
     while (prefetcher->in_flight() != 0) std::this_thread::yield();
   }
+  // How many files of reader 3 were settled since the last call.
+  std::uint32_t settled() {
+    std::uint32_t n = 0;
+    prefetcher->ring_watch().look({});
+    for (const Settled& row : prefetcher->take_settled()) n += row.reader == 3 ? row.files : 0;
+    return n;
+  }
   std::uint64_t count(Counter counter) const { return files.cache.count(counter); }
   // Offers files until the ring makes the next one wait; returns how many were offered.
   std::size_t fill() {
@@ -86,9 +97,7 @@ TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
   wait_until_idle();
   EXPECT_EQ(prefetcher->counts().cached, 100U);
   EXPECT_EQ(count(Counter::origin_opens), 100U);
-  std::uint32_t settled = 0;
-  for (const Settled& row : prefetcher->take_settled()) settled += row.reader == 3 ? row.files : 0;
-  EXPECT_EQ(settled, 200U);
+  EXPECT_EQ(settled(), 200U);
 }
 
 // The leader gives way according to these counts (pace/depth.h).
@@ -148,7 +157,6 @@ TEST_F(PrefetcherTest, WithoutARingWhatHasNoRoomComesBack) {
 TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
   make(true);
   SmallCache::Counts counts;
-  std::vector<Settled> settled;
   std::uint32_t opened = 0;
   std::size_t offered = 0;
   for (const auto& path : files.paths) {
@@ -162,11 +170,10 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
       std::this_thread::yield();
     }
     files.open(cache, path, counts);
-    for (const Settled& row : prefetcher->ring_watch().look()) opened += row.files;
+    opened += settled();
   }
   wait_until_idle();
-  for (const Settled& row : prefetcher->ring_watch().look()) opened += row.files;
-  for (const Settled& row : prefetcher->take_settled()) opened += row.files;
+  opened += settled();
   EXPECT_GE(counts.hits, 680);
   EXPECT_EQ(counts.wrong, 0);
   EXPECT_GE(count(Counter::prefetch_early), 680U);
@@ -200,7 +207,7 @@ TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
       std::this_thread::yield();
     }
     files.open(cache, path, counts);
-    prefetcher->ring_watch().look();
+    prefetcher->ring_watch().look({});
   }
   EXPECT_GE(counts.hits, 680);
   EXPECT_EQ(counts.wrong, 0);
@@ -296,9 +303,9 @@ TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
   EXPECT_EQ(count(Counter::prefetch_late), 1U);
   EXPECT_TRUE(prefetcher->take_starved());
   EXPECT_FALSE(prefetcher->take_starved());
-  std::vector<Settled> settled;
-  ASSERT_GT(prefetcher->ring_watch().give_up_furthest(settled), 0U);
-  prefetcher->note_settled(settled);
+  None order;
+  ASSERT_GT(prefetcher->ring_watch().give_up(order, /*is_starved=*/true), 0U);
+  prefetcher->take_settled();
   constexpr std::uint64_t k_patience_ns = 60'000'000'000;
   const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
   while (!cache.find(tests::request_for(files.paths[first + 1]))) {
@@ -321,8 +328,7 @@ TEST_F(PrefetcherTest, WatchesFilesAgainThatAreReadAgainFromTheRing) {
   wait_until_idle();
   for (std::size_t i = 0; i < offered; ++i) files.open(cache, files.paths[i], counts);
   EXPECT_EQ(counts.hits, static_cast<int>(offered));
-  prefetcher->ring_watch().look();
-  prefetcher->take_settled();
+  settled();
   std::string in_ring;
   for (std::size_t i = offered; i-- > 0 && in_ring.empty();) {
     const cache::Pin pin = cache.find(tests::request_for(files.paths[i]));
@@ -331,12 +337,9 @@ TEST_F(PrefetcherTest, WatchesFilesAgainThatAreReadAgainFromTheRing) {
   ASSERT_FALSE(in_ring.empty());
   offer(in_ring);
   wait_until_idle();
-  EXPECT_TRUE(prefetcher->take_settled().empty()) << "before it is read";
-  EXPECT_TRUE(prefetcher->ring_watch().look().empty());
+  EXPECT_EQ(settled(), 0U) << "before it is read";
   files.open(cache, in_ring, counts);
-  const auto settled = prefetcher->ring_watch().look();
-  ASSERT_EQ(settled.size(), 1U);
-  EXPECT_EQ(settled[0].files, 1U);
+  EXPECT_EQ(settled(), 1U);
 }
 
 TEST_F(PrefetcherTest, AfterStopNothingIsTakenAndNothingIsFetched) {
@@ -366,17 +369,15 @@ TEST_F(PrefetcherTest, ProgramsAndPrefetchesAtOnceSeeRightBytes) {
       wrong += counts.wrong;
     });
   }
-  std::vector<Settled> settled;
-  struct None final : PathSource {
-    Next next(PlannedFile&) override { return Next::none_yet; }
-  } order;
+  None order;
   for (std::size_t i = 0; next.load() < 2100; ++i) {
     PlannedFile file = planned(files.paths[i % 700]);
     prefetcher->offer(file);
     prefetcher->set_depth(1 + i % 8);
-    prefetcher->ring_watch().look();
-    prefetcher->ring_watch().give_up(order, /*is_stuck=*/true, settled);
-    prefetcher->ring_watch().give_up_unknown();
+    // It is always stuck for long.
+    prefetcher->ring_watch().look({.now_ns = 3'000'000'000 * i, .is_blocked = true, .demanded = i});
+    prefetcher->ring_watch().give_up(order, /*is_starved=*/i % 64 == 0);
+    prefetcher->take_settled();
     prefetcher->pump();
     std::this_thread::yield();
   }

@@ -1,4 +1,5 @@
-// The unread records of the ring, their readers, and the segments that will not be read any more.
+// The unread records of the ring, their readers, and the segments that will not be read any more;
+// whether prefetching is stuck, and whether the ring is too small for its readers.
 #include "prefetch/pace/ring_watch.h"
 
 #include <gtest/gtest.h>
@@ -19,6 +20,20 @@ struct Order final : PathSource {
   std::uint64_t passed(std::uint32_t reader) override { return passed_below[reader]; }
 };
 
+constexpr std::uint64_t k_stuck_ns = 200'000'000, k_long_ns = 2'000'000'000;
+
+// Prefetching is stuck for as long.
+void stand_still(RingWatch& watch, std::uint64_t ns) {
+  watch.look({.now_ns = 1, .is_blocked = true});
+  watch.look({.now_ns = 1 + ns, .is_blocked = true, .demanded = 1});
+}
+
+std::uint32_t give_up_unknown(RingWatch& watch) {
+  Order order;
+  stand_still(watch, k_long_ns);
+  return watch.give_up(order, /*is_starved=*/false);
+}
+
 struct RingWatchTest : ::testing::Test {
   static constexpr std::size_t k_bytes = 60'000;
   tests::TestRegion region{32 * k_mib};
@@ -38,7 +53,7 @@ struct RingWatchTest : ::testing::Test {
     const auto pin = tests::put_in_ring(tier, path_of(added), std::string(bytes, 'x'));
     if (!pin) return false;
     const auto place = tier.place_of(**pin);
-    watch.add({place.segment, place.generation, place.offset}, reader, added++);
+    watch.add(place, reader, added++);
     segments.push_back(place.segment);
     return true;
   }
@@ -51,14 +66,19 @@ struct RingWatchTest : ::testing::Test {
     ASSERT_TRUE(pin) << number;
     ring.note_opened(*pin);
   }
+  // Returns how many files of this reader are settled.
   std::uint32_t look(std::uint32_t reader = 7) {
+    watch.look({});
+    settled = watch.take_settled();
     std::uint32_t files = 0;
-    for (const Settled& row : watch.look()) files += row.reader == reader ? row.files : 0;
+    for (const Settled& row : settled) files += row.reader == reader ? row.files : 0;
     return files;
   }
-  std::uint32_t give_up(bool is_stuck) {
-    settled.clear();
-    return watch.give_up(order, is_stuck, settled);
+  std::uint32_t give_up(bool is_stuck, bool is_starved = false) {
+    stand_still(watch, is_stuck ? k_stuck_ns : 0);
+    const std::uint32_t dropped = watch.give_up(order, is_starved);
+    settled = watch.take_settled();
+    return dropped;
   }
   std::uint64_t first_of_next_segment() const {
     std::uint64_t i = 0;
@@ -73,11 +93,11 @@ TEST_F(RingWatchTest, TellsWhatWasOpenedOnceAndWhose) {
   EXPECT_EQ(look(), 0U);
   open(1);
   open(6);
-  const auto first = watch.look();
-  ASSERT_EQ(first.size(), 2U);
-  EXPECT_EQ(first[0].files + first[1].files, 2U);
-  EXPECT_NE(first[0].reader, first[1].reader);
-  EXPECT_TRUE(watch.look().empty());
+  EXPECT_EQ(look(7), 1U);
+  ASSERT_EQ(settled.size(), 2U);
+  EXPECT_EQ(settled[0].files + settled[1].files, 2U);
+  EXPECT_EQ(look(), 0U);
+  EXPECT_TRUE(settled.empty());
 }
 
 // The leader looks every few milliseconds; a segment may be reclaimed in less.
@@ -137,7 +157,8 @@ TEST_F(RingWatchTest, SegmentWantedLastGoesFirstIfAnotherReaderHasNothing) {
   // The last segment is being filled.
   const auto is_other = [&](std::uint32_t segment) { return segment != segments.back(); };
   const std::uint32_t last = *std::find_if(segments.rbegin(), segments.rend(), is_other);
-  EXPECT_EQ(watch.give_up_furthest(settled), std::count(segments.begin(), segments.end(), last));
+  EXPECT_EQ(give_up(false, /*is_starved=*/true),
+            std::count(segments.begin(), segments.end(), last));
   EXPECT_EQ(ring.unread(last), 0U);
   EXPECT_NE(ring.unread(segments.front()), 0U);
   EXPECT_GE(ring.room(), 2 * k_mib);
@@ -194,15 +215,15 @@ TEST_F(RingWatchTest, NextToAllOfASegmentIsEnoughWhenStuck) {
 TEST_F(RingWatchTest, UnknownFilesAreGivenUpLast) {
   ASSERT_TRUE(tests::put_in_ring(tier, "/former", std::string(k_bytes, 'x')));
   const std::uint32_t former = ring.end_segment() - 4;
-  EXPECT_EQ(watch.give_up_unknown(), 0U) << "it is being filled";
+  EXPECT_EQ(give_up_unknown(watch), 0U) << "it is being filled";
   tier.release_ring_lease();
   EXPECT_EQ(ring.unread(former), 1U);
   EXPECT_EQ(give_up(true), 0U);
-  EXPECT_EQ(watch.give_up_unknown(), 1U);
+  EXPECT_EQ(give_up_unknown(watch), 1U);
   EXPECT_EQ(ring.unread(former), 0U);
   ASSERT_TRUE(add());
   tier.release_ring_lease();
-  EXPECT_EQ(watch.give_up_unknown(), 0U) << "this one is known";
+  EXPECT_EQ(give_up_unknown(watch), 0U) << "this one is known";
 }
 
 // In a region that was full before the ring was made, the ring's segments lie anywhere.
@@ -221,7 +242,7 @@ TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
   ASSERT_TRUE(ring.owns(0));
   tier.release_ring_lease();
   RingWatch of_next_leader(ring);
-  EXPECT_EQ(of_next_leader.give_up_unknown(), 1U);
+  EXPECT_EQ(give_up_unknown(of_next_leader), 1U);
   EXPECT_EQ(ring.room(), 2 * k_mib);
 }
 
@@ -237,7 +258,7 @@ TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
   EXPECT_EQ(ring.room(), 2 * k_mib);
   RingWatch of_next_leader(ring);
   region->segment_row(first).unread.fetch_add(1);
-  EXPECT_GT(of_next_leader.give_up_unknown(), 0U);
+  EXPECT_GT(give_up_unknown(of_next_leader), 0U);
   EXPECT_EQ(ring.unread(first), 0U);
 }
 
@@ -245,7 +266,8 @@ TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
 TEST_F(RingWatchTest, ManyEntriesAreSettledInAFewLooks) {
   constexpr std::uint64_t k_each = 100'000;
   for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
-    for (std::uint64_t i = 0; i < k_each; ++i) watch.add({s, 1, i % 1000 * 256}, 7, added++);
+    for (std::uint64_t i = 0; i < k_each; ++i)
+      watch.add({.segment = s, .generation = 1, .offset = i % 1000 * 256}, 7, added++);
   }
   std::uint32_t first = look(), sum = first;
   EXPECT_GT(first, 0U);
@@ -260,11 +282,105 @@ TEST_F(RingWatchTest, ASearchAmongManyEntriesIsShort) {
   fill();
   for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
     const std::uint32_t generation = tests::word_of(*region, s).generation;
-    for (std::uint64_t i = 0; i < k_each; ++i) watch.add({s, generation, 0}, 7, added++);
+    for (std::uint64_t i = 0; i < k_each; ++i)
+      watch.add({.segment = s, .generation = generation}, 7, added++);
   }
   open(first_of_next_segment() + 1);
   look();
   EXPECT_EQ(give_up(true), 0U);
+}
+
+// Time passes between ticks at which nobody reads from the ring, unless files of it are opened.
+struct RingStallTest : RingWatchTest {
+  std::uint64_t tick(std::uint64_t now_ns, bool is_blocked, bool has_read, std::uint64_t demanded) {
+    if (has_read) {
+      add();
+      open(added - 1);
+    }
+    watch.look({.now_ns = now_ns, .is_blocked = is_blocked, .demanded = demanded});
+    return watch.stuck_ns();
+  }
+};
+
+TEST_F(RingStallTest, IsTheTimeInWhichNobodyReadsFromItWhileProgramsFetch) {
+  EXPECT_EQ(tick(100, true, false, 7), 0U);
+  EXPECT_EQ(tick(300, true, false, 7), 0U) << "programs fetch nothing: they may not read at all";
+  EXPECT_EQ(tick(400, true, false, 8), 300U);
+  EXPECT_EQ(tick(500, true, false, 8), 400U);
+}
+
+// A loaded machine may take longer for a segment than the leader waits, and what is given up must
+// be fetched again.
+TEST_F(RingStallTest, BeginsAnewWithEachFileThatIsReadFromIt) {
+  tick(100, true, false, 7);
+  EXPECT_EQ(tick(400, true, true, 9), 0U);
+  EXPECT_EQ(tick(500, true, false, 9), 0U);
+  EXPECT_EQ(tick(600, true, false, 10), 200U);
+}
+
+TEST_F(RingStallTest, EndsWhereThereIsRoom) {
+  tick(100, true, false, 7);
+  EXPECT_EQ(tick(200, false, false, 9), 0U);
+  EXPECT_EQ(tick(300, true, false, 10), 0U);
+  EXPECT_EQ(tick(400, true, false, 11), 100U);
+  fill();
+  order.passed_below[7] = UINT64_MAX;
+  EXPECT_GT(watch.give_up(order, false), 0U);
+  EXPECT_EQ(tick(500, true, false, 12), 0U);
+}
+
+struct RingNeedTest : ::testing::Test {
+  tests::TestRegion region{32 * k_mib};
+  cache::RamTier tier{*region};
+  RingWatch watch{tier.ring()};
+  RingWatch::Seen seen;
+
+  bool tick(unsigned fetched, unsigned overtaken, unsigned demanded, bool is_blocked) {
+    seen.fetched += fetched;
+    seen.overtaken += overtaken;
+    seen.demanded += demanded;
+    seen.is_blocked = is_blocked;
+    return watch.is_too_small(seen);
+  }
+};
+
+TEST_F(RingNeedTest, IsTooSmallWhereProgramsFetchPlannedFilesWhileItIsFull) {
+  EXPECT_FALSE(tick(10, 0, 0, true));
+  EXPECT_FALSE(tick(0, 0, 3, true));
+  // The prefetcher gets to them when there is room again.
+  EXPECT_TRUE(tick(10, 3, 0, false));
+  EXPECT_FALSE(tick(10, 0, 0, true)) << "it begins anew";
+}
+
+TEST_F(RingNeedTest, IsLargeEnoughWhereTheProgramsOvertookItForAnotherReason) {
+  EXPECT_FALSE(tick(0, 0, 40, false));
+  EXPECT_FALSE(tick(10, 40, 0, true)) << "at the begin of an epoch the prefetcher is not ahead yet";
+  EXPECT_FALSE(tick(20, 0, 0, true));
+}
+
+TEST_F(RingNeedTest, IsLargeEnoughWhereProgramsFetchFilesThatNobodyHasTold) {
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(tick(10, 0, 10, true));
+}
+
+TEST_F(RingNeedTest, AFewOfManyAreNoReason) {
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(tick(100, 0, 1, true));
+    EXPECT_FALSE(tick(50, 1, 1, true));
+  }
+}
+
+TEST_F(RingNeedTest, FetchesOfLongAgoAreNoReason) {
+  tick(0, 0, 0, true);
+  EXPECT_FALSE(tick(0, 0, 40, true));
+  EXPECT_FALSE(tick(1000, 0, 0, false));
+  EXPECT_FALSE(tick(0, 3, 0, false)) << "it was not full then";
+}
+
+TEST_F(RingNeedTest, AProcessThatEndsTakesItsCountsWithIt) {
+  tick(10, 0, 1000, true);
+  seen.demanded = 0;
+  EXPECT_FALSE(tick(10, 3, 0, true));
+  EXPECT_FALSE(tick(10, 3, 2, true));
 }
 
 }  // namespace

@@ -1,0 +1,88 @@
+// Lookahead holds the files of the plan that wait for their fetch, and counts how far each reader
+// is ahead: how many of its files were begun and are not yet read, dropped or refused. If room is
+// scarce, the reader that is least ahead comes first, so a stalled reader holds up nobody. A file
+// for the ring begins only if the ring has room for an average record beyond what is promised to
+// other fetches. Thread safety: none; the owner's lock guards it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "cache/fetch_ahead.h"
+#include "prefetch/order/path_source.h"
+
+namespace cube::prefetch {
+
+class Lookahead {
+ public:
+  explicit Lookahead(cache::FetchAhead& ahead) : ahead_(ahead) {}
+
+  // Each reader's files in order.
+  std::deque<PlannedFile>& waiting() { return waiting_; }
+  const std::deque<PlannedFile>& waiting() const { return waiting_; }
+  bool is_full() const { return waiting_.size() >= k_most; }
+  bool is_running_low() const { return waiting_.size() < k_most / 2; }
+  // Whether to take a file of this reader although the queue is full: nothing can begin, and the
+  // queue is full of other readers' files.
+  bool takes_beyond(std::uint32_t reader) const;
+  // Throws std::bad_alloc if there is no memory, as put_back and settle do.
+  void add(PlannedFile& file);
+  // The place of the file to begin if room is scarce. The queue must not be empty.
+  std::size_t first_of_least_ahead() const;
+  // The file at this place, which the caller has moved, has begun.
+  void begin(std::size_t place, std::uint32_t reader);
+  // Puts back a file that had begun but must wait after all, in front of its reader's later files.
+  void put_back(PlannedFile& file);
+  // The fetch has ended. The reader stays ahead until the file is settled.
+  void end(std::uint32_t reader, std::uint64_t sequence);
+  // No file waits any more.
+  void clear();
+  // Files that wait or have begun.
+  std::size_t unended() const { return unended_.size(); }
+  std::optional<std::uint64_t> first_unended(std::uint32_t reader) const;
+
+  // This many files that had begun were read, dropped or refused.
+  void settle(std::uint32_t reader, std::uint32_t files);
+  // Those since the last call.
+  std::vector<Settled> take_settled();
+  // True if another reader is more than twice as far ahead.
+  bool is_far_behind(std::uint32_t reader);
+
+  // Promises the room of one record. `unasked`: fetches that were promised room and have not asked
+  // for it yet, because the size of their file is not known. Returns false if there is no room.
+  // After note_no_room() it stays false until there is more room than at that time, or a pause is
+  // over. Times are those of base::monotonic_ns().
+  bool take_room(unsigned unasked, std::uint64_t now_ns);
+  // A record of this many bytes was placed, in the ring or elsewhere.
+  void note_placed(std::uint64_t bytes);
+  // A file of this many bytes found no room.
+  void note_no_room(std::uint64_t bytes, std::uint64_t now_ns);
+
+ private:
+  static constexpr std::size_t k_most = 256, k_of_each_beyond = 64;
+  // How long to wait before a retry although there is no more room than before: memory may be short
+  // rather than the ring.
+  static constexpr std::uint64_t k_first_pause_ns = 1'000'000, k_longest_pause_ns = 500'000'000;
+  struct Reader {
+    std::uint64_t waiting = 0, ahead = 0;
+    std::uint32_t settled = 0;
+  };
+  // A larger file does not go to the ring, which must not wait until it has room for it.
+  std::uint64_t most_bytes() const { return ahead_.segment_bytes() / 4; }
+
+  cache::FetchAhead& ahead_;
+  std::deque<PlannedFile> waiting_;
+  std::map<std::uint32_t, Reader> readers_;
+  std::multiset<std::pair<std::uint32_t, std::uint64_t>> unended_;  // reader, sequence
+  std::uint64_t credit_ = 0;                                        // bytes that may be promised
+  std::uint64_t average_ = 64 << 10;                                // bytes of an average record
+  std::uint64_t pause_ns_ = k_first_pause_ns, not_before_ns_ = 0, room_then_ = 0;
+};
+
+}  // namespace cube::prefetch
