@@ -23,7 +23,8 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 namespace process = cube::shim::process;
-namespace children = cube::shim::ended_children;
+namespace ended_children = cube::shim::ended_children;
+namespace lifecycle = cube::shim::lifecycle;
 
 namespace {
 
