@@ -1,12 +1,16 @@
 #include "shim/calls/directory/listed_directory.h"
 
+#include <dirent.h>
+
 #include <cerrno>
+#include <cstring>
 
 #include "cache/base/process/aside.h"
 #include "cache/base/process/lifted_fd_limit.h"
-#include "shim/calls/directory/empty_directory.h"
+#include "cache/base/unique_fd.h"
+#include "cache/record/directory_data.h"
 #include "shim/calls/directory/listings.h"
-#include "shim/calls/directory/moved_directory.h"
+#include "shim/calls/directory/served_directory.h"
 #include "shim/calls/new_fds.h"
 #include "shim/fd/materialize.h"
 #include "shim/path/path_filter.h"
@@ -21,25 +25,6 @@ namespace sys = base::sys;
 
 constexpr int k_flags = O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC;
 
-int serve(cache::Listing* listing) {
-  expect_new_fd();
-  OpenFileRef file = open_files::make();
-  const long fd = file ? empty_directory::open(k_flags) : -ENFILE;
-  if (fd < 0 || !g_fds.is_within(static_cast<int>(fd)) || fd <= STDERR_FILENO) {
-    listing->release();
-    if (fd >= 0) sys::close(static_cast<int>(fd));
-    return k_kernels;
-  }
-  const int new_fd = static_cast<int>(fd);
-  g_fds.forget(new_fd);
-  file->kind = OpenFile::Kind::directory;
-  file->directory = listing;
-  file->size = listing->end();
-  file->flags = k_flags;
-  g_fds.set(new_fd, RowKind::listed_directory, std::move(file), /*close_on_exec=*/true);
-  return new_fd;
-}
-
 int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kernels) {
   if (!path_filter::covers_directory(dir, path, covered)) return k_kernels;
   auto* const cache = process::is_forking() ? nullptr : attachment::cache();
@@ -51,9 +36,11 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   // Another thread, or a signal handler, may have parked an fd meanwhile.
   placeholder::fd_was_freed(0);
   if (listed.listing == nullptr && !listed.fd) return k_kernels;
-  const int fd = listed.listing != nullptr ? serve(listed.listing) : listed.fd.release();
   is_kernels = listed.listing == nullptr;
-  if (fd < 0) return fd;
+  const int fd = is_kernels
+                     ? listed.fd.release()
+                     : served_directory::serve(listed.listing, RowKind::listed_directory, k_flags);
+  if (fd < 0) return k_kernels;
   if (is_kernels) {
     g_fds.forget(fd);
     g_fds.set_directory(fd);
@@ -81,16 +68,6 @@ int open(int dir, const char* path, bool& is_kernels) {
       [&](CoveredPath& covered) { return open_covered(dir, path, covered, is_kernels); });
 }
 
-struct ::dirent* next_entry(OpenFile& file) {
-  std::uint64_t at = file.offset.load(std::memory_order_acquire);
-  struct ::dirent* entry = nullptr;
-  do {
-    if (at >= file.size) return nullptr;
-    entry = file.directory->at(at);
-  } while (!file.offset.compare_exchange_weak(at, at + entry->d_reclen, std::memory_order_acq_rel));
-  return entry;
-}
-
 long tell(OpenFile& file) {
   return file.directory->offset_at(file.offset.load(std::memory_order_acquire));
 }
@@ -102,6 +79,83 @@ bool seek(OpenFile& file, long place) {
 }
 
 namespace {
+
+using cache::DirectoryData;
+
+// The most opens that are tried, and the most entries that are visited, in all.
+constexpr int k_most_opens = 256, k_most_entries = 100'000;
+
+// Finds a directory that another process or another node has moved since a stream over its listing
+// was opened. The search goes where the directory may be at little cost: under another name in the
+// directory that held it, and by the same last path components below a neighbor of each directory
+// above, up to the prefix.
+class Search {
+ public:
+  explicit Search(const cache::Listing& listing) : listing_(listing) {}
+  // Searches one directory. `below` is the rest of the path after the name of an entry.
+  long through(const char* directory, std::string_view below);
+
+ private:
+  long at(int directory, std::string_view name, std::string_view below);
+
+  const cache::Listing& listing_;
+  int opens_ = k_most_opens, entries_ = k_most_entries;
+};
+
+long Search::at(int directory, std::string_view name, std::string_view below) {
+  base::Aside path;
+  if (!path || name.size() + below.size() + 1 > base::Aside::k_bytes || opens_-- <= 0)
+    return -ENOENT;
+  std::memcpy(path.data(), name.data(), name.size());
+  std::memcpy(path.data() + name.size(), below.data(), below.size());
+  path.data()[name.size() + below.size()] = '\0';
+  const long fd = sys::openat(directory, path.data(), k_flags | O_NOFOLLOW);
+  if (sys::failed(fd)) return -ENOENT;
+  const auto stat = cache::stat_fd(static_cast<int>(fd));
+  if (stat && stat->same_file(listing_.stat())) return fd;
+  sys::close(static_cast<int>(fd));
+  return -ENOENT;
+}
+
+long Search::through(const char* directory, std::string_view below) {
+  const base::Result<base::UniqueFd> own =
+      base::open_fd(directory, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
+  base::Aside room;
+  if (!own || !room) return -ENOENT;
+  while (entries_ > 0 && opens_ > 0) {
+    const long n =
+        sys::raw(SYS_getdents64, own->get(), sys::arg(room.data()), base::Aside::k_bytes);
+    if (n <= 0) return -ENOENT;
+    DirectoryData::Entry entry;
+    for (DirectoryData::Reader reader({room.bytes(), static_cast<std::size_t>(n)});
+         reader.next(entry);) {
+      --entries_;
+      const bool may_be = (entry.type == DT_DIR || entry.type == DT_UNKNOWN) && !entry.is_dots();
+      if (!may_be || (below.empty() && entry.inode != listing_.stat().inode)) continue;
+      if (const long fd = at(own->get(), entry.name, below); !sys::failed(fd)) return fd;
+    }
+  }
+  return -ENOENT;
+}
+
+// Returns an fd of the directory with the listing's inode, or -ENOENT if it is not found.
+long open_moved(const cache::Listing& listing) {
+  const std::string_view path = listing.path();
+  base::Aside above;
+  if (!above) return -ENOENT;
+  Search search(listing);
+  std::size_t end = path.size();
+  while (path_filter::covers_found(path.substr(0, end))) {
+    const std::string_view below = path.substr(end);
+    end = path.rfind('/', end - 1);
+    const std::size_t length = end == 0 ? 1 : end;
+    std::memcpy(above.data(), path.data(), length);
+    above.data()[length] = '\0';
+    if (const long fd = search.through(above.data(), below); !sys::failed(fd)) return fd;
+    if (end == 0) break;
+  }
+  return -ENOENT;
+}
 
 // Opens the origin's own directory, by the path with which the stream was opened, or where others
 // have moved it. Returns -errno on failure; -ENOENT: it cannot be found, or is gone.
@@ -115,7 +169,7 @@ long open_own(const OpenFile& file) {
   } else if (real != -ENOTDIR && real != -ENOENT) {
     return real;
   }
-  return open_moved_directory(listing, k_flags);
+  return open_moved(listing);
 }
 
 void put_under(int own, int fd) {

@@ -27,8 +27,6 @@ inline OpenFileRef acquire(int fd) {
   const bool may_be = kind == RowKind::listed_directory || kind == RowKind::busy;
   return may_be ? g_fds.acquire_kind(fd, RowKind::listed_directory) : OpenFileRef();
 }
-// Like readdir. Returns null at the end.
-struct ::dirent* next_entry(OpenFile& file);
 // Like telldir.
 long tell(OpenFile& file);
 // Like seekdir. Returns false if there is no such place.

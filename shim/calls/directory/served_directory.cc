@@ -1,41 +1,107 @@
 #include "shim/calls/directory/served_directory.h"
 
+#include <fcntl.h>
+#include <fmt/core.h>
+
+#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
-#include "shim/calls/directory/empty_directory.h"
-#include "shim/calls/directory/listed_directory.h"
+#include "cache/base/process/aside.h"
+#include "cache/base/sys.h"
 #include "shim/calls/new_fds.h"
+#include "shim/process/process.h"
 #include "shim/process/user_pointer.h"
 
 namespace cube::shim::served_directory {
+namespace {
 
 namespace sys = base::sys;
+
+// The fd handed out last: a new one is opened through it if it still is such a directory.
+constinit std::atomic<int> g_model{-1};
+constinit std::atomic<std::uint32_t> g_made{0};
+
+// Makes one directory within another and removes both at once, so that ".." leads nowhere, either.
+long make(int flags) {
+  base::Aside room;
+  if (!room) return -ENOMEM;
+  char *const outer = room.data(), *const inner = outer + PATH_MAX;
+  const auto& place = process::config().ram_dir;
+  if (place.size() + 80 > PATH_MAX) return -ENAMETOOLONG;
+  *fmt::format_to_n(outer, PATH_MAX - 1, "{}/cubeshim-empty-{}-{}", place, sys::getpid(),
+                    g_made.fetch_add(1))
+       .out = '\0';
+  *fmt::format_to_n(inner, PATH_MAX - 1, "{}/empty", outer).out = '\0';
+  constexpr long k_mode = 0700;
+  if (const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(outer), k_mode); sys::failed(made))
+    return made;
+  long fd = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(inner), k_mode);
+  if (!sys::failed(fd)) fd = sys::open(inner, flags);
+  sys::raw(SYS_unlinkat, AT_FDCWD, sys::arg(inner), AT_REMOVEDIR);
+  sys::raw(SYS_unlinkat, AT_FDCWD, sys::arg(outer), AT_REMOVEDIR);
+  return fd;
+}
+
+// Holds an fd of such a directory, which the program has open. The fd stays what it is meanwhile.
+OpenFileRef hold(int fd) {
+  const RowKind kind = g_fds.kind(fd);
+  const bool is_one = kind == RowKind::served_directory || kind == RowKind::listed_directory;
+  return is_one ? g_fds.acquire_kind(fd, kind) : OpenFileRef();
+}
+
+// Returns an fd for a directory that this process answers, or -errno. It is an empty directory that
+// no path leads to. Takes the flags of open(2) that apply to a directory.
+long open_empty(int flags) {
+  constexpr int k_kept =
+      O_CLOEXEC | O_NONBLOCK | O_PATH | O_NOFOLLOW | O_DIRECTORY | O_APPEND | O_SYNC;
+  flags = (flags & k_kept) | O_RDONLY;
+  const int model = g_model.load(std::memory_order_relaxed);
+  const OpenFileRef held = hold(model);
+  long fd = held ? sys::openat(model, ".", flags) : -EBADF;
+  // The origin's own directory may have taken the place of the fd (listed_directory::hold_all),
+  // which marks the file before that.
+  if (!sys::failed(fd) && !held->is_placeholder()) {
+    sys::close(static_cast<int>(fd));
+    fd = -EBADF;
+  }
+  if (sys::failed(fd) && fd != -EMFILE && fd != -ENFILE) fd = make(flags);
+  if (!sys::failed(fd)) g_model.store(static_cast<int>(fd), std::memory_order_relaxed);
+  return fd;
+}
+
+}  // namespace
+
+int serve(cache::Listing* listing, RowKind kind, int flags) {
+  expect_new_fd();
+  OpenFileRef file = open_files::make();
+  long fd = file ? open_empty(flags) : -ENFILE;
+  if (fd >= 0 && (!g_fds.is_within(static_cast<int>(fd)) ||
+                  (kind == RowKind::listed_directory && fd <= STDERR_FILENO))) {
+    sys::close(static_cast<int>(fd));
+    fd = -EMFILE;
+  }
+  if (fd < 0) {
+    listing->release();
+    return static_cast<int>(fd);
+  }
+  const int new_fd = static_cast<int>(fd);
+  g_fds.forget(new_fd);
+  file->kind = OpenFile::Kind::directory;
+  file->directory = listing;
+  file->size = listing->end();
+  file->flags = flags;
+  g_fds.set(new_fd, kind, std::move(file), (flags & O_CLOEXEC) != 0);
+  return new_fd;
+}
 
 int open(const cache::Metadata& metadata, std::string_view key, int flags) {
   const bool with_names = (flags & O_PATH) == 0;
   const auto follow =
       (flags & O_NOFOLLOW) == 0 ? cache::Metadata::Follow::last : cache::Metadata::Follow::nothing;
   const auto opened = metadata.list(key, follow, with_names);
-  if (!opened) return -opened.error().value;
-  cache::Listing* const directory = *opened;
-  expect_new_fd();
-  OpenFileRef file = open_files::make();
-  const long fd = file ? empty_directory::open(flags) : -ENFILE;
-  if (fd < 0 || !g_fds.is_within(static_cast<int>(fd))) {
-    directory->release();
-    if (fd < 0) return static_cast<int>(fd);
-    sys::close(static_cast<int>(fd));
-    return -EMFILE;
-  }
-  const int new_fd = static_cast<int>(fd);
-  g_fds.forget(new_fd);
-  file->kind = OpenFile::Kind::directory;
-  file->directory = directory;
-  file->size = directory->end();
-  file->flags = flags;
-  g_fds.set(new_fd, RowKind::served_directory, std::move(file), (flags & O_CLOEXEC) != 0);
-  return new_fd;
+  return opened ? serve(*opened, RowKind::served_directory, flags) : -opened.error().value;
 }
 
 long get_entries(OpenFile& file, void* to, std::size_t n) {
@@ -56,7 +122,13 @@ struct ::dirent* next_entry(OpenFile& file) {
     errno = EBADF;
     return nullptr;
   }
-  return listed_directory::next_entry(file);
+  std::uint64_t at = file.offset.load(std::memory_order_acquire);
+  struct ::dirent* entry = nullptr;
+  do {
+    if (at >= file.size) return nullptr;
+    entry = file.directory->at(at);
+  } while (!file.offset.compare_exchange_weak(at, at + entry->d_reclen, std::memory_order_acq_rel));
+  return entry;
 }
 
 long seek(OpenFile& file, std::int64_t offset, int whence) {

@@ -1,10 +1,13 @@
-// An open directory of our paths (name/metadata.h), as the program has it: a kernel fd, which is an
-// empty directory that no path leads to, and what we know of it. So every call that bypasses us
-// gets an answer that is true of some directory (EISDIR, EBADF) or ENOENT, and never the entries of
-// another one. The row of the fd holds an OpenFile, whose offset is the position. Thread safety:
-// all of it; all except next_entry's result, which is valid until the stream is closed, is
-// async-signal-safe.
+// An open directory that this process answers: an fd, which is an empty directory that no path
+// leads to, and its listing. So every call that bypasses us gets an answer that is true of some
+// directory (EISDIR, EBADF) or ENOENT, and never the entries of another one. The row of the fd
+// holds an OpenFile, whose offset is the position, and tells whose directory it is: one of our
+// paths (name/metadata.h), or one of a mount, whose fd the program does not know
+// (listed_directory.h). Thread safety: all of it; all except next_entry's result, which is valid
+// until the stream is closed, is async-signal-safe.
 #pragma once
+
+#include <dirent.h>
 
 #include "cache/metadata/metadata.h"
 #include "shim/fd/fd_table.h"
@@ -12,10 +15,13 @@
 
 namespace cube::shim::served_directory {
 
-// Returns an fd, or -errno as from Metadata::list. `flags` are those of open(2).
+// Returns an fd, or -errno. `flags` are those of open(2). Takes the listing over. An fd of kind
+// listed_directory is none of the standard streams.
+int serve(cache::Listing* listing, RowKind kind, int flags);
+// The same for one of our paths, or -errno as from Metadata::list.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
-// Empty for all other fds.
+// Empty for all other fds than those of our paths.
 [[gnu::always_inline]] inline OpenFileRef acquire(int fd) {
   return g_fds.kind(fd) == RowKind::served_directory
              ? g_fds.acquire_kind(fd, RowKind::served_directory)

@@ -2,6 +2,7 @@
 // listed_directory.h). A stream is libc's own over the fd; the entries that it returns are ours.
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "shim/calls/directory/listed_directory.h"
 #include "shim/calls/directory/served_directory.h"
@@ -24,14 +25,16 @@ namespace listed = cube::shim::listed_directory;
 
 namespace {
 
-// Returns the directory of a stream if it is a served one.
-shim::OpenFileRef served_stream(DIR* directory) {
-  if (shim::process::origin_metadata() == nullptr || directory == nullptr) return {};
-  return served::acquire(real::dirfd(directory));
-}
-// Like served_stream, but for a directory whose listing is in memory.
-shim::OpenFileRef listed_stream(DIR* directory) {
-  return directory != nullptr ? listed::acquire(real::dirfd(directory)) : shim::OpenFileRef();
+struct OwnStream {
+  shim::OpenFileRef file;  // empty: the stream is libc's
+  bool is_listed = false;  // the directory is a mount's whose listing is in memory
+};
+
+OwnStream stream_of(DIR* directory) {
+  if (directory == nullptr) return {};
+  const int fd = real::dirfd(directory);
+  if (shim::OpenFileRef file = listed::acquire(fd)) return {std::move(file), true};
+  return {served::acquire(fd)};
 }
 
 // Lets the kernel continue the stream at the same place. Returns 0 or -errno; -ENOENT: the origin
@@ -44,29 +47,24 @@ int materialize_directory(DIR* directory, long place) {
 
 }  // namespace
 
-#define CUBE_READDIR(name)                                         \
-  struct ::dirent* export_##name(DIR* directory) {                 \
-    CUBE_PLAIN(struct ::dirent*, {                                 \
-      if (const shim::OpenFileRef file = served_stream(directory)) \
-        return served::next_entry(*file);                          \
-      if (const shim::OpenFileRef file = listed_stream(directory)) \
-        return listed::next_entry(*file);                          \
-      return shim::by_kernel(real::name(directory));               \
-    });                                                            \
-    CUBE_WATCHED(list, .fd = real::dirfd(directory));              \
+#define CUBE_READDIR(name)                                      \
+  struct ::dirent* export_##name(DIR* directory) {              \
+    CUBE_PLAIN(struct ::dirent*, {                              \
+      if (const OwnStream own = stream_of(directory); own.file) \
+        return served::next_entry(*own.file);                   \
+      return shim::by_kernel(real::name(directory));            \
+    });                                                         \
+    CUBE_WATCHED(list, .fd = real::dirfd(directory));           \
   }
 CUBE_READDIR(readdir)
 CUBE_READDIR(readdir64)
 
 #define CUBE_READDIR_R(name)                                                            \
   int export_##name(DIR* directory, struct ::dirent* entry, struct ::dirent** result) { \
-    shim::OpenFileRef file = served_stream(directory);                                  \
-    const bool is_listed = !file;                                                       \
-    if (is_listed) file = listed_stream(directory);                                     \
-    if (!file) return real::name(directory, entry, result);                             \
-    if ((file->flags & O_PATH) != 0) return EBADF;                                      \
-    const struct ::dirent* const next =                                                 \
-        is_listed ? listed::next_entry(*file) : served::next_entry(*file);              \
+    const OwnStream own = stream_of(directory);                                         \
+    if (!own.file) return real::name(directory, entry, result);                         \
+    if ((own.file->flags & O_PATH) != 0) return EBADF;                                  \
+    const struct ::dirent* const next = served::next_entry(*own.file);                  \
     if (next != nullptr) std::memcpy(static_cast<void*>(entry), next, next->d_reclen);  \
     *result = next != nullptr ? entry : nullptr;                                        \
     return 0;                                                                           \
@@ -75,31 +73,29 @@ CUBE_READDIR_R(readdir_r)
 CUBE_READDIR_R(readdir64_r)
 
 long export_telldir(DIR* directory) {
-  if (const shim::OpenFileRef file = listed_stream(directory)) return listed::tell(*file);
-  if (const shim::OpenFileRef file = served_stream(directory))
-    return served::seek(*file, 0, SEEK_CUR);
-  return real::telldir(directory);
+  const OwnStream own = stream_of(directory);
+  if (!own.file) return real::telldir(directory);
+  return own.is_listed ? listed::tell(*own.file) : served::seek(*own.file, 0, SEEK_CUR);
 }
 void export_seekdir(DIR* directory, long position) {
-  if (const shim::OpenFileRef file = listed_stream(directory)) {
-    if (!listed::seek(*file, position)) materialize_directory(directory, position);
-    return;
+  const OwnStream own = stream_of(directory);
+  if (!own.file) {
+    real::seekdir(directory, position);
+  } else if (!own.is_listed) {
+    served::seek(*own.file, position, SEEK_SET);
+  } else if (!listed::seek(*own.file, position)) {
+    materialize_directory(directory, position);
   }
-  if (const shim::OpenFileRef file = served_stream(directory)) {
-    served::seek(*file, position, SEEK_SET);
-    return;
-  }
-  real::seekdir(directory, position);
 }
 void export_rewinddir(DIR* directory) {
+  const OwnStream own = stream_of(directory);
   // A rewound stream shows the directory as it is now, as the kernel's does. If that fails, the
   // listing is better than nothing.
-  if (const shim::OpenFileRef file = listed_stream(directory)) {
+  if (own.is_listed) {
     if (const int error = materialize_directory(directory, 0); error != 0 && error != -ENOENT)
-      listed::seek(*file, 0);
-  }
-  if (const shim::OpenFileRef file = served_stream(directory)) {
-    served::seek(*file, 0, SEEK_SET);
+      listed::seek(*own.file, 0);
+  } else if (own.file) {
+    served::seek(*own.file, 0, SEEK_SET);
     return;
   }
   real::rewinddir(directory);
@@ -116,33 +112,31 @@ ssize_t export_getdents64(int fd, void* to, size_t n) {
 }
 
 int export_dirfd(DIR* directory) {
-  if (const shim::OpenFileRef file = listed_stream(directory)) {
+  if (const OwnStream own = stream_of(directory); own.is_listed) {
     // At the limit of fds, or without the right to open the directory any more, dirfd fails: an
     // empty directory would hide entries that exist.
-    const int error = materialize_directory(directory, listed::tell(*file));
+    const int error = materialize_directory(directory, listed::tell(*own.file));
     if (error != 0 && error != -ENOENT) return static_cast<int>(shim::to_c(error));
   }
   return real::dirfd(directory);
 }
 
-namespace {
-
-DIR* stream_over(int fd) {
-  const shim::KeepErrno keep;
-  DIR* const directory = real::fdopendir(fd);
-  if (directory == nullptr) export_close(fd);
+DIR* cube::shim::stream_over(int fd) {
+  DIR* const directory = fd >= 0 ? real::fdopendir(fd) : nullptr;
+  if (directory == nullptr && fd >= 0) export_close(fd);
   return directory;
 }
-
-}  // namespace
 
 std::optional<DIR*> cube::shim::open_listed_stream(int dir, const char* path) {
   bool is_kernels = false;
   const int fd = listed::open(dir, path, is_kernels);
-  DIR* const directory = fd >= 0 ? stream_over(fd) : nullptr;
-  if (fd < 0 && fd != listed::k_kernels) errno = -fd;
-  return directory != nullptr || (fd < 0 && fd != listed::k_kernels) ? std::optional(directory)
-                                                                     : std::nullopt;
+  if (fd < 0 && fd != listed::k_kernels) {
+    errno = -fd;
+    return nullptr;
+  }
+  const shim::KeepErrno keep;
+  DIR* const directory = stream_over(fd);
+  return directory != nullptr ? std::optional(directory) : std::nullopt;
 }
 
 namespace {
@@ -156,11 +150,7 @@ DIR* open_directory(const char* path) {
         return directory != nullptr ? real::dirfd(directory) : -1;
       });
   // For a path of ours there is only the fd so far.
-  if (directory == nullptr && fd >= 0) {
-    directory = real::fdopendir(fd);
-    if (directory == nullptr) export_close(fd);
-  }
-  return directory;
+  return directory != nullptr ? directory : shim::stream_over(fd);
 }
 
 }  // namespace

@@ -6,9 +6,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "shim/calls/directory/listed_directory.h"
-#include "shim/calls/directory/served_directory.h"
 #include "shim/calls/name/metadata.h"
 #include "shim/calls/new_fds.h"
 #include "shim/libc/directory/listed_stream.h"
@@ -19,17 +20,19 @@
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
-namespace served = cube::shim::served_directory;
 
 namespace {
 
 using Filter = int (*)(const struct ::dirent*);
 using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
 
-bool is_served_directory(int dir, const char* path) {
+// Returns nothing if libc must open the directory.
+std::optional<DIR*> open_stream(int dir, const char* path) {
+  shim::expect_new_fd();
   cube::cache::FileStat stat;
-  return shim::metadata::stat(dir, path, /*no_follow=*/false, stat) &&
-         (stat.mode & S_IFMT) == S_IFDIR;
+  if (!shim::metadata::stat(dir, path, /*no_follow=*/false, stat) || !S_ISDIR(stat.mode))
+    return shim::open_listed_stream(dir, path);
+  return shim::stream_over(export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 // Entries that the caller frees one by one, and the list of them.
@@ -70,28 +73,6 @@ class EntryList {
   std::size_t size_ = 0, room_ = 0;
 };
 
-int list_served(int dir, const char* path, struct ::dirent*** list, Filter wanted,
-                Compare compare) {
-  // Closed even if `wanted` or `compare` throws or ends the thread.
-  struct Directory {
-    int fd;
-    ~Directory() {
-      const shim::KeepErrno keep;
-      const shim::NoCancel no_cancel;
-      if (fd >= 0) export_close(fd);
-    }
-  };
-  const Directory directory{export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (directory.fd < 0) return -1;
-  EntryList entries;
-  bool fits = true;
-  const shim::OpenFileRef file = served::acquire(directory.fd);
-  while (const struct ::dirent* const entry = file && fits ? served::next_entry(*file) : nullptr) {
-    if (wanted == nullptr || wanted(entry) != 0) fits = entries.add(*entry);
-  }
-  return fits ? static_cast<int>(entries.hand_over(list, compare)) : -1;
-}
-
 // Like libc's: on success errno is as before, whatever `wanted` does.
 int list_stream(DIR* directory, struct ::dirent*** list, Filter wanted, Compare compare) {
   struct Stream {
@@ -122,13 +103,11 @@ int list_stream(DIR* directory, struct ::dirent*** list, Filter wanted, Compare 
 
 }  // namespace
 
-#define CUBE_SCANDIR(name, dir, declaration, ...)                                             \
-  int export_##name declaration {                                                             \
-    shim::expect_new_fd();                                                                    \
-    if (is_served_directory(dir, path)) return list_served(dir, path, list, wanted, compare); \
-    const auto stream = shim::open_listed_stream(dir, path);                                  \
-    if (stream && *stream == nullptr) return -1;                                              \
-    return stream ? list_stream(*stream, list, wanted, compare) : real::name(__VA_ARGS__);    \
+#define CUBE_SCANDIR(name, dir, declaration, ...)                                          \
+  int export_##name declaration {                                                          \
+    const std::optional<DIR*> stream = open_stream(dir, path);                             \
+    if (stream && *stream == nullptr) return -1;                                           \
+    return stream ? list_stream(*stream, list, wanted, compare) : real::name(__VA_ARGS__); \
   }
 CUBE_SCANDIR(scandir, AT_FDCWD,
              (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path,

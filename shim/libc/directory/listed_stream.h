@@ -1,5 +1,5 @@
-// A stream over a directory of a mount whose listing may be in memory, for functions of libc that
-// open directories by internal calls. For the files of this folder alone. Thread safety: as libc's.
+// Streams over directories whose entries are ours, for functions of libc that open directories by
+// internal calls. For the files of this folder alone. Thread safety: as libc's.
 #pragma once
 
 #include <dirent.h>
@@ -8,8 +8,11 @@
 
 namespace cube::shim {
 
-// Returns the stream, or null with errno set. Returns nothing if libc must open it. `path` is
-// relative to `dir`.
+// Returns libc's stream over the fd, or null with errno set, in which case the fd is closed.
+// Returns null for no fd.
+DIR* stream_over(int fd);
+// Returns a stream over a directory of a mount whose listing may be in memory, or null with errno
+// set. Returns nothing if libc must open it. `path` is relative to `dir`.
 std::optional<DIR*> open_listed_stream(int dir, const char* path);
 
 }  // namespace cube::shim
