@@ -131,6 +131,13 @@ TEST_F(LargeFileTest, BytesFetchedAheadAreUsedOnce) {
   EXPECT_EQ(unread(), 0U);
 }
 
+TEST_F(LargeFileTest, PresentBytesOfARangeBeginWithinItsFirstPage) {
+  ASSERT_NE(file, nullptr);
+  read(0, 2 * k_page_of_file);
+  EXPECT_EQ(large().present_bytes(*file, {100, k_block}), 2 * k_page_of_file - 100);
+  EXPECT_EQ(large().present_bytes(*file, {5000, 5001}), 1U);
+}
+
 TEST_F(LargeFileTest, SecondReadIsFromMemory) {
   const std::string first = read(1'900'000, 400'000);
   EXPECT_EQ(first, data.substr(1'900'000, 400'000));

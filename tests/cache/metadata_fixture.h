@@ -1,13 +1,18 @@
-// Listings and gathered stats of one directory, made as threads of the library make them.
+// Listings and gathered stats of one directory, made as threads of the library make them; and a
+// tier that has the listing of a directory.
 #pragma once
 
 #include <dirent.h>
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "cache/file_cache.h"
 #include "cache/metadata/mount_metadata.h"
 #include "cache/metadata/stat_gather.h"
+#include "cache/tier/tier.h"
 
 namespace cube::tests {
 
@@ -32,5 +37,50 @@ inline bool gather(cache::MountMetadata& names, const std::string& directory,
   }
   return true;
 }
+
+// A tier that has one record, which lies in the region and is not shown there.
+class Shelf final : public cache::Tier {
+ public:
+  Shelf() : Tier(0) {}
+  void put(cache::RamTier& ram, cache::Pin record) {
+    ram.mark_record_stale(*record);
+    record_ = std::move(record);
+  }
+  bool visit(std::string_view, Judge& judge) override {
+    return record_ && judge.judge(*record_) == Verdict::taken;
+  }
+  base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
+    return {};
+  }
+  void end_offers() override {}
+  void content_changed(std::string_view, const cache::FileStat*) override {}
+  void tree_changed() override {}
+  base::TierStatus status() const override { return {}; }
+  void abandon() override {}
+
+ private:
+  cache::Pin record_;
+};
+
+// The metadata of a process that has such a tier alone. The directory is on the shelf.
+struct ShelvedListing {
+  cache::RamTier ram;
+  Shelf shelf;
+  cache::Tiers tiers, none;
+  cache::MountMetadata metadata;
+
+  ShelvedListing(cache::FileCache& cache, const base::Config& config, const std::string& directory)
+      : ram(cache.region()), tiers(of(shelf)), metadata(cache.region(), ram, tiers, none, config) {
+    // Read at the origin, which shows what the times of the mount are worth.
+    shelf.put(ram, metadata.listing_of(directory, directory.c_str()));
+  }
+
+ private:
+  static cache::Tiers of(Shelf& shelf) {
+    cache::Tiers tiers;
+    tiers.add(shelf);
+    return tiers;
+  }
+};
 
 }  // namespace cube::tests

@@ -56,6 +56,14 @@ struct MountMetadataTest : testing::Test {
     return metadata().stat(place + "/" + name, true, false, found);
   }
   void gather() { ASSERT_TRUE(tests::gather(metadata(), place, "one")); }
+  template <typename Act>
+  void change_record(const Record& record, Act act) {
+    const RegionLayout& layout = cache->region().layout();
+    const std::size_t bytes = std::size_t{layout.segment_bytes} * layout.segment_count;
+    auto window = cache->region().window(0, bytes);
+    ASSERT_TRUE(window);
+    act(*reinterpret_cast<Record*>(window->data() + cache->region().offset_in_data(&record)));
+  }
 };
 
 constexpr base::MetadataTtl k_a_minute{.kind = base::MetadataTtl::Kind::seconds, .seconds = 60};
@@ -65,12 +73,9 @@ struct MountMetadataTtlTest : MountMetadataTest {
   explicit MountMetadataTtlTest(Change change = hold_for_a_minute) : MountMetadataTest(change) {}
   // Makes the record as old as if the origin had been asked so long ago.
   void age_record(const Record& record, std::uint64_t seconds) {
-    const RegionLayout& layout = cache->region().layout();
-    const std::size_t bytes = std::size_t{layout.segment_bytes} * layout.segment_count;
-    auto window = cache->region().window(0, bytes);
-    ASSERT_TRUE(window);
-    reinterpret_cast<Record*>(window->data() + cache->region().offset_in_data(&record))
-        ->verified_ns.store(base::boot_ns() - seconds * 1'000'000'000);
+    change_record(record, [&](Record& own) {
+      own.verified_ns.store(base::boot_ns() - seconds * 1'000'000'000);
+    });
   }
 };
 
@@ -268,6 +273,75 @@ TEST_F(MountMetadataTtlTest, StatsGatheredAgainReplaceTheFormer) {
   }
 }
 
+TEST_F(MountMetadataTest, GatheredStatIsUnknownOnceTheKernelHasGivenAnother) {
+  EXPECT_EQ(list(), 5);
+  gather();
+  FileStat found;
+  ASSERT_EQ(stat("one", found), Says::present);
+  metadata().correct_stat(place + "/one", found);
+  EXPECT_EQ(stat("one", found), Says::present);
+  ++found.size;
+  metadata().correct_stat(place + "/one", found);
+  EXPECT_EQ(stat("one", found), Says::unknown);
+}
+
+TEST_F(MountMetadataTest, StatThatShowsAChangeOfADirectoryDropsItsListing) {
+  EXPECT_EQ(list(), 5);
+  const auto learn_stat = [&] {
+    const auto now = stat_path(AT_FDCWD, place.c_str(), 0);
+    cache->corrections().learn_stat(place, *now, /*no_follow=*/false);
+  };
+  learn_stat();
+  EXPECT_TRUE(metadata().is_absent(place + "/none"));
+  age(1'000'000'001);
+  learn_stat();
+  EXPECT_FALSE(metadata().is_absent(place + "/none"));
+}
+
+// Another node removes the directory.
+TEST_F(MountMetadataTest, FilesBelowABrokenWayAreNotServed) {
+  const std::string gone = place + "/gone";
+  ASSERT_EQ(mkdir(gone.c_str(), 0700), 0);
+  for (const char* const name : {"/one", "/two"}) {
+    tests::TempDir::write_file(gone + name, name);
+    EXPECT_TRUE(cache->open(tests::request_for(gone + name)).pin);
+    ASSERT_EQ(unlink((gone + name).c_str()), 0);
+  }
+  ASSERT_EQ(rmdir(gone.c_str()), 0);
+  EXPECT_TRUE(cache->open(tests::request_for(gone + "/two")).pin) << "nothing has told of it";
+  EXPECT_TRUE(cache->corrections().learn_way_is_broken(gone + "/one"));
+  EXPECT_FALSE(cache->open(tests::request_for(gone + "/two")).pin);
+}
+
+// The change comes between the entry in the index and the confirmation.
+TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
+  struct {
+    mutable int looks = 0;
+    bool is_unchanged() const { return ++looks == 1; }
+  } watch;
+  RecordContent content;
+  content.kind = RecordKind::directory;
+  content.path = place;
+  EXPECT_FALSE(metadata().publish(content, 64, watch,
+                                  [](std::byte* to) { std::fill_n(to, 64, std::byte()); }));
+  EXPECT_EQ(watch.looks, 2);
+  EXPECT_FALSE(
+      RamTier(cache->region()).find_of_kind(RecordKind::directory, place, base::hash_path(place)));
+}
+
+TEST_F(MountMetadataTest, StoredListingOfTheSecondOfAChangeIsNotTaken) {
+  tests::ShelvedListing own(*cache.cache, cache.config, place);
+  EXPECT_EQ(tests::entries_of(own.metadata, place), 5);
+  EXPECT_EQ(count(Counter::metadata_stored), 1U);
+  const Pin shown = own.metadata.listing_of(place, place.c_str());
+  ASSERT_TRUE(shown);
+  change_record(*shown, [](Record& own) { own.fetched_ns = 1'000'000'000'500'000'000; });
+  own.shelf.put(own.ram, shown.duplicate());
+  EXPECT_EQ(tests::entries_of(own.metadata, place), 5);
+  EXPECT_EQ(count(Counter::metadata_stored), 1U);
+  EXPECT_EQ(count(Counter::metadata_read), 2U);
+}
+
 // An origin may give a new file the inode number of the removed one, and the listing reads as
 // before.
 TEST_F(MountMetadataTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
@@ -362,6 +436,23 @@ TEST(MountMetadataRoomTest, DirectoryThatChangesAllTheTimeTakesNoMoreThanItsShar
     EXPECT_EQ(DirectoryData::of(*listing)->count(), 2002U);
   }
   EXPECT_LE(cache->region().header().used_bytes.load() - used_before, 4 * tests::k_mib);
+}
+
+// The room for its entries grows while they are read.
+TEST(MountMetadataRoomTest, ListingOfMoreThanAMebibyteIsWhole) {
+  constexpr int k_names = 4500;
+  tests::TestCache cache(128 * tests::k_mib);
+  tests::TempDir dir;
+  const std::string file = dir.write("file", ""), long_name(240, 'x');
+  for (int i = 0; i < k_names; ++i)
+    ASSERT_EQ(
+        link(file.c_str(), (dir.path() + "/" + std::to_string(10'000 + i) + long_name).c_str()), 0);
+  const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, dir.path().c_str(), times, 0), 0);
+  const Pin listing = cache->metadata().listing_of(dir.path(), dir.path().c_str());
+  ASSERT_TRUE(listing);
+  EXPECT_GT(DirectoryData::of(*listing)->entries().size(), tests::k_mib);
+  EXPECT_EQ(DirectoryData::of(*listing)->count(), k_names + 3U);
 }
 
 TEST_F(MountMetadataTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {

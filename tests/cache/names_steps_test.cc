@@ -128,6 +128,23 @@ TEST_F(MetadataSteps, NameMadeWhileItsDirectoryIsListedIsNoNegativeEntry) {
   EXPECT_EQ(kept, 1) << "without a change the listing is kept";
 }
 
+TEST_F(MetadataSteps, NameMadeDuringTheLookAtItsDirectoryIsNotHiddenByAStoredListing) {
+  Tracee child([&] {
+    FileCache* const own = attach();
+    CHILD_CHECK(own != nullptr);
+    tests::ShelvedListing shelved(*own, cache.config, place);
+    raise(SIGSTOP);
+    tests::entries_of(shelved.metadata, place);
+    raise(SIGSTOP);
+    return 0;
+  });
+  ASSERT_TRUE(child.to_stop());
+  ASSERT_TRUE(child.to_exit_of(SYS_statx));
+  change_entries("new");
+  ASSERT_TRUE(child.to_stop());
+  EXPECT_FALSE(cache->metadata().is_absent(place + "/new"));
+}
+
 // At each system call, and at some instructions behind it.
 TEST_F(MetadataSteps, ProcessThatIsKilledAnywhereLeavesListingsAndFlightsToTheNext) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";

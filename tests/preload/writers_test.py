@@ -206,7 +206,7 @@ def can_overlay():
         ], stderr=subprocess.DEVNULL).returncode == 0
 
 
-class Writers(unittest.TestCase):
+class Shell(unittest.TestCase):
     def setUp(self):
         self.work = Path(os.path.realpath(tempfile.mkdtemp(prefix="cubeshim-writers-")))
         self.memory = tempfile.mkdtemp(prefix="cubeshim-writers-", dir="/dev/shm")
@@ -289,6 +289,8 @@ class Writers(unittest.TestCase):
         self.assertIn((busy, hits), [(3, 1)] if is_cached_again else [(3, 1), (4, 0), (5, 0)],
                       report)
 
+
+class Writers(Shell):
     def test_exec(self):
         self.check(EXEC, python=False)
 
@@ -348,6 +350,27 @@ class Writers(unittest.TestCase):
 
     def test_written_by_exit(self):
         self.check(BY_EXIT)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class WritersWithoutLeases(Shell):
+    """The kernel tells a process that neither owns the file nor has CAP_LEASE nothing of its
+    writers, so the file is never cached again."""
+    def shell_command(self):
+        os.chown(self.file, 12345, 12345)
+        return ["capsh", "--drop=cap_lease", "--", "-c", "exec bash"]
+
+    def test_exec(self):
+        # The program has ended before anybody reads.
+        self.check(EXEC_AND_FORK.replace("{", "{ while kill -0 $$ 2> /dev/null; do :; done;"), python=False,
+                   is_cached_again=False)
+
+    def test_sent_away_by_many(self):
+        self.check(SENT_AWAY.replace("SEND", "libc.sendmmsg(ours.fileno(), message, 1, 0)"),
+                   is_cached_again=False)
+
+    def test_mapped_alone(self):
+        self.check(MAPPED_ALONE, is_cached_again=False)
 
 
 @unittest.skipUnless(can_overlay(), "no overlay can be mounted here")
