@@ -337,6 +337,29 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
             json.loads(report.read_text().splitlines()[-1])["metadata"]["listings"], passes - 1)
 
 
+    def test_a_stream_that_finds_no_number_gives_back_what_it_took(self):
+        self.make_tree(self.tree)
+        text = """
+import os, resource, sys
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+os.listdir(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0) + 1,) * 2)
+refused = 0
+for i in range(40_000):
+    if i == 1000:
+        before = peak()
+    try:
+        os.listdir(sys.argv[1])
+    except OSError as error:
+        refused += error.errno == 24
+print(refused, peak() - before)
+"""
+        refused, grown_kib = self.run_job(text, str(self.tree / "d0"), CUBESHIM_METADATA_TTL="job").split()
+        self.assertEqual(int(refused), 40_000)
+        self.assertLess(int(grown_kib), 20_000)
+
+
 class Others(Names):
     def test_a_file_that_others_make_is_seen_within_a_second_or_so(self):
         job_text = """
@@ -376,6 +399,81 @@ print(time.time(), flush=True)
         while (said := self.ask(job)) != after and time.monotonic() < until:
             pass
         self.assertEqual(said, after)
+
+    # Within this time, memory answers as it did before.
+    LONG = {"CUBESHIM_METADATA_TTL": "3600"}
+
+    def test_a_working_directory_that_others_have_renamed_is_searched(self):
+        self.make_tree(self.tree)
+        job = self.start_job(
+            """
+import os, sys
+os.listdir(sys.argv[1])
+os.chdir(sys.argv[1] + "/d0")
+for line in sys.stdin:
+    print(os.path.exists("f1"), os.path.exists("none"))
+""", str(self.tree), **self.LONG)
+        self.assertEqual(self.ask(job), "True False")
+        (self.tree / "d0").rename(self.tree / "renamed")
+        self.assertEqual(self.ask(job), "True False")
+
+    def test_a_directory_that_others_have_made_is_seen_once_mkdir_has_failed(self):
+        self.make_tree(self.tree)
+        (self.scratch / "alias").symlink_to(self.tree)
+        job = self.start_job(
+            """
+import os, sys
+os.listdir(sys.argv[1])
+print(os.path.exists(sys.argv[1] + "/new"), flush=True)
+sys.stdin.readline()
+try:
+    os.mkdir(sys.argv[2] + "/new/")
+except FileExistsError:
+    print(os.path.exists(sys.argv[1] + "/new"))
+""", str(self.tree), str(self.scratch / "alias"), **self.LONG)
+        self.assertEqual(job.stdout.readline(), "False\n")
+        (self.tree / "new").mkdir()
+        self.assertEqual(self.ask(job), "True")
+
+    def test_a_statx_that_asks_the_server_is_answered_by_it(self):
+        self.make_tree(self.tree)
+        job = self.start_job(
+            """
+import ctypes, os, sys
+AT_FDCWD, AT_STATX_FORCE_SYNC, STATX_BASIC_STATS = -100, 0x2000, 0x7ff
+libc, room = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+def modified(flags):
+    assert libc.statx(AT_FDCWD, sys.argv[1].encode(), flags, STATX_BASIC_STATS, room) == 0
+    return int.from_bytes(room[112:120], "little")
+os.listdir(sys.argv[1])
+for line in sys.stdin:
+    print(modified(0), modified(AT_STATX_FORCE_SYNC))
+""", str(self.tree / "d0"), **self.LONG)
+        old, new = int(OLD[1]), int(OLD[1]) + 1
+        self.assertEqual(self.ask(job), f"{old} {old}")
+        os.utime(self.tree / "d0", (new, new))
+        self.assertEqual(self.ask(job), f"{old} {new}")
+
+    def test_a_stream_of_a_directory_that_was_replaced_leaves_no_number_open(self):
+        self.make_tree(self.tree)
+        job = self.start_job(
+            """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.opendir.restype = ctypes.c_void_p
+before = len(os.listdir("/proc/self/fd"))
+stream = ctypes.c_void_p(libc.opendir(sys.argv[1].encode()))
+print("open", flush=True)
+sys.stdin.readline()
+inode = os.fstat(libc.dirfd(stream)).st_ino
+assert libc.closedir(stream) == 0
+print(inode, len(os.listdir("/proc/self/fd")) - before)
+""", str(self.tree / "d0"), **self.LONG)
+        self.assertEqual(job.stdout.readline(), "open\n")
+        inode = (self.tree / "d0").stat().st_ino
+        (self.tree / "d0").rename(self.tree / "former")
+        (self.tree / "d0").mkdir()
+        self.assertEqual(self.ask(job), f"{inode} 0")
 
     def test_a_process_without_the_right_to_list_is_refused(self):
         (self.tree / "closed").mkdir()
