@@ -101,6 +101,15 @@ said["asked"] = asked()
 """)
         self.assertEqual(said, {"errors": [22, 22, -1, -1], "kept": [0, 0], "asked": 0})
 
+    def test_readahead_of_no_bytes_brings_none(self):
+        said = self.run_job(WAIT + """
+said["told"] = [libc.readahead(file, 5 << 20, 0), libc.readahead(file, 0, 4096)]
+said["asked"] = wait_until_asked(4096)
+""")
+        self.assertEqual(said["told"], [0, 0])
+        # The kernel takes no bytes for all of the rest, and begins to read it.
+        self.assertLess(said["asked"], 1 << 20)
+
     def test_reads_at_random_fetch_what_they_ask_for(self):
         # Eight consecutive pages of each of six blocks: without the advice each block would come as
         # a whole, and so would the next ones.

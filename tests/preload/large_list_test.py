@@ -198,6 +198,17 @@ said["read"] = asked() - said["fetched"]
                             digest(self.shards[1])]
             })
 
+    def test_file_of_exactly_the_bound_is_small(self):
+        self.write("bound", self.shards[0][:1 << 20])
+        said = self.with_list(["bound"], """
+said["fetched"] = wait_until_asked((1 << 20) + 1)
+said["digest"] = digest(mount + "/bound")
+said["read"] = asked() - said["fetched"]
+""")
+        self.assertEqual(said, {
+            "fetched": (1 << 20) + 1, "read": 0, "digest": digest(self.shards[0][:1 << 20])
+        })
+
     def test_range_of_a_small_file_brings_all_of_it(self):
         self.write("small", self.shards[0][:50_000])
         said = self.with_list(["small@100+5", "small@20+5"], """
