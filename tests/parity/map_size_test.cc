@@ -233,6 +233,17 @@ PARITY(MapSize, CopiesTakeAPartOfTheMemoryAndGiveItBack) {
       EXPECT_GT(copies(), 10U);
       EXPECT_LE(copies() * pages(k_size), (24U << 20) / 16);
     }
+    // A child has its own share, whatever it unmaps.
+    t.in_child([&] {
+      for (char* const at : maps) munmap(at, k_size);
+      const int fd = CALL(open(t / "f0", O_RDONLY));
+      char* const at =
+          CALL(static_cast<char*>(mmap(nullptr, k_size, PROT_READ, MAP_SHARED, fd, 0)));
+      t.bytes("mapped by a child", at, k_size);
+      if (t.is_covered() && getenv("PARITY_RING") != nullptr) {
+        EXPECT_EQ(copies(), 1U);
+      }
+    });
     for (char* const at : maps) {
       t.bytes("mapped", at, pages(k_size));
       // In two parts, so that the count is right for these, too.

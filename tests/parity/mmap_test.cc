@@ -281,6 +281,10 @@ PARITY(Map, AfterItsOwnFdIsGone) {
     const int other = CALL(open("/etc/passwd", O_RDONLY));
     if (how == 2) {
       for (int number = 800; number < 810; ++number) dup2(other, number);
+      t.in_child([&] {
+        char got[8];
+        for (int number = 800; number < 810; ++number) CALL(pread(number, got, 8, 0));
+      });
     }
     fd = CALL(open(t / "f40000", O_RDONLY));
     for (int i = 0; i < 3; ++i) {

@@ -1,0 +1,50 @@
+// Large files that a list names, without the list.
+#include "prefetch/work/large_fetcher.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/test_region.h"
+
+namespace cube::prefetch {
+namespace {
+
+struct Client final : LargeClient {
+  std::unique_ptr<LargeFetch> ended;
+  std::atomic<bool> has_ended{false};
+
+  void large_ended(std::unique_ptr<LargeFetch> fetch) override {
+    ended = std::move(fetch);
+    has_ended = true;
+  }
+};
+
+// `cubeshim warmup` computes the time that is left from these bytes.
+TEST(LargeFetcher, FileThatFindsNoRoomLeavesNothingToCome) {
+  tests::TestCache cache{16 * tests::k_mib,
+                         [](base::Config& config) { config.max_file = tests::k_mib; }};
+  const tests::TempDir dir;
+  const std::string path = dir.write("f", "x");
+  ASSERT_EQ(truncate(path.c_str(), 64 * tests::k_mib), 0);
+  Client client;
+  LargeFetcher fetcher(*cache.cache, client, 0);
+  auto fetch = std::make_unique<LargeFetch>();
+  fetch->file.path = path;
+  ASSERT_TRUE(fetcher.submit(fetch));
+  while (!client.has_ended) std::this_thread::yield();
+  EXPECT_EQ(client.ended->ending, LargeFetch::Ending::no_room);
+  EXPECT_GT(client.ended->missing, 0U);
+  EXPECT_EQ(fetcher.bytes_to_come(), 0U);
+  EXPECT_EQ(fetcher.measured(), 0U);
+  fetcher.stop(60'000);
+}
+
+}  // namespace
+}  // namespace cube::prefetch
