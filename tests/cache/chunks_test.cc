@@ -1,13 +1,17 @@
 // The places of chunks in the region: who gets which, what is found, and what others leave behind.
 #include "cache/region/large/chunks.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <vector>
 
+#include "cache/base/memory/memory_limits.h"
+#include "cache/base/unique_fd.h"
 #include "cache/region/segments.h"
 #include "tests/support/child.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
 namespace cube::cache {
@@ -245,6 +249,28 @@ TEST_F(ChunksTest, ChunkThatADeadProcessWasReclaimingIsAsBefore) {
   const auto found = chunks.find(k_file, 0);
   ASSERT_TRUE(found);
   EXPECT_TRUE(found.has_any({0, 1}));
+}
+
+// The room is checked for many pages at once, unless that much is not left.
+TEST(ChunksRoomTest, LastRoomOfTheFileSystemIsLeftToOthers) {
+  const tests::TmpfsMount tmpfs("200m");
+  if (!tmpfs.is_mounted()) GTEST_SKIP() << "needs to mount";
+  tests::TestRegion region(80 * tests::k_mib, tmpfs.path());
+  const auto free_bytes = [&] { return base::shared_room(tmpfs.path().c_str())->free; };
+  const base::UniqueFd ballast(
+      open((tmpfs.path() + "/ballast").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(fallocate(ballast.get(), 0, 0, static_cast<off_t>(free_bytes() - 80 * tests::k_mib)),
+            0);
+  Chunks chunks{*region};
+  bool has_room = true;
+  for (std::uint32_t number = 0; has_room && number < 35; ++number) {
+    const auto claim = chunks.make(k_file, number, Chunks::k_none);
+    ASSERT_TRUE(claim);
+    has_room = static_cast<bool>(chunks.window(claim, {0, ChunkRow::k_pages}));
+  }
+  EXPECT_FALSE(has_room);
+  EXPECT_GE(free_bytes(), base::SharedRoom::k_least_left);
+  EXPECT_LT(free_bytes(), base::SharedRoom::k_least_left + 2 * k_chunk_bytes);
 }
 
 TEST_F(ChunksTest, BytesOfABucketThatNobodyWroteLeadNowhere) {

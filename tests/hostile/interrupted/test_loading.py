@@ -9,11 +9,13 @@ from support import FAKER, PATIENCE_S, Case, crash
 
 STATS = """
 import json, os, sys
-path = sys.argv[1]
+path, numbers = sys.argv[1], set()
 for _ in range(3):
+    numbers.add(len(os.listdir("/proc/self/fd")))
     with open(path, "rb") as file:
         seen = [os.stat(path).st_uid, os.lstat(path).st_uid, os.fstat(file.fileno()).st_uid,
                 len(file.read())]
+assert len(numbers) == 1, numbers
 print(json.dumps(seen))
 """
 
