@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from bench.harness.mount import SlowMount  # noqa: E402
 from tests.preload.large_job import environment  # noqa: E402
+from tests.preload.stopped import MMAP, PREAD, PREADV, Stopped  # noqa: E402
 
 LAGFS = os.environ["CUBESHIM_LAGFS"]
 SIZE = 24_000_001
@@ -545,6 +546,80 @@ with mmap.mmap(file, 0, prot=mmap.PROT_READ | mmap.PROT_WRITE, flags=mmap.MAP_PR
 said["others"] = digest(read_all())
 """)
         self.assertEqual(said, {"mine": "mine!", "others": hashlib.blake2b(DATA).hexdigest()})
+
+
+class Races(Job):
+    """A thread is stopped at the entry of a system call, while the main thread does something
+    else."""
+    JOB = """
+import ctypes, threading
+libc, begins, found = ctypes.CDLL(None), threading.Event(), []
+libc.mmap.restype = ctypes.c_void_p
+numbers = len(os.listdir("/proc/self/fd"))
+file = os.open(path, os.O_RDONLY)
+PREPARE
+def act():
+    sys.stdin.readline()
+    begins.set()
+    found.append(ACT)
+thread = threading.Thread(target=act)
+thread.start()
+print(thread.native_id, file, flush=True)
+begins.wait()
+sys.stdin.readline()
+MEANWHILE
+print("done", flush=True)
+thread.join()
+THEN
+"""
+    CLOSED = "os.close(file); assert os.open(sys.argv[3], os.O_RDONLY) == file"
+    READ = """
+said["digest"] = digest(found[0])
+said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
+"""
+
+    def setUp(self):
+        super().setUp()
+        (self.scratch / "other").write_bytes(bytes(SIZE))
+
+    def race(self, call: int, prepare: str, act: str, meanwhile: str, then: str, is_wanted=lambda _: True, **settings: str) -> dict:
+        text = self.JOB
+        for name, part in (("PREPARE", prepare), ("ACT", act), ("MEANWHILE", meanwhile), ("THEN", then)):
+            text = text.replace(name, part)
+        words = ["/usr/bin/python3", "-c", PROLOGUE + text + EPILOGUE, str(self.path), str(self.mount.path / ".lagfs" / "counters.json"), str(self.scratch / "other")]
+        job = subprocess.Popen(words, env={**self.env, **settings}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: [job.kill(), job.communicate()])
+        thread, file = (int(word) for word in job.stdout.readline().split())
+        stopped = Stopped(thread)
+        print(file=job.stdin, flush=True)
+        stopped.run_to(lambda number, arguments: number == call and arguments[4 if call == MMAP else 0] == file and is_wanted(arguments))
+        print(file=job.stdin, flush=True)
+        self.assertEqual(job.stdout.readline(), "done\n")
+        stopped.go_on()
+        said = job.communicate(timeout=DEADLINE_S)[0]
+        self.assertEqual(job.returncode, 0)
+        return json.loads(said)
+
+    def test_a_read_in_blocks_goes_on_with_its_file_after_a_close(self):
+        # The rest, for which there is no room.
+        said = self.race(PREAD, "", "os.pread(file, 20_000_000, 17)", self.CLOSED, self.READ, is_wanted=lambda arguments: arguments[2] > 4 << 20, CUBESHIM_RAM="8M")
+        self.assertEqual(said, {"digest": hashlib.blake2b(DATA[17:20_000_017]).hexdigest(), "numbers": 1})
+
+    def test_a_read_at_the_origin_goes_on_with_its_file_after_a_close(self):
+        (self.source / "g").write_bytes(DATA[:3 << 20])
+        os.utime(self.source / "g", (1e9, 1e9))
+        self.path = self.mount.path / "g"
+        said = self.race(PREADV, "", "os.pread(file, 3000, 2_000_000)", self.CLOSED, self.READ)
+        self.assertEqual(said, {"digest": hashlib.blake2b(DATA[2_000_000:2_003_000]).hexdigest(), "numbers": 1})
+
+    def test_a_lock_that_is_taken_during_a_mapping_ends_with_both(self):
+        said = self.race(MMAP, "size = ctypes.c_size_t(8 << 20)", "libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0))", "fcntl.flock(file, fcntl.LOCK_EX)", """
+assert ctypes.string_at(found[0] + 5_000_000, 1)
+assert libc.munmap(ctypes.c_void_p(found[0]), size) == 0
+os.close(file)
+fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+""")
+        self.assertEqual(said, {})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ SEIZE, INTERRUPT, SYSCALL, DETACH, SYSCALL_INFO = 0x4206, 0x4207, 24, 17, 0x420e
 TRACE_SYSCALLS, ENTRY = 1, 1
 THREADS_TOO = 0x40000000  # __WALL
 IS_X86 = os.uname().machine == "x86_64"
-PREAD, MMAP = (17, 9) if IS_X86 else (67, 222)
+PREAD, PREADV, MMAP = (17, 295, 9) if IS_X86 else (67, 69, 222)
 RENAMES = (82, 264, 316) if IS_X86 else (38, 276)  # rename, renameat, renameat2
 
 _libc = ctypes.CDLL(None, use_errno=True)
