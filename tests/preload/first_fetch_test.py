@@ -136,8 +136,9 @@ class FirstFetch(unittest.TestCase):
     def test_the_job_sees_a_change_that_began_before_the_fetch(self):
         job = self.start(LATE)
         change = Stopped(int(job.stdout.readline()))
+        self.addCleanup(change.go_on)
         self.tell(job)
-        change.run_to(lambda number, _: number in RENAMES)
+        self.assertTrue(change.run_to(lambda number, _: number in RENAMES))
         self.tell(job)
         self.wait_for_a_read()
         change.go_on()
