@@ -205,9 +205,8 @@ said["fetched"] = wait_until_asked((1 << 20) + 1)
 said["digest"] = digest(mount + "/bound")
 said["read"] = asked() - said["fetched"]
 """)
-        self.assertEqual(said, {
-            "fetched": (1 << 20) + 1, "read": 0, "digest": digest(self.shards[0][:1 << 20])
-        })
+        self.assertEqual(
+            said, {"fetched": (1 << 20) + 1, "read": 0, "digest": digest(self.shards[0][:1 << 20])})
 
     def test_range_of_a_small_file_brings_all_of_it(self):
         self.write("small", self.shards[0][:50_000])

@@ -585,8 +585,12 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
              **settings: str) -> dict:
         """Stops at a call on the file, of so many bytes at least. No other follows."""
         text = self.JOB.replace("ACT", act).replace("MEANWHILE", meanwhile).replace("THEN", then)
-        words = ["/usr/bin/python3", "-c", PROLOGUE + text + EPILOGUE, str(self.path),
-                 str(self.mount.path / ".lagfs" / "counters.json"), str(self.scratch / "other")]
+        words = [
+            "/usr/bin/python3", "-c", PROLOGUE + text + EPILOGUE,
+            str(self.path),
+            str(self.mount.path / ".lagfs" / "counters.json"),
+            str(self.scratch / "other")
+        ]
         job = subprocess.Popen(words, env={**self.env, **settings}, stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)
         self.addCleanup(lambda: [job.kill(), job.communicate()])
@@ -595,7 +599,7 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
         self.addCleanup(stopped.go_on)
 
         def is_wanted(number: int, arguments: list[int]) -> bool:
-            fd, size = (arguments[4], arguments[1]) if call == MMAP else (arguments[0], arguments[2])
+            fd, size = (arguments[i] for i in ((4, 1) if call == MMAP else (0, 2)))
             return number == call and fd == file and size >= least
 
         print(file=job.stdin, flush=True)
@@ -609,21 +613,24 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
 
     def test_a_read_in_blocks_goes_on_with_its_file_after_a_close(self):
         # The rest, for which there is no room.
-        said = self.race(PREAD, "os.pread(file, 20_000_000, 17)", self.CLOSED, self.READ, least=4 << 20, CUBESHIM_RAM="8M")
-        self.assertEqual(said, {"digest": hashlib.blake2b(DATA[17:20_000_017]).hexdigest(), "numbers": 1})
+        said = self.race(PREAD, "os.pread(file, 20_000_000, 17)", self.CLOSED, self.READ,
+                         least=4 << 20, CUBESHIM_RAM="8M")
+        self.assertEqual(said,
+                         {"digest": hashlib.blake2b(DATA[17:20_000_017]).hexdigest(), "numbers": 1})
 
     def test_a_read_at_the_origin_goes_on_with_its_file_after_a_close(self):
         (self.source / "g").write_bytes(DATA[:3 << 20])
         os.utime(self.source / "g", (1e9, 1e9))
         self.path = self.mount.path / "g"
         said = self.race(PREADV, "os.pread(file, 3000, 2_000_000)", self.CLOSED, self.READ)
-        self.assertEqual(said, {"digest": hashlib.blake2b(DATA[2_000_000:2_003_000]).hexdigest(), "numbers": 1})
+        self.assertEqual(
+            said, {"digest": hashlib.blake2b(DATA[2_000_000:2_003_000]).hexdigest(), "numbers": 1})
 
     def test_a_lock_that_is_taken_during_a_mapping_is_not_held_by_another_mapping(self):
         # The library would keep the pages of a mapping by one of its own.
-        self.race(
-            MMAP, "libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0))",
-            "fcntl.flock(file, fcntl.LOCK_EX)")
+        self.race(MMAP,
+                  "libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0))",
+                  "fcntl.flock(file, fcntl.LOCK_EX)")
 
 
 if __name__ == "__main__":

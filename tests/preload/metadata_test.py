@@ -355,7 +355,8 @@ for i in range(40_000):
         refused += error.errno == 24
 print(refused, peak() - before)
 """
-        refused, grown_kib = self.run_job(text, str(self.tree / "d0"), CUBESHIM_METADATA_TTL="job").split()
+        refused, grown_kib = self.run_job(text, str(self.tree / "d0"),
+                                          CUBESHIM_METADATA_TTL="job").split()
         self.assertEqual(int(refused), 40_000)
         self.assertLess(int(grown_kib), 20_000)
 

@@ -362,8 +362,8 @@ class WritersWithoutLeases(Shell):
 
     def test_exec(self):
         # The program has ended before anybody reads.
-        self.check(EXEC_AND_FORK.replace("{", "{ while kill -0 $$ 2> /dev/null; do :; done;"), python=False,
-                   is_cached_again=False)
+        self.check(EXEC_AND_FORK.replace("{", "{ while kill -0 $$ 2> /dev/null; do :; done;"),
+                   python=False, is_cached_again=False)
 
     def test_sent_away_by_many(self):
         self.check(SENT_AWAY.replace("SEND", "libc.sendmmsg(ours.fileno(), message, 1, 0)"),
