@@ -335,7 +335,7 @@ TEST_F(MountMetadataTest, StoredListingOfTheSecondOfAChangeIsNotTaken) {
   EXPECT_EQ(count(Counter::metadata_stored), 1U);
   const Pin shown = own.metadata.listing_of(place, place.c_str());
   ASSERT_TRUE(shown);
-  change_record(*shown, [](Record& own) { own.fetched_ns = 1'000'000'000'500'000'000; });
+  change_record(*shown, [](Record& shelved) { shelved.fetched_ns = 1'000'000'000'500'000'000; });
   own.shelf.put(own.ram, shown.duplicate());
   EXPECT_EQ(tests::entries_of(own.metadata, place), 5);
   EXPECT_EQ(count(Counter::metadata_stored), 1U);
