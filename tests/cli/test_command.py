@@ -115,6 +115,62 @@ class Run(Case):
             os.kill(job.pid, signal.SIGUSR2)
             self.assertEqual((job.stdout.readline(), job.wait(60)), (b"1\n", 7))
 
+    def start_noting(self, *first):
+        """A job that notes SIGUSR1, SIGUSR2 and SIGINT, and at SIGTERM tells which it got."""
+        code = ("import os, signal, sys\nsigns = []\n"
+                "def note(number, _): signs.append(number); print('got', flush=True)\n"
+                "def end(*_): print(*signs, flush=True); os._exit(7)\n"
+                "for number in (10, 12, 2): signal.signal(number, note)\n"
+                "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\n" +
+                "".join(line + "\n" for line in first) + "while True: signal.pause()")
+        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "python3",
+                         "-c", code, stdout=subprocess.PIPE, start_new_session=True)
+        self.assertEqual(job.stdout.readline(), b"ready\n")
+        return job
+
+    def test_the_program_gets_each_of_several_signals_for_the_group_once(self):
+        """The command takes them one by one: here, it is stopped until all have come."""
+        for after in ((os.killpg, signal.SIGUSR2), (os.kill, signal.SIGUSR2)):
+            job = self.start_noting()
+            os.kill(job.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, job.pid, os.WSTOPPED)
+            os.killpg(job.pid, signal.SIGINT)
+            self.assertEqual(job.stdout.readline(), b"got\n")
+            os.killpg(job.pid, signal.SIGUSR1)
+            self.assertEqual(job.stdout.readline(), b"got\n")
+            after[0](job.pid, after[1])
+            # The command hands the signals on in the order of their numbers.
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                os.kill(job.pid, number)
+            self.assertEqual((job.stdout.read(), job.wait(60)), (b"got\n2 10 12\n", 7))
+
+    def test_two_signals_of_one_number_for_the_group_are_two_at_most(self):
+        """The second can come while the command asks about the first."""
+        code = ("import signal\nnumbers = (signal.SIGUSR1, signal.SIGUSR2)\n"
+                "signal.pthread_sigmask(signal.SIG_BLOCK, numbers)\nprint('ready', flush=True)\n"
+                "for _ in range(100):\n  n = 0\n"
+                "  while signal.sigwait(numbers) != numbers[1]: n += 1\n  print(n, flush=True)\n")
+        job = self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "python3",
+                         "-c", code, stdout=subprocess.PIPE, start_new_session=True)
+        self.assertEqual(job.stdout.readline(), b"ready\n")
+        for turn in range(100):
+            for _ in range(2):
+                os.killpg(job.pid, signal.SIGUSR1)
+                sum(range(turn * 300))  # Meets the command at another step each time.
+            os.kill(job.pid, signal.SIGUSR2)
+            self.assertIn(job.stdout.readline(), (b"1\n", b"2\n"))
+        self.assertEqual(job.wait(60), 0)
+
+    def test_a_signal_of_the_program_for_its_group_hides_none_for_the_command(self):
+        job = self.start_noting("os.killpg(0, signal.SIGUSR1)")
+        self.assertEqual(job.stdout.readline(), b"got\n")
+        # The command has taken what came before, if it has handed this one on.
+        os.kill(job.pid, signal.SIGUSR2)
+        self.assertEqual(job.stdout.readline(), b"got\n")
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            os.kill(job.pid, number)
+        self.assertEqual((job.stdout.read(), job.wait(60)), (b"got\n10 12 10\n", 7))
+
     def test_stops_and_goes_on_with_the_program(self):
         job = self.start("run", "-p", self.data, "--name", self.name, "sh", "-c",
                          "kill -TSTP $$; exit 3", process_group=0)

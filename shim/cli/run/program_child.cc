@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdint>
 #include <ctime>
 #include <string_view>
+#include <utility>
 
 #include "cache/base/sys.h"
 
@@ -27,19 +29,22 @@ pid_t fork_bound(pid_t parent) {
   return 0;
 }
 
-// True if the process has this signal pending.
-bool has_pending(pid_t pid, int signal) {
+std::uint64_t bit_of(int signal) { return std::uint64_t{1} << (signal - 1); }
+
+// The signals that the process has pending.
+std::uint64_t pending_of(pid_t pid) {
+  if (pid <= 0) return 0;
   char path[64], text[4096];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", pid).out = '\0';
   const long n = base::sys::read_small_file(path, text, sizeof text);
-  if (base::sys::failed(n)) return false;
+  if (base::sys::failed(n)) return 0;
   const std::string_view all(text, static_cast<std::size_t>(n));
   constexpr std::string_view k_label = "\nShdPnd:\t";
   const std::size_t at = all.find(k_label);
-  if (at == std::string_view::npos) return false;
+  if (at == std::string_view::npos) return 0;
   std::uint64_t mask = 0;
   std::from_chars(all.data() + at + k_label.size(), all.data() + all.size(), mask, 16);
-  return (mask >> (signal - 1) & 1) != 0;
+  return mask;
 }
 
 // Lets go of pipes: if the program closes one, the process at the other end must see that.
@@ -62,10 +67,9 @@ class Supervisor {
     sigprocmask(SIG_SETMASK, &all_, &mask_);
   }
   ~Supervisor() {
-    end_witness();
+    end(witness_);
     // Drops the signals that the program has had.
-    constexpr timespec k_no_time{};
-    while (sigtimedwait(&all_, nullptr, &k_no_time) > 0) {
+    while (drop(all_)) {
     }
     sigaction(SIGCHLD, &child_action_, nullptr);
     sigprocmask(SIG_SETMASK, &mask_, nullptr);
@@ -81,7 +85,7 @@ class Supervisor {
       sigprocmask(SIG_SETMASK, &mask_, nullptr);
       _exit(exec());
     }
-    if (program_ > 0) start_witness();
+    if (program_ > 0) witness_ = start_witness();
     return program_ > 0;
   }
 
@@ -89,40 +93,66 @@ class Supervisor {
     for (;;) {
       if (const std::optional<int> status = reap()) return *status;
       siginfo_t info{};
-      if (sigwaitinfo(&all_, &info) > 0 && info.si_signo != SIGCHLD) hand_on(info);
+      if (sigtimedwait(&all_, &info, &k_no_time) <= 0) {
+        left_by_witness_ = 0;
+        if (sigwaitinfo(&all_, &info) <= 0) continue;
+      }
+      if (info.si_signo != SIGCHLD) hand_on(info);
     }
   }
 
  private:
+  static constexpr timespec k_no_time{};
+
+  static bool drop(const sigset_t& signals) {
+    return sigtimedwait(&signals, nullptr, &k_no_time) > 0;
+  }
+
   // Starts the youngest process of the group, so that the kernel reaches it before this one.
-  void start_witness() {
-    witness_ = fork_bound(getpid());
-    if (witness_ != 0) return;
+  static pid_t start_witness() {
+    const pid_t child = fork_bound(getpid());
+    if (child != 0) return child;
     close_fds_from(0);
     prctl(PR_SET_NAME, "cubeshim-group");
     while (true) pause();
   }
 
-  void end_witness() const {
-    if (witness_ <= 0) return;
-    kill(witness_, SIGKILL);
-    waitpid(witness_, nullptr, 0);
+  static void end(pid_t witness) {
+    if (witness <= 0) return;
+    kill(witness, SIGKILL);
+    waitpid(witness, nullptr, 0);
+  }
+
+  // True if the group got this signal, which this process has just taken; from then on it counts as
+  // not got. The kernel signals a group before or after a fork, never across it. So a signal that
+  // only the old witness has pending has also reached the program and this process.
+  bool take_from_witness(int signal) {
+    const std::uint64_t bit = bit_of(signal);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    bool is_taken = (left_by_witness_ & bit) != 0;
+    for (bool is_again = true; is_again && (pending_of(witness_) & bit) != 0;) {
+      const pid_t old = std::exchange(witness_, start_witness());
+      // Came while the old witness still had the one before pending, or is pending in the new one.
+      is_again = drop(only);
+      const std::uint64_t got = pending_of(old);
+      left_by_witness_ |= got & ~pending_of(witness_);
+      end(old);
+      is_taken = true;
+    }
+    left_by_witness_ &= ~bit;
+    return is_taken;
   }
 
   void hand_on(const siginfo_t& info) {
-    // The kernel signals the whole group. If the program signals the group, it means the process
-    // that started it, not itself.
-    const bool is_from_process = info.si_code <= 0;
-    if (is_from_process && info.si_pid == program_) return;
+    if (take_from_witness(info.si_signo)) return;
+    // If the program signals its parent, it does not mean itself.
+    if (info.si_code > 0 || info.si_pid == program_) return;
     // Some senders signal one process after another.
     constexpr timespec k_moment{0, 10'000'000};
-    if (is_from_process) nanosleep(&k_moment, nullptr);
-    if (witness_ > 0 && has_pending(witness_, info.si_signo)) {
-      end_witness();
-      start_witness();
-    } else if (is_from_process) {
-      kill(program_, info.si_signo);
-    }
+    nanosleep(&k_moment, nullptr);
+    if (!take_from_witness(info.si_signo)) kill(program_, info.si_signo);
   }
 
   // The status of the program, if it has ended.
@@ -156,6 +186,8 @@ class Supervisor {
   struct sigaction child_action_ {};
   sigset_t all_{}, mask_{};
   pid_t program_ = -1, witness_ = -1;
+  // Signals of witnesses that have ended, which the program has and this process has pending.
+  std::uint64_t left_by_witness_ = 0;
 };
 
 }  // namespace
