@@ -20,8 +20,8 @@ class Changes {
   void entries_changed(const FileStat& directory);
   // Everything below this path may have changed: a directory, or a link to one, was renamed.
   void tree_changed(std::string_view directory);
-  // Brackets writing, from the open for writing to the last close. Meanwhile no process of the node
-  // caches the file.
+  // Brackets writing, from the open for writing to the last close. In between, no process of the
+  // node caches the file.
   void writing_begins(std::string_view key, const FileStat& stat);
   void writing_ends(const FileStat& stat);
   // A child has inherited the open file, or a mapping can be written without it, so our last close
@@ -30,7 +30,7 @@ class Changes {
   // A child of this process has opened the file for writing.
   void child_writes(std::string_view key, const FileStat& stat);
 
-  // Whether a file of this device was ever cached. May say yes wrongly, never no.
+  // Whether a file of this device was ever cached. May be true wrongly, but never false wrongly.
   bool knows_device(std::uint64_t device) const { return parts_.ram.knows_device(device); }
   // True if nothing is cached or being fetched: no change made so far matters, but a later one may.
   bool is_empty() const {

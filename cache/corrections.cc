@@ -107,7 +107,7 @@ bool Corrections::drop_negative_entries(std::string_view key) {
     const Pin teller = prover_of_negative_entries(key, is_certain);
     if (!teller) break;
     if (!is_certain) {
-      // File systems find names that they do not list (.snapshot), so only a revalidation tells
+      // File systems find names that they do not list (.snapshot), so only a revalidation shows
       // whether this one is new.
       parts_.ram.mark_verified(*teller, 0);
       break;

@@ -1,9 +1,9 @@
-// Corrects memory by an answer that the kernel has just given about a path. Records, listings,
-// negative entries, gathered stats and link targets that contradict the answer are dropped for all
-// processes of the node before the program sees the answer. An answer that agrees with memory
-// changes nothing. Keys are absolute and normalized. The origin is asked only after an answer has
-// been found to contradict memory, and then about directories that the kernel has just walked
-// through. Thread safety: all of it; async-signal-safe, no allocation.
+// Corrects memory if it contradicts an answer that the kernel has just given about a path. Records,
+// listings, negative entries, gathered stats and link targets that contradict the answer are
+// dropped for all processes of the node before the program sees the answer. An answer that agrees
+// with memory changes nothing. Keys are absolute and normalized. The origin is asked only after an
+// answer has been found to contradict memory, and then about directories that the kernel has just
+// walked through. Thread safety: all of it; async-signal-safe, no allocation.
 #pragma once
 
 #include <string_view>

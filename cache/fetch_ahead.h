@@ -1,6 +1,6 @@
-// The side of FileCache for fetches that no program has asked for yet. The leader uses it to
-// prefetch, and other processes to tell the leader what their programs read. Thread safety: all of
-// it, except for functions that say otherwise.
+// The part of FileCache for fetches that no program has asked for yet. The leader uses it to
+// prefetch, and other processes use it to report to the leader what their programs read. Thread
+// safety: all of it, except for functions that say otherwise.
 #pragma once
 
 #include <string>
@@ -88,7 +88,7 @@ class FetchAhead {
   std::uint64_t max_file() const { return parts_.rules.max_file; }  // bytes
   std::uint64_t segment_bytes() const { return parts_.region.layout().segment_bytes; }
 
-  // Tells which directories were listed and read from. Used only while prefetching is on
+  // The directories that were listed and read from. Used only while prefetching is on
   // (CUBESHIM_PREFETCH).
   Listings listings() { return Listings(parts_.region); }
 

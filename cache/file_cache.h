@@ -33,7 +33,7 @@ class FileCache {
   // Call it before the first open. Until then, and after null, all origins are mounts.
   void use_origins(const Origins* origins) {
     parts_.freshness.use_origins(origins);
-    // The kernel's listings lack what packs have.
+    // The kernel's listings do not show the files of packs.
     if (parts_.freshness.origins() != nullptr) metadata_.switch_off();
   }
 

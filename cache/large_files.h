@@ -1,4 +1,4 @@
-// The side of FileCache for files that are served in blocks (fill/large/large_file.h): forwards to
+// The part of FileCache for files that are served in blocks (fill/large/large_file.h): forwards to
 // LargeFile, which documents each function. Thread safety: all of it; async-signal-safe.
 #pragma once
 

@@ -14,7 +14,7 @@
 namespace cube::base {
 
 // The size of one request to FUSE and NFS. For plain reads the kernel requests a part only when the
-// one before has come, and requests one behind the last.
+// one before has come, and it requests one more after the last.
 inline constexpr std::uint64_t k_one_readahead = 128 << 10;  // bytes
 
 // False: a shared mapping of the file is refused.

@@ -125,8 +125,8 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
     // Only regular files are read: a link leads to a file with another stat.
     if (!stat->is_regular() || stat->size > most_bytes) return Remote::absent;
     if (is_there(*stat)) return Remote::there;
-    // The remote answer may take long. A writer that ends meanwhile, or that ended during the stat,
-    // makes the stat outdated.
+    // The remote answer may take long. A writer that ends now, or that ended during the stat, makes
+    // the stat outdated.
     if (!fill_.watch(*stat) || changes.load(std::memory_order_seq_cst) != changes_) return absent();
   }
   has_asked_remote_ = true;

@@ -1,6 +1,6 @@
 // One fetch that no program waits for yet. The caller does the I/O: begin -> accept -> (the caller
-// reads the bytes to room()) -> publish. Meanwhile a program that opens the file waits for this
-// fetch as for any flight. Thread safety: one thread at a time.
+// reads the bytes to room()) -> publish. A program that opens the file in the meantime waits for
+// this fetch as for any flight. Thread safety: one thread at a time.
 #pragma once
 
 #include "cache/fill/cache_parts.h"
@@ -17,7 +17,7 @@ class BackgroundFill {
 
   enum class Begin : std::uint8_t {
     fetch,
-    cached,   // the record is there, or another prefetch brings it
+    cached,   // the record is there, or another prefetch is fetching it
     demanded  // a program fetches the file now, or has just read it from the origin
   };
   Begin begin();
@@ -53,7 +53,7 @@ class BackgroundFill {
   base::Counter reason() const { return fill_.reason(); }
   // Whether a program has fetched the file too, since begin().
   bool was_fetched_twice() const { return fetched_twice_; }
-  // Whether begin() found the file in the ring, already read. The ring then keeps it until it is
+  // True if begin() found the file in the ring, already read. The ring then keeps it until it is
   // read again.
   bool is_wanted_again() const { return static_cast<bool>(wanted_again_); }
   // The record's place, after publish() or if is_wanted_again(). It stays valid while this lives.

@@ -17,8 +17,8 @@ namespace {
 
 using base::Counter;
 
-// Smaller files are fetched as a whole by their open, because they are there before a program could
-// do anything meanwhile.
+// Smaller files are fetched as a whole by their open, because they arrive before a program could do
+// anything else.
 constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 }  // namespace
@@ -26,7 +26,7 @@ constexpr std::uint64_t k_in_parts_from = 1 << 20;
 OpenOutcome DemandOpen::open(std::uint64_t hash) {
   keep_room_for_others(parts_.region);
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  // Without room, and without a fetch that may be about to bring the file, the open goes to the
+  // Without room, and without a fetch that may be about to add the file, the open goes to the
   // origin at once.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
   const std::uint64_t began = base::monotonic_ns();
@@ -50,7 +50,7 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
       parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
   if (flight == SingleFlight::Outcome::too_long) return open_uncached(Counter::bypassed_busy);
   scope.hold(ticket.hold());
-  // Another process may have fetched the file since the first look-up, whether this open has waited
+  // Another process may have fetched the file since the first lookup, whether this open has waited
   // for it or not. Its record is checked for freshness as any other, because its stat may be older
   // than this open or this job.
   outcome.pin = parts_.ram.find(request_.key, hash);

@@ -35,8 +35,8 @@ class Freshness {
     return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= job_start_ns_
                      : needs_no_look_slow(record);
   }
-  // If a revalidation takes longer than this, threads should make the next ones ahead. A local disk
-  // takes 2 us.
+  // If a revalidation takes longer than this, threads should do the next ones ahead of the program.
+  // A local disk takes 2 us.
   static constexpr std::uint64_t k_long_look_ns = 50'000;
 
   // Like needs_no_look, but revalidates the record if needed. `path`: the key with a terminating

@@ -29,8 +29,8 @@ struct OpenRequest {
 // Exactly one of pin, kernel_fd and error is set.
 struct OpenOutcome {
   Pin pin;
-  // The lowest fd that this open has used for the origin, the disk or the region and closed again.
-  // -1: none.
+  // The lowest fd that this open has used for the origin, the disk or the region, and has closed
+  // again. -1: none.
   int freed_fd = -1;
   bool was_fetched = false;  // of pin: this open fetched it from the origin
   // The origin took long to answer a stat that revalidated an existing record.
@@ -38,8 +38,8 @@ struct OpenOutcome {
   int kernel_fd = -1;
   bool is_directory = false;  // of kernel_fd
   bool is_filling = false;    // of kernel_fd: serve_fill has taken it
-  // Set if kernel_fd is a mount's file that may be served in blocks (large_files.h). If it is not,
-  // the open counts as this.
+  // Set if kernel_fd is a mount's file that may be served in blocks (large_files.h). If kernel_fd
+  // is not served in blocks, the open counts as bypassed for this reason.
   std::optional<base::Counter> unless_large;
   int error = 0;
   bool is_known_absent = false;  // of error: a negative entry said so, the origin was not asked

@@ -133,7 +133,7 @@ void PartialFill::look_for_pages(int fd) {
   pages_.store(found, std::memory_order_relaxed);
 }
 
-// Returns how far to bring parts now.
+// Returns how far to fetch parts now.
 std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t end) {
   const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at;
   if (!goes_on) window_.store(0, std::memory_order_relaxed);
@@ -168,7 +168,7 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint3
                                             std::uint32_t end) {
   while (first < end && parts_[first].load(std::memory_order_acquire) == Part::here) ++first;
   if (first >= end) return Bytes::here;
-  // A handler that has interrupted a fetch of this thread brings nothing.
+  // A handler that has interrupted a fetch of this thread fetches nothing.
   if (FetchScope::is_open()) return Bytes::at_origin;
   FetchScope scope;
   // If a jump leaves this, a part stays missing and there will be no record: the scope then ends
@@ -227,7 +227,7 @@ long PartialFill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
   base::Stats& stats = fetch().tier().region().stats();
   std::byte* const room = fetch().room();
   while (from < to) {
-    // Reads one byte behind the last part, which reveals a file that has grown.
+    // Reads one byte past the last part, which reveals a file that has grown.
     std::byte beyond{};
     const struct ::iovec bytes[2] = {{room + from, to - from}, {&beyond, 1}};
     stats.count(Counter::origin_reads);

@@ -1,14 +1,15 @@
 // A fetch whose bytes come as the program reads them: accept -> (the program opens the file) ->
 // parts, each when it is read -> publish. It needs no thread. A file has up to 256 parts. Each
 // reader takes the parts that its read needs and that no reader has taken, and reads them through
-// its own fd, which is the origin's file. A reader never waits: if another reader brings a part,
-// this one asks the kernel for the bytes. The reader that brings the last part revalidates the file
-// and publishes the record. Objects live in a static pool of the process. Thread safety: all of it,
-// lock-free except for publishing; async-signal-safe. In a handler that interrupts a fetch, nothing
-// is brought. Invariants: the record lies in its room from the beginning, marked unconfirmed so
-// that it is not found; publishing clears the mark. A part that was left under way (a jump, a dead
-// thread) stays so, and the record is then never published. An fd may become another file's while
-// it is being read: a read counts only if no fd has left the file meanwhile.
+// its own fd, which is the origin's file. A reader never waits: if another reader is fetching a
+// part, this one asks the kernel for the bytes. The reader that fetches the last part revalidates
+// the file and publishes the record. Objects live in a static pool of the process. Thread safety:
+// all of it, lock-free except for publishing; async-signal-safe. In a handler that interrupts a
+// fetch, nothing is fetched. Invariants: the record lies in its room from the beginning, marked
+// unconfirmed so that it is not found; publishing clears the mark. A part that was left under way
+// (a jump, a dead thread) stays so, and the record is then never published. While an fd is read,
+// another thread may close it and open another file there. So a read counts only if no fd has left
+// the file since it began.
 #pragma once
 
 #include "cache/base/hash.h"
@@ -47,9 +48,9 @@ class PartialFill {
   // Called before an fd of the file is closed or becomes another file's.
   void fd_leaves() { fd_epoch_.fetch_add(1, std::memory_order_seq_cst); }
 
-  // Brings the bytes [at, at + n), which lie within the file, by this fd.
+  // Fetches the bytes [at, at + n), which lie within the file, by this fd.
   Bytes bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n);
-  // Brings the whole file.
+  // Fetches the whole file.
   Bytes bring_all(int fd, FdEpoch fd_epoch);
   // The program closes its last fd. A file that is nearly whole, or that was read in part before,
   // is completed.

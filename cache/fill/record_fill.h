@@ -3,7 +3,7 @@
 //   RecordFill made -> (the file is opened) -> accept -> (its bytes are read to room()) -> (its
 //   stat is asked again) -> publish
 // The caller asks for the stat again if wants_second_look(). Thread safety: one thread at a time.
-// If it is destroyed before publish, it leaves nothing behind.
+// If it is destroyed before publish, no trace of it remains.
 #pragma once
 
 #include <string_view>

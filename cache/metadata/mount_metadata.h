@@ -11,7 +11,7 @@
 // less than two seconds before it was read is not kept, because the origin's clock may hide another
 // change. Search permission: some process of a record's view has opened the directory and searched
 // it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in all. Nothing is kept
-// with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread safety: all of it. Look-ups
+// with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread safety: all of it. Lookups
 // are async-signal-safe and allocate nothing.
 #pragma once
 
@@ -92,8 +92,8 @@ class MountMetadata final : public KnownStats {
     Listing* listing = nullptr;
     base::UniqueFd fd;
     bool is_long = false;
-    // The origin was asked, or another process of the node was waited for, and so many directories
-    // before had to wait that threads should list the next ones ahead.
+    // True if this listing had to be waited for, and so many before it that threads should list the
+    // next directories ahead.
     bool was_worth_listing_ahead = false;
   };
   // The listing of a directory, read at the origin if needed. `path`: the key with a terminating
@@ -123,8 +123,8 @@ class MountMetadata final : public KnownStats {
   // has it.
   bool begin_gather(std::string_view key, SingleFlight::Ticket& flight);
   // Whether the stat of this key must come from the server: it may prove a record (known_stat), or
-  // its age is bounded. Otherwise the mount's attribute cache does, as it would for the program; a
-  // listing may have filled that cache for all entries.
+  // its age is bounded. Otherwise the mount's attribute cache may answer, as it would for the
+  // program; a listing may have filled that cache for all entries.
   bool stat_is_proof(std::string_view key) const;
   bool is_current(const StatTable::Entry& entry) const;
   // Nothing has changed the file through the shim since the stat was taken.
@@ -136,7 +136,7 @@ class MountMetadata final : public KnownStats {
   Region& region() const { return *region_; }
 
  private:
-  // The listing, revalidated if it is not young. `again`: this process has asked before. Empty:
+  // The listing, revalidated if it is not fresh. `again`: this process has asked before. Empty:
   // there is none, or it is no longer right.
   Pin fresh_listing(std::string_view key, bool again);
   Pin directory(std::string_view key) const;
@@ -242,7 +242,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
     ram_->mark_record_stale(**pin);
     return {};
   }
-  // Otherwise a look-up could find either of the two.
+  // Otherwise a lookup could find either of the two.
   if (former) ram_->mark_record_stale(*former);
   return std::move(*pin);
 }

@@ -19,8 +19,8 @@ bool may_be_negative(std::string_view name);
 
 class NegativeEntryTrial {
  public:
-  // Whether a name that this directory does not list, in any case, does not exist. Asks the kernel
-  // once for each device.
+  // Whether the absence of a name from this directory's listing, in upper and lower case, proves
+  // that it does not exist. Asks the kernel once for each device.
   bool proves_negative_entries(int directory, std::uint64_t device,
                                std::span<const std::byte> entries);
 

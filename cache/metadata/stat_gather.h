@@ -58,7 +58,7 @@ class StatGather {
   std::uint64_t began_ns_;  // base::boot_ns
   std::vector<StatTable::Entry> entries_;
   base::Mutex mutex_;
-  std::string targets_;  // a zero behind each; guarded by mutex_
+  std::string targets_;  // each followed by a zero; guarded by mutex_
   std::atomic<std::uint32_t> next_{0}, done_{0};
   std::atomic<bool> is_told_{false};
   enum class Followed : std::uint8_t { unknown, yes, no };

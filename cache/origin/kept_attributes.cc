@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t k_resolve_cached = 0x20;  // RESOLVE_CACHED: Linux 5.12
 
-// Opens what the kernel finds without asking the server, or returns -EAGAIN.
+// Opens the path if the kernel finds it without asking the server; otherwise returns -EAGAIN.
 long open_kept(int directory, const char* path, int flags) {
   struct ::open_how how {};
   how.flags = static_cast<std::uint64_t>(O_PATH | O_CLOEXEC | flags);

@@ -7,7 +7,7 @@
 namespace cube::cache {
 
 // Whether the kernel may answer a stat of this path, links not followed, from attributes that it
-// keeps. False: the next look-up asks the server. True if that is not known (before Linux 5.12).
+// keeps. False: the next lookup asks the server. True if that is not known (before Linux 5.12).
 bool may_keep_attributes(const char* path);
 // Like the above, for one name in an open directory.
 bool may_keep_attributes(int directory, const char* name);

@@ -29,8 +29,7 @@ long open_without_links(const char* path, int flags) {
   return sys::raw(SYS_openat2, AT_FDCWD, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
-// These may come from a sandbox that does not know the call, or from the file system about this
-// file.
+// These errors may come from a sandbox that does not know the call, or may concern this file alone.
 bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || error == -EACCES; }
 
 }  // namespace

@@ -26,7 +26,7 @@ class MountFile {
   // Whether the path holds no symbolic link. Known from the open itself, or asked of /proc if the
   // kernel is too old.
   bool is_physical(std::string_view absolute_path) const;
-  // Hands the fd to the caller. -1: it was closed meanwhile (see FetchScope).
+  // Hands the fd to the caller. -1: it has been closed (see FetchScope).
   int release() { return fd_.release(); }
 
  private:

@@ -1,4 +1,4 @@
-// A byte range of an origin that stores its files one behind the other. Thread safety: a plain
+// A byte range of an origin that stores its files one after the other. Thread safety: a plain
 // value.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The origin of a prefix that is a pack. A file comes with its bytes by one read, which may bring
-// its neighbours in the pack, too. Limits: for a path that the pack lacks (ENOENT) the caller asks
+// The origin of a prefix that is a pack. A file comes with its bytes by one read, which may also
+// fetch its neighbours in the pack. Limits: for a path that the pack lacks (ENOENT) the caller asks
 // the kernel. A file that cannot be served is handed over as a copy. Thread safety: as Origin.
 #pragma once
 

@@ -49,8 +49,8 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
   return stat ? stat->inode : own;
 }
 
-// Asks the kernel to fetch records of a pack. One request covers all records that lie one behind
-// the other.
+// Asks the kernel to fetch records of a pack. One request covers all records that lie one after the
+// other.
 class AskedRecords {
  public:
   explicit AskedRecords(const PackReader& reader) : reader_(reader) {}

@@ -239,7 +239,7 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
 base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach,
                                               base::Scratch& scratch, Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
-  // The read of a link that has led here may have brought the record.
+  // The read of a link that has led here may have included the record.
   auto entry = find_in_window(found, content);
   if (!entry && may_reach) {
     read_window(found.slot, scratch, content);

@@ -59,7 +59,7 @@ class PackMount {
     PackSpan span;
   };
   enum class Reach : std::uint8_t { record, window };
-  // Reads a regular file with all its bytes, by one read, which may also bring its neighbours in
+  // Reads a regular file with all its bytes, by one read, which may also fetch its neighbours in
   // the pack. EISDIR: it is not a regular file.
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch,
                           Content& content, Reach reach = Reach::record) const;

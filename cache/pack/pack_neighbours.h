@@ -1,4 +1,4 @@
-// The regular files that a read has brought besides the one that it was for. Bytes are skipped
+// The regular files that a read has fetched in addition to the requested one. Bytes are skipped
 // unless they are a sound record at the place that the index gives for its path. Thread safety: one
 // thread.
 #pragma once

@@ -1,4 +1,4 @@
-// Reads a packed data set. The index is mapped and never loaded: a look-up touches a page of its
+// Reads a packed data set. The index is mapped and never loaded: a lookup touches a page of its
 // table, which is soon in memory, and one or two pages of its slots. open() checks everything that
 // it can check without reading the whole pack; slots, records and data are checked when they are
 // used. A damaged pack gives errors, never wrong bytes. The host may close the pack's fd: if a read
@@ -6,7 +6,7 @@
 // safety: all const functions, by any number of threads. find, locate, read_record, read_span, read
 // and read_part allocate nothing and are async-signal-safe. Truncation: a pack may be cut short
 // while it is mapped, so the kernel is asked whether a page of the index can be read before it is
-// read. Known limit: the microsecond between the two.
+// read. Known limit: a cut in the microsecond between the two.
 #pragma once
 
 #include <atomic>
@@ -75,10 +75,10 @@ class PackReader {
   // the same sizes.
   std::uint64_t identity() const;
 
-  // Whether the file is unchanged since it was opened. The caller checks after each read or
-  // look-up, because a pack that is rewritten in place gives sound records of another pack. The
-  // check compares times and size as the kernel has them; once a second the server is asked. False
-  // is permanent.
+  // Whether the file is unchanged since it was opened. The caller checks after each read or lookup,
+  // because a pack that is rewritten in place gives sound records of another pack. The check
+  // compares times and size as the kernel has them; once a second the server is asked. False is
+  // permanent.
   bool is_untouched() const;
 
   // In a host program: moves the fd to a high number. Called before other threads use the reader.

@@ -30,7 +30,7 @@ std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin,
 bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted) {
   const auto mark = [this](std::uint64_t grain) {
     const std::uint64_t bit = 1ULL << (grain % 64);
-    // Relaxed: nothing is published by it. The loser of a race reads its record alone.
+    // Relaxed: it publishes no other data. The loser of a race reads its record alone.
     return (state().taken[grain / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
   };
   if (!mark(wanted / k_grain)) return false;

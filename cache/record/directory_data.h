@@ -94,7 +94,7 @@ class StatTable {
   // Identifies the listing whose places a table uses. It covers the times of the directory, because
   // a file that replaces another may have the same inode number and leave the entries as they are.
   static std::uint64_t hash_of_listing(const Record& listing);
-  // `targets`: a zero behind each.
+  // `targets`: each followed by a zero.
   static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries,
                     std::string_view targets);
   // Null: the record is not a table of this listing, has no such place, or nothing is known of the

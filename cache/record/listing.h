@@ -48,11 +48,11 @@ class Listing {
     return reinterpret_cast<struct ::dirent*>(reinterpret_cast<std::byte*>(this) + sizeof(Listing) +
                                               position);
   }
-  // The first begin of an entry at or behind this position, or the end.
+  // The first position at or after this one at which an entry begins, or the end.
   std::uint64_t round_up(std::uint64_t position);
   // The d_off of the entry that ends at this position, as telldir gives it; 0 at the start.
   std::int64_t offset_at(std::uint64_t position);
-  // The position behind the entry with this d_off. Nothing: there is no such entry.
+  // The position after the entry with this d_off. Nothing: there is no such entry.
   std::optional<std::uint64_t> position_of(std::int64_t offset);
   // The end of the last whole entry that fits into `n` bytes from there on.
   std::uint64_t end_of(std::uint64_t position, std::size_t n);

@@ -1,5 +1,5 @@
-// Tells what the times of a file prove: whether two stats are of one version, and whether the file
-// may change again with its times unmoved. Thread safety: pure functions.
+// Decides what the times of a file prove: whether two stats are of one version, and whether the
+// file may change again without a change of its times. Thread safety: pure functions.
 #pragma once
 
 #include "cache/record/file_stat.h"

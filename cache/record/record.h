@@ -45,14 +45,14 @@ struct Record {
   static constexpr std::uint8_t k_flag_mappable = 2;
   // Fetched before it was asked for; its first open is noted (cache/region/ring.h).
   static constexpr std::uint8_t k_flag_prefetched = 4;
-  // The bytes came from the disk tier, which still has them: they need not be written there, nor
-  // looked for.
+  // The bytes came from the disk tier, which still has them: they need not be written to it, nor
+  // looked up in it.
   static constexpr std::uint8_t k_flag_from_disk = 8;
   // The bytes came from another node, and the cluster still has them.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2;
 
-  // The first cache line holds everything that a look-up needs.
+  // The first cache line holds everything that a lookup needs.
   std::uint32_t magic;
   std::uint16_t version;
   RecordKind kind;
@@ -103,8 +103,7 @@ static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 &&
               std::is_standard_layout_v<Record>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// The place of a record behind `fill` used bytes of a segment; offsets are from the segment's
-// start.
+// The place of a record after `fill` used bytes of a segment; offsets are from the segment's start.
 struct RecordPlan {
   std::uint64_t start = 0, data = 0, end = 0;
   bool mappable = false;

@@ -19,12 +19,12 @@ class FetchScope {
   FetchScope(const FetchScope&) = delete;
   FetchScope& operator=(const FetchScope&) = delete;
 
-  // Is this thread inside a fetch?
+  // True if this thread is inside a fetch.
   static bool is_open();
   // For a forked child: what the scope holds is the parent's.
   static void forget();
 
-  // False: another open took this scope for left behind and ended it (the handler has continued on
+  // False: another open took this scope for abandoned and ended it (the handler has continued on
   // another stack). The caller must not publish anything then.
   bool is_own() const;
   // Registers the flight, which ends if this scope is left behind.

@@ -25,10 +25,12 @@ struct Filling {
 
 // Reads a word of the region's header. A segment number outside the region counts as none.
 Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word);
-// Is the segment still to be filled? A caller that holds a pin on it may rely on the answer.
+// True if the segment is still the one to fill. The answer stays right while the caller has a pin
+// on it.
 bool is_open_to_all(const Region& region, const Filling& filling);
-// Opens a segment that we have leased to all processes, in place of `full`, which it closes. If
-// another process was quicker, `word` names that process's segment, and ours is closed.
+// Replaces `full`, which it closes, by a segment that we have leased, and opens that one to all
+// processes. If another process was quicker, `word` names that process's segment, and ours is
+// closed.
 void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased,
                  const Filling& full);
 

@@ -169,8 +169,8 @@ struct RegionHeader {
   // which.
   pthread_mutex_t lead_locks[k_lead_locks];
   std::atomic<std::uint64_t> lead_word;
-  // k_to_prefetch: every process offers to lead. k_to_look_at_room: threads beside the programs
-  // check the room for others.
+  // k_to_prefetch: every process offers to lead. k_to_look_at_room: the library's threads check the
+  // room for others.
   std::atomic<std::uint32_t> threads_wanted;
   // How many times a process has begun to lead.
   std::atomic<std::uint32_t> leads;
@@ -219,7 +219,7 @@ struct RegionHeader {
   // base::View::number of the views that have attached. Guarded by lifecycle.
   std::uint64_t views[k_views];
 
-  // Has a file of this device ever been cached? May say yes wrongly.
+  // True if a file of this device has ever been cached. May be true wrongly.
   bool knows_device(std::uint64_t device) const {
     for (const auto& known : devices) {
       const std::uint64_t word = known.load(std::memory_order_seq_cst);
@@ -230,7 +230,7 @@ struct RegionHeader {
   }
 };
 
-// How often one call materialized served files. Its name is cut to 16 bytes.
+// How often one call materialized served files. The call's name is cut to 16 bytes.
 struct CallCount {
   std::atomic<std::uint64_t> name[2];
   std::atomic<std::uint64_t> count;
@@ -264,8 +264,8 @@ struct JobRow {
   char misspelled[252];
   // Entries of its list that have been handled.
   std::atomic<std::uint64_t> listed;
-  // base::boot_ns: a child ended that may have changed paths without telling. Listings that were
-  // verified earlier are revalidated.
+  // base::boot_ns: a child ended that may have changed paths without reporting it. Listings that
+  // were verified earlier are revalidated.
   std::atomic<std::uint64_t> metadata_doubted_ns;
 };
 
@@ -373,9 +373,9 @@ struct FlightSlot {
   std::atomic<std::uint32_t> waiting;
 };
 
-// A directory that a program reads file by file, on its way to the leader. state: 0 is free, 1 is
-// posted, n >= 2 means that the process of slot n - 2 is writing it; the slot is freed when that
-// process ends.
+// The path of a directory that a program reads file by file; the leader takes it from here. state:
+// 0 is free, 1 is posted, n >= 2 means that the process of slot n - 2 is writing it; the slot is
+// freed when that process ends.
 struct ListingSlot {
   std::atomic<std::uint32_t> state;
   std::uint32_t length;

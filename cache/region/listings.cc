@@ -124,7 +124,7 @@ bool Listings::post(std::string_view directory) {
     slot.hash = hash;
     slot.length = static_cast<std::uint32_t>(directory.size());
     std::memcpy(slot.path, directory.data(), directory.size());
-    // Fails if the slot was taken back meanwhile. Pairs with the acquire in take.
+    // Fails if the slot has been taken back. Pairs with the acquire in take.
     state = mine;
     if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release,
                                             std::memory_order_relaxed))

@@ -28,11 +28,11 @@ constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 constexpr std::uint64_t k_least_region = 8 << 20;
 
-// Other users that took memory once do so again, because batches come and go. Meanwhile nothing is
-// leased, since it would only have to be given back.
+// Other users that took memory once do so again, because batches come and go. Until then nothing is
+// leased, because it would only have to be given back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
-// Without robust mutexes, nobody would be told of a process's death. glibc asks for them once, and
+// Without robust mutexes, no process would learn of another's death. glibc asks for them once, and
 // a sandbox may have refused.
 bool has_robust_mutexes() {
   void* head = nullptr;
@@ -90,13 +90,13 @@ bool make_huge_page(int fd, std::uint64_t at) {
          !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
 }
 
-// A tmpfs page that cannot be had means the OOM killer.
+// If a tmpfs page cannot be allocated, the OOM killer comes.
 bool machine_has(std::uint64_t bytes) {
   const std::uint64_t memory = base::available_memory();
   return memory == UINT64_MAX || memory >= bytes + base::k_memory_left_alone;
 }
 
-// Reserves memory for this part of the file, in huge pages as long as they can be had.
+// Reserves memory for this part of the file, in huge pages as long as there are any.
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
   if (at + bytes > base::file_size_limit()) return base::fail(EFBIG);
   std::uint64_t done = 0;

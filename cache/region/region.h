@@ -139,11 +139,11 @@ class Region {
   std::uint32_t own_view() const { return own_view_; }
   // base::current_rights() of the time when this process attached.
   std::uint64_t own_rights() const { return own_rights_; }
-  // From now on this process sees other files, or may read other files.
+  // This process has changed its root or its rights, so it leaves its view.
   void leave_view() { own_process().has_left_view.store(1, std::memory_order_relaxed); }
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
-  // Is this region still the file of that name?
+  // True if this region is still the file of that name.
   bool is_named() const;
   // Maps part of the data writable: `at` is a multiple of the page size, counted from the first
   // segment.
@@ -158,7 +158,7 @@ class Region {
   // Opens an fd of the very file that is mapped, for a window or for a program's own mapping.
   // ESTALE: the name is gone.
   base::Result<base::UniqueFd> reopen(int flags) const;
-  // Is this an fd of the very file that is mapped?
+  // True if this is an fd of the very file that is mapped.
   bool is_ours(int fd) const;
   // The ranges that this process maps for as long as it is attached.
   std::array<std::span<const std::byte>, 3> mapped() const {
@@ -169,8 +169,8 @@ class Region {
   // Reserves memory for segments [first, first + count). ENOSPC or ENOMEM: there is none.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
   // Would enough of the directory's file system stay free for its other users
-  // (life/room_for_others.h) if the region took so many more bytes? After giving some back, the
-  // region takes none for a while.
+  // (life/room_for_others.h) if the region took so many more bytes? After the region has given
+  // memory back, it takes none for a while.
   bool leaves_room_for_others(std::uint64_t bytes) const;
   // Do the machine, the control group and the directory have so many bytes left, and some for
   // others?
@@ -178,8 +178,8 @@ class Region {
   // Reserves memory for part of the data without checking what the machine has: `at` is a multiple
   // of the page size, counted from the first segment.
   base::Result<void> reserve_data(std::uint64_t at, std::uint64_t bytes);
-  // Reserves memory for one more table of the index, unless another process has added one to the
-  // `known` ones meanwhile. ENOSPC: the index has all its tables; ENOMEM: there is no memory now.
+  // Reserves memory for one more table of the index, unless another process has already added one
+  // to the `known` ones. ENOSPC: the index has all its tables; ENOMEM: there is no memory now.
   base::Result<void> add_index_table(std::uint32_t known);
 
  private:

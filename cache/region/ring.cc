@@ -13,7 +13,7 @@ namespace cube::cache {
 namespace {
 
 // By joining, the ring gets no more segments than it needs to be filled, read and reclaimed at
-// once, because each leaves less room for what stays.
+// once, because each leaves less room for resident records.
 constexpr std::uint32_t k_enough = 8;
 // Checking all pins on a segment takes a cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;
@@ -310,7 +310,7 @@ bool Ring::wait_for_room(std::uint64_t at_most_ns) {
   RegionHeader& header = region_->header();
   const std::uint32_t seen = header.ring_wakeups.load(std::memory_order_seq_cst);
   header.ring_waiting.store(1, std::memory_order_seq_cst);
-  // Nobody is told when a file is closed.
+  // There is no notice when a file is closed.
   constexpr std::uint64_t k_until_closed_ns = 500'000;
   bool is_pinned = false;
   const bool has_none = room(&is_pinned) == 0;

@@ -11,9 +11,9 @@
 // active disk writer has written all of its records. Programs never map ring records
 // (RecordShape::compact), because a mapping inherited by a forked child holds no pin.
 //
-// A region that was full before make() has no segment for the ring. Then resident segments join it,
-// one when the ring has no other to lease, and no more than a small ring needs. They also join if
-// the leader finds the ring too small for its readers (widen). They are reclaimed under the same
+// A region that was full before make() has no segment for the ring. Then resident segments join it:
+// one each time the ring has no other to lease, and no more than a small ring needs. They also join
+// if the leader finds the ring too small for its readers (widen). They are reclaimed under the same
 // conditions as the ring's first segments. A segment whose records a program has ever mapped
 // (note_mapped), or that is part of a run, does not join. A segment may join from any place,
 // because the segments in the ring's own place may stay in use for a long time.
@@ -57,10 +57,10 @@ class Ring {
     region_->segment_row(segment_of(record)).is_mapped.store(1, std::memory_order_release);
   }
 
-  // Has anything passed through the ring?
+  // True if anything has passed through the ring.
   bool is_in_use() const;
-  // The ring is made, but records that stay had already taken all of its segments, and no segment
-  // can join now.
+  // True if the ring is made, but resident records had already taken all of its segments, and no
+  // segment can join now.
   bool came_too_late() const;
   // Makes a ring of so many bytes: at least four segments, at most half of the region. No-op if
   // there is one.
@@ -73,13 +73,14 @@ class Ring {
   bool widen();
   // The segment that receives programs' fetches.
   Filling filling() const;
-  // Is the segment still to be filled? A caller that holds a pin on it may rely on the answer.
+  // True if the segment is still the one to fill. The answer stays right while the caller has a pin
+  // on it.
   bool is_open(const Filling& filling) const;
   // Puts another segment in the place of `full`, unless another process has been quicker. ENOSPC:
   // none for now.
   base::Result<void> next_filling(const Filling& full);
 
-  // Is a process writing what comes into memory to a disk, and making progress?
+  // True if a process writes new records to a disk, and makes progress.
   bool has_disk_writer() const;
 
   // Bytes of the segments that lease() would give. `is_pinned`: there would be more if nobody had
@@ -93,8 +94,8 @@ class Ring {
   // read. False: the reader has not had it yet, or the record is not the ring's. The caller has a
   // pin on it.
   bool want_again(const Record& record);
-  // Is the record there, prefetched and not opened yet? `generation` is that of its segment when it
-  // was published.
+  // True if the record is there, prefetched and not opened yet. `generation`: that of its segment
+  // when the record was published.
   bool is_unread(std::uint32_t segment, std::uint32_t generation, std::uint64_t offset) const;
   // Stops waiting for the records of this segment that have not been opened. Returns how many there
   // were.
@@ -113,7 +114,7 @@ class Ring {
   std::uint32_t unread(std::uint32_t segment) const {
     return region_->segment_row(segment).unread.load(std::memory_order_relaxed);
   }
-  // Has a process leased the segment?
+  // True if a process has leased the segment.
   bool is_being_filled(std::uint32_t segment) const;
   std::uint32_t end_segment() const { return region_->layout().segment_count; }
   // No segment below this one has joined.

@@ -144,7 +144,8 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
     }
     if (!take_free(region, segment, SegmentState::open)) continue;
     const auto reserved = reserve(region, segment, 1);
-    // A process that found no segment meanwhile may try again, unless there was no memory for one.
+    // A process that found no segment in the meantime may try again, unless there was no memory for
+    // one.
     if (!reserved) {
       set_free(region, segment);
       return base::fail(reserved.error().value);

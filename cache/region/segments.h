@@ -2,7 +2,7 @@
 // (immutable). A process that leaves a half-full segment leaves it OPEN without an owner, and
 // another process leases the rest. A ring segment (ring.h) also goes SEALED -> EVICTING -> OPEN, in
 // the next generation; in the ring, all processes may fill a segment that is OPEN without an owner.
-// A record larger than a segment takes a run: its first segment and the TAIL segments behind it.
+// A record larger than a segment takes a run: its first segment and the TAIL segments after it.
 // Invariants: one compare-and-swap changes the state, the owner and the generation; a generation is
 // never 0. Thread safety: all of it, between threads and processes.
 #pragma once
@@ -74,9 +74,9 @@ std::uint32_t run_length_of(const Region& region, std::uint32_t first);
 base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
 // Counts the segments that are not the ring's.
 std::uint32_t resident_segments(const Region& region);
-// Tells the tiers' writer that a segment may have something new for it.
+// Wakes the tiers' writer, because a segment may have new records.
 void tell_tier_writer(RegionHeader& header);
-// There is a writer, and it has reported in the last two seconds.
+// True if there is a writer that has reported in the last two seconds.
 bool is_tier_writer_alive(const RegionHeader& header);
 // The owner has finished the segment: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);

@@ -81,8 +81,8 @@ class SingleFlight {
     const void* of;
   };
   // Begins a flight, or waits for another process's. `waited_for_prefetch` is set if the other
-  // flight was a prefetch. Unless `may_wait`, any wait is too long. If what is `wanted` is here,
-  // the wait ends.
+  // flight was a prefetch. Without `may_wait`, it does not wait. The wait also ends as soon as
+  // `wanted` is here.
   Outcome begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr,
                 bool may_wait = true, const Wanted* wanted = nullptr);
   // The flight of a prefetch, which waits for nobody. Otherwise: which kind of fetch has the

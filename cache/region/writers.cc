@@ -134,7 +134,7 @@ bool leave(Region& region, Word own, const base::ProcessId& process) {
 }
 
 // On these file systems, a mapping of a file maps a file of the lower file system, so the kernel
-// takes the upper file for closed.
+// believes that the upper file is closed.
 bool hides_mappings(int fd) {
   constexpr long k_overlay = 0x794c7630, k_ecryptfs = 0xf15f;
   struct ::statfs fs {};
@@ -206,7 +206,7 @@ OpenForWriting ask_kernel(int fd, const FileStat& stat) {
                                                                  : OpenForWriting::unknown;
 }
 
-// Is the file written by processes that have inherited it, or past the library?
+// True if the file is written by processes that have inherited it, or that bypass the library.
 bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uint64_t& removals) {
   const Word hash = hash_of(stat);
   const bool are_any_left = region.header().left_writers.load(std::memory_order_seq_cst) != 0;
@@ -297,7 +297,7 @@ void forget_writers_of(Region& region, std::uint32_t process_slot) {
     if ((word & k_times) == 0) continue;
     const bool is_shared = (word & k_shared) != 0;
     if (!liveness) liveness = base::liveness_of(process);
-    // A process that has lost its lock but lives has become another program, or is about to end.
+    // A living process that has lost its lock has become another program, or is about to end.
     const bool may_go_on = is_shared || *liveness != base::Liveness::dead;
     const bool is_kept = may_go_on && !leave(region, word, process);
     own[i].store(0, std::memory_order_seq_cst);

@@ -1,13 +1,14 @@
 // The files of the node that are open for writing, by device and inode, so that nobody caches them
-// meanwhile. A stripe is one cache line: a count for each of the first few files that are written,
-// and one for all beyond those. Each process also keeps its own notes, so that its writers end with
-// it.
+// while they are written. A stripe is one cache line: a count for each of the first few files that
+// are written, and one for all beyond those. Each process also keeps its own notes, so that its
+// writers end with it.
 //
 // A file can be written after the process that opened it has ended or has become another program,
 // if its next program and its children have inherited the open file. Such a file goes to a table of
 // its own (LeftWriter), and stays there until it is known that nobody writes it: the process is
 // dead and had shared the file with nobody, or the kernel says so. A file that an exec hands to the
-// next program counts as shared, because that program may have children of which nobody is told.
+// next program counts as shared, because that program may have children that the library does not
+// see.
 //
 // Invariant: may_be_written says yes from the return of writing_begins to the call of writing_ends,
 // or to the last close by any process that has inherited the open file. A file that is not written
@@ -32,11 +33,12 @@ enum class Sharing : std::uint8_t { inherited, mapped };
 void writing_is_shared(Region& region, const FileStat& stat, Sharing how = Sharing::inherited);
 bool is_writing_shared(Region& region, const FileStat& stat);
 void writing_ends(Region& region, const FileStat& stat);
-// May the file be written now? `fd`: the file, open for reading, or -1. The kernel is asked by this
-// fd whether any process of the node has the file open for writing, under the library or not; the
-// fd must carry no lease of the program's. `stat` must be older than this question: if nobody
-// writes the file now, a process that opens it later changes its times by the first store.
-// `removals` counts left writers that stopped writing. If it grew, `stat` may predate their
+// True if the file may be open for writing now. `fd`: the file, open for reading, or -1. The kernel
+// is asked by this fd whether any process of the node has the file open for writing, under the
+// library or not; the fd must carry no lease of the program's. `stat` must be older than this
+// question: if nobody writes the file now, a process that opens it later changes its times by the
+// first store. `removals` counts left writers that stopped writing. If it grew, `stat` may predate
+// their
 // last write.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1,
                     std::uint64_t* removals = nullptr);

@@ -1,6 +1,6 @@
 // The figures of a job: the counters of its first process and of all descendants, however they
-// ended, and the state of the region. Thread safety: reads atomics, may run beside everything else.
-// Allocates nothing, because a signal handler may end the program.
+// ended, and the state of the region. Thread safety: reads atomics, may run concurrently with
+// everything else. Allocates nothing, because a signal handler may end the program.
 #pragma once
 
 #include <cstddef>

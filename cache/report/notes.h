@@ -1,5 +1,5 @@
-// Notes of a process for the report of its job, besides its counters (cache/base/settings/stats.h).
-// Thread safety: any thread and signal handler of any process.
+// Notes of a process for the report of its job, in addition to its counters
+// (cache/base/settings/stats.h). Thread safety: any thread and signal handler of any process.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Writes the report of a job (doc/CONFIG.md, CUBESHIM_STATS). Thread safety: may run beside
-// everything else. Allocates nothing, because a signal handler may end the program.
+// Writes the report of a job (doc/CONFIG.md, CUBESHIM_STATS). Thread safety: may run concurrently
+// with everything else. Allocates nothing, because a signal handler may end the program.
 #pragma once
 
 #include <climits>
@@ -24,11 +24,11 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
 void write_last_report(Region& region, std::uint32_t job, const base::Config& config,
                        bool has_opened_many = false);
 
-// Like write_report, for a job of which no process has the cache.
+// Like write_report, for a job in which no process has attached to the cache.
 void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_opened_many);
 
-// Opens the file of a pattern with %p for appending; `path` receives its name. EPERM: the file is
-// not fit for a report.
+// Opens the file of a pattern with %p for appending; `path` receives its name. EPERM: the file may
+// not be used for a report.
 base::Result<base::UniqueFd> open_report_file(std::string_view pattern, std::uint32_t pid,
                                               char (&path)[PATH_MAX]);
 

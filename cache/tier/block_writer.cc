@@ -42,8 +42,8 @@ base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on,
 }
 
 base::Result<void> BlockWriter::offer(const Chunks::Offer& from) {
-  // Without a name, the file was changed or another file took its row: nothing tells whose bytes
-  // these are.
+  // If there is no path, the file was changed or another file took its row: it is unknown whose
+  // bytes these are.
   if (!names_.find(from.key, name_)) return {};
   if (!buffer_) {
     auto buffer = base::Mapping::anonymous(k_buffer_bytes);

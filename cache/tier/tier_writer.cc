@@ -92,7 +92,7 @@ int TierWriter::write(std::uint32_t segment) {
   });
   if (!offsets.empty()) {
     const std::byte* const start = region().segment(segment);
-    // A run continues behind its first segment.
+    // A run continues after its first segment.
     const std::uint64_t bytes = region().layout().file_bytes - region().offset_of(start);
     for (Tier* const tier : tiers_) {
       if (const auto offered = tier->offer({start, bytes}, offsets); !offered)

@@ -1,10 +1,10 @@
-// Writes what has come into RAM to the tiers, a segment or a chunk of a large file at a time. It
-// runs in a background thread of one process of the node. It writes only records that the index
-// names, that are confirmed, and that are not marked. It pins a segment while it writes it. A
+// Writes the records that were added to RAM to the tiers, a segment or a chunk of a large file at a
+// time. It runs in a background thread of one process of the node. It writes only records that the
+// index names, that are confirmed, and that are not marked. It pins a segment while it writes it. A
 // segment of the ring may be reclaimed afterwards (Ring::is_awaited), so segments of the ring come
 // first. Invariants: a record is written once for each life of its segment, or found to be there
 // already; after a pass that failed, no thread waits for the tiers. Thread safety: one thread,
-// unless a function says otherwise. All other threads may go on meanwhile.
+// unless a function says otherwise. All other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ class TierWriter {
   // pass. Pins nothing after may_go_on() has returned false: the process may have given its row of
   // pins to another process by then.
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
-  // Counts the segments that have news. Read it before a pass.
+  // Counts how often segments got new records. Read it before a pass.
   std::uint32_t news() const;
-  // Waits until the count of news differs from `seen`, wake() is called, or the time is over. A
-  // thread that makes is_over() true calls wake() afterwards.
+  // Waits until that count differs from `seen`, wake() is called, or the time is over. A thread
+  // that makes is_over() true calls wake() afterwards.
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                      const std::function<bool()>& is_over);
   // Takes back the pins of killed processes, which would keep segments of the ring, and chunks,

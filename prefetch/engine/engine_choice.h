@@ -10,8 +10,8 @@
 // A fetch that is submitted beyond a batch is held back until the batch is over. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A
 // pair whose depths differ by more than a quarter is run again too. After too many batches that do
-// not count, the trial chooses threads. The trial fetches nothing for its own sake, and nothing
-// twice.
+// not count, the trial chooses threads. The trial fetches only files that are wanted anyway, and
+// none twice.
 #pragma once
 
 #include <functional>

@@ -8,7 +8,7 @@
 // Each submitted fetch ends exactly once, by ended(). From then on neither engine nor kernel refers
 // to the Fetch, its path or its room, with one exception: a fetch that hangs in the kernel when
 // stop() loses patience ends as `abandoned`. If `room_is_lost` is set, the kernel may still write
-// into its room until the process ends, so that room must never be reused or unmapped. After stop()
+// to its room until the process ends, so that room must never be reused or unmapped. After stop()
 // has returned, no client function runs or will run.
 //
 // Thread safety: any thread may call submit, set_depth, cancel_waiting, drain and stop, but stop
@@ -58,7 +58,7 @@ enum class Ending : std::uint8_t {
   whole,      // the room holds the file as its stat said
   declined,   // by room_for
   failed,     // `error` comes from the kernel
-  changed,    // not what its stat said: grown, truncated, or written meanwhile
+  changed,    // not what its stat said: grown, truncated, or written during the fetch
   cancelled,  // not begun, or given up between two system calls
   abandoned,  // hung when stop() lost patience; see above
 };
@@ -101,7 +101,7 @@ class FetchClient {
   virtual First before_open(Fetch& /*fetch*/, const base::Result<cache::FileStat>* /*looked*/) {
     return {};
   }
-  // Only regular files deserve room. The stat shows it if something else was opened, such as a
+  // Give room only to regular files: the stat shows if something else was opened, such as a
   // directory.
   virtual Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) = 0;
   virtual void ended(Fetch& fetch, const FetchResult& result) = 0;

@@ -62,7 +62,7 @@ class ThreadCore final : public EngineCore {
   bool take(Worker& worker);
   // Call inside the gate.
   static void set_fetch(Worker& worker, Fetch* fetch);
-  // False: the thread that closed the gate has ended the fetch and those beside it.
+  // False: the thread that closed the gate has ended the fetch and the others of its request.
   bool fetch_one(Worker& worker, cache::OpenedPlace& place);
   bool open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                   FetchResult& result, int& error);

@@ -19,8 +19,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// The ring's thread wakes this often while operations are in flight. It then begins what was
-// submitted meanwhile and notices a stop.
+// The ring's thread wakes this often while operations are in flight. It then begins the fetches
+// that were submitted in the meantime and notices a stop.
 constexpr std::uint64_t k_look_up_ns = 10'000'000;
 // user_data of completions that belong to no flight: those of cancellations.
 constexpr std::uint64_t k_nobody = UINT64_MAX;
@@ -285,7 +285,7 @@ void UringCore::advance(std::uint64_t index, int result) {
     // Closes the O_PATH fd, which no server knows.
     sys::close(std::exchange(flight.fd, result));
   }
-  // Without /proc, open by path, whatever file that is by now.
+  // Without /proc, open by path, although another file may be there by now.
   const bool has_no_proc =
       flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
   if (has_no_proc && !std::exchange(flight.by_name, true)) return open(index, flight, flight.path);

@@ -82,7 +82,7 @@ DirWalk::FoundEntry DirWalk::next() {
     if (levels_.size() == k_most_levels) return {FoundEntry::refused, Refusal::too_long, ELOOP};
     // Not by path_, which may name another directory by now.
     const char* const name = path_.c_str() + levels_.back().path_length + 1;
-    // An origin that lists its own directories moves nothing.
+    // In an origin that lists its own directories, nothing moves.
     const int error = levels_.back().listing != nullptr
                           ? enter_listing()
                           : enter(levels_.back().fd.get(), name, O_NOFOLLOW);

@@ -30,7 +30,7 @@ class DirWalk {
   // same root. If the file system no longer knows that position, the walk may skip or repeat some
   // files.
   int begin(const std::string& root, std::int64_t from = 0);
-  // The position behind the last entry given, if that entry is in the root itself.
+  // The position after the last entry given, if that entry is in the root itself.
   std::int64_t position() const { return position_; }
   bool is_walking() const { return !levels_.empty(); }
   // next() gives a directory before its contents; leave_out() then skips them.

@@ -1,5 +1,5 @@
-// The files of a directory in the order in which a program reads them: listing order or sorted by
-// name, as far as the files that it has already read tell. Thread safety: one thread.
+// The files of a directory in the order in which a program reads them: in listing order or by name,
+// judging by the files that it has already read. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ constexpr std::uint64_t k_kib = 1024;
 
 // May be fetched in any case.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
-// Fewer files do not show whether the reads meet what was fetched.
+// With fewer files it is unknown whether the reads meet fetched files.
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 

@@ -48,8 +48,7 @@ class ListingSource final : public PathSource {
   // Keeps at most this many names in memory. For tests.
   void keep_names(std::size_t most) { most_names_ = most; }
   Next next(PlannedFile& file) override;
-  // True if a listed directory was read within the last second, and there are more of its files in
-  // hand.
+  // True if a listed directory was read within the last second, and more of its files are in hand.
   bool is_following_reads();
 
  private:

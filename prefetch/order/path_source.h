@@ -1,6 +1,7 @@
 // The seam between the order of fetches and the prefetcher: a source gives the files to fetch next,
 // from a list, from the job's announcements, or from a directory that the job has listed. Thread
-// safety: one thread calls next() and settled(); each source protects what it is fed by itself.
+// safety: one thread calls next() and settled(); each source itself protects the data that other
+// threads give it.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ bool RingWatch::look_at(std::uint32_t number, Segment& segment) {
 
 void RingWatch::look(const Seen& seen) {
   const std::lock_guard lock(mutex_);
-  // A large ring holds millions of small files, so each look continues at the end of the last one.
+  // A large ring holds millions of small files, so each check continues at the end of the last one.
   std::size_t entries = 0;
   auto at = segments_.lower_bound(next_);
   for (std::size_t left = segments_.size(); left != 0 && entries < k_entries_of_a_look; --left) {

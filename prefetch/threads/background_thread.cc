@@ -201,7 +201,7 @@ void* keep(void* of) {
   return nullptr;
 }
 
-// Called by a worker, which can wait for its keeper safely because it holds no lock of the host.
+// Called by a worker, which can safely wait for its keeper because it holds no lock of the host.
 int create_by_keeper(Pair& own, Pair* pair, std::size_t stack) {
   own.wanted = pair;
   own.wanted_stack = stack;

@@ -1,10 +1,10 @@
 // Threads of the library inside a host. They leave all signals to the host's own threads and have
 // small stacks. Their scheduling is the program's and not that of the thread that started them
 // (starter_traits.h). They can have an fd table that the host neither sees nor can close. No code
-// of the host runs in them, whatever it has hooked: for each of them, a second thread with the
-// host's fd table runs what the host does as threads begin and end (background_thread.cc). A body
-// may therefore call nothing that a library can interpose (tests/house/thread_calls_test.py).
-// Thread safety: all of it.
+// of the host runs in them, even if it has hooked malloc or threads: for each of them, a second
+// thread with the host's fd table runs what the host does as threads begin and end
+// (background_thread.cc). A body may therefore call nothing that a library can interpose
+// (tests/house/thread_calls_test.py). Thread safety: all of it.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace cube::prefetch {
 
-// Starts a detached thread. `stack` is a wish: the thread gets more if libc needs more for
+// Starts a detached thread. `stack` is a minimum: the thread gets more if libc needs more for
 // thread-local storage. Returns 0 or an errno. A caller that starts many threads asks
 // may_change_traits() once.
 int start_background_thread(void (*body)(void*), void* argument, std::size_t stack,

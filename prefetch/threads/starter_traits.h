@@ -1,11 +1,11 @@
 // Scheduling of the library's threads. The kernel gives a new thread the traits of the thread that
-// starts it, and ours are started by whatever thread of the program misses first. Its real-time
-// policy would put them above the whole program, and the one processor that it is pinned to is the
-// busiest. Assumption: the main thread's traits are a wish for the program (chrt, nice, taskset);
-// another thread's are not. The threads keep other inherited traits, because these belong to the
-// program or cannot be had otherwise: identity and capabilities (a change of them ends our threads,
-// shim/libc/identity), umask and working directory, the control group, the memory policy. Thread
-// safety: all of it.
+// starts it, and the thread of the program that misses first starts ours. If that thread has a
+// real-time policy, ours would take precedence over the whole program. If it is pinned to a
+// processor, that one is the busiest. Assumption: the main thread's traits are meant for the whole
+// program (chrt, nice, taskset); another thread's are not. The threads keep other inherited traits,
+// because these belong to the program or cannot be obtained in another way: identity and
+// capabilities (a change of them ends our threads, shim/libc/identity), umask and working
+// directory, the control group, the memory policy. Thread safety: all of it.
 #pragma once
 
 namespace cube::prefetch {

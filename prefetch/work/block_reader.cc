@@ -24,7 +24,7 @@ constexpr std::uint64_t k_longest_look_ns = 50'000'000;
 constexpr std::uint64_t k_start_patience_ns = 100'000'000;
 constexpr const char* k_without = "large files are not read ahead";
 
-// Whether the kernel or a sandbox refuses the call as such, whatever its arguments.
+// Whether the kernel or a sandbox refuses the call as such, independent of its arguments.
 bool is_refusal(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
 
 }  // namespace
@@ -51,7 +51,7 @@ base::UniqueFd BlockReader::copy_of(const HostFds& own, const LargeFile& file, i
     }
     return {};
   }
-  // If no fd has left the file meanwhile, the copied fd was the file's.
+  // If no fd has left the file in between, the copied fd was the file's.
   return fd_epoch == file.fd_epoch() ? std::move(*copy) : base::UniqueFd();
 }
 

@@ -13,7 +13,7 @@ namespace cube::prefetch {
 class DiskFlusher final : public ThreadCrew {
  public:
   // True if no process of the node writes, so this one must start a thread. In a signal handler it
-  // may say no.
+  // may return false although it is true.
   static bool is_wanted(cache::FileCache& cache);
   // Null if there can be no thread; the log says why.
   static DiskFlusher* start(cache::FileCache& cache);

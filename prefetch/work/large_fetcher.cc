@@ -205,7 +205,7 @@ void LargeFetcher::end(Lock& lock, std::unique_ptr<Row> row, CallbackGate& gate)
     if (fetch.ending == Outcome::whole && fetch.missing != 0) fetch.ending = Outcome::busy;
     row->file->end();
   }
-  // Another process may have fetched the rest meanwhile.
+  // Another process may have fetched the rest by now.
   if ((fetch.ending == Outcome::no_room || fetch.ending == Outcome::busy) && fetch.bytes != 0 &&
       fetch.missing == 0)
     fetch.ending = Outcome::whole;

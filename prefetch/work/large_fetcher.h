@@ -30,7 +30,7 @@ struct LargeFetch {
     no_room,
     small,  // the file is not large: nothing was fetched
     not_a_file,
-    bad_range,  // the range begins behind the end of the file
+    bad_range,  // the range begins past the end of the file
     busy,       // being written, or another process fetches a part of it and hangs
     failed,     // `error` comes from the kernel
     stopped

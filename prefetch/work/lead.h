@@ -43,8 +43,8 @@ class Lead {
   void stop(unsigned patience_ms) { prefetcher_->stop(patience_ms); }
   // Callable by any thread, if end() is not awaited.
   void remove_socket();
-  // Call after the last turn(), when another process leads: its clients are let go, and no more
-  // files are taken.
+  // Call after the last turn(), when another process leads: its clients are disconnected, and no
+  // more files are taken.
   void lose();
   // Whether every file taken before that is fetched, or waits for room.
   bool is_drained() { return prefetcher_->is_idle() || prefetcher_->is_blocked(); }

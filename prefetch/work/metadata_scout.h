@@ -32,7 +32,7 @@ class MetadataScout final : public ThreadCrew {
     gather,  // gather the stats of its entries, if it has the name that was asked for
     follow  // gather those of the directories that follow, because the program has come to this one
   };
-  // False: too many wishes are waiting already.
+  // False: too many requests are waiting already.
   bool submit(Wish wish, std::string_view directory, std::string_view asked);
 
  private:

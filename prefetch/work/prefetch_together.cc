@@ -1,4 +1,4 @@
-// How one request fetches files that lie one behind the other at their origin (prefetcher.h).
+// How one request fetches files that lie one after the other at their origin (prefetcher.h).
 #include "cache/base/clock.h"
 #include "prefetch/work/prefetcher.h"
 

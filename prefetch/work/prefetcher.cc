@@ -111,7 +111,7 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t pl
   PlannedFile& next = lookahead_.waiting()[place];
   is_blocked_ = !has_room(next);
   if (is_blocked_) {
-    // A file that a program fetches itself needs no room, and the files behind it may still be
+    // A file that a program fetches itself needs no room, and the files after it may still be
     // wanted.
     if (!cache_.ahead().is_just_missed(next.path)) return nullptr;
     is_overtaken_ = is_overtaken_ || lookahead_.is_far_behind(next.reader);

@@ -78,8 +78,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // False: enough files are waiting; `file` is unchanged.
   bool offer(PlannedFile& file);
   bool wants_more();
-  // Like wants_more(), but for a file of this reader: some are taken beyond the limit while nothing
-  // can begin for want of room.
+  // Like wants_more(), but for a file of this reader: some are taken beyond the limit while no
+  // fetch can begin for lack of room.
   bool wants_more_of(std::uint32_t reader);
   // Begins what may begin. Call it if there may be room for another reason than the end of a fetch.
   void pump();
@@ -96,8 +96,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   }
   // The next file waits for room in the ring.
   bool is_blocked();
-  // And a reader has few files in the ring while others have many, and has itself fetched files
-  // that waited here. Since the last call.
+  // The next file waits, a reader has few files in the ring while others have many, and that reader
+  // has itself fetched files that waited here. Since the last call.
   bool take_starved();
   PrefetchCounts counts();
   // Fetches of whole files from the origin since the last call.
@@ -142,7 +142,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   };
 
   Prefetcher(cache::FileCache& cache, Options options);
-  // Fetches whose files lie one behind the other at their origin.
+  // Fetches whose files lie one after the other at their origin.
   class Flights {
    public:
     Flights() = default;

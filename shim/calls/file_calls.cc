@@ -22,7 +22,7 @@ namespace {
 
 namespace sys = base::sys;
 
-constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2, whose header clashes with <termios.h>
+constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2: its header clashes with <termios.h>
 
 // Leaves the call to libc; an fd that is only parked is closed as far as the program knows.
 Answer not_served(int fd) {

@@ -24,9 +24,9 @@ Answer lseek(int fd, std::int64_t offset, int whence);
 // file_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
-// If these two have no answer: the fd by which to ask libc, or the library that answers stat in its
-// place (real::stat_is_anothers), about the file. For a served file, it is the origin's own file,
-// opened for its path only, which costs a look-up and no open.
+// If these two have no answer: the fd to pass to libc, or to the library that answers stat in its
+// place (real::stat_is_anothers). For a served file, it is the origin's own file, opened for its
+// path only, which costs a lookup and no open.
 class StatFd {
  public:
   explicit StatFd(int fd) : fd_(fd) {
@@ -70,7 +70,7 @@ class ClosingFd {
 };
 ClosingFd note_close(int fd);
 Answer dup(int fd);
-// Call it after a dup: the file may have been materialized between its look-up and the new row.
+// Call it after a dup: the file may have been materialized between its lookup and the new row.
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec);
 Answer dup_to(int fd, int to, int flags, bool same_is_error);
 // Prepares for a close_range(2) with these flags.

@@ -79,8 +79,8 @@ bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
 
-// Reads by the fd. If another thread gives the fd to another file meanwhile, the read goes on, as
-// in the kernel.
+// Reads by the fd. If another thread opens another file under the fd, the read goes on, as in the
+// kernel.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   const cache::LargeFile::FdEpoch fd_epoch = file.large->fd_epoch();
   const bool is_its = is_fd_of(fd, file);
@@ -94,7 +94,7 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
 }
 
 // Copies the bytes [at, at + n) of the file into the parts, which have room for them. Returns how
-// many came, or -errno if none did.
+// many bytes it copied, or -errno if none.
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
@@ -199,7 +199,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   // The file may have grown behind its end.
   if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
-  // If another thread has closed the fd meanwhile, any other fd of the file will do.
+  // If another thread has closed the fd, any other fd of the file will do.
   const bool is_its = is_fd_of(fd, *file);
   auto* const reader = background::reader();
   const bool is_taken =

@@ -13,8 +13,8 @@ namespace cube::shim::large_reads {
 
 using file_calls::Answer;
 
-// The fd has just been opened by this path and has no row. Returns true if it is a large file from
-// now on.
+// The fd has just been opened by this path and has no row. Returns true if it is served as a large
+// file from now on.
 bool serve(int fd, std::string_view key, bool close_on_exec);
 
 Answer read_slow(int fd, void* to, std::size_t n);

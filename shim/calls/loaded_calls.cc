@@ -31,8 +31,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// A row for each call that a program makes on an fd that it has from elsewhere, with a way to try
-// it: the result that the call gives only if it comes to us.
+// One row for each call that a program makes on an fd it has from elsewhere. The row also tells how
+// to test the call, by a result that the call gives only if it reaches this library.
 enum class Way : std::uint8_t { read, pread, seek, stat, map, none };
 struct Call {
   std::string_view name;
@@ -103,7 +103,8 @@ constinit std::uintptr_t g_first_read = 0;
 // Guarded by g_is_looking.
 constinit std::vector<Library>* g_libraries = nullptr;
 constinit unsigned long long g_unloaded = 0;
-constinit std::uintptr_t g_good[64] = {};  // functions of other libraries that come to us
+constinit std::uintptr_t g_good[64] = {};  // functions of other libraries whose calls reach this
+                                           // library
 constinit std::atomic<bool> g_is_looking{false};
 constinit std::atomic<std::uint64_t> g_next_ns{0};
 
@@ -305,7 +306,7 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns whether a call leads past this library, which has then been reported.
+// Returns whether a call bypasses this library; if so, it has been reported.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
@@ -343,7 +344,7 @@ void look() {
   try {
     if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
   } catch (const std::bad_alloc&) {
-    // The next check is as good.
+    // The next check will do.
   }
   g_is_looking.store(false, std::memory_order_release);
 }

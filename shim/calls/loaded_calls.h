@@ -1,12 +1,12 @@
-// Checks whether the calls of the loaded libraries come to us. They do not if a library was loaded
-// with a scope of its own (RTLD_DEEPBIND), if another library has rewritten the tables by which
-// libraries call each other (UCX's hooks), or if a library in front of ours in LD_PRELOAD calls
-// libc itself. On a served file such a call finds a placeholder: EBADF. The process is then served
-// as in mode real, and one line names the library. Each address in such a table for read, mmap and
-// their kin is ours, or the library's own (not bound yet), or libc's, or another library's. A
-// function of another library is called once, with the fd of a file made for that, which tells
-// whether the call comes to us. Thread safety: all of it; one thread checks at a time. Not for
-// signal handlers: it takes the loader's lock.
+// Checks whether the loaded libraries' calls reach this library. They do not if a library was
+// loaded with a scope of its own (RTLD_DEEPBIND), if another library has rewritten the tables by
+// which libraries call each other (UCX's hooks), or if a library in front of ours in LD_PRELOAD
+// calls libc itself. On a served file such a call finds a placeholder: EBADF. The process is then
+// served as in mode real, and one line names the library. Each address in such a table for read,
+// mmap and their kin is ours, or the library's own (not bound yet), or libc's, or another
+// library's. A function of another library is called once, with the fd of a file made for that,
+// which shows whether the call reaches this library. Thread safety: all of it; one thread checks at
+// a time. Not for signal handlers: it takes the loader's lock.
 #pragma once
 
 namespace cube::shim::loaded_calls {

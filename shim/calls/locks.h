@@ -1,9 +1,9 @@
 // Locks on served files (flock, lockf, fcntl). The kernel keeps them on the origin's own file,
 // which takes the placeholder's place; bytes are still answered from memory, so that a reader that
-// locks reads the origin once. A lock that was waited for may have been another process's exclusive
-// lock: after each lock the file is revalidated, and is the kernel's from then on if it has
-// changed. A large file has the origin's own fd already. A lock that belongs to its open file must
-// not outlast the program's fds, so nothing of ours may have that open file then
+// locks reads the origin once. If the lock had to wait, another process may have written under its
+// exclusive lock. So after each lock the file is revalidated, and if it has changed, it is the
+// kernel's from then on. A large file has the origin's own fd already. A lock that belongs to its
+// open file must not outlast the program's fds, so nothing of ours may have that open file then
 // (cache/fill/large/large_file.h). Thread safety: all of it; async-signal-safe.
 #pragma once
 

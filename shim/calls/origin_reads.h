@@ -10,8 +10,8 @@
 
 namespace cube::shim::origins {
 
-// Each returns a count of bytes, or -errno. `at` is the claimed offset, which is taken back as far
-// as nothing was read.
+// Each returns a count of bytes, or -errno. `at` is the claimed offset, which is moved back by the
+// bytes that were not read.
 [[gnu::noinline, gnu::cold]] long read(OpenFile& file, int fd, void* to, std::size_t n,
                                        std::uint64_t at);
 [[gnu::noinline, gnu::cold]] long readv(OpenFile& file, int fd, const struct ::iovec* parts,

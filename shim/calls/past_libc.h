@@ -1,4 +1,4 @@
-// Handles readers that never come to us: the kernel's thread of a ring (io_uring), or code whose
+// Handles readers that bypass this library: the kernel's thread of a ring (io_uring), or code whose
 // calls do not reach our functions. They would find placeholders (EBADF), so from then on the
 // process is served as in mode real. Thread safety: all of it.
 #pragma once

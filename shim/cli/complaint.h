@@ -1,5 +1,4 @@
-// How a command says in one line why it cannot go on, or what it leaves out. Thread safety: all of
-// it.
+// Prints, in one line, why a command cannot go on, or what it leaves out. Thread safety: all of it.
 #pragma once
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
 // The `cubeshim` command: runs programs with the library, shows what the library does, and finds
-// what stands in its way.
+// out what keeps it from working.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>

@@ -35,7 +35,7 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
   const auto is = [&](CLI::ExitCodes code) {
     return wrong.get_exit_code() == static_cast<int>(code);
   };
-  // A word before the command belongs to no command, whichever comes after it.
+  // A word before the command belongs to no command, not to the one that follows it.
   const auto early = app.remaining(), late = command.remaining();
   if (!early.empty() && !early.front().starts_with('-'))
     return fmt::format("{} is no command; {}", early.front(), names_of_commands(app)) + see;

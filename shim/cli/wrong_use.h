@@ -11,8 +11,8 @@ namespace cube::cli {
 // The line about words that the parser refused.
 std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong);
 
-// Refuses everything except whole numbers from `least` to `most`. It has no description, which
-// would appear in the help.
+// Refuses everything except whole numbers from `least` to `most`. It has no description, because
+// that would appear in the help.
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
 
 }  // namespace cube::cli

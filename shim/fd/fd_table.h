@@ -27,7 +27,7 @@ enum class RowKind : std::uint8_t {
   listed_directory = 7
 };
 
-// Whether the kernel, too, has the file of such an fd. A dup of the fd is then as good as the fd.
+// Whether the kernel, too, has the file of such an fd. The kernel can then dup the fd.
 inline bool is_of_kernel(RowKind kind) {
   return kind == RowKind::writer || kind == RowKind::served_directory || kind == RowKind::large;
 }
@@ -77,7 +77,7 @@ class FdTable {
   void set_directory(int fd);
   // Empties the row and returns its reference. Waits while the row is BUSY.
   OpenFileRef take(int fd);
-  // Empties the row, whatever it says, because the fd has become something else.
+  // Empties the row in any state, because the fd has become something else.
   void forget(int fd) {
     if (is_within(fd) && row_of(fd).load(std::memory_order_relaxed) != 0) [[unlikely]]
       take(fd);

@@ -94,7 +94,7 @@ int open_kernel_file(const OpenFile& file, Accept accept) {
 }
 
 // At the limit of fds there is no room for the old and the new file at the same time, so this
-// closes the fd first. Its row is BUSY, so only the kernel can give the fd away meanwhile, and the
+// closes the fd first. Its row is BUSY, so only the kernel can give the fd away until then, and the
 // kernel gives it to us.
 int open_kernel_file_at_limit(const OpenFile& file, Accept accept, int fd) {
   struct ::rlimit limit {};
@@ -118,8 +118,8 @@ void put_over(int kernel_fd, int fd, int flags) {
   sys::dup3(kernel_fd, fd, flags);
 }
 
-// Call it after telling that a file moves and before loading the rows of its other fds; pairs with
-// the fence in follow_if_moved.
+// Call it after announcing that a file moves and before loading the rows of its other fds; pairs
+// with the fence in follow_if_moved.
 void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 // Waits for the calls that began to move a copy's offset before k_moved was set. They wait for
@@ -220,7 +220,7 @@ void show_origin(int fd) {
     return;
   }
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
-  // Stored first, so that a thread that has dup'ed the placeholder meanwhile sees it.
+  // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
   file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
   const auto replace = [&](int other_fd, std::uint64_t row) {
     put_over(kernel_fd, other_fd, O_CLOEXEC);

@@ -1,8 +1,8 @@
 // The paths that one thread of the process opens, for a program that learns which files belong to
-// which item (cubeshim.h). Invariants: the library owns the room and never frees it, so no memory
-// of the program is written, however its thread ends. One thread of a process has the room at a
-// time; in a forked child it is free. Thread safety: any thread may call claim; note is
-// async-signal-safe, and a handler may at worst spoil the text of one path.
+// which item (cubeshim.h). Invariants: the library owns the room and never frees it. So it writes
+// to no memory of the program, even if the thread ends at any point. One thread of a process has
+// the room at a time; in a forked child it is free. Thread safety: any thread may call claim; note
+// is async-signal-safe, and a handler may at worst spoil the text of one path.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,10 @@
 // One open file description of the program, which several fds share after dup. It is a served file
 // (a pin, its bytes, the offset), or a file under a prefix that is open for writing, which no
-// process may cache meanwhile, or a served directory, or a large file that is served in blocks.
-// Objects live in a pool and are never freed, so that a stale reference finds a counter, not
-// garbage. Invariants: refs counts fds and calls in progress; the last one releases the pin. The
-// offset holds k_moved once the file is being materialized: a call that sees it drops its reference
-// and loads the fd's row again. Thread safety: all of it, lock-free; async-signal-safe.
+// process may cache until it is closed, or a served directory, or a large file that is served in
+// blocks. Objects live in a pool and are never freed, so that a stale reference finds a counter,
+// not garbage. Invariants: refs counts fds and calls in progress; the last one releases the pin.
+// The offset holds k_moved once the file is being materialized: a call that sees it drops its
+// reference and loads the fd's row again. Thread safety: all of it, lock-free; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,8 @@ struct alignas(64) OpenFile {
   std::atomic<std::uint32_t> refs{0};
   std::atomic<std::uint32_t> next_free{0};
   std::atomic<std::uint64_t> offset{0};
-  std::uint32_t generation = 0;  // counts its uses; tells rows of an earlier one
+  std::uint32_t generation = 0;  // counts the uses of the object, so that a row of an earlier use
+                                 // is recognized
   const cache::Record* record = nullptr;
   const std::byte* data = nullptr;
   std::uint64_t size = 0;
@@ -39,7 +40,7 @@ struct alignas(64) OpenFile {
   std::atomic<std::uint32_t> users_of_copy{
       0};         // calls that may move the offset of a copy (CopyUse)
   int flags = 0;  // the program's, for F_GETFL
-  // For the report only. Threads that read one file at the same time may lose a count; to prevent
+  // For the report only. Threads that read one file at the same time may lose a count; preventing
   // that is not worth a locked add for each call.
   std::atomic<std::uint32_t> calls_saved{0};
   std::atomic<std::uint64_t> bytes_served{0};
@@ -60,7 +61,7 @@ struct alignas(64) OpenFile {
   cache::PartialFill* fill = nullptr;
   // Whether its record may be shown: not if it has changed since, nor if its fill was given up.
   bool is_current() const { return !record->is_stale() || is_filling(); }
-  // Kept out of the path of a hit.
+  // Not inlined, to keep it out of the path of a hit.
   [[gnu::noinline, gnu::cold]] bool is_filling() const;
   cache::Pin pin;
   cache::FileStat written;              // of a writer

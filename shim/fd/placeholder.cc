@@ -38,7 +38,7 @@ constinit std::atomic<int> g_model{-1};
 
 int dup_model(int least) {
   const int model = g_model.load(std::memory_order_relaxed);
-  // Never dups what may be the program's file: closing the dup again would drop the program's
+  // Never dups an fd that may be the program's file: closing the dup again would drop the program's
   // record locks on that file.
   const OpenFileRef held = g_fds.acquire(model);
   if (!held || !held->is_placeholder()) return -EBADF;

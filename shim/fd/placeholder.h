@@ -6,11 +6,11 @@
 // thread (cache/base/lane.h). The next served open of that thread then needs no system call. POSIX
 // requires the lowest free fd, so an fd is parked or reused only if the kernel has no lower one
 // free. Other calls that create or list fds close the parked ones first. A thread that has parked
-// no fd takes a lower one that another thread has parked; a thread with a parked fd looks for a
-// lower one only at every k_between_looks-th open, because each look reads the lines that the other
-// threads write. On 16 cores a look at every 64th open cost 16 threads 2.3 times the processor time
-// of one at every 4,096th. Thread safety: all of it; async-signal-safe. Only the owner process may
-// call.
+// no fd takes a lower one that another thread has parked. A thread with a parked fd checks for a
+// lower one only at every k_between_looks-th open, because each check reads the lines that the
+// other threads write. On 16 cores, 16 threads that check at every 64th open take 2.3 times the
+// processor time of threads that check at every 4,096th. Thread safety: all of it;
+// async-signal-safe. Only the owner process may call.
 #pragma once
 
 #include <atomic>

@@ -10,7 +10,7 @@ namespace cube::shim::region_fd {
 
 // Negative: there is none.
 int kept();
-// Like kept(), but opens one if there is none. Negative: none can be had.
+// Like kept(), but opens one if there is none. Negative: none can be opened.
 int get(cache::Region& region);
 // Keeps a duplicate of `fd` unless there is one already. Returns the fd that is kept; negative:
 // none can be had.

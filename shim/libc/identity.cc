@@ -37,7 +37,7 @@ shim::background::Hanging hanging_at(const char* name) {
                            : shim::background::Hanging::is_left;
 }
 
-// No thread of ours may run beside such a call: it would fetch with the new rights, or from the new
+// No thread of ours may run during such a call: it would fetch with the new rights, or from the new
 // root, for processes with the old ones. Some calls also require that a process has only one
 // thread. `name` is the name of a call that changes what paths or permissions mean; null for other
 // calls.

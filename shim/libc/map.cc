@@ -39,7 +39,7 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
     }
   }
   void* const mapped = shim::by_kernel(libcs(at, n, protection, flags, fd, offset));
-  // Nothing of ours is left where something new is mapped, no matter how ours was unmapped.
+  // A new mapping replaces any of ours at its addresses, no matter how ours was unmapped.
   if (mapped != MAP_FAILED && shim::mappings::any()) shim::mappings::unmapped(mapped, n);
   return mapped;
 }

@@ -1,5 +1,5 @@
-// Calls that change names or what files hold: libc makes them, and the cache drops at once what it
-// knew of the files.
+// Calls that change names or what files hold: libc makes them, and the cache immediately drops what
+// it knew of the files.
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>

@@ -21,7 +21,8 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Parts in use, by which fclose tells them from libc's own. Parts beyond this number are not freed.
+// Parts in use, by which fclose distinguishes them from libc's own. Parts beyond this number are
+// not freed.
 constinit std::array<std::atomic<void*>, 64> g_parts{};
 constinit std::atomic<int> g_parts_given{0};
 
@@ -33,7 +34,7 @@ bool has_room(const FILE* stream) {
 // Nothing was read yet: the stream may still become a wide one.
 bool is_unread(const FILE* stream) { return stream->_IO_read_end == stream->_IO_read_base; }
 
-// Copies the wide part of an untouched stream over `fd`, which lies behind the FILE in one
+// Copies the wide part of an untouched stream over `fd`, which lies after the FILE in the same
 // allocation.
 void* make_wide_part(int fd) {
   FILE* const model = real::fdopen(fd, "r");

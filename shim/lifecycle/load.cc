@@ -1,7 +1,7 @@
 // Load, fork, exit. The constructor resolves libc, reads the settings and decides whether this is
 // the first process of a job, which prints the report; its descendants recognize it by the variable
 // CUBESHIM_JOB. It makes no region: a program that opens nothing under a prefix pays only for the
-// look-ups.
+// lookups.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/auxv.h>
@@ -34,8 +34,8 @@ namespace cube::shim {
 namespace {
 
 // Returns the complaint about a directory that the settings name and that is not there. The first
-// process makes it once. A server is asked only if the user wants to know at any price: the server
-// may be gone, and the program may not need it.
+// process makes it once. A server is asked only with CUBESHIM_STRICT=1: the server may be gone, and
+// the program may not need it.
 std::string complaint_about(const std::string& prefix, const near_look::DirectoryLook& look,
                             bool may_wait) {
   int error = look.error;
@@ -102,7 +102,7 @@ bool tell_unknown_variables() {
 }
 
 // `looks` holds the results for the prefixes, in their order. If `is_told`, `cubeshim run` has
-// already told of variables and prefixes.
+// already reported wrong variables and prefixes.
 void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins,
               const std::vector<near_look::DirectoryLook>& looks, bool is_told) {
   bool wrong = !parsed.errors.empty() || !about_origins.empty();
@@ -124,7 +124,7 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
   if (wrong && parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
 }
 
-// MemorySanitizer's interceptors take data that an uninstrumented library has written for
+// MemorySanitizer's interceptors treat data that an uninstrumented library has written as
 // uninitialized, and end the program.
 bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
 

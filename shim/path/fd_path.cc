@@ -46,7 +46,7 @@ int named_fd(const char* path) {
     if (!text.starts_with("/dev/fd")) return -1;
     text.remove_prefix(7);
   } else if (text.starts_with("/proc/")) {
-    // /proc/self/fd, /proc/thread-self/fd, /proc/PID/fd, /proc/self/task/TID/fd, fdinfo beside
+    // /proc/self/fd, /proc/thread-self/fd, /proc/PID/fd, /proc/self/task/TID/fd, and fdinfo next to
     // each.
     const std::size_t at = text.rfind("/fd");
     if (at == std::string_view::npos) return -1;

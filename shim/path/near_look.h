@@ -10,7 +10,7 @@ namespace cube::shim::near_look {
 
 // A directory of the settings, as this machine knows it.
 struct DirectoryLook {
-  // If not `real`, a server may have to be asked.
+  // If `real` is false, only a server may know more.
   enum class Place : std::uint8_t { real, on_a_server, behind_a_link } place = Place::real;
   int error = 0;     // if nothing is there, or no directory; 0 also if only a server can tell
   std::string path;  // the real path if it is known, otherwise as it is spelled

@@ -42,8 +42,9 @@ bool covered_by_prefix(std::string_view path) {
   return false;
 }
 
-// True if the path could be under a prefix once "." and "//" and ".." are resolved. It errs towards
-// yes. Written so that the compiler vectorizes it: every open outside the prefixes pays for it.
+// True if the path could be under a prefix once "." and "//" and ".." are resolved. It may be true
+// wrongly, but not false wrongly. Written so that the compiler vectorizes it: every open outside
+// the prefixes pays for it.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif
@@ -187,7 +188,7 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
     const RowKind kind = g_fds.kind(dir);
     if (care == Care::quick && kind != RowKind::directory && kind != RowKind::served_directory)
       return false;
-    // The kernel does not know what lies below and beside a served directory.
+    // The kernel knows neither the entries nor the neighbors of a served directory.
     if (has_dot_dot(path) && kind == RowKind::served_directory) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
   }

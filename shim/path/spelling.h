@@ -24,7 +24,8 @@ inline constexpr std::uint32_t k_done = ~0U;
 extern constinit std::atomic<std::uint32_t> g_opens;
 
 // Called at the start of a process. The first process of a job has found out where the prefixes
-// really lie, if this machine knows; the others (empty `looks`) take them as they are spelled.
+// really lie, if this machine knows. The others pass empty `looks`, and compare with the prefixes
+// as they are spelled.
 void start(const base::Config& config, std::vector<near_look::DirectoryLook> looks);
 void look(int fd, const char* path);
 

@@ -1,4 +1,4 @@
-// Replaces the C++ library's demangler, which the handler of std::terminate would bring in: 200
+// Replaces the C++ library's demangler, which the handler of std::terminate would link in: 200
 // relocations of libstdc++, 1,300 of libc++, and their pages, for which each program of a job pays
 // at its start. This definition comes before the static library's, so that the handler prints the
 // name of an exception as it is. Hidden: the program has its own. Thread safety: pure.

@@ -20,7 +20,7 @@ constexpr const char* k_python_path = "PYTHONPATH";
 
 // Paths of `site` relative to the directory of the library, in this order: PREFIX/lib or lib64
 // (also of a wheel's prefix), PREFIX/lib/MACHINE (Debian), a directory that holds both, and a build
-// directory, whose path to the sources may lead somewhere from other directories, too.
+// directory. The path from there to the sources may also exist relative to other directories.
 constexpr const char* k_places[] = {"../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site",
                                     "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", "site",
                                     CUBESHIM_SITE_FROM_BUILD};
@@ -31,7 +31,7 @@ std::string link_target(const char* path) {
   return sys::failed(n) ? std::string() : std::string(text, static_cast<std::size_t>(n));
 }
 
-// In a directory that all users may write, such as /tmp, another user could have put files beside
+// In a directory that all users may write, such as /tmp, another user could have put files next to
 // the library, and every Python would run them. The code of the library's owner runs in every
 // Python anyway.
 class TrustedOwners {

@@ -26,7 +26,7 @@ bool is_interpreter(std::string_view name);
 // be started with the longer value.
 void add(const std::string& site);
 
-// Runs before main, in the library: if this program is a Python and the package lies beside the
+// Runs before main, in the library: if this program is a Python and the package lies next to the
 // library, add(). `says_why`: logs (info) if the package does not lie there.
 void start(bool says_why);
 

@@ -121,7 +121,8 @@ LoadedLibrary library_of(const void* address) {
   return wanted.found;
 }
 
-// The libraries whose functions stand behind ours, except libc. Written before main, by one thread.
+// The libraries whose functions come after ours in the lookup order, except libc. Written before
+// main, by one thread.
 constinit LoadedLibrary g_behind[8] = {};
 
 void note_behind(const void* function, const LoadedLibrary& libc) {

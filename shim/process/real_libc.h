@@ -17,7 +17,7 @@ void* next_symbol(const char* name);
 // libraries. Null: they have none.
 void* symbol_of_caller(const char* name, const void* caller);
 
-// The address behind a hook that is a jump (jumps.S). Found without next_symbol(), which calls
+// libc's address for a hook that is a jump (jumps.S). Found without next_symbol(), which calls
 // dlopen; libc has one version of each.
 class JumpTarget {
  public:

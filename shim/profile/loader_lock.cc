@@ -25,7 +25,7 @@ struct Search {
 
 constinit std::atomic<bool> g_is_kept_long{false};
 
-// Atomic, because other threads take the lock meanwhile.
+// Atomic, because other threads may take the lock at any time.
 int now(const int& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); }
 bool is_free(const pthread_mutex_t& lock) {
   return now(lock.__data.__lock) == 0 && now(lock.__data.__owner) == 0;

@@ -1,7 +1,7 @@
 // Redirects calls to libc, for one library alone, to functions of ours: it changes that library's
 // table of addresses. libunwind tests whether memory can be read by a write into a pipe. The
-// program could close that fd and open a file by it, which would get the byte; and libunwind's
-// locks must be libc's own. Thread safety: none; for the start of the process.
+// program could close that fd and open a file there, which would get the byte. In addition,
+// libunwind's locks must be libc's own. Thread safety: none; for the start of the process.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct OwnCall {
   void* function;
 };
 
-// Redirects these calls. Returns how many of them the library makes.
+// Redirects these calls. Returns how many of these functions the library calls.
 std::size_t take_calls(const link_map& library, const OwnCall* calls, std::size_t count);
 
 }  // namespace cube::shim::profile

@@ -42,7 +42,7 @@ void before_fork();
 void after_fork();
 void become_child();
 
-// The subject of a call: a path, or an fd.
+// What a call is about: a path, or an fd.
 struct Subject {
   Kind kind;
   const void* caller;  // the return address of the export

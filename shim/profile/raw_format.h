@@ -77,13 +77,13 @@ enum OpenCount : std::size_t {
 // without a walk.
 enum CostCount : std::size_t {
   k_samples,        // calls
-  k_samples_timed,  // of those, not interrupted, judging by their time
+  k_samples_timed,  // of those, not interrupted, judging by how long they took
   k_sample_ns,      // time of those
   k_stacks,         // native stacks that were walked
   k_stacks_timed,
   k_stack_ns,
-  k_clock_ns,  // one reading of the clock: a call takes one more than its time tells, and two with
-               // a walk
+  k_clock_ns,  // the cost of one reading of the clock: a call takes one more than its time
+               // includes, and two with a walk
   k_start_ns,  // start of the profiler in this process
   k_write_ns,  // writing of its file
   k_cost_counts

@@ -31,7 +31,7 @@ constinit prefetch::EventCount g_started;
 constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
 
 // Lives from before the check whether a start is allowed until after the store of what was started:
-// end() forbids new starts, and then waits for those under way. Signals are blocked meanwhile.
+// end() forbids new starts, and then waits for those under way. Signals are blocked while it lives.
 class Starting {
  public:
   Starting() : is_outermost_(!std::exchange(t_is_starting, true)) {
@@ -150,8 +150,8 @@ bool may_start_cluster() {
 
 // Called by a miss in the midst of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
-  // While the thread may not start, nothing counts as a try: the next try after that must not be
-  // late.
+  // While the thread may not start, nothing counts as a try, so that the first try afterwards is
+  // not delayed.
   if (!may_start_cluster()) return;
   // As in start_if_due, the check is expensive. It runs with only the program's own signals
   // blocked: if all signals are blocked, stale words on the stack look like the frame of a handler.
@@ -240,8 +240,8 @@ void allow_cluster() {
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
   if (!is_due || base::may_be_in_handler()) return;
   const cache::FetchAhead& ahead = cache.ahead();
-  // A thread that only watches the room of others starts to prefetch as soon as a process wants
-  // that.
+  // A thread that only watches the room for other users starts to prefetch as soon as a process
+  // wants that.
   const bool is_for_room = process::config().prefetch && ahead.wants_thread() &&
                            !ahead.is_wanted() && !process::has_list();
   is_for_room ? start_threads() : start();

@@ -1,5 +1,5 @@
-// The threads of this process that work beside the program: they prefetch and write to the disk.
-// Thread safety: all of it.
+// The library's own threads in this process: they prefetch and write to the disk. Thread safety:
+// all of it.
 #pragma once
 
 #include <string_view>

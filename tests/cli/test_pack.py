@@ -113,7 +113,7 @@ class RoundTrip(Pack):
         (self.data / "program").touch()
         (self.data / "program").chmod(0o6755)
         self.make()
-        # Where everybody finds it, which may not be so of the build.
+        # A directory that all users can read; the build directory may not be.
         command = shutil.copy(COMMAND, self.work)
         self.work.chmod(0o755)
         self.pack.chmod(0o644)

@@ -124,7 +124,7 @@ class Lists(unittest.TestCase):
 said["fetched"] = wait_until_asked({SHARDS * SIZE} + 1)
 said["digests"] = [digest(shard(number)) for number in range({SHARDS})]
 said["read"] = asked() - said["fetched"]
-# Whose fetch has ended is closed, by a thread that has a table of its own.
+# A file whose fetch has ended is closed, by a thread that has a table of its own.
 deadline = time.monotonic() + 120
 while (open_still := [name for name in names_of_open_files() if name.endswith(".tar")]) and time.monotonic() < deadline:
     time.sleep(0.01)

@@ -248,7 +248,7 @@ TEST(Machine, LimitOfFileSize) {
   expect_well(o);
 }
 
-// Of all that the program locks, the region is no part: neither of what is there nor of what comes.
+// The program's lock never includes the region, neither for existing mappings nor for later ones.
 TEST(Machine, LockedMemoryHasNothingOfTheRegion) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a right to lock memory";
   Job job;

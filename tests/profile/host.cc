@@ -212,7 +212,7 @@ int written_file() {
   return 0;
 }
 
-// What was a file's is a pipe's by then.
+// By then the fd of a file has become that of a pipe.
 int reused_number() {
   char text[8];
   const int fd = open(g_file, O_RDONLY);

@@ -46,7 +46,7 @@ constinit thread_local std::size_t t_held_count [[gnu::tls_model("initial-exec")
     const void* const other = row.holder.load(std::memory_order_relaxed);
     if (other == nullptr || (other != holder && other >= frame)) continue;
     if (other != holder && !is_known) {
-      // The handler may run on another stack, and the object may wait on the thread's own.
+      // The handler may run on another stack, while the object still lives on the thread's own.
       if (may_be_in_handler()) return;
       is_known = true;
     }

@@ -1,5 +1,5 @@
-// Moves fds out of the host's way: programs close low fds, dup2 over them and rely on getting them.
-// Thread safety: all of it.
+// Moves the library's fds to high numbers, because programs close low fds, dup2 over them and rely
+// on getting them. Thread safety: all of it.
 #pragma once
 
 #include <utility>

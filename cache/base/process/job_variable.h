@@ -1,6 +1,7 @@
-// CUBESHIM_JOB tells a process its job, by the ProcessId of the job's first process. `cubeshim run`
-// is the first process of the job that it starts. It appends the pid of the program, which speaks
-// for the job until it ends: "PID.START.NAMESPACE/PID". Thread safety: pure functions.
+// The variable CUBESHIM_JOB identifies the job of a process by the ProcessId of the job's first
+// process. `cubeshim run` is the first process of the job that it starts. It appends the pid of the
+// program, which speaks for the job until it ends: "PID.START.NAMESPACE/PID". Thread safety: pure
+// functions.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ struct Found {
 // Runs in a child while its parent waits. The child has its own rights and fd table; its memory may
 // be the parent's.
 [[noreturn, gnu::noinline]] void enter_domains_until_refused(Found& found, bool is_own_memory) {
-  // Tries wait4, which the parent is about to call.
+  // Tries wait4, because the parent is about to call it.
   sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);
   found.is_wait_allowed = true;
   // If a filter kills the child for a call, the program's memory must not be dumped.

@@ -1,6 +1,6 @@
 // Tells whether this process was born into a Landlock domain. The kernel has no call for that, but
-// it allows a process 16 domains at most: a child enters domains of its own until it is refused,
-// which tells how many it was born with. Thread safety and async-signal safety: yes.
+// it allows a process 16 domains at most: a child enters further domains until the kernel refuses,
+// which shows how many it was born with. Thread safety and async-signal safety: yes.
 #pragma once
 
 namespace cube::base {

@@ -17,9 +17,9 @@
 namespace cube::base {
 
 // Lifts the process's soft limit of fds while this lives, since the program may have lowered it
-// below the fds that it has open. An unprivileged process gets no room if its hard limit is as low.
-// The limit belongs to the process: threads that lift it at the same time share the lift, and the
-// last one restores the limit, unless the program has set another meanwhile.
+// below the fds that it has open. Lifting has no effect in an unprivileged process whose hard limit
+// is as low. The limit belongs to the process: threads that lift it at the same time share the
+// lift, and the last one restores the limit, unless the program has set another one by then.
 class LiftedFdLimit {
  public:
   LiftedFdLimit() {

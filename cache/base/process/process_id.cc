@@ -120,8 +120,8 @@ bool is_of_this_user(const ProcessId& process) {
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", process.pid).out = '\0';
   const long n = sys::read_small_file(path, text, sizeof text);
   if (sys::failed(n)) return true;
-  // The line has the real user, then the effective one. The owner of the directory in /proc would
-  // not do, because it is root if the process may not be dumped.
+  // The line has the real user, then the effective one. The owner of the directory in /proc is no
+  // substitute, because it is root if the process may not be dumped.
   const std::string_view all(text, static_cast<std::size_t>(n));
   constexpr std::string_view k_label = "\nUid:\t";
   const std::size_t at = all.find(k_label);

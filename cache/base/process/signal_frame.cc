@@ -30,7 +30,7 @@ constinit std::atomic<std::uintptr_t> g_first_thread{0};
 
 std::uintptr_t own_thread() { return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer()); }
 
-// The start (highest address) of this thread's stack: behind the program's strings, or at the
+// The start (highest address) of this thread's stack: past the program's strings, or at the
 // thread's control block.
 std::uintptr_t stack_begin() {
   return own_thread() == g_first_thread.load(std::memory_order_relaxed) ? getauxval(AT_RANDOM)
@@ -73,7 +73,7 @@ Candidates find_candidates() {
   return found;
 }
 
-// The stack, from this call's frame on. `end`: behind the last readable word.
+// The stack, from this call's frame on. `end`: past the last readable word.
 struct StackWords {
   const std::uintptr_t *begin = nullptr, *end = nullptr;
 };
@@ -91,7 +91,7 @@ __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
 }
 #else
 // The return address is in a register, and the handler may store it signed (PAC). A frame is
-// therefore recognized by the SIMD registers, which the kernel puts first behind the context. The
+// therefore recognized by the SIMD registers, which the kernel puts right after the context. The
 // signal mask from before the signal precedes them.
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
@@ -103,7 +103,7 @@ __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
       sizeof *at;
   if (*at == k_simd && at - stack.begin >= k_mask_before)
     return (candidates.signals & ~at[-k_mask_before]) != 0;
-  // gVisor omits that mark, so a return address into the vdso counts, too. It must lie behind the
+  // gVisor omits that mark, so a return address into the vdso counts, too. It must lie after the
   // vdso's header, because every program's stack holds the header's address.
   constexpr std::uintptr_t k_not_signed = (1ULL << 48) - 1, k_header = 64, k_most = 0x4000;
   const std::uintptr_t address = *at & k_not_signed, vdso = candidates.vdso;

@@ -19,8 +19,8 @@ struct View {
   static constexpr std::uint64_t k_free = 0, k_ended = 1;  // no view has these
   std::uint64_t number = k_free;
   std::uint64_t rights = 0;
-  // True: the kernel reuses none of the ids behind `number` before the next boot. False: it may,
-  // once no process of the view lives.
+  // True: the kernel reuses none of the ids that `number` stands for before the next boot. False:
+  // it may, once no process of the view lives.
   bool is_lasting = false;
 };
 View current_view();

@@ -106,7 +106,8 @@ struct Parse {
       at = end + 1;
       if (item.empty()) continue;
       std::string prefix;
-      // "/" is refused, because /proc and /dev lie below it, whose files are no ordinary files.
+      // "/" is refused, because /proc and /dev lie below it, and their files are not ordinary
+      // files.
       if (!normalize_prefix(item, prefix) || prefix == "/") return false;
       value.push_back(std::move(prefix));
     }
@@ -323,7 +324,7 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
 #undef CUBE_CONFIG
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   keep_outermost(parsed.config.prefixes);
-  // The default size asks for nothing, and a wrong size or directory has been reported already.
+  // The default size needs no room, and a wrong size or directory has been reported already.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
   if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {

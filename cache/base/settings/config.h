@@ -1,6 +1,6 @@
 // The settings, read once from the environment. For a wrong value the default is kept, and a line
-// of text names the variable, its value and what it takes. Rows: config.def. Thread safety: a
-// Config is immutable after parse_config.
+// of text names the variable, its value and the values that it accepts. Rows: config.def. Thread
+// safety: a Config is immutable after parse_config.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Counters and latency histograms of one process, laid out for shared memory: only atomics, no
 // pointers, all zero when new. Rows: stats.def. Thread safety: every member may be used from any
-// thread and signal handler; relaxed, because nothing is published by it.
+// thread and signal handler; relaxed, because they publish no other data.
 #pragma once
 
 #include <array>
@@ -44,8 +44,8 @@ struct Histogram {
 
 struct Stats {
   std::array<std::atomic<std::uint64_t>, k_counters> counters;
-  Histogram hit_latency;   // of an open that is a hit; sampled
-  Histogram miss_latency;  // of an open that fetches
+  Histogram hit_latency;   // durations of opens that are hits; sampled
+  Histogram miss_latency;  // durations of opens that fetch
 
   void count(Counter counter, std::uint64_t n = 1) {
     counters[static_cast<std::size_t>(counter)].fetch_add(n, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// LargeFile: brings bytes that no program has asked for yet to the chunks, ahead of a reader or
+// LargeFile: fetches bytes that no program has asked for yet into the chunks, ahead of a reader or
 // from a list.
 #include <algorithm>
 #include <utility>
@@ -70,7 +70,7 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const R
                              is_wanted);
       end_block(parts, by, begin);
     }
-    // A program that needs the block can take its flight meanwhile.
+    // In the meantime a program that needs the block can take its flight.
     if (steps != Steps::waits) return steps == Steps::done;
     by.pass = after_wait(chunks, ended, false);
   }

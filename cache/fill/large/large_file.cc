@@ -219,7 +219,7 @@ std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   return first - 1 + number;
 }
 
-// If a chunk was made twice, every look-up finds the same one.
+// If a chunk was made twice, every lookup finds the same one.
 Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const {
   const std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   return chunks.find(key_, number, first != 0 ? first - 1 + number : Chunks::k_none);
@@ -342,7 +342,7 @@ bool LargeFile::may_publish(CacheParts& parts, const By& by) {
   // By now the program's fd may refer to another file. The stat of that file says nothing about
   // this one.
   const auto is_its = [&] { return !by.is_programs || by.fd_epoch == fd_epoch(); };
-  // A jump may have left this fetch meanwhile and ended it.
+  // A jump may have left this fetch and ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;
   const std::uint64_t now = base::coarse_monotonic_ns();
@@ -378,7 +378,7 @@ bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pas
   room.claim.take(is_full() ? find(chunks, number)
                             : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
-  // This may be another chunk than the caller found, with pages that the other one lacks.
+  // This may not be the chunk that the caller found: it may have pages that the other one lacks.
   pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
   auto window = chunks.window(*room.claim, pages);

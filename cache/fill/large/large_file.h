@@ -3,7 +3,7 @@
 // (region/large/chunks.h), whose pages come from the origin or a tier as they are read, or ahead.
 //
 // A read fetches the pages that are absent, in one flight per block on the node. A read outside a
-// sequence fetches only the pages that it wants; a second read of the same block then brings the
+// sequence fetches only the pages that it wants; a second read of the same block then fetches the
 // whole block. A file that is read sequentially is read ahead: after each read, ahead() says how
 // far. A block that a tier has comes from there as a whole (large_tier.cc).
 //
@@ -65,8 +65,8 @@ class LargeFile {
   void note_unlock() {
     locks_.fetch_and(~static_cast<std::uint32_t>(Lock::flock), std::memory_order_seq_cst);
   }
-  // Called after a lock, which the program may have waited for: a file that another process has
-  // written meanwhile is left to the kernel from then on.
+  // Called after a lock, which the program may have waited for: if another process has written the
+  // file during that wait, the file is left to the kernel from then on.
   void look_after_lock(CacheParts& parts, int fd);
 
   // The library's copies of the file's fds, each for the read of a block.
@@ -99,8 +99,8 @@ class LargeFile {
   // has left the file since `fd_epoch`. False: the caller must stop.
   bool fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const Range& range);
   // For prefetches of files that no program has asked for yet. bring_ahead fetches the part of
-  // `range` that lies in its first block, by the caller's own fd, and moves `range.begin` behind
-  // that part, whatever the result. It waits for the block's flight, a second at most, and checks
+  // `range` that lies in its first block, by the caller's own fd, and moves `range.begin` past that
+  // part, even if it fails. It waits for the block's flight, a second at most, and checks
   // `is_stopping` between two reads.
   enum class Brought : std::uint8_t { here, no_room, not_here };
   struct Stretch {
@@ -124,7 +124,8 @@ class LargeFile {
   // Whether a chunk may find room. False: none was found a moment ago.
   static bool may_have_room();
   bool is_over() const { return is_over_.load(std::memory_order_relaxed); }
-  // Whether this fd leads to the file, in the version that was opened. -1: asks by the path.
+  // Whether this fd refers to the file, in the version that was opened. -1: checks the path
+  // instead.
   bool is_version_of(int fd) const;
 
   // A present part of the file, for a mapping. It stays where it is while the region lives.
@@ -133,14 +134,14 @@ class LargeFile {
     std::uint64_t in_region = 0;  // offset in the region's file
   };
   // Writes the present parts of `range` to `pieces`, in order, and returns their number. `range`
-  // then begins behind them; it is empty if no more are left.
+  // then begins after them; it is empty if no more are left.
   std::size_t pieces(CacheParts& parts, Range& range, std::span<Piece> pieces) const;
   // Notes that a mapping of the program shows these bytes of chunks.
   void note_shown(CacheParts& parts, const Range& range) const;
   bool is_same_file(const LargeFile& other) const { return key_ == other.key_; }
   bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
-  // Whether the kernel tells this process which pages of the file it has in memory. To a process
-  // that neither owns the file nor may write it, the kernel claims to have all.
+  // Whether the kernel tells this process which pages of the file it has in memory. The kernel
+  // tells a process that neither owns the file nor may write it that all pages are there.
   bool tells_pages() const;
   // Copies pages that the kernel has in memory to the chunks, and returns how many bytes. `mapping`
   // is of the file, from its byte `begin` on. `region_fd`: the region's file, open for writing.
@@ -182,8 +183,8 @@ class LargeFile {
                        std::uint64_t block);
   Fetched fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n);
   Fetched bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages);
-  // Brings the absent pages of the block at `at` from a tier. at_origin: no tier has the block, or
-  // there is no place. `bytes` is increased by what came.
+  // Fetches the absent pages of the block at `at` from a tier. at_origin: no tier has the block, or
+  // there is no place. Adds the number of bytes that came to `bytes`.
   Fetched bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at, std::uint64_t& bytes);
   class FromTier;
   // Whether `range` covers the whole block at its start.
@@ -202,8 +203,8 @@ class LargeFile {
   // Reacts to Fetched::waits: waits for a moment, or, if too much time was already spent on
   // waiting, lets the fetch replace chunks that the tiers have not got yet.
   static Chunks::Pass after_wait(const Chunks& chunks, std::uint32_t ended, bool is_programs);
-  // Brings the absent ones of these pages in steps. The caller has the flight of their block.
-  // `may_go_on` is called before each step.
+  // Fetches those of these pages that are absent, in steps. The caller has the flight of their
+  // block. `may_go_on` is called before each step.
   enum class Steps : std::uint8_t { done, ended, failed, waits };
   template <typename MayGoOn>
   Steps bring_in_steps(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages,

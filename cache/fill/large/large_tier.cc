@@ -111,7 +111,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   if (!parts.has_tiers()) return Fetched::at_origin;
   // A jump out of this would leave a buffer, a half-made place or an fd of the library.
   const base::BlockSignals block_signals;
-  // A handler may have forked, and this may be the child, whose tiers are gone.
+  // A handler may have forked, and this may be the child, which has no tiers.
   if (by.scope != nullptr && !by.scope->is_own()) return Fetched::at_origin;
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(path_, block);
@@ -149,7 +149,7 @@ void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Cl
                              std::uint64_t at, bool has_disk) {
   const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
   const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
-  // The process that brings pages has the block's flight, so no other finds the block whole at the
+  // The process that fetches pages has the block's flight, so no other finds the block whole at the
   // same time.
   if (!claim.has_all(pages)) return;
   if (LargePaths(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);

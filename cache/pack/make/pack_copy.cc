@@ -34,7 +34,7 @@ class CopyUnderWay {
   // 0 or -errno.
   long error() const { return sys::failed(made_) ? made_ : 0; }
   int get() const { return fd_.get(); }
-  // Empty: the file was closed meanwhile.
+  // Empty: the file has been closed.
   base::UniqueFd release() {
     if (fd_ && is_noted_ && !base::Held::let_go(this, static_cast<std::uintptr_t>(fd_.get())))
       fd_.release();

@@ -60,7 +60,7 @@ base::Result<void> PackWriter::lock_and_look() {
   const auto held = stat_fd(fd_.get()),
              named = stat_path(AT_FDCWD, partial_.c_str(), AT_SYMLINK_NOFOLLOW);
   if (!held) return base::fail(held.error().value);
-  // Its owner has renamed the file meanwhile.
+  // Its owner has renamed the file in the meantime.
   if (!named || !named->same_file(*held)) return base::fail(EWOULDBLOCK);
   if (!held->is_regular()) return base::fail(EINVAL);
   file_end_ = held->size;

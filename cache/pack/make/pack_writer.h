@@ -1,14 +1,14 @@
-// Writes a pack: records one behind the other into FILE.partial, then the index, the footer and the
+// Writes a pack: records one after the other into FILE.partial, then the index, the footer and the
 // header; last, it renames the file.
 //
 // A run continues the work of an earlier one, whose records old() returns in order. The caller
 // passes entries in the order of a pack and either keeps the old record of the path (adopt) or
 // writes a new one (add). If a new record has the place and length of the old one, the old ones
-// behind it stay; otherwise they are dropped. Bytes before the journal's safe_end were on the disk
-// when the journal was written. The data of old records behind safe_end is checked.
+// after it stay; otherwise they are dropped. Bytes before the journal's safe_end were on the disk
+// when the journal was written. The data of old records past safe_end is checked.
 //
-// Thread safety: one thread. Invariants: behind the written records lie zeros, or old records in
-// the right place. FILE appears only when all of it is on the disk.
+// Thread safety: one thread. Invariants: the written records are followed by zeros, or by old
+// records in the right place. FILE appears only when all of it is on the disk.
 #pragma once
 
 #include <deque>

@@ -363,7 +363,7 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
                            Pass pass) {
   if (Claim own = find(key, number, wanted); own) return own;
   const bool is_taken = wanted < region_->layout().chunk_count() && take_place(wanted, key, number);
-  // Another process may have made this chunk there meanwhile.
+  // Another process may have made this chunk there by now.
   if (!is_taken) {
     if (Claim own = find(key, number, wanted); own) return own;
   }

@@ -2,10 +2,10 @@
 // Each of its pages of 4 KiB is present or not, and a page that is present holds what this version
 // of the file held.
 //
-// A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file lie
-// side by side if the region has room for that, so that a mapping of the file takes few pieces. A
-// place that has a chunk keeps it, so that data larger than the memory still hits in proportion to
-// what fits. Two kinds of chunk are replaced, if nobody has a pin on them and no program has mapped
+// A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file are
+// adjacent if the region has room for that, so that a mapping of the file takes few pieces. A place
+// that has a chunk keeps it, so that data larger than the memory still hits in proportion to what
+// fits. Two kinds of chunk are replaced, if nobody has a pin on them and no program has mapped
 // them: those of an earlier version of the same file, and, if no place is free, those that pass. An
 // eighth of the places is for chunks that pass, at least 64 MiB and at most half of the places; the
 // oldest is replaced first (chunks_passing.cc). Invariants: a page that is present is never written
@@ -77,8 +77,8 @@ class Chunks {
     PageRun absent_from(std::uint32_t page, std::uint32_t end) const {
       return {page, end_of_run(page, end, false)};
     }
-    // The first run of present (or absent) pages at `page` or behind it; next_absent returns at
-    // most `most` pages.
+    // The first run of present (or absent) pages at `page` or after it; next_absent returns at most
+    // `most` pages.
     PageRun next_present(std::uint32_t page, std::uint32_t end) const {
       return present_from(absent_from(page, end).end, end);
     }
@@ -92,8 +92,8 @@ class Chunks {
     bool has_all(const PageRun& pages) const {
       return end_of_run(pages.first, pages.end, true) == pages.end;
     }
-    // Counts the pages that were fetched ahead and that nobody has had before; each page counts
-    // once. It stores nothing if there are none.
+    // Counts the pages of these that were fetched ahead and are read for the first time; each page
+    // counts once. Stores nothing if there are none.
     std::uint32_t take_unread(const PageRun& pages) const {
       return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
     }
@@ -181,7 +181,7 @@ class Chunks {
   std::uint64_t wholes() const {
     return region_->header().blocks_whole.load(std::memory_order_acquire);
   }
-  // Was any of these pages noted as offered?
+  // True if any of these pages was noted as offered.
   bool is_offered(const Claim& claim, const PageRun& pages) const;
   // Returns the chunk at this place if it has blocks that became whole since it was last offered.
   struct Offer {
@@ -192,7 +192,7 @@ class Chunks {
     std::uint32_t whole = 0;
   };
   std::optional<Offer> offer_at(std::uint32_t place) const;
-  // Returns the chunk at this place, whatever was offered of it.
+  // Returns the chunk at this place, even if all of it was offered.
   std::optional<Offer> chunk_at(std::uint32_t place) const;
   bool has_offer(std::uint32_t place) const;
   // Everything that was whole at the time of `offer` has been offered. Waiters continue.
@@ -208,8 +208,8 @@ class Chunks {
   void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
 
   // Gives the memory of the chunk at this place back to others, unless somebody has a pin on it or
-  // a program has mapped it. Unless `whatever`, it spares a chunk that has pages that nobody has
-  // read yet or blocks that the tiers are about to get. Returns how many bytes there were.
+  // a program has mapped it. Without `whatever`, it spares a chunk that has unread pages, or blocks
+  // that the tiers are about to get. Returns how many bytes there were.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
   // Nobody finds this chunk any more. Its place becomes that of an earlier version of the file.
   void forget(const FileKey& key, std::uint32_t number);
@@ -228,8 +228,8 @@ class Chunks {
   Claim claim_if(std::uint32_t place, const FileKey& key, std::uint32_t number) const;
   // On success the place is open, and the caller must seal it or give it back.
   bool take_place(std::uint32_t place, const FileKey& key, std::uint32_t number);
-  // Which chunk gives up its place: one of an earlier version of the file, or, to a chunk that
-  // passes, whichever is there.
+  // Which chunk gives up its place: one of an earlier version of the file, or, if a chunk that
+  // passes needs the place, any chunk.
   enum class Replaced : std::uint8_t { former_version, any };
   bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number,
                      Replaced replaced);

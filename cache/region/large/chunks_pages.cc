@@ -41,8 +41,8 @@ bool has_any(const Bits& of, const PageRun& pages) {
   return is_any;
 }
 
-// The available memory is checked for so many bytes at once, if there are so many, because a check
-// reads four files of /proc and /sys.
+// The available memory is checked for at most so many bytes at once, because a check reads four
+// files of /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
 
@@ -195,7 +195,7 @@ std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
 }
 
 void Chunks::end_offer(const Offer& offer) const {
-  // Fails if another block has become whole meanwhile.
+  // Fails if another block has become whole in between.
   std::uint32_t whole = offer.whole;
   offer.claim.row_->to_offer.compare_exchange_strong(whole, 0, std::memory_order_relaxed);
   tell_waiting();

@@ -8,7 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// Does the segment have a record that could be found? While another process decides whether to
+// True if the segment has a record that could be found. While another process decides whether to
 // reclaim the segment, it waits.
 bool has_records(const Region& region, std::uint32_t segment, bool& is_undecided) {
   constexpr int k_patience = 10'000;

@@ -8,8 +8,8 @@
 // next beat.
 //
 // No time and no process id is compared, so namespaces of both, a suspended machine and a clock
-// that leaps do no harm. Checks count only if they are 250 ms apart, and a follower that was itself
-// stopped has checked only once meanwhile.
+// that jumps do no harm. Checks count only if they are 250 ms apart, and a follower that was itself
+// stopped has checked only once in that time.
 //
 // Invariants: if two followers see the same word, one of them gets the lead. A beat between a
 // follower's check and its swap keeps the lead. A leader that has lost it holds its mutex until

@@ -37,7 +37,7 @@ class LifeProbe {
  public:
   // `fd`: any fd of the region's file; without one, every slot counts as held.
   explicit LifeProbe(base::Result<base::UniqueFd> fd);
-  // Is one of these slots held?
+  // True if one of these slots is held.
   bool is_held(std::uint32_t slot, std::uint32_t count = 1) const;
 
  private:

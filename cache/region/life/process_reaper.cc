@@ -27,8 +27,8 @@ namespace {
 constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
-// Moves counters one by one: a process that is killed in between loses the counter in hand, and
-// counts none twice.
+// Moves counters one by one: a process that is killed in between loses the counter that it is
+// moving, and counts none twice.
 template <typename Word>
 void move_counter(Word& one, Word& sum) {
   // Release: a reader that finds the value in the sum no longer finds it here; pairs with the

@@ -18,8 +18,8 @@ inline constexpr std::uint32_t k_nobody = k_most_process_slots;
 
 // No slot from this one on has ever been claimed.
 std::uint32_t slots_reached(const Region& region);
-// Has any process a pin on this segment? seq_cst: the pinner increments its counter, then checks
-// the segment.
+// True if any process has a pin on this segment. seq_cst: the pinner increments its counter, then
+// checks the segment.
 bool is_segment_pinned(const Region& region, std::uint32_t segment);
 
 // These functions note which programs have attached, for the processes that reap them. Another
@@ -27,12 +27,13 @@ bool is_segment_pinned(const Region& region, std::uint32_t segment);
 // that is about to become another (exec) counts as not attached, too.
 void note_attached(Region& region, const base::ProcessId& self);
 void note_exec(Region& region, const base::ProcessId& self);
-// Had the child that `self` has just reaped attached? Forgets the note.
+// True if the child that `self` has just reaped had attached. Forgets the note.
 bool take_attached(Region& region, const base::ProcessId& self, std::uint32_t child);
 
 bool process_is_alive(Region& region, std::uint32_t slot);
 
-// Is the first process of a job, other than `except`, alive, so that its report is still to come?
+// True if the first process of any job other than `except` is alive, so that its report is still
+// due.
 bool report_is_due(Region& region, const base::ProcessId& except);
 
 }  // namespace cube::cache

@@ -26,7 +26,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// A region or a socket is left to its makers for so long, whatever its locks say.
+// A region or a socket is left to its makers for this long, even if its locks are free.
 constexpr std::uint64_t k_young_ns = 60'000'000'000;
 
 bool is_own_socket(const std::string& path, struct ::stat& st) {
@@ -114,8 +114,8 @@ base::Result<void> Region::retire() {
 }
 
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
-  // Asked only here, where there is something to join: a program that reads no covered file may
-  // reach attach() as it exits.
+  // Asked only here, when there is a region to join: a program that reads no covered file may reach
+  // attach() as it exits.
   const base::ProcessId self = base::current_process();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();
@@ -130,7 +130,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
       options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
   const bool left_over =
       unused && !options.keep && header().records.load(std::memory_order_relaxed) != 0;
-  // Clears the wishes of an earlier job.
+  // Clears the requests of an earlier job.
   if (unused) header().threads_wanted.store(0, std::memory_order_relaxed);
   if (header().dead.load(std::memory_order_relaxed) != 0 || left_over) {
     header().dead.store(1, std::memory_order_relaxed);

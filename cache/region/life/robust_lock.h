@@ -27,20 +27,20 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   return error;
 }
 
-// Did init_robust_mutex make this mutex, as it made `fresh`? In a file with wrong bytes the mutex
-// may be of another kind, on which libc waits forever or aborts.
+// True if init_robust_mutex made this mutex, as it made `fresh`. In a file with wrong bytes the
+// mutex may be of another kind, on which libc waits forever or aborts.
 inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t& fresh) {
   return mutex.__data.__kind == fresh.__data.__kind;
 }
 
-// Holds the mutex. No signal is handled meanwhile: a handler could leave by a jump, and everybody
-// else would wait for a thread that continues elsewhere. The constructor waits at most two seconds,
-// or `at_most_ms`: a stopped process (SIGSTOP, a debugger) must not hold up the others.
+// Holds the mutex. Signals are blocked while it lives: a handler could leave by a jump, and all
+// others would wait for a thread that continues elsewhere. The constructor waits at most two
+// seconds, or `at_most_ms`: a stopped process (SIGSTOP, a debugger) must not hold up the others.
 class RobustLock {
  public:
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
-    // Avoid the wall clock if possible: somebody may set it meanwhile. ThreadSanitizer does not
-    // know pthread_mutex_clocklock.
+    // The wall clock is the last resort, because somebody may set it during the wait.
+    // ThreadSanitizer does not know pthread_mutex_clocklock.
     const bool by_wall_clock = &__tsan_init != nullptr || base::g_libc.clocklock == nullptr;
     timespec deadline = base::read_clock(by_wall_clock ? CLOCK_REALTIME : CLOCK_MONOTONIC);
     deadline.tv_sec += at_most_ms / 1000;

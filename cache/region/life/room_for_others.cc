@@ -65,7 +65,7 @@ std::uint64_t give_back_chunks(Region& region, std::uint32_t segment, Goes goes)
   return given;
 }
 
-// Has nobody checked for so long? If so, the caller checks.
+// True if nobody has checked for this long. The caller then checks.
 bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint64_t between_ns) {
   std::uint64_t looked = looked_ns.load(std::memory_order_relaxed);
   return now - looked >= between_ns &&
@@ -79,8 +79,8 @@ std::uint64_t missing_room(Region& region) {
   if (!room || base::sys::failed(
                    base::sys::fstatat(AT_FDCWD, region.path().c_str(), &st, AT_SYMLINK_NOFOLLOW)))
     return 0;
-  // Programs that only hit never check, so a thread beside them must check as soon as we have much
-  // of what others may want.
+  // Programs that only hit never check, so a thread of the library must check as soon as we have
+  // much of what others may want.
   const std::uint64_t own = static_cast<std::uint64_t>(st.st_blocks) * 512;
   if (own > room->free / 2 && (header.threads_wanted.load(std::memory_order_relaxed) &
                                RegionHeader::k_to_look_at_room) == 0)

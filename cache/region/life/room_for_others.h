@@ -25,7 +25,7 @@ void keep_room_for_others(Region& region);
 // Gives back so many bytes, if it can. Returns how many it gave back.
 std::uint64_t give_back(Region& region, std::uint64_t bytes);
 
-// How often threads beside the programs call keep_room_for_others.
+// How often the library's threads call keep_room_for_others.
 inline constexpr std::uint64_t k_look_at_room_ns = 100'000'000;
 
 }  // namespace cube::cache

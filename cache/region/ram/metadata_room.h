@@ -1,8 +1,8 @@
 // The segments for records of metadata. Unlike resident segments they are reclaimed: directories
 // change, and each change leaves a dead listing. All processes of the node fill one of them at a
-// time, as with the ring's segments (ring.h). A metadata segment stays one for as long as it has
-// memory. Invariants: a pinned segment keeps its bytes. There are no more metadata segments than
-// the caller allows, plus at most one for each process that leases at the same instant. Thread
+// time, as with the ring's segments (ring.h). A segment that holds metadata does so for as long as
+// it has memory. Invariants: a pinned segment keeps its bytes. There are no more metadata segments
+// than the caller allows, plus at most one for each process that leases at the same instant. Thread
 // safety: all of it, between processes; one thread of a process at a time calls next_filling.
 #pragma once
 
@@ -20,12 +20,13 @@ class MetadataRoom {
   explicit MetadataRoom(Region& region) : region_(&region) {}
 
   Filling filling() const;
-  // Is the segment still to be filled? A caller that holds a pin on it may rely on the answer.
+  // True if the segment is still the one to fill. The answer stays right while the caller has a pin
+  // on it.
   bool is_open(const Filling& filling) const;
   // Puts another segment in the place of `full`, unless another process has been quicker.
   // `may_drop` decides whether the contents of a segment are worth less than its room. ENOSPC:
-  // there are `most` already, none of which may be dropped. ENOMEM: there is none, and the region
-  // has none to give.
+  // there are `most` already, none of which may be dropped. ENOMEM: there is no such segment, and
+  // the region has no free one.
   base::Result<void> next_filling(const Filling& full, std::uint32_t most,
                                   const std::function<bool(std::uint32_t segment)>& may_drop);
   std::uint32_t count() const;

@@ -229,7 +229,7 @@ Pin RamTier::write_head(const Reservation& reservation, const RecordContent& con
 base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();
-  // Before the record can be found, so a writer that sees nothing of its device, or no records at
+  // Before the record can be found, so a writer that finds its device unknown, or no records at
   // all, came before the record.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);

@@ -23,8 +23,8 @@ namespace cube::cache {
 // A pin on a record's segment, counted in a word that belongs to this process (lanes.h).
 class Pin {
  public:
-  // A pin in static memory. It has no destructor, because static destructors run beside threads
-  // that continue, and after the process has left the region.
+  // A pin in static memory. It has no destructor, because static destructors run while other
+  // threads continue, and after the process has left the region.
   struct Kept {
     std::atomic<std::uint32_t>* counter = nullptr;
     const Record* record = nullptr;
@@ -97,10 +97,11 @@ class RamTier {
     ~Reservation();
     // Writable, of the requested size.
     std::byte* data() const;
-    // Something may still write to the room for an unknown time, so it is never used for anything
+    // The kernel may still write to the room for an unknown time, so it is never used for anything
     // else.
     void lose();
-    // The destructor will give all of the room back: it is a run, or the last room of its segment.
+    // True if the destructor will give all of the room back, because it is a run, or the last room
+    // of its segment.
     bool can_be_undone() const;
     // For a forked child.
     void abandon();
@@ -124,14 +125,14 @@ class RamTier {
   // other views have found.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
-  // Is there a record of this path, of any view?
+  // True if there is a record of this path, of any view.
   bool has_any(std::string_view path, std::uint64_t hash) const;
   // Like find, but for a record of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
   // The listing of a directory, by whatever path this view has found it.
   Pin find_directory(const FileStat& directory) const;
-  // Takes another view's record for ours, too: we have just found the very same file by the same
-  // path.
+  // Shares another view's record with our view, because we have just found the same file by the
+  // same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
 
   // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
@@ -144,7 +145,7 @@ class RamTier {
   // is too large for any.
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
   // For metadata, in a segment that all fill (metadata_room.h). ENOSPC: the most that there may be
-  // are all in use; ENOMEM: none can be had; EFBIG: none holds the record.
+  // are all in use; ENOMEM: there is no memory for one; EFBIG: none holds the record.
   struct MetadataLimits {
     // The most segments that metadata may take.
     std::uint32_t segments = 0;
@@ -153,9 +154,9 @@ class RamTier {
   };
   base::Result<Reservation> reserve_for_metadata(std::size_t path_length, std::uint64_t data_size,
                                                  const MetadataLimits& limits);
-  // Gets that segment before the prefetcher takes all there are.
+  // Gets that segment before the prefetcher takes all segments.
   void prepare_shared();
-  // Does the index hold as many paths of this file as it takes? If so, it takes no other (EMLINK).
+  // True if the index holds as many paths of this file as it can; another one fails with EMLINK.
   bool has_many_names(const FileStat& stat) const;
   // Writes the head of a record whose data is to come, unconfirmed and in no index. Returns a pin
   // on it.
@@ -163,11 +164,11 @@ class RamTier {
   // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC:
   // the index has no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
-  // Shows the record to all, unless it was marked meanwhile; false then. Nobody ever finds a record
-  // that is not confirmed.
+  // Shows the record to all, unless it has been marked; returns false then. Nobody ever finds a
+  // record that is not confirmed.
   bool confirm(Reservation&& reservation, const Pin& pin);
 
-  // Do the path and the data lie inside the region? The answer holds even for a header that
+  // True if the path and the data lie inside the region. The answer is right even for a header that
   // somebody else has overwritten.
   bool is_within_region(const Record& record) const;
 
@@ -181,7 +182,7 @@ class RamTier {
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
   // Calls visit(offset, record), in order, for each record of this segment that can be found or is
-  // about to be. The caller pins the segment, so that it stays as it is meanwhile.
+  // about to be. The caller has a pin on the segment, so that it stays as it is.
   template <typename Visit>
   void visit_segment(std::uint32_t segment, Visit&& visit) const {
     const SegmentRow& row = region_->segment_row(segment);
@@ -208,7 +209,7 @@ class RamTier {
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // Is a fetch not worth trying? True while the index gets no memory. Otherwise true for at most
+  // True if a fetch is not worth trying: while the index gets no memory. Otherwise true for at most
   // some seconds, and not while small files still fit into this process's own segment.
   bool is_full() const;
   // The room for records that stay, used or not.
@@ -238,7 +239,7 @@ class RamTier {
   RecordContent seen_by_us(const RecordContent& content) const;
   template <typename Accept>
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
-  // Pins what lies at this place, if it is a record, and one that ends within the region.
+  // Pins the record at this place, if there is one and it ends within the region.
   const Record* pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const;
   template <typename Wanted>
   std::size_t mark_if(std::uint64_t hash, Wanted&& wanted);

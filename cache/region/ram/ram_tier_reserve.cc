@@ -1,5 +1,5 @@
-// RamTier: room for records. A process leases a segment for what stays. With a ring, it also leases
-// one of the ring's, and shares one with all others.
+// RamTier: room for records. A process leases a segment for resident records. With a ring, it also
+// leases one of the ring's, and shares one with all others.
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -126,7 +126,8 @@ base::Result<void> RamTier::show_window(Pool pool, std::uint32_t segment) {
 }
 
 base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
-  // Small files may still fit into the current segment; it is given up only for a better one.
+  // Small files may still fit into the current segment, so it is given up only for one with more
+  // room.
   const auto next = pool == Pool::ring ? ring_.lease() : lease_segment(*region_, bytes);
   if (!next) return base::fail(next.error().value);
   let_go_of_window(pool);
@@ -190,7 +191,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
       const RecordPlan plan = plan_record(fill, needs.path_length, needs.data_size, needs.shape);
       if (plan.end <= segment_bytes) {
         // The fill counts what was given out, so that a process that takes over after our death
-        // writes behind it.
+        // writes after it.
         auto expected = static_cast<std::uint32_t>(fill);
         if (!row.fill.compare_exchange_strong(expected, static_cast<std::uint32_t>(plan.end),
                                               std::memory_order_acq_rel))

@@ -18,7 +18,7 @@ constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_
                         k_answer_patience_ns = 2 * k_second, k_token_pause_ns = 5'000'000,
                         k_idle_ns = 250'000'000;
 // The thread does not see a wake-up while it waits for a socket, so it does not wait there for long
-// if a new request may come meanwhile.
+// if a new request may come.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
 // A quarter of 64 answers. This is the limit if they are awaited for less than the whole deadline.
@@ -56,7 +56,7 @@ void ClusterClient::Worker::run() {
   look_up_names(now_ns_);
   while (!client_.is_stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = client_.wakeup_.count();
-    // Set before the thread looks for work: news may come between that and the sleep.
+    // Set before the thread looks for work: a wake-up may come between that and the sleep.
     client_.wakeup_.set_dozes(source_.is_leader() && doze_ns_ > k_least_doze_ns);
     now_ns_ = base::monotonic_ns();
     const std::uint64_t began = now_ns_;
@@ -74,8 +74,8 @@ void ClusterClient::Worker::run() {
   }
 }
 
-// Other processes of the node may publish what this one should offer, without telling it: a leader
-// looks often while there is news.
+// Other processes of the node may publish what this one should offer, without waking it: a leader
+// checks often while there are new records.
 void ClusterClient::Worker::sleep(std::uint32_t seen) {
   std::uint64_t pause = k_idle_ns;
   if (step_ == Step::waiting || step_ == Step::paying) {
@@ -227,8 +227,8 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     const std::size_t server = request.server;
     const ClusterConnection& connection = servers_[server]->demand.connection;
     const std::uint64_t sent = request.sent_ns;
-    // A server that answers a trial within the whole deadline is well, however soon its asker has
-    // gone to the origin.
+    // A server that answers a trial within the whole deadline is healthy, even if its asker has
+    // gone to the origin earlier.
     if (sent != 0 && state(server).breaker.is_trial() && now - sent < client_.options_.deadline_ns)
       continue;
     // So is a server whose connect takes no longer than that.

@@ -56,7 +56,7 @@ class ClusterClient::Worker {
   };
   static constexpr std::uint64_t k_least_doze_ns = 20'000'000, k_offer_patience_ns = 2'000'000'000;
   static constexpr Tag k_offer_tag = 1000, k_figures_tag = 1001;
-  // Steps of an offer. waiting: for its connection. looking: the server is asked whether it has the
+  // Steps of an offer. waiting: for its connection. looking: asks the server whether it has the
   // record. paying: waits for the token bucket. sending: its bytes are on their way.
   enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
@@ -68,16 +68,16 @@ class ClusterClient::Worker {
   void send(ClusterRequest& request, std::uint64_t now);
   void finish(ClusterRequest& request, Outcome outcome);
   bool answer_request(ClusterRequest& request, const MetaAnswer& answer);
-  // Handles a lease that no thread waits for: the row becomes the command that drops it. Returns
-  // false if a thread waits.
+  // Turns the row into the command that drops the lease, if no thread waits for it. Returns false
+  // if a thread waits.
   bool give_back_lease(ClusterRequest& request, std::uint64_t cas);
   int most_late(const ClusterRequest& request) const;
   void look_at_deadlines(std::uint64_t now);
   void look_at_lanes(std::uint64_t now);
   void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
   void lane_broke(Lane& lane, std::uint64_t now);
-  // Answers the requests of this server that have been sent with this outcome; if `also_queued`,
-  // the queued ones too.
+  // Ends the sent requests of this server with this outcome; with `also_queued`, also the queued
+  // ones.
   void drop_requests(std::size_t server, Outcome outcome, bool also_queued);
   void offer(std::uint64_t now);
   std::uint64_t offer_token();

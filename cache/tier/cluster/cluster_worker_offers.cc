@@ -79,8 +79,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
   ServerState& of = state(server);
   base::Stats& stats = *client_.options_.stats;
   const bool is_look = step_ == Step::looking;
-  // The record may have come and gone meanwhile, with a lease or with the server. The offer is then
-  // sent once more, but not more often.
+  // The record may have been added and removed in the meantime, with a lease or with the server.
+  // The offer is then sent once more, but not more often.
   const bool may_send_again = sendings_ < 2;
   auto end = OfferEnd::accepted;
   switch (answer.kind) {

@@ -10,7 +10,7 @@ constexpr std::uint64_t k_first_pause_of_names_ns = 1'000'000'000, k_between_row
 
 }  // namespace
 
-// Nothing waits for a look-up: a server without an address is left out until it ends.
+// Nothing waits for a lookup: a server without an address is left out until the lookup ends.
 void ClusterClient::Worker::look_up_names(std::uint64_t now) {
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     Server& server = *servers_[i];

@@ -1,4 +1,4 @@
-// A thread beside the client's, to which the client hands one piece of work at a time without ever
+// A second thread, to which the client's thread hands one piece of work at a time without ever
 // waiting for it. Life: start() makes the thread; end() tells it to end and does not wait;
 // whichever of the two sides ends last deletes the desk. Thread safety: the client's thread alone,
 // except begin() and work(), which the helper calls.

@@ -50,7 +50,7 @@ class MetaCommand {
   static MetaCommand get(std::string_view key, std::uint64_t token, unsigned lease_seconds);
   // Asks for the version and size of an item, without its bytes.
   static MetaCommand look(std::string_view key, std::uint64_t token);
-  // Like look, but asks for a lease: the client that gets it sees a size of zero and has to bring
+  // Like look, but asks for a lease: the client that gets it sees a size of zero and has to store
   // the bytes.
   static MetaCommand lease(std::string_view key, std::uint64_t token, unsigned seconds);
   // The bytes and "\r\n" must follow. add stores only if there is no item; replace stores only over

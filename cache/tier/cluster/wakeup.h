@@ -1,5 +1,5 @@
-// The sleep of the client's thread, and the means to end it. Thread safety: any thread may call
-// wake() and note_news(); the rest is for the sleeping thread alone.
+// Lets the client's thread sleep, and wakes it. Thread safety: any thread may call wake() and
+// note_news(); the rest is for the sleeping thread alone.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ class Wakeup {
     count_.fetch_add(1, std::memory_order_seq_cst);
     if (sleeps_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&count_);
   }
-  // Wakes the thread only if it dozes, that is, if it looks for news less often than it could.
+  // Wakes the thread only if it dozes, that is, if it checks for new work less often than it could.
   void note_news() {
     if (dozes_.load(std::memory_order_relaxed)) wake();
   }

@@ -165,8 +165,8 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       sys::unlink(temporary.text);
       return fail_with(sys::failed(n) ? static_cast<int>(-n) : ENOSPC);
     }
-    // linkat does not replace a file that was made meanwhile: that file's lock is the one that
-    // other processes hold.
+    // linkat does not replace a file that was made in the meantime: that file's lock is the one
+    // that other processes hold.
     const long linked =
         sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
     sys::unlink(temporary.text);

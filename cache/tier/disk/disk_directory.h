@@ -18,7 +18,7 @@
 namespace cube::cache {
 
 // The lock of a directory. The kernel releases it when its holder dies. The destructor unlocks
-// explicitly, because a child that was forked meanwhile shares the file description.
+// explicitly, because a child that was forked in the meantime shares the file description.
 class DirectoryLock {
  public:
   explicit DirectoryLock(base::UniqueFd fd) : fd_(std::move(fd)) {}

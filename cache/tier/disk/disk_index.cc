@@ -181,7 +181,7 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode)) return base::fail(EBADMSG);
   // Each user of the index holds a shared lock by its mapping. If there is one, the index is of
-  // this boot, whatever the mark says.
+  // this boot, even if its mark says otherwise.
   const bool is_alone = !sys::failed(sys::raw(SYS_flock, fd->get(), LOCK_EX | LOCK_NB));
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   alignas(DiskIndexHeader) std::byte bytes[sizeof(DiskIndexHeader)];
@@ -324,7 +324,7 @@ bool DiskIndex::remove(std::uint64_t hash, std::uint32_t number, std::uint64_t o
       if (!can_write(&bucket)) continue;
       for (auto& slot : bucket.slots) {
         std::uint64_t word = slot.load(std::memory_order_acquire);
-        // Tries again if the entry was confirmed meanwhile.
+        // Tries again if the entry has been confirmed.
         while (word != 0 && (word & k_place) == wanted && (word >> 48) == (hash & 0xffff)) {
           if (!slot.compare_exchange_weak(word, 0, std::memory_order_seq_cst)) continue;
           found = true;

@@ -155,7 +155,7 @@ class DiskIndex {
 
   // ENOSPC: all buckets of this hash are full of live entries.
   base::Result<void> insert(std::uint64_t hash, std::uint64_t word);
-  // Shows a tentative entry to all. Returns false if it was removed meanwhile.
+  // Shows a tentative entry to all. Returns false if it has been removed.
   bool confirm(std::uint64_t hash, std::uint64_t word);
   // Returns true if there was an entry, confirmed or not.
   bool remove(std::uint64_t hash, std::uint32_t number, std::uint64_t offset);
@@ -191,7 +191,7 @@ class DiskIndex {
     return static_cast<std::uint32_t>((word >> 22) & 0x3ffff);
   }
   bool is_living(std::uint64_t word, DiskPlace& place) const;
-  // Tests the page without raising a signal, whatever lies behind the mapping.
+  // Tests the page without raising a signal, even if the file ends before it.
   static bool can_read(const void* at);
   static bool can_write(const void* at);
   Slot* slot_for(std::uint64_t hash, std::uint64_t& expected) const;

@@ -160,7 +160,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
   }
   if (!ready) return fail_with(ready.error().value);
   // The bound may be lower than at the last start, or the disk fuller. If no room can be made,
-  // append() adds nothing and says so.
+  // append() adds nothing and reports it.
   static_cast<void>(make_room(0));
   return {};
 }

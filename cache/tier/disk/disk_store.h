@@ -45,9 +45,7 @@ struct DiskOptions {
   bool is_read_only = false;
   bool is_direct = true;   // O_DIRECT if the file system has it
   bool is_durable = true;  // a sealed file is flushed to the disk
-  std::uint64_t job =
-      0;  // identifies the job: all its processes use the same value, other jobs use others; 0:
-          // this process is a job of its own
+  std::uint64_t job = 0;   // of the whole job; 0: this process is a job of its own
 };
 
 // Newest first. There are several if tags collide, or if an older record of the same file was not
@@ -106,11 +104,11 @@ class DiskStore {
   // of this run any more.
   void distrust_all();
 
-  // For a read-only store without the node's index: finds segment files that have come or gone.
+  // For a read-only store without the node's index: finds segment files that were added or removed.
   base::Result<void> refresh();
   DiskStatus status() const;
   // Returns 0 if a record with this many bytes of data has room in a segment file; otherwise the
-  // bound from which on it would have.
+  // smallest bound with which it would have.
   std::uint64_t least_bound_for(std::uint64_t data_bytes) const;
   // Bytes of the largest record that has room in a segment file, including its header and path.
   std::uint64_t largest_record() const {

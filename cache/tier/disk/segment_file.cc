@@ -68,7 +68,7 @@ class ReadWindow {
     end_ = at + wanted;
     return bytes_.get();
   }
-  // Returns how many bytes of the window lie behind `at`.
+  // Returns how many bytes of the window lie after `at`.
   std::uint64_t left(std::uint64_t at) const { return end_ - at; }
   int error() const { return error_; }
 
@@ -133,8 +133,8 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
   std::uint64_t at = k_disk_header_bytes;
   while (const std::byte* const head = window.at(at, sizeof(Record))) {
     const std::uint64_t bytes = reinterpret_cast<const Record*>(head)->record_size;
-    // The size is trusted only after the hash that covers it matches; until then it must merely not
-    // lead outside.
+    // The size is trusted only after the hash that covers it matches; until then it is only checked
+    // to lie inside the file.
     if (bytes < sizeof(Record) || bytes % k_record_alignment != 0) break;
     const std::byte* const whole = window.at(at, bytes);
     if (whole == nullptr) break;
@@ -167,7 +167,7 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   if (written) written = base::write_at(fd, &trailer, sizeof trailer, at);
   if (!written) return base::fail(written.error().value);
   const std::uint64_t file_bytes = at + sizeof trailer;
-  // Only now does the trailer stand at the end, where a restart looks for it.
+  // Only now is the trailer at the end, where a restart looks for it.
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(file_bytes)); sys::failed(e))
     return base::fail(static_cast<int>(-e));
   if (durable) {

@@ -34,7 +34,7 @@ base::Result<SegmentContents> read_footer(int fd, std::uint32_t number);
 void will_need_footer(const DiskDirectory& directory, std::uint32_t number);
 // For a file without a footer. EBADMSG: no sound header.
 base::Result<SegmentContents> walk_records(int fd, std::uint32_t number);
-// Writes the footer and truncates the file behind it. If `durable`, returns when all of the file is
+// Writes the footer and truncates the file after it. If `durable`, returns when all of the file is
 // on the disk.
 base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint64_t data_end,
                                          std::span<const DiskFooterRow> rows, bool durable);

@@ -44,8 +44,8 @@ struct DiskFooterRow {
   std::uint32_t state;       // 0 is good; otherwise dropped before the file was sealed
   std::uint32_t reserved;    // zero
 
-  // A change that comes by another name of the file must find the record. Blocks have no entry by
-  // inode: the stat of the file proves a block at each open, and a file has thousands of blocks.
+  // A change by another name of the file must find the record. Blocks have no entry by inode: the
+  // stat of the file proves a block at each open, and a file has thousands of blocks.
   bool has_inode() const { return inode_hash != 0; }
 };
 
@@ -59,7 +59,7 @@ struct DiskTrailer {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t number;
-  std::uint64_t data_end;  // behind the last record
+  std::uint64_t data_end;  // after the last record
   std::uint64_t rows_at;   // the table; a multiple of a page
   std::uint64_t row_count;
   std::uint64_t rows_hash;

@@ -29,8 +29,8 @@ bool ClusterBlocks::take(std::uint32_t place) {
   // The place is on its way to another file.
   if (!chunk) return false;
   seen_[place] = wholes;
-  // Without a name, the file was changed or another file took its row: nothing tells whose bytes
-  // these are.
+  // If there is no path, the file was changed or another file took its row: it is unknown whose
+  // bytes these are.
   if (!names_.find(chunk->key, name_)) return false;
   at_ = std::uint64_t{chunk->number} * k_chunk_bytes;
   end_ = std::min(at_ + k_chunk_bytes, name_.stat.size);

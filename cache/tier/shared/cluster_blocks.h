@@ -2,8 +2,8 @@
 // region's chunks (chunks.h), each once for each life of its chunk, and none that came from the
 // cluster. The chunk is pinned while a block is offered, so that its bytes stay. Its owner is the
 // one process of the node that shares what the node has (cluster_offers.h). Invariant: the bytes
-// are those of the version of the file that `stat` tells. Thread safety: one thread; all other
-// threads may go on meanwhile.
+// are those of the version of the file that `stat` identifies. Thread safety: one thread; all other
+// threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class ClusterBlocks {
   // Starts over: everything is found again.
   void begin();
   // Goes on to the next block. Returns false if there is none for now, or if this call has visited
-  // enough places and the next call must go on.
+  // enough places; the next call then continues.
   bool next();
   // The block that next() has found, until end().
   struct Found {

@@ -1,4 +1,4 @@
-// Tells whether everybody may go through the directories of a file. A check is a stat at the
+// Decides whether all users may go through the directories of a file. A check is a stat at the
 // origin, made by a separate thread: an origin that hangs holds up that thread, and not the one
 // that talks to the servers. One check is under way at a time; its result holds for a minute. Life:
 // the thread starts at the first check; end() tells it to end and does not wait for it; the state
@@ -26,7 +26,7 @@ class ClusterLooks {
 
   // Never waits. Returns unknown if this check or another one is under way.
   Access access_to(std::string_view directory, std::uint64_t now_ns);
-  // True if the check takes so long that other records need not wait for it.
+  // True if the check takes so long that other records should not wait for it.
   bool is_stuck(std::uint64_t now_ns) const;
   void end();
   // For a forked child, which has no such thread.

@@ -281,7 +281,7 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
     segment_ = next;
     ++looked;
     look_at(next, now_ns);
-    // Answers of the servers wait meanwhile. The next walk continues here.
+    // Answers of the servers wait until this ends. The next walk continues here.
     if (base::monotonic_ns() - now_ns > k_longest_walk_ns) return false;
   }
   return false;

@@ -2,10 +2,10 @@
 // has a lease on come first, as soon as they are fetched, because other nodes may wait for them.
 // Then the leader walks the segments of the region for records that it has not offered yet. If the
 // server of a record takes none for now, because it is away or full, the record waits in its
-// segment, and the leader tries again after a while. So does a record while it is unknown who may
-// enter its directories. Invariants: a record is pinned while it is offered, and offered once for
-// each life of its segment, unless it was put off; a record from the cluster is never offered.
-// Thread safety: any thread may call push; the rest is for the client's thread.
+// segment, and the leader tries again after a while. A record also waits while it is unknown
+// whether all users may enter its directories. Invariants: a record is pinned while it is offered,
+// and offered once for each life of its segment, unless it was put off; a record from the cluster
+// is never offered. Thread safety: any thread may call push; the rest is for the client's thread.
 #pragma once
 
 #include <atomic>
@@ -69,7 +69,8 @@ class ClusterOffers final : public OfferSource {
     LeasedBlock block;
     std::uint64_t until_ns = 0;
   };
-  // yes: send the record. never: it is never shared. later: it is not known yet whether it may be.
+  // yes: send the record. never: it is never shared. later: it is not known yet whether it may be
+  // shared.
   enum class Ready : std::uint8_t { yes, never, later };
   struct Note {
     Note() = default;
@@ -94,8 +95,8 @@ class ClusterOffers final : public OfferSource {
   Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
   bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns);
-  // Tells whether everybody who reaches the servers may have the file, judging by the directories
-  // on the way to it.
+  // Decides, by the directories on the way to the file, whether all who reach the servers may have
+  // it.
   Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
             const std::byte* data);
@@ -119,7 +120,7 @@ class ClusterOffers final : public OfferSource {
   PushedBlock pushed_blocks_[k_most_pushed_blocks];
   std::size_t next_pushed_block_ = 0;
   std::atomic<std::uint64_t> no_blocks_until_ns_{
-      0};    // base::coarse_monotonic_ns; the last block with a lease was not to be shared
+      0};    // base::coarse_monotonic_ns; when a block with a lease could last not be shared
   Pin pin_;  // of the record that is being offered
   Place place_;
   ClusterHead head_;

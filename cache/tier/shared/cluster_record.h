@@ -10,7 +10,7 @@
 
 namespace cube::cache {
 
-// The bytes before those of the file, and the number of zeros behind them.
+// The bytes before those of the file, and the number of zeros after them.
 struct ClusterHead {
   alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX + k_record_alignment];
   std::size_t size = 0, padding = 0;
@@ -39,7 +39,7 @@ bool may_be_shared(const Record& record, bool with_private);
 
 // Returns the record in these bytes if it is whole: of this kind and path, in the form that
 // write_cluster_head gives, with both hashes right. Returns null if it is damaged or another
-// record. Whether the data of a listing are valid is left to DirectoryData.
+// record. The data of a listing are checked by DirectoryData, not here.
 Record* check_cluster_value(std::span<std::byte> bytes, RecordKind kind,
                             std::string_view below_prefix);
 

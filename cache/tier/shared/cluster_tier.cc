@@ -22,7 +22,7 @@ constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms,
                         k_shortest_deadline_ns = 2 * base::k_ns_per_ms, k_first_pause_ns = 500'000,
                         k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
-// If a fetch takes this long, asking a server costs next to nothing beside it.
+// If a fetch takes this long, asking a server costs next to nothing in comparison.
 constexpr std::uint64_t k_slow_fetch_ns = 3 * base::k_ns_per_ms;
 
 std::size_t shared_kind(RecordKind kind) {

@@ -85,19 +85,19 @@ class ClusterTier final : public Tier {
   const bool is_immutable_;
   const std::uint64_t deadline_ns_;
   const ClusterTags tags_;
-  // Files, blocks, listings: a job that finds none of one kind may well find the others.
+  // One for files, blocks and listings each: a job that finds none of one kind may find the others.
   static constexpr std::size_t k_shared_kinds = 3;
   ColdPool colds_[k_shared_kinds];
   ClusterMounts mounts_;
   AheadWindow ahead_;
   ClusterClient client_;
   ClusterOffers offers_;
-  // How long whole blocks from the origin have taken of late; 0: not known yet.
+  // How long whole blocks from the origin have recently taken; 0: not known yet.
   std::atomic<std::uint64_t> block_fetch_ns_{0};
   LeaseWaits block_waits_;
   // Leases of this process; a `cas` of 0 marks a block that it fetches without a lease. The thread
-  // that has won a lease takes it again. A thread claims a place that is free, or whose lease is
-  // over, by writing its end first.
+  // that has won a lease takes it from the table. A thread claims a place that is free, or whose
+  // lease is over, by writing its end first.
   struct Lease {
     std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };

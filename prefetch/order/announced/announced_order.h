@@ -34,8 +34,8 @@ class AnnouncedOrder {
   // any member.
   std::string_view next();
 
-  // news() tells the client how many of its paths have been handed on. has_news() is false once
-  // told() was called.
+  // news() is the message that tells the client how many of its paths have been handed on.
+  // has_news() is false once told() was called.
   bool has_news() const { return has_news_; }
   TakenMessage news() const;
   void told() { has_news_ = false; }

@@ -47,7 +47,7 @@ AnnouncedOrders::AnnouncedState AnnouncedOrders::state(std::size_t slot) const {
 void AnnouncedOrders::told(std::size_t slot, const TakenMessage& news) {
   const std::lock_guard lock(mutex_);
   const auto& client = clients_[slot];
-  // More may have been taken meanwhile.
+  // More may have been taken in the meantime.
   if (client != nullptr && client->order.news().sequence == news.sequence) client->order.told();
 }
 

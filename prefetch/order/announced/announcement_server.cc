@@ -23,7 +23,7 @@ constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms,
                         k_last_tick = 160 * base::k_ns_per_ms;
 // The server checks at least this often whether it must end, because the thread that stops it may
-// have had no fd to knock with.
+// have had no fd for a connection that wakes it.
 constexpr std::uint64_t k_longest_rest = 1'000 * base::k_ns_per_ms;
 constexpr unsigned k_most_lines = 8;
 constexpr int k_messages_a_turn = 16;
@@ -125,13 +125,13 @@ AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t 
   return events;
 }
 
-// Returns whether there was anything to tell.
+// Returns whether there was anything to send.
 bool AnnouncementServer::tell_taken(Peers& peers) {
   bool has_told = false;
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // A client that does not read is told later, and only the latest state.
+    // A client that does not read gets only the latest state, later.
     if (!client.has_news || !send_message(peers.fds[slot].get(), &client.news, sizeof client.news))
       continue;
     orders.told(slot, client.news);
@@ -184,8 +184,8 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
 }
 
 void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung_up) {
-  // If the client has hung up, read all of the rest: it is no more than a socket holds and may end
-  // in a goodbye.
+  // If the client has disconnected, read all of the rest: it is no more than a socket holds, and
+  // may end with a goodbye.
   for (int i = 0; has_hung_up || (i < k_messages_a_turn && !orders.state(slot).is_full); ++i) {
     const long n = receive_message(peers.fds[slot].get(), buffer_.data(), buffer_.size());
     if (n == -EAGAIN && !has_hung_up) return;

@@ -1,5 +1,5 @@
 // A source of the paths that the job itself says it will read: each rank announces its paths, in
-// its order, on a socket beside the region (doc/FORMAT.md). Only the leader of a node has one.
+// its order, on a socket next to the region (doc/FORMAT.md). Only the leader of a node has one.
 //
 // A separate thread with its own fd table listens. A client that breaks the protocol or dies is
 // dropped. A client that announces much is read no faster than its paths are taken. A client that
@@ -23,8 +23,8 @@ namespace cube::prefetch {
 struct AnnouncementsOptions {
   std::string socket;                 // its whole path
   std::vector<std::string> prefixes;  // normalised
-  // Called when next() had nothing to give and now has. Must be short, because clients wait
-  // meanwhile.
+  // Called when next() had nothing to give and now has. It must be short, because clients wait
+  // while it runs.
   void (*arrived)(void*) = nullptr;
   void* argument = nullptr;
   // The listening thread calls it in each iteration, at least once a second, and before it takes

@@ -5,7 +5,7 @@ import sys
 
 def find_command():
     here = os.path.dirname(os.path.abspath(__file__))
-    # In a wheel, and in the place of `make install`: PREFIX/share/cubeshim/python/cubeshim.
+    # In a wheel, and where `make install` puts it: PREFIX/share/cubeshim/python/cubeshim.
     for prefix in (os.path.join(here, "prefix"), os.path.join(here, *[os.pardir] * 4)):
         command = os.path.normpath(os.path.join(prefix, "bin", "cubeshim"))
         if os.access(command, os.X_OK) and os.stat(command).st_uid in (0, os.geteuid(),

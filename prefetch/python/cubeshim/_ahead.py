@@ -33,7 +33,7 @@ class Fixed:
         return next(iterator)
 
     def given(self, moved):
-        """Applies what draw() did to the generators: it is due now."""
+        """Applies what draw() did to the generators, when the loop gets the draw."""
 
     def ended(self):
         """Like given(), for what draw() did to the generators when it raised."""

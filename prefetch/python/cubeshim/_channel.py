@@ -80,7 +80,7 @@ class Channel:
             if self.thread is None:
                 self.start()
         if self.is_closed:
-            order.is_over = True  # the thread has given up meanwhile
+            order.is_over = True  # the thread has given up in the meantime
         self.wake()
         return order
 
@@ -143,7 +143,7 @@ class Channel:
             self.disconnect()
 
     def wait(self, seconds=-1):
-        """Waits until there may be news."""
+        """Waits until there may be something new."""
         self.news.acquire(timeout=seconds)
 
     def must_stop(self, order):
@@ -194,7 +194,7 @@ class Channel:
         return False
 
     def rest(self, order):
-        """Waits until there may be news. False: like send()."""
+        """Waits until there may be something new. False: like send()."""
         if not self.must_stop(order) and not order.waiting:
             self.wait(LOOK_SECONDS)
         if self.must_stop(order):

@@ -1,7 +1,8 @@
 """Finds lists of paths among the attributes of an object.
 
 Reading them runs no code of the program: attributes come from the object's own dictionary, never
-from a property, and lists are only those of Python and numpy, whose entries are what they seem."""
+from a property, and only lists of Python and numpy count, because reading their entries runs no
+code."""
 import os
 import pathlib
 import sys
@@ -35,7 +36,7 @@ def is_path(value):
 
 
 def is_file_name(value):
-    """Does a string that might be anything look like a path?"""
+    """True if a string that might be anything looks like a path."""
     if not is_path(value):
         return False
     text = os.fsdecode(value)
@@ -67,7 +68,7 @@ def paths_of(entry):
 
 
 def is_list(value, length):
-    """Does the first entry hold a path, and is there one for each index?"""
+    """True if the first entry holds a path, and there is an entry for each index."""
     return is_sequence(value) and len(value) == length > 0 and bool(paths_of(value[0]))
 
 

@@ -70,8 +70,7 @@ def of_hugging_face(dataset):
 
 
 def of_mmengine(dataset, length):
-    """OpenMMLab keeps its entries pickled, one behind the other, and unpickles one for each
-    item."""
+    """OpenMMLab keeps its entries pickled, one after the other, and unpickles one for each item."""
     if not is_of(dataset, "mmengine.dataset", "BaseDataset"):
         return None
     entries, ends = (own(dataset).get(name) for name in ("data_bytes", "data_address"))

@@ -1,8 +1,9 @@
-"""Keeps fds of ours in a process of the program away from the standard ones."""
+"""Keeps our fds out of the standard ones (0, 1, 2) of the program."""
 import fcntl
 import os
 
-# Lower fds are the program's, even if it has none open: C code writes to 1 and 2 whatever is there.
+# Lower fds are the program's, even if it has none open: C code writes to 1 and 2 even if they are
+# other files.
 STANDARD = 3
 
 

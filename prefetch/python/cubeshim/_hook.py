@@ -41,7 +41,7 @@ class Loader:
 
 
 class Finder:
-    """Leaves every module to the finders behind it, and wraps the loaders of the targets."""
+    """Leaves every module to the finders after it, and wraps the loaders of the targets."""
     def find_spec(self, name, path=None, target=None):
         if name not in TARGETS:
             return None

@@ -267,9 +267,9 @@ class Files:
 class Known:
     """Maps indices to their paths, for the epochs of one data loader.
 
-    An epoch that begins with nothing learned gives one path, as soon as there is one. The path has
-    been read by then. But the leader makes its ring when it is told the first path, and later there
-    may be no room for a ring."""
+    An epoch that begins with nothing learned gives one path, as soon as there is one. That path has
+    been read already, but it makes the leader make its ring: the leader does so at the first path,
+    and later there may be no room for a ring."""
     def __init__(self, store):
         self.store = store
         self.is_first = self.has_told = False

@@ -142,7 +142,8 @@ class Watched:
 
 
 def known(dataset):
-    """Returns None for a data set about which nothing can be learned. From now on workers learn."""
+    """Returns None for a data set about which nothing can be learned. Makes workers learn from now
+    on."""
     key = _learned.key_of(dataset) if library() is not None and hasattr(type(dataset),
                                                                         "__len__") else None
     if key is None:

@@ -59,7 +59,7 @@ class Order:
         """Batches below this number have been read by now."""
         self.passed_number = number
         # The thread leaves them out, but may be held up for a long time, and memory must not grow
-        # meanwhile.
+        # until it does.
         try:
             while len(self.waiting) > MOST_WAITING and self.waiting[0].number < number:
                 self.waiting.popleft()

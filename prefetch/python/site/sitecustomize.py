@@ -66,8 +66,8 @@ def run_shadowed():
         return
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
-    # `import` has already asked the finders before Python's own; it would have asked those behind
-    # it next.
+    # `import` has already asked the finders before Python's own; it would have asked those after it
+    # next.
     finders = sys.meta_path[sys.meta_path.index(PathFinder):] if PathFinder in sys.meta_path else [
         PathFinder
     ]
@@ -77,7 +77,7 @@ def run_shadowed():
             spec = finder.find_spec("sitecustomize", places if finder is PathFinder else None)
     if spec is None or spec.loader is None:
         return
-    # The entry that stands here when this module ends is the result of `import sitecustomize`.
+    # The entry that is there when this module ends is the result of `import sitecustomize`.
     if not hasattr(spec.loader, "exec_module"):  # in a zip file, up to Python 3.9
         del sys.modules["sitecustomize"]
         spec.loader.load_module("sitecustomize")

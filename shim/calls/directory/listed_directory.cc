@@ -33,7 +33,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   if (cache->metadata().is_file(covered.key())) return -ENOTDIR;
   expect_new_fd();
   cache::MountMetadata::Listed listed = cache->metadata().list(covered.key(), covered.c_str());
-  // Another thread, or a signal handler, may have parked an fd meanwhile.
+  // Another thread, or a signal handler, may have parked an fd by now.
   placeholder::fd_was_freed(0);
   if (listed.listing == nullptr && !listed.fd) return k_kernels;
   is_kernels = listed.listing == nullptr;
@@ -212,7 +212,7 @@ int materialize_directory(int fd) {
   long real = fd;
   if (!is_own(*file, fd)) {
     real = base::within_lifted_fd_limit([&] { return open_own(*file); });
-    // Another thread has put the directory there meanwhile.
+    // Another thread has already put the directory there.
     if (sys::failed(real) && is_own(*file, fd)) real = fd;
   }
   if (sys::failed(real)) return static_cast<int>(real);

@@ -13,7 +13,7 @@
 
 namespace cube::shim::listed_directory {
 
-// True if memory may have listings of mounts at all. Checks the process alone.
+// True if memory may have listings of mounts at all. Checks only the state of this process.
 bool may_have_any();
 // Returns an fd for the stream, or -errno. `path` is relative to `dir`. Sets `is_kernels` if the fd
 // is the origin's own directory.
@@ -31,12 +31,13 @@ inline OpenFileRef acquire(int fd) {
 long tell(OpenFile& file);
 // Like seekdir. Returns false if there is no such place.
 bool seek(OpenFile& file, long place);
-// Puts the origin's own directory in the place of the fd. Returns 0, or -errno, in which case the
-// fd remains an empty directory. -ENOENT: the path leads to another directory by now, or to none.
+// Replaces the placeholder of the fd by the origin's own directory. Returns 0, or -errno, in which
+// case the fd remains an empty directory. -ENOENT: the path leads to another directory by now, or
+// to none.
 int materialize_directory(int fd);
-// Call it before a directory or a link is moved or removed. The origin's own directories take the
-// places of all streams' fds, while the streams are still read from memory: the paths may not lead
-// there any more when the program asks for the fds.
+// Call it before a directory or a link is moved or removed. Replaces the fds of all streams by the
+// origin's own directories, while the streams are still read from memory, because their paths may
+// not lead there any more when the program asks for the fds.
 void hold_all();
 
 }  // namespace cube::shim::listed_directory

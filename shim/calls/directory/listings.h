@@ -14,7 +14,7 @@ class FileCache;
 
 namespace cube::shim::listings {
 
-// Attaches to the cache, because other processes than the one that lists may read the files.
+// Attaches to the cache, because processes other than the one that lists may read the files.
 void note_listing(std::string_view directory);
 // The file was fetched for the program.
 void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t bytes);

@@ -85,14 +85,14 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
   mappings::give_pieces_back(most - shown);
   if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
     return at;
-  // Without a row, nothing would keep a piece from showing what lies behind it.
+  // Without a row, a piece could come to show the bytes that lie after it in the region.
   mappings::give_pieces_back(shown);
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   return sys::mmap(reinterpret_cast<void*>(at), request.length, request.protection, flags, fd,
                    request.offset);
 }
 
-// A mapping of our own must not take the room of the program's next one.
+// Our own mapping must not use up the address space or the limit that the program's next one needs.
 bool may_map_twice() {
   rlimit limit{};
   return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_AS, 0, sys::arg(&limit))) &&
@@ -168,7 +168,7 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
       cache->large().note_shown(*file->large, {begin, end});
       return at;
     }
-    // Without a row, nothing would keep it from showing what lies behind it.
+    // Without a row, it could come to show the bytes that lie after it in the region.
     sys::munmap(reinterpret_cast<void*>(at), request.length);
     return left_to_kernel(*cache);
   }

@@ -17,7 +17,7 @@ constinit std::atomic<std::uint64_t> g_bytes{0};  // of all copies of this proce
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};
 constexpr std::uint64_t k_between_looks = 16 << 20;
 
-// A page that cannot be had means the OOM killer.
+// If a page cannot be allocated, the OOM killer comes.
 bool has_memory_for(std::uint64_t bytes) {
   const std::uint64_t looked = g_looked_up_to.load(std::memory_order_relaxed);
   if (bytes <= looked) return true;
@@ -46,7 +46,7 @@ long map_once(const OpenFile& file, const mappings::MapRequest& request) {
     sys::close(fd);
     return at;
   }
-  // The fd is another file's now. The next try replaces what MAP_FIXED has put there.
+  // The fd refers to another file now. The next try replaces what MAP_FIXED has put there.
   if (!sys::failed(at) && (request.flags & MAP_FIXED) == 0)
     sys::munmap(reinterpret_cast<void*>(at), request.length);
   return -EAGAIN;

@@ -22,7 +22,7 @@ namespace {
 namespace sys = base::sys;
 using cache::k_page;
 
-// A mapping, or several of one file side by side. An entry is free if `begin` is 0. If `begin` is
+// A mapping, or several adjacent ones of one file. An entry is free if `begin` is 0. If `begin` is
 // 1, one thread fills or changes the entry and owns its plain fields. It has no destructor, which
 // would touch each row at the end of every program.
 struct MappingRow {
@@ -240,8 +240,8 @@ MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range) {
   return nullptr;
 }
 
-// Another record lies behind a file's last page, where the file has nothing: from there on, the
-// mapping is one of an empty file or, for a large file, of the origin's from this offset on.
+// Past a file's last page, the region holds another record. From there on, the mapping is one of an
+// empty file or, for a large file, of the origin's file from this offset on.
 void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry, int file,
                     std::uint64_t offset) {
   auto* const at = reinterpret_cast<void*>(from);
@@ -269,7 +269,7 @@ long reserve(std::uintptr_t at, std::uint64_t size, int flags) {
 }
 
 // The kernel grows or moves one mapping, but a mapping that shows parts of the region and of the
-// origin's file is several. What is added has no pages yet.
+// origin's file consists of several. The added part has no pages yet.
 long remap_parts(const RemapRequest& request) {
   const auto at = reinterpret_cast<std::uintptr_t>(request.at);
   const std::uint64_t old_size = round_up(request.old_size), size = round_up(request.new_size),
@@ -313,8 +313,8 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   if (request.length == 0 || request.offset < 0 ||
       request.offset % static_cast<std::int64_t>(k_page) != 0)
     return MapResult::not_here;
-  // The data of a record begins and ends at a boundary of 4 KiB. On a larger page, the next record
-  // would show behind it.
+  // The data of a record begins and ends at a boundary of 4 KiB. With larger pages, the next record
+  // would show after it.
   if (base::kernel_page() != k_page) return MapResult::not_here;
   const auto offset = static_cast<std::uint64_t>(request.offset);
   if (offset >= file.size || round_up(request.length) > round_up(file.size - offset))
@@ -361,7 +361,7 @@ std::optional<long> remap(const RemapRequest& request) {
   // The file is opened beforehand, because it is too late to fail afterwards.
   const std::uint64_t size = round_up(request.new_size),
                       rest = entry->file_end - std::min(at, entry->file_end);
-  // Behind a piece of the region lies another file's, so what is added is the origin's.
+  // A piece of the region is followed by another file's, so the added part maps the origin's file.
   const std::uint64_t kept = entry->large != nullptr ? std::min(rest, old.end - old.begin) : rest;
   const bool is_longer = !entry->is_copy && rest != 0 && size > kept;
   const int rest_of_file = !is_longer                ? -1

@@ -1,10 +1,10 @@
-// The program's mappings of served files: pages of the region itself, or a copy that is a file of
-// its own if the region's bytes make room for others one day (mapped_copy.h). A small file whose
-// record is not laid out for mapping is laid out again at its first mapping. Each mapping is known
-// by its address, with a pin, until all of it is unmapped. Thread safety: all of it;
-// async-signal-safe. Invariants: a mapping of the region is never made writable by mprotect,
-// because its fd was opened read-only; and it never shows what lies behind the file's last page,
-// however it is moved or resized.
+// The program's mappings of served files: pages of the region itself, or a copy in a file of its
+// own if the region's bytes may be replaced later (mapped_copy.h). A small file whose record is not
+// laid out for mapping is laid out again at its first mapping. Each mapping is known by its
+// address, with a pin, until all of it is unmapped. Thread safety: all of it; async-signal-safe.
+// Invariants: a mapping of the region is never made writable by mprotect, because its fd was opened
+// read-only; and it never shows what lies past the file's last page, however it is moved or
+// resized.
 #pragma once
 
 #include <cstddef>

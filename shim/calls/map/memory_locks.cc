@@ -147,8 +147,8 @@ bool is_exempt() {
   return (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
 }
 
-// The right of the program to lock its memory, not counting ours: it fits the limit, or the program
-// is exempt from the limit.
+// True if the program may lock its memory, not counting ours: it fits the limit, or the program is
+// exempt from the limit.
 enum class Right : std::uint8_t { no, fits, exempt };
 Right right_to_lock(const OwnRanges& own) {
   struct ::rlimit limit {};
@@ -163,7 +163,7 @@ Right right_to_lock(const OwnRanges& own) {
   return is_exempt() ? Right::exempt : Right::no;
 }
 
-// Like the kernel's mlockall, takes no notice of pages that cannot be had.
+// Like the kernel's mlockall, ignores pages that cannot be allocated.
 bool lock_now(const OwnRanges& own, int flags, Right right) {
   bool is_locked = true;
   const bool is_read = visit_mappings([&](const ProgramMapping& mapping) {

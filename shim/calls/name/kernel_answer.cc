@@ -147,7 +147,7 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
       learn(cache->corrections(), by_inode.key());
     });
   };
-  // A change has a path on the stack already, and may attach. For other calls not aside: a
+  // A change already has a path on the stack, and may also attach. For other calls not aside: a
   // sanitizer of the host would take that memory for memory that threads share.
   call.is_change ? base::use_aside<CoveredPath>(use) : base::use_on_stack<CoveredPath>(use);
 }

@@ -13,14 +13,14 @@
 namespace cube::shim {
 
 struct PathCall {
-  // The demand of the call on the name at the end of the path.
+  // What the call requires of the name at the end of the path.
   enum class Wants : std::uint8_t {
     name,       // it is there
     directory,  // it is a directory
     file,       // it is no directory
     link,       // it is a link
     new_name,   // it is not there
-    any_name,   // nothing: it is made if it is not there
+    any_name,   // nothing: the name is created if it is not there
   };
   int dir = AT_FDCWD;
   const char* path = nullptr;

@@ -37,8 +37,8 @@ bool statvfs(int dir, const char* path, struct ::statvfs& s);
 // True for a relative path below a served directory. ENOENT is then ours to return: the kernel
 // knows another directory by that fd.
 bool is_below_served(int dir, const char* path);
-// Returns the error of a path that neither the kernel nor we have: ENOENT, or what we know better
-// (ENOTDIR, ELOOP).
+// Returns the error of a path that neither the kernel nor we have: ENOENT, or the more precise
+// error that the pack gives (ENOTDIR, ELOOP).
 int error_of(int dir, const char* path, bool no_follow);
 // Returns the kernel's result, with that error if the kernel returned ENOENT.
 template <typename Result>
@@ -54,8 +54,8 @@ int error_of_new(int dir, const char* path);
 // True for a path of ours, whether there is such a file or not. Nothing there can be changed:
 // EROFS.
 bool is_read_only(int dir, const char* path);
-// Like is_read_only by path, but for an open file or directory. False for the copy that such a file
-// may have become.
+// Like is_read_only by path, but for an open file or directory. False if a copy has replaced such a
+// file.
 bool is_read_only(int fd);
 
 // Warns once that a served directory cannot be the working directory.

@@ -9,8 +9,8 @@
 
 namespace cube::shim {
 
-// The right to pass through a directory, for calls that may take it away: nothing that is cached
-// below the directory may then be served before the kernel was asked. Taken before the call. Empty
+// The right to pass through a directory, for calls that may take it away: then nothing that is
+// cached below the directory may be served until the kernel was asked. Taken before the call. Empty
 // if the path is no directory, or if nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
@@ -37,7 +37,7 @@ class NameChange {
   // directory, so do all names below.
   void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
   void commit(const Passage& before = {});
-  // A name was made or removed of which nothing is cached: its directory has other entries.
+  // A name that is not cached was made or removed, which changes the entries of its directory.
   static void note_entry(int dir, const char* path);
   // Like note_entry, but for a file that an open has made, or may have made, and that is open as
   // `fd`.

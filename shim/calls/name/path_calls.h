@@ -11,7 +11,7 @@
 
 namespace cube::shim {
 
-// Memory's knowledge of a path.
+// What memory knows of a path.
 using Known = cache::MountMetadata::Says;
 
 // Answers the stat of a path from its record, from the metadata of a mount, or as one of our paths.

@@ -133,7 +133,7 @@ void OpenPlan::plan_name() {
   plan_file();
 }
 
-// The kernel could not open what only we have.
+// The kernel cannot open a path that only we have.
 void OpenPlan::plan_name_without_table() {
   if (!metadata::asks_for_directory(program_path_)) open_copy();
 }
@@ -216,7 +216,8 @@ void OpenPlan::open_directory() {
   if (result != -ENOENT) answer(result);
 }
 
-// Refuses a link as the last component of one of our paths, of which the kernel knows nothing.
+// Refuses a link as the last component of one of our paths, because the kernel knows nothing of
+// them.
 bool OpenPlan::refuse_link() {
   if ((flags_ & O_NOFOLLOW) == 0 || metadata_ == nullptr) return false;
   const auto found = metadata_->stat(path_.key(), cache::Metadata::Follow::nothing);
@@ -274,7 +275,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     // error. libc's own streams read 0 to 2 by calls that bypass us.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
-    // Without any fd there is none for a copy, either, whose bytes would be read for nothing.
+    // If no fd is free, there is none for a copy, either, and the copy's bytes would be read for
+    // nothing.
     if (!is_in_kernel && (fd >= 0 || !prefer_limit())) open_copy();
     return;
   }

@@ -33,7 +33,7 @@ class OpenPlan {
     name_without_table,  // one of our paths (name/metadata.h), in a child of vfork and the like,
                          // whose fds we do not know
     name,          // one of our paths, for a change, as a directory, or for an fd of its path only
-    below_served,  // none of our paths, and below a served directory
+    below_served,  // not one of our paths, but below a served directory
     outside,       // no prefix covers it
     change,        // a file below a prefix, for writing
     directory,     // a directory below a prefix
@@ -63,7 +63,7 @@ class OpenPlan {
   void note_new_name(int fd);
   void learn(int error) const;
 
-  // The use of libc's fd.
+  // How libc's fd is used.
   enum class Follow : std::uint8_t {
     nothing,
     outside,

@@ -1,5 +1,5 @@
-// Files that are open for writing: no process may cache them meanwhile. Thread safety: all of it;
-// async-signal-safe.
+// Files that are open for writing: no process may cache them until they are closed. Thread safety:
+// all of it; async-signal-safe.
 #pragma once
 
 #include <string_view>
@@ -9,14 +9,14 @@ namespace cube::shim {
 // An open for writing has made this fd. `key` is the covered path that it was opened by; empty if
 // there is none.
 void note_writer(int fd, std::string_view key, bool close_on_exec);
-// Like note_writer, but in a child of vfork, whose memory is the parent's, and whose next program
-// has the file.
+// Like note_writer, but in a child of vfork: its memory is the parent's, and its next program has
+// the file open.
 void note_vforked_writer(int fd);
 // For an fd that no open of a path has made: if it can be written by, its file counts as being
 // written until it is closed. Returns the fd.
 int note_foreign_fd(int fd);
-// A file that another process, which may not be under the library, has opened for writing by now:
-// it counts as being written until this process ends.
+// A file that another process, perhaps one without the library, has opened for writing: it counts
+// as being written until this process ends.
 void note_foreign_writer(int dir, const char* path);
 
 }  // namespace cube::shim

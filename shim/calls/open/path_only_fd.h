@@ -1,5 +1,5 @@
-// Answers an O_PATH open of one of our paths (name/metadata.h) that is no directory with a file or
-// a link of the kernel's that is like it. Thread safety: all of it; async-signal-safe.
+// Answers an O_PATH open of a file or a link among our paths (name/metadata.h) with a similar file
+// or link of the kernel. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <string_view>

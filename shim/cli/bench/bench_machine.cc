@@ -36,7 +36,8 @@ constexpr std::uint64_t k_most_bytes = 64 << 20;
 constexpr std::size_t k_most_files = 2048;
 constexpr std::size_t k_on_disk = 256;  // read from the disk
 
-// A temporary directory. Its destructor removes it with everything that this command has put there.
+// A temporary directory. The destructor removes the directory with everything that this command has
+// put there.
 class BenchScratch {
  public:
   explicit BenchScratch(const std::string& parent) : path_(parent + "/cubeshim-bench-XXXXXX") {
@@ -75,7 +76,7 @@ class BenchScratch {
     return why_.empty();
   }
   // A file is not cached while the clock of its file system is so coarse that a change right now
-  // might not show. If that clock runs ahead, this waits no longer.
+  // might not show. If that clock runs ahead, this does not wait.
   void wait_until_trusted() const {
     const std::uint64_t until_ns =
         base::monotonic_ns() + (cache::k_racy_seconds + 1) * 1'000'000'000ULL;

@@ -29,7 +29,7 @@ void say(Findings& findings, Health health, std::string advice, fmt::format_stri
 // The name of statfs's f_type, such as "ext4".
 const char* file_system_name(long type);
 void check_settings(const base::ParsedConfig& parsed, Findings& findings);
-// Checks whether each prefix exists, is a directory and can be read, of which file system it is,
+// Checks whether each prefix exists, is a directory and can be read, which file system it is on,
 // and what a file costs there.
 void check_prefixes(const base::Config& config, Findings& findings);
 // The directory of the region: its kind, its room, and how much of that may be used.

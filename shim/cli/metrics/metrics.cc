@@ -155,7 +155,7 @@ void CacheMetrics::collect_cache(const std::string& name, std::vector<MetricFami
   if (region == nullptr) {
     const int error = found.error().value;
     const bool is_wanted = std::find(names_.begin(), names_.end(), name) != names_.end();
-    // It has gone since the directory was read, or another is being made there.
+    // The cache has gone since the directory was read, or another one is being made there.
     if ((error == ENOENT || error == EEXIST) && !is_wanted) return;
     add(families, k_cache_up, {{"cache", name}}, 0.0);
     if (error == ENOENT || error == EEXIST) return;

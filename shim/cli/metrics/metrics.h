@@ -1,4 +1,4 @@
-// Reports what the caches of a user have done and how they are, in the form that Prometheus wants
+// Reports what the caches of a user have done and how they are, in the form that Prometheus reads
 // (doc/deploy/METRICS.md): each figure of stats.def and some of the region, with a label for the
 // cache. Each sample maps the regions again, so no series and no memory of a removed cache stay.
 // Thread safety: all of it.
@@ -53,8 +53,8 @@ class CacheMetrics {
   std::vector<std::string> absent() const;
 
  private:
-  // The counters of a region at the last sample. They never seem to fall, although the counters of
-  // an ending process are nowhere for a moment.
+  // The counters of a region at the last sample. The reported counters never fall, although for a
+  // moment no row has the counters of an ending process.
   struct Seen {
     std::uint64_t created_ns = 0, look = 0;
     base::Totals totals;

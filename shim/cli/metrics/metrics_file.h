@@ -7,7 +7,8 @@
 
 namespace cube::cli {
 
-// Writes a file beside it and renames that. Returns why it failed; empty: it is written.
+// Writes another file in the same directory and renames it. Returns why it failed; empty: it is
+// written.
 std::string write_metrics_file(const std::string& path, std::string_view text);
 
 }  // namespace cube::cli

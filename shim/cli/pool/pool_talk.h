@@ -36,7 +36,7 @@ class PoolTalk {
   bool send(std::span<const std::string_view> parts, Clock::time_point end);
   // Reads a line without its end. False if none comes in time.
   bool read_line(std::string& line, Clock::time_point end);
-  // Reads `size` bytes and the line end behind them.
+  // Reads `size` bytes and the line end after them.
   bool read_value(std::size_t size, std::string& value, Clock::time_point end);
   // Asks a question of one line that has an answer of one line.
   bool ask(std::string_view question, std::string& line, Clock::time_point end);

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// The place behind the bracket at `at` and everything in it.
+// The place after the bracket at `at` and everything in it.
 std::size_t behind_bracket(std::string_view text, std::size_t at) {
   int depth = 0;
   for (; at < text.size(); ++at) {
@@ -60,7 +60,7 @@ std::string plain_function(std::string_view demangled) {
 }
 
 std::string name_of_symbol(const std::string& symbol) {
-  // A name without the mark of C++ is no mangled one: a function "f" would become "float".
+  // A name without the prefix of C++ is not mangled: a function "f" would become "float".
   if (!symbol.starts_with("_Z")) return symbol;
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> text(

@@ -8,7 +8,7 @@ namespace cube::cli {
 
 // A C++ function without its arguments and its return type; long template arguments become "<..>".
 std::string plain_function(std::string_view demangled);
-// The same for the name of a symbol in a library.
+// Like the above, but takes the mangled name of a symbol in a library.
 std::string name_of_symbol(const std::string& symbol);
 
 }  // namespace cube::cli

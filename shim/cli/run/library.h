@@ -11,9 +11,9 @@ namespace cube::cli {
 std::string own_folder();
 // The first of these places that exists and belongs to this user, to root or to the owner of this
 // command; otherwise "". In a directory where everybody may write, such as /tmp, another user may
-// have put a file beside this command.
+// have put a file next to this command.
 std::string first_found(std::initializer_list<std::string> places);
-// libcubeshim.so beside this command (a build), or in the library folders of Debian, of Red Hat or
+// libcubeshim.so next to this command (a build), or in the library folders of Debian, of Red Hat or
 // of other systems.
 std::string find_library();
 // Sets the variable to "value:others".

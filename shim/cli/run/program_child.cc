@@ -47,7 +47,7 @@ std::uint64_t pending_of(pid_t pid) {
   return mask;
 }
 
-// Lets go of pipes: if the program closes one, the process at the other end must see that.
+// Closes pipes: if the program closes one, the process at the other end must see that.
 void let_go(bool keeps_stdout) {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;

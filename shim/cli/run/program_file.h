@@ -13,7 +13,8 @@ std::vector<std::string> split_words(std::string_view text, std::string_view sep
 // The file that execvp finds; empty if it finds none.
 std::string find_program(const std::string& name);
 
-// The executable that runs in the end, whatever scripts stand before it. Empty if there is none.
+// The executable that finally runs, after the interpreters of all scripts are resolved. Empty if
+// there is none.
 std::string executable_of(const std::string& name);
 
 }  // namespace cube::cli

@@ -166,7 +166,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   return error == ENOENT ? 127 : 126;
 }
 
-// Runs on by itself, belongs to nobody, and holds nothing that anybody might wait for.
+// Continues on its own: it has no parent and no session, and holds no fd that a process might wait
+// for.
 void retire_in_background(cache::Region& region) {
   const pid_t child = fork();
   if (child > 0) waitpid(child, nullptr, 0);
@@ -238,7 +239,7 @@ void add_run(CLI::App& app, int& status) {
       ->type_name("PATH");
   command->add_flag("--no-announce", options->is_not_announced, "The same as --announce 0");
   command->footer("Usage: cubeshim run [OPTIONS] [--] PROGRAM [ARGUMENTS]");
-  // From the first word that is no option of ours, everything belongs to the program.
+  // The first word that is not one of our options begins the program's words.
   command->prefix_command();
   command->callback([command, options, &status] {
     options->program = command->remaining();

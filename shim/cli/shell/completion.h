@@ -9,7 +9,7 @@
 
 namespace cube::cli {
 
-// `common`: the options before a sub-command.
+// `common`: the options before a subcommand.
 std::string bash_completion(const CommandText& common, const std::vector<CommandText>& commands);
 std::string zsh_completion(const CommandText& common, const std::vector<CommandText>& commands);
 std::string fish_completion(const CommandText& common, const std::vector<CommandText>& commands);

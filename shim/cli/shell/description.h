@@ -1,6 +1,6 @@
-// The parser's sub-commands and options in a plain form, from which the completions and the man
-// page are made: they share one definition with --help. Hidden sub-commands and options are left
-// out. Thread safety: pure functions.
+// The parser's subcommands and options in a plain form, from which the completions and the man page
+// are made: they share one definition with --help. Hidden subcommands and options are left out.
+// Thread safety: pure functions.
 #pragma once
 
 #include <string>

@@ -43,7 +43,7 @@ prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetche
       if (one.why == prefetch::Refused::directory) ++directories;
       skipped.add(paths, one);
     }
-    // Fetches that end at once (for want of room, say) would otherwise keep us here to the end of
+    // Fetches that end at once (for lack of room, say) would otherwise keep us here to the end of
     // the list.
     constexpr int k_at_once = 1024;
     int offered = 0;

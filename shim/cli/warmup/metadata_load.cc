@@ -201,7 +201,7 @@ class MetadataLoad {
     found.names = gather.names;
     found.stats = cache::StatGather::count_known(names_, gather.directory);
     if (are_nearly_all(found.stats, found.names)) return found.stats;
-    // A job that has listed the directory again meanwhile has outdated them.
+    // If a job has listed the directory again in the meantime, they are outdated.
     if (const auto again = begin_gather(gather.directory, found); again != nullptr) {
       take_part(*again);
       found.stats = cache::StatGather::count_known(names_, gather.directory);

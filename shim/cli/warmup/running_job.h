@@ -16,7 +16,7 @@ struct RunningJob {
   std::map<std::string, std::string>
       environment;  // the leader's CUBESHIM_ variables, if they can be read
 
-  // The job's first process may be there while no other is, for example between two epochs.
+  // The job's first process may be the only one, for example between two epochs.
   bool is_there() const { return processes != 0 || leader.pid != 0; }
 };
 

@@ -71,8 +71,7 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
     target.why = nothing_to_load_into(config, region != nullptr);
     return target;
   }
-  // A command that looks at a cache that nobody uses is the last to leave it, and must not remove
-  // it.
+  // A command that only looks at an unused cache is the last to leave it, and must not remove it.
   if (only_look && !is_running) config.ram_keep = true;
   const base::ProcessId job =
       target.job.leader.pid != 0 ? target.job.leader : base::current_process();

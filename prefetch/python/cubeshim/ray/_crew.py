@@ -38,8 +38,8 @@ class Member:
         self.actor = ray.remote(Worker).options(
             **{"num_cpus": 0, "scheduling_strategy": strategy, **options}).remote()
         self.answer, self.since = self.actor.node.remote(), time.monotonic()
-        # The first members have work from the start. A member that takes another's place may have
-        # been put on a node that is gone.
+        # The first members have work from the start. The replacement of a member may have been put
+        # on a node that is gone.
         self.is_starting = not is_new
 
     def look(self, timeout=0):
@@ -72,7 +72,7 @@ class Crew:
         return {member.node for member in self.members}
 
     def begin(self, tell, joiners=0):
-        """`tell` starts a member on its work; later members are told, too."""
+        """`tell` starts a member on its work; it is also called for later members."""
         self.began = tell
         here = ray.get_runtime_context().get_node_id()
         while len(self.joiners) < joiners:

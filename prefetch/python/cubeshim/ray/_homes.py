@@ -20,7 +20,7 @@ def mixed(a, b):
 
 
 def bytes_of(index):
-    """The same for 3, numpy's 3 and a tensor of 3."""
+    """Gives the same result for 3, numpy's 3 and a tensor of 3."""
     try:
         return b"%d" % operator.index(index)
     except TypeError:

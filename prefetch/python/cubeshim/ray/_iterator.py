@@ -30,7 +30,7 @@ class RayIterator(_BaseDataLoaderIter):
         else:
             self._engine = Streams(self._crew, work, self)
         if self._timeout > 0:
-            self._crew.ready()  # an actor takes seconds to start, which is nobody's fault
+            self._crew.ready()  # an actor takes seconds to start, which must not count as a failure
         self._reset(loader, first_iter=True)
 
     def _next_index(self):

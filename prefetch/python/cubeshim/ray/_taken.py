@@ -10,7 +10,7 @@ MOST_TRIES = 4
 
 
 class Ended:
-    """An IterableDataset's copy has nothing more."""
+    """The worker's copy of an IterableDataset has ended."""
 
 
 def get(refs, again, batch, timeout):

@@ -194,7 +194,7 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
   ++fill_->read;
   fill_->read_bytes += content.stat.size;
   // Like a program's fetch: a file that is read in parts, or that was changed recently, may have
-  // changed meanwhile.
+  // changed during the fetch.
   const bool is_in_doubt = content.stat.size > k_one_request ||
                            is_recent(content.stat.modified, content.fetched_ns) ||
                            is_recent(content.stat.changed, content.fetched_ns);
@@ -250,7 +250,7 @@ void ClusterFiller::send(ClusterJob& job, const cache::ClusterPaths::Place& plac
       ++fill_->shared;
       fill_->shared_bytes += record.data_size;
       return fill_->jobs.done();
-    case Kind::refused:  // another has been quicker, and has it or will have it
+    case Kind::refused:  // another node was quicker: it has stored the file, or will
     case Kind::none: job.was_taken = true; return fill_->jobs.again(std::move(job), k_until_look);
     case Kind::full: {
       std::uint64_t from = server.full_from;

@@ -1,4 +1,4 @@
-// The files that threads bring into the servers: those that wait, those to try again later, and the
+// The files that threads send to the servers: those that wait, those to try again later, and the
 // results. Thread safety: all of it.
 #pragma once
 
@@ -64,7 +64,7 @@ class ClusterJobs {
   // Waits until something has ended, at most this long.
   void wait(std::chrono::milliseconds at_most);
 
-  // Reserves memory for a file that is read: all threads together exceed the limit by one file at
+  // Reserves memory for a file that is read. All threads together exceed the limit by one file at
   // most.
   bool take_memory(std::uint64_t bytes);
   void give_memory(std::uint64_t bytes);

@@ -1,9 +1,9 @@
-// Brings files into the servers of CUBESHIM_CLUSTER, for `cubeshim warmup --to-cluster`. Nodes that
-// do so at the same time share the work: a lease of the server decides which node reads a file at
-// the origin. A file is read, sent and forgotten; no cache of this node takes part, and little
-// memory is used. Invariants: only files that programs would have shared are sent
-// (cluster_record.h). A lease that comes to nothing is given back. Thread safety: one thread calls;
-// threads of its own do the work.
+// Sends files to the servers of CUBESHIM_CLUSTER, for `cubeshim warmup --to-cluster`. Nodes that do
+// so at the same time share the work: a lease of the server decides which node reads a file at the
+// origin. A file is read, sent and forgotten; no cache of this node takes part, and little memory
+// is used. Invariants: only files that programs would have shared are sent (cluster_record.h). A
+// lease for which no file is sent is given back. Thread safety: one thread calls; threads of its
+// own do the work.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace cube::cli {
 
 struct ClusterLoadCounts {
   std::uint64_t there = 0;      // present at the first check
-  std::uint64_t by_others = 0;  // shared by other nodes meanwhile
+  std::uint64_t by_others = 0;  // shared by other nodes in the meantime
   std::uint64_t read = 0, read_bytes = 0, shared = 0, shared_bytes = 0;
 };
 
