@@ -48,7 +48,7 @@ class PlainReader final : public Contender {
 class EngineReader final : public Contender, public prefetch::FetchClient {
  public:
   explicit EngineReader(std::size_t largest) : largest_(largest) {}
-  bool start(prefetch::EngineChoice choice, unsigned depth, int nice) {
+  bool start(base::EngineKind choice, unsigned depth, int nice) {
     std::string why;
     prefetch::EngineOptions options;
     options.depth = depth;
@@ -113,7 +113,7 @@ std::unique_ptr<Contender> plain_reader(unsigned threads) {
   return std::make_unique<PlainReader>(threads);
 }
 
-std::unique_ptr<Contender> engine_reader(prefetch::EngineChoice choice, unsigned depth, int nice,
+std::unique_ptr<Contender> engine_reader(base::EngineKind choice, unsigned depth, int nice,
                                          std::size_t largest) {
   auto reader = std::make_unique<EngineReader>(largest);
   if (!reader->start(choice, depth, nice)) return nullptr;

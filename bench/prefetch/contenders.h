@@ -25,7 +25,7 @@ class Contender {
 // open, fstat, read and close by this many threads.
 std::unique_ptr<Contender> plain_reader(unsigned threads);
 // Null if the engine is refused.
-std::unique_ptr<Contender> engine_reader(prefetch::EngineChoice choice, unsigned depth, int nice,
+std::unique_ptr<Contender> engine_reader(base::EngineKind choice, unsigned depth, int nice,
                                          std::size_t largest);
 
 }  // namespace cube::bench

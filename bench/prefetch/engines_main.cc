@@ -16,9 +16,9 @@
 
 namespace {
 
+using cube::base::EngineKind;
 using cube::bench::Contender;
 using cube::bench::Paths;
-using cube::prefetch::EngineChoice;
 
 struct Row {
   std::string name;
@@ -98,8 +98,8 @@ int main(int argc, char** argv) {
                   {},
                   {},
                   {}});
-  const std::pair<const char*, EngineChoice> engines[] = {{"threads", EngineChoice::threads},
-                                                          {"uring", EngineChoice::uring}};
+  const std::pair<const char*, EngineKind> engines[] = {{"threads", EngineKind::threads},
+                                                        {"uring", EngineKind::uring}};
   const auto is_wanted = [&](const char* name) {
     return std::find(only.begin(), only.end(), name) != only.end();
   };
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
   }
   if (is_wanted("auto"))
     rows.push_back({"auto 32",
-                    cube::bench::engine_reader(EngineChoice::automatic, 32, nice, largest),
+                    cube::bench::engine_reader(EngineKind::automatic, 32, nice, largest),
                     {},
                     {},
                     {}});

@@ -169,9 +169,7 @@ void AutoEngine::cancel_waiting() {
 
 void AutoEngine::drain() {
   if (!is_owner()) return;
-  for (auto seen = all_over_.now(); unended_.load(std::memory_order_acquire) != 0;
-       seen = all_over_.now())
-    all_over_.wait(seen);
+  all_over_.wait_until([this] { return unended_.load(std::memory_order_acquire) == 0; });
   for (const auto& engine : engines_) engine->drain();
 }
 

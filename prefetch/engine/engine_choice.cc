@@ -13,22 +13,24 @@
 namespace cube::prefetch {
 namespace {
 
-std::unique_ptr<IoEngine> make(EngineChoice choice, const EngineOptions& options,
-                               FetchClient& client, std::string& why) {
+using base::EngineKind;
+
+std::unique_ptr<IoEngine> make(EngineKind choice, const EngineOptions& options, FetchClient& client,
+                               std::string& why) {
   // A seccomp filter may kill for calls that the program itself never makes. Many filters refuse
   // io_uring.
-  if (choice == EngineChoice::threads ||
-      (choice == EngineChoice::automatic && base::may_be_sandboxed()))
+  if (choice == EngineKind::threads ||
+      (choice == EngineKind::automatic && base::may_be_sandboxed()))
     return make_thread_engine(options, client, why);
   // Checks whether a ring is available at all. An engine without work costs one thread.
   auto ring = make_uring_engine(options, client, why);
   if (ring == nullptr) {
-    const bool was_asked_for = choice == EngineChoice::uring;
+    const bool was_asked_for = choice == EngineKind::uring;
     base::log(was_asked_for ? base::LogLevel::warn : base::LogLevel::info,
               "prefetch: no io_uring, threads instead: {}", why);
     return make_thread_engine(options, client, why);
   }
-  if (choice == EngineChoice::uring) return ring;
+  if (choice == EngineKind::uring) return ring;
   ring.reset();
   AutoParts parts;
   parts.threads = [&](FetchClient& of) { return make_thread_engine(options, of, why); };
@@ -40,7 +42,7 @@ std::unique_ptr<IoEngine> make(EngineChoice choice, const EngineOptions& options
 
 }  // namespace
 
-std::unique_ptr<IoEngine> make_engine(EngineChoice choice, const EngineOptions& options,
+std::unique_ptr<IoEngine> make_engine(EngineKind choice, const EngineOptions& options,
                                       FetchClient& client, std::string& why) {
   try {
     return make(choice, options, client, why);

@@ -18,15 +18,14 @@
 #include <memory>
 #include <string>
 
+#include "cache/base/settings/config.h"
 #include "prefetch/engine/io_engine.h"
 
 namespace cube::prefetch {
 
-enum class EngineChoice { automatic, uring, threads };
-
 // Falls back to threads if io_uring is refused, and logs the reason. Null: no engine can be made;
 // `why` says why.
-std::unique_ptr<IoEngine> make_engine(EngineChoice choice, const EngineOptions& options,
+std::unique_ptr<IoEngine> make_engine(base::EngineKind choice, const EngineOptions& options,
                                       FetchClient& client, std::string& why);
 
 // The two engines of `automatic`, for tests of the choice itself.

@@ -9,7 +9,7 @@ bool Prefetcher::make_remote_engine(std::string& why) {
   EngineOptions engine;
   engine.depth = options_.depth;
   engine.nice = options_.nice;
-  remote_engine_ = make_engine(EngineChoice::threads, engine, *this, why);
+  remote_engine_ = make_engine(base::EngineKind::threads, engine, *this, why);
   return remote_engine_ != nullptr;
 }
 

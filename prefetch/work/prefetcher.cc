@@ -9,21 +9,9 @@
 #include "prefetch/work/try_to.h"
 
 namespace cube::prefetch {
-namespace {
 
 using base::Counter;
 using Begin = cache::BackgroundFill::Begin;
-
-EngineChoice choice_of(base::EngineKind kind) {
-  switch (kind) {
-    case base::EngineKind::uring: return EngineChoice::uring;
-    case base::EngineKind::threads: return EngineChoice::threads;
-    case base::EngineKind::automatic: break;
-  }
-  return EngineChoice::automatic;
-}
-
-}  // namespace
 
 Prefetcher::Prefetcher(cache::FileCache& cache, Options options)
     : cache_(cache),
@@ -40,14 +28,13 @@ std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options op
   EngineOptions engine;
   engine.depth = prefetcher->options_.depth;
   engine.nice = prefetcher->options_.nice;
-  prefetcher->engine_ =
-      make_engine(choice_of(prefetcher->options_.engine), engine, *prefetcher, why);
+  prefetcher->engine_ = make_engine(prefetcher->options_.engine, engine, *prefetcher, why);
   if (prefetcher->engine_ == nullptr) return nullptr;
   if (cache.ahead().has_remote() && !prefetcher->make_remote_engine(why)) return nullptr;
   if (cache.ahead().origins() == nullptr) return prefetcher;
   engine.origins = cache.ahead().origins();
   engine.max_file = cache.ahead().max_file();
-  prefetcher->whole_file_engine_ = make_engine(EngineChoice::threads, engine, *prefetcher, why);
+  prefetcher->whole_file_engine_ = make_engine(base::EngineKind::threads, engine, *prefetcher, why);
   if (prefetcher->whole_file_engine_ == nullptr) return nullptr;
   return prefetcher;
 }

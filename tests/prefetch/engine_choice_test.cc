@@ -311,8 +311,8 @@ TEST_F(AutoChoice, StopEndsWhatIsHeldBack) {
 TEST(EngineChoice, EveryChoiceFetches) {
   const tests::TempDir dir;
   const std::string path = dir.write("f", "abc");
-  for (const EngineChoice choice :
-       {EngineChoice::automatic, EngineChoice::uring, EngineChoice::threads}) {
+  using base::EngineKind;
+  for (const EngineKind choice : {EngineKind::automatic, EngineKind::uring, EngineKind::threads}) {
     std::vector<std::unique_ptr<Order>> orders;
     Client client;
     std::string why;
