@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
@@ -120,14 +121,21 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     return base::fail(EOPNOTSUPP);
   }
   base::find_clock_shifts();
+  bool has_swept = false;
+  const auto sweep_once = [&] {
+    if (!std::exchange(has_swept, true)) sweep_regions(options.directory);
+  };
   for (int attempt = 0; attempt < 16; ++attempt) {
     auto* region = new (std::nothrow) Region;
     if (region == nullptr) return base::fail(ENOMEM);
     region->keep_ = options.keep;
     region->path_ = path_of(options.directory, options.name);
     auto opened = region->open_existing(why);
-    if (!opened && opened.error().value == ENOENT && options.create)
+    if (!opened && opened.error().value == ENOENT && options.create) {
+      // Beforehand, because a new region may need the memory that dead jobs have left.
+      sweep_once();
       opened = region->create(options, why);
+    }
     if (!opened) {
       delete region;
       // Another process was quicker: use its region.
@@ -136,7 +144,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     }
     switch (region->join(options, why)) {
       case Joined::yes:
-        if (region->began_job_) sweep_regions(options.directory);
+        if (region->began_job_) sweep_once();
         return region;
       case Joined::no: delete region; return base::fail(EBUSY);
       case Joined::gone: delete region; break;

@@ -61,8 +61,8 @@ class Region {
   // Like retire(), but only if all processes that used the region are gone, no setting keeps it,
   // and no report is due. Returns whether it retired the region.
   bool retire_if_unused();
-  // Like retire_if_unused(), but leaves a young region alone, because its maker may be about to
-  // join it.
+  // Like retire_if_unused(), but leaves a young region alone if its maker may be about to join it,
+  // or if a job of it may go on in another pid namespace.
   bool retire_if_left();
   // Calls retire_if_left() for all regions of this user in a directory, whatever their names, and
   // removes sockets on which nobody listens.

@@ -1,11 +1,13 @@
 // The next job of the user removes what killed processes have left, whatever its name.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
 #include <csignal>
+#include <functional>
 
 #include "cache/region/region.h"
 #include "tests/support/attached_child.h"
@@ -22,13 +24,14 @@ using tests::run_in_child;
 enum class Age { young, old };
 
 // Leaves a region of that age behind. Age::old is older than the regions that are spared because
-// their maker may be about to join them.
-void leave_behind(RegionName& name, Age age) {
+// their maker may be about to join them. `change` is the last thing done to it.
+void leave_behind(RegionName& name, Age age, const std::function<void(Region&)>& change = {}) {
   ASSERT_EQ(run_in_child([&] {
               name.options.job = base::current_process();
               Region* const region = tests::attach(name.options);
               CHILD_CHECK(region != nullptr);
               if (age == Age::old) region->header().created_ns = 1;
+              if (change) change(*region);
               raise(SIGKILL);
               return 0;
             }),
@@ -50,9 +53,26 @@ void begin_a_job() {
 
 // The region must not stay in memory until a job of the same name comes.
 TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeft) {
+  for (const Age age : {Age::young, Age::old}) {
+    RegionName name;
+    leave_behind(name, age);
+    begin_a_job();
+    EXPECT_FALSE(tests::exists(name.path()));
+  }
+}
+
+// The job may need the very memory.
+TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeftForAJobThatHasNoRoom) {
   RegionName name;
-  leave_behind(name, Age::old);
-  begin_a_job();
+  leave_behind(name, Age::young);
+  const RegionName other;
+  ASSERT_EQ(run_in_child([&] {
+              constexpr rlimit k_too_small{1, 1};
+              CHILD_CHECK(setrlimit(RLIMIT_FSIZE, &k_too_small) == 0);
+              CHILD_CHECK(tests::attach(other.options) == nullptr);
+              return 0;
+            }),
+            0);
   EXPECT_FALSE(tests::exists(name.path()));
 }
 
@@ -64,9 +84,18 @@ TEST(RegionSweep, SparesOneThatIsToBeKept) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneThatMayStillBeJoined) {
+TEST(RegionSweep, SparesOneThatItsMakerMayStillJoin) {
   RegionName name;
-  leave_behind(name, Age::young);
+  leave_behind(name, Age::young,
+               [](Region& made) { made.job_row(made.own_job()).leader = base::ProcessId{}; });
+  begin_a_job();
+  EXPECT_TRUE(tests::exists(name.path()));
+}
+
+TEST(RegionSweep, SparesAYoungOneWhoseJobMayGoOnInAnotherPidNamespace) {
+  RegionName name;
+  leave_behind(name, Age::young,
+               [](Region& made) { ++made.job_row(made.own_job()).leader.pid_namespace; });
   begin_a_job();
   EXPECT_TRUE(tests::exists(name.path()));
 }

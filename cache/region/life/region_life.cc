@@ -41,6 +41,19 @@ bool is_old(const struct ::stat& st) {
   return base::wall_ns() - made_ns >= k_young_ns;
 }
 
+// True if all jobs that have used the region are over. The process that makes a region begins a job
+// there as it joins it.
+bool has_only_dead_jobs(const Region& region) {
+  bool has_jobs = false;
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
+    const base::ProcessId& leader = region.job_row(i).leader;
+    if (leader.pid == 0) continue;
+    if (base::liveness_of(leader) != base::Liveness::dead) return false;
+    has_jobs = true;
+  }
+  return has_jobs;
+}
+
 bool is_old_socket(const std::string& path) {
   struct ::stat st {};
   return is_own_socket(path, st) && is_old(st);
@@ -84,7 +97,8 @@ void Region::reap() {
 }
 
 bool Region::retire_if_left() {
-  return base::wall_ns() - header().created_ns >= k_young_ns && retire_if_unused();
+  const bool is_young = base::wall_ns() - header().created_ns < k_young_ns;
+  return (!is_young || has_only_dead_jobs(*this)) && retire_if_unused();
 }
 
 bool Region::retire_if_unused() {
