@@ -57,7 +57,7 @@ void Depth::limit_by_demand(const Seen& seen) {
   }
   if (const std::uint64_t fetches = grown(demand_.fetches, before.fetches);
       fetches != 0 && demand_.ns >= before.ns) {
-    period.sum_ns += static_cast<double>((demand_.ns - before.ns) / fetches);
+    period.sum_ns += static_cast<double>(demand_.ns - before.ns) / static_cast<double>(fetches);
     ++period.samples;
   }
   // A clock that was set back begins a new period, too.

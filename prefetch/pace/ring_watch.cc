@@ -133,17 +133,18 @@ std::uint32_t RingWatch::give_up(PathSource& order, bool is_starved) {
   const std::lock_guard lock(mutex_);
   const bool is_stuck = stuck_ns_ >= k_stuck_after_ns;
   const double displacement = is_stuck ? most_displacement() : 0;
-  std::optional<std::uint32_t> last;
+  auto last = segments_.end();
   std::uint64_t furthest = 0;
-  for (const auto& [number, segment] : segments_) {
-    if (segment.unread.empty() || ring_.is_being_filled(number)) continue;
-    if (may_give_up(segment, order, is_stuck, displacement)) return drop(number);
+  for (auto at = segments_.begin(); at != segments_.end(); ++at) {
+    const Segment& segment = at->second;
+    if (segment.unread.empty() || ring_.is_being_filled(at->first)) continue;
+    if (may_give_up(segment, order, is_stuck, displacement)) return drop(at->first);
     const std::uint64_t ahead = is_starved ? ahead_of_readers(segment) : 0;
-    if (last && ahead <= furthest) continue;
+    if (last != segments_.end() && ahead <= furthest) continue;
     furthest = ahead;
-    last = number;
+    last = at;
   }
-  if (is_starved && last) return drop(*last);
+  if (is_starved && last != segments_.end()) return drop(last->first);
   return stuck_ns_ >= k_give_up_unknown_after_ns ? give_up_unknown() : 0;
 }
 
