@@ -195,7 +195,7 @@ Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, 
     materialize(fd);
     if (large_reads::is_large(fd)) return {};
   }
-  return at == -1 ? readv(fd, parts, count) : preadv(fd, parts, count, at);
+  return at == -1 ? file_calls::readv(fd, parts, count) : file_calls::preadv(fd, parts, count, at);
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
