@@ -34,16 +34,16 @@ TEST(LargeFetcher, FileThatFindsNoRoomLeavesNothingToCome) {
   const std::string path = dir.write("f", "x");
   ASSERT_EQ(truncate(path.c_str(), 64 * tests::k_mib), 0);
   Client client;
-  LargeFetcher fetcher(*cache.cache, client, 0);
+  const auto fetcher = LargeFetcher::make(*cache.cache, client, 0);
   auto fetch = std::make_unique<LargeFetch>();
   fetch->file.path = path;
-  ASSERT_TRUE(fetcher.submit(fetch));
+  ASSERT_TRUE(fetcher->submit(fetch));
   while (!client.has_ended) std::this_thread::yield();
   EXPECT_EQ(client.ended->ending, LargeFetch::Ending::no_room);
   EXPECT_GT(client.ended->missing, 0U);
-  EXPECT_EQ(fetcher.bytes_to_come(), 0U);
-  EXPECT_EQ(fetcher.measured(), 0U);
-  fetcher.stop(60'000);
+  EXPECT_EQ(fetcher->bytes_to_come(), 0U);
+  EXPECT_EQ(fetcher->measured(), 0U);
+  fetcher->stop(60'000);
 }
 
 }  // namespace
