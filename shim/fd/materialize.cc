@@ -112,12 +112,6 @@ int open_kernel_file_above_limit(const OpenFile& file, Accept accept) {
   return open_kernel_file(file, accept);
 }
 
-void put_over(int kernel_fd, int fd, int flags) {
-  if (sys::dup3(kernel_fd, fd, flags) != -EBADF) return;
-  const base::LiftedFdLimit lifted;
-  sys::dup3(kernel_fd, fd, flags);
-}
-
 // Call it after announcing that a file moves and before loading the rows of its other fds; pairs
 // with the fence in follow_if_moved.
 void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
@@ -144,6 +138,12 @@ std::uint64_t take_offset(OpenFile& file, int fd) {
 }
 
 }  // namespace
+
+void put_over(int kernel_fd, int fd, int flags) {
+  if (sys::dup3(kernel_fd, fd, flags) != -EBADF) return;
+  const base::LiftedFdLimit lifted;
+  sys::dup3(kernel_fd, fd, flags);
+}
 
 int copy_to_memfd(const cache::Record& record) { return made_read_only(write_memfd(record)); }
 int empty_memfd() {

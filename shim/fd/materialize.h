@@ -22,6 +22,9 @@ inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
              ? 0
              : materialize_slow(fd, call);
 }
+// Puts the file of `kernel_fd` over an fd of ours, even if the program has lowered its limit of fds
+// below that fd since. `flags`: those of dup3(2).
+void put_over(int kernel_fd, int fd, int flags);
 // Call it before a lock: puts the origin's own file over the fds, while reads are still answered
 // from memory. The file may have changed since the open. If the origin no longer has it, it is
 // materialized. Does nothing if fd is not served.

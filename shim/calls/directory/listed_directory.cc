@@ -172,13 +172,6 @@ long open_own(const OpenFile& file) {
   return open_moved(listing);
 }
 
-void put_under(int own, int fd) {
-  if (sys::dup3(own, fd, O_CLOEXEC) != -EBADF) return;
-  // The program has lowered its limit since.
-  const base::LiftedFdLimit lifted;
-  sys::dup3(own, fd, O_CLOEXEC);
-}
-
 bool is_own(const OpenFile& file, int fd) {
   const auto stat = file.is_origin() ? cache::stat_fd(fd) : base::fail(EBADF);
   return stat && stat->same_file(file.directory->stat());
@@ -195,7 +188,7 @@ void hold(int fd) {
   if (g_fds.lock_if(fd, file.get(), row, RowKind::listed_directory)) {
     // Stored first: from now on, no empty directory is opened through this fd.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
-    put_under(own, fd);
+    put_over(own, fd, O_CLOEXEC);
     g_fds.unlock(fd, row);
   }
   sys::close(own);
@@ -220,7 +213,7 @@ int materialize_directory(int fd) {
   sys::lseek(own, tell(*file), SEEK_SET);
   // The row need not be locked: a stream belongs to the thread that reads it.
   g_fds.forget(fd);
-  if (own != fd) put_under(own, fd);
+  if (own != fd) put_over(own, fd, O_CLOEXEC);
   g_fds.set_directory(fd);
   if (own == fd) return 0;
   sys::close(own);
