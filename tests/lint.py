@@ -4,9 +4,9 @@
 
 BUILD has a compile_commands.json. Ten sources of a target are checked as one, because most of the
 time goes into the headers that they share. clang's analyzer gives up on a function early; --deep
-gives it its own, fifty times longer limit. What the sanitizer builds compile, which is with clang
-and -Werror, is not compiled here again. Exit status: 0, 1 with clang's text for each finding, 2
-where nothing could be checked.
+gives it its own, fifty times longer limit. Sources that the sanitizer builds compile (with clang
+and -Werror) are not compiled here again. Exit status: 0, 1 with clang's text for each finding, 2 if
+nothing could be checked.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Unit:
 
 
 def flags_of(command: list[str]) -> list[str]:
-    """The flags without compiler, input, output and what belongs to gcc's precompiled headers."""
+    """The flags without compiler, input, output and those of gcc's precompiled headers."""
     flags, words = [], iter(command[1:])
     for word in words:
         if word in ("-o", "-c"):

@@ -3,11 +3,11 @@ how long each took.
 
     run_all.py --build DIR [--jobs N] [--long]
 
-DIR is the tree of g++; those of the sanitizers lie beside it (DIR-asan, DIR-tsan), and with --long
+DIR is the tree of g++; those of the sanitizers lie next to it (DIR-asan, DIR-tsan), and with --long
 one of clang without optimisation and without unity builds (DIR-clang), and one of a copy of the
 sources with deliberate faults (DIR-mutants). A part that fails does not keep the other parts from
-running, but for a build that its tests need. doc/CONTRIBUTING.md says what runs where. The last
-line is "N passed, N failed, N skipped". Exit status: 0, or 1 where a part failed.
+running, except for a build that its tests need. doc/CONTRIBUTING.md says what runs where. The last
+line is "N passed, N failed, N skipped". Exit status: 0, or 1 if a part failed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Checks that memory has one copy, however many processes read it, and measures what a file costs
-beside its bytes."""
+in addition to its bytes."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from bench.harness.shim import Shim
 from bench.harness.suite import Bench
 
 READERS = 4  # a node
-SETTLED_LOOKS = 25  # checks of what the servers have, 20 ms apart, without a change
+SETTLED_LOOKS = 25  # checks of the servers' records, 20 ms apart, without a change
 SETTLE_SECONDS = 60.0
 KEPT = ("hits.ram", "hits.cluster", "misses", "cluster.late", "cluster.trips", "cluster.waits",
         "cluster.skipped", "cluster.offered", "cluster.refused")

@@ -2,7 +2,7 @@
 server and readers in each.
 
 The namespaces have no names and no processes of their own. File descriptors of this process hold
-them, so they end with it, however it ends."""
+them, so they end with it, even if it is killed."""
 
 from __future__ import annotations
 

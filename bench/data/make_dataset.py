@@ -31,7 +31,7 @@ FORMAT = 1
 
 
 class DatasetError(Exception):
-    """An error that the caller can put right; its text is the one line to print."""
+    """An error that the user can correct; its text is the one line to print."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ LOADERS = {"cv2": "cv2.imread", "pil": "PIL"}
 
 
 def differences(rows: list[Row]) -> list[str]:
-    """One line for each epoch of a row that did not see the same data as the first row with the
+    """One line for each epoch in which a row did not see the same data as the first row with the
     same loader."""
     found = []
     first: dict[str, Row] = {}

@@ -41,7 +41,7 @@ def entries_on_disk(bench: Bench, shim: Shim) -> int:
 
 
 def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
-    """Waits until that many files are on the disk; a process must hold the region meanwhile."""
+    """Waits until that many files are on the disk; a process must hold the region until then."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := entries_on_disk(bench, shim)) < files:
         if time.monotonic() > deadline:

@@ -31,8 +31,8 @@ EPOCHS = 2
 JOBS = ("reader", "DataLoader")
 # For page tables, the kernel's own structures, and the memory that a process needs at its end.
 SLACK = 16 << 20
-# The part of a control group's memory that the shim leaves alone (cache/region/region.cc): it must
-# be there, not be used.
+# The part of a control group's memory that the shim leaves alone (cache/region/region.cc): the
+# group must allow it, but it is not used.
 HEADROOM = 64 << 20
 KEPT = ("lookup", "getattr", "open", "read")
 

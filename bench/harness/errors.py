@@ -2,4 +2,5 @@
 
 
 class BenchError(Exception):
-    """The run cannot continue, or would compare unlike work; its text is the one line to print."""
+    """The run cannot continue, or would compare different work; the error's text is the one line to
+    print."""

@@ -56,7 +56,7 @@ def own_seconds() -> float:
 
 class Load:
     """Measures from its construction to `share_of_others()`. `helper` returns the CPU seconds of a
-    process that runs beside (lagfs)."""
+    process that runs at the same time (lagfs)."""
     def __init__(self, helper: Callable[[], float] | None = None):
         self._helper = helper or (lambda: 0.0)
         self._before = self._now()

@@ -179,7 +179,7 @@ def unmount(path: Path) -> None:
 
 def end(process: subprocess.Popen, first_wait: float = 0.5) -> None:
     """Ends a process of ours. The process may end by itself; then it gets SIGTERM and time to end
-    its children; then the whole session that it leads gets SIGKILL."""
+    its children; at last the whole session that it leads gets SIGKILL."""
     for send in (None, process.terminate, lambda: os.killpg(process.pid, signal.SIGKILL)):
         try:
             if send:

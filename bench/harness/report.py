@@ -50,7 +50,7 @@ class Section:
     targets: list[Target] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    others: float = 0.0  # the share of all cores that others took meanwhile
+    others: float = 0.0  # the share of all cores that others took during the section
 
 
 def targets_table(sections: list[Section]) -> Table:

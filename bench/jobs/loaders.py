@@ -4,7 +4,7 @@
 
 A contender of harness/contest.py, with or without the library preloaded. Each loader has a twin,
 NAME:interpreter, without the file calls: the same loop over bytes that are already in memory. The
-time of the twin is the interpreter's own, which no file layer can save."""
+twin's time is that of the interpreter alone, which no file layer can save."""
 
 from __future__ import annotations
 

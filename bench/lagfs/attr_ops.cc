@@ -108,7 +108,7 @@ void readlink(fuse_req_t request, fuse_ino_t id) {
 }
 
 void statfs(fuse_req_t request, fuse_ino_t id) {
-  // Describes the file system and not a file, whichever path the client named.
+  // Describes the file system and not a file, so the path that the client named does not matter.
   Call call(request, Op::statfs, false);
   if (call.refused()) return;
   struct statvfs st {};

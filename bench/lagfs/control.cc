@@ -105,8 +105,8 @@ void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_fil
     if (static_cast<size_t>(offset) < snapshot.text.size())
       part = snapshot.text.substr(static_cast<size_t>(offset), size);
   }
-  // Do not touch the snapshot from here on: the client may close the file as soon as it has its
-  // reply.
+  // The snapshot must not be touched from here on: the client may close the file as soon as it has
+  // its reply.
   fuse_reply_buf(request, part.data(), part.size());
 }
 

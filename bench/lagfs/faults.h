@@ -1,7 +1,8 @@
 // Configured faults of the origin: errors, hangs and short reads, each with a probability.
 //
 // The n-th decision of a rule depends only on the seed and on n. A run that sends the same
-// operations therefore sees the same number of faults at the same places, whatever the threads do.
+// operations therefore sees the same number of faults at the same places, independent of the
+// threads' timing.
 //
 // Thread safety: all members may be called from any thread.
 #pragma once

@@ -10,8 +10,8 @@ namespace cube::lagfs::operations {
 namespace {
 
 void reply_entry(fuse_req_t request, const fuse_entry_param& entry) {
-  // A client that was interrupted meanwhile does not take the entry, so the kernel does not count
-  // the lookup.
+  // A client that has been interrupted does not take the entry, so the kernel does not count the
+  // lookup.
   if (fuse_reply_entry(request, &entry) != 0) origin_of(request).nodes.release(entry.ino, 1);
 }
 

@@ -27,10 +27,10 @@ inline int errno_if(bool failed) { return failed ? errno : 0; }
 inline Node& node_at(fuse_req_t request, fuse_ino_t id) { return origin_of(request).nodes.at(id); }
 inline int fd_of(const fuse_file_info* file) { return static_cast<int>(file->fh); }
 
-// A path that leads to an inode whatever its names are. Most calls refuse an O_PATH fd but take
+// A path that leads to an inode independent of its names. Most calls refuse an O_PATH fd but take
 // this path.
 std::string path_of(const Node& node);
-// Is `name` in `parent` a regular file now?
+// True if `name` in `parent` is a regular file now.
 bool names_data_file(const Node& parent, const char* name);
 // Finds `name` in `parent`, gives the kernel one more lookup of it and fills `entry`. Returns an
 // errno.

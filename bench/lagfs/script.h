@@ -30,7 +30,7 @@ namespace cube::lagfs {
 
 class Script {
  public:
-  // Returns false at a line that it does not understand; the lines before it hold.
+  // Returns false at a line that it does not understand; the lines before it take effect.
   bool write(std::string_view lines);
   // Decides about this operation: waits while it is held, and returns 0 or an errno. Calls
   // `gave_up` while it waits.

@@ -22,11 +22,11 @@ PARTS = 4  # of the data, one of which is as large as the memory
 EPOCHS = 3
 LOCAL, BARE, NO_DISK = "local disk", "bare mount", "no disk"
 FIRST, SECOND = "disk, first job", "disk, second job"
-# The two jobs with a disk belong together, because the second one reads what the first has left.
+# The two jobs with a disk form a pair, because the second one reads what the first has left.
 TURNS = ((LOCAL,), (BARE,), (NO_DISK,), (FIRST, SECOND))
 WAYS = tuple(way for ways in TURNS for way in ways)
-# The share of the data that a job with a disk may read from the origin: for a tar's size and the
-# like.
+# The share of the data that a job with a disk may read from the origin: it asks for the size of a
+# tar, for example.
 MOST_READ = 0.01
 
 
@@ -58,7 +58,7 @@ def run_local(source: Path, runs: Runs) -> str:
 
 
 def run_on_mount(bench: Bench, source: Path, shim: Shim | None, runs: Runs) -> str:
-    """Runs one job, whose memory is gone afterwards. The mount is new, so the kernel remembers
+    """Runs one job; its memory is gone afterwards. The mount is new, so the kernel remembers
     nothing of it."""
     forget_pages(source)
     with SlowMount(bench.lagfs, source, bench.work, LATENCY_US, bandwidth_mb=BANDWIDTH_MB,

@@ -73,7 +73,7 @@ def data_of(bench: Bench, case: str, python: str) -> Path:
 
 def run_job(command: list[object], shim: Shim | None, mount: SlowMount | None, into: Epochs,
             before: Callable[[], None] = lambda: None) -> str:
-    """Runs one epoch for each of `into`, in one process, which has ended then. Calls `before`
+    """Runs one epoch for each of `into`, in one process, and waits for its end. Calls `before`
     before each epoch. Returns the digest of what the process read."""
     digests = set()
     with subprocess.Popen([*map(str, command)], env=child_environment(shim), stdin=subprocess.PIPE,

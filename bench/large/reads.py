@@ -33,7 +33,7 @@ BARE, SHIM = "bare mount", "library"
 
 
 class Reader:
-    """cubeshim_large_reads, which executes commands; its head describes them."""
+    """The program cubeshim_large_reads, which executes the commands that its header describes."""
     def __init__(self, program: Path, files: list[Path], shim: Shim | None = None):
         self._child = subprocess.Popen([program, *files], env=child_environment(shim),
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -42,7 +42,7 @@ class Reader:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Ends it in an orderly way after an error, too, because a killed process leaves its region
+        # Also ends it in an orderly way after an error, because a killed process leaves its region
         # behind.
         with suppress(BrokenPipeError):
             self._child.stdin.close()
@@ -99,7 +99,7 @@ def file_of(bench: Bench, size: int) -> Path:
 
 
 def warm(program: Path, local: Path, written: Path) -> None:
-    """Brings the pages of both files, which have the same bytes, into memory: those of `local` by a
+    """Loads the pages of both files, which have the same bytes, into memory: those of `local` by a
     read, those of `written` by a write. A read of `written` takes 0.8 as long, and a read of pages
     that came through the server of a mount more than twice as long. So both are prepared again
     before there is a mount."""

@@ -1,4 +1,4 @@
-"""Measures packs on the slow mount: a file of a pack against the same file as it is, how long
+"""Measures packs on the slow mount: a file of a pack against the same file unpacked, how long
 torchvision's ImageFolder takes to find its files, and which share of the mount's bandwidth the
 prefetch of a list reaches."""
 
@@ -47,7 +47,7 @@ def packed_shim(bench: Bench, prefix: Path, file: Path, **more: str) -> Shim:
 
 
 def make_sources(bench: Bench) -> tuple[Path, Path, Path]:
-    """Makes a directory with the mix and many small classes, and the pack of each beside it."""
+    """Makes a directory with the mix and many small classes, and the pack of each next to it."""
     folder = bench.data / "packs"
     folder.mkdir(parents=True, exist_ok=True)
     mix = make_mix(folder, bench.rounds(2000, 1000)).path
@@ -142,7 +142,7 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
 
 
 class NewMemory:
-    """Unused memory of a tmpfs, in pages of 2 MiB if the kernel makes them: memory like that into
+    """Unused memory of a tmpfs, in pages of 2 MiB if the kernel makes them: the kind of memory into
     which a cache puts bytes."""
 
     HUGE = 2 << 20

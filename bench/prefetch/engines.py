@@ -1,5 +1,5 @@
 """Measures the engines of prefetch/ against a plain reader with 32 threads: on the slow mount, over
-sshfs, and on local files warm and cold; and which of them `auto` chooses."""
+sshfs, and on local files warm and cold; and shows which of them `auto` chooses."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def run_engines(bench: Bench, data: Path, options: tuple[str | int, ...] = ()) -
     program = bench.build / "cubeshim_engines"
     if not program.exists():
         raise BenchError(f"{program} is missing: build it first with make")
-    # Fewer depths rather than fewer rounds: five rounds did not tell the engines apart on a busy
-    # machine.
+    # Fewer depths rather than fewer rounds: on a busy machine, five rounds did not show a
+    # difference between the engines.
     depths = ("--depths", "4,16,32,64") if bench.quick else ()
     command = [program, "--set", data, "--rounds", bench.rounds(15, 9), *depths, *options]
     done = subprocess.run(list(map(str, command)), env=child_environment(None), check=True,

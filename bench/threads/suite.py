@@ -13,8 +13,8 @@ from bench.threads.threads import SIZES, Way, gain, make_files, measure, remove_
 WHAT = (
     "open, fstat, read, close by threads of one process and by processes, each of its own part of"
     " the files in a shuffled order: hits; the same files on a local disk, warm; and the memcpy of"
-    " the same bytes alone. Nanoseconds of the clock a file, all readers together; how many times"
-    " the files a second of one reader that is; nanoseconds of processors a file."
+    " the same bytes alone. Wall-clock nanoseconds a file, all readers together; the gain over one"
+    " reader in files a second; CPU nanoseconds a file."
 )
 
 

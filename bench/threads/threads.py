@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Threads and processes that read small files at the same time: hits of the library beside the same
-files of a local file system and a bare memcpy. Needs only Python 3, the compiled reader.c beside
-it, the library, and a directory to make the files in.
+"""Threads and processes that read small files at the same time: hits of the library, compared with
+the same files of a local file system and a bare memcpy. Needs only Python 3, the compiled reader.c
+next to it, the library, and a directory to make the files in.
 
     threads.py --library LIBRARY --reader READER [--origin DIR ...] [--rounds N] [--seconds N]
 
 Each row is one number of readers, as threads of one process and as processes. All ways of a row are
 measured in turn, in each round in another order; a figure is the median of the rounds. A way's gain
-is its files a second by so many readers over those by one.
+is its files a second with so many readers, divided by those with one.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ void BlockReader::look_at_mapped() {
       next_keep_ns_.store(earliest, std::memory_order_relaxed);
     }
   } else if (began >= next_keep_ns_.load(std::memory_order_relaxed)) {
-    // Each byte is copied once, in less than a nanosecond: the rest of the time is the look.
+    // Each byte is copied once, in less than a nanosecond: the rest of the time is the check.
     std::uint64_t kept = 0, took = 0, looked = 0;
     const auto region_fd = cache_.region().reopen(O_RDWR);
     const std::size_t first = first_to_keep_;

@@ -86,7 +86,7 @@ class Case:
             has_module(python, name) for name in self.modules())), "")
 
     def version(self, python: str) -> str:
-        """A program's version, from the first line that holds a number; Python modules give their
+        """A program's version, from the first line that has a number; Python modules report their
         own."""
         found = [f"{name} {module_version(python, name)}" for name in self.modules()]
         if "version" in self.head:

@@ -56,8 +56,8 @@ def make_base(data: Path) -> None:
 
 
 def set_times(data: Path) -> None:
-    """Sets old times, and for each name another second: whatever a run makes or touches has a
-    current time."""
+    """Sets old times, a different second for each name. Everything that a run makes or touches has
+    a current time."""
     for number, path in enumerate(sorted(data.rglob("*"))):
         os.utime(path, (LONG_AGO + number, LONG_AGO + number), follow_symlinks=False)
     os.utime(data, (LONG_AGO, LONG_AGO))

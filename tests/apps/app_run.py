@@ -1,5 +1,5 @@
-"""Runs a case in one way and says what came out: output, status, and all that lies in $DATA and
-$OUT afterwards.
+"""Runs a case in one way and returns the result: output, status, and the contents of $DATA and $OUT
+afterwards.
 
 Each run begins with a fresh copy of the same data at the same path, so whatever two runs show must
 be equal. The ways:

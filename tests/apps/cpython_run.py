@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 from suite_run import Column, Outcome, Runs
 
-# They wait forever, with and without the library, in a virtual machine whose host has no vsock to
-# answer.
+# These tests wait forever, with and without the library, in a virtual machine if its host has no
+# vsock that answers.
 IGNORED = ("*ThreadedVSOCKSocketStreamTest*",)
 RESOURCES = {"quick": "none", "all": "cpu,largefile,subprocess,tzdata"}
 
@@ -35,8 +35,8 @@ class PythonRuns(Runs):
 
 
 def _read_results(file: Path, status: int, outcome: Outcome) -> None:
-    """A method with a failed subtest has an element without a name, so it counts as not passed,
-    whatever its name."""
+    """A failed subtest adds an element without a name to its method, so the method counts as not
+    passed."""
     if not file.exists():
         outcome.broken = outcome.broken or f"no results, exit status {status}"
         return

@@ -8,7 +8,7 @@ equal.
                                             (PyPI)
     run_apps.py --list                      # the names
 
-Ends with 77 when nothing could run (ctest calls that a skip), with 1 when something differed.
+Exit status: 77 if nothing could run (ctest counts that as skipped), 1 if something differed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def as_lines(value: object) -> list[str]:
 
 
 def difference(expected: Outcome, got: Outcome) -> str:
-    """The difference between all that two runs show, line by line."""
+    """The differences between the results of two runs, line by line."""
     lines = []
     for key, value in expected.seen().items():
         other = got.seen()[key]

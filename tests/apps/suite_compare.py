@@ -16,7 +16,7 @@ RunOnce = Callable[[str, Column, int], Outcome]
 
 @dataclass(frozen=True)
 class Waverer:
-    """A test that passed natively and not in a column's first run: how many attempts of each
+    """For a test that passed natively and not in a column's first run: how many attempts of each
     passed."""
 
     test: str
@@ -27,8 +27,8 @@ class Waverer:
 
     @property
     def lost(self) -> bool:
-        """Never passed here and always passed natively. Other tests are flaky, and are reported
-        with both figures."""
+        """True if it never passed in the column and always passed natively. Other tests are flaky,
+        and are reported with both figures."""
         return self.column_passes == 0 and self.native_passes == self.attempts
 
     def __str__(self) -> str:

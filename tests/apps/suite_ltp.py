@@ -1,14 +1,14 @@
-"""The system call tests of the Linux Test Project under the library: what passes natively must pass
-in every mode.
+"""The system call tests of the Linux Test Project under the library: a test that passes natively
+must pass in every mode.
 
     suite_ltp.py --build BUILD_DIR --ltp CHECKOUT [--folders NAME ...] [--columns NAME ...] [--work
     DIR] [--jobs N]
 
 CHECKOUT is a source tree of github.com/linux-test-project/ltp of which testcases/kernel/syscalls
 has been built, as that project describes; nothing of it is part of this one. A row of the table is
-a folder of testcases/kernel/syscalls, a test a line that reports TPASS. The tests' working
+a folder of testcases/kernel/syscalls; a test is a line that reports TPASS. The tests' working
 directories are the prefix. Run it as root, or many tests are skipped, and on a machine that you can
-spare. Exit status: 0, 1 where a pass is lost, 2 where the suite cannot run here.
+spare. Exit status: 0, 1 if a pass is lost, 2 if the suite cannot run here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shared by the public test suites: how a run sees the file system, what a run showed, and the
+"""Shared by the public test suites: how a run sees the file system, the results of a run, and the
 directories of runs."""
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runs:
-    """The place of runs, each of which has a directory of its own. `scratch` is on a disk, `ram` is
-    a private directory on a tmpfs."""
+    """The place in which each run has a directory of its own. `scratch` is on a disk, `ram` is a
+    private directory on a tmpfs."""
 
     library: Path
     scratch: Path

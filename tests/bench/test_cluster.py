@@ -1,5 +1,5 @@
-"""The suite of nodes that share files: the nodes and how they end, jobs of both ways, and what
-counts as reached."""
+"""The suite of nodes that share files: the nodes and how they end, jobs with and without servers,
+and which targets count as reached."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Digests(ScratchTest):
         bench = Bench(BUILD, self.scratch, quick=True)
         path = shards_of(bench, 1, 3) / "0.tar"
         before = Shards.read_shards([path])
-        # The last byte of the second file, behind two headers of 512 bytes and the padding of the
+        # The last byte of the second file, after two headers of 512 bytes and the padding of the
         # first.
         with path.open("r+b") as file:
             file.seek(512 + 100_352 + 512 + 99_999)

@@ -44,8 +44,8 @@ class CopyBytes : public testing::TestWithParam<CopyWay> {
     for (std::size_t at = 0; at < k_room; ++at) from_.data()[at] = byte_of(at);
   }
 
-  // The source begins at `begin`. The target lies `distance` bytes further on in its pages, and 64
-  // bytes of room follow it.
+  // The source begins at `begin`. The target's offset in its page is `distance` bytes larger, and
+  // 64 bytes of room follow it.
   void expect_copied(std::size_t begin, std::size_t distance, std::size_t n) {
     std::byte* const to = to_.data() + begin + distance;
     std::memset(to - 64, static_cast<int>(k_untouched), n + 128);

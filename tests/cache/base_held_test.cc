@@ -89,10 +89,10 @@ TEST_F(HeldByAJump, ScratchesAreGivenBack) {
   std::thread(expect_the_same_memory_after_jumps<Scratch>).join();
 }
 
-// Interrupted code goes on using its piece, whatever stack the handler has.
+// Interrupted code goes on using its piece, on whichever stack the handler runs.
 TEST_F(HeldByAJump, PieceOfTheInterruptedCodeStaysItsOwn) {
-  // Above the thread's stack or below it: of two stacks, one is on the wrong side for one of the
-  // threads.
+  // The handler's stack lies above the thread's stack or below it: of two stacks, one is on the
+  // wrong side for one of the threads.
   static std::vector<char> stack(1 << 16);
   static const void* in_handler = nullptr;
   const auto interrupt = [](int flags) {

@@ -1,4 +1,4 @@
-// One report is one line, whatever is in it.
+// One report is one line, even if its text has newlines.
 #include "cache/base/log.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Detects that a signal handler runs: on any stack, however the handler was installed, and however
-// deep the code is.
+// Detects that a signal handler runs: on any stack, for each way to install the handler, and at any
+// depth.
 #include "cache/base/process/signal_frame.h"
 #include "tests/support/sanitizers.h"
 

@@ -1,5 +1,5 @@
-// Chunks and the tiers: which chunks the tiers may get, which chunks are spared until then, and who
-// waits for that.
+// Chunks and the tiers: which chunks the tiers may get, which chunks are spared until then, and
+// which threads wait for that.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// The places of chunks in the region: who gets which, what is found, and what others leave behind.
+// The places of chunks in the region: which chunk gets which place, which chunks are found, and
+// what dead processes leave.
 #include "cache/region/large/chunks.h"
 
 #include <fcntl.h>
@@ -224,7 +225,7 @@ TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
     return 0;
   });
   EXPECT_EQ(child.wait(), -SIGKILL);
-  // Meanwhile another process has found no place.
+  // In between, another process has found no place.
   region->header().chunks_full_until.store(UINT64_MAX);
   region->reap();
   EXPECT_FALSE(chunks.is_full());

@@ -60,7 +60,7 @@ struct ReadRing {
     }
     return false;
   }
-  // A child that stops before its part. Its exit status tells whether it got what it wanted.
+  // A child that stops before its part. Its exit status shows whether it succeeded.
   template <typename Part>
   Tracee child(Part&& part) {
     return Tracee([&] {

@@ -39,7 +39,7 @@ int jump_and_go_on(const RegionOptions& options) {
     signal(SIGUSR1, SIG_IGN);
     return k_whole;
   }
-  // Ends what was left, however much of it had been noted.
+  // Ends what was left, even if only a part of it had been noted.
   CHILD_CHECK(!FetchScope::is_open());
   fetch(*own, ticket.hold());
   return k_jumped;

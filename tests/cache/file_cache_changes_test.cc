@@ -1,5 +1,5 @@
-// Files that were changed, renamed or removed: their records are dropped, by whatever name they
-// were read.
+// Files that were changed, renamed or removed: their records are dropped, whichever name they were
+// read by.
 #include <gtest/gtest.h>
 
 #include "tests/cache/writers_fixture.h"

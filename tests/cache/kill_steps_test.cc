@@ -77,8 +77,8 @@ TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// Like the test above, but beside a living process: nobody makes a new region, so everything that
-// the dead one has left stays.
+// Like the test above, but while another process lives: nobody makes a new region, so everything
+// that the dead one has left stays.
 TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
   const tests::TempDir dir;
   const TestRegion region(32 * k_mib);

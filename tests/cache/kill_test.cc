@@ -95,7 +95,7 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
   std::minstd_rand random(4711);
   int generations = 1;
   for (int k = 0; k < kills;) {
-    // A region from which nothing is evicted fills up; then a new one is made.
+    // A region that evicts nothing fills up; then a new one is made.
     if (survivor->tier().is_full() || (*region)->header().used_bytes.load() > 30 * k_mib) {
       survivor.reset();
       region = std::make_unique<TestRegion>(48 * k_mib);

@@ -1,4 +1,4 @@
-// A large file without a program: what its reads fetch, publish and leave to the kernel.
+// A large file without a program: which bytes its reads fetch, publish and leave to the kernel.
 #include "cache/fill/large/large_file.h"
 
 #include <fcntl.h>
@@ -184,7 +184,7 @@ TEST_F(LargeFileTest, SequenceIsReadAheadInWideningWindows) {
 }
 
 TEST_F(LargeFileTest, ReaderThatLeavesOutALittleIsReadAheadAsWideAsItReads) {
-  // The first read says nothing, wherever it begins.
+  // The first read says nothing about the pattern, wherever it begins.
   EXPECT_TRUE(large().ahead(*file, 4, 2 * k_block).is_empty());
   const auto first = large().ahead(*file, 4 + 2 * k_block + k_block / 16, 2 * k_block);
   EXPECT_EQ(first.begin, 5 * k_block);
@@ -370,7 +370,7 @@ TEST_F(LargeFileTest, WholeFileIsOnePieceOverAllItsChunks) {
   EXPECT_EQ(pieces[0].bytes, (k_size + 4095) / 4096 * 4096);
 }
 
-// The place beside the first chunk belongs to another file.
+// The place next to the first chunk belongs to another file.
 TEST_F(LargeFileTest, ChunksThatDoNotLieSideBySideAreAPieceEach) {
   constexpr std::uint64_t k_begin = k_chunk_bytes - k_page_of_file;
   read(k_begin, 10);

@@ -1,5 +1,5 @@
-// The names of large files in the region: a name is found by the key with which it was noted,
-// whatever others do to its row.
+// The paths of large files in the region: a path is found by the key with which it was noted, even
+// if other processes write to its row.
 #include "cache/region/large/large_paths.h"
 
 #include <gtest/gtest.h>

@@ -205,7 +205,7 @@ TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
   }
 }
 
-// The reader is killed at each system call of a read that fetches, and at some instructions behind
+// The reader is killed at each system call of a read that fetches, and at some instructions after
 // it.
 TEST_F(LargeSteps, ReaderThatIsKilledAnywhereLeavesNoPinNoFlightAndNoWrongByte) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";

@@ -81,8 +81,8 @@ TEST(LeadClaim, MovesOnFromALeaderThatDoesNotBeat) {
   EXPECT_TRUE(stopped.look());
 }
 
-// The clock of a suspended machine or container leaps, and a stopped follower has not asked
-// meanwhile.
+// The clock of a suspended machine or container jumps, and a stopped follower has not asked in that
+// time.
 TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
   const TestRegion region;
   Follower leader(*region), other(*region);

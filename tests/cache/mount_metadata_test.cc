@@ -657,7 +657,8 @@ TEST_F(MountMetadataTest, DirectoryIsReadAgainWhereItsTimesProveNothing) {
   const Pin kept = metadata().listing_of(place, place.c_str());
   ASSERT_TRUE(kept);
   ASSERT_TRUE(DirectoryData::of(*kept)->has_true_times());
-  // As on an object store: what the head says of the times, and the record is from before.
+  // As on an object store: the record's head says whether the times are true, and the record is
+  // from before.
   const RegionLayout& layout = cache->region().layout();
   auto window = cache->region().window(0, std::size_t{layout.segment_bytes} * layout.segment_count);
   ASSERT_TRUE(window);

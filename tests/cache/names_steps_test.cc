@@ -145,7 +145,7 @@ TEST_F(MetadataSteps, NameMadeDuringTheLookAtItsDirectoryIsNotHiddenByAStoredLis
   EXPECT_FALSE(cache->metadata().is_absent(place + "/new"));
 }
 
-// At each system call, and at some instructions behind it.
+// At each system call, and at some instructions after it.
 TEST_F(MetadataSteps, ProcessThatIsKilledAnywhereLeavesListingsAndFlightsToTheNext) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_behind[] = {0, 97};

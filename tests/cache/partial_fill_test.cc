@@ -1,4 +1,4 @@
-// A fetch whose bytes arrive as a program reads them, without the program: what is brought,
+// A fetch whose bytes arrive as a program reads them, without the program: which bytes are fetched,
 // published, refused and given back.
 #include "cache/fill/partial_fill.h"
 

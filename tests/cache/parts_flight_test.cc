@@ -16,8 +16,7 @@ using tests::Gate;
 using tests::TestRegion;
 
 constexpr std::uint64_t k_hash = 1234, k_hour = 3'600'000'000'000;
-// The patience of a waiter that would wait until the test ends, if it were not for the rule under
-// test.
+// The patience of a waiter: without the rule under test it would wait until the test ends.
 constexpr SingleFlight::Patience k_without_progress{k_hour, k_hour, 1'000'000};
 constexpr SingleFlight::Patience k_with_progress{k_hour, k_hour, k_hour};
 

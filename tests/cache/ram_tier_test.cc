@@ -104,7 +104,7 @@ TEST_F(RamTierTest, GivingUpAReservationInASegmentThatIsAnothersNowLeavesItsFill
       CHILD_CHECK(mine != nullptr);
       RamTier other(*mine);
       CHILD_CHECK(*lease_segment(*mine, 1000) ==
-                  0);  // it has read the fill and is about to write behind it
+                  0);  // it has read the fill and is about to write after it
       raise(SIGKILL);
       return 0;
     });

@@ -121,7 +121,7 @@ TEST_F(FetchTest, FreshFileIsNotCachedIfChangesAreExpected) {
   EXPECT_EQ(accept(stat_of(100, 0, 0), ConsistencyKind::open), RecordFill::Next::refuse);
 }
 
-// A fetch beside a rename must give back its room and its places in the index. Otherwise 48 such
+// A fetch during a rename must give back its room and its places in the index. Otherwise 48 such
 // fetches would keep a file out of the cache.
 TEST_F(FetchTest, FetchesBesideChangesOfMetadataLeaveNothing) {
   const FileStat stat = stat_of(1000, k_year, k_year);

@@ -36,8 +36,8 @@ void leave_behind(RegionName& name, Age age, const std::function<void(Region&)>&
               return 0;
             }),
             -SIGKILL);
-  // Another process of the user that attaches meanwhile, perhaps in another test, may have removed
-  // an old one already.
+  // Another process of the user that attaches at the same time, perhaps in another test, may have
+  // removed an old one already.
 }
 
 void begin_a_job() {
@@ -124,7 +124,7 @@ TEST(RegionSweep, SparesOneWhoseReportIsDue) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-// The socket beside a region, as a leader makes it: without a listener, it looks like that of a
+// The socket next to a region, as a leader makes it: without a listener, it looks like that of a
 // dead leader.
 struct Socket {
   std::string path;

@@ -1,5 +1,5 @@
-// A fetch that nobody waits for yet takes what another node has of a file, and nothing that the
-// file no longer holds.
+// A fetch that nobody waits for yet takes the bytes of a file from another node, but none that the
+// file no longer has.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 

@@ -1,5 +1,5 @@
-// A segment joins a late ring, stopped between two instructions: what programs map or read
-// meanwhile, and a death at any step.
+// A segment joins a late ring, stopped between two instructions: programs map or read at that
+// moment, and a death may come at any step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -116,7 +116,7 @@ TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();
   int as_before = 0, of_ring = 0;
-  // AddressSanitizer adds instructions to the look at all pins.
+  // AddressSanitizer adds instructions to the check of all pins.
   constexpr long k_behind = tests::k_asan ? 12000 : 1200, k_stride = k_behind / 30 + 1;
   for (long steps = std::max(0L, middle - 4); steps < middle + k_behind;
        steps += steps < middle + 60 ? 2 : k_stride) {

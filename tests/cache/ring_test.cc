@@ -1,4 +1,4 @@
-// The ring: files that have been read make room for what comes next, and nothing else does.
+// The ring: files that have been read make room for the next ones, and no others do.
 #include "cache/region/ring.h"
 
 #include <gtest/gtest.h>

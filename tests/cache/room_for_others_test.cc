@@ -1,5 +1,5 @@
-// Memory that the region gives back to others: which segments go, which stay, and what is left
-// behind.
+// Memory that the region gives back to others: which segments go, which stay, and the state
+// afterwards.
 #include "cache/region/life/room_for_others.h"
 
 #include <fcntl.h>

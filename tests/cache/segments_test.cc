@@ -1,4 +1,4 @@
-// Leases: whole segments, what others have left of theirs, runs.
+// Leases: whole segments, the rests that others have left, runs.
 #include "cache/region/segments.h"
 
 #include <gtest/gtest.h>

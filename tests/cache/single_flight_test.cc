@@ -1,4 +1,4 @@
-// One fetch for each path on the node, whatever becomes of the fetcher.
+// One fetch for each path on the node, even if the fetcher dies or stops.
 #include "cache/region/single_flight.h"
 
 #include <gtest/gtest.h>
@@ -172,7 +172,7 @@ TEST(SingleFlight, ThreadsOfOneProcessTakeTurns) {
   EXPECT_EQ(most.load(), 1);
 }
 
-// A waiter checks again, and gives up, only when a test has long failed.
+// A waiter would check again, and give up, only long after the test has failed.
 constexpr SingleFlight::Patience k_endless{.look_again_ns = 300 * k_second,
                                            .longest_ns = 600 * k_second};
 

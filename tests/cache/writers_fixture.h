@@ -1,5 +1,4 @@
-// A cache beside which files of a directory are written, and a process that is stopped during a
-// fetch.
+// A cache, a directory whose files are written, and a process that is stopped during a fetch.
 #pragma once
 
 #include <gtest/gtest.h>

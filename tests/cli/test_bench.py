@@ -46,8 +46,8 @@ class Bench(Case):
         return json.loads((self.mount / ".lagfs/counters.json").read_text())
 
     def test_the_latency_of_the_mount_is_found(self):
-        # The kernel keeps the names, and looks up no file that is read again, however long a busy
-        # machine takes for the first.
+        # The kernel keeps the names, and looks up no file that is read again, even if a busy
+        # machine takes long for the first read.
         self.mount_with(open=3000, read=2000, lookup=5000, readdir=4000)
         report = self.bench(self.mount)
         least = {"open": 8000, "read": 2000, "stat": 5000, "list": 4000, "file": 10_000}

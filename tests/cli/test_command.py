@@ -85,7 +85,7 @@ class Run(Case):
         self.assertTrue(self.region.exists())
 
     def test_a_job_without_the_library_at_its_head_has_one_report(self):
-        """Only the command can report for what such a program starts."""
+        """Only the command can report for the children of such a program."""
         words = [
             "sh", "-c",
             f'LD_PRELOAD= sh -c "LD_PRELOAD=$LD_PRELOAD cat {self.file}; LD_PRELOAD=$LD_PRELOAD '
@@ -266,7 +266,7 @@ class Run(Case):
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
     def test_a_library_that_another_user_put_beside_the_command_is_none(self):
-        """As in /tmp, where everybody may write."""
+        """As in /tmp, to which all users may write."""
         there = self.data / "cubeshim"
         shutil.copy(COMMAND, there)
         library = self.data / "libcubeshim.so"

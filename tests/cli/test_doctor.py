@@ -426,7 +426,7 @@ class Programs(Case):
             self.look_at(path)
 
     def test_a_library_for_a_newer_libc(self):
-        """Beside a copy of the command: a library that takes a symbol of glibc 2.99."""
+        """Next to a copy of the command: a library that takes a symbol of glibc 2.99."""
         (self.place / "map").write_text("GLIBC_2.99 { global: of_the_future; };")
         # The C library's name, for the loader's version table.
         compile_c(self.place / "future.so", "int of_the_future(void) { return 0; }", "-shared",

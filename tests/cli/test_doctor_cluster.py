@@ -215,7 +215,7 @@ class DoctorOfTheCluster(Case):
         self.assertEqual(
             [f[0] for f in findings if "has other servers: " + ",".join(sorted(servers)) in f[1]],
             ["warn"] * 3, findings)
-        # A node that agrees by now is no trouble any more.
+        # A node that agrees by now is not reported any more.
         self.doctor(servers, host="node-c")
         status, findings = self.doctor(servers, host="node-b")
         self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a, node-c", ""),

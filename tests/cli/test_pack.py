@@ -320,7 +320,7 @@ class Hostile(Pack):
         done = self.extract(status=1)
         self.assertIn(b"a/f: ", done.stderr)
         self.assertEqual(os.listdir(outside), [])
-        # Nor over a directory in place of the file.
+        # Nor is a file written through a link of its name; --force replaces the link.
         (self.out / "a").unlink()
         (self.out / "a").mkdir()
         target = self.work / "target"

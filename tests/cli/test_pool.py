@@ -135,7 +135,7 @@ class Real(Pool):
         self.assertFalse(self.state.exists())
 
     def test_a_state_that_cannot_be_written(self):
-        """No memcached stays that nobody can end any more."""
+        """No memcached stays that could not be stopped any more."""
         self.refused(self.start("--ram-dir", "/no/such"),
                      "cannot write /no/such/.*: No such file or directory")
         end = time.monotonic() + 60

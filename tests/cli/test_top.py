@@ -71,7 +71,7 @@ class Top(Case):
                 hit_rates.add(line["jobs"][0]["hit_rate"])
         self.assertEqual((round(opens), round(bytes_served), hit_rates),
                          (100, 100 * len(CONTENT), {1.0}))
-        # And no more than that.
+        # The columns show no more than that.
         for _ in range(3):
             seconds += json.loads(top.stdout.readline())["seconds"]
         self.assertLess(seconds, time.monotonic() - began)

@@ -52,7 +52,7 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def selected(self):
-        """The lines in reverse video, judged by their first character that is no space."""
+        """The lines in reverse video, judged by their first character that is not a space."""
         return [
             line for row, line in enumerate(self.screen.display)
             if any(self.screen.buffer[row][column].reverse for column, c in enumerate(line)
@@ -229,7 +229,7 @@ class Screen(Case):
 
     def test_a_terminal_that_goes_ends_it(self):
         self.job()
-        # No signal tells it of that.
+        # No signal informs it of that.
         top = self.top(controls=False)
         top.until(r"^cubeshim top")
         top.close()

@@ -174,7 +174,7 @@ class ToCluster(Case):
         self.mount_it()
         summary = self.fill(self.mount / "big", "--prefetch-depth", "1", status=1)
         self.assertEqual(self.reasons(summary), {"without room on its server": 100})
-        # The first is read in vain, the others are not.
+        # The first file is read in vain, the others are not read.
         self.assertEqual((summary["shared"], summary["read"]), (0, 1))
 
     def test_a_server_without_room_for_a_lease(self):

@@ -1,6 +1,6 @@
 // Another process that changes files on request, and has done so when it answers: no sequence
-// depends on timing. Two of them stand beside a player: the peer, with the library loaded as the
-// player has it, and the outsider without it.
+// depends on timing. Each player has two of them: the peer, with the library loaded as the player
+// has it, and the outsider without it.
 #pragma once
 
 #include <cstdint>

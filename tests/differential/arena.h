@@ -1,5 +1,5 @@
-// The plain worker and the subjects beside it: plays one sequence in all of them and compares.
-// Thread safety: none.
+// The plain worker and the subjects: plays one sequence in all of them and compares. Thread safety:
+// none.
 #pragma once
 
 #include <array>
@@ -49,8 +49,8 @@ class Arena {
   };
   std::vector<Contender>& contenders() { return contenders_; }
 
-  // Plays the sequence everywhere it belongs, side by side. Returns the first difference, with the
-  // subject and the pass.
+  // Plays the sequence in all subjects that it is for, at the same time. Returns the first
+  // difference, with the subject and the pass.
   struct Finding {
     std::size_t contender = 0;
     std::vector<Run> runs;  // the last one differs, after the others

@@ -1,5 +1,5 @@
-// Plays random sequences of file operations natively and under the library, and demands that the
-// two cannot be told apart.
+// Plays random sequences of file operations natively and under the library, and demands that both
+// show the same.
 //
 //   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE]
 //          [--dir TMPFS] [--keep-going] [--large]

@@ -19,7 +19,7 @@ using Bytes = std::shared_ptr<std::string>;
 
 struct Open {
   int fd = -1;
-  Bytes bytes;  // of the file that was opened, whatever has its name now
+  Bytes bytes;  // of the file that was opened, even if its name now leads to another
   std::shared_ptr<std::int64_t> at;
 };
 
@@ -135,8 +135,8 @@ DIFFER_PLAY(model_stat) {
   p.say("model size {}: {}", st.st_size, right ? "right" : "model: wrong");
 }
 
-// Read at once: what becomes of a mapping when its file changes is not promised (SEMANTICS,
-// Limits).
+// Read at once, because the contents of a mapping are not defined after its file changes
+// (SEMANTICS, Limits).
 DIFFER_PLAY(model_map) {
   const Open& open = model_of(p).open(a[0]);
   if (open.fd < 0 || open.bytes->empty()) return;

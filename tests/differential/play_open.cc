@@ -33,7 +33,7 @@ DIFFER_PLAY(open_new) { open_path(p, a, p.path(a[1], a[2])); }
 DIFFER_PLAY(openat) {
   const int dir = p.fd(a[1]), flags = static_cast<int>(a[4]);
   std::string path = p.path(a[2], a[3]);
-  // Relative to whatever directory the fd may be: sometimes without the first part.
+  // The fd may be any directory, so the path is sometimes only the last component.
   if (a[3] % 2 == 0 && path.starts_with(p.tree().root + "/"))
     path = path.substr(path.rfind('/') + 1);
   if (may_truncate(flags) && dir < 0) return;

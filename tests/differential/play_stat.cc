@@ -35,7 +35,7 @@ const char* compared_with_source(const Player& p, const struct ::stat& st, std::
                                  int flags) {
   struct ::stat source {};
   if (!path.starts_with(p.tree().root)) return "";
-  // A path in the pack names no copy.
+  // A path in the pack does not name a copy.
   if (p.is_copy(st.st_mode, st.st_dev)) return "of no pack";
   path.replace(0, p.tree().root.size(), p.tree().source);
   const bool is_known = !sys::failed(sys::fstatat(AT_FDCWD, path.c_str(), &source, flags));

@@ -37,7 +37,7 @@ inline constexpr int k_errno_kept = 4242;
 
 // A buffer for one read or write, which knows what a read must not touch. Reads of a file opened
 // with O_DIRECT depend on its address, which must not be random: a buffer of even size begins at a
-// page, one of odd size 16 bytes behind.
+// page, one of odd size 16 bytes after it.
 class Buffer {
  public:
   explicit Buffer(std::size_t size)

@@ -1,5 +1,5 @@
 // The directory tree with which every run starts: the same names, bytes, links, modes and times
-// each time, in a directory under the prefix and one beside it. It is made and removed by plain
+// each time, in a directory under the prefix and one outside it. It is made and removed by plain
 // system calls, which a preloaded library does not see.
 #pragma once
 

@@ -183,8 +183,8 @@ class Reading:
 
 def measure(tools: Tools, case: Case, venv: Path, found: Found, pictures: Path,
             rounds: int) -> None:
-    """The three processes of a round live side by side and each read an epoch in turn, so that all
-    have the same neighbours in time."""
+    """The three processes of a round live at the same time and take turns to read an epoch, so that
+    all have the same neighbours in time."""
     data = make_data(tools, case, venv, pictures)
     for number in range(rounds):
         with ExitStack() as stack:

@@ -47,7 +47,7 @@ inline void write_file(const std::string& path, std::string_view content) {
       .write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
-// Returns one byte of the input after the other, and zeros behind its end.
+// Returns one byte of the input after the other, and zeros past its end.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : at_(data), end_(data + size) {}

@@ -93,7 +93,7 @@ void Pair::vector_call(fuzz::Input& input, bool positioned) {
   int count = input.byte() % 9;
   std::size_t used = 0;
   for (int i = 0; i < count; ++i) {
-    // Parts lie one behind the other; sometimes there is a null part or one that is too long.
+    // Parts lie one after the other; sometimes there is a null part or one that is too long.
     const std::size_t n = length_from(input);
     const std::uint8_t kind = input.byte();
     const std::size_t at = std::min(used, k_buffer);

@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const bool is_forged = how % 4 >= 2;
   if (is_forged) make_hashes(record, whole);
   const bool is_same = cut == whole && std::memcmp(before.get(), value.get(), whole) == 0;
-  // Cut in place: nothing may be read behind the cut, which the checks of the accepted value would
+  // Cut in place: nothing may be read past the cut, which the checks of the accepted value would
   // notice.
   const Record* const taken = check_cluster_value({value.get(), cut}, RecordKind::file, path);
   FUZZ_CHECK(!is_same || taken != nullptr, "a whole one is refused");

@@ -57,7 +57,7 @@ void read_all(const PackReader& pack, const PackEntry& entry, const std::string*
   while (names.next(name, row)) FUZZ_CHECK(is_pack_name(name), "name");
 }
 
-// As each file's miss does, which brings others with it.
+// As the miss of each file does, which also fetches others.
 void look_around(const std::string& file) {
   std::string why;
   const auto mount = PackMount::open({.prefix = "/p", .file = file}, why);

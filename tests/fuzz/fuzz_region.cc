@@ -126,7 +126,7 @@ std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, s
       living.push_back(i);
   }
   if (living.empty()) return row % table.rows;
-  // A record's four lines of header, and the path behind it.
+  // A record's four lines of header, and the path after it.
   return is_index ? living[row % living.size()]
                   : (living[row % living.size()] + row / 256 % 5) % table.rows;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Runs a fuzz target from its corpus, in a directory that is removed afterwards: for a set time, or
-for a set number of inputs, so that a test tries the same ones wherever it runs.
+for a set number of inputs, so that a test tries the same inputs on every machine.
 
 Prints how many inputs were tried. A failure prints the target's own report, the input in base64 and
 how to run it again."""

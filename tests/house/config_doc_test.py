@@ -1,5 +1,5 @@
 """The tables of doc/CONFIG.md say what cache/base/settings/config.def and
-cache/base/settings/stats.def say. `--write` makes it so."""
+cache/base/settings/stats.def say. `--write` updates them."""
 
 import re
 import sys

@@ -7,7 +7,7 @@ code blocks and headings are none.
     english.py [--list] [--most PERCENT] [PATH ...]    PATH: files or folders below the root, as
                                                        cache/pack; default: all
 
-Exit status: 0; 1 where more than PERCENT (default 0.5) of the sentences are such, or a paragraph is
+Exit status: 0; 1 if more than PERCENT (default 0.5) of the sentences are such, or a paragraph is
 too long."""
 import argparse
 import os
@@ -83,7 +83,7 @@ def is_for_readers(name):
 
 
 def self_check():
-    """The rule of long paragraphs must be able to fail, and counts what it says."""
+    """Checks that the rule of long paragraphs can fail, and counts correctly."""
     most, more = " ".join(["word"] * MOST_WORDS), " ".join(["word"] * (MOST_WORDS + 1))
     halves = [" ".join(["word"] * (MOST_WORDS // 2))] * 2
 

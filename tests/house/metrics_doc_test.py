@@ -1,6 +1,6 @@
 """doc/deploy/METRICS.md lists the metrics that `cubeshim exporter --list` prints, which come from
-cache/base/settings/stats.def. `--write` makes it so. The dashboard and the rules use no others, and
-are whole by themselves; Grafana's own schema was compared by hand.
+cache/base/settings/stats.def. `--write` updates the list. The dashboard and the rules use no
+others, and are whole by themselves; Grafana's own schema was compared by hand.
 
     metrics_doc_test.py ROOT COMMAND [--write]
 """

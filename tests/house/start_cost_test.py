@@ -1,5 +1,5 @@
-"""The costs of the library that each program of a job would pay at its start and its end, though it
-may open nothing under a prefix.
+"""The costs of the library that each program of a job would pay at its start and its end, even if
+it opens nothing under a prefix.
 
     start_cost_test.py LIBRARY OBJECT...     exit status 1 and a line for each such cost
 

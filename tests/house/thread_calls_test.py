@@ -1,6 +1,6 @@
-"""Threads with an fd table of their own run the code of cache/ and prefetch/. So these call nothing
-of libc, or of the runtimes, that a library hooks for more than to look on: whatever it opened there
-would have numbers that mean other files to the program.
+"""Threads with an fd table of their own run the code of cache/ and prefetch/. So that code calls no
+function of libc, or of the runtimes, that a library hooks in order to do more than observe: an fd
+that the hook opened there would be another file to the program.
 
     thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither
                                          list
@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 # Pure functions of memory and text, our own operator new (shim/process/own_heap.cc), and what the
-# compiler and the C++ runtime bring, for which shim/process/own_exceptions.cc has the rest.
+# compiler and the C++ runtime add, for which shim/process/own_exceptions.cc has the rest.
 PURE = {
     "memchr", "memcmp", "memcpy", "memmove", "memset", "strcmp", "strlen", "strnlen",
     "strerrordesc_np", "__popcountdi2", "__errno_location", "__cxa_begin_catch", "__cxa_end_catch",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from english import sources
 
-# What the tree must not say, and what it says instead.
+# The words that the tree must not use, and those that replace them.
 OLD = {
     r"CUBESHIM_NAMES|cubeshim_names_|\bnames_(?:ttl|ram)\b": "metadata",
     r"\b(?:All|Mount|Pack)Names\b|\bNames(?:Ttl|Room|Scout|Limits|Load)\b": "metadata",

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Compares programs natively and under a released library with libcs of other ages, by hand and
+"""Compares programs natively and under a released library with older and newer libcs, by hand and
 before a release.
 
     run.py --release build-dist --libc 2.17=/opt/glibc-2.17 --libc bullseye=/srv/bullseye --node

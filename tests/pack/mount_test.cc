@@ -1,4 +1,4 @@
-// A pack as a directory: where links lead, and the answers about what is not there.
+// A pack as a directory: where links lead, and the answers about paths that are not there.
 #include "cache/pack/pack_mount.h"
 
 #include "tests/pack/sample_tree.h"

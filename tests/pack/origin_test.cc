@@ -1,4 +1,5 @@
-// A pack and a mount behind one interface, and what of them the cache serves to whom.
+// A pack and a mount behind one interface, and which of their files the cache serves to which
+// processes.
 #include "cache/origin/origin.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-"""CUBESHIM_PACKS: files in a pack cannot be changed, by whatever call, and queries about its names
-that have answers of their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF
-the list of calls."""
+"""CUBESHIM_PACKS: files in a pack cannot be changed by any call; and queries about its names that
+have answers of their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF the
+list of calls."""
 import os
 import platform
 import re
@@ -38,7 +38,7 @@ BY_FD = {
     "fsetxattr": "d, b'user.a', b'b', 1, 0", "fremovexattr": "d, b'user.a'", "creat": "N, 0o600",
     "creat64": "F, 0o600", "open": "F, os.O_RDWR", "openat": "d, n, os.O_CREAT | os.O_WRONLY, 0o600"
 }
-# The same on a served file.
+# These also on a served file.
 BY_FILE = {
     name: "h" + BY_FD[name][1:]
     for name in ("fchmod", "fchown", "futimens", "futimes", "fsetxattr", "fremovexattr")

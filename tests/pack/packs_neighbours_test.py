@@ -1,4 +1,4 @@
-"""CUBESHIM_PACKS: one read of a pack brings the files that lie beside the opened one.
+"""CUBESHIM_PACKS: one read of a pack also fetches the files that lie next to the opened one.
 CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import json
 import os

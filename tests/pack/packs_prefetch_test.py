@@ -93,7 +93,7 @@ class Prefetching(unittest.TestCase):
     def test_a_directory_that_the_program_has_listed(self):
         # The largest ones: the files that may be fetched for them are more, and no larger.
         some = "for name in sorted(os.listdir(P + '/a'))[-20:]: open(f'{P}/a/{name}', 'rb').close()"
-        # Not all of the pack fits: nothing comes because it lies beside an opened file.
+        # Not all of the pack fits: no file is fetched only because it lies next to an opened one.
         report = self.run_gated(some, COUNT // 2, READ_ALL, CUBESHIM_RAM="14M")
         self.assertGreaterEqual(report["prefetch"]["early"], COUNT // 2, report)
         self.assertLess(report["misses"], COUNT // 2, report)

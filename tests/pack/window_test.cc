@@ -1,4 +1,4 @@
-// The neighbours that one read of a pack brings besides the requested file.
+// The neighbours that one read of a pack fetches in addition to the requested file.
 #include "cache/pack/pack_window.h"
 
 #include <fcntl.h>

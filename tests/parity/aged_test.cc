@@ -436,7 +436,7 @@ PARITY(Aged, Globs) {
 
 namespace {
 
-// Often enough for the stats and targets to be gathered, if the threads get to it.
+// Often enough for the stats and targets to be gathered, if the threads get a processor.
 constexpr int k_many_looks = 30;
 
 void show_link(cube::parity::Case& t, const char* name) {

@@ -210,7 +210,7 @@ PARITY(At, Openat2ByCallNumber) {
     how.flags = flags;
     how.resolve = resolve;
     int fd = -1;
-    // EAGAIN: something was renamed or mounted meanwhile, anywhere on the machine.
+    // EAGAIN: something was renamed or mounted during the call, anywhere on the machine.
     do {
       errno = cube::parity::k_errno_kept;
       fd = static_cast<int>(syscall(SYS_openat2, static_cast<long>(from), path, &how, size));

@@ -1,5 +1,6 @@
-// Changes of which no open of a path by this process tells: what a spawned child opens on its way,
-// what is opened by its handle, fds that come from elsewhere, and the rights of directories.
+// Changes that no open of a path by this process shows: files that a spawned child opens on its
+// way, files that are opened by a handle, fds that come from elsewhere, and the rights of
+// directories.
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>

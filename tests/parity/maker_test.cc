@@ -33,7 +33,7 @@ void made(cube::parity::Case& t, const char* what, const std::function<int()>& m
   const int second = CALL(make());
   char byte = 0;
   if (first >= 0) {
-    // Not the served file's bytes, whatever it is; a socket would wait.
+    // The bytes must not be the served file's; a socket would wait.
     CALL(fcntl(first, F_SETFL, CALL(fcntl(first, F_GETFL)) | O_NONBLOCK));
     CALL(read(first, &byte, 1));
     CALL(lseek(first, 0, SEEK_CUR));

@@ -14,7 +14,7 @@ namespace {
 using cube::tests::guarded;
 
 constexpr std::size_t k_page = 4096;
-// In one page; behind the page of its record; laid out for mapping from the start.
+// In one page; past the page of its record; laid out for mapping from the start.
 constexpr std::size_t k_sizes[] = {100, 9000, 70000};
 std::size_t pages(std::size_t n) { return (n + k_page - 1) / k_page * k_page; }
 

@@ -1,5 +1,5 @@
-// The ends of mappings: the bytes behind a file's last page, from whatever offset it was mapped,
-// and mremap's effect on them.
+// The ends of mappings: the bytes past a file's last page, for mappings from any offset, and
+// mremap's effect on them.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -30,7 +30,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
   const std::string name = "f" + std::to_string(size);
   if (access(t / name, F_OK) != 0) {
     t.file(name, size);
-    // So that no page behind it is present by chance.
+    // So that no page after it is present by chance.
     t.file("behind " + name, 40000);
   }
   const int fd = CALL(open(t / name, O_RDONLY));
@@ -51,8 +51,8 @@ PARITY(MapSize, BehindTheLastPageIsABusError) {
     for (const off_t offset : {0L, 4096L, 8192L, 36864L}) {
       if (offset >= static_cast<off_t>(size)) continue;
       const std::size_t rest = pages(size - offset);
-      // To the end; one page more, which is within the file's length, but behind its end; as long
-      // as the file; and more.
+      // To the end; one page more, which is within the file's length, but past its end; as long as
+      // the file; and more.
       for (const std::size_t length :
            {size - offset, rest, rest + 1, rest + k_page, size, pages(size) + k_page}) {
         t.line(std::to_string(size) + " from " + std::to_string(offset) + " of " +

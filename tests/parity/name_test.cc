@@ -1,4 +1,4 @@
-// Names of fds: /proc/self/fd, /dev/fd, realpath; directories by stream.
+// Names of fds (/proc/self/fd, /dev/fd, realpath), and directories by stream.
 #include <dirent.h>
 #include <stdlib.h>
 

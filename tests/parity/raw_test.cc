@@ -250,7 +250,7 @@ PARITY(Raw, WorkingDirectoryThroughSyscall) {
 PARITY(Raw, PlaceholderNeverReads) {
   if (cube::parity::serves_in_blocks())
     GTEST_SKIP() << "a file that is served in blocks has no placeholder";
-  // Past the shim altogether: an error, never wrong bytes and never an end of file.
+  // A call that bypasses the shim gets an error, never wrong bytes and never an end of file.
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   if (t.is_covered() && cube::parity::is_virtual()) {
     char got[8];

@@ -4,9 +4,9 @@
     run_parity.py --build build tmpfs lagfs          # some of them
 
 Under the library each test has a process of its own: a file that one test has left open for writing
-must not be on the mind of the next. Without it (kernel: the yardstick against itself) one process
-makes them all. Exit status 77: none of the variants can run here (not root, no /dev/fuse ...); the
-reason is told."""
+must not affect the next. Without it (kernel: the yardstick against itself) one process makes them
+all. Exit status 77: none of the variants can run here (not root, no /dev/fuse ...); the reason is
+printed."""
 
 import argparse
 import os

@@ -93,7 +93,7 @@ PARITY(Thread, CloseWhileOthersRead) {
     };
     if (is_of(file_of(round))) return true;
     if (is_open) return false;
-    // The fd was closed meanwhile, and may be the other file's by now.
+    // The fd has been closed, and may refer to the other file by now.
     if (error == EBADF || is_of(1 - file_of(round))) return true;
     // A file of the library's own is neither of the two: no part of them, no other page of them.
     const auto has_got = [&](const auto& content) { return content.find(got) != content.npos; };
@@ -178,7 +178,7 @@ PARITY(Thread, SharedOffsetGivesEachByteOnce) {
 }
 
 PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
-  // While two threads read on, a third makes it a kernel file: the bytes that are read meanwhile
+  // While two threads read on, a third makes it a kernel file: the bytes that are read during that
   // count.
   const std::size_t size = 30000;
   const char* const path = t.file("a", size);

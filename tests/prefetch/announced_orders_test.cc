@@ -143,7 +143,7 @@ TEST_F(Orders, RanksAreServedAlike) {
   ASSERT_EQ(given.size(), k_ranks);
   for (const auto& [reader, count] : given) EXPECT_EQ(count, 10U) << reader;
 
-  // One reader reads nothing: everything that the others get passes it by.
+  // One reader reads nothing: the others get everything in its place.
   const std::uint32_t still = given.begin()->first;
   for (const auto& [reader, count] : given) {
     if (reader != still) orders.settled(reader, 10);

@@ -1,5 +1,5 @@
-// The socket on which jobs announce what they will read: what passes through it, and which clients
-// come, stay and go.
+// The socket on which jobs announce what they will read: which paths pass through it, and which
+// clients come, stay and go.
 #include "prefetch/order/announced/announcements.h"
 
 #include <grp.h>

@@ -48,7 +48,7 @@ TEST(ListingBound, IsALittleInAnyCase) {
   EXPECT_EQ(may_be_fetched(reads), 4 * k_kib);
 }
 
-// A cache with a directory of files beside it, and the files that a leader gets from it.
+// A cache, a directory of files, and the files that a leader gets from it.
 struct ListingSourceTest : ::testing::Test {
   tests::TempDir dir;
   tests::TestCache cache{64 << 20};

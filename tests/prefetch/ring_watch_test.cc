@@ -246,7 +246,7 @@ TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
   EXPECT_EQ(ring.room(), 2 * k_mib);
 }
 
-// A reader was killed between the bit and its count: such a segment must not hide those behind it.
+// A reader was killed between the bit and its count: such a segment must not hide those after it.
 TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
   fill();
   const std::uint32_t first = segments[0];
@@ -262,7 +262,7 @@ TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
   EXPECT_EQ(ring.unread(first), 0U);
 }
 
-// Entries of a made-up ring: many more than one look may process.
+// Entries of a made-up ring: many more than one check may process.
 TEST_F(RingWatchTest, ManyEntriesAreSettledInAFewLooks) {
   constexpr std::uint64_t k_each = 100'000;
   for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {

@@ -255,7 +255,7 @@ def go_inside():
 
 def prepare():
     with socket.socket() as one:
-        # SIOCSIFFLAGS: brings loopback up.
+        # SIOCSIFFLAGS: brings the loopback interface up.
         fcntl.ioctl(one, 0x8914, struct.pack("16sh22x", b"lo", 0x1 | 0x40))
     made = tempfile.mkdtemp(prefix="cubeshim-names-")
     for name, text in (("resolv.conf", ""), ("hosts", "127.0.0.1 localhost\n")):

@@ -34,7 +34,7 @@ class Sharing(Cluster):
         self.assertEqual(report["cluster"]["offered"], 0,
                          "what came from another node is not offered again")
         self.assertEqual(report["origin"]["stats"], FILES,
-                         "without a job of a name each file is looked at once")
+                         "without a name for the job, each file is revalidated once")
 
     def test_a_program_whose_stack_holds_an_old_action_of_a_signal_asks_the_pool(self):
         prefix = self.mount()
@@ -302,7 +302,7 @@ class Rights(Cluster):
         self.assertEqual(report["hits"]["cluster"], FILES)
         opens = FILES + 2 * len(refused)
         self.assertEqual((report["origin"]["opens"], report["origin"]["reads"]), (opens, 0),
-                         "another user's records are looked at, and opened")
+                         "another user's records are revalidated, and opened")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ CHANGES = {
     "os.replace(data + '/g', data + '/f')": NEW, "os.unlink(data + '/f')": b"absent\n",
     "os.rename(data, data + '-away'); os.rename(data + '-other', data)": NEW,
 }
-# One job: a child fetches the file, meanwhile the job changes the path, and then reads it.
+# One job: while a child fetches the file, the job changes the path, and then reads it.
 JOB = """
 import os, subprocess, sys
 data = sys.argv[1]

@@ -166,9 +166,9 @@ int do_job(const Arguments&) {
   return 0;
 }
 
-// old-action: prints "ready", then the size of the file that each line "open PATH" names. Meanwhile
-// its stack holds the kernel's answer about a signal's action, by which the frame of a handler is
-// also recognized.
+// old-action: prints "ready", then the size of the file that each line "open PATH" names. During
+// that, its stack holds the kernel's answer about a signal's action, by which the frame of a
+// handler is also recognized.
 int do_old_action(const Arguments&) {
   std::signal(SIGUSR1, [](int) {});
   unsigned long said[64] = {};

@@ -30,8 +30,8 @@ void alarm_every(long microseconds, void (*handler)(int)) {
   setitimer(ITIMER_REAL, &every, nullptr);
 }
 
-// Cancels a thread that repeats `call`. It is chance whether the request meets it in the kernel, so
-// this takes many threads.
+// Cancels a thread that repeats `call`. Whether the request finds the thread in the kernel is a
+// matter of chance, so this takes many threads.
 bool is_cancelled(const std::function<void()>& call, int threads) {
   struct Shared {
     const std::function<void()>* call;

@@ -107,8 +107,8 @@ int do_close_race(const Arguments& a) {
 }
 
 // large-close-race FILE OTHER ROUNDS: one thread makes an fd one file and the other in turn, two
-// threads read it. Each read must bring bytes of one file only; and the other file has an offset of
-// its own.
+// threads read it. Each read must return bytes of one file only; and the other file has an offset
+// of its own.
 int do_large_close_race(const Arguments& a) {
   constexpr int k_number = 50;
   constexpr std::size_t k_most = 300'000;
@@ -241,15 +241,15 @@ std::size_t resident() {
 }
 constexpr std::size_t k_little = 1 << 20;
 
-// The lowest free number, as the kernel gives it.
+// The lowest free fd, as the kernel gives it.
 int lowest_number() {
   const int fd = dup(STDERR_FILENO);
   CHECK(fd >= 0 && close(fd) == 0);
   return fd;
 }
 
-// hand-over DIR FILES TIMES: one thread opens files and another closes them; neither numbers nor
-// memory become more.
+// hand-over DIR FILES TIMES: one thread opens files and another closes them; neither the fds nor
+// the memory in use grow.
 int do_hand_over(const Arguments& a) {
   constexpr int k_none = -1, k_end = -2;
   const int lowest = lowest_number(), files = std::stoi(a[1]), times = std::stoi(a[2]);
@@ -280,7 +280,7 @@ int do_hand_over(const Arguments& a) {
 }
 
 // short-threads DIR FILES THREADS: threads that open some files, close them and end, one after the
-// other. The next thread gets their numbers and their memory.
+// other. The next thread gets their fds and their memory.
 int do_short_threads(const Arguments& a) {
   constexpr int k_open = 3;
   const int lowest = lowest_number(), files = std::stoi(a[1]), threads = std::stoi(a[2]);
@@ -378,7 +378,7 @@ int do_vfork_threads(const Arguments& a) {
   for (int i = 0; i < 200; ++i) {
     const pid_t child = vfork();
     if (child == 0) {
-      // Long enough for the others to open files meanwhile.
+      // Long enough for the others to open files during that.
       for (int fd = 3; fd < 300; ++fd) close(fd);
       usleep(200);
       close_range(3, ~0U, 0);

@@ -1,5 +1,5 @@
-"""Calls that reach the kernel, in a tree that others change meanwhile, and questions about the same
-names after each. What it prints must be the same with the library and without.
+"""Calls that reach the kernel, in a tree that others change at the same time, and queries about the
+same names after each. What it prints must be the same with the library and without.
 
     kernel_answer_job.py make - ORIGIN                 what the next one needs
     kernel_answer_job.py calls TREE ORIGIN             each call once after each change, in a
@@ -251,7 +251,7 @@ def calls(tree, origin):
 
 
 def shuffled(tree, origin, seed, steps):
-    """Each call that reaches the kernel, and what memory says about the name after it."""
+    """Each call that reaches the kernel, and then memory's answer about the name."""
     dice, t = random.Random(seed), Tree(tree, origin)
     names = ["a", "b", "c", "d"]
     # An open of a FIFO waits for another process.

@@ -1,5 +1,5 @@
-"""A program's announcements of its reads of a large file, and copies of its fd: what is fetched
-ahead, and what is not. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""A program's announcements of its reads of a large file, and copies of its fd: which bytes are
+fetched ahead, and which are not. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import os
 import sys

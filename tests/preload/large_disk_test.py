@@ -82,8 +82,8 @@ class LargeFilesOnDisk(unittest.TestCase):
         return json.loads(done.stdout)
 
     def assert_a_later_job_has_them(self, digest: str, files: int = FILES, **settings: str):
-        """Each job begins with an empty region; whatever its first epoch requests from the origin
-        is not on the disk."""
+        """Each job begins with an empty region, so bytes that its first epoch requests from the
+        origin are not on the disk."""
         enough = int(0.05 * files * SIZE)
         asked = []
         while not asked or (asked[-1] > enough and len(asked) < PATIENCE):

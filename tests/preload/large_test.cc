@@ -138,7 +138,7 @@ with open('/proc/self/maps') as maps:
   EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
 }
 
-// Behind a block in the region lies one of another place or file.
+// A block in the region is followed by one of another place or file.
 TEST(Large, APageThatGrowsOrIsDuplicatedShowsThePagesBehindItInTheFile) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";

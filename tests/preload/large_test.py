@@ -206,7 +206,7 @@ said["directory"] = directory
                 size = int.from_bytes(raw[at:at + 4], "big")
                 pieces.append(raw[at + 4:at + 4 + size])
                 at += 4 + size
-        # Each byte of the file once: each piece is where its first bytes say it is.
+        # Each byte of the file once: each piece is where its first bytes say that it is.
         self.assertEqual(sum(map(len, pieces)), SIZE)
         self.assertEqual(sorted(DATA.index(piece) for piece in pieces), [*range(0, SIZE, 70_001)])
         subprocess.run(["rm", "-r", said["directory"]], check=True)
@@ -447,7 +447,7 @@ while said["asked"] and time.monotonic() < deadline:
 """)
         self.assertEqual(set(said["digests"]), {hashlib.blake2b(DATA).hexdigest()})
         self.assertEqual(said["asked"], 0)
-        # However often it was mapped, each page counts once.
+        # Each page counts once, even if it was mapped several times.
         blocks, pages = self.blocks(), (SIZE + 4095) // 4096 * 4096
         self.assertEqual(blocks["mapped"], pages)
         self.assertEqual(blocks["kept"], pages - blocks["origin"])
@@ -490,7 +490,7 @@ with mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as mapping:
                 "all": hashlib.blake2b(DATA).hexdigest(), "are_more": True
             })
 
-    # Another test beside it may delay a job, but not each time.
+    # Another test at the same time may delay a job, but not each time.
     TRIES = 4
 
     def run_until(self, is_right, job: str) -> dict:

@@ -1,4 +1,5 @@
-// Readers that lock what they read, as HDF5 and SQLite do, beside others that lock and write.
+// Readers that lock what they read, as HDF5 and SQLite do, at the same time as others that lock and
+// write.
 #include "tests/support/preload_job.h"
 
 using cube::preload::Job;

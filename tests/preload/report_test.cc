@@ -1,5 +1,5 @@
-// The report of a job: whose counts it has, however a process ended; its two forms; the life of the
-// region.
+// The report of a job: it has the counts of all processes, no matter how they ended; its two forms;
+// the life of the region.
 #include <fstream>
 #include <regex>
 

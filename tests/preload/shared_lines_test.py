@@ -1,4 +1,5 @@
-"""Two threads that hit files write to no common cache line; shared_lines_probe.c says how that is seen.
+"""Two threads that hit files write to no common cache line; shared_lines_probe.c explains how this
+is detected.
 
     shared_lines_test.py [--show]     --show prints each line that one of them writes
 """
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-# All lines that a thread writes: its open file, the row of its number, and its lanes.
+# All lines that a thread writes: its open file, the row of its fd, and its lanes.
 MOST_WRITTEN = 7
 
 

@@ -1,5 +1,5 @@
-// Before main and after it: allocators, early constructors, late destructors; what leaves the
-// library.
+// Before main and after it: allocators, early constructors, late destructors; and the symbols that
+// the library exports.
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

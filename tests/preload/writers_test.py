@@ -252,7 +252,7 @@ class Shell(unittest.TestCase):
 
     def wait_until_nobody_writes(self):
         """The kernel closes the files of an ended process one after the other, and a sent one some
-        time later. The mount that the shell sees tells whether one is open."""
+        time later. The mount that the shell sees shows whether one is open."""
         with open(f"/proc/{self.shell.pid}/root{self.file}", "rb") as file:
             while True:
                 try:
@@ -375,8 +375,8 @@ class WritersWithoutLeases(Shell):
 
 @unittest.skipUnless(can_overlay(), "no overlay can be mounted here")
 class WritersOnOverlay(Writers):
-    """The overlay's mappings belong to a file of another file system: the kernel takes the
-    overlay's own file for closed."""
+    """The overlay's mappings belong to a file of another file system: the kernel believes that the
+    overlay's own file is closed."""
     def shell_command(self):
         for name in ("upper", "work"):
             Path(self.memory, name).mkdir()

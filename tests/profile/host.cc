@@ -103,8 +103,8 @@ int vforked_child() {
   return 0;
 }
 
-// Another thread asks the loader for its libraries. Meanwhile a child is forked and a file is read,
-// for which that thread waits.
+// Another thread asks the loader for its libraries. At the same time a child is forked and a file
+// is read, and that thread waits for this.
 int loader_lock() {
   static std::atomic<bool> is_inside{false}, may_go{false};
   pthread_t thread;

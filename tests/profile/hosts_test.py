@@ -53,7 +53,7 @@ class Hosts(unittest.TestCase):
                               timeout=60)
 
     def processes_of(self, what, **settings):
-        """The processes that have recorded something, by their numbers; the program's own is the
+        """The processes that have recorded something, by their pids; the program's own is the
         first."""
         done = self.run_host(what, **settings)
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -1,5 +1,5 @@
 // Blocks of large files for tests: a file that enters the region block by block, as LargeFile
-// brings it, and tiers that report what they are offered.
+// fetches it, and tiers that report the blocks that they are offered.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ struct BlockFile {
         stat(old_stat_for(path, size)),
         key(key_of_file(path, stat)) {}
 
-  // Brings the pages of these bytes, which lie in one chunk. Their chunk keeps its place.
+  // Fetches the pages of these bytes, which lie in one chunk. Their chunk keeps its place.
   cache::Chunks::Claim bring(cache::Region& region, std::uint64_t at, std::uint64_t end) const {
     cache::Chunks chunks(region);
     auto claim = chunks.make(key, cache::chunk_of(at), cache::Chunks::k_none);
@@ -58,7 +58,7 @@ struct BlockFile {
     chunks.note_present(claim, pages);
     return claim;
   }
-  // Brings a whole block of a file whose name is in the region.
+  // Fetches a whole block of a file whose path is in the region.
   void bring_block(cache::Region& region, const cache::BlockPlace& block) const {
     const auto claim = bring(region, block.begin(), block.begin() + block.bytes(data.size()));
     EXPECT_TRUE(cache::LargePaths(region).note(key, path, stat));

@@ -1,5 +1,5 @@
-// Forges packs: the hashes of header and footer fit again, whatever was changed; a forger cannot
-// make those of data fit.
+// Forges packs: after a change, the hashes of header and footer are made to fit again; a forger
+// cannot make those of data fit.
 #pragma once
 
 #include <cstring>

@@ -34,7 +34,7 @@ class Survivor {
  public:
   explicit Survivor(cache::Region& region) : region_(region), tier_(region) {}
 
-  // The path must have nothing or a whole, right record.
+  // The path must have no record, or a whole, right one.
   void check_record(const std::string& path, std::string_view expected, KillCounts& counts) {
     ++counts.reads;
     const cache::Pin pin = find(tier_, path);

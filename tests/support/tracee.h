@@ -53,7 +53,7 @@ class Tracee {
     nanosleep(&pause, nullptr);
     int status = 0;
     if (waitpid(child_.pid(), &status, WNOHANG) == child_.pid()) return true;
-    child_.send(SIGUSR1);  // a stop for the tracer, whatever the child does
+    child_.send(SIGUSR1);  // a stop for the tracer, at any point of the child
     wait_for_stop();
     return is_at_raise();
   }

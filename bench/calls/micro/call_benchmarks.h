@@ -9,8 +9,8 @@ namespace cube::bench {
 
 // Makes a small tree below `directory` (of its own, removed at exit) and registers a benchmark for
 // each call. The cost of mmap and munmap varies by some hundred nanoseconds with the shape of the
-// kernel's tree of mappings, whatever is preloaded. `layout` therefore adds up to 63 mappings, so
-// that a median can be taken over many layouts.
+// kernel's tree of mappings, even without a preloaded library. `layout` therefore adds up to 63
+// mappings, so that a median can be taken over many layouts.
 void register_call_benchmarks(const std::string& directory, std::uint64_t layout);
 
 }  // namespace cube::bench

@@ -50,7 +50,7 @@ char* map_on_huge_pages(int fd, std::size_t bytes) {
   return static_cast<char*>(at);
 }
 
-// A reader with a buffer that is reused for each file. The buffer begins `behind` bytes behind a
+// A reader with a buffer that is reused for each file. The buffer begins `behind` bytes after a
 // page boundary, 16 by default like malloc's large buffers.
 class BufferReader : public Reader {
  public:

@@ -76,7 +76,7 @@ enum class ReaderKind {
   ifstream,  // std::ifstream into a fresh std::string
   fread,     // fopen, fseek, ftell, fread, fclose
   copy,      // memcpy out of the arena, to a page
-  copy_16,   // like copy, but to 16 bytes behind a page
+  copy_16,   // like copy, but to 16 bytes after the start of a page
   ideal,     // from the arena, found by the path
   direct     // one pread with O_DIRECT from the arena on the disk
 };

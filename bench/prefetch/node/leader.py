@@ -56,7 +56,8 @@ def kill_leader(bench: Bench) -> tuple[float, int]:
         with jobs(*(Job(shim, "read", trigger, names, 0) for _ in range(4))) as readers:
             for job in readers:
                 job.answer()
-            # All take part in the election, and nobody reads planned files before it is over.
+            # All processes take part in the election, and none reads planned files before it is
+            # over.
             wait_until(lambda: counts(bench, shim) > 200, "200 files fetched")
             pid = leader_of(shim)
             victim = next((job for job in readers if job.pid == pid), None)

@@ -1,5 +1,5 @@
-// Blocks of large files on their way from the region to other nodes: which are found, how often,
-// and what they hold.
+// Blocks of large files that are shared with other nodes: which are found, how often, and their
+// bytes.
 #include "cache/tier/shared/cluster_blocks.h"
 
 #include <gtest/gtest.h>

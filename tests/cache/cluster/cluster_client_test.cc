@@ -399,7 +399,7 @@ TEST(ClusterClient, LeaderWithoutNewsAsksLessAndLessOften) {
   running.source.leads = true;
   bool is_slow = false;
   // On a busy machine the answer about the host's name may arrive during the first checks, and
-  // counts as news.
+  // counts as a wake-up.
   for (int i = 0; i < 3 && !is_slow; ++i) {
     ASSERT_TRUE(running.has_looked(running.source.looks + 2));
     const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;

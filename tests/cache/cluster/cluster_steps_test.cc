@@ -1,4 +1,4 @@
-// A program that asks a server is stopped between two instructions: it leaves the question there by
+// A program that asks a server is stopped between two instructions: it leaves the request there by
 // a jump, or the answer arrives at that moment. The client's own thread goes on.
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -223,8 +223,9 @@ std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
   return value;
 }
 
-// Times do not tell apart files that were renamed over each other. On its own machine the inode
-// does. Elsewhere the time of the read does, from the clock's tick in which the file was made.
+// Times do not distinguish files that were renamed over each other. On the same machine the inode
+// does. On other machines the time of the read does, if it was later than the clock's tick in which
+// the file was made.
 TEST(ClusterTier, AnotherInodeIsAnotherFileOnTheSameDeviceOfTheSameMachineOrIfItWasReadAtOnce) {
   constexpr std::uint64_t k_later = 3'000'000'000;
   for (const auto& [is_other_device, read_after_ns] :

@@ -23,7 +23,7 @@ using Outcome = ClusterClient::Outcome;
 inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 60'000 * k_ms;
 
 // Accepts connections on loopback, and gives each line to the script; a line of "ms" comes with
-// "\r\n" and the bytes behind it. An empty answer sends nothing; "close" ends the connection.
+// "\r\n" and the bytes after it. An empty answer sends nothing; "close" ends the connection.
 class FakeServer {
  public:
   using Script = std::function<std::string(const std::string& line)>;

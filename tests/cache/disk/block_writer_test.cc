@@ -1,5 +1,5 @@
-// Blocks of large files on their way from the region to the tiers: which are offered, how often,
-// and what an error leaves.
+// Blocks of large files that are offered to the tiers: which are offered, how often, and the state
+// after an error.
 #include "cache/tier/block_writer.h"
 
 #include <gtest/gtest.h>

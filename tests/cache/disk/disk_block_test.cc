@@ -1,5 +1,5 @@
-// Blocks of large files in the store: what comes back, after what, and what a change of their file
-// does to them.
+// Blocks of large files in the store: which are found again after which events, and how a change of
+// their file affects them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Power cuts and flipped bytes: whatever the files hold, only bytes that were written are served.
+// Power cuts and flipped bytes: only bytes that were written are served, even if the files hold
+// anything else.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -99,7 +99,7 @@ TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
   EXPECT_EQ(on_disk(), paths.size());
 }
 
-// An fd that a signal handler has parked meanwhile is then no longer the lowest free one.
+// An fd that a signal handler has parked in the meantime is then no longer the lowest free one.
 TEST_F(DiskRingTest, AnOpenSaysThatItHasUsedAnFdMeanwhile) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));

@@ -1,5 +1,5 @@
-// A whole index at once: everything that was added is found, however small the window, and whatever
-// table it had to go to.
+// A whole index at once: everything that was added is found, even with the smallest window, and in
+// any of the tables.
 #include "cache/tier/disk/index_builder.h"
 
 #include <gtest/gtest.h>

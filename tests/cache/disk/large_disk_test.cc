@@ -278,7 +278,7 @@ TEST_F(LargeDiskTest, PartOfABlockIsNotWritten) {
   EXPECT_FALSE(is_any_offered());
   write_to_disk();
   EXPECT_EQ(on_disk(), 0U);
-  // A second read of the block brings the rest of it.
+  // A second read of the block fetches the rest of it.
   large.read(3 * k_block + k_page_of_file, k_block - k_page_of_file);
   EXPECT_TRUE(is_any_offered());
   write_to_disk();

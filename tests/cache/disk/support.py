@@ -1,4 +1,4 @@
-"""Jobs that read all files of a slow mount, with a disk beside it that outlives them."""
+"""Jobs that read all files of a slow mount, with a disk that outlives them."""
 import ctypes
 import importlib.util
 import json
@@ -205,8 +205,8 @@ class DiskCase(crash.FaultCase):
         """Waits until that many entries are on the disk. The index shows them just after a write,
         which the kernel reports. If no more come within a second, a file is reported as changed,
         and is read and written again."""
-        # So that the kernel does not wake this process instead of the writer, just before that
-        # shows what it has written.
+        # So that the kernel does not wake this process instead of the writer just before the writer
+        # shows its records.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         deadline = time.monotonic() + PATIENCE_S
         with Writes(self.cache_directory) as writes:

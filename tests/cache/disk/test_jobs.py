@@ -1,5 +1,5 @@
-"""A second job finds on the disk what the first one has read, however that ended; and a disk in
-trouble harms nobody."""
+"""A second job finds the files on the disk that the first one has read, even if that was killed;
+and a failing disk harms no program."""
 import json
 import os
 import shutil
@@ -201,7 +201,7 @@ class Writer(DiskCase):
         second, right = self.start()
         self.assertEqual(right, FILES)
         threads = lambda job: len(os.listdir(f"/proc/{job.pid}/task"))
-        # Each worker brings the thread that keeps it.
+        # Each worker comes with the thread that keeps it.
         self.assertEqual((threads(first), threads(second)), (3, 1))
         self.end(first, by=9)
         deadline = time.monotonic() + 60

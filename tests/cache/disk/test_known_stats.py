@@ -1,5 +1,5 @@
-"""A second job opens the files of a directory one after the other: meanwhile threads ask for the
-stats of the other files."""
+"""A second job opens the files of a directory one after the other, while threads ask for the stats
+of the other files."""
 from support import DiskCase, crash
 
 MANY = 600

@@ -1,4 +1,4 @@
-"""The same as imagefolder.py with the last release before torch 2."""
+"""Like imagefolder.py, with the last release before torch 2."""
 
 from imagefolder import reader  # noqa: F401
 

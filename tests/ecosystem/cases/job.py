@@ -6,7 +6,7 @@ bench/harness/contest.py.
 
 Before each epoch the job waits for a line on stdin, so that the caller can read the counters of the
 mount between two epochs. It prints one JSON object an epoch: time, samples, and a checksum over all
-that was read, in whatever order it came.
+that was read, independent of the order.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Job(unittest.TestCase):
         return Outcome(status, texts[0], texts[1], json.loads(lines[-1]) if lines else None)
 
     def stacks_of(self, pid):
-        """For a hang: where everything in the process group of `pid` stands."""
+        """For a hang: the stacks of all threads in the process group of `pid`."""
         gdb = shutil.which("gdb")
         if gdb is None:
             return "(no gdb for stacks)"
@@ -154,8 +154,8 @@ class Job(unittest.TestCase):
         hits: the cache must have served something (False: nothing; None: not checked).
         says: a pattern; then there is exactly one line of the library's, and it matches. Without it
         there is none, if the run must be quiet.
-        tries: how often it may run until it says something. The words of a thread beside the job
-        are lost if the job ends first."""
+        tries: how often it may run until it says something. The lines of a background thread are
+        lost if the job ends first."""
         plain = native or self.run_one(command, shim=False, **options)
         for _ in range(tries):
             shim = self.run_one(command, shim=True, **options)

@@ -1,4 +1,4 @@
-"""Beside other preloaded libraries: allocators, libeatmydata, libfaketime; before this one in
+"""With other preloaded libraries: allocators, libeatmydata, libfaketime; before this one in
 LD_PRELOAD and after it."""
 import itertools
 import os
@@ -76,8 +76,8 @@ class Allocators(Job):
         self.all_jobs(EATMYDATA, MIMALLOC)
 
     def tried(self, run):
-        """torch forks its workers whatever the state of the allocator's locks: now and then one
-        hangs for that reason, also without the library. A hang in each run is something else."""
+        """torch forks its workers even while a thread holds an allocator's lock, so now and then
+        one hangs, also without the library. Only a hang in each run is the library's fault."""
         for is_last in (False, False, True):
             try:
                 return run()
@@ -98,7 +98,7 @@ class Allocators(Job):
 
 
 class ByNumber(Job):
-    """Functions that are no more than syscall(), in front of the library, behind it, and in the
+    """Functions that are no more than syscall(), before the library, after it, and in the
     program."""
     def preloads(self):
         other = program("libcompany_by_number.so")
@@ -143,7 +143,8 @@ for i in range(3):
 
 
 class FakedClocks(Job):
-    """libfaketime: the ages of records follow the kernel's clock, whatever the program sees."""
+    """libfaketime: the ages of records follow the kernel's clock, not the one that the program
+    sees."""
 
     FAKES = ({"FAKETIME": "-1y"}, {"FAKETIME": "+1y"}, {"FAKETIME": "@1999-12-31 23:59:58"},
              {"FAKETIME": "+0 x100"}, {"FAKETIME": "-5d x0.1"

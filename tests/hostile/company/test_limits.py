@@ -175,7 +175,8 @@ for epoch in range(2):
 """
 
     def test_a_group_that_has_no_memory_to_spare(self):
-        # 64 MB stay untouched whatever the settings say: nobody is killed for the library's pages.
+        # 64 MB stay untouched even if the settings allow more: no process is killed for the
+        # library's pages.
         done = self.check(self.python(self.LARGE), preexec_fn=self.enter, hits=False)
         self.assertEqual(done.report["bypassed"]["full"], done.report["opens"], str(done))
 

@@ -185,7 +185,7 @@ read_all()
         os.kill(child.pid, signal.SIGKILL)
         # The job inside dies with it, not from the end of its input before that.
         child.wait(timeout=self.timeout)
-        # Not unshare's end counts but that of the job inside, which had the pipes too.
+        # The end of unshare does not count, but that of the job inside, which had the pipes too.
         child.communicate(timeout=self.timeout)
         # Each of its threads counts: one that is still ending has the memory.
         deadline = time.monotonic() + self.timeout

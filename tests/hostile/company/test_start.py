@@ -121,7 +121,7 @@ print(os.wait()[1])
             with self.subTest(mask):
                 self.settings["CUBESHIM_RAM_KEEP"] = "1"
                 job = self.check_job(f"umask:{mask}", *STEPS)
-                # Only this user has rights, whatever the mask, and the next job can use it.
+                # Only this user has rights, with any umask, and the next job can use it.
                 self.assertEqual([path.stat().st_mode & 0o777 for path in self.regions()], [0o600])
                 again = self.check_job("read:DIR")
                 self.assertEqual(again.report["misses"], 0, str(again))

@@ -13,7 +13,7 @@
 namespace cube::crash {
 namespace {
 
-// A child does not outlive this process, however that ends.
+// A child does not outlive this process, even if this process is killed.
 pid_t fork_child() {
   const pid_t parent = getpid(), child = fork();
   if (child == 0) {

@@ -145,7 +145,7 @@ std::string do_handled(const Words& words) {
   setitimer(ITIMER_REAL, &when, nullptr);
   std::string bytes;
   const bool whole = read_all(g_handled, "read", bytes);
-  // However fast the file was read.
+  // Holds even if the file was read fast.
   while (g_handled_bytes == 0) pause();
   if (!whole) return failed("read");
   return seen(static_cast<long>(bytes.size()), bytes) + " handler " +

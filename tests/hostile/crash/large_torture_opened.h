@@ -58,8 +58,8 @@ struct Allowed {
   std::uint64_t* one = nullptr;
 };
 
-// A read beside a write may get the first bytes of a word from before it, and the others from after
-// it, as in the kernel.
+// A read during a write may get the first bytes of a word from before the write, and the others
+// from after it, as in the kernel.
 inline bool is_torn(const Allowed& allowed, std::uint64_t word, std::uint64_t index) {
   if (allowed.one != nullptr || allowed.most - allowed.least > 8) return false;
   for (std::uint64_t a = allowed.least; a <= allowed.most; ++a) {

@@ -86,8 +86,8 @@ void read_in_threads(Opened& file, Random& random) {
   pthread_attr_destroy(&attributes);
 }
 
-// A thread reads an fd that is closed meanwhile and becomes another file's: it gets bytes of one
-// file at that place.
+// A thread reads an fd that is closed during the read and then refers to another file: it gets
+// bytes of one file at that place.
 void read_while_closed(Random& random) {
   Opened first(0, O_CLOEXEC);
   if (!first) return;

@@ -72,8 +72,8 @@ class Layout:
 
 def records(region, layout):
     """The places where records begin."""
-    # On a copy: CPython's mmap.find() reads a byte behind the mapping (gh-105235) and sometimes
-    # dies from that.
+    # On a copy: CPython's mmap.find() reads a byte past the mapping (gh-105235) and sometimes dies
+    # from that.
     bytes_of_region = bytes(region)
     at = layout.data
     found = []

@@ -1,5 +1,5 @@
-"""Files whose bytes arrive as a program reads them: every way to read, files that change meanwhile,
-and errors of the origin."""
+"""Files whose bytes arrive as a program reads them: every way to read, files that change during
+that, and errors of the origin."""
 import os
 import pathlib
 import signal

@@ -1,5 +1,5 @@
-"""Files whose bytes arrive as a program reads them: other processes that read, wait, die, and are
-made meanwhile."""
+"""Files whose bytes arrive as a program reads them: other processes that read, wait, die, or are
+made during that."""
 import signal
 
 import support
@@ -61,7 +61,7 @@ class Processes(FillCase):
         self.tried()
 
     def test_waiter_is_answered_from_the_fill(self):
-        """A waiter makes the reader bring the rest at its next read, and asks the origin for
+        """A waiter makes the reader fetch the rest at its next read, and asks the origin for
         nothing itself."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))

@@ -2,10 +2,10 @@
 """A pack is damaged while programs read from it: each answer is right or an error, and a program
 never dies or hangs.
 
-A reader checks every answer against what was packed. Meanwhile this script flips bytes, fills
-ranges with zeros, or cuts the pack short. Some cases do so through a shared mapping on a tmpfs,
-where no time of the file changes: then only the hashes can tell. A second job then reads what the
-first has left in memory or on the disk.
+A reader checks every answer against what was packed. At the same time this script flips bytes,
+fills ranges with zeros, or cuts the pack short. Some cases do so through a shared mapping on a
+tmpfs, where no time of the file changes: then only the hashes can tell. A second job then reads
+what the first has left in memory or on the disk.
 
     CUBESHIM_BUILD=build tests/hostile/crash/test_pack.py [--seconds N] [--seed N]
 

@@ -1,4 +1,4 @@
-"""Hangs, stops, kills and clocks: whichever process is harmed, the others read on."""
+"""Hangs, stops, kills and clocks: if one process is harmed, the others read on."""
 import os
 import pathlib
 import signal

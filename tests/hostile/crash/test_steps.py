@@ -6,7 +6,7 @@ import support
 from support import Host, content, whole
 
 SIZE = 300_000
-LARGE = 500_000  # several requests, however it is read
+LARGE = 500_000  # several requests, for every way of reading
 
 STEPS = [("lookup", 1), ("lookup", 2), ("open", 1), ("getattr", 1), ("getattr", 2), ("getattr", 3),
          ("getattr", 4), ("read", 1), ("read", 2), ("read", 3), ("read", 4), ("flush", 1)]
@@ -66,8 +66,8 @@ class Steps(support.FaultCase):
     lie = ""
 
     def results(self, origin, reader, change, step, size):
-        """The reader's view if the file changes at this step, and the view that it and `others` see
-        afterwards."""
+        """The bytes that the reader may see if the file changes at this step, and the bytes that it
+        and `others` may see afterwards."""
         self.count = getattr(self, "count", 0) + 1
         name = f"f{self.count}"
         old, new = content(1, size), content(2, size)

@@ -196,7 +196,7 @@ class Torture {
     next_pack_ns_ = base::monotonic_ns() + 1'500'000'000;
   }
 
-  // The region is new, so that whatever is not fetched comes from the disk.
+  // The region is new, so that every byte that is not fetched comes from the disk.
   void read_as_second_job() {
     (void)unlink(setup_->report().c_str());
     Team team(dir_.path(), name_, board_fd_, *setup_);
@@ -209,8 +209,8 @@ class Torture {
     totals_.disk_hits += hits;
   }
 
-  // Only the socket of a killed leader, which the next one replaces, may be left beside the region,
-  // and no unfinished file on the disk.
+  // Only the socket of a killed leader, which the next one replaces, may be left next to the
+  // region, and no unfinished file on the disk.
   void check_names(const std::string& region_path) {
     for (const auto& name :
          Setup::names_in("/dev/shm", region_path.substr(std::strlen("/dev/shm/")))) {

@@ -1,6 +1,6 @@
-// The parts of the library that the torture turns on beside the cache in memory: a disk, packs, a
-// list for the prefetcher. Made once for all rounds. Thread safety: none; for the one thread of the
-// torture.
+// The parts of the library that the torture turns on in addition to the cache in memory: a disk,
+// packs, a list for the prefetcher. Made once for all rounds. Thread safety: none; for the one
+// thread of the torture.
 #pragma once
 
 #include <dirent.h>
@@ -99,7 +99,7 @@ class Setup {
     return names;
   }
 
-  // The number behind "disk" among the hits of a report.
+  // The number after "disk" among the hits of a report.
   static std::uint64_t disk_hits_in(const std::string& path) {
     std::string text(8192, '\0');
     std::FILE* const file = std::fopen(path.c_str(), "rb");
@@ -119,7 +119,7 @@ class Setup {
   std::string pack() const { return work_.path() + "/set.cube"; }
   std::string list() const { return work_.path() + "/list"; }
 
-  // All files, and beside them what no prefetcher can fetch: missing names, a directory, a FIFO.
+  // All files, and names that no prefetcher can fetch: missing names, a directory, a FIFO.
   void write_list() {
     mkdir((data_ + "/folder").c_str(), 0755);
     mkfifo((data_ + "/fifo").c_str(), 0644);

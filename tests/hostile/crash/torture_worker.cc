@@ -75,7 +75,7 @@ void check(int file, const char* how, bool complete, const std::string& bytes, s
   std::uint64_t generation = 0;
   const bool whole = complete && is_whole(file, bytes, generation);
   if (!whole) {
-    // A file that is written in place meanwhile may be seen half, or be missing.
+    // A file that is written in place at that time may be seen half, or be missing.
     if (still || (complete && !is_rewritten(file))) {
       wrong(file, how, complete ? "not whole" : "an error", bytes.size(), before, after);
     } else {

@@ -1,5 +1,5 @@
 // Another preloaded library, which lies about the owner of files, as libfakeroot does. It is loaded
-// behind ours.
+// after ours.
 #include <dlfcn.h>
 #include <sys/stat.h>
 

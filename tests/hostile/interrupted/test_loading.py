@@ -1,5 +1,5 @@
 """The library in a process that loads and unloads it, and in one that has another library of its
-kind behind it."""
+kind after it."""
 import json
 import os
 import subprocess

@@ -1,7 +1,7 @@
-// Somebody changes what stands under the region's name between any two system calls of a process
-// that attaches. In a directory without a sticky bit other users can, and a process of the same
-// user always can. At any moment, the process ends in time and reads right bytes, and the victim's
-// other files stay as they are. The same holds for locks for which nobody may wait.
+// Somebody replaces the file under the region's name between any two system calls of a process that
+// attaches. In a directory without a sticky bit other users can, and a process of the same user
+// always can. At any moment, the process ends in time and reads right bytes, and the victim's other
+// files stay as they are. This also holds for locks, for which no process may wait long.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -34,7 +34,7 @@ def write(path, content=CONTENT, mode=0o644, owner=None):
 
 
 def snapshot(path):
-    """The state that must be the same afterwards: everything except the access time."""
+    """The state that must be unchanged afterwards: everything except the access time."""
     st = os.lstat(path)
     content = b""
     if stat.S_ISREG(st.st_mode):

@@ -1,4 +1,4 @@
-"""The region's file: who may read it, and what somebody else has put under its name."""
+"""The region's file: the users that may read it, and files of others under its name."""
 import fcntl
 import os
 import signal

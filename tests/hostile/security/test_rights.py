@@ -72,7 +72,7 @@ class AfterExec(Case):
         self.assertEqual((self.job.totals()["misses"], self.job.totals()["hits"]["ram"]), (1, 1))
 
 
-# Enters a domain that allows reads only below the words before "--", and becomes the program behind
+# Enters a domain that allows reads only below the words before "--", and becomes the program after
 # it.
 IN_A_DOMAIN = """
 import ctypes, os, struct, sys

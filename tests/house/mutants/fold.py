@@ -198,7 +198,7 @@ class Source:
         return False
 
     def end_of_statement(self, i: int) -> int:
-        """The token behind the statement, or the label, that begins with token i."""
+        """The token after the statement, or the label, that begins with token i."""
         word = self.word(i)
         if word == "{":
             return self.match[i] + 1
@@ -264,7 +264,7 @@ class Source:
         return begin, end
 
     def part_of_statement(self, begin: int, end: int, first: int, last: int) -> tuple[int, int]:
-        """The statement itself, or a part behind `if (...)` or `else` that has no braces."""
+        """The statement itself, or a part after `if (...)` or `else` that has no braces."""
         while self.word(begin) in {"if", "for", "while"}:
             body = self.behind_header(begin)
             end_of_body = self.end_of_statement(body)

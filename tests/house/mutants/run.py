@@ -6,10 +6,10 @@ runs it.
     run.py --check     each fault still fits the sources (a second; the test house.mutants)
     run.py --list      the faults with their numbers, the short ones marked with *
 
-The lists beside this file hold the faults, unless others are named; the head of list.toml says what
-a row holds. The tool works in DIR (default: build-mutants), on a copy of the tree that holds what
-git knows and what is new; it never writes to the sources. The copy holds every fault that can be
-switched (fold.py), and the environment chooses one, so it is built once. A fault that cannot be
+The lists next to this file hold the faults, unless others are named; the head of list.toml
+describes a row. The tool works in DIR (default: build-mutants), on a copy of the tree that holds
+what git knows and what is new; it never writes to the sources. The copy holds every fault that can
+be switched (fold.py), and the environment chooses one, so it is built once. A fault that cannot be
 switched, such as another constant, is built by itself.
 
 A fault is found if a test fails or does not end in time. The tests that its row names run first. If
@@ -60,7 +60,7 @@ FLAGS = [
     "-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=ON", "-DCUBESHIM_WERROR=OFF"
 ]
 SWITCHED = {".cc", ".h"}
-# The part of a source that a row does not tell: the first that fits.
+# The part of the sources that a file belongs to if its row does not say: the first that fits.
 PARTS = (
     ("profiler", r"^shim/(profile/|cli/profile/)"),
     ("large", r"/large(_|/)|^cache/tier/block_|^prefetch/work/(block_reader|prefetch_large)"),
@@ -127,7 +127,8 @@ def read_lists(paths: list[Path]) -> list[Mutant]:
                 raise ListError(
                     f'{path.name}: row {number}: as is "{kind}", not statement, expression or build'
                 )
-            # The same in each run, so that a new row compiles its own source alone.
+            # The number stays the same in each run, so that a new row compiles its own source
+            # alone.
             text = "\0".join(str(row.get(key)) for key in ("file", "old", "new"))
             key = int(hashlib.sha256(text.encode()).hexdigest(), 16) % (fold.MOST - 1) + 1
             while key in ids:
@@ -589,7 +590,8 @@ class Attempt:
         return status == 0
 
     def targets(self, m: Mutant) -> list[str]:
-        """What the likely tests need; nothing, which is all, where one of them is a script."""
+        """The targets that the likely tests need; empty, which means all, if one of them is a
+        script."""
         programs = {test.program for test in self.likely(m)}
         return [] if "" in programs else sorted(programs)
 

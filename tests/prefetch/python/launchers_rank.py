@@ -1,8 +1,8 @@
 """A rank of a job for test_launchers.py: launchers_rank.py DATA OUT LAUNCHER. It reads its share of
 two epochs, and waits in between.
 
-What it was and what it read goes to OUT/EPOCH-RANK.json. Behind the first batch of an epoch it
-waits for OUT/told-EPOCH, and behind the first epoch for OUT/go. """
+Its rank and the files that it read go to OUT/EPOCH-RANK.json. After the first batch of an epoch it
+waits for OUT/told-EPOCH, and after the first epoch for OUT/go."""
 import hashlib
 import json
 import os

@@ -1,7 +1,7 @@
 """Stops the announcing thread at a line of the package, forever and with all the locks that it
 holds there.
 
-The end of the interpreter does the same, wherever a daemon thread is. This is a module of its own
+The end of the interpreter does this to a daemon thread at any point. This is a module of its own
 because the frames of the thread would keep the program's globals alive, whose end must be seen."""
 import _thread
 import os

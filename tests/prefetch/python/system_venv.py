@@ -40,7 +40,7 @@ def make(venv, requirements, title):
 
 
 def run(name, title):
-    """NAME.txt beside this file lists what is installed; the test and its arguments are this
+    """NAME.txt next to this file lists what is installed; the test and its arguments are this
     command's."""
     if subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True).returncode:
         skip("the system's Python has no torch")

@@ -190,7 +190,7 @@ if spec is not None:
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
     def test_not_what_another_user_put_beside_the_library(self):
-        """As in /tmp, where everybody may write."""
+        """As in /tmp, to which all users may write."""
         root, other, third = 0, 65534, 12345
         place, spoiled = self.dir / "tmp", self.dir / "spoiled"
         place.mkdir()
@@ -212,7 +212,7 @@ if spec is not None:
                 self.print_of(LD_PRELOAD=str(library))
                 self.assertEqual(spoiled.exists(), runs)
                 spoiled.unlink(missing_ok=True)
-        # The user owns the whole directory, except the package beside it.
+        # The user owns the whole directory, except the package next to it.
         shutil.copy(SITE / "sitecustomize.py", place / "site")
         for path in (place / "site", place / "site/sitecustomize.py", library):
             os.chown(path, root, root)
@@ -227,7 +227,7 @@ if spec is not None:
         shutil.copytree(PACKAGE / "cubeshim", wheel)
         shutil.copytree(SITE, wheel / "site")
         (wheel.parent / "other.py").write_text(
-            "")  # beside it, perhaps of another Python: this one must not find it
+            "")  # next to it, perhaps of another Python: this one must not find it
         shutil.copytree(wheel, odd)
         alone.mkdir()
         for place in (wheel, alone, odd):

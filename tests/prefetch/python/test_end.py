@@ -1,4 +1,4 @@
-"""The end of the interpreter, wherever it stops the announcing thread: nothing that runs afterwards
+"""The end of the interpreter stops the announcing thread at any point: nothing that runs afterwards
 may wait for that thread."""
 import json
 import os
@@ -171,7 +171,7 @@ class Ends(unittest.TestCase):
             seen |= places
 
     def test_an_iterator_of_a_data_loader(self):
-        # The thread waits for what the server never takes.
+        # The thread waits for the server, which never takes anything.
         self.serve(takes=False)
         for line in range(1, 7):
             self.assertEqual(self.run_to_its_end(LOADER, line), ["dropped"])

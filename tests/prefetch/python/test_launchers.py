@@ -4,8 +4,8 @@ share by memcached, and the look-ahead has each rank's order under its number.
 A node is a CUBESHIM_NAME: a region and a place for announcements of its own. With an argument, that
 launcher alone:
 
-    test_launchers.py [torchrun|mpirun|deepspeed]        ends with 77, and one line that says why,
-                                                         where it is not there
+    test_launchers.py [torchrun|mpirun|deepspeed] ends with 77, and one line that says why, if it is
+    not there
 """
 import base64
 import importlib.util

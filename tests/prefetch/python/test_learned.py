@@ -317,7 +317,7 @@ class Stores(Case):
         self.assertEqual(1, self.store.write([(1, [b"/a"])]))
 
     def test_the_standard_numbers_are_left_to_the_program(self):
-        """A program without stdin, stdout and stderr; whatever C code writes there goes nowhere, as
+        """A program without stdin, stdout and stderr; bytes that C code writes there are lost, as
         without the library."""
         code = f"""
 import os, sys

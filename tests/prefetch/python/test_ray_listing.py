@@ -1,5 +1,5 @@
-"""A worker of Ray that lists a directory and reads a random share of it: how much is fetched of
-what it does not read."""
+"""A worker of Ray that lists a directory and reads a random share of it: how many of the files that
+it does not read are fetched."""
 import os
 import random
 import sys

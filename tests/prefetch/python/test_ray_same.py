@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SubsetRandomSampler, W
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_support import (Case, DataLoader, Dataset, Items, Stream, cubeshim, flat, get_worker_info,
                          numpy, os, random, ray, torch, unittest, without)
-from cubeshim.ray._crew import Crew, Member  # behind ray_support, which sets its path
+from cubeshim.ray._crew import Crew, Member  # after ray_support, which sets its path
 
 
 def collate(items):

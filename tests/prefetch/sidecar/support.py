@@ -1,5 +1,5 @@
-"""Jobs beside which files are prefetched: compared with the same job alone (Job), or harmed step by
-step (FaultCase).
+"""Jobs whose files are prefetched: compared with the same job alone (Job), or harmed step by step
+(FaultCase).
 
 The data set lies on a lagfs mount. Nothing here sleeps until prefetching has happened: `cubeshim
 stats` tells how far it is."""
@@ -143,7 +143,7 @@ class Gate(threading.Thread):
                 pass  # the job has ended first
 
     def obey(self, wish):
-        # A job whose wish does not come true continues, so that the test can report what else is
+        # A job whose request is not fulfilled continues, so that the test can report what else is
         # wrong.
         try:
             if wish != "act" and self.failure is None:
@@ -220,8 +220,8 @@ class Job(Planned, company.Job):
     # How many files are prefetched before the job continues. The job is Python (READ) or
     # company_job with the step `wait`.
     def check_gated(self, command, fetched=None, action=None, misses=1, native=None, **options):
-        """As check(). misses: how often a reader may ask the origin, the trigger included; None:
-        not looked at."""
+        """Like check(). misses: how often a reader may ask the origin, the trigger included; None:
+        not checked."""
         native = native or self.run_one(command, shim=False, preexec_fn=options.get("preexec_fn"))
         gate = Gate(self.watch, fetched, action)
         try:

@@ -109,7 +109,7 @@ class Leaders(FaultCase):
         self.check_reads(hosts[0])
         self.go_on(stopped, hosts)
         self.assertEqual(self.find_leader(hosts), hosts[0],
-                         "who has lost the lead does not take it back")
+                         "a process that has lost the lead does not take it back")
 
     def test_stopped_before_another_begins(self):
         stopped = self.stop_leader([self.host()])

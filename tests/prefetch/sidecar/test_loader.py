@@ -1,4 +1,4 @@
-"""torch's DataLoader with workers of each kind, beside a list and with its own order announced."""
+"""torch's DataLoader with workers of each kind, with a list, and with its own order announced."""
 import pathlib
 import unittest
 

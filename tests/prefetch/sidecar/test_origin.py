@@ -70,7 +70,7 @@ class Origin(FaultCase):
         self.check_end(host)
 
     def test_mounted_again(self):
-        # The list has ended or was given up: demand brings the rest.
+        # The list has ended or was given up: demand fetches the rest.
         host = self.start()
         self.origin.unmount("-l")
         self.origin.start()
@@ -142,7 +142,7 @@ class Origin(FaultCase):
         return change
 
     def test_changed_at_the_origin_while_it_is_fetched(self):
-        # Behind the mount, and before the single check that a fetch makes.
+        # At the origin, bypassing the mount, and before the single check that a fetch makes.
         new = content(8, 3 * self.size)
         self.check_changed(["hold open"], lambda path: self.origin.put("changing", new), whole(new))
 

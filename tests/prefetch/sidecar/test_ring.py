@@ -88,8 +88,8 @@ for first in range(0, COUNT, {BATCH}):
         self.assertEqual(done.report["opens"], self.count + 1, str(done))
 
     def test_a_reader_in_another_order(self):
-        # The list is of no use; files that were fetched and not read yet are not thrown out for it,
-        # and nothing is read wrong.
+        # The list is of no use: files that were fetched and not read yet are not dropped for it,
+        # and no wrong byte is read.
         self.check_gated(
             self.script(
                 f"need({BATCH})\nfor n in reversed(range(COUNT)): print(n, read(f'f{{n}}'))\n"),

@@ -1,4 +1,4 @@
-"""Signals belong to the job: none of the library's threads takes one, however busy it is."""
+"""Signals belong to the job: none of the library's threads takes one, even when busy."""
 import signal
 import unittest
 

@@ -78,7 +78,7 @@ class NoThreads(Job):
                 self.check_alone(self.run_one(command, shim=True, preload=[]), native)
 
     def test_by_a_limit(self):
-        # A user of which no test beside this one has a process.
+        # A user that no other test runs processes of.
         self.nobody = 1_000_000 + os.getpid()
         self.copy_for_others()
         steps = self.steps("one:DIR/trigger", "read:DIR", "read:DIR")

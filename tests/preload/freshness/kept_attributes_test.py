@@ -1,5 +1,5 @@
 """A mount that keeps attributes and names for as long as a test runs, and another node that changes
-files meanwhile: a promise of freshness gives the bytes that a plain open and read would get.
+files at the same time: a promise of freshness gives the bytes that a plain open and read would get.
 CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json

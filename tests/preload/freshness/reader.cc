@@ -13,7 +13,8 @@
 
 namespace {
 
-// After each of these, a process no longer serves files. They leave it all rights that it needs.
+// After each of these calls, a process no longer serves files, although it keeps all rights that it
+// needs.
 bool become(const std::string& how) {
   const gid_t group = 5;
   if (how == "setegid") return setegid(group) == 0;

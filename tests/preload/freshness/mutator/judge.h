@@ -1,8 +1,8 @@
 // Judges whether the promise of a mode permits an answer. The answer must be the state of one
 // moment that is not too long ago: a plain reader of such a mount may still see it, because the
 // kernel keeps names and stats for the mount's timeouts, plus the age that doc/SEMANTICS.md allows
-// the library. Without the library the second part is zero, so a plain reader beside it tests the
-// judge. Thread safety: none.
+// the library. Without the library the second part is zero, so a plain reader tests the judge.
+// Thread safety: none.
 #pragma once
 
 #include <map>

@@ -85,7 +85,7 @@ class Recent {
 
 // How late the kernel's clocks may start: it keeps a name for a second from when it takes the
 // mount's answer. On a busy machine that is some time after the answer was true, but no later than
-// the end of the call that brought it.
+// the end of the call that received it.
 class Slack {
  public:
   void note(const Answer& answer) {

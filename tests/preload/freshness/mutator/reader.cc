@@ -1,5 +1,5 @@
-// A program under the library, or beside it, that reads as it is told: one command a line, one line
-// of answer. Each answer begins with the times before its first call and after its last.
+// A program, with or without the library, that reads on command: one command a line, one line of
+// answer. Each answer begins with the times before its first call and after its last.
 //
 //   mutator_reader ROOT
 #include <dirent.h>
@@ -145,7 +145,7 @@ class Reader {
         close(fd);
         return error;
       }
-      // The kernel copies: a page behind the end of a file that has shrunk ends the copy, not this
+      // The kernel copies: a page past the end of a file that has shrunk ends the copy, not this
       // process.
       const iovec to{buffer_.get(), size}, from{map, size};
       const ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);

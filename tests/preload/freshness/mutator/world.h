@@ -23,7 +23,7 @@ class Timeline {
   struct Entry {
     std::int64_t begin, made;  // before and after the call that made it true
     Value value;
-    bool was_watched = false;  // readers were active meanwhile, and may have seen it half made
+    bool was_watched = false;  // readers were active at that time, and may have seen it half made
   };
   void add(std::int64_t begin, std::int64_t made, Value value, bool was_watched = false) {
     if (!entries_.empty() && entries_.back().value == value) return;
@@ -84,7 +84,7 @@ struct Object {
 
 class World {
  public:
-  // Makes BASE/data, which readers see, and BASE/staging beside it.
+  // Makes BASE/data, which readers see, and BASE/staging next to it.
   explicit World(const std::string& base);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
