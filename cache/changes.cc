@@ -31,8 +31,8 @@ void Changes::content_changed(std::string_view key, const FileStat* stat) {
 }
 
 void Changes::entries_changed(const FileStat& directory) {
-  // The directory's own stat has changed, too. Its records are found by the inode, whatever their
-  // paths.
+  // The directory's own stat has changed, too. Its records are found by the inode, under all of
+  // their paths.
   content_changed({}, &directory);
 }
 

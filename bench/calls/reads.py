@@ -44,7 +44,8 @@ def measure_reads(bench: Bench) -> Section:
             "open, fstat, read, close of every file in a seeded random order: kernel page cache on"
             " the local disk; the same files as hits of the shim; the memcpy alone out of one"
             " mapped file in /dev/shm, on huge pages like the shim's region, to a page; the same"
-            " memcpy to 16 bytes behind a page, as all readers but that one have it; and an ideal"
+            " memcpy to 16 bytes after the start of a page,"
+            " as all readers but that one have it; and an ideal"
             " reader, which hashes the path, reads one slot, compares the path, copies the stat and"
             " has glibc's memcpy copy the bytes. "
             f"{RANGE_OF_HIT}\n" + "; ".join(bench.sets[name].line() for name in SIZES) + ".",

@@ -1,4 +1,4 @@
-// The parts of a FileCache, shared by the classes that bring records into RAM. Thread safety: each
+// The parts of a FileCache, shared by the classes that add records to RAM. Thread safety: each
 // part's own.
 #pragma once
 

@@ -228,7 +228,7 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
     outcome.error = EINTR;
     return outcome;
   }
-  // A tier's bytes belong to this stat, whatever has happened to the file since.
+  // A tier's bytes belong to this stat, even if the file has changed since.
   if ((from_tier ? fill.is_stat_in_doubt() : fill.wants_second_look()) && !opened.is_unchanged())
     return hand_over(opened, Counter::bypassed_busy);
   if (from_tier) fill.note_from_tier(from_tier->data_hash);

@@ -152,7 +152,7 @@ bool MountMetadata::is_young(const Record& record, bool again) const {
 
 // A parent directory may have been moved, and its old path may be a link to it now. That changes
 // nothing in the directory itself, so the directory's stat alone does not show it. If the kernel
-// cannot tell links, no record is physical.
+// cannot detect links, no record is physical.
 base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool is_physical) {
   if (!is_physical) return stat_path(AT_FDCWD, path, k_ask_server);
   LinksOnWay links = LinksOnWay::unknown;

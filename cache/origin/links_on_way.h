@@ -8,9 +8,9 @@ namespace cube::cache {
 
 enum class LinksOnWay : unsigned char { unknown, none, some };
 
-// An fd, or -errno of the plain open. The first try refuses links (openat2), which tells at no
-// cost. If openat2 is refused by the kernel or a sandbox while a plain open succeeds, this process
-// does not try it again.
+// An fd, or -errno of the plain open. The first try refuses links (openat2), which detects them at
+// no cost. If openat2 is refused by the kernel or a sandbox while a plain open succeeds, this
+// process does not try it again.
 long open_noting_links(const char* path, int flags, LinksOnWay& links);
 
 // For LinksOnWay::unknown: asks /proc whether the fd's file has exactly this absolute path.

@@ -27,7 +27,7 @@ namespace cube::cache {
 
 // Marks a device number that the kernel cannot have, because its minor numbers have 20 bits. The
 // minor number identifies the pack under its prefix, for as long as its file is the same; the major
-// number tells apart the devices on which the packed files were.
+// number distinguishes the devices on which the packed files were.
 inline constexpr std::uint32_t k_pack_device = 1U << 31;
 
 class PackMount {

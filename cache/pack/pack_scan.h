@@ -1,7 +1,7 @@
 // Reads the head of one record of a pack, or of all records in the order of the file. Nothing
-// outside the bytes is read, whatever they are. A header that is returned is sound, and PackScan
-// returns it only if it lies where a writer would have put it. Thread safety: PackScan one thread;
-// read_pack_head is a pure function.
+// outside the bytes is read, even if they are damaged. A header that is returned is sound, and
+// PackScan returns it only if it lies where a writer would have put it. Thread safety: PackScan one
+// thread; read_pack_head is a pure function.
 #pragma once
 
 #include <cstddef>

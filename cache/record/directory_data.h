@@ -2,7 +2,7 @@
 // entries as getdents64 gives them, and a table that finds one by its name. StatTable is that of a
 // record of kind stat: the stats of these entries, each at the place of its entry, and the targets
 // of links. Thread safety: immutable once written. Async-signal-safe, no allocation. Nothing
-// outside the data is read, whatever the data says.
+// outside the data is read, even if the data is damaged.
 #pragma once
 
 #include <atomic>

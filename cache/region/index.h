@@ -117,7 +117,8 @@ class Index {
   static std::uint32_t reduce(std::uint32_t part, std::uint32_t n) {
     return static_cast<std::uint32_t>((std::uint64_t{part} * n) >> 32);
   }
-  // Pairs with the release in Region::add_index_table. The bound holds whatever is written there.
+  // Pairs with the release in Region::add_index_table. The bound holds even if wrong bytes were
+  // written there.
   std::uint32_t tables() const {
     return std::min(region_->header().index_tables.load(std::memory_order_acquire), k_index_tables);
   }

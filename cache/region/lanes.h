@@ -63,7 +63,8 @@ std::uint32_t pins_of(const Region& region, std::uint32_t process, std::uint32_t
 std::uint64_t pins_of(const Region& region, std::uint32_t process);
 void forget_pins_of(Region& region, std::uint32_t process);
 
-// Counts the lanes that the process's slot has ever used. The bound holds whatever the region says.
+// Counts the lanes that the process's slot has ever used. The bound holds even if the region has
+// wrong bytes.
 std::uint32_t lanes_reached(const Region& region, std::uint32_t process);
 // Adds the counters of a process, summed over all its lanes.
 void add_stats_of(const Region& region, std::uint32_t process, base::Totals& totals);

@@ -2,10 +2,10 @@
 // lists a directory and then reads file after file of it, its files are fetched ahead, unless
 // something better is known (prefetch/order/listing_source.h).
 //
-// Each directory takes one row of the region, however many files it holds, so processes that start
-// later and those of other jobs find it. A directory's hash gives it eight candidate rows. If all
-// are taken, the directory that was neither listed nor read from for longest loses its row, and its
-// files are fetched on demand. A directory from which the leader is to fetch is posted to it by
+// Each directory takes one row of the region, no matter how many files it holds, so processes that
+// start later and those of other jobs find it. A directory's hash gives it eight candidate rows. If
+// all are taken, the directory that was neither listed nor read from for longest loses its row, and
+// its files are fetched on demand. A directory from which the leader is to fetch is posted to it by
 // path. Invariants: nobody holds a row, so a death leaves at worst wrong counts, which are reset
 // when the row is reused; a slot that a dead process was writing is freed with everything else that
 // it left. Thread safety: all of it, and async-signal-safe, except take, which only the leader
@@ -42,7 +42,7 @@ class Listings {
   bool take(std::string& directory);
   // Null: the directory is not listed (any more).
   ListedRow* find(std::uint64_t hash) const;
-  // The leader handles the directory and need not be told of it; give_back ends that.
+  // The leader handles the directory, so it need not be posted; give_back ends that.
   void take_charge(ListedRow& row);
   void give_back(ListedRow& row) { row.lead.store(0, std::memory_order_relaxed); }
   bool is_old(const ListedRow& row) const;

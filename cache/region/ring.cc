@@ -22,7 +22,7 @@ constexpr std::uint32_t k_most_looks = 32;
 
 // A bit is cleared before the count is decremented, and set after it is incremented, so a process
 // that is killed in between leaves the count too high, never too low (settle_count). The count does
-// not go below 0, because give_up may have settled it meanwhile. True: none is left.
+// not go below 0, because give_up may already have settled it. True: none is left.
 bool Ring::count_down(std::uint32_t segment) {
   std::atomic<std::uint32_t>& unread = region_->segment_row(segment).unread;
   std::uint32_t left = unread.load(std::memory_order_relaxed);

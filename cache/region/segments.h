@@ -66,8 +66,8 @@ base::Result<void> lease_free(Region& region, std::uint32_t segment);
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
 // Takes this very segment in that state, perhaps without memory. False: it is not free.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state);
-// Counts the segments of the run that begins here, never beyond the region's last segment, whatever
-// the region says.
+// Counts the segments of the run that begins here, never beyond the region's last segment, even if
+// the region has wrong bytes.
 std::uint32_t run_length_of(const Region& region, std::uint32_t first);
 // Takes this very segment for chunks of large files (chunks.h), for all processes and without
 // memory yet. EBUSY: it is not free.

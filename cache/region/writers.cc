@@ -38,7 +38,7 @@ bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
   for (const bool take_free : {false, true}) {
     for (std::uint32_t i = 0; i < count; ++i) {
       Word word = places[i].load(std::memory_order_seq_cst);
-      // A place without writers is free, whatever hash it still has.
+      // A place without writers is free, although it may still have a hash.
       while (take_free ? (word & k_times) == 0 : is_of(word, hash)) {
         if (places[i].compare_exchange_weak(word, take_free ? hash | 1 : one_more(word),
                                             std::memory_order_seq_cst))

@@ -26,7 +26,7 @@ void note_misspelled(Region& region, std::uint32_t job, std::string_view path) {
   JobRow& row = region.job_row(job);
   std::uint32_t none = 0;
   if (!row.misspelled_state.compare_exchange_strong(none, 1, std::memory_order_relaxed)) return;
-  // Keeps the end of a long path, which tells more.
+  // Keeps the end of a long path, which says more than its beginning.
   constexpr std::string_view k_left_out = "...";
   constexpr std::size_t k_room = sizeof row.misspelled - 1;
   const bool fits = path.size() <= k_room;

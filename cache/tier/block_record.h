@@ -42,9 +42,9 @@ Tier::Verdict compare_block(const Record& record, const FileStat& stat, const Bl
 Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat,
                             const BlockPlace& place);
 
-// plan_block tells how large a record of the block is after `fill` bytes; write_block writes it.
-// `fetched_ns` is a wall-clock time after which the file was not changed within the grain of its
-// times.
+// plan_block computes the size and place of a record of the block after `fill` bytes; write_block
+// writes it. `fetched_ns` is a wall-clock time after which the file was not changed within the
+// grain of its times.
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
                       const FileStat& stat);
 struct BlockContent {

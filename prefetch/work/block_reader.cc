@@ -87,7 +87,7 @@ void BlockReader::fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
                         const LargeFile::Range& range) {
   while (!cache_.large().fetch_ahead(file, fd, fd_epoch, range)) {
     const LargeFile::FdEpoch now = file.fd_epoch();
-    // Continue only if an fd has left meanwhile: not in a locked file, whose close waits for our
+    // Continue only if an fd has left in between: not in a locked file, whose close waits for our
     // copy, nor after the last fd, with which the file ends.
     if (now == fd_epoch || file.is_locked() || is_stopping() || fd_of_(file) < 0) return;
     fd_epoch = now;

@@ -62,8 +62,8 @@ void Sidecar::Leader::turn_by_turn(Lead& own) {
   }
 }
 
-// Still fetches the files that its clients were told are taken, because nobody else is told of
-// these.
+// Still fetches the files that were reported to its clients as taken, because no other leader knows
+// of these.
 void Sidecar::Leader::drain(Lead& own) {
   own.lose();
   const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;

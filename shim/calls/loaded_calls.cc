@@ -316,7 +316,7 @@ bool look_at_all() {
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
-  // Tables that are not bound yet lead there, too, whichever function is called first.
+  // Tables that are not bound yet lead there, too, for any function that is called first.
   if (!look.ours.has(g_first_read))
     look.targets.push_back(target(g_first_read, &k_calls[0], "a library before it in LD_PRELOAD"));
   if (look.past_us.call != nullptr) {

@@ -48,9 +48,9 @@ void materialize_streams();
 
 // Materializes the open files at or below this path.
 void materialize_below(std::string_view path);
-// Call it before a name change moves this file: materializes its open files, by whichever name they
-// were opened. If it is a directory or a link, materializes all files that were opened through
-// links.
+// Call it before a name change moves this file: materializes its open files, under all names by
+// which they were opened. If it is a directory or a link, materializes all files that were opened
+// through links.
 void materialize_other_names(const cache::FileStat& target);
 
 // A read-only kernel fd over the bytes of a record, or -errno; for mode real, and for mappings.

@@ -13,7 +13,7 @@ int kept();
 // Like kept(), but opens one if there is none. Negative: none can be opened.
 int get(cache::Region& region);
 // Keeps a duplicate of `fd` unless there is one already. Returns the fd that is kept; negative:
-// none can be had.
+// none can be opened.
 int keep(int fd);
 // Forgets `fd`, which is no longer the region's.
 void forget(int fd);

@@ -168,7 +168,7 @@ int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::
       return 0;
     }
   }
-  // The kernel cannot say more about a path of ours, whatever else is asked for.
+  // The kernel cannot say more about a path of ours, even if more is asked for.
   if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 &&
       statx_flags_are_known(flags) &&
       shim::metadata::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {

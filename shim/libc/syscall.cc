@@ -191,7 +191,7 @@ long cache_of_file(const long (&a)[6]) {
 }
 
 // For a ring that a kernel thread polls: that thread takes requests without a call. For any other
-// ring, io_uring_enter tells us.
+// ring, io_uring_enter is such a call.
 long set_up_ring(const long (&a)[6]) {
   const auto* const parameters = reinterpret_cast<const ::io_uring_params*>(a[1]);
   const bool polls = !shim::is_bad_pointer(parameters, sizeof *parameters) &&

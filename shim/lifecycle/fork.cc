@@ -44,7 +44,7 @@ void prepare_clone(std::uint64_t flags) {
   if (shares_memory) attachment::existing_cache();
   prepare_child();
   // There would be one fd table of the kernel and two of ours, or two tables of the kernel in one
-  // process, which getpid does not tell apart.
+  // process, which getpid does not distinguish.
   if (shares_table || (flags & CLONE_THREAD) != 0)
     process::disable("a clone that shares fds without memory, or is a thread without the fds");
 }

@@ -24,7 +24,7 @@ std::string_view text_of(const char* path) {
   return length == PATH_MAX ? std::string_view() : std::string_view(path, length);
 }
 
-// The working directory as it was last seen, only to tell quickly that a relative path is not
+// The working directory as it was last seen, only to decide quickly that a relative path is not
 // covered; if a path looks covered, the kernel is asked again. Two buffers alternate, so that a
 // reader of one sees no half of another.
 struct WorkingDirectory {

@@ -1,6 +1,6 @@
 // Stand-ins for functions of libc: raw system calls with libc's error convention. They serve before
 // our constructor has run, and for good if an older libc lacks the function (`syscall` leads to our
-// exports, whatever libc has). Thread safety and async-signal safety: yes.
+// exports, even if libc lacks the function). Thread safety and async-signal safety: yes.
 #pragma once
 
 #include "shim/process/libc_types.h"

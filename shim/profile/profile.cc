@@ -81,7 +81,8 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walk
   auto& known = tables.quick[quick % Tables::k_quick];
   const std::uint64_t word = known.load(k_relaxed);
   const std::uint64_t high = quick >> 32 << 32;
-  // An open has no caller here. Without Python, nothing else would tell one open from another.
+  // An open has no caller here. Without Python, nothing else would distinguish one open from
+  // another.
   const bool is_told = caller != nullptr || stack.pythons != 0;
   if (is_told && word != 0 && word >> 32 << 32 == high &&
       ++t_calls % g_profiled->profile_every != 0)

@@ -89,7 +89,7 @@ TEST_F(HeldByAJump, ScratchesAreGivenBack) {
   std::thread(expect_the_same_memory_after_jumps<Scratch>).join();
 }
 
-// Interrupted code goes on using its piece, on whichever stack the handler runs.
+// Interrupted code goes on using its piece, even if the handler runs on another stack.
 TEST_F(HeldByAJump, PieceOfTheInterruptedCodeStaysItsOwn) {
   // The handler's stack lies above the thread's stack or below it: of two stacks, one is on the
   // wrong side for one of the threads.

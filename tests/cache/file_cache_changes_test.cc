@@ -1,5 +1,5 @@
-// Files that were changed, renamed or removed: their records are dropped, whichever name they were
-// read by.
+// Files that were changed, renamed or removed: their records are dropped, under each name by which
+// they were read.
 #include <gtest/gtest.h>
 
 #include "tests/cache/writers_fixture.h"

@@ -1,4 +1,4 @@
-// The next job of the user removes what killed processes have left, whatever its name.
+// The next job of the user, under any name, removes what killed processes have left.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

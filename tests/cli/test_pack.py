@@ -379,7 +379,7 @@ class Trouble(Pack):
         self.pack.unlink()
         partial = Path(f"{self.pack}.partial")
         for size in (1 << 20, 5 << 20, 9 << 20):
-            # The kernel kills it during the write that exceeds the limit, however fast it is.
+            # The kernel kills it during the write that exceeds the limit, even if it is fast.
             def limit(size=size):
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

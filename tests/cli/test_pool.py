@@ -192,7 +192,7 @@ class Real(Pool):
                           *words), in_use)
             self.assertEqual(file.stat().st_ino, inode,
                              "the failed start leaves the file of the other")
-            # memcached holds the lock, however it ends.
+            # memcached holds the lock until it ends in any way.
             os.kill(self.pid(), 9)
             end = time.monotonic() + 60
             while self.pool("status").returncode == 0:

@@ -99,7 +99,7 @@ class Top(Case):
     TRIES = 5
 
     def test_every_column_has_its_own_figure(self):
-        """In the object and in the table, however the samples divide the job's one moment of
+        """In the object and in the table, even if the samples divide the job's one moment of
         work."""
         for attempt in range(self.TRIES):
             worst, cells = self.figures_of_mixed_job()

@@ -1,6 +1,6 @@
 // Hostile bytes as a segment file of the disk tier: everything that its footer and the walk accept
 // lies inside the file, and a walk accepts only records whose hashes fit. Input: the first byte
-// says how, then the bytes of the file behind a sound header page.
+// says how, then the bytes of the file after a sound header page.
 #include <sys/mman.h>
 
 #include <cstring>

@@ -183,7 +183,8 @@ int run_under_test(char** argv) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("PARITY_BASE", base.c_str(), 1);
-    // The tests count on fds: only 0, 1 and 2 are open, whatever has started this program.
+    // The tests count on fds: only 0, 1 and 2 are open, independent of the process that has started
+    // this program.
     close_range(3, ~0U, 0);
     unsetenv("CUBESHIM_JOB");
     execv("/proc/self/exe", argv);

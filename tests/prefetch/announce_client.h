@@ -77,7 +77,7 @@ class AnnounceClient {
     const ssize_t n = recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     return {buffer, n > 0 ? static_cast<std::size_t>(n) : 0};
   }
-  // The server closes the connection in the end, whatever it still sends.
+  // The server closes the connection in the end, but may send something before.
   void expect_to_be_dropped(const std::string& because) const {
     for (int i = 0; i < 100; ++i) {
       if (hear().empty()) return;

@@ -1,5 +1,5 @@
-"""A file that is open for writing is not cached, whichever process of the node writes to it: the
-process that has opened it may have become another program, or have ended and left the file to a
+"""A file that is open for writing is not cached, no matter which process of the node writes to it:
+the process that has opened it may have become another program, or have ended and left the file to a
 child. CUBESHIM_LIBRARY names the build's library, PRELOAD_HELPER its helper."""
 import ctypes
 import fcntl

@@ -89,6 +89,6 @@ def measure_demand(bench: Bench, section: Section) -> None:
             f" {sum(bench.sets[name].count for name in PLAN)} others; on and off alternately, a"
             " fresh mount and cache each. Microseconds a file, of each round; ratios round by"
             " round. `left`: the fewest files of the list that were still to be fetched when the"
-            " reader ended, so it had the sidecar beside it all the time.",
+            " reader ended, so the sidecar was at work all the time.",
             ("between reads", "prefetch", "p50", "p99", "p50 against off", "p99 against off",
              "left"), rows))

@@ -67,7 +67,7 @@ def measure_memory_of_list(bench: Bench, section: Section) -> None:
         Target(
             f"memory of the sidecar with a list of {lines} paths", "< 64 MB", f"{more / MB:.1f} MB",
             more < 64 * MB,
-            f"{len(existing)} of them exist, the others would lie beside these; local files;"
+            f"{len(existing)} of them exist, the others would lie next to these; local files;"
             f" {size / 1e6:.0f} MB of list in {seconds:.0f} s,"
             f" {lines / seconds / 1e3:.0f} thousand lines/s"))
     section.data["memory of a list"] = {

@@ -22,8 +22,8 @@ struct GroupMemory {
 };
 GroupMemory memory_of_groups();
 
-// Memory that always stays free on the machine and in the control group, whatever the settings say:
-// if a page of a tmpfs cannot be allocated, the OOM killer comes, not an error.
+// Memory that always stays free on the machine and in the control group, even if the settings ask
+// for more: if a page of a tmpfs cannot be allocated, the OOM killer comes, not an error.
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 // How much of k_memory_left_alone is missing: on the machine, or in a control group as far as a
 // tmpfs may have taken it.

@@ -87,8 +87,8 @@ std::uint64_t current_rights() {
 }
 
 View current_view() {
-  // The root's mount belongs to one namespace, into which paths lead whatever namespace the process
-  // is in. Another directory may have the inode of a removed root, but not its birth time.
+  // The root's mount belongs to one namespace. Paths lead into that one, even if the process is in
+  // another. Another directory may have the inode of a removed root, but not its birth time.
   struct ::statx root {};
   sys::statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT,
              STATX_INO | STATX_BTIME | STATX_MNT_ID | k_unique_mount_id, &root);

@@ -157,8 +157,8 @@ bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim)
 
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
                                    const Record& record) {
-  // A dead record is useless to everybody, whichever file it held: a new file often gets the inode
-  // of one that was removed.
+  // A dead record is useless to everybody, even if it held another file: a new file often gets the
+  // inode of one that was removed.
   const auto is_dead = [&](const Record& old) {
     return old.stale.load(std::memory_order_acquire) == Record::k_changed;
   };

@@ -24,7 +24,7 @@ std::uint32_t seconds_now() {
 }
 bool is_before(std::uint32_t until) { return until != 0 && seconds_now() < until; }
 
-// Enough for the record wherever the fill stands.
+// Enough for the record at any fill of the segment.
 std::uint64_t most_bytes(std::size_t path_length, std::uint64_t data_size) {
   return plan_record(0, path_length, data_size, RecordShape::mappable).end + 2 * k_page;
 }
@@ -43,8 +43,8 @@ RamTier::Reservation::~Reservation() {
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
   }
-  // Only the last reservation can be undone, by whichever process leases the segment now. A hole
-  // elsewhere does no harm, because readers come through the index.
+  // Only the last reservation can be undone, and any process that leases the segment now may do so.
+  // A hole elsewhere does no harm, because readers come through the index.
   auto last = static_cast<std::uint32_t>(plan_.end);
   row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_),
                                    std::memory_order_acq_rel);
@@ -226,8 +226,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_where_all_fill(Pool pool, co
   if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 4; ++attempt) {
     const Filling filling = room.filling();
-    // Pin first, then check: from here on the segment is not reclaimed, whichever process closes
-    // it.
+    // Pin first, then check: from here on the segment is not reclaimed, even if another process
+    // closes it.
     if (Pin claim(filling.is_any ? pin_segment(*region_, filling.segment) : nullptr, nullptr);
         filling.is_any && room.is_open(filling)) {
       if (const auto shown = show_window(pool, filling.segment); !shown)

@@ -50,7 +50,7 @@ class ClusterClient::Worker {
     DnsQuery query;
     bool is_asked_for = false, is_told = false;
     unsigned failures = 0;
-    std::uint64_t next_look_ns = 0;  // UINT64_MAX if no look-up is needed
+    std::uint64_t next_look_ns = 0;  // UINT64_MAX if no lookup is needed
     Lane demand, fill;
     std::uint64_t next_figures_ns = 0, filled_ns = 0;  // filled_ns: the last command of `fill`
   };

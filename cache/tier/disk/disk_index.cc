@@ -207,7 +207,7 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
 
 std::uint32_t DiskIndex::tables() const {
   // Acquire: a reader that sees the number finds room there; pairs with the release in add_table.
-  // Clamped to the tables that exist, whatever the file says.
+  // Clamped to the tables that exist, even if the file names more.
   return std::clamp(header().tables.load(std::memory_order_acquire), 1U, DiskGeometry::k_tables);
 }
 

@@ -4,10 +4,10 @@
 // tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is
 // empty. One compare-and-swap publishes it. A slot whose row belongs to another segment by now is
 // dead and may be overwritten. Until confirm(), only changes of its file find a tentative slot.
-// Invariants: whatever bytes the file holds, nothing outside the mapping is touched. An index of
-// another layout is not opened, nor is one of another boot that no process uses: a power cut may
+// Invariants: nothing outside the mapping is touched, even if the file holds wrong bytes. An index
+// of another layout is not opened, nor is one of another boot that no process uses: a power cut may
 // have torn it. A page that cannot be read from the disk, or that was cut off, counts as empty and
-// causes no SIGBUS. Thread safety: all of it, between threads and processes. Look-ups are
+// causes no SIGBUS. Thread safety: all of it, between threads and processes. Lookups are
 // async-signal-safe and allocate nothing.
 #pragma once
 

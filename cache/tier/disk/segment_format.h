@@ -1,8 +1,8 @@
 // The format of a segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, then records
 // back to back in the one record format. A sealed file also has a footer, which is a table of the
-// records, and a trailer at the very end, so that a restart reads footers only. Invariants:
-// whatever the checks below accept points at nothing outside the file. A file without a sound
-// trailer was not sealed. Thread safety: plain values and pure functions.
+// records, and a trailer at the very end, so that a restart reads footers only. Invariants: a value
+// that the checks below accept points at nothing outside the file. A file without a sound trailer
+// was not sealed. Thread safety: plain values and pure functions.
 #pragma once
 
 #include <cstddef>

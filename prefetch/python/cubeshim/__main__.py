@@ -1,4 +1,4 @@
-"""Runs the command `cubeshim` for `python -m cubeshim ...`, wherever this package came with it."""
+"""Runs the command `cubeshim` for `python -m cubeshim ...`, if this package came with it."""
 import os
 import sys
 

@@ -116,7 +116,7 @@ std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* pat
   return stat ? std::optional(*stat) : std::nullopt;
 }
 
-// Drops the listing by the inode of the directory, whatever path leads there.
+// Drops the listing by the inode of the directory, so that it is found under all paths.
 void NameChange::drop_listing(const cache::FileStat& directory) {
   const KeepErrno keep;
   auto* const cache = cache_of_changes();
@@ -128,7 +128,7 @@ void NameChange::note_entry(int dir, const char* path) {
   if (const auto directory = directory_of(dir, path); directory) drop_listing(*directory);
 }
 
-// A link at the end of the path may have led to another directory; the fd tells which one.
+// A link at the end of the path may have led to another directory; the fd shows which one.
 void NameChange::note_entry_of(int fd, int dir, const char* path) {
   if (!process::tells()) return;
   const KeepErrno keep;
@@ -189,7 +189,7 @@ long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
       result == 0 ? 0 : errno);
   const bool may_be_other = result == 0 && !is_gone && of != NameChange::Of::mount_point;
   if (!may_be_other || attachment::attached_cache() == nullptr) return result;
-  // Success does not tell what the file is. The kernel, which has just been there, knows.
+  // Success does not show which kind of file it is. The kernel, which has just been there, knows.
   const KeepErrno keep;
   struct ::statx now {};
   const int flags = AT_STATX_DONT_SYNC | (no_follow ? AT_SYMLINK_NOFOLLOW : 0);

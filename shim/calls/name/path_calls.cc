@@ -91,8 +91,8 @@ Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   return is_ours || known == Known::absent ? known : Known::unknown;
 }
 
-// The directory in which a relative path begins exists, because the program has it, whatever its
-// name is by now. A listing above it that is a second old may lack that name.
+// The directory in which a relative path begins exists, because the program has it open, even if
+// its name has changed. A listing above it that is a second old may lack that name.
 bool is_negative_from_above(const cache::FileCache& cache, const char* path,
                             const CoveredPath& covered) {
   return !path_filter::is_absolute(path) && !cache.metadata().has_listing_beside(covered.key());

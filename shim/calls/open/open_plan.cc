@@ -262,8 +262,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     answered_ = false;
     return;
   }
-  // A signal handler or another thread may have parked an fd above the one that was used meanwhile
-  // and is free again.
+  // A signal handler or another thread may have parked an fd above the one that this open has used
+  // and that is free again.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
   if (process::serves_copies()) loaded_calls::look_if_doubted();

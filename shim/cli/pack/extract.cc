@@ -1,5 +1,5 @@
-// cubeshim extract: restores the files of a pack. Nothing is written outside the directory,
-// whatever the pack says: its reader refuses paths that a pack cannot have, no directory is entered
+// cubeshim extract: restores the files of a pack. Nothing is written outside the directory, even if
+// the pack is hostile: its reader refuses paths that a pack cannot have, no directory is entered
 // through a link, and links are made last.
 #include <fmt/core.h>
 #include <sys/stat.h>

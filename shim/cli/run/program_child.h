@@ -5,10 +5,10 @@
 //
 // The terminal sends its signals to the whole process group, and so do others (kill(-group), a
 // service manager, Slurm). The program already has such a signal. A third process of the group,
-// which keeps its signals pending, tells these from a signal for the command alone. As with any
-// process, two signals of one number that come within a moment can be one. SIGKILL for the command
-// kills the program; SIGSTOP cannot be passed on. Thread safety: one thread, in a process
-// that has no other.
+// which keeps its signals pending, distinguishes these from a signal for the command alone. As with
+// any process, two signals of one number that come at almost the same time can become one. SIGKILL
+// for the command kills the program; SIGSTOP cannot be passed on. Thread safety: one thread, in a
+// process that has no other.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// A large file with a disk beside the region: its blocks come from the disk once they have left the
-// memory, but only those of its version.
+// A large file with a disk tier: its blocks come from the disk once they have left the memory, but
+// only those of its version.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -14,7 +14,7 @@ switched, such as another constant, is built by itself.
 
 A fault is found if a test fails or does not end in time. The tests that its row names run first. If
 none fails, each other test of the short run that reaches the fault's place follows, the fastest
-first, except whole programs. One run of all tests without a fault, kept in DIR/tests.json, tells
+first, except whole programs. One run of all tests without a fault, kept in DIR/tests.json, shows
 which tests reach which place. --likely leaves this step out. A failure there counts if the test
 fails twice. At the end the tests that found faults run without a fault: they must pass, or they
 have found nothing.

@@ -66,7 +66,7 @@ class Crew:
         places = list(itertools.islice(itertools.cycle(self.names), count))
         self.members = [Member(number, node, options, True) for number, node in enumerate(places)]
         self.joiners = []
-        self.began = None  # what a new member is told first
+        self.began = None  # called first for a new member
 
     def nodes(self):
         return {member.node for member in self.members}

@@ -55,7 +55,7 @@ def seed_as_worker(base, number):
 
 
 def seed_for(*numbers):
-    """Seeds for one place in an epoch, wherever it is fetched."""
+    """Seeds for one place in an epoch, the same on every node."""
     seed = 0
     for number in numbers:
         seed = mixed(seed * 3 + 1, number)
