@@ -62,7 +62,7 @@ def flags_of(command: list[str]) -> list[str]:
             next(words)
         elif word == "-include":
             header = next(words)
-            # A precompiled header stands for the one that it includes first.
+            # A precompiled header is replaced by the header that it includes first.
             for included in included_by(header) if header.endswith("cmake_pch.hxx") else [header]:
                 flags += [word, included]
         elif word != "-Winvalid-pch":

@@ -132,8 +132,8 @@ def alternate(contenders: Sequence[Contender], rounds: int) -> dict[str, Passes]
 
 
 def alternate_cold(make: Sequence[Callable[[], Contender]], rounds: int) -> dict[str, Passes]:
-    """Like alternate(), for contenders of which only the first pass counts: new processes for each
-    round."""
+    """Like alternate(), but starts new processes for each round, for contenders whose first pass
+    alone counts."""
     sums: dict[str, Passes] = {}
     digests = set()
     for number in range(rounds):

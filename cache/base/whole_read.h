@@ -26,7 +26,7 @@ class WholeRead {
   }
   static constexpr int k_parts = 2;
   std::uint64_t got() const { return got_; }
-  // The state after a read that returned `n`, which is no error.
+  // The state after a read that returned `n`, which is not an error.
   ReadState after(long n) {
     got_ += static_cast<std::uint64_t>(n);
     if (got_ == size_) return ReadState::whole;

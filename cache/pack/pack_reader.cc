@@ -100,7 +100,7 @@ bool PackReader::read_frame(std::string& why) {
   };
   if (!stat) return cannot_read(stat.error().value);
   if (!stat->is_regular()) {
-    why = "is no pack: it is no regular file";
+    why = "is not a pack: it is not a regular file";
     return false;
   }
   stat_ = *stat;
@@ -111,7 +111,7 @@ bool PackReader::read_frame(std::string& why) {
   if (*got < sizeof header_ || header_.magic != PackHeader::k_magic) {
     why = *got >= sizeof(PackJournal) && header_.magic == PackJournal::k_magic
               ? "is a pack that is not finished: the same cubeshim pack goes on with it"
-              : "is no pack: it does not begin as one";
+              : "is not a pack: it does not begin as one";
     return false;
   }
   if (header_.version != k_pack_version) {

@@ -69,8 +69,7 @@ class DirectoryData {
   template <typename Wanted>
   std::optional<Entry> find_if(std::string_view name, Wanted&& wanted) const;
 
-  const std::uint32_t* slots_ =
-      nullptr;  // place + 1, or 0, by the hash of the name in small letters
+  const std::uint32_t* slots_ = nullptr;   // place + 1, or 0, by the hash of the name in lower case
   const std::uint32_t* begins_ = nullptr;  // of each entry, in bytes
   const std::byte* entries_ = nullptr;
   std::uint32_t slot_count_ = 0, count_ = 0;

@@ -12,7 +12,7 @@ inline constexpr std::int64_t k_racy_seconds = 2;
 
 // Whether the file's clock counts in milliseconds or coarser units: ext4 with inodes of 128 bytes,
 // FAT, HFS+, many servers. The ctime tells, because no program can set it. A finer clock shows
-// whole milliseconds once in a million times, and is then taken for coarse.
+// whole milliseconds once in a million times, and then counts as coarse.
 inline bool has_coarse_clock(const FileStat& stat) {
   return stat.changed.nanoseconds % 1'000'000 == 0;
 }

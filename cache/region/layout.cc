@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
 // A file takes two slots of the index, one by its path and one by its inode, and two-choice hashing
-// needs some spare room. The numbers are half slots for each 32 KiB of segments: the first table is
-// enough for files of 45 KiB on average and more, four tables for 4 KiB, and all of them for label
-// files of 200 bytes.
+// needs some spare room. Each number is twice the slots of a table for each 32 KiB of segments. The
+// first table is enough for files of 45 KiB on average and more, the first four for files of 4 KiB,
+// and all five for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
 constexpr std::uint32_t k_fewest_large_paths = 32, k_most_large_paths = 4096;

@@ -10,7 +10,8 @@
 namespace cube::cache {
 namespace {
 
-// A chunk with the heads of its blocks, of which there are at least 512 bytes for each of 4 KiB.
+// Room for a chunk and the heads of its blocks: a head takes at least 512 bytes for each block of 4
+// KiB.
 constexpr std::uint64_t k_buffer_bytes = 2 * std::uint64_t{k_chunk_bytes};
 
 }  // namespace

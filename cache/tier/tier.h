@@ -38,7 +38,7 @@ class Tier {
     RecordKind wanted() const { return wanted_; }
     For whom() const { return whom_; }
     // The stat of the file if the caller fetches a whole block of it when no tier has the block.
-    // Null if the record is no block, or perhaps only a part of one is fetched.
+    // Null if the record is not a block, or perhaps only a part of one is fetched.
     const FileStat* whole_block_of() const { return whole_block_of_; }
     // The judge may read the record until it returns.
     virtual Verdict judge(const Record& record) = 0;

@@ -100,7 +100,7 @@ void ListingSource::begin(Window& window) {
 
 ListingSource::Given ListingSource::give_next(Window& window, PlannedFile& file) {
   begin(window);
-  // A directory that cannot be listed any more is no problem for the job.
+  // A directory that cannot be listed any more does not harm the job.
   if (window.names == nullptr && !open_walk(window)) return Given::nothing_more;
   if (!(window.names != nullptr ? window.names->next(file.path) : window.walk->next_file())) {
     window.is_over = true;

@@ -1,7 +1,7 @@
 // Reads of a large file, whose fd is the origin's own (cache/fill/large/large_file.h). The kernel
 // keeps the offset: one lseek claims the bytes of a read, for all processes that share the open
-// file. Each function returns nothing if libc must make the call: the fd is no large file, the read
-// begins at the file's end, or the arguments are wrong. Thread safety: all of it;
+// file. Each function returns nothing if libc must make the call: the fd is not a large file, the
+// read begins at the file's end, or the arguments are wrong. Thread safety: all of it;
 // async-signal-safe.
 #pragma once
 

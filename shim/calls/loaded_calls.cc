@@ -225,7 +225,7 @@ Range library_with(const void* address) {
   return search.found;
 }
 
-// Its path is a directory, so no file of the origin is taken for it.
+// Its path is a directory, so no file of the origin is mistaken for it.
 struct TrialRecord {
   cache::Record head{};
   char path[8] = "/";

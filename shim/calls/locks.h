@@ -3,7 +3,7 @@
 // locks reads the origin once. If the lock had to wait, another process may have written under its
 // exclusive lock. So after each lock the file is revalidated, and if it has changed, it is the
 // kernel's from then on. A large file has the origin's own fd already. A lock that belongs to its
-// open file must not outlast the program's fds, so nothing of ours may have that open file then
+// open file must not outlast the program's fds, so the library may not hold that open file then
 // (cache/fill/large/large_file.h). Thread safety: all of it; async-signal-safe.
 #pragma once
 

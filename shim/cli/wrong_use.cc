@@ -38,11 +38,11 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
   // A word before the command belongs to no command, not to the one that follows it.
   const auto early = app.remaining(), late = command.remaining();
   if (!early.empty() && !early.front().starts_with('-'))
-    return fmt::format("{} is no command; {}", early.front(), names_of_commands(app)) + see;
+    return fmt::format("{} is not a command; {}", early.front(), names_of_commands(app)) + see;
   if (!early.empty()) {
     return fmt::format(
-        "{} is no option of cubeshim; the options of a command stand after its name; see cubeshim "
-        "--help",
+        "{} is not an option of cubeshim; the options of a command come after its name; see "
+        "cubeshim --help",
         early.front());
   }
   if (commands.empty())

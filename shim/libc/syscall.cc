@@ -509,7 +509,7 @@ long export_syscall(long number, ...) {
   va_end(list);
   long forwarded = 0;
   if (shim::process::tells()) {
-    // Unlike the calls of libc that some are forwarded to, syscall is no cancellation point.
+    // Unlike the calls of libc that some are forwarded to, syscall is not a cancellation point.
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel =
         is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;

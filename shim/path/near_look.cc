@@ -135,9 +135,9 @@ long open_local(const char* path) {
              : fd;
 }
 
-// Like open_local, but for a directory below no mount except the root's, each component of which
-// the kernel has cached. No other mount may be crossed: the kernel may ask the server for the root
-// of a mount (NFS), cached or not.
+// Like open_local, but only for a directory that is below no mount except the root's and whose path
+// components the kernel has cached. No other mount may be crossed: the kernel may ask the server
+// for the root of a mount (NFS), cached or not.
 long open_on_root(const char* path) {
   return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached | RESOLVE_NO_XDEV);
 }

@@ -51,8 +51,8 @@ class TrustedOwners {
   uid_t owner_;
 };
 
-// The real path of `place`. Empty: it is no directory that holds a sitecustomize, or another user
-// may have made it.
+// The real path of `place`. Empty: it is not a directory that holds a sitecustomize, or another
+// user may have made it.
 std::string real_site(const std::string& place, const TrustedOwners& owners) {
   const long opened = sys::open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (sys::failed(opened)) return {};

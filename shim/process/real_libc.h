@@ -14,7 +14,7 @@ namespace cube::shim::real {
 
 void* next_symbol(const char* name);
 // Finds a function of a library that only its users see (RTLD_LOCAL), by searching the caller's own
-// libraries. Null: they have none.
+// libraries. Null: none of them has the function.
 void* symbol_of_caller(const char* name, const void* caller);
 
 // libc's address for a hook that is a jump (jumps.S). Found without next_symbol(), which calls

@@ -90,7 +90,7 @@ def main() -> int:
     def body(library, scratch, ram, columns) -> int:
         runs = LtpRuns(library, scratch, ram, options.timeout, options.ltp.resolve())
         if not (options.ltp / "runtest" / "syscalls").is_file():
-            raise CannotRun(f"{options.ltp} is no source tree of the Linux Test Project")
+            raise CannotRun(f"{options.ltp} is not a source tree of the Linux Test Project")
         missing = [folder for folder in options.folders if not runs.commands(folder)]
         if missing:
             raise CannotRun(f"nothing has been built in {' '.join(missing)} of {runs.place('')}")

@@ -55,7 +55,7 @@ def main() -> int:
     def body(library, scratch, ram, columns) -> int:
         if not folders or not (root / "pjdfstest").is_file():
             raise CannotRun(
-                f"{root} is no source tree of pjdfstest, or its program has not been built")
+                f"{root} is not a source tree of pjdfstest, or its program has not been built")
         runs = PjdRuns(library, scratch, ram, options.timeout, root)
         return suite_report.compare(folders, runs.test, columns, options.jobs, set())
 

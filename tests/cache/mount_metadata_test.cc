@@ -692,7 +692,7 @@ TEST_F(MountMetadataTest, NameListedInAnotherCaseIsNoNegativeEntry) {
 
 TEST_F(MountMetadataTest, ListingWithNamesInOtherLettersGivesNoNegativeEntries) {
   tests::TempDir::write_file(place + "/\xe2\x84\xaa",
-                             "");  // the sign of Kelvin, which is a K in small letters
+                             "");  // the sign of Kelvin, which is a k in lower case
   age();
   ASSERT_GT(list(), 0);
   EXPECT_FALSE(metadata().is_absent(place + "/k"));

@@ -31,7 +31,7 @@ bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t
     const std::string path = path_of(i);
     const Pin pin = tests::find(tier, path);
     if (!pin) {
-      // A lack of room is no fault.
+      // A lack of room is not a fault.
       (void)tests::put(tier, path, tests::content_of(path, 1, size_of(i)));
       continue;
     }

@@ -17,7 +17,7 @@ DEADLINE_S = 60
 
 def samples_of(text):
     """{name: {labels: value}}, where labels are a sorted tuple of "name=value". Fails for a line
-    that is no sample, and for a duplicate."""
+    that is not a sample, and for a duplicate."""
     found = {}
     for line in text.splitlines():
         if line.startswith("#"):

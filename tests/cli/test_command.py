@@ -290,15 +290,15 @@ class Run(Case):
             (["run", "-p", self.data, "--library", "/no/such.so",
               "true"], b"cannot read the library /no/such.so"), (["run", "--frob", "x", "true"],
                                                                  b"--frob is not an option"),
-            (["frob"], b"frob is no command; the commands are run, profile, library, warmup, "),
-            (["frob", "-x", "doctor"], b"frob is no command; "), ([
+            (["frob"], b"frob is not a command; the commands are run, profile, library, warmup, "),
+            (["frob", "-x", "doctor"], b"frob is not a command; "), ([
                 "--name", "x", "doctor"
-            ], b"--name is no option of cubeshim; the options of a command stand after its name; "),
+            ], b"--name is not an option of cubeshim; the options of a command come after its "),
             ([], b"a command is missing; the commands are run, profile, library, warmup, "), ([
                 "top", "extra", "more"
             ], b"extra is one word too many for cubeshim top; see cubeshim top --help"), ([
                 "doctor", "--frob", "x"
-            ], b"--frob is no option of cubeshim doctor; see cubeshim doctor --help"),
+            ], b"--frob is not an option of cubeshim doctor; see cubeshim doctor --help"),
             (["top", "--interval"], b"--interval needs a value: --interval SECONDS; "), ([
                 "top", "--interval", "soon"
             ], b'--interval "soon" is not usable: it takes a whole number from 1 to 86400; '), ([

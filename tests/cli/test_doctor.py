@@ -139,7 +139,7 @@ class Doctor(Case):
                 "-p", link
         ], f"is reached through a symbolic link; files that are opened as {self.data}/... are not "
            "served"
-                            ), (["-p", self.data, "--ram-dir", "/var"], "is no tmpfs"),
+                            ), (["-p", self.data, "--ram-dir", "/var"], "is not a tmpfs"),
                             (["-p", self.data, "--ram",
                               "900000G"], "free"), (["-p", empty], "holds no readable files"),
                            ):
@@ -307,7 +307,7 @@ class Doctor(Case):
             (status,
              self.finding(
                  findings,
-                 f"{allocator}: an allocator; it may stand before the library or after it")[0]),
+                 f"{allocator}: an allocator; it may come before the library or after it")[0]),
             (0, "ok"))
         health, advice = self.finding(findings, str(chroot))
         self.assertEqual(health, "warn")
@@ -408,7 +408,7 @@ class Programs(Case):
         path = self.place / "text"
         path.write_text("no program")
         path.chmod(0o755)
-        self.assertIn("is no program that can be read", self.look_at(path)[1])
+        self.assertIn("is not a program that can be read", self.look_at(path)[1])
         self.assertIn("no such program", self.look_at("/no/such")[1])
         self.assertIn("no such program", self.look_at("no-such-program")[1])
 

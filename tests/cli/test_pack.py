@@ -296,12 +296,13 @@ class Looking(Pack):
         self.pack.write_bytes(os.urandom(20_000))
         for words in (["ls"], ["cat"], ["extract"], ["verify"]):
             more = {"cat": ["x"], "extract": [self.out]}.get(words[0], [])
-            self.assert_one_line(self.command(*words, self.pack, *more), f"{self.pack} is no pack")
+            self.assert_one_line(self.command(*words, self.pack, *more),
+                                 f"{self.pack} is not a pack")
         self.assert_one_line(self.command("pack", self.data, self.pack),
-                             "is there already and is no whole pack")
+                             "is there already and is not a whole pack")
         self.assert_one_line(self.command("ls", self.work / "none"), "No such file")
         self.assert_one_line(self.command("ls"), "FILE is required", status=2)
-        self.assert_one_line(self.command("pack", self.data, ""), "is no name of a file")
+        self.assert_one_line(self.command("pack", self.data, ""), "is not a name of a file")
         self.pack.unlink()
         self.make()
         self.assert_one_line(self.command("verify", self.pack, "--against", self.work / "none"),

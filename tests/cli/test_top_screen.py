@@ -18,7 +18,7 @@ DOWN, LEFT, ESCAPE = "\x1b[B", "\x1b[D", "\x1b"
 
 
 class Terminal:
-    """A terminal of this size, and what stands on it."""
+    """A terminal of this size, and the text on it."""
     def __init__(self, columns, rows):
         self.master, self.slave = pty.openpty()
         self.resize(columns, rows)

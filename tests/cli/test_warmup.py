@@ -635,7 +635,7 @@ class Packed(Warmup):
         self.assertEqual((status, summary), (2, None))
         self.assertRegex(
             errors,
-            r"^cubeshim: CUBESHIM_PACKS: .*set.cube is no pack.*; it takes PREFIX=FILE[^\n]*\n$")
+            r"^cubeshim: CUBESHIM_PACKS: .*set.cube is not a pack.*; it takes PREFIX=FILE[^\n]*\n$")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def main(root: Path, command: Path, write: bool) -> int:
     assert len(known) > 60, known
     for file in ("grafana.json", "alerts.yaml"):
         text = (root / "doc/deploy" / file).read_text()
-        # A rule's own name has colons, or stands before one.
+        # Names of rules are left out: they contain colons, or are followed by one.
         problems += unknown_metrics(file, re.sub(r"\bcubeshim\w*:[\w:]+", "", text),
                                     known) + wrong_reasons(root, file, text)
     board = json.loads((root / "doc/deploy/grafana.json").read_text())

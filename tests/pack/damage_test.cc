@@ -185,8 +185,8 @@ TEST_F(PackDamage, PathsThatLeadOutOfThePackAreDamageHoweverSoundTheirRecord) {
 }
 
 TEST_F(PackDamage, SaysWhatIsWrong) {
-  EXPECT_NE(why_not("").find("is no pack"), std::string::npos);
-  EXPECT_NE(why_not(std::string(10'000, 'x')).find("is no pack: it does not begin as one"),
+  EXPECT_NE(why_not("").find("is not a pack"), std::string::npos);
+  EXPECT_NE(why_not(std::string(10'000, 'x')).find("is not a pack: it does not begin as one"),
             std::string::npos);
   EXPECT_NE(why_not(whole.substr(0, whole.size() - 1)).find("bytes and should have"),
             std::string::npos);

@@ -32,7 +32,7 @@ CHANGES = {
     "mkostemp": "T, 0", "mkostemp64": "T, 0", "mkstemps": "T, 0", "mkstemps64": "T, 0",
     "mkostemps": "T, 0, 0", "mkostemps64": "T, 0, 0",
 }
-# The rows of hooks.def that do not stand under "names that change" or "temporary files".
+# The rows of hooks.def that are not under "names that change" or "temporary files".
 BY_FD = {
     "fchmod": "d, 0o700", "fchown": "d, -1, -1", "futimens": "d, None", "futimes": "d, None",
     "fsetxattr": "d, b'user.a', b'b', 1, 0", "fremovexattr": "d, b'user.a'", "creat": "N, 0o600",

@@ -328,7 +328,7 @@ assert open(P + "/b/large", "rb").read() == open(D + "/b/large", "rb").read()
     def test_wrong_settings_are_one_line(self):
         (self.work / "garbage").write_bytes(b"x" * 9999)
         for packs, text in ((f"{self.prefix}={self.work}/none", "none: No such file or directory"),
-                            (f"{self.prefix}={self.work}/garbage", "garbage is no pack"),
+                            (f"{self.prefix}={self.work}/garbage", "garbage is not a pack"),
                             (f"mounted={self.pack}",
                              "each PREFIX absolute"), (str(self.prefix), "it takes PREFIX=FILE")):
             done = self.run_python("", packs=packs, CUBESHIM_STRICT="1")

@@ -1,5 +1,5 @@
-// Calls that take a directory fd: a served file stands there for itself (AT_EMPTY_PATH, a null
-// path) or is no directory. And openat2 with its resolve flags, through syscall().
+// Calls that take a directory fd: a served file is itself the subject (AT_EMPTY_PATH, a null path),
+// or is not a directory. And openat2 with its resolve flags, through syscall().
 #include <dirent.h>
 #include <linux/openat2.h>
 #include <sys/mount.h>

@@ -1,7 +1,7 @@
 """Checks that every call is tested. Each symbol that shim/hooks.def puts in front of libc's, and
 each call that a file layer must answer (ROWS, most likely in a training job first), must be made by
-name in a parity test, or stand in EXEMPT with its reason. Prints the table row by row; exit status
-1 and a line for each call that is missing.
+name in a parity test, or be listed in EXEMPT with its reason. Prints the table row by row; exit
+status 1 and a line for each call that is missing.
 
 A call counts as made by name if its name stands before a bracket in the body of a test, if it is a
 string of its own (the tests look such symbols up), or, for the fortified forms, if the object of

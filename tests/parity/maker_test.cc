@@ -181,7 +181,7 @@ PARITY(Maker, HandlesOfFiles) {
         by_path.handle.handle_bytes == by_fd.handle.handle_bytes &&
         std::memcmp(by_path.handle.f_handle, by_fd.handle.f_handle, by_fd.handle.handle_bytes) == 0;
     t.line(same ? "same handle" : "other handle");
-    // The served file stands for its mount.
+    // The served file identifies its mount.
     const int other = CALL(open(path, O_RDONLY));
     const int again = CALL(open_by_handle_at(other, &by_path.handle, O_RDONLY));
     char got[8] = {};

@@ -231,7 +231,7 @@ constexpr unsigned long k_trap = 0xd4200000, k_trap_mask = 0xffffffff;
 unsigned long long& place_in(user_regs_struct& registers) { return registers.pc; }
 #endif
 
-// The instruction before which the child stands. With `moved` it continues from there.
+// The instruction before which the child is stopped. With `moved` it continues from there.
 unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
   user_regs_struct registers{};
   iovec all{&registers, sizeof registers};
@@ -243,8 +243,8 @@ unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
   return place_in(registers);
 }
 
-// SIGTRAP: the child stands before this instruction for the n-th time. Otherwise the signal that
-// stopped it.
+// SIGTRAP: the child is about to execute this instruction for the n-th time. Otherwise the signal
+// that stopped it.
 int run_to(pid_t child, unsigned long place, int n) {
   const long code = ptrace(PTRACE_PEEKTEXT, child, place, nullptr);
   const auto trap = static_cast<long>((static_cast<unsigned long>(code) & ~k_trap_mask) | k_trap);

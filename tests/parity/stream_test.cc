@@ -179,8 +179,8 @@ PARITY(Stream, StreamsWithoutAFile) {
   FILE* const stream = STDIO(nullptr, fmemopen(memory, sizeof memory, "r+"));
   CALL(fileno(stream));
   CALL(fgetc(stream));
-  CALL(
-      fseek(stream, 9, SEEK_SET));  // not from the end, of which glibc before 2.22 has another idea
+  CALL(fseek(stream, 9, SEEK_SET));  // not from the end, which glibc before 2.22 computes
+                                     // differently
   CALL(fputs("more", stream));
   CALL(fclose(stream));
   char* text = nullptr;

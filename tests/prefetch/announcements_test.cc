@@ -255,7 +255,7 @@ TEST_F(Announced, FileThatIsNoSocketKeepsTheName) {
   for (const auto& path : {file, link, folder}) {
     EXPECT_EQ(start_at(path), nullptr);
     EXPECT_EQ(why, "announcements are not taken at " + path +
-                       ": something that is no socket has its name");
+                       ": something that is not a socket has its name");
     EXPECT_EQ(access(path.c_str(), F_OK), 0);
   }
   const std::string nowhere = dir / "no/such.sock", tall = dir / std::string(120, 'x');

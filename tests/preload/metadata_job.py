@@ -1,7 +1,7 @@
 """A job that changes and reads a tree, in an order that a seed gives, and prints what it sees. It
 is run natively and under the library, and both must print the same.
 
-    metadata_job.py TREE ALIAS SEED STEPS    ALIAS leads to TREE by a path that is no prefix"""
+    metadata_job.py TREE ALIAS SEED STEPS    ALIAS leads to TREE by a path that is not a prefix"""
 import os
 import random
 import subprocess

@@ -134,8 +134,8 @@ int loader_lock() {
   return status;
 }
 
-// A thread with a pending cancellation makes a call that is no cancellation point, where libunwind
-// must open a library to go on.
+// A thread with a pending cancellation makes a call that is not a cancellation point, where
+// libunwind must open a library to go on.
 int cancelled_thread() {
   static std::atomic<bool> is_told{false}, is_past{false};
   pthread_t thread;

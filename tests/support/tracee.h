@@ -61,7 +61,7 @@ class Tracee {
   bool is_at_raise() const { return stopped_by_ == SIGSTOP; }
   int exit_status() const { return exit_status_; }
 
-  // Whether the child stands at the entry of that system call; info_ then has its arguments.
+  // Whether the child is stopped at the entry of that system call; info_ then has its arguments.
   bool at_entry_of(long number) {
     return info().op == PTRACE_SYSCALL_INFO_ENTRY && static_cast<long>(info_.entry.nr) == number;
   }

@@ -30,7 +30,7 @@ class Held {
   // False: there is no row, and the resource is not given back after a jump.
   static bool note(const void* holder, GiveBack give_back, std::uintptr_t what, std::size_t size);
   // Called when the holder gives the resource back itself. False: it was given back already (the
-  // holder was taken for gone).
+  // holder was believed to be gone).
   static bool let_go(const void* holder, std::uintptr_t what);
 
  private:

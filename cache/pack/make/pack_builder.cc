@@ -77,7 +77,7 @@ bool PackBuilder::prepare() {
   if (!root)
     return fail(
         fmt::format("cannot read {}: {}", build_.root, base::text_of_error(root.error().value)));
-  if ((root->mode & S_IFMT) != S_IFDIR) return fail(build_.root + " is no directory");
+  if ((root->mode & S_IFMT) != S_IFDIR) return fail(build_.root + " is not a directory");
   if (lies_within(directory_of(build_.file), *root))
     return fail(fmt::format("{} lies in {}: a pack cannot lie in the directory that is packed",
                             build_.file, build_.root));

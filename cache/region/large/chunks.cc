@@ -380,7 +380,7 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
   Claim other;
   if (is_known && is_made_by_other(key, number, place, wanted, other)) {
     remove_name(place);
-    // The other maker seals its place a few instructions later. If it stands still, we keep ours as
+    // The other maker seals its place a few instructions later. If it is stopped, we keep ours as
     // well: an empty Claim would say that no place is left, and large files would be refused for a
     // second.
     for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {

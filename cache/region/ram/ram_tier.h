@@ -200,7 +200,7 @@ class RamTier {
       at += record != nullptr ? record->record_size : k_record_alignment;
     }
   }
-  // Pins a segment that can be read, as it is now, and sets `generation`. The pin stands for no
+  // Pins a segment that can be read, as it is now, and sets `generation`. The pin belongs to no
   // record.
   bool hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const;
 

@@ -103,8 +103,8 @@ class DiskIndex {
   // DiskIndexBuilder may fill it.
   static base::Result<DiskIndex> create(const char* path, const DiskGeometry& geometry,
                                         std::uint64_t boot);
-  // EBADMSG: it is no sound index of this layout. ESTALE: no process uses it, and it is of another
-  // boot.
+  // EBADMSG: it is not a sound index of this layout. ESTALE: no process uses it, and it is of
+  // another boot.
   static base::Result<DiskIndex> open(const char* path, std::uint64_t boot);
   // Creates an index for this process alone.
   static base::Result<DiskIndex> create_private(const DiskGeometry& geometry);

@@ -39,7 +39,7 @@ const char* read_begin(std::string_view bytes, ClientMessage& message) {
   const bool is_good =
       message.text.empty() || (message.text.front() == '/' && message.text.size() < PATH_MAX &&
                                message.text.find('\0') == std::string_view::npos);
-  if (!is_good) return "a base directory is no absolute path";
+  if (!is_good) return "a base directory is not an absolute path";
   message.epoch = begin.epoch;
   return nullptr;
 }

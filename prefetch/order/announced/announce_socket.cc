@@ -42,7 +42,7 @@ bool remove_stale(const std::string& path, std::string& why) {
   if (sys::failed(error)) {
     why = base::text_of_error(static_cast<int>(-error));
   } else if (!S_ISSOCK(st.st_mode)) {
-    why = "something that is no socket has its name";
+    why = "something that is not a socket has its name";
   } else if (st.st_uid != sys::geteuid()) {
     why = fmt::format("a socket of another user (uid {}) has its name", st.st_uid);
   } else if (const long gone = sys::unlink(path.c_str()); sys::failed(gone)) {

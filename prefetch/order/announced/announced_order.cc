@@ -28,7 +28,7 @@ const char* AnnouncedOrder::begin(const ClientMessage& message) {
   if (has_begun_ && message.epoch <= epoch_) return "epochs are out of order";
   std::string base;
   if (!message.text.empty() && fold_path({}, message.text, base) != Folded::ok)
-    return "a base directory is no absolute path";
+    return "a base directory is not an absolute path";
   drop_all();
   ++epochs_left_;
   has_base_ = !message.text.empty();

@@ -2,8 +2,9 @@
 // its order, on a socket next to the region (doc/FORMAT.md). Only the leader of a node has one.
 //
 // A separate thread with its own fd table listens. A client that breaks the protocol or dies is
-// dropped. A client that announces much is read no faster than its paths are taken. A client that
-// does not read its answers gets none. Paths outside the prefixes are left out and reported once.
+// dropped. A client that announces much is read no faster than its paths are taken. Answers to a
+// client that does not read them are dropped. Paths outside the prefixes are left out and reported
+// once.
 //
 // Thread safety: next() and settled() from one thread; arrived() is called on the listening thread.
 // next() and the destructor write the log lines, because the listening thread has no stderr.

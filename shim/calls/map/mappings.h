@@ -53,13 +53,13 @@ struct RemapRequest {
   int flags;
   void* to;
 };
-// Returns the address or -errno; nothing if no mapping of ours is concerned.
+// Returns the address or -errno; nothing if none of our mappings is affected.
 std::optional<long> remap(const RemapRequest& request);
 
 extern constinit std::atomic<int> g_count;
 inline bool any() { return g_count.load(std::memory_order_acquire) != 0; }
-// For a forked child: the pins are the parent's, the mappings belong to both. (A segment of which
-// anything was mapped is never reclaimed: Ring::note_mapped.)
+// For a forked child: the pins are the parent's, the mappings belong to both. (A segment with
+// mapped records is never reclaimed: Ring::note_mapped.)
 void forget_after_fork();
 
 }  // namespace cube::shim::mappings

@@ -102,7 +102,8 @@ bool covers(const PathCall& call, CoveredPath& covered) {
          path_filter::covers_directory(call.dir, call.path, covered);
 }
 
-// Finds the path by which memory knows the directory, if the program has reached it by another.
+// Finds the path under which memory knows the directory, if the program has reached it by another
+// path.
 bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath& covered) {
   if (!cache.metadata().are_any()) return false;
   std::string_view text(call.path, strnlen(call.path, PATH_MAX));

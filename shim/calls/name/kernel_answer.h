@@ -17,7 +17,7 @@ struct PathCall {
   enum class Wants : std::uint8_t {
     name,       // it is there
     directory,  // it is a directory
-    file,       // it is no directory
+    file,       // it is not a directory
     link,       // it is a link
     new_name,   // it is not there
     any_name,   // nothing: the name is created if it is not there

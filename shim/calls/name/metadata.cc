@@ -81,7 +81,7 @@ std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n)
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return std::nullopt;
-  // After a slash, a link means its target, which is no link.
+  // After a slash, a link means its target, which is not a link.
   if (asks_for_directory(path)) {
     const auto found = metadata->stat(covered.key(), Metadata::Follow::last);
     return found && is_directory(*found) ? std::optional<long>(-EINVAL) : std::nullopt;

@@ -11,7 +11,7 @@ namespace cube::shim {
 
 // The right to pass through a directory, for calls that may take it away: then nothing that is
 // cached below the directory may be served until the kernel was asked. Taken before the call. Empty
-// if the path is no directory, or if nothing is cached.
+// if the path is not a directory, or if nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
   std::uint32_t mode = 0, user = 0, group = 0;

@@ -30,7 +30,7 @@ Known note_miss(cache::FileCache& cache, std::string_view key) {
   return Known::unknown;
 }
 
-// Answers the stat of a prefix itself, of which no record can be found by its name in the directory
+// Answers the stat of a prefix itself, whose record cannot be found by its name in the directory
 // above.
 Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& stat) {
   const std::string_view prefix = path_filter::prefix_named(path);

@@ -193,8 +193,8 @@ void check_memory(const base::Config& config, Findings& findings) {
   const bool is_memory = fs.f_type == TMPFS_MAGIC;
   if (!is_memory)
     say(findings, Health::slow,
-        "the region would be written to that disk: use a tmpfs such as /dev/shm", "{} is no tmpfs",
-        config.ram_dir);
+        "the region would be written to that disk: use a tmpfs such as /dev/shm",
+        "{} is not a tmpfs", config.ram_dir);
   if (access(config.ram_dir.c_str(), W_OK | X_OK) != 0)
     say(findings, Health::broken, "the job must be able to make a file there", "{}: {}",
         config.ram_dir, base::text_of_error(errno));

@@ -68,7 +68,7 @@ void check_disk(const base::Config& config, Findings& findings) {
   const bool is_new = !directory && directory.error().value == ENOENT;
   if (type == NFS_SUPER_MAGIC || type == k_fuse || type == (k_cifs & 0xffffffff)) {
     say(findings, Health::slow, "use a local disk: one node's cache cannot be another's",
-        "{} is no local disk", place);
+        "{} is not a local disk", place);
   } else if (type == TMPFS_MAGIC) {
     say(findings, Health::slow,
         "use a disk: what lies there is gone after a reboot, and takes memory until then",

@@ -22,8 +22,8 @@
 namespace cube::cli {
 namespace {
 
-// A reader of a file has as much fetched ahead of it at most, four times of which go through a
-// small memory.
+// At most this much is fetched ahead of a reader of a file; a small memory has room for four times
+// as much.
 constexpr std::uint64_t k_enough = 64 << 20;
 
 // The call that fails among those that reading ahead makes; empty: all succeeded.

@@ -33,7 +33,7 @@ void check_executable(const std::string& path, Findings& findings) {
   const auto elf = read_elf(path);
   if (!elf)
     return say(findings, Health::broken, "name the program itself",
-               "{} is no program that can be read", path);
+               "{} is not a program that can be read", path);
   if (!elf->is_of_this_machine)
     return say(findings, Health::broken, "libcubeshim.so would have to be built for that processor",
                "{} is a program of another processor, or of 32 bits", path);
@@ -70,10 +70,10 @@ struct Neighbour {
   const char *fact, *advice;
 };
 constexpr Neighbour k_neighbours[] = {
-    {"libjemalloc", Health::well, "an allocator; it may stand before the library or after it", ""},
-    {"libtcmalloc", Health::well, "an allocator; it may stand before the library or after it", ""},
-    {"libmimalloc", Health::well, "an allocator; it may stand before the library or after it", ""},
-    {"libeatmydata", Health::well, "it may stand before the library or after it", ""},
+    {"libjemalloc", Health::well, "an allocator; it may come before the library or after it", ""},
+    {"libtcmalloc", Health::well, "an allocator; it may come before the library or after it", ""},
+    {"libmimalloc", Health::well, "an allocator; it may come before the library or after it", ""},
+    {"libeatmydata", Health::well, "it may come before the library or after it", ""},
     {"libasan", Health::slow, "it wants to be the first",
      "LD_PRELOAD=libasan.so:libcubeshim.so without cubeshim run"},
     {"libfakechroot", Health::slow, "it gives paths another meaning",

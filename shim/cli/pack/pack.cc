@@ -82,13 +82,13 @@ struct Report {
 // A pack may be replaced, anything else may not.
 bool may_be_written(const std::string& file, std::string& why) {
   if (file.empty() || file.ends_with('/')) {
-    why = fmt::format("\"{}\" is no name of a file", file);
+    why = fmt::format("\"{}\" is not a name of a file", file);
     return false;
   }
   const auto stat = cache::stat_path(AT_FDCWD, file.c_str(), 0);
   if (!stat || (stat->is_regular() && stat->size == 0)) return true;
   if (cache::PackReader::open(file, why) != nullptr) return true;
-  why = fmt::format("{} is there already and is no whole pack: remove it, or give another name",
+  why = fmt::format("{} is there already and is not a whole pack: remove it, or give another name",
                     file);
   return false;
 }

@@ -92,7 +92,7 @@ bool PoolTalk::read_more(Clock::time_point end) {
 bool PoolTalk::read_line(std::string& line, Clock::time_point end) {
   std::size_t bytes = 0;
   while ((bytes = cache::meta_line_bytes(in_)) == 0) {
-    if (in_.size() > k_longest_line) return fail("it is no memcached");
+    if (in_.size() > k_longest_line) return fail("it is not memcached");
     if (!read_more(end)) return false;
   }
   line = in_.substr(0, bytes - 2);

@@ -37,7 +37,7 @@ std::string plain_function(std::string_view demangled) {
       plain += demangled.substr(at, end - at);
       at = end;
     } else if (c == ' ') {
-      // The return type stands before it; "const" may follow its arguments.
+      // The return type precedes it; "const" may follow its arguments.
       if (has_arguments) break;
       plain.clear();
       ++at;

@@ -21,7 +21,7 @@ struct ElfFile {
   bool is_musl() const;  // its loader is musl's
 };
 
-// Empty if the file cannot be read, or is no ELF file.
+// Empty if the file cannot be read, or is not an ELF file.
 std::optional<ElfFile> read_elf(const std::string& path);
 
 // The functions of a file by the place of their code in it.
@@ -44,7 +44,7 @@ class ElfSymbols {
 // be read or has none.
 ElfSymbols read_symbols(const std::string& path);
 
-// 2036 for "2.36"; 0 if it is no version.
+// 2036 for "2.36"; 0 if it is not a version.
 unsigned glibc_number(std::string_view text);
 
 }  // namespace cube::cli

@@ -10,8 +10,8 @@ namespace cube::cli {
 
 class TopTerminal {
  public:
-  // Null if stdin or stdout is no terminal, its kind is unknown, or the command was built without
-  // ncurses.
+  // Null if stdin or stdout is not a terminal, its kind is unknown, or the command was built
+  // without ncurses.
   static std::unique_ptr<TopTerminal> open();
   ~TopTerminal();  // restores the terminal
   TopTerminal(const TopTerminal&) = delete;

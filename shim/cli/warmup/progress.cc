@@ -76,7 +76,7 @@ void add_progress_options(CLI::App& command, ProgressOptions& options) {
   command.add_flag("-q,--quiet", options.quiet, "Show no progress");
   command
       .add_option("--interval", options.interval,
-                  "Between lines of progress where stderr is no terminal; the default is 10")
+                  "Between lines of progress where stderr is not a terminal; the default is 10")
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
 }

@@ -43,7 +43,7 @@ std::string progress_text(const Tally& tally, const Rate& rate);
 
 struct ProgressOptions {
   bool quiet = false;      // shows nothing
-  unsigned interval = 10;  // seconds between lines if stderr is no terminal
+  unsigned interval = 10;  // seconds between lines if stderr is not a terminal
 };
 
 // Adds the options of all commands that show progress. `options` must outlive the parser.

@@ -174,7 +174,7 @@ print(read(ours, buffer, 10) in (10, -1))
         self.check_job(*STEPS, preload=[LIBRARY, str(copy)], hits=None)
 
     def test_opened_by_the_program_itself(self):
-        # With dlopen it is too late to stand before libc: nothing is served, nothing breaks.
+        # With dlopen it is too late to come before libc: nothing is served, nothing breaks.
         script = self.python("import ctypes\nctypes.CDLL(sys.argv[2])\ncheck_all(); check_all()\n")
         plain = self.run_one([*script, LIBRARY], shim=False)
         shim = self.run_one([*script, LIBRARY], shim=True, preload=[])

@@ -58,12 +58,12 @@ class Env(unittest.TestCase):
         self.assertEqual(repr(own), before)
 
     def test_wrong_input_is_one_line(self):
-        rows = [(ValueError, "'data' is no prefix", ("data",), {}),
-                (ValueError, "'/' is no prefix", ("/",), {}),
-                (ValueError, "'/a/../b' is no prefix", (["/x", "/a/../b"],), {}),
-                (ValueError, "'/a:b' is no prefix", ("/a:b",), {}),
+        rows = [(ValueError, "'data' is not a prefix", ("data",), {}),
+                (ValueError, "'/' is not a prefix", ("/",), {}),
+                (ValueError, "'/a/../b' is not a prefix", (["/x", "/a/../b"],), {}),
+                (ValueError, "'/a:b' is not a prefix", ("/a:b",), {}),
                 (ValueError, "nothing to cache", ([],), {}),
-                (TypeError, "'rams' is no setting", ("/a",), {"rams": 1}),
+                (TypeError, "'rams' is not a setting", ("/a",), {"rams": 1}),
                 (TypeError, "ram=None: a setting is", ("/a",), {"ram": None}),
                 (TypeError, "ram='1.n2': a setting is", ("/a",), {"ram": "1\n2"}),
                 (ValueError, "CUBESHIM_RAM is '2G' in runtime_env and '1G' here", ("/a",),

@@ -25,7 +25,7 @@ def of_prefixes(given):
         if not path.startswith("/") or not path.strip(
                 "/") or ".." in parts or ":" in path or "\0" in path:
             raise ValueError(
-                "%r is no prefix: it takes the absolute path of a directory other than /, "
+                "%r is not a prefix: it takes the absolute path of a directory other than /, "
                 "without '..' and ':'"
                 % path)
     return ":".join(paths)
@@ -34,8 +34,8 @@ def of_prefixes(given):
 def of_setting(name, value):
     if name not in SETTINGS:
         raise TypeError(
-            "%r is no setting: doc/CONFIG.md has CUBESHIM_* in capitals, "
-            "here they are small and without CUBESHIM_"
+            "%r is not a setting: doc/CONFIG.md has CUBESHIM_* in capitals, "
+            "here they are in lower case and without CUBESHIM_"
             % name)
     if isinstance(value, bool):
         value = int(value)
