@@ -1,6 +1,6 @@
-// cubeshim_node_reader LIST: reads files with whatever is preloaded. LIST has their paths, one per
-// line; FILE is a number of a line, from 0. Each line on stdin is a command, answered with one line
-// of JSON. bench/cluster/nodes.py drives it.
+// cubeshim_node_reader LIST: reads files, with the library that is preloaded, if any. LIST has
+// their paths, one per line; FILE is a number of a line, from 0. Each line on stdin is a command,
+// answered with one line of JSON. bench/cluster/nodes.py drives it.
 //   read PAUSE FILE...   opens, reads and closes these files in this order, and sleeps PAUSE
 //                        microseconds before each
 //   steps FILE           how many instructions an open, fstat, read and close of the file take,

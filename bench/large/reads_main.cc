@@ -1,6 +1,6 @@
-// cubeshim_large_reads FILE...: times reads of large files, with whatever is preloaded. Each line
-// on stdin is a command, answered with one line of JSON. FILE in a command is a number of the
-// command line's files, from 0. bench/large/reads.py drives it and compares.
+// cubeshim_large_reads FILE...: times reads of large files, with the library that is preloaded, if
+// any. Each line on stdin is a command, answered with one line of JSON. FILE in a command is a
+// number of the command line's files, from 0. bench/large/reads.py drives it and compares.
 //   digest FILE              reads all bytes by pread
 //   pread FILE SIZE COUNT    reads SIZE bytes at a random multiple of SIZE, COUNT times; the places
 //                            are the same each time

@@ -21,8 +21,7 @@ class BlockReader final : public ThreadCrew {
   // Returns an fd of the program for this open file; negative: there is none. Called on the
   // reader's threads.
   using FdOf = int (*)(const LargeFile& file);
-  // False in a sandbox that may kill for a new thread. May become true once that is known not to
-  // happen.
+  // False in a sandbox that may kill for a new thread, until a trial has shown that it does not.
   static bool may_be_tried();
   // Null if there can be no thread; the log says why. Never freed: threads of the program may still
   // be calling it.

@@ -260,8 +260,8 @@ void LargeFetcher::stop(unsigned patience_ms) {
   const std::lock_guard lock(mutex_);
   for (const auto& row : rows_) {
     forget(*row);
-    // The fd table goes with the last thread, and a file that a thread is using stays behind with
-    // that thread.
+    // The fd table is freed with the last thread, and a file that a thread is using stays open
+    // until that thread ends.
     if (row->users == 0 && row->file != nullptr) std::exchange(row->file, nullptr)->end();
     std::unique_ptr<LargeFetch> fetch = std::move(row->fetch);
     if (fetch == nullptr) continue;

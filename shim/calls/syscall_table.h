@@ -28,7 +28,7 @@ enum class SyscallKind : std::uint8_t {
   identity,
   sandbox,
   limits,
-  hands_on,  // may hand fds on to others: everything, and files open for writing
+  hands_on,  // may pass fds to other processes: materializes all, and notes files open for writing
   everything,
   unknown
 };

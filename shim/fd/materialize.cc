@@ -173,8 +173,8 @@ void count_materialized(const char* call) {
                             call + (is_export ? k_ours.size() : 0));
 }
 
-// Leaves the fds of a file that the kernel already has to the kernel, one by one, without a dup3,
-// which would drop the program's record locks.
+// Hands the fds of a file over to the kernel, which already has the file open at them: one by one,
+// without a dup3, which would drop the program's record locks.
 void hand_over(OpenFile& file, int fd, std::uint64_t row) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   if ((offset & OpenFile::k_moved) == 0)

@@ -128,8 +128,8 @@ long close_by_syscall(long number, const long (&a)[6]) {
   return result;
 }
 
-// Planned with a flag that is never served: only the kernel knows what openat2 is asked for beyond
-// openat.
+// Planned with a flag that is never served, because only the kernel understands the requests of
+// openat2 that openat lacks.
 long open_by_how(const long (&a)[6]) {
   const auto* const how = reinterpret_cast<const ::open_how*>(a[2]);
   const bool known =

@@ -223,7 +223,7 @@ __attribute__((constructor)) void load() {
     at_quick_exit(lifecycle::leave);
     if (process::is_active()) loaded_calls::start();
     profile::start(parsed->config);
-    // Calls that check this mark first are recorded behind that check.
+    // Calls that check this mark first are recorded only after that check.
     if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
   }
   errno = saved_errno;

@@ -283,8 +283,8 @@ bool covers_found(std::string_view path) { return covered_by_prefix(path); }
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);
-  // The prefix of an origin whose paths the kernel does not know is not covered, but it is one of
-  // our paths.
+  // If the kernel does not know the paths of an origin, the origin's prefix is not covered, but is
+  // one of our paths.
   if (process::origin_metadata() != nullptr && process::origin_metadata()->of(text) != nullptr)
     return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) &&

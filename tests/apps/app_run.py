@@ -1,7 +1,7 @@
 """Runs a case in one way and returns the result: output, status, and the contents of $DATA and $OUT
 afterwards.
 
-Each run begins with a fresh copy of the same data at the same path, so whatever two runs show must
+Each run begins with a fresh copy of the same data at the same path, so the results of two runs must
 be equal. The ways:
 
     native          without the library

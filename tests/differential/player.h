@@ -1,7 +1,7 @@
 // Plays a sequence in a tree and logs what each operation saw. The same code runs on plain files
-// and under the library; whatever may differ from run to run (places, inode numbers, current times)
-// is logged relative to the tree. Thread safety: none; threads and handlers that an operation
-// starts have ended when it returns.
+// and under the library; values that may differ from run to run (places, inode numbers, current
+// times) are logged relative to the tree. Thread safety: none; threads and handlers that an
+// operation starts have ended when it returns.
 #pragma once
 
 #include <dirent.h>

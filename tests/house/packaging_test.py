@@ -1,6 +1,6 @@
 """The rules that `make dist` checks a release by, and the parts of it that need no compiler.
 
-    packaging_test.py ROOT LIBRARY      LIBRARY: as this machine's own compiler makes it
+    packaging_test.py ROOT LIBRARY      LIBRARY: libcubeshim.so as this machine's compiler built it
 """
 
 import importlib

@@ -167,7 +167,8 @@ PARITY(Child, CloneWithEveryShareOfThings) {
   };
   for (const int flags : {SIGCHLD, SIGCHLD | CLONE_FS, SIGCHLD | CLONE_VM | CLONE_VFORK, 0})
     look_with(flags);
-  // One table of fds for two memories: from then on the process reads without the cache.
+  // A clone that shares the fd table but not the memory: from then on the process reads without the
+  // cache.
   t.in_child([&] { look_with(SIGCHLD | CLONE_FILES); });
   CALL(clone(nullptr, top, SIGCHLD, nullptr));
   CALL(clone(cloned, nullptr, SIGCHLD, nullptr));

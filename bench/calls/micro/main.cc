@@ -139,7 +139,7 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Reads files, or times single calls, with whatever is preloaded.");
+  CLI::App app("Reads files, or times single calls, with the preloaded library, if any.");
   add_options(app, options);
   CLI11_PARSE(app, argc, argv);
   auto extras = app.remaining();

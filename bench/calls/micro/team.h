@@ -1,5 +1,5 @@
 // Processes that read a set at the same time, pass by pass, each in an order of its own. They are
-// forked before the first file is read, so each is a process of its own to whatever is preloaded.
+// forked before the first file is read, so a preloaded library sees each as a process of its own.
 // Thread safety: one thread. If a team fails, it reports the reason on stderr, and every pass
 // throws.
 #pragma once

@@ -82,8 +82,8 @@ class PackWriter {
   base::Result<void> note_added(const PackContent& content, const PackSlot& slot,
                                 std::uint64_t size);
   base::Result<void> write_journal(std::uint64_t safe_end);
-  // Called before new bytes are written behind `end`, if the journal on the disk may call them
-  // safe.
+  // Called before new bytes are written after `end`, if the journal on the disk may still declare
+  // the bytes there safe.
   base::Result<void> end_safety_at(std::uint64_t end);
   base::Result<void> cut(std::uint64_t end);
   base::Result<void> write_index(std::span<const PackSlot> slots);

@@ -57,7 +57,7 @@ void ClusterClient::release(ClusterRequest& request) {
 
 ClusterRequest* ClusterClient::claim() {
   // Takes the first free row. Each row keeps its buffer, so there are only as many buffers as
-  // threads have asked at a time.
+  // there have been requests at one time.
   for (ClusterRequest& request : requests_) {
     std::uint32_t free = ClusterRequest::free;
     if (request.state.compare_exchange_strong(free, ClusterRequest::taken,

@@ -99,7 +99,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
       break;
     case Kind::refused:
       if (!has_looked_) note_there(true);
-      // Another client was quicker. After an "add" it may have no more than a lease.
+      // Another client was quicker. If this was an "add", that client may hold only a lease.
       if (!is_look && offer_cas_ == 0 && may_send_again) {
         look_for_offer();
         return true;

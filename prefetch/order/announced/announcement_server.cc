@@ -18,8 +18,8 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
 // The server notices only at a tick that next() has taken paths, because neither thread can write
-// to an fd of the other. Ticks grow longer while nothing happens, and are rare while nothing is
-// waited for.
+// to an fd of the other. Ticks grow longer while nothing happens, and are rare while no thread
+// waits for anything.
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms,
                         k_last_tick = 160 * base::k_ns_per_ms;
 // The server checks at least this often whether it must end, because the thread that stops it may

@@ -30,7 +30,7 @@ struct MappingRow {
   std::atomic<std::uintptr_t> end{0};
   std::uintptr_t file_end =
       0;  // the end of the last page that may be shown, if all of the file were mapped here
-  cache::LargeFile* large = nullptr;  // behind that end are pages of this file
+  cache::LargeFile* large = nullptr;  // past that end are pages of this file
   std::uint64_t offset_of_end = 0;    // of that end in the file
   bool is_copy = false;               // or of the region
   std::uint64_t copy_bytes = 0;       // that it counts for

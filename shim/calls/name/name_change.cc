@@ -256,7 +256,7 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
 
 void note_changed(int fd, const Passage& before) {
   if (!process::tells()) return;
-  // A forked child that has opened nothing yet changes files, too.
+  // Attaches if needed: a forked child may change files before it has opened any.
   auto* const cache = cache_of_changes();
   if (cache == nullptr || cache->changes().is_empty()) return;
   const KeepErrno keep;
