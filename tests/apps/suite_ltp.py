@@ -7,8 +7,8 @@ must pass in every mode.
 CHECKOUT is a source tree of github.com/linux-test-project/ltp of which testcases/kernel/syscalls
 has been built, as that project describes; nothing of it is part of this one. A row of the table is
 a folder of testcases/kernel/syscalls; a test is a line that reports TPASS. The tests' working
-directories are the prefix. Run it as root, or many tests are skipped, and on a machine that you can
-spare. Exit status: 0, 1 if a pass is lost, 2 if the suite cannot run here.
+directories are the prefix. Run it on a machine that you can spare, and as root, or many tests are
+skipped. Exit status: 0, 1 if a pass is lost, 2 if the suite cannot run here.
 """
 
 from __future__ import annotations

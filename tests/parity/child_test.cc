@@ -33,7 +33,7 @@ Seen* shared_memory() {
       mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   return static_cast<Seen*>(at);
 }
-// Reads on at the shared offset, and opens the file for itself.
+// Reads at the shared offset, then opens the file again.
 void look(Seen& seen, int fd, const char* path) {
   seen.n = read(fd, seen.bytes, 8);
   seen.error = seen.n < 0 ? errno : 0;

@@ -3,7 +3,7 @@ each call that a file layer must answer (ROWS, most likely in a training job fir
 name in a parity test, or be listed in EXEMPT with its reason. Prints the table row by row; exit
 status 1 and a line for each call that is missing.
 
-A call counts as made by name if its name stands before a bracket in the body of a test, if it is a
+A call counts as made by name if its name comes before a bracket in the body of a test, if it is a
 string of its own (the tests look such symbols up), or, for the fortified forms, if the object of
 fortify_test.cc needs it."""
 

@@ -59,8 +59,8 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.servers = config.cluster.texts;
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
-  // Another node may take larger files: a record that it has shared is refused as a record, not as
-  // an answer, which would cost the connection.
+  // Another node may share larger files than this one takes. Such a record is refused by itself: if
+  // its length made the answer invalid, the connection would be closed.
   options.most_bytes = std::max(largest_cluster_value(config), k_usual_item_bytes);
   options.rows = &ram.region().server_row(0);
   options.stats = &stats;
@@ -132,8 +132,8 @@ bool ClusterTier::wants_lease(const Judge& judge) const {
 
 std::uint64_t ClusterTier::longest_wait(const Judge& judge) const {
   if (judge.wanted() == RecordKind::file) return at_most(k_longest_wait_ns);
-  // A fetch ahead waits for a block as long as the origin takes: if the origin is the bottleneck,
-  // fetching the block as well would slow it down.
+  // A fetch ahead waits for a block about as long as the origin takes to deliver one: if the origin
+  // is the bottleneck, a second request for the block would slow it down further.
   const std::uint64_t most =
       judge.whom() == Judge::For::program ? k_longest_wait_ns : k_longest_wait_ahead_ns;
   const std::uint64_t usual = block_fetch_ns_.load(std::memory_order_relaxed);

@@ -128,8 +128,8 @@ class Watched:
         return item
 
     def __getattr__(self, name):
-        """torch asks only for __getitems__, and only if it wants whole batches: the data set is
-        asked when torch would ask it."""
+        """torch looks up only __getitems__, and only if it wants whole batches, so the data set is
+        asked exactly when torch itself would ask it."""
         if name != "__getitems__" or is_asked_for_each(self.dataset):
             raise AttributeError(name)
         return self.items
