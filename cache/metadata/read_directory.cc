@@ -126,7 +126,7 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
     no_room.store(base::hash_path(key), std::memory_order_relaxed);
   const auto count = DirectoryData::count_of(entries);
   Pin made;
-  // The kernel gives "." and ".." at least, unless the file system omits them.
+  // An empty listing, of a file system that omits "." and "..", is not kept.
   if (count && *count != 0) {
     made = still_listed(content, entries);
     if (made) return made;

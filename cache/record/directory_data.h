@@ -96,8 +96,8 @@ class StatTable {
   // `targets`: each followed by a zero.
   static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries,
                     std::string_view targets);
-  // Null: the record is not a table of this listing, has no such place, or nothing is known of the
-  // entry.
+  // Null: the record is not a table of this listing, has no such place, or nothing is known about
+  // the entry.
   static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);
   // The target of an entry that was found in this record. Empty: nothing is known.
   static std::string_view target_of(const Record& record, const Entry& entry);

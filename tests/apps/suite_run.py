@@ -64,7 +64,8 @@ class Outcome:
     complaints: list[str] = field(default_factory=list)
 
     def add(self, name: str, one: Outcome) -> None:
-        """Adds the result of a program of the module, without its tests, to the module's."""
+        """Adds the result of one of the module's programs to this one, except for its counts of
+        tests."""
         self.broken = self.broken or (f"{name}: {one.broken}" if one.broken else "")
         self.complaints += one.complaints
         self.seconds += one.seconds

@@ -129,7 +129,7 @@ TEST_F(ViewsTest, ProcessThatMayNotOpenTheFileDoesNotGetItsBytes) {
     return 0;
   });
   EXPECT_EQ(in_the_group.wait(), 0);
-  // Neither has changed what the other may do.
+  // Neither child has changed what a process of the other kind may do.
   Child still_without([&] {
     CHILD_CHECK(drop_reading_capabilities());
     FileCache* const own = attach();

@@ -68,7 +68,8 @@ DIFFER_PLAY(fdopendir) {
 DIFFER_PLAY(readdir) {
   DIR* const directory = p.directory(a[0]);
   if (directory == nullptr || !may_list(p, dirfd(directory))) return;
-  // A pack lists in an order of its own: other names remain after some.
+  // A pack lists in an order of its own, so after a part of the listing other names remain than in
+  // a plain directory.
   const bool is_whole = p.tree().is_packed() && a[1] >= 6;
   if (a[1] == 0 || is_whole) rewinddir(directory);
   const std::string text = list(p, directory, a[1] < 3 ? 2 : 1000);

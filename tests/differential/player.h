@@ -91,8 +91,8 @@ class Player {
   std::string path_inside(std::int64_t entry, std::int64_t spelling) const;
   const Tree& tree() const { return *tree_; }
   // False if a pack answers differently from a read-only mount, as SEMANTICS (Packs) says: a change
-  // of something that the pack does not have is EROFS, not ENOENT or ENOTDIR; so is an open with
-  // O_CREAT of something that it has.
+  // of something that the pack does not have fails with EROFS, not ENOENT or ENOTDIR, and so does
+  // an open with O_CREAT of something that it has.
   bool may_open(int dir, const std::string& path, std::int64_t flags) const;
   bool may_open(const std::string& path, const char* mode) const;
   // Like may_open, but for a change by path: it must exist, or lie outside the pack. `follow`: so

@@ -103,7 +103,7 @@ PARITY(MapSize, GrownWithinTheFile) {
 }
 
 PARITY(MapSize, GrownAfterItHasMoved) {
-  // If it were known only by its place, the end of a moved mapping would be forgotten.
+  // The end of a mapping must be known even after a move, so its address alone may not identify it.
   for (const int flags : {MAP_SHARED, MAP_PRIVATE}) {
     for (const std::size_t size : {9000UL, 40000UL}) {
       char* const room = room_of(1 << 20);

@@ -92,7 +92,7 @@ __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
 #else
 // The return address is in a register, and the handler may store it signed (PAC). A frame is
 // therefore recognized by the SIMD registers, which the kernel puts right after the context. The
-// signal mask from before the signal precedes them.
+// words before them are the signal mask from before the signal.
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
                                                       const Candidates& candidates) {

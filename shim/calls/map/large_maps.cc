@@ -140,7 +140,7 @@ void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, co
     file.own_mappings().end();
 }
 
-// A mapping that the kernel makes alone.
+// Counts a mapping that the kernel makes without our help.
 file_calls::Answer left_to_kernel(cache::FileCache& cache) {
   cache.large().note_mapping();
   return {};

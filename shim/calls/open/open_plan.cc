@@ -204,7 +204,7 @@ int OpenPlan::error_of_change() const {
   return is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? EISDIR : EROFS;
 }
 
-// The kernel may have a directory that we do not have, but not where we have a file.
+// If we do not have the directory, the kernel still may, except where we have a file.
 void OpenPlan::open_directory() {
   int result = served_directory::open(*metadata_, path_.key(), flags_);
   if (result >= 0) listings::note_listing(path_.key());

@@ -4,11 +4,11 @@
 // first process of a container, the command reaps the orphans that others leave to it.
 //
 // The terminal sends its signals to the whole process group, and so do others (kill(-group), a
-// service manager, Slurm). The program already has such a signal. A third process of the group,
-// which keeps its signals pending, distinguishes these from a signal for the command alone. As with
-// any process, two signals of one number that come at almost the same time can become one. SIGKILL
-// for the command kills the program; SIGSTOP cannot be passed on. Thread safety: one thread, in a
-// process that has no other.
+// service manager, Slurm). Such a signal has already reached the program. A third process of the
+// group, which keeps its signals pending, distinguishes these from a signal for the command alone.
+// As with any process, two signals of one number that come at almost the same time can become one.
+// SIGKILL for the command kills the program; SIGSTOP cannot be passed on. Thread safety: one
+// thread, in a process that has no other.
 #pragma once
 
 #include <sys/types.h>
