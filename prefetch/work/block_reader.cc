@@ -87,8 +87,8 @@ void BlockReader::fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
                         const LargeFile::Range& range) {
   while (!cache_.large().fetch_ahead(file, fd, fd_epoch, range)) {
     const LargeFile::FdEpoch now = file.fd_epoch();
-    // Continue only if an fd has left in between: not in a locked file, whose close waits for our
-    // copy, nor after the last fd, with which the file ends.
+    // Try again only if one of the file's fds was closed in between, and others are left. A locked
+    // file is given up, because its close waits for our copy.
     if (now == fd_epoch || file.is_locked() || is_stopping() || fd_of_(file) < 0) return;
     fd_epoch = now;
   }

@@ -108,7 +108,7 @@ class DiskStore {
   base::Result<void> refresh();
   DiskStatus status() const;
   // Returns 0 if a record with this many bytes of data has room in a segment file; otherwise the
-  // smallest bound with which it would have.
+  // smallest bound that would give it room.
   std::uint64_t least_bound_for(std::uint64_t data_bytes) const;
   // Bytes of the largest record that has room in a segment file, including its header and path.
   std::uint64_t largest_record() const {

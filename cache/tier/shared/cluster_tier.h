@@ -85,7 +85,7 @@ class ClusterTier final : public Tier {
   const bool is_immutable_;
   const std::uint64_t deadline_ns_;
   const ClusterTags tags_;
-  // One for files, blocks and listings each: a job that finds none of one kind may find the others.
+  // One each for files, blocks and listings: a job that finds none of one kind may find the others.
   static constexpr std::size_t k_shared_kinds = 3;
   ColdPool colds_[k_shared_kinds];
   ClusterMounts mounts_;
