@@ -127,7 +127,7 @@ void check_preloaded(Findings& findings) {
       say(findings, known->health, known->advice, "LD_PRELOAD has {}: {}", path, known->fact);
     } else {
       say(findings, Health::well, "",
-          "LD_PRELOAD has {}: if it answers file calls itself, it must stand before the library",
+          "LD_PRELOAD has {}: if it answers file calls itself, it must come before the library",
           path);
     }
   }
