@@ -15,7 +15,7 @@
 // of a record on the disk means anything to a reader. A power cut may lose forget() and drop();
 // after it, nothing is of this run. Thread safety: all of it, between threads and processes. find
 // and read are async-signal-safe and allocate nothing. No fd stays open. After a fork the child
-// calls abandon(). No exception escapes.
+// calls forget_writer(). No exception escapes.
 #pragma once
 
 #include <pthread.h>
@@ -114,7 +114,9 @@ class DiskStore {
   std::uint64_t largest_record() const {
     return segment_bytes_ - k_disk_header_bytes - most_footer_bytes(1);
   }
-  // For a forked child, which does not own the segment file. Unmaps everything: the object is dead.
+  // For a forked child, which does not own the segment file.
+  void forget_writer();
+  // Like forget_writer, but also unmaps everything: the object is dead.
   void abandon();
 
  private:

@@ -152,6 +152,12 @@ base::Result<void> DiskStore::seal(bool durable) {
   }
 }
 
+void DiskStore::forget_writer() {
+  if (writer_) writer_->forget();
+  writer_.reset();
+  mutex_ = PTHREAD_MUTEX_INITIALIZER;
+}
+
 void DiskStore::abandon() {
   // Makes system calls only: the allocator may be locked forever.
   if (writer_) writer_->forget();
