@@ -176,6 +176,32 @@ PARITY(Identity, AccessAsksForTheRealUser) {
   sys::raw(SYS_setresuid, geteuid(), geteuid(), geteuid());
 }
 
+// As of a program that got it as an ambient one: open(2) has the capability, access(2) has not.
+PARITY(Identity, AccessIgnoresACapabilityToReadWhatTheModeRefuses) {
+  make_files(t);
+  CALL(mkdir(t / "closed", 0700));
+  t.file("closed/f", 100, 0644);
+  CALL(chmod(t / ".", 0755));
+  t.in_child([&] {
+    namespace sys = cube::base::sys;
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+    for (const char* name : {"user", "closed/f"}) CALL(close(CALL(open(t / name, O_RDONLY))));
+    struct stat st {};
+    CALL(stat(t / "closed/none", &st));
+    sys::raw(SYS_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0);
+    sys::raw(SYS_setresuid, k_nobody, k_nobody, k_nobody);
+    data[0].effective = data[0].permitted = 1U << CAP_DAC_READ_SEARCH;
+    sys::raw(SYS_capset, sys::arg(&header), sys::arg(data));
+    for (const char* name : {"user", "closed/f", "closed/none"}) {
+      CALL(access(t / name, F_OK));
+      CALL(access(t / name, R_OK));
+      CALL(eaccess(t / name, R_OK));
+      CALL(faccessat(AT_FDCWD, t / name, R_OK, AT_EACCESS));
+    }
+  });
+}
+
 PARITY(Identity, CapabilitiesGivenUp) {
   make_files(t);
   with(t, "capset", [&] {

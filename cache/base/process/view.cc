@@ -36,6 +36,13 @@ std::uint32_t reading_capabilities() {
   return data[0].effective & ((1U << CAP_DAC_OVERRIDE) | (1U << CAP_DAC_READ_SEARCH));
 }
 
+bool has_real_ids(int get_ids, bool& is_root) {
+  std::uint32_t real = 0, effective = 0, saved = 0;
+  sys::raw(get_ids, sys::arg(&real), sys::arg(&effective), sys::arg(&saved));
+  is_root = real == 0;
+  return real == effective;
+}
+
 // 0: the file cannot be read.
 std::uint64_t hash_of_file(const char* path) {
   char text[1024];
@@ -72,6 +79,12 @@ std::uint64_t domain_token() {
 }
 
 }  // namespace
+
+bool access_has_own_rights() {
+  bool is_root = false, has_root_group = false;
+  return has_real_ids(SYS_getresgid, has_root_group) && has_real_ids(SYS_getresuid, is_root) &&
+         (is_root || reading_capabilities() == 0);
+}
 
 std::uint64_t current_rights() {
   const bool is_first = is_in_first_user_namespace();

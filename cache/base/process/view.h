@@ -15,6 +15,10 @@ namespace cube::base {
 // children share.
 std::uint64_t current_rights();
 
+// True if access(2) checks the rights that open(2) has: the real ids are the effective ones, and
+// there are no capabilities to override modes, which it ignores unless the real user is root.
+bool access_has_own_rights();
+
 struct View {
   static constexpr std::uint64_t k_free = 0, k_ended = 1;  // no view has these
   std::uint64_t number = k_free;

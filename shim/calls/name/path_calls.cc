@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cache/base/process/aside.h"
+#include "cache/base/process/view.h"
 #include "shim/calls/name/metadata.h"
 #include "shim/path/fd_path.h"
 #include "shim/process/attachment.h"
@@ -12,8 +13,6 @@
 #include "shim/threads/background.h"
 
 namespace cube::shim {
-
-namespace sys = base::sys;
 
 namespace {
 
@@ -189,13 +188,10 @@ Known access_from_record(int dir, const char* path, int mode) {
   cache::FileStat stat;
   bool may_be_read = false;
   const Known known = stat_from_record(dir, path, {}, stat, &may_be_read);
-  if (known != Known::present) return known;
-  // Only files that were opened for reading are known to be readable. access(2) checks the real
-  // ids.
-  if (mode != F_OK && !may_be_read) return Known::unknown;
-  const bool is_real = sys::raw(SYS_getuid) == sys::raw(SYS_geteuid) &&
-                       sys::raw(SYS_getgid) == sys::raw(SYS_getegid);
-  return is_real ? Known::present : Known::unknown;
+  if (known == Known::unknown) return known;
+  // Only files that were opened for reading are known to be readable.
+  if (known == Known::present && mode != F_OK && !may_be_read) return Known::unknown;
+  return base::access_has_own_rights() ? known : Known::unknown;
 }
 
 }  // namespace cube::shim
