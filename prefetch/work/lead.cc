@@ -215,11 +215,6 @@ void Lead::end_round(std::uint64_t now) {
 
 std::uint64_t Lead::turn() {
   const std::uint64_t now = base::monotonic_ns();
-  if (now >= next_look_ns_) {
-    next_look_ns_ = now + k_tick_ns;
-    adapt_depth(now);
-    free_ring(now);
-  }
   plan_.refused(prefetcher_->take_refused());
   plan_.settle(prefetcher_->take_settled());
   const bool has_more = feed();
@@ -228,6 +223,11 @@ std::uint64_t Lead::turn() {
   if (is_idle) {
     plan_.refused(prefetcher_->take_refused());
     end_round(now);
+  }
+  if (now >= next_look_ns_) {
+    next_look_ns_ = now + k_tick_ns;
+    adapt_depth(now);
+    free_ring(now);
   }
   prefetcher_->pump();
   if (!is_idle) prepare_room();
