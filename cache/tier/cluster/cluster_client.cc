@@ -240,4 +240,6 @@ ClusterFigures ClusterClient::figures() const {
   return sum;
 }
 
+const std::vector<std::string>& ClusterClient::servers() const { return options_.servers; }
+
 }  // namespace cube::cache

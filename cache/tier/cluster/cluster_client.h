@@ -131,6 +131,7 @@ class ClusterClient {
   void fail_start(bool for_good);
 
   ClusterFigures figures() const;
+  const std::vector<std::string>& servers() const;
 
  private:
   class Worker;
