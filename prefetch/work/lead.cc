@@ -224,6 +224,7 @@ std::uint64_t Lead::turn() {
     plan_.refused(prefetcher_->take_refused());
     end_round(now);
   }
+  // After feed(), because the first files begin with the whole depth.
   if (now >= next_look_ns_) {
     next_look_ns_ = now + k_tick_ns;
     adapt_depth(now);
