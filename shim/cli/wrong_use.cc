@@ -49,7 +49,7 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
     return fmt::format("a command is missing; {}{}", names_of_commands(app), see);
   if (is(CLI::ExitCodes::ExtrasError) && !late.empty())
     return fmt::format("{} is {} {}{}", late.front(),
-                       late.front().starts_with('-') ? "no option of" : "one word too many for",
+                       late.front().starts_with('-') ? "not an option of" : "one word too many for",
                        name, see);
   if (is(CLI::ExitCodes::ArgumentMismatch)) return missing_value(command, wrong.what()) + see;
   std::string text = wrong.what();

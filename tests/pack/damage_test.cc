@@ -196,7 +196,7 @@ TEST_F(PackDamage, SaysWhatIsWrong) {
             std::string::npos);
   std::string why;
   EXPECT_EQ(PackReader::open(tree.root, why), nullptr);
-  EXPECT_NE(why.find("no regular file"), std::string::npos);
+  EXPECT_NE(why.find("not a regular file"), std::string::npos);
   EXPECT_EQ(PackReader::open(tree.dir / "none", why), nullptr);
   EXPECT_NE(why.find("No such file"), std::string::npos);
 }
