@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
+#include <utility>
 
 #include "cache/base/clock.h"
 #include "cache/base/process/aside.h"
@@ -88,12 +89,6 @@ char* export___realpath_chk(const char* path, char* to, size_t room) {
   return found;
 }
 char* export_canonicalize_file_name(const char* path) { return export_realpath(path, nullptr); }
-#define CUBE_FOLLOWS(result, name, dir, path, declaration, ...)               \
-  result export_##name declaration {                                          \
-    if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__); \
-    follow(path, dir);                                                        \
-    return real::name(__VA_ARGS__);                                           \
-  }
 // The made-up file system of our paths.
 #define CUBE_FILE_SYSTEM(name, type)                                                               \
   int export_##name(const char* path, struct ::type* s) {                                          \
@@ -111,7 +106,15 @@ CUBE_FILE_SYSTEM(statfs, statfs)
 CUBE_FILE_SYSTEM(statfs64, statfs)
 CUBE_FILE_SYSTEM(statvfs, statvfs)
 CUBE_FILE_SYSTEM(statvfs64, statvfs)
-CUBE_FOLLOWS(long, pathconf, AT_FDCWD, path, (const char* path, int name), path, name)
+long export_pathconf(const char* path, int name) {
+  if (shim::path_filter::is_unmapped(path)) return real::pathconf(path, name);
+  follow(path);
+  // -1 with the same errno means that there is no limit.
+  const int before = std::exchange(errno, 0);
+  const long result = shim::told(real::pathconf(path, name), AT_FDCWD, path, false);
+  if (errno == 0) errno = before;
+  return result;
+}
 // Our paths have no attributes: none is found, and the list is empty.
 #define CUBE_XATTR(name, no_follow, if_ours, declaration, ...)                 \
   ssize_t export_##name declaration {                                          \

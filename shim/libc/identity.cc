@@ -10,6 +10,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/process/aside.h"
 #include "shim/calls/file_calls.h"
+#include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/name/metadata.h"
 #include "shim/calls/name/name_change.h"
 #include "shim/fd/materialize.h"
@@ -78,7 +79,12 @@ CUBE_CHANGES_IDENTITY(setresgid, (gid_t real_id, gid_t effective, gid_t saved), 
 CUBE_CHANGES_IDENTITY(setgroups, (size_t n, const gid_t* groups), n, groups)
 CUBE_CHANGES_IDENTITY(initgroups, (const char* user, gid_t group), user, group)
 CUBE_CHANGES_IDENTITY(capset, (void* header, const void* data), header, data)
-CUBE_CHANGES_IDENTITY(chroot, (const char* path), path)
+int export_chroot(const char* path) {
+  return change_identity("chroot", [&] {
+    return shim::told(real::chroot(path),
+                      {.path = path, .wants = shim::PathCall::Wants::directory});
+  });
+}
 int export_setns(int fd, int type) {
   shim::materialize(fd);
   return change_identity("setns", [&] { return real::setns(fd, type); });

@@ -208,6 +208,14 @@ int export_bind(int fd, const struct ::sockaddr* a, socklen_t n) {
   if (path.is_any()) shim::told_of_new_name(result, AT_FDCWD, path.text);
   return result;
 }
+int export_connect(int fd, const struct ::sockaddr* a, socklen_t n) {
+  shim::materialize(fd);
+  const int result = real::connect(fd, a, n);
+  if (!shim::process::is_active()) return result;
+  const SocketPath path = is_readable_address(a, n) ? SocketPath(a, n) : SocketPath();
+  if (path.is_any()) shim::told(result, AT_FDCWD, path.text, false);
+  return result;
+}
 char* export_mkdtemp(char* pattern) {
   if (shim::metadata::is_read_only(AT_FDCWD, pattern)) {
     errno = EROFS;

@@ -439,6 +439,12 @@ void learn_from(long number, const long (&a)[6], long result) {
       shim::told(result, number_at(0), path(1), (a[4] & AT_SYMLINK_FOLLOW) == 0);
       break;
     case SYS_open_tree: shim::told(result, number_at(0), path(1), is_unfollowed(2)); break;
+    case SYS_fspick: {
+      constexpr long k_symlink_nofollow = 2;  // FSPICK_SYMLINK_NOFOLLOW
+      shim::told(result, number_at(0), path(1), (a[2] & k_symlink_nofollow) != 0);
+      break;
+    }
+    case SYS_chroot: shim::told(result, {.path = path(0), .wants = Wants::directory}); break;
     case shim::k_getxattrat:
     case shim::k_listxattrat:
     case shim::k_mount_setattr: shim::told(result, number_at(0), path(1), is_unfollowed(2)); break;

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import random
+import socket
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 SYS = {"openat": 56, "newfstatat": 79, "readlinkat": 78, "statx": 291, "openat2": 437}
 if os.uname().machine == "x86_64":
     SYS = {"openat": 257, "newfstatat": 262, "readlinkat": 267, "statx": 332, "openat2": 437}
+SYS["fspick"] = 433
 
 # Commands for the process without the library, one per line: a word and its paths.
 MUTATOR = """
@@ -132,6 +134,20 @@ def spawned(path):
     os.waitpid(os.posix_spawn(path, [path], {}), 0)
 
 
+def in_child(call):
+    """For a call that changes the process if it succeeds."""
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+        except OSError as error:
+            os._exit(error.errno)
+        os._exit(0)
+    error = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if error != 0:
+        raise OSError(error, "in a child")
+
+
 def there(path):
     here = os.getcwd()
     os.chdir(path)
@@ -154,6 +170,11 @@ USES = {
     "setxattr": lambda p: os.setxattr(p, "user.some", b"1"),
     "removexattr": lambda p: os.removexattr(p, "user.none"),
     "statfs": lambda p: str(os.statvfs(p).f_namemax), "chdir": there, "inotify": watch,
+    "pathconf": lambda p: str(checked("pathconf", p.encode(), 3)),  # _PC_NAME_MAX
+    "connect": lambda p: socket.socket(socket.AF_UNIX).connect(p),
+    "remount": lambda p: checked("mount", None, p.encode(), None, ctypes.c_ulong(32), None),
+    "fspick": lambda p: os.close(raw("fspick", -100, p.encode(), 0)),
+    "chroot": lambda p: in_child(lambda: os.chroot(p)),
     "fopen r+": lambda p: stream(p, "r+"), "stat by number": raw_stat, "odd statx": odd_statx,
     "openat2 by number": lambda p: os.close(
         raw("openat2", -100, p.encode(), (ctypes.c_uint64 * 3)(os.O_PATH, 0, 0), 24)),
@@ -177,6 +198,7 @@ MAKES = {
     "rename without replacing": lambda p: checked("renameat2", -100,
                                                   (os.path.dirname(p) + "/f").encode(), -100,
                                                   p.encode(), 1),
+    "bind": lambda p: socket.socket(socket.AF_UNIX).bind(p),
     "mkdir below an fd": lambda p: relative(p, lambda fd, name: os.mkdir(name, dir_fd=fd)),
 }
 # Others change the name before the call, whose answer then contradicts memory.

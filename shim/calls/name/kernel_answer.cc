@@ -46,6 +46,8 @@ Answer meaning_of(const PathCall& call, int error) {
   const bool no_follow =
       (call.no_follow || call.wants == Wants::new_name) && !asks_for_directory(call);
   Answer there{Lesson::name, {.no_follow = no_follow}};
+  const Answer in_doubt =
+      may_be_made(call) ? Answer() : Answer{Lesson::negative_entries_in_doubt, {}};
   switch (error) {
     case 0:
       // Anything that had a new name before is gone. NameChange drops the listing by the
@@ -77,19 +79,21 @@ Answer meaning_of(const PathCall& call, int error) {
       there.told.kinds = Told::k_link;
       return there;
     case EINVAL:
-      if (call.wants != Wants::link) return {};
+      // The call may not have asked for the path at all.
+      if (call.wants != Wants::link) return in_doubt;
       there.told.kinds = Told::k_directory | Told::k_other;
       return there;
     case EBUSY:
     case ENODATA:
     case ENOTSUP:
+    case ECONNREFUSED:
     case ENXIO:
     case EOVERFLOW:
     case ERANGE:
     case ETXTBSY: return there;
     case EACCES:
     case EPERM:
-    case EROFS: return may_be_made(call) ? Answer() : Answer{Lesson::negative_entries_in_doubt, {}};
+    case EROFS: return in_doubt;
     default: return {};
   }
 }
