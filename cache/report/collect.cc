@@ -49,7 +49,9 @@ double JobTotals::hit_rate() const {
 
 std::optional<double> JobTotals::ns_of_miss() const {
   if (timed_misses() == 0) return std::nullopt;
-  return static_cast<double>(base::quantile_ns(totals.miss_latency, 0.25));
+  const std::uint64_t at_most = base::quantile_ns(totals.miss_latency, 0.25);
+  return static_cast<double>(
+      base::Histogram::lower_bound_of(base::Histogram::bucket_of(at_most - 1)));
 }
 
 std::optional<JobTotals::Saved> JobTotals::saved() const {

@@ -47,7 +47,8 @@ struct JobTotals {
   double hit_rate() const;
   std::uint64_t timed_misses() const { return base::count_of(totals.miss_latency); }
   // The time of an undisturbed fetch from the mount: the lower quartile of the fetches. Prefetching
-  // slows the others down, so their mean says nothing about the mount. None: no fetch was measured.
+  // slows the others down, so their mean says nothing about the mount. Never more than was
+  // measured: the lower bound of the quartile's bucket. None: no fetch was measured.
   std::optional<double> ns_of_miss() const;
   // The time that all processes would have waited without the cache, minus the time that they did
   // wait. `least_ns` assumes that the kernel would have kept each file in memory after its first

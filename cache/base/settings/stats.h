@@ -35,9 +35,11 @@ struct Histogram {
     const std::size_t log = bucket / 4 + 1;
     return (4ULL + bucket % 4 + 1) << (log - 2);
   }
+  static std::uint64_t lower_bound_of(std::size_t bucket) {
+    return bucket == 0 ? 0 : upper_bound_of(bucket - 1);
+  }
   static double middle_of(std::size_t bucket) {
-    const std::uint64_t lower = bucket == 0 ? 0 : upper_bound_of(bucket - 1);
-    return static_cast<double>(lower + upper_bound_of(bucket)) / 2;
+    return static_cast<double>(lower_bound_of(bucket) + upper_bound_of(bucket)) / 2;
   }
   void add(std::uint64_t ns) { counts[bucket_of(ns)].fetch_add(1, std::memory_order_relaxed); }
 };
