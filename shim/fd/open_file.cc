@@ -47,10 +47,11 @@ OpenFile* pop_free(std::uint32_t lane) {
   for (std::uint32_t i = 1, n = base::lanes_reached(); i < n; ++i) {
     if (OpenFile* const file = pop_free((own + i) % n); file != nullptr) return file;
   }
-  const std::uint32_t fresh = g_fresh.load(std::memory_order_relaxed);
-  if (fresh >= open_files::k_capacity || !open_files::prepare()) return nullptr;
-  const std::uint32_t index = g_fresh.fetch_add(1, std::memory_order_relaxed);
-  return index < open_files::k_capacity ? open_files::at(index) : nullptr;
+  std::uint32_t fresh = g_fresh.load(std::memory_order_relaxed);
+  do {
+    if (fresh >= open_files::k_capacity || !g_pool.prepare(fresh + 1)) return nullptr;
+  } while (!g_fresh.compare_exchange_weak(fresh, fresh + 1, std::memory_order_relaxed));
+  return open_files::at(fresh);
 }
 
 [[gnu::noinline, gnu::cold]] void end_fill(OpenFile& file) {
@@ -117,7 +118,7 @@ OpenFile* at(std::uint32_t index) { return g_pool.at(index); }
 
 std::uint32_t index_of(const OpenFile* file) { return g_pool.index_of(file); }
 
-bool prepare() { return g_pool.prepare(); }
+bool reserve() { return g_pool.reserve(); }
 
 std::span<const std::byte> memory() { return g_pool.memory(); }
 

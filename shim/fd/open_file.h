@@ -133,8 +133,8 @@ void let_writing_last(OpenFile& file, cache::Sharing how);
 OpenFileRef make();
 std::uint32_t index_of(const OpenFile* file);
 OpenFile* at(std::uint32_t index);
-// Gets the memory of all objects now instead of at the first make(). False: there is none.
-bool prepare();
+// Reserves the room of all objects now instead of at the first make(). False: there is none.
+bool reserve();
 // Empty before the first make().
 std::span<const std::byte> memory();
 // In a forked child: the pins are the parent's.

@@ -20,6 +20,15 @@ class Run(Case):
         report = json.loads(done.stderr)
         self.assertEqual((report["misses"], report["hits"]["ram"]), (1, 1))
 
+    def test_takes_little_of_a_limit_of_the_program_s_data(self):
+        """A limit that the table of all open files that there may be would exceed."""
+        code = ("import resource\nresource.setrlimit(resource.RLIMIT_DATA, (20 << 20, 20 << 20))\n"
+                f"for _ in range(3): open({str(self.file)!r}, 'rb').read()\n"
+                "print(len(bytearray(4 << 20)))")
+        done = self.run_program("python3", "-c", code, options=["--stats-format", "json"])
+        self.assertEqual((done.returncode, done.stdout), (0, b"4194304\n"))
+        self.assertEqual(json.loads(done.stderr)["bytes_served"], 3 * len(CONTENT))
+
     def test_the_report_counts_the_bytes_of_each_kind_of_read(self):
         code = (
             f"import os\nfd = os.open({str(self.file)!r}, os.O_RDONLY)\n"

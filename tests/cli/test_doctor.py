@@ -237,8 +237,7 @@ class Doctor(Case):
             (resource.RLIMIT_FSIZE, 30 << 20,
              "files may have 30.0 MiB, and the cache is one file of 32.0 MiB"),
             (resource.RLIMIT_AS, 63 << 20,
-             "address space is limited to 63.0 MiB, and the cache takes 64.0 MiB"),
-            (resource.RLIMIT_DATA, 19 << 20, "data is limited to 19.0 MiB")):
+             "address space is limited to 63.0 MiB, and the cache takes 64.0 MiB")):
             status, findings = self.doctor(
                 "-p", self.data, "--ram", "32M", "--prefetch", "0",
                 preexec_fn=lambda: resource.setrlimit(limit, (value, value)))

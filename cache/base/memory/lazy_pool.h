@@ -1,8 +1,10 @@
-// Room for objects that are never freed: zero pages, mapped as a whole at the first use. A program
-// that uses none does not have the pool in its address space, which `ulimit -v`, `ulimit -d` and
-// mlockall count. Thread safety: all of it; async-signal-safe.
+// Room for objects that are never freed: zero pages, reserved at the first use, of which the first
+// become usable step by step. A program that uses none does not have the pool in its address space,
+// which `ulimit -v` and mlockall count; `ulimit -d` counts only what is usable. Thread safety: all
+// of it; async-signal-safe.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,12 +19,11 @@ class LazyPool {
  public:
   static constexpr std::size_t k_bytes = sizeof(T) * k_count;
 
-  // False: there is no memory. No other function may be called before prepare() has returned true,
-  // except memory().
-  bool prepare() {
+  // False: there is no memory.
+  bool reserve() {
     if (first_.load(std::memory_order_acquire) != nullptr) return true;
     const long at =
-        sys::mmap(nullptr, k_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        sys::mmap(nullptr, k_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (sys::failed(at)) return false;
     T* none = nullptr;
     // Release: a thread that loads the pointer finds the pages mapped. Another thread may have been
@@ -31,11 +32,26 @@ class LazyPool {
       sys::munmap(reinterpret_cast<void*>(at), k_bytes);
     return true;
   }
+  // Makes the first `n` objects usable. False: there is no memory.
+  bool prepare(std::uint32_t n) {
+    constexpr std::size_t k_step = 256 << 10;
+    const std::size_t wanted = std::min((n * sizeof(T) + k_step - 1) / k_step * k_step, k_bytes);
+    std::size_t usable = usable_.load(std::memory_order_acquire);
+    if (usable >= wanted) return true;
+    if (!reserve() || sys::failed(sys::raw(SYS_mprotect, sys::arg(at(0)), static_cast<long>(wanted),
+                                           PROT_READ | PROT_WRITE)))
+      return false;
+    // Release: a thread that loads the size finds the pages writable.
+    while (usable < wanted &&
+           !usable_.compare_exchange_weak(usable, wanted, std::memory_order_acq_rel)) {
+    }
+    return true;
+  }
   T* at(std::uint32_t i) const { return first_.load(std::memory_order_relaxed) + i; }
   std::uint32_t index_of(const T* object) const {
     return static_cast<std::uint32_t>(object - first_.load(std::memory_order_relaxed));
   }
-  // Empty before prepare().
+  // Empty before reserve().
   std::span<const std::byte> memory() const {
     const T* const first = first_.load(std::memory_order_acquire);
     return {reinterpret_cast<const std::byte*>(first), first != nullptr ? k_bytes : 0};
@@ -43,6 +59,7 @@ class LazyPool {
 
  private:
   std::atomic<T*> first_{nullptr};
+  std::atomic<std::size_t> usable_{0};
 };
 
 }  // namespace cube::base

@@ -107,8 +107,8 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   const bool may_read = !base::sys::failed(flags) && (flags & O_PATH) == 0 &&
                         ((flags & O_ACCMODE) == O_RDONLY || (flags & O_ACCMODE) == O_RDWR);
   if (!may_read || base::sys::failed(base::sys::lseek(fd, 0, SEEK_CUR))) return nullptr;
-  if (!prepare()) return nullptr;
   for (std::uint32_t i = 0; i < k_large_files; ++i) {
+    if (!g_large_pool.prepare(i + 1)) return nullptr;
     LargeFile& file = file_at(i);
     std::uint32_t none = 0;
     if (!file.refs_.compare_exchange_strong(none, 1, std::memory_order_acquire)) continue;
@@ -138,7 +138,7 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   return nullptr;
 }
 
-bool LargeFile::prepare() { return g_large_pool.prepare(); }
+bool LargeFile::reserve() { return g_large_pool.reserve(); }
 
 std::span<const std::byte> LargeFile::memory() { return g_large_pool.memory(); }
 

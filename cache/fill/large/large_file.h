@@ -152,8 +152,8 @@ class LargeFile {
   // Opens the file again by its path. Empty: it has another version by now.
   base::UniqueFd reopen() const;
 
-  // Maps the memory of the pool now and not at the first begin(). False: there is no memory.
-  static bool prepare();
+  // Reserves the room of the pool now and not at the first begin(). False: there is none.
+  static bool reserve();
   // The memory of the pool. Empty before it is mapped.
   static std::span<const std::byte> memory();
   // In a forked child: drops the uses by threads of the parent.

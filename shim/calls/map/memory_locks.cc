@@ -192,8 +192,8 @@ int lock_all(int flags, int (*kernels)(int flags)) {
   // refused, or become resident. So the library makes its mappings now.
   if (future) {
     attachment::cache();
-    open_files::prepare();
-    cache::LargeFile::prepare();
+    open_files::reserve();
+    cache::LargeFile::reserve();
   }
   if ((flags & MCL_CURRENT) == 0) {
     const int result = kernels(flags);

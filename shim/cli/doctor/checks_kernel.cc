@@ -156,10 +156,6 @@ void check_limits(const base::Config& config, Findings& findings) {
                            : "raise it (ulimit -v) if the job runs short",
         "address space is limited to {}, and the cache takes {} of it in each process",
         in_units(most), in_units(2 * region));
-  constexpr std::uint64_t k_tables = 24 << 20;
-  if (const std::uint64_t most = limit_of(RLIMIT_DATA); most < k_tables)
-    say(findings, Health::broken, "nothing is cached: raise it (ulimit -d)",
-        "data is limited to {}, and the table of open files takes 20 MiB", in_units(most));
 }
 
 }  // namespace cube::cli
