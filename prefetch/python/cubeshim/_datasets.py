@@ -5,7 +5,8 @@ import pickle
 import sys
 
 from cubeshim._guesses import of_guesses
-from cubeshim._dataset_lists import is_absolute, is_list, is_path, of_lists, own, paths_of, resolve_below
+from cubeshim._dataset_lists import (is_absolute, is_list, is_path, of_lists, own, paths_of,
+                                     resolve_below)
 
 MOST_NESTED = 8
 

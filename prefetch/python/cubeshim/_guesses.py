@@ -7,7 +7,8 @@ No code of the program runs, as in _dataset_lists.py; pandas' own may.
 import os
 import sys
 
-from cubeshim._dataset_lists import is_absolute, is_path, is_sequence, own, paths_of, resolve_below, under
+from cubeshim._dataset_lists import (is_absolute, is_path, is_sequence, own, paths_of,
+                                     resolve_below, under)
 
 MOST_DIRECTORIES = 8  # one file is looked up in each
 
