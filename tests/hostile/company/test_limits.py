@@ -50,10 +50,9 @@ check_all()
 
     def test_data_segment(self):
         # The loader would end the program if the table of open files were part of the library's
-        # data.
+        # data. What the open files use of the table counts.
         self.check_job(*STEPS, preexec_fn=self.limited(DATA=64 * MB))
-        done = self.check_job(*FEW_STEPS, hits=None, preexec_fn=self.limited(DATA=16 * MB))
-        self.assertEqual(done.report["bytes_served"], 0)
+        self.check_job(*FEW_STEPS, preexec_fn=self.limited(DATA=16 * MB))
 
     def test_locked_memory_and_processes_and_core(self):
         self.check_job(*STEPS, preexec_fn=self.limited(MEMLOCK=0, CORE=0))
