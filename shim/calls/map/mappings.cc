@@ -7,6 +7,7 @@
 
 #include "cache/base/memory/kernel_page.h"
 #include "shim/calls/map/mapped_copy.h"
+#include "shim/calls/map/process_maps.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/region_fd.h"
 #include "shim/process/attachment.h"
@@ -242,13 +243,30 @@ MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range) {
 
 // Past a file's last page, the region holds another record. From there on, the mapping is one of an
 // empty file or, for a large file, of the origin's file from this offset on.
-void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry, int file,
-                    std::uint64_t offset) {
+void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry,
+                    int protection, int file, std::uint64_t offset) {
   auto* const at = reinterpret_cast<void*>(from);
   const int flags = (entry.flags & (MAP_SHARED | MAP_PRIVATE)) | MAP_FIXED;
-  if (sys::failed(sys::mmap(at, end - from, entry.protection, flags, file,
-                            static_cast<std::int64_t>(offset))))
+  if (sys::failed(
+          sys::mmap(at, end - from, protection, flags, file, static_cast<std::int64_t>(offset))))
     sys::munmap(at, end - from);
+}
+
+// The protection of these pages; nothing if they differ in it, are not all mapped, or if it cannot
+// be read.
+std::optional<int> protection_of(const PageRange& range) {
+  std::optional<int> found;
+  std::uintptr_t end = range.begin;
+  bool is_one = true;
+  const bool is_read =
+      process_maps::visit_mappings([&](const process_maps::ProgramMapping& mapping) {
+        if (mapping.range.end <= range.begin || mapping.range.begin >= range.end) return;
+        is_one &=
+            mapping.range.begin <= end && found.value_or(mapping.protection) == mapping.protection;
+        found = mapping.protection;
+        end = mapping.range.end;
+      });
+  return is_read && is_one && end >= range.end ? found : std::nullopt;
 }
 
 // Moves the parts of a mapping one after the other, and returns how many bytes have moved. The
@@ -359,18 +377,24 @@ std::optional<long> remap(const RemapRequest& request) {
   const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
   MappingRow* const other = is_all ? entry : take_entry();
   // The file is opened beforehand, because it is too late to fail afterwards.
-  const std::uint64_t size = round_up(request.new_size),
-                      rest = entry->file_end - std::min(at, entry->file_end);
+  const std::uint64_t size = round_up(request.new_size), old_size = old.end - old.begin,
+                      rest = entry->file_end - std::min(at, entry->file_end),
+                      offset = entry->offset_of_end + at - entry->file_end;
   // A piece of the region is followed by another file's, so the added part maps the origin's file.
-  const std::uint64_t kept = entry->large != nullptr ? std::min(rest, old.end - old.begin) : rest;
+  const std::uint64_t kept = entry->large != nullptr ? old_size : rest;
   const bool is_longer = !entry->is_copy && rest != 0 && size > kept;
   const int rest_of_file = !is_longer                ? -1
                            : entry->large != nullptr ? entry->large->reopen().release()
                                                      : empty_memfd();
+  std::optional<int> protection;
   long to = -ENOMEM;
   if (other != nullptr && (!is_longer || rest_of_file >= 0)) {
+    if (is_longer) protection = protection_of({at, std::max(old.end, at + 1)});
     to = call();
-    if (to == -EFAULT && request.old_size != 0 && old.end <= range.end) to = remap_parts(request);
+    // The program's own mprotect may have split the mapping as well, and the kernel is right then.
+    const bool is_ours = to == -EFAULT && old_size != 0 && old.end <= range.end &&
+                         (size <= old_size || is_longer) && protection_of(old);
+    if (is_ours) to = remap_parts(request);
   }
   if (sys::failed(to)) {
     if (other != nullptr && other != entry) free_entry(*other);
@@ -378,15 +402,17 @@ std::optional<long> remap(const RemapRequest& request) {
   } else {
     const auto begin = static_cast<std::uintptr_t>(to);
     if (is_longer)
-      end_mapping_at(begin + kept, begin + size, *entry, rest_of_file,
-                     entry->offset_of_end - (rest - kept));
-    if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
+      end_mapping_at(begin + kept, begin + size, *entry, protection.value_or(entry->protection),
+                     rest_of_file, offset + kept);
     if (other != entry) {
       copy_entry(*entry, *other);
       publish_without(*entry, range, stays_there ? PageRange{} : old);
       g_count.fetch_add(1, std::memory_order_acq_rel);
     }
+    // The row that was left may cover the pages that have been replaced.
+    if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     other->file_end = begin + rest;
+    if (other->large != nullptr) other->offset_of_end = offset + rest;
     publish(*other, {begin, begin + size});
   }
   if (rest_of_file >= 0) sys::close(rest_of_file);
