@@ -200,8 +200,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       flights_before = flights;
     }
     if (now >= deadline) {
-      // In all that time the owner has neither begun nor ended a fetch: it may be stopped, with
-      // everything that it was fetching.
+      // The owner has neither begun nor ended a fetch in that time. It has perhaps been stopped
+      // (SIGSTOP), so all its fetches count as stuck.
       if (owner != nullptr && owner == waited_for && flights == flights_before)
         owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
       // The fetch hangs, or its thread has left it (siglongjmp). Later processes need not find that

@@ -2,9 +2,9 @@
 // When the fetcher dies, a waiter takes over.
 //
 // A flight is overdue after a waiter has waited one second; from then on no process waits for it.
-// If its owner began and ended no fetch in that second, the owner may be stopped, so all of its
-// flights are overdue until it does. A fetch in parts is waited for as long as its parts come, and
-// an open with O_NONBLOCK does not wait.
+// If its owner neither began nor ended a fetch in that second, the owner has perhaps been stopped
+// (SIGSTOP), so all its flights are overdue until it begins or ends one. A fetch in parts is waited
+// for as long as its parts come, and an open with O_NONBLOCK does not wait.
 //
 // A flight occupies one of four slots chosen by the path's hash. Different paths that share those
 // slots do not wait for each other. If other paths hold all four slots, the path is fetched without

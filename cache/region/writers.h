@@ -37,9 +37,8 @@ void writing_ends(Region& region, const FileStat& stat);
 // is asked by this fd whether any process of the node has the file open for writing, under the
 // library or not; the fd must carry no lease of the program's. `stat` must be older than this
 // question: if nobody writes the file now, a process that opens it later changes its times by the
-// first store. `removals` counts left writers that stopped writing. If it grew, `stat` may predate
-// their
-// last write.
+// first store. `removals` counts the `LeftWriter` entries that have stopped writing. If it grew,
+// `stat` may predate their last write.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1,
                     std::uint64_t* removals = nullptr);
 

@@ -107,7 +107,7 @@ bool Ring::has_operations(std::string& why) {
     why = "io_uring: the kernel is older than 5.11";
     return false;
   }
-  // Not by io_uring_get_probe_ring, which calls the host's malloc.
+  // We do not use io_uring_get_probe_ring, because it calls the host's malloc.
   alignas(io_uring_probe)
       std::byte room[sizeof(io_uring_probe) + IORING_OP_LAST * sizeof(io_uring_probe_op)] = {};
   auto* const probe = new (room) io_uring_probe;

@@ -190,8 +190,8 @@ long cache_of_file(const long (&a)[6]) {
   return 0;
 }
 
-// For a ring that a kernel thread polls: that thread takes requests without a call. For any other
-// ring, io_uring_enter is such a call.
+// With IORING_SETUP_SQPOLL, a kernel thread takes requests without a system call that we could
+// intercept. For any other ring, io_uring_enter is such a call.
 long set_up_ring(const long (&a)[6]) {
   const auto* const parameters = reinterpret_cast<const ::io_uring_params*>(a[1]);
   const bool polls = !shim::is_bad_pointer(parameters, sizeof *parameters) &&

@@ -96,7 +96,7 @@ bool may_cover(std::string_view directory, std::string_view relative) {
   return false;
 }
 
-// Threads may have 16 KB of stack, and callers already have paths on it.
+// Threads may have as little as 16 KB of stack, and callers already have paths on it.
 struct PathRoom {
   char text[PATH_MAX];
 };

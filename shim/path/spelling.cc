@@ -24,7 +24,8 @@ namespace {
 namespace sys = base::sys;
 
 using near_look::DirectoryLook;
-// The places of the prefixes. Never freed: calls come after every destructor.
+// The places of the prefixes. Never freed, because the program may still call us after all
+// destructors have run.
 constinit std::atomic<const std::vector<DirectoryLook>*> g_directories{nullptr};
 
 // Returns the path of the directory and closes its fd; empty if `opened` is an error.

@@ -69,7 +69,7 @@ void set_job(const base::ProcessId& job);
 void make_fork_mark();
 // Notes that this process owns its memory and its fd table. Called at load, and in each child.
 void note_owner();
-extern constinit std::atomic<bool> g_speaks;  // writes the job's report when it ends
+extern constinit std::atomic<bool> g_speaks;  // this process writes the job's report at its exit
 extern constinit std::atomic<bool> g_sealed;  // a sandbox is on: every call is libc's alone
 bool has_list();
 

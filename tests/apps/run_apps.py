@@ -35,7 +35,7 @@ REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
 
 
 class Row:
-    """The result of one case: a word for each way, and the trouble in full."""
+    """The result of one case: one word per mode, and the full text of each failure."""
     def __init__(self, case: Case, skipped: str = "", version: str = ""):
         self.case, self.skipped, self.version = case, skipped, version
         self.words: dict[str, str] = {}

@@ -210,7 +210,7 @@ TEST_F(FillTest, ALongerFileIsNotKept) {
   end(opened);
 }
 
-// One more than there are.
+// Opens 65 files; there are 64 partial fills.
 TEST_F(FillTest, FileIsFetchedAsAWholeIfAllPartialFillsAreTaken) {
   std::vector<Open> all;
   const tests::TestCache large{160 * tests::k_mib};

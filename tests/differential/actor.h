@@ -31,7 +31,8 @@ enum class Change : std::int32_t {
 
 struct Order {
   Change kind = Change::read;
-  std::int32_t number = 0;  // of the pattern; also the new modification time, if not 0
+  // which pattern to write; if not 0, also added to the modification time
+  std::int32_t number = 0;
   std::int64_t offset = 0, size = 0;
   char path[400] = {};
 };

@@ -1,5 +1,5 @@
-"""Files in blocks, for processes that see another file under the path, or that may not read it.
-Needs root. CUBESHIM_LIBRARY names the build's file."""
+"""Tests files served in blocks when a process sees a different file at the same path, or may not
+read the file. Needs root. CUBESHIM_LIBRARY names the build's file."""
 import json
 import os
 import subprocess

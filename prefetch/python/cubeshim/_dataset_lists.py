@@ -92,7 +92,8 @@ def under(base, path):
 def resolve_below(lists, base):
     def resolve(index):
         paths = [os.fsdecode(path) for entries in lists for path in paths_of(entries[index])]
-        # Only names that look like files, because a base turns any text into a path below a prefix.
+        # Joins the base only to names with an extension. Any other string, such as a label, would
+        # become a path below the prefix too.
         return [under(base, path) if os.path.splitext(path)[1] else path for path in paths]
 
     return resolve

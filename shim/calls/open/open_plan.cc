@@ -116,7 +116,7 @@ void OpenPlan::plan_directory() {
   listed_ = path_.key();
 }
 
-// Asks our paths first, and the kernel about those that we do not have.
+// Looks the path up in our own tables first, and asks the kernel only if it is not there.
 void OpenPlan::plan_name() {
   if (may_write()) return answer(-error_of_change());
   const bool asks_for_directory = metadata::asks_for_directory(program_path_);

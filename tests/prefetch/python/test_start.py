@@ -194,7 +194,8 @@ class Site(Case):
         self.assertEqual(done.stdout, expected)
 
     def test_two_of_ours_run_once_each(self):
-        """Two versions, one package spelled in two ways, and one whose files are links."""
+        """Covers a second copy of the package, the same package under two paths, and a package
+        made of symbolic links."""
         copy, linked, other = (self.dir / name for name in ("copy", "linked", "other"))
         shutil.copytree(PACKAGE, copy)
         (linked / "site").mkdir(parents=True)
