@@ -23,7 +23,7 @@ RANGE_OF_HIT = (
 
 
 def measure_reads(bench: Bench) -> Section:
-    """One process, every size."""
+    """Measures one process with files of every size."""
     section = Section("reads by one process")
     rows = []
     for name in SIZES:

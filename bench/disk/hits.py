@@ -65,7 +65,7 @@ def check_hits(stats: Path, files: int) -> None:
 
 def cold_start(bench: Bench, data: Path, disk: Path, make) -> Contender:
     forget_pages(data)
-    # Not its index, which a job has just used.
+    # The disk's index stays in memory, because a job has just used it.
     forget_pages(*disk.glob("*/segment-*"))
     have_memory(400)
     return make()

@@ -29,7 +29,8 @@ from bench.jobs.training import QUIET, epochs_of, train_command
 PARTS = 4  # of the data, one of which is as large as the memory
 EPOCHS = 2
 JOBS = ("reader", "DataLoader")
-# For page tables, the kernel's own structures, and the memory that a process needs at its end.
+# Leaves room for page tables, the kernel's own structures, and the memory that a process needs at
+# its end.
 SLACK = 16 << 20
 # The part of a control group's memory that the shim leaves alone (cache/region/region.cc): the
 # group must allow it, but it is not used.
@@ -233,7 +234,7 @@ def measure_second_job(bench: Bench, section: Section) -> None:
                         job.send_signal(signal.SIGKILL)
                     job.stdin.close()
             if way == "first job, killed":
-                # As after a restart of the machine.
+                # A restart of the machine removes the region, too.
                 region.unlink(missing_ok=True)
             rate = f"{exit_report(stats)['hit_rate']:.2%}" if way == "second job" else "-"
             rows.append((way, *(f"{found[way][name]:.2f}" for name in KEPT), rate,

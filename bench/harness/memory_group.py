@@ -11,8 +11,8 @@ from bench.harness.errors import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10
-# For version 1 (in the folder of the controller) and for version 2: the limit, the maximum used,
-# and the line of memory.stat with the processes' own memory.
+# Names in version 1 (True; in the controller's folder) and in version 2: the files with the limit
+# and with the maximum used, and the line of memory.stat with the processes' own memory.
 NAMES = {
     True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"),
     False: ("memory.max", "memory.peak", "anon")

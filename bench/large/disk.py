@@ -84,7 +84,7 @@ def run_turn(bench: Bench, source: Path, ram: int, ways: tuple[str, ...],
                              if FIRST in ways else {})
         shim = bench.shim(bench.work / "mount", str(ram), bench.work / "report.json", settings)
         for way in ways:
-            # Not its index, which a job has just used.
+            # The disk's index stays in memory, because a job has just used it.
             forget_pages(*disk.glob("*/segment-*"))
             digests.add(run_on_mount(bench, source, shim, found[way]))
     return digests

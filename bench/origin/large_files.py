@@ -60,7 +60,7 @@ for path in paths:
         if reader == "whole":
             total += len(file.read())
         elif reader == "load":
-            # As numpy.load: the header, and the rest into an array, through a dup of the fd.
+            # Reads as numpy.load does: the header, then the rest into an array by a dup of the fd.
             head = file.read(128)
             rest = bytearray(os.fstat(file.fileno()).st_size - 128)
             with open(os.dup(file.fileno()), "rb", buffering=0) as other:

@@ -102,7 +102,7 @@ class EngineReader final : public Contender, public prefetch::FetchClient {
   };
   const std::size_t largest_;
   std::unique_ptr<prefetch::IoEngine> engine_;
-  // Rooms that no file uses. Without a lock, because the plain reader has none either.
+  // Rooms that no file uses. They need no lock: the plain reader has none either.
   std::array<std::atomic<std::byte*>, prefetch::k_most_depth> kept_{};
   std::atomic<std::uint64_t> bytes_{0};
 };

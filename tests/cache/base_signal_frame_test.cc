@@ -81,8 +81,8 @@ TEST_F(SignalFrame, IsSeenOnAStackAboveTheThreadsOwn) {
 }
 
 TEST_F(SignalFrame, IsNotSeenWhereASignalWithAHandlerIsOnlyBlocked) {
-  // Not on the stack: after the first sigaction of a signal, libc reports the address to which its
-  // handlers return, and that word would look like a frame.
+  // This must not lie on the stack: after the first sigaction of a signal, libc reports the address
+  // to which its handlers return, and that word would look like a frame.
   static struct sigaction before;
   struct sigaction action {};
   action.sa_handler = [](int) {};

@@ -96,7 +96,7 @@ TEST(BlockRecord, ProvesItsBlockOfThisVersionAndNoOther) {
   EXPECT_EQ(verdict_of([](FileStat& s) { s.size += 1; }), Verdict::outdated);
   EXPECT_EQ(verdict_of([](FileStat& s) { s.mode ^= 0444; }), Verdict::outdated);
   EXPECT_EQ(verdict_of([](FileStat& s) { s.user += 1; }), Verdict::outdated);
-  // Through another mount, and after a read.
+  // Another mount changes the device, and a read changes the access time.
   EXPECT_EQ(verdict_of([](FileStat& s) { s.device_minor += 1; }), Verdict::taken);
   EXPECT_EQ(verdict_of([](FileStat& s) { s.accessed.seconds += 1; }), Verdict::taken);
 }

@@ -145,7 +145,8 @@ TEST(ClaimSteps, SegmentWantedAgainMeanwhileIsNotReclaimed) {
   });
 }
 
-// Not even for a moment, because an open in that moment would go to the origin.
+// The search must not hide a record even for a moment: an open in that moment would go to the
+// origin.
 TEST(ClaimSteps, SearchForRoomHidesNothingThatIsInUse) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   ReadRing ring;

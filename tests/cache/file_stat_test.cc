@@ -109,7 +109,7 @@ TEST(FileStat, SaysOfEveryKindOfFileWhatTheKernelSays) {
   expect_as_kernel(dir / "second");
   expect_as_kernel("/dev/null");
   expect_as_kernel("/");
-  // Not /dev/shm, because other tests change it at the same time.
+  // Other tests change /dev/shm at the same time, so this one uses /sys.
   expect_as_kernel("/sys");
 }
 

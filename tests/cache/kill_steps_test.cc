@@ -113,7 +113,6 @@ TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// Between the instructions of publish.
 TEST(KillSteps, BetweenTheInstructionsOfPublish) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::size_t file_size = 1000;

@@ -65,7 +65,7 @@ TEST(Lanes, ThreadsWriteToNoCommonLineAndGiveUpEachOthersClaims) {
   EXPECT_FALSE(is_segment_pinned(*region, 1));
 }
 
-// More of them than lanes.
+// There are more threads than lanes.
 TEST(Lanes, CountsAndClaimsOfAllThreadsAreSummed) {
   const TestRegion region;
   constexpr std::uint32_t k_threads = 3 * base::k_lanes;
@@ -77,7 +77,7 @@ TEST(Lanes, CountsAndClaimsOfAllThreadsAreSummed) {
     });
   }
   for (auto& thread : threads) thread.join();
-  // One that has opened nothing itself.
+  // This thread has opened nothing itself.
   std::thread([&] { count_served(*region, 1000, 3); }).join();
   const auto of_job = [&] { return collect(*region, region->own_job()).totals; };
   EXPECT_EQ(of_job()[base::Counter::hits_ram], k_threads);

@@ -131,7 +131,7 @@ TEST_F(LargePathsTest, OldestGoesWhereAFileFindsNoFreeRow) {
   };
   for (std::size_t i = 0; i < k_ways; ++i) {
     ASSERT_TRUE(note(files[i]));
-    // From the last one back to the first.
+    // The last file noted has the oldest time, the first file the newest.
     rows_of(files[i].key)[0]->words[k_noted_word].store(100 - i);
   }
   EXPECT_EQ(found(), "1111111100");

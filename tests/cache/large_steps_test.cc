@@ -168,7 +168,7 @@ TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
     if (cache->region().flight_slot(i).word.load() != 0) slot = &cache->region().flight_slot(i);
   }
   ASSERT_NE(slot, nullptr);
-  // As a reader does before it sleeps.
+  // A reader does this before it sleeps.
   slot->waiting.store(1);
   const std::uint32_t wakeups = slot->wakeups.load();
   ASSERT_TRUE(child.to_entry_of(SYS_pread64));

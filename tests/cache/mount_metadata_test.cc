@@ -519,7 +519,7 @@ TEST_F(MountMetadataTest, DirectoryThatIsTooLongToWaitForIsGivenAtItsBegin) {
 // A storm of misses in one directory is reported once, and again later; misses elsewhere do not add
 // to it.
 TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm) {
-  // Two directories of one row.
+  // The two directories share one row of the counts.
   const std::string one = "/data/0";
   const auto row_of = [](const std::string& directory) {
     return base::hash_path(directory) % 1024;

@@ -280,7 +280,7 @@ TEST_F(FillTest, BytesReadInAListedDirectoryAreCounted) {
   }
 }
 
-// As in a forked child: it has its parent's memory, and shares the region with it.
+// A forked child has its parent's memory, and shares the region with it.
 TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);

@@ -252,7 +252,7 @@ TEST(LateRings, ReadersMappingsAndALeaderAtOnceSeeRightBytes) {
         own.ring().note_mapped(*pin);
         mapped.emplace_back(pin->path(), tests::bytes_of(*pin));
       };
-      // In segments that would join first, and then anywhere.
+      // Maps files in the segments that would join first, and then anywhere.
       for (std::size_t i = 0; i < 3; ++i)
         map(tests::find(own, late.resident[late.resident.size() - 1 - r - i * k_most_of_one]));
       ready.fetch_add(1);

@@ -34,7 +34,7 @@ TEST_F(RingTest, ARunWithALostRoomIsNobodyElsesWhileItsProcessRuns) {
     auto room = other.reserve(10, 5 * k_mib);
     CHILD_CHECK(room);
     room->lose();
-    // As at its end; the kernel may still be writing.
+    // A process does this at its end. The kernel may still be writing then.
     other.release_lease();
     own->detach();
     done.give();

@@ -75,8 +75,8 @@ class Run(Case):
         return job
 
     def test_a_program_that_is_killed_has_a_report(self):
-        """By a signal for the command, or for the whole group, as the terminal sends it. The region
-        goes with the program."""
+        """The signal is for the command, or for the whole group, as the terminal sends it. The
+        region goes with the program."""
         for send, number in ((os.kill, signal.SIGTERM), (os.kill, signal.SIGHUP),
                              (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)):
             job = self.serve_until_killed()
@@ -322,8 +322,8 @@ class Run(Case):
             self.assertNotIn(b"; using", done.stderr)
 
     def test_output_that_cannot_be_written_ends_a_command(self):
-        """Also a command that runs until it is interrupted, and one whose text is longer than the
-        buffer."""
+        """This includes a command that runs until it is interrupted, and one whose text is longer
+        than the buffer."""
         for words in (["top", "--interval", "1", "--name",
                        self.name], ["top", "--json", "--interval",
                                     "1"], ["man"], ["completion", "bash"], ["library"]):

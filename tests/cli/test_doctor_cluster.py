@@ -160,7 +160,7 @@ class DoctorOfTheCluster(Case):
                          (1, "fail"))
 
     def test_servers_that_hang_or_are_not_there_hold_up_nobody(self):
-        # One after the other they would take 90 s, and no check may take a minute.
+        # If the servers were asked in turn, they would take 90 s. No check may take a minute.
         hanging = [
             "127.0.0.1:%d" % self.enterContext(socket.create_server(
                 ("127.0.0.1", 0))).getsockname()[1] for _ in range(60)

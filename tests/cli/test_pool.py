@@ -183,8 +183,8 @@ class Real(Pool):
         self.assertEqual(self.start(*words).returncode, 0)
         file = self.data / f"cubeshim-pool-{self.name}"
         inode = file.stat().st_ino
-        # Like that of another user or container: its state is elsewhere, but the name and the
-        # directory are the same.
+        # The pool of another user or container has its state elsewhere, but the same name and
+        # directory.
         in_use = f"{file} is in use by another memcached: --name or --nvme"
         with tempfile.TemporaryDirectory(dir="/dev/shm") as states:
             self.refused(

@@ -193,7 +193,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
                          [[4, 2], [4, 3], [4, 3]])
         (ratio, gap), (opens, _), (origin, _) = lines
         bottom, top = 190, 10
-        # No hit in the first second, and only hits from then on.
+        # There is no hit in the first second, and there are only hits from then on.
         self.assertEqual([y for _, y in ratio], [bottom, top, top, top])
         self.assertEqual({y for _, y in opens}, {top})
         # One hundred opens per second; the origin is asked only in the first one.

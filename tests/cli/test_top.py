@@ -99,8 +99,8 @@ class Top(Case):
     TRIES = 5
 
     def test_every_column_has_its_own_figure(self):
-        """In the object and in the table, even if the samples divide the job's one moment of
-        work."""
+        """The figures are right in the object and in the table, even if the samples divide the
+        job's one moment of work."""
         for attempt in range(self.TRIES):
             worst, cells = self.figures_of_mixed_job()
             wanted = (80, 60, 20, 80 * len(CONTENT), 20 * len(CONTENT), 0)
@@ -292,7 +292,7 @@ class Top(Case):
         self.assertEqual(top.stdout.readline().decode(),
                          f"waiting for a job (the cache named {self.name} in /dev/shm)\n")
         self.assertIsNone(top.poll())
-        # And continues with the next.
+        # It continues with the next job.
         job = self.start_job()
         while f"{job.pid} " not in (line := top.stdout.readline().decode()):
             self.assertNotEqual(line, "")

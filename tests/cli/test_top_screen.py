@@ -229,7 +229,7 @@ class Screen(Case):
 
     def test_a_terminal_that_goes_ends_it(self):
         self.job()
-        # No signal informs it of that.
+        # The terminal does not control top, so no signal tells it that the terminal goes.
         top = self.top(controls=False)
         top.until(r"^cubeshim top")
         top.close()

@@ -130,7 +130,7 @@ DIFFER_PLAY(pipe) { make_pair(p, a, a[2] % 2 != 0); }
 
 DIFFER_PLAY(make_fd) {
   const Result r = p.call([&] {
-    // Nothing whose inode other processes share, because they may lock it.
+    // Makes only fds whose inode no other process shares, because another process may lock it.
     if (a[1] % 2 == 0) return memfd_create("differ", 0);
     return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
   });
@@ -138,8 +138,8 @@ DIFFER_PLAY(make_fd) {
   keep(p, a[0], r);
 }
 
-// The fds that are open, as a program finds them. Not while a handler closes files (SEMANTICS,
-// Limits: a listing of /proc/self/fd can show what it has just closed).
+// The fds that are open, as a program finds them. No handler may close files meanwhile (SEMANTICS,
+// Limits: a listing of /proc/self/fd can show an fd that was just closed).
 DIFFER_PLAY(list_fds) {
   const BlockAlarm block;
   std::set<int> numbers;

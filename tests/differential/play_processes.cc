@@ -95,7 +95,7 @@ DIFFER_PLAY(vfork_exec) {
                     number = std::to_string(a[2] < 4 ? STDIN_FILENO : fd);
   const char* const arguments[] = {"reader", k_reader_flag, number.c_str(), length.c_str(),
                                    nullptr};
-  // As subprocess.Popen does, in the parent's memory.
+  // The child runs in the parent's memory, as that of subprocess.Popen does.
   const pid_t child = vfork();
   if (child == 0) {
     if (dup2(k_pipe_fd + 1, STDOUT_FILENO) < 0) _exit(90);

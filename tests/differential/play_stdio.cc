@@ -129,7 +129,7 @@ DIFFER_PLAY(fseek) {
   errno = 0;
   const int result = fseek(stream, a[1], whence);
   p.say("fseek {} {} {} = {}{}", a[0], a[1], whence, result, failure(result != 0, errno));
-  // Until then the offset of the fd below is libc's private matter (SEMANTICS, Limits).
+  // Until fflush(), the offset of the fd below is libc's private matter (SEMANTICS, Limits).
   if (result == 0) fflush(stream);
 }
 

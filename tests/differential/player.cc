@@ -278,7 +278,7 @@ bool Player::is_copy_at(int fd) const {
   if (!tree_->is_packed() || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
       !is_copy(st.st_mode, st.st_dev))
     return false;
-  // Not one that the sequence has made itself.
+  // The name tells our copies from memfds that the sequence has made itself.
   char name[64] = {};
   const std::string link = fmt::format("/proc/self/fd/{}", fd);
   return sys::readlink(link.c_str(), name, sizeof name - 1) > 0 &&
@@ -317,8 +317,8 @@ std::string Player::show(const timespec& time) {
                                     : "now";
 }
 
-// Not compared: the access time, which stays as it was at the fetch (SEMANTICS, "the access time
-// does not move"), and the change time, which is always now.
+// Two times are not compared: the access time, which stays as it was at the fetch (SEMANTICS, "the
+// access time does not move"), and the change time, which is always now.
 std::string Player::show(const struct ::stat& st) {
   const bool is_file = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode);
   const bool is_unlike = is_copy(st.st_mode, st.st_dev);

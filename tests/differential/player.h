@@ -173,7 +173,7 @@ class Player {
   std::set<ino_t> mapped_;
 };
 
-// As in "-1 ENOENT".
+// Returns the name of the error, as in "-1 ENOENT".
 std::string error_name(int error);
 std::uint64_t hash_of(const void* data, std::size_t n);
 

@@ -53,7 +53,7 @@ bool write_all(int fd, const std::string& bytes) {
   return true;
 }
 
-// Only for this process and its children.
+// The mount exists only for this process and its children.
 bool mount_read_only(const std::string& from, const std::string& to) {
   ::mount_attr read_only{
       .attr_set = MOUNT_ATTR_RDONLY, .attr_clr = 0, .propagation = 0, .userns_fd = 0};

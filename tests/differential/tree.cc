@@ -242,8 +242,8 @@ void make_source(const Tree& tree) {
   make_entries(tree, [](const Entry& entry) { return !entry.is_outside(); });
 }
 
-// Nothing there leads into the pack, which the kernel does not know, and nothing there is a file of
-// the pack's source.
+// No link outside leads into the pack, because the kernel does not know the pack. No file outside
+// is one of the pack's source.
 void make_outside(const Tree& tree) {
   make_directory(parent_of(tree.outside));
   make_directory(tree.outside);

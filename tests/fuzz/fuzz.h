@@ -28,8 +28,8 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
 
 namespace cube::fuzz {
 
-// On a tmpfs, because regions lie there. run.py provides and removes one; a target that is run by
-// hand does so itself.
+// Returns a directory on a tmpfs, because regions lie there. run.py provides and removes one; a
+// target that is run by hand does so itself.
 inline const std::string& directory() {
   static const auto* const path = [] {
     if (const char* const given = std::getenv("FUZZ_DIR"); given != nullptr)

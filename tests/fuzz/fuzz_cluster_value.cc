@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t k_most_file = 600, k_most_path = 200, k_most_changes = 24;
 
-// As record.cc computes it, for a path that lies within the bytes.
+// Computes the hash as record.cc does. The path must lie within the bytes.
 std::uint64_t header_hash_of(const Record& record) {
   const std::uint64_t parts[] = {
       base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const auto head = std::make_unique<ClusterHead>();
   write_cluster_head(content_for_cluster(original, path), {.job = 1, .node = 2}, *head);
 
-  // In memory of its own, where the sanitizer sees a read beyond its end.
+  // The value has memory of its own, so that the sanitizer sees a read beyond its end.
   const std::size_t whole = head->size + bytes.size() + head->padding;
   const std::uint8_t how = input.byte();
   const std::size_t cut = how % 4 == 3 ? input.number<std::uint16_t>() % (whole + 1) : whole;

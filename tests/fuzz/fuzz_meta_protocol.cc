@@ -15,7 +15,7 @@ namespace {
 void check_lines(std::string_view text) {
   while (const std::size_t bytes = meta_line_bytes(text)) {
     FUZZ_CHECK(bytes >= 2 && bytes <= text.size(), "%zu of %zu bytes", bytes, text.size());
-    // In memory of its own, where the sanitizer sees a read beyond its end.
+    // The line has memory of its own, so that the sanitizer sees a read beyond its end.
     const std::vector<char> line(text.begin(),
                                  text.begin() + static_cast<std::ptrdiff_t>(bytes - 2));
     const MetaAnswer answer = parse_meta_answer({line.data(), line.size()});

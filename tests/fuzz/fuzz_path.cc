@@ -70,7 +70,7 @@ void make_tree(Tree& tree) {
   tree.config.prefixes = {root + "/data", root + "/second/in"};
 }
 
-// As the kernel reports it for an fd.
+// Returns the path that the kernel reports for the fd.
 std::string name_of(int fd) {
   char link[64], target[PATH_MAX];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);

@@ -11,7 +11,8 @@
 namespace cube::cache {
 namespace {
 
-// On the heap and of exactly that size, so that AddressSanitizer sees each byte beyond it.
+// The bytes lie on the heap and have exactly that size, so that AddressSanitizer sees each access
+// beyond them.
 struct Bytes {
   explicit Bytes(std::size_t n) : size(n), data(new(std::align_val_t{64}) std::byte[n]) {}
   ~Bytes() { operator delete[](data, std::align_val_t{64}); }

@@ -54,7 +54,7 @@ def main() -> int:
             f"{name}: {count} inputs in {time.monotonic() - began:.0f} s, {len(failures)} findings")
         if run.returncode == 0 and not failures and count > len(os.listdir(seeds)):
             return 0
-        # Without the progress lines.
+        # Leaves out the progress lines.
         print("\n".join(
             line for line in run.stderr.splitlines() if not re.match(r"#\d|INFO:", line))[-6000:])
         for artifact in failures:

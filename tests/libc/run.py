@@ -195,7 +195,7 @@ def check_node(libc: Libc, data: Path, options: argparse.Namespace) -> str:
 
 @contextmanager
 def data_folder(libc: Libc, lagfs: Path | None) -> Iterator[Path]:
-    """On a plain directory, or on a slow mount."""
+    """Provides a folder in a plain directory, or on a slow mount."""
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="data-", dir=libc.work)))
         base.chmod(0o755)

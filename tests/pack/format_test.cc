@@ -73,7 +73,7 @@ TEST(PackFormat, ADamagedListingEndsUnsound) {
   names[0].is_packed = true;
   const std::string whole = names.listing(false);
   const auto is_sound = [](const std::string& data) {
-    // On the heap and no byte longer, so that AddressSanitizer sees a read beyond it.
+    // The copy on the heap is no byte longer, so that AddressSanitizer sees a read beyond it.
     const std::vector<char> exact(data.begin(), data.end());
     PackListingReader reader({exact.data(), exact.size()});
     std::string_view name;

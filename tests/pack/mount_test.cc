@@ -55,7 +55,7 @@ TEST_F(PackMountTest, ALinkThatLeadsOutIsNotWhatHasItsNameInside) {
 TEST_F(PackMountTest, AnAbsoluteLinkLeadsOutUnlessItIsBelowThePrefix) {
   tree.write("outside", "1");
   tree.write("d/x", "2");
-  // As long as the prefix, and the rest lies in the pack.
+  // "/else" is as long as the prefix, and the rest of the path exists in the pack.
   link("/else/outside", "of another");
   link("/packs/outside", "of a longer one");
   link("/pack/d/x", "own");
@@ -70,7 +70,7 @@ TEST_F(PackMountTest, AnAbsoluteLinkLeadsOutUnlessItIsBelowThePrefix) {
   EXPECT_EQ(find("root/d/x"), 0);
 }
 
-// With and without a chance that links lead there: two ways of searching.
+// The search differs if links may lead to the path, so both ways are tested.
 TEST_F(PackMountTest, ErrorsAreThoseOfAFileSystem) {
   tree.write("d/f", "1");
   tree.write("d/e/g", "2");

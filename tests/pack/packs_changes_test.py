@@ -140,7 +140,7 @@ assert open(P + "/a/x").read() == open(O).read() == "hello"
             name: f"{x86 if is_x86 else other}, {arguments}"
             for name, (x86, other, arguments) in SYSCALLS_AT.items()
         } | (SYSCALLS if is_x86 else {})
-        # Also if the kernel has such a directory, in which it would make something.
+        # In the second round the kernel has such a directory, in which it would make something.
         for _ in range(2):
             self.run_python(f"""
 F, D, L = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/to b").encode()

@@ -122,7 +122,7 @@ PARITY(Foreign, FileOpenedByItsHandleForWritingIsSeen) {
   }
 }
 
-// From a process without the library, which has opened the file behind its back.
+// The sender stands for a process without the library that has opened the file for writing.
 PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
   const auto receive = [](int i, int socket, mmsghdr& message) -> long {
     switch (i) {

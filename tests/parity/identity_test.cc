@@ -167,7 +167,8 @@ PARITY(Identity, NamespacesAndRoots) {
   t.in_child([&] { CALL(unshare(0x40)); });
 }
 
-// As of a set-user-ID program: nobody tells the library that the two are not the same.
+// A set-user-ID program begins like this: nobody tells the library that its real and
+// effective users differ.
 PARITY(Identity, AccessAsksForTheRealUser) {
   make_files(t);
   namespace sys = cube::base::sys;
@@ -176,7 +177,7 @@ PARITY(Identity, AccessAsksForTheRealUser) {
   sys::raw(SYS_setresuid, geteuid(), geteuid(), geteuid());
 }
 
-// As of a program that got it as an ambient one: open(2) has the capability, access(2) has not.
+// A program may get a capability as an ambient one: then open(2) has it, and access(2) has not.
 PARITY(Identity, AccessIgnoresACapabilityToReadWhatTheModeRefuses) {
   make_files(t);
   CALL(mkdir(t / "closed", 0700));

@@ -38,8 +38,8 @@ bool is_copied(const std::string& path, std::size_t size) {
   std::ifstream maps("/proc/self/maps");
   bool found = false;
   for (std::string line; std::getline(maps, line);) {
-    // Neither the region's file nor the origin's, which has the name of one of the test's
-    // directories.
+    // The name tells a copy from a mapping of the region's file, or of the origin's, which lies in
+    // one of the test's directories.
     found = found || (line.starts_with(name) && line.find("/cubeshim-") == std::string::npos);
   }
   munmap(at, size);

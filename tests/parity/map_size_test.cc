@@ -17,7 +17,7 @@ constexpr std::size_t k_page = 4096;
 constexpr std::size_t k_sizes[] = {100, 4096, 9000, 40000, 65536};
 std::size_t pages(std::size_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// For each page, a hash of its bytes, or the signal that reading it raises.
+// Prints a hash of each page's bytes, or the signal that reading the page raises.
 void look(cube::parity::Case& t, const char* label, const char* at, std::size_t size) {
   for (std::size_t page = 0; page < pages(size); page += k_page) {
     const std::string text = std::string(label) + " " + std::to_string(page / k_page);
@@ -31,7 +31,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
   const std::string name = "f" + std::to_string(size);
   if (access(t / name, F_OK) != 0) {
     t.file(name, size);
-    // So that no page after it is present by chance.
+    // Another file lies behind it, so that no page after it is present by chance.
     t.file("behind " + name, 40000);
   }
   const int fd = CALL(open(t / name, O_RDONLY));
@@ -289,7 +289,7 @@ PARITY(MapSize, CopiesTakeAPartOfTheMemoryAndGiveItBack) {
     });
     for (char* const at : maps) {
       t.bytes("mapped", at, pages(k_size));
-      // In two parts, so that the count is right for these, too.
+      // Unmaps two parts, so that the test covers their count, too.
       CALL(munmap(at, k_page));
       CALL(munmap(at + k_page, k_size - k_page));
     }

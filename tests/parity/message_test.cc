@@ -66,7 +66,7 @@ PARITY(Message, ManyFdsInOne) {
   CALL(recvmsg(pair[1], &in.head, MSG_CMSG_CLOEXEC));
   for (const int fd : in.fds()) show(t, "received", fd);
   show(t, "kept", copy);
-  // Again over an fd that was served a moment ago, and with too little room.
+  // The next message arrives over an fd that was served a moment ago, and in too little room.
   const int c = CALL(open(t / "b", O_RDONLY));
   out.carry({c, c});
   CALL(sendmsg(pair[0], &out.head, 0));
@@ -113,7 +113,7 @@ PARITY(Message, ToAChildWithASharedOffset) {
     Message in;
     CALL(recvmsg(pair[1], &in.head, 0));
     for (const int received : in.fds()) show(t, "received", received);
-    // And one of the child's own fds back to the parent.
+    // The child sends one of its own fds back to the parent.
     const int own = CALL(open(t / "a", O_RDONLY));
     CALL(lseek(own, 100, SEEK_SET));
     Message back;

@@ -67,7 +67,7 @@ PARITY(Mount, BindsOneFileOverAnother) {
   t.line(content_at(a) + content_at(b));
 }
 
-// By the functions of glibc 2.36.
+// Uses the functions of glibc 2.36.
 PARITY(Mount, ByTheCallsThatTakeATree) {
   t.dir("d");
   t.dir("e");

@@ -23,7 +23,7 @@ void show(cube::parity::Case& t, const char* label, const char* path) {
   CALL(fgetc(stream));
   CALL(fclose(stream));
 }
-// As another process would: no call of libc.
+// Writes as another process would, without a call of libc.
 void write_unseen(const char* path, std::string_view content, int flags) {
   const int fd = static_cast<int>(sys::open(path, O_WRONLY | flags, 0644));
   sys::pwrite(fd, content.data(), content.size(), 0);

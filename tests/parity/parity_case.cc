@@ -104,7 +104,7 @@ const char* Case::link(std::string_view name, std::string_view target) {
   set_age(path);
   return path;
 }
-// Through libc, because it changes the link count of a file that may be in the cache.
+// Calls libc's link(), because the link count of a file that may be in the cache changes.
 const char* Case::hard(std::string_view name, std::string_view of) {
   const char* const path = *this / name;
   if (::link(*this / of, path) != 0) std::abort();
@@ -140,7 +140,7 @@ void Case::warm(const std::string& path) {
   if (asks_the_origin() || serves_in_blocks()) {
     const int hit = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     expect_served(hit);
-    // From memory, as the job's report shows.
+    // These bytes come from memory, as the job's report shows.
     while (serves_in_blocks() && ::read(hit, bytes, sizeof bytes) > 0) {
     }
     ::close(hit);

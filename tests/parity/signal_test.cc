@@ -174,7 +174,7 @@ PARITY(Signal, HandlerThatLeavesByALongJump) {
     }
     close_range(3, 799, 0);
     close_range(900, 900, 0);
-    // One more if the signal came before the timer was stopped.
+    // There is one jump more if the signal came before the timer was stopped.
     t.line(jumps >= 30 ? "jumped" : "not done");
     const int fd = open(path, O_RDONLY);
     char got[8] = {};
@@ -231,7 +231,7 @@ constexpr unsigned long k_trap = 0xd4200000, k_trap_mask = 0xffffffff;
 unsigned long long& place_in(user_regs_struct& registers) { return registers.pc; }
 #endif
 
-// The instruction before which the child is stopped. With `moved` it continues from there.
+// Returns the address before which the child is stopped. With `moved`, the child continues there.
 unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
   user_regs_struct registers{};
   iovec all{&registers, sizeof registers};

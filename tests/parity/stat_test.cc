@@ -234,7 +234,7 @@ PARITY(Stat, StatxMasksByFd) {
     std::snprintf(label, sizeof label, "mask %x", mask);
     CALL(statx(fd, "", AT_EMPTY_PATH, mask, &x));
     compare_statx(t, label, x, path, 0, mask);
-    // Again, with a file that is certainly served.
+    // Compares again, with a file that is certainly served.
     const int other = CALL(open(path, O_RDONLY));
     struct statx y {};
     CALL(statx(other, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, mask, &y));

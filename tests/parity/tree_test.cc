@@ -75,7 +75,7 @@ PARITY(Tree, FtsWalks) {
                         " level " + std::to_string(entry->fts_level) + " size " +
                         (is_file ? std::to_string(entry->fts_statp->st_size) : "-"));
       if (is_file) {
-        // As tools do in the middle of a walk.
+        // Tools read files like this in the middle of a walk.
         const int fd = open(entry->fts_accpath, O_RDONLY);
         char byte = 0;
         visited.push_back(std::string(entry->fts_path) + " read " +

@@ -177,8 +177,8 @@ TEST_F(Orders, ReportPathsOutsideOnce) {
 
 TEST_F(Orders, AClientIsBounded) {
   open(0);
-  // Also in messages of one path, each of which is small compared with the memory block that keeps
-  // it.
+  // The bound also holds for messages of one path, each of which is small compared with the memory
+  // block that keeps it.
   for (const std::size_t count : {1, 500}) {
     std::size_t bytes = 0;
     std::uint64_t first = count == 1 ? 0 : 10'000'000;

@@ -280,7 +280,7 @@ TEST_F(Announced, AnotherUsersSocketStays) {
 
 TEST_F(Announced, AnotherUserIsTurnedAway) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
-  // Even if the modes of file and directory would allow it.
+  // The modes of file and directory would allow the connection.
   ASSERT_EQ(chmod(dir.path().c_str(), 0755), 0);
   ASSERT_EQ(chmod(socket.c_str(), 0666), 0);
   const pid_t child = fork();

@@ -135,7 +135,7 @@ TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesFilesWhichNobodyHasTold
 // Otherwise its next files would wait until every other rank has as many ahead.
 TEST_F(ShortListLeadTest, RankWhoseFilesAreInMemoryIsNotAheadOfTheOthers) {
   config.prefetch_list.clear();
-  // One by one, so that they lie in memory in order.
+  // Fetches the files one by one, so that they lie in memory in order.
   config.prefetch_depth = 1;
   SmallCache::Counts counts;
   files.open(cache, files.paths[0], counts);

@@ -58,13 +58,14 @@ struct ListingSourceTest : ::testing::Test {
   std::string make(const std::string& name, int files) {
     const std::string directory = dir / name;
     mkdir(directory.c_str(), 0755);
-    // In random order, because some file systems list files in the order of their creation.
+    // Makes the files out of order, because some file systems list files in the order of their
+    // creation.
     for (int i = 0; i < files; ++i)
       dir.write(name + "/f" + std::to_string(1000 + i * 37 % files), "x");
     listings.note_listed(directory);
     return directory;
   }
-  // Like programs, but without the bytes.
+  // Notes the reads of a program, but reads no bytes.
   void read(const std::string& directory, int files, std::uint64_t bytes = k_size,
             bool early = false) {
     bool asks = false;

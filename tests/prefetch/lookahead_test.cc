@@ -98,14 +98,14 @@ TEST_F(LookaheadTest, TellsWhoIsFarBehind) {
   EXPECT_TRUE(lookahead.is_far_behind(2));
 }
 
-// After a file that found no room.
+// Tests how much is planned after a file has found no room.
 struct RingRoomTest : LookaheadTest {
   static constexpr std::uint64_t k_bytes = 60'000, k_average = 64 << 10;
   std::uint64_t now = 1;
 
   RingRoomTest() { cache->ahead().make_ring({.is_percent = false, .value = 8 * k_mib}); }
   bool take_room(unsigned unasked = 0) { return lookahead.take_room(unasked, now); }
-  // Each a second after the previous one.
+  // Each file finds no room a second after the previous one.
   void find_no_room(int times) {
     for (; times > 0; --times) {
       now += 1000 * base::k_ns_per_ms;

@@ -271,7 +271,7 @@ TEST_F(Lists, TenMillionLinesTakeNoMemory) {
   look_at_each = false;
   constexpr std::uint64_t k_lines = 10'000'000;
   {
-    // As large on disk as ten thousand lines: one block of text, many times.
+    // The list repeats one block of ten thousand lines.
     const int fd = ::open(list.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     std::string block;
     for (int i = 0; i < 10'000; ++i) block += prefix + "/n/" + std::to_string(i % 10) + "\n";

@@ -221,7 +221,7 @@ TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
   make(true);
   const std::size_t offered = fill();
   ASSERT_LT(offered, files.paths.size());
-  // Until the average size of what comes back is known.
+  // The average size of the files is known only after the first fetches have ended.
   wait_until_nothing_is_under_way();
   const std::uint64_t before = count(Counter::origin_opens);
   for (int i = 0; i < 200; ++i) {

@@ -195,7 +195,8 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
   munmap(stop, 4096);
 }
 
-// Like an origin that hangs: a client of announcements would connect, and wait without end.
+// The sidecar hangs as if the origin did. If its socket stayed, a client of announcements would
+// connect, and wait without end.
 TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
   SmallCache files(1);
   cache::FileCache& cache = *files.cache.cache;
@@ -246,8 +247,8 @@ TEST(BackgroundThread, ThreadThatNeedsOnlyAProcessorIsWaitedForLonger) {
 }
 
 TEST(BackgroundThread, ThreadThatDoesNotEndIsReported) {
-  // Never closed: only the kernel reports that the thread is gone, and ThreadSanitizer does not
-  // know that.
+  // The gate is never closed: only the kernel reports that the thread is gone, and ThreadSanitizer
+  // does not know that.
   static Gate* const gate = new Gate;
   ASSERT_EQ(start_background_thread([](void*) { gate->take(); }, nullptr, 128 << 10), 0);
   const std::uint64_t began = base::monotonic_ns();

@@ -110,7 +110,7 @@ class BothEngines : public ::testing::TestWithParam<Kind> {
     return one;
   }
 
-  // In this order, because an engine must not outlive what it may still touch.
+  // The order of these members matters: an engine must not outlive what it may still touch.
   std::vector<std::unique_ptr<Order>> orders;
   Client client;
   std::unique_ptr<IoEngine> engine;

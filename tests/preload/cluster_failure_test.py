@@ -19,7 +19,7 @@ class Herd(Cluster):
         prefix = self.mount(latency_us=4000)
         nodes = [self.node(f"n{i}", prefix) for i in range(3)]
         for node in nodes:
-            # From now on their threads and connections exist.
+            # The first open starts the threads and connections of the node.
             node.ask("open", prefix / self.files[0])
         opens = []
         for file in self.files[1:]:

@@ -320,7 +320,7 @@ int do_left_numbers(const Arguments& a) {
       ++opened;
       while (opened < k_threads) std::this_thread::yield();
       CHECK(close(fd) == 0);
-      // As far as the program knows.
+      // For the program the number is free.
       CHECK(close(fd) == -1 && errno == EBADF);
       ++closed;
       while (may_end == 0) std::this_thread::yield();

@@ -13,7 +13,7 @@ WAIT = """
 def wait_until_asked(wanted):
     deadline = time.monotonic() + 120
     seen = -1
-    # Until no more comes: the kernel may read some of it for itself.
+    # Waits until no more comes, because the kernel may read some of it for itself.
     while (asked() < wanted or asked() != seen) and time.monotonic() < deadline:
         seen = asked()
         time.sleep(0.1)
@@ -174,7 +174,7 @@ for _ in range(30):
 time.sleep(0.3)
 said["asked"] = asked() - before
 """, CUBESHIM_BLOCK="2M")
-        # At most the steps of 256 KiB that were in flight at a close.
+        # Only the steps of 256 KiB that were in flight at a close may be read.
         self.assertLess(said["asked"], SIZE)
 
 

@@ -360,7 +360,7 @@ before = asked(); said["again"] = epoch(); said["second"] = asked() - before
 
     def test_single_reader_is_read_ahead_beyond_the_memory(self):
         ahead = []
-        # More than fits: prefetching continues when the memory is full.
+        # Fetches more than fits: prefetching continues when the memory is full.
         while not ahead or (ahead[-1] <= 1.2 * SIZE and len(ahead) < self.TRIES):
             said = self.run_job("""
 said["digests"] = [digest(read_all()) for _ in range(3)]
@@ -585,7 +585,7 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
 
     def race(self, call: int, act: str, meanwhile: str, then: str = "", least: int = 0,
              **settings: str) -> dict:
-        """Stops at a call on the file, of so many bytes at least. No other follows."""
+        """Stops the job once, at a call on the file for at least `least` bytes."""
         text = self.JOB.replace("ACT", act).replace("MEANWHILE", meanwhile).replace("THEN", then)
         words = [
             "/usr/bin/python3", "-c", PROLOGUE + text + EPILOGUE,

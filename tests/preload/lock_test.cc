@@ -82,7 +82,7 @@ os.close(fd)
   }
 }
 
-// In mode real, whose copies carry no lock of the origin's file: a change that nobody reported.
+// Nobody reports the change. In mode real, copies carry no lock of the origin's file.
 TEST(Lock, LocksTheOriginsFileAndSeesWhatWasWritten) {
   for (const char* mode : {"real", "virtual"}) {
     SCOPED_TRACE(mode);

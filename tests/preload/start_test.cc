@@ -259,7 +259,7 @@ TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
   for (const auto& [name, n] : calls) {
     total += n;
     text += name + " " + std::to_string(n) + ", ";
-    // Nothing that could touch the origin.
+    // No call may touch the origin.
     if (name == "openat") {
       EXPECT_LE(n, 2);
     }

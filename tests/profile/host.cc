@@ -18,7 +18,7 @@
 #include <cstdlib>
 #include <string>
 
-// From a library that has no tables for unwinders.
+// This function belongs to a library that has no tables for unwinders.
 extern "C" void profile_host_call(void (*function)());
 
 namespace {
@@ -160,7 +160,7 @@ int cancelled_thread() {
   return is_past && result == PTHREAD_CANCELED ? 0 : 1;
 }
 
-// Handlers that jump out of calls. Then as many calls that fail, and a child.
+// Handlers jump out of calls. After that, some calls fail, and a child is forked.
 int jumps() {
   static sigjmp_buf place;
   static volatile int count = 0;
@@ -225,7 +225,7 @@ int reused_number() {
   return 0;
 }
 
-// By two spellings of one path.
+// Names one file by several spellings of its path.
 int looked_at_first() {
   const std::string path = g_file;
   const std::size_t slash = path.rfind('/');

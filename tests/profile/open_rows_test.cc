@@ -17,7 +17,7 @@ class OpenRows : public testing::Test {
   static std::uint64_t count(OpenCount which) { return all().sites[0].opens[which]; }
   static void open(std::uint64_t file = 77) { begin_open(all(), row(), file, 0, 0); }
   static void close() { end_open(all(), row()); }
-  // From the file's own offset.
+  // Reads from the file's own offset.
   static void read(std::size_t wanted, std::size_t got) { note_read(row(), -1, wanted, got, 10); }
   static void seek(std::int64_t to) { note_seek(row(), to, SEEK_SET, to, 1); }
 };

@@ -16,7 +16,7 @@
 
 namespace cube::tests {
 
-// For the body of a child, where EXPECT_* would be lost: reports what failed, and ends with 1.
+// Reports a failure in the body of a child, where EXPECT_* would be lost, and ends it with 1.
 #define CHILD_CHECK(condition)                                                            \
   do {                                                                                    \
     if (!(condition)) {                                                                   \

@@ -36,7 +36,7 @@ struct LateRing {
       if (!put(tier, path, late_content(path))) break;
       resident.push_back(path);
     }
-    // Like a job that has ended.
+    // A job that ends releases its lease, too.
     tier.release_lease();
     ring.make(ring_bytes);
   }

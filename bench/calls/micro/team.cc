@@ -28,8 +28,8 @@ std::uint64_t clock_ns(clockid_t id) {
          static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// In name order, which is not the order of the passes, so a cache that fills now gets no help from
-// its own order.
+// Reads in name order. The passes use another order, so the order in which a cache fills now does
+// not help it later.
 std::uint64_t digest_of(Reader& reader, const FileSet& set) {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < set.count(); ++i) {

@@ -15,7 +15,7 @@ namespace cube::lagfs::testing {
 
 using Arguments = std::vector<std::string>;
 
-// Without latency, and with attributes that do not expire in the middle of a slow test.
+// Adds options for no latency, and for attributes that do not expire in the middle of a slow test.
 Arguments fast(Arguments more = {});
 
 struct Outcome {

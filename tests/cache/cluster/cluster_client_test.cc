@@ -196,7 +196,7 @@ TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAske
 }
 
 TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
-  // More than Running wants.
+  // This is more than Running wants.
   const std::string large((1 << 20) + 1, 'x');
   const Wrong all[] = {
       {"another token", [](const std::string&) { return std::string("VA 1 c1 Offf\r\nx\r\n"); }},

@@ -123,8 +123,7 @@ TEST(ClusterOffer, RecordIsAddedIfItsLeaseHasRunOut) {
 
 TEST(ClusterOffer, FullServerIsLeftAloneForAMinute) {
   const std::string full = "SERVER_ERROR out of memory storing object\r\n";
-  // The second answer ends the connection. For that alone the server would be left alone for a
-  // second.
+  // The second answer also ends the connection. That alone would give the server a second's rest.
   for (const std::string& answer : {full, full + "and more"}) {
     std::atomic<std::uint64_t> refused_ns{0};
     FakeServer server([&](const std::string& line) -> std::string {
@@ -290,7 +289,7 @@ TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
   running.stop();
   desk->end();
   EXPECT_GE(quick, 3);
-  // Until then the other thread may wake the client.
+  // The client must live until the other thread has ended, because that thread may wake it.
   while (!is_gone) std::this_thread::yield();
 }
 

@@ -109,7 +109,7 @@ TEST_F(DiskBlockTest, ChangeOfItsFileByAnyNameLeavesIt) {
   segment.record(0).stat.device_major = 0;
   ASSERT_TRUE(tier->offer(segment.bytes(), segment.offsets()));
   EXPECT_EQ(tier->status().entries, 3U);
-  // By path and by inode, as that of the file that goes.
+  // The record goes. The blocks stay, although the changes name their path and their inode, too.
   FileStat stat = file.stat;
   stat.device_major = 0;
   tier->content_changed(file.path, nullptr);
@@ -157,7 +157,7 @@ TEST_F(DiskBlockTest, NextVersionOfABlockTakesTheFormersPlace) {
 
 TEST_F(DiskBlockTest, SurvivesARestart) {
   { append_all(*open_store(f.options)); }
-  // With the index of the same boot, and with one made again from the footers.
+  // The first round uses the index of the same boot, the second one made again from the footers.
   for (const bool with_index : {true, false}) {
     if (!with_index) remove_index();
     const auto store = open_store(f.options);

@@ -24,7 +24,7 @@ using tests::open_store;
 using tests::size_of;
 
 constexpr std::size_t k_files = 120;
-// Only a sample under a sanitizer, which is ten times as slow.
+// A sanitizer is ten times as slow, so it runs only a sample.
 const int k_rounds = tests::k_asan || tests::k_tsan ? 50 : tests::rounds(200, 1000);
 
 std::string load(const std::string& path) {
@@ -213,7 +213,7 @@ TEST_F(Damage, ATornIndexOfThisBootServesNothingWrong) {
 
 TEST_F(Damage, ADamagedRecordIsDroppedCountedAndReportedOnce) {
   auto [path, content] = files_[segments_[0]];
-  // In every page from the second on, so that each record has lost something.
+  // Damages every page from the second on, so that each record has lost something.
   for (std::size_t at = k_disk_header_bytes + 300; at < 600'000; at += 1000)
     content[at] = static_cast<char>(content[at] ^ 1);
   restore();

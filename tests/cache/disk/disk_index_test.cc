@@ -114,7 +114,7 @@ TEST(DiskIndex, GrowsByTablesUntilTheLastAndStaysBelow32BytesAFile) {
     if (!index.add_table(file.path.c_str(), tables)) break;
     EXPECT_EQ(index.tables(), tables + 1);
   }
-  // Two entries for each file.
+  // The first table has room for two entries of each file.
   EXPECT_GE(in_first, 2 * 20'000U);
   EXPECT_LE(index.geometry().table_at[1] - index.geometry().table_at[0], 20'000 * 24U + k_page);
   EXPECT_EQ(index.tables(), 4U);

@@ -56,7 +56,7 @@ TEST(DiskStore, LargeAndEmptyFilesComeBackToo) {
 TEST(DiskStore, SurvivesARestart) {
   DiskFixture f;
   append_files(*open_store(f.options), 0, 500);
-  // With the index of the same boot, and without any.
+  // The first round uses the index of the same boot, the second has none.
   for (const bool with_index : {true, false}) {
     if (!with_index) std::filesystem::remove(f.path() + "/index");
     const auto store = open_store(f.options);

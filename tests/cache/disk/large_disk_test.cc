@@ -143,7 +143,7 @@ TEST_F(LargeDiskTest, BlocksComeAheadFromTheDisk) {
                                          {5 * k_block, 6 * k_block}));
   EXPECT_EQ(count(Counter::block_disk), k_block);
   EXPECT_EQ(count(Counter::block_ahead), k_block);
-  // As the prefetcher of a list does.
+  // The prefetcher of a list calls bring_ahead() like this.
   LargeFile::Range range{6 * k_block, 7 * k_block};
   const auto stretch =
       cache->large().bring_ahead(*large.file, large.fd, range, std::atomic<bool>{false});
@@ -416,7 +416,7 @@ TEST_F(LargeWaitTest, ChildThatForkedInAFetchAsksNoTierOfItsParent) {
     if (g_child >= 0) return;
     g_child = fork();
     if (g_child != 0) return;
-    // As the library does in a child (shim/process/attachment.cc).
+    // The library does the same in a child (shim/process/attachment.cc).
     g_is_child = true;
     LargeFile::forget_users();
     for (Tier* const of_parent : g_waits->parts.tiers) of_parent->abandon();

@@ -205,8 +205,8 @@ class DiskCase(crash.FaultCase):
         """Waits until that many entries are on the disk. The index shows them just after a write,
         which the kernel reports. If no more come within a second, a file is reported as changed,
         and is read and written again."""
-        # So that the kernel does not wake this process instead of the writer just before the writer
-        # shows its records.
+        # SCHED_BATCH keeps the kernel from waking this process instead of the writer just before
+        # the writer shows its records.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         deadline = time.monotonic() + PATIENCE_S
         with Writes(self.cache_directory) as writes:
@@ -214,7 +214,7 @@ class DiskCase(crash.FaultCase):
                 if time.monotonic() > deadline:
                     self.fail(
                         f"not {entries} files on the disk: {self.entries()}, {self.complaints()}")
-                # Not while the record is about to be shown: it would be removed again.
+                # A change while the record is about to be shown would remove it again.
                 if not writes.wait(1) and self.entries() < entries:
                     self.change(job, 1)
 

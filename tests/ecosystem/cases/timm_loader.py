@@ -11,7 +11,7 @@ PACKAGES = ("timm", "torch")
 def reader(data):
     torch.set_num_threads(1)
     pictures = timm.data.create_dataset("", root=str(data), split="train", is_training=True)
-    # Without augmentation, so that each epoch gives the same tensors.
+    # Augmentation is off, so that each epoch gives the same tensors.
     loader = timm.data.create_loader(pictures, input_size=(3, 160, 160), batch_size=30,
                                      is_training=True, no_aug=True, use_prefetcher=False,
                                      num_workers=2, device=torch.device("cpu"),

@@ -66,7 +66,7 @@ static uint32_t checksum_of_fd(int fd, off_t* size) {
   return sum;
 }
 static void name_of(char* path, size_t room, const char* dir, int i) {
-  // By hand, because a signal handler must not call snprintf.
+  // Builds the name by hand, because a signal handler must not call snprintf.
   size_t n = strlen(dir);
   CHECK(n + 10 < room);
   memcpy(path, dir, n);
@@ -174,7 +174,7 @@ static volatile sig_atomic_t g_signals;
 static void on_signal(int signal) {
   (void)signal;
   const int saved = errno;
-  // Only two files, which a handler can read on the smallest stack.
+  // A handler on the smallest stack has room to read two files.
   for (int i = 3; i < 5; ++i) {
     const int fd = open_file(g_signal_dir, i, O_RDONLY);
     CHECK(fd >= 0);

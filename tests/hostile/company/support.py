@@ -135,7 +135,7 @@ class Job(unittest.TestCase):
         return Outcome(status, texts[0], texts[1], json.loads(lines[-1]) if lines else None)
 
     def stacks_of(self, pid):
-        """For a hang: the stacks of all threads in the process group of `pid`."""
+        """Returns the stacks of all threads in the process group of `pid`, to explain a hang."""
         gdb = shutil.which("gdb")
         if gdb is None:
             return "(no gdb for stacks)"
@@ -187,7 +187,7 @@ class Job(unittest.TestCase):
 
     @staticmethod
     def limited(**limits):
-        """For preexec_fn: setrlimit by name (NOFILE=64)."""
+        """Returns a preexec_fn that sets limits by their names (NOFILE=64)."""
         def apply():
             for name, value in limits.items():
                 resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))

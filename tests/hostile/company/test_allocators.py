@@ -191,7 +191,7 @@ def seen():
     with open(D + '/f2', 'rb') as f: return f.read()[:1]
 check_all()
 first = seen()
-# By a program without the library, which does not report the change.
+# A program without the library changes the file, so nobody reports the change.
 env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}
 change = 'cd ' + D + '; printf changed > g; touch -d @1500000000 g; mv g f2'
 subprocess.run(['/bin/sh', '-c', change], env=env, check=True)

@@ -100,7 +100,7 @@ check_all()
 
     def test_smallest_thread_stacks(self):
         self.check_job("read:DIR", "read:DIR", "threads:DIR:8:16384")
-        # Also for misses, and for the thread that makes the region.
+        # Here the small stacks also serve misses, and one of these threads makes the region.
         self.check_job("threads:DIR:8:16384", "read:DIR")
 
     def test_names_on_the_smallest_thread_stacks(self):

@@ -4,8 +4,8 @@ import unittest
 
 from support import Job, program
 
-# One entry of a ring after the other: the kernel's own thread does read(fd). No call submits an
-# entry.
+# The kernel's own thread does read(fd) for one entry of the ring after the other. No call submits
+# an entry.
 RING = """
 import ctypes, mmap, struct
 libc = ctypes.CDLL(None, use_errno=True)

@@ -7,14 +7,14 @@ from support import LIBRARY, Job, program
 
 STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held",
          "send:DIR")
-# Nothing that the library does with them is important enough to need them.
+# The library works without these calls: none of its uses for them is important.
 WORKS_WITHOUT = (
     "io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock "
     "copy_file_range pidfd_open pidfd_send_signal rseq close_range process_vm_readv "
     "process_vm_writev unlinkat prlimit64 fchmod getcwd kill readlinkat dup3 rt_sigpending "
     "rt_sigtimedwait rt_sigprocmask getpid getuid"
 ).split()
-# No region without these: (call, what the line on stderr says).
+# The library makes no region without these calls: (call, what the line on stderr says).
 NO_CACHE_WITHOUT = (
     ("fallocate", "cannot make a region in /dev/shm: fallocate: "),
     ("linkat", "cannot make a region in /dev/shm: linkat: "),

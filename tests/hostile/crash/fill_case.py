@@ -17,7 +17,7 @@ def part(data, at, n):
 
 
 class FillCase(support.FaultCase):
-    """With an origin whose every read is counted: no page of it is kept."""
+    """Uses an origin whose every read is counted, because no page of it is kept."""
 
     options = ("--direct",)
 

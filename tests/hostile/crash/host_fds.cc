@@ -159,7 +159,7 @@ std::string do_jumped(const Words& words) {
   struct sigaction action {};
   action.sa_handler = [](int) { siglongjmp(g_before_read, 1); };
   sigaction(SIGUSR1, &action, nullptr);
-  // Not on the stack, because the jump destroys nothing.
+  // The buffer is static: the jump would not destroy one on the stack.
   static std::string buffer;
   buffer.resize(std::stoul(words[2]));
   if (sigsetjmp(g_before_read, 1) != 0) return "left";

@@ -322,7 +322,7 @@ class Changes(FillCase):
         """The last read comes after the change, and the record is refused."""
         host, path = self.new_host(), self.new_file(name="late")
         fd = self.opened(host, path)
-        # With gaps, so that nothing is read ahead.
+        # The reads leave gaps, so that nothing is read ahead.
         starts = range(0, SIZE, 500_000)
         for at in starts[:-1]:
             self.assertEqual(host.ask(f"at {fd} {at} 499990"), part(self.data, at, 499_990))

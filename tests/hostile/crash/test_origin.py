@@ -153,8 +153,8 @@ class Lies(support.FaultCase):
         self.compare(*lies, CONSISTENCY="open")
 
     def test_size_that_the_kernel_believes(self):
-        # Not with stdio, which reads in several calls: between them the kernel may assume another
-        # size, also without the library.
+        # Stdio reads in several calls, and between them the kernel may assume another size, also
+        # without the library. So only `read` is compared.
         self.compare(*[f"lie size {delta}" for delta in (1, 5000, -1, -5000)], options=(),
                      commands=("read {}",))
 

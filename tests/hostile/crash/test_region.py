@@ -152,7 +152,7 @@ class InItsPlace(RegionCase):
 
 
 class Room(RegionCase):
-    """No room where the region lies, at each moment."""
+    """The file system of the region runs out of room at different moments."""
     def check_in(self, directory, **more):
         self.region_directory = str(directory)
         first, second = self.host(**more), self.host(**more)

@@ -272,7 +272,7 @@ int read_all(unsigned seed) {
 bool write_file(const std::string& path, const std::string& bytes) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return false;
-  // In two parts, so that a reader in between sees a half.
+  // Writes two parts, so that a reader in between sees a half.
   const std::size_t half = bytes.size() / 2;
   const bool whole = write(fd, bytes.data(), half) == static_cast<ssize_t>(half) &&
                      write(fd, bytes.data() + half, bytes.size() - half) ==

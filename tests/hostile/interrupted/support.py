@@ -14,7 +14,7 @@ PROGRAM = str(crash.BUILD / "tests/hostile/interrupted/interrupted_program")
 FAKER = str(crash.BUILD / "tests/hostile/interrupted/libinterrupted_faker.so")
 COMMAND = str(crash.BUILD / "cubeshim")
 PATIENCE_S = 120
-# As in tests/support/preload_content.h.
+# These are the sizes of tests/support/preload_content.h.
 SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 700]
 
 

@@ -5,7 +5,8 @@ import unittest
 
 from support import CONTENT, GROUP, NOBODY, PYTHON, USER, Case, as_root, as_user, write
 
-# In one job: a process that may reads the file; then a child tries, by an exec with fewer rights.
+# A process that may read the file reads it. Then its child, which has fewer rights since its exec,
+# tries to read it in the same job.
 IN_ONE_JOB = """
 import os, subprocess
 print(len(open(F, 'rb').read()))

@@ -118,7 +118,7 @@ class Bare(Case):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "mine\n", ""))
 
     def test_one_of_a_finder_behind_pythons_own(self):
-        """As an editable install does it."""
+        """An editable install has such a finder."""
         code = f"""
 import importlib.machinery, importlib.util, sys
 class Finder:
@@ -159,7 +159,7 @@ print(sitecustomize.__file__, hasattr(sitecustomize, 'run_shadowed'))"""
                          f"mine {archive}/sitecustomize.py\n{archive}/sitecustomize.py False\n")
 
     def test_one_that_looks_for_the_next_by_itself(self):
-        """As monitoring agents do: in all of sys.path except its own directory."""
+        """Monitoring agents do this: they look in all of sys.path except their own directory."""
         agent = """
 import importlib.machinery, importlib.util, os, sys
 print('agent')

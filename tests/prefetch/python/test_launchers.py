@@ -94,8 +94,8 @@ class Launched(unittest.TestCase):
             for name, value in os.environ.items()
             if not name.startswith(("CUBESHIM_", "TORCHELASTIC_", "SLURM_", "OMPI_"))
         }
-        # Announcements go to this test: prefetching would hide what a rank finds in memory. At most
-        # one thread each.
+        # Announcements go to this test: prefetching would hide what a rank finds in memory.
+        # OMP_NUM_THREADS gives each process one thread.
         return clean | {
             "LD_PRELOAD": str(BUILD / "libcubeshim.so"), "CUBESHIM_PREFIXES": str(self.mount.path),
             "CUBESHIM_NAME": self.names[node], "CUBESHIM_RAM_DIR": str(self.scratch),

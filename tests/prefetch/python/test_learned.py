@@ -58,7 +58,7 @@ if __name__ == "__main__":
 
 
 def paths_of(data, index):
-    """In the order in which JOB opens them."""
+    """Returns the paths of an item in the order in which JOB opens them."""
     return [f"{data}/label{index * 7 % COUNT}"] * (index % 2) + [f"{data}/f{index * 7 % COUNT}"]
 
 
@@ -413,7 +413,7 @@ class Learners(Case):
                                                    ].index("real")].cell_contents
 
     def test_a_data_set_that_is_asked_for_batches(self):
-        """As newer torch asks it; this stands for torch's fetcher."""
+        """Newer torch asks a data set for batches. This test stands for torch's fetcher."""
         class Batches(Files):
             def __getitems__(this, indices):
                 self.opened = [b"/%d" % i for i in indices]

@@ -42,7 +42,7 @@ class Whole(Lost):
 
 class Split(Lost):
     def test_an_actor(self):
-        """One on each node."""
+        """An actor dies on each node in turn."""
         for address in (FIRST, SECOND):
             self.killed(
                 lambda kind, gate, address=address: kind(OnNode(address, 60, gate=gate), batch_size=

@@ -138,7 +138,7 @@ class Import(Case):
         self.assertIn("No such file or directory", done.stderr)
 
     def test_it_never_fails(self):
-        """Without a working directory, and without another thread."""
+        """The start also works without a working directory, and if no thread can be started."""
         for before in (
                 "os.rmdir(os.getcwd())",
                 "_thread.start_new_thread = lambda *_: (_ for _ in ()).throw(RuntimeError('no "

@@ -53,7 +53,7 @@ read_all()
         self.assertEqual(done.out.count(" 13\n"), COUNT // 3, str(done))
 
     def test_threads_with_another_user_each(self):
-        # As servers do that set only their own thread's user: setfsuid.
+        # Some servers set only their own thread's user, by setfsuid.
         self.check_midway(f"""
 import ctypes
 libc = ctypes.CDLL(None)

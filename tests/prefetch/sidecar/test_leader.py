@@ -120,7 +120,7 @@ class Leaders(FaultCase):
         self.go_on(stopped, [late])
 
     def test_stopped_in_turn(self):
-        # As a batch system does that lets one job run at a time.
+        # A batch system that lets one job run at a time stops the others like this.
         hosts = [self.host(), self.host()]
         stopped = self.stop_leader(hosts)
         for _ in range(3):

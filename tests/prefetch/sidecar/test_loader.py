@@ -27,7 +27,8 @@ def main():
         for epoch in range(2):
             batches = iter(loader)
             pairs = [next(batches)]
-            # Until some files are prefetched: on a busy machine the workers would have read all before.
+            # Waits until some files are prefetched. On a busy machine the workers would otherwise
+            # have read all files before.
             sys.stdin.read()
             pairs += batches
             print(kind, epoch, [batch.tolist() for pair in pairs for batch in pair])

@@ -142,7 +142,7 @@ class Origin(FaultCase):
         return change
 
     def test_changed_at_the_origin_while_it_is_fetched(self):
-        # At the origin, bypassing the mount, and before the single check that a fetch makes.
+        # The change bypasses the mount, and comes before the single check that a fetch makes.
         new = content(8, 3 * self.size)
         self.check_changed(["hold open"], lambda path: self.origin.put("changing", new), whole(new))
 

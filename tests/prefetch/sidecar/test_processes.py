@@ -193,7 +193,7 @@ class ExitTime(Job):
     def test_while_the_origin_hangs(self):
         for operation in ("open", "read", "lookup"):
             with self.subTest(operation):
-                # From the tenth on: the job's own come before.
+                # Holds the operations from the tenth on: the job's own come before.
                 self.check_exit(lambda: held(self.mount), f"hold {operation} 10 1000")
 
 

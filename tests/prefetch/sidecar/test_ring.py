@@ -38,8 +38,8 @@ class Larger(Job):
 
 
 class Ring(Larger):
-    # In steps for which the ring has room, so that the reader is never ahead of the sidecar; the
-    # last files that were fetched need not be the next in the list.
+    # Reads in steps for which the ring has room, so that the reader is never ahead of the sidecar.
+    # The last files that were fetched need not be the next in the list.
     IN_ORDER = f"""
 for first in range(0, COUNT, {BATCH}):
     need(min(first + {BATCH} + {DEPTH}, COUNT))

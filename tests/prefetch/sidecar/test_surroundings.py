@@ -99,7 +99,7 @@ class Small(Job):
         self.check_small(STACK=64 << 10)
 
     def test_address_space(self):
-        # As much as was enough without a sidecar.
+        # This was enough without a sidecar.
         self.check_small(AS=200 * MB)
 
     def test_number_of_fds(self):

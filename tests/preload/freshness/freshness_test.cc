@@ -352,7 +352,7 @@ TEST(FreshnessKept, NextJobSeesWhatHasHappenedMeanwhile) {
   }
 }
 
-// By the real clock, because the tests above turn it. The reader only opens the file: the seconds
+// Uses the real clock, because the tests above turn it. The reader only opens the file: the seconds
 // may end between an open and a stat.
 TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;

@@ -21,7 +21,7 @@ class Judge {
   Judge(World& world, Promise promise, int timeout_s)
       : world_(world), promise_(promise), timeout_s_(timeout_s) {}
 
-  // From now on, nothing that was over before `now` may be seen.
+  // From now on, an answer must not show anything that was over before `now`.
   void job_begins(std::int64_t now);
   // Empty if the answer is right. `slack_ns`: how late the kernel's own clocks may start.
   std::string verdict(const Ask& ask, const Answer& answer, std::int64_t slack_ns);

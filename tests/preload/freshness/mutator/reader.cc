@@ -78,7 +78,7 @@ class Reader {
     return "unknown command";
   }
 
-  // After the last call of the answer: decoding does not count.
+  // Marks the end of the answer's last call: decoding does not count.
   void ends_here() { end_ = now_ns(); }
 
   std::string data_text(std::size_t size, std::uint64_t first_word, const struct stat* st) {

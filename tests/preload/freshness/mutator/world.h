@@ -35,7 +35,7 @@ class Timeline {
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
   const Entry& operator[](std::size_t i) const { return entries_[i]; }
-  // When nobody could see it any more.
+  // Returns the time from which nobody could see entry `i` any more.
   std::int64_t gone(std::size_t i) const {
     return i + 1 < entries_.size() ? entries_[i + 1].made
                                    : std::numeric_limits<std::int64_t>::max();
