@@ -92,8 +92,8 @@ def _field(rng: np.random.Generator, falloff: np.ndarray) -> np.ndarray:
     spectrum = np.fft.rfft2(rng.standard_normal((NOISE_SIDE, NOISE_SIDE))) * falloff
     field = np.fft.irfft2(spectrum, s=(NOISE_SIDE, NOISE_SIDE))
     field = field / field.std() + 0.35 * rng.standard_normal(field.shape)
-    # Quantised, so that the last bit of an FFT on another CPU does not affect the bytes of the
-    # files.
+    # Rounds the noise, so that the last bit of an FFT on another CPU does not affect the bytes of
+    # the files.
     return np.round(field * 64.0) / 64.0
 
 

@@ -37,7 +37,7 @@ Snapshot* snapshot_of(const fuse_file_info* file) { return reinterpret_cast<Snap
 
 struct stat attributes_of(fuse_ino_t id) {
   struct stat st {};
-  // Far above any inode number of a source.
+  // These numbers lie far above any inode number of a source.
   st.st_ino = ~ino_t{0} - id;
   st.st_mode = id == k_directory ? S_IFDIR | 0755
                : is_written(id)  ? S_IFREG | 0222
@@ -121,7 +121,7 @@ void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off
     }
     return;
   }
-  // First, because a RELEASE from before the reset must not be counted after it.
+  // Settles first, because a RELEASE from before the reset must not be counted after it.
   origin.workers.settle();
   origin.counters.reset();
   fuse_reply_write(request, size);

@@ -7,8 +7,8 @@
 namespace cube::lagfs {
 namespace {
 
-// Relaxed everywhere: the kernel passes the reply to the client, and that orders what the client
-// sees.
+// A relaxed order is enough everywhere: the kernel passes the reply to the client, and that orders
+// the client's view of the counters.
 constexpr auto k_relaxed = std::memory_order_relaxed;
 
 struct Sum {

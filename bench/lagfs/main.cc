@@ -89,7 +89,7 @@ bool wait_for_end(const Origin& origin, const sigset_t& signals) {
   }
 }
 
-// Lazily, because files may be open. Open files then fail, as if a server had gone away.
+// Unmounts lazily, because files may be open. Open files then fail, as if a server had gone away.
 void unmount(fuse_session* session, const Options& options) {
   if (umount2(options.mountpoint.c_str(), MNT_DETACH) != 0) fuse_session_unmount(session);
 }

@@ -38,7 +38,7 @@ void Workers::start(fuse_session* session, unsigned count) {
   struct sigaction action {};
   action.sa_handler = [](int) {};
   sigaction(k_nudge_signal, &action, nullptr);
-  // Blocked except while receiving: it must not interrupt an fallocate or a sleep.
+  // Blocks the nudge except while receiving: it must not interrupt an fallocate or a sleep.
   const sigset_t nudge = only(k_nudge_signal);
   pthread_sigmask(SIG_BLOCK, &nudge, nullptr);
 
@@ -55,8 +55,8 @@ void Workers::run(Worker& self) {
   const sigset_t nudge = only(k_nudge_signal);
   fuse_buf buffer{};
   while (!fuse_session_exited(session_)) {
-    // The seq_cst stores pair with the loads in settle(). State first: if a new turn is seen, the
-    // old one is over.
+    // The seq_cst stores pair with the loads in settle(). The state is stored first: if a new turn
+    // is seen, the old one is over.
     self.state.store(State::receiving);
     self.turn.fetch_add(1);
     pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);
@@ -75,7 +75,7 @@ void Workers::run(Worker& self) {
 void Workers::mark_counted() { current_->state.store(State::counted); }
 
 void Workers::settle() {
-  // First: two workers that settle at the same time must not wait for each other.
+  // This comes first: two workers that settle at the same time must not wait for each other.
   mark_counted();
 
   // The kernel hands requests out in order, and ours has been handed out. So a worker has each
@@ -94,7 +94,7 @@ void Workers::settle() {
       return w.worker->turn.load() != w.turn || w.worker->state.load() == State::counted;
     });
     if (watched.empty()) return;
-    // Repeatedly: a nudge that comes just before the worker enters the kernel is lost.
+    // Nudges repeatedly: a nudge that comes just before the worker enters the kernel is lost.
     for (const Watched& w : watched) {
       if (w.worker->state.load() == State::receiving)
         pthread_kill(w.worker->thread, k_nudge_signal);

@@ -22,8 +22,8 @@ namespace cube::lagfs {
 
 class Workers {
  public:
-  // Sent to the process once, by the first worker that sees the end of the session. The main thread
-  // waits for it.
+  // The signal that the first worker to see the end of the session sends to the process, once. The
+  // main thread waits for it.
   static int end_signal();
 
   // Starts `count` threads. They run until the session ends. The process then exits without joining

@@ -41,7 +41,7 @@ class PlainReader final : public Contender {
     close(fd);
     return n > 0 ? static_cast<std::uint64_t>(n) : 0;
   }
-  // Kept from pass to pass, as an engine's client keeps its buffers.
+  // The buffers are kept from pass to pass, as an engine's client keeps its own.
   std::vector<std::vector<char>> buffers_;
 };
 

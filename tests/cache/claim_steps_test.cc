@@ -105,7 +105,7 @@ void try_around(Part&& part, IsThere&& is_there, Meanwhile&& meanwhile) {
     Tracee child = ring.child(part);
     ASSERT_TRUE(child.to_stop());
     step_on(child, steps);
-    // Kept until the child has done its part.
+    // The result is kept until the child has done its part.
     const auto done = meanwhile(ring);
     const int end = end_of(child);
     EXPECT_TRUE(end == k_got_it || end == k_got_nothing) << end;

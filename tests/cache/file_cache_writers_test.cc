@@ -29,7 +29,7 @@ TEST_F(WritersTest, AnOpenWriterKeepsItsOwnFileOutOfTheCacheAndNoOther) {
   const FileStat stat = stat_of(written);
   cache->changes().writing_begins(written, stat);
   EXPECT_EQ(open(written), "(no pin)");
-  // Some of these share its stripe.
+  // Some of these files share the stripe of the written one.
   for (int i = 0; i < 2000; ++i) EXPECT_EQ(open(dir.write(std::to_string(i), "x")), "x") << i;
   cache->changes().writing_begins(written, stat);
   EXPECT_EQ(open(written), "(no pin)");

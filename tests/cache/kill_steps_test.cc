@@ -183,7 +183,7 @@ TEST(KillSteps, BetweenTheInstructionsOfPublish) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// Reserve, from the lease of the first segment on.
+// Covers reserve from the lease of the first segment on.
 TEST(KillSteps, BetweenTheInstructionsOfReserve) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const TestRegion region(64 * k_mib);

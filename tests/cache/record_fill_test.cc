@@ -103,7 +103,7 @@ TEST_F(FetchTest, FileThatMayChangeWithinAStepOfACoarseClockIsNotCached) {
   constexpr ConsistencyKind k_kinds[] = {ConsistencyKind::immutable, ConsistencyKind::ttl,
                                          ConsistencyKind::open};
   for (const auto kind : k_kinds) {
-    // Whole seconds, and whole milliseconds.
+    // A clock may count whole seconds, or whole milliseconds.
     for (const std::uint32_t ns : {0U, 250'000'000U, 999'000'000U}) {
       EXPECT_EQ(accept(stat_of(100, k_year, 0, ns), kind), RecordFill::Next::refuse) << ns;
       EXPECT_EQ(accept(stat_of(100, k_year, -3, ns), kind), RecordFill::Next::refuse)

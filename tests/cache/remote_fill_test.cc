@@ -157,7 +157,7 @@ TEST_F(TierRightsTest, RecordOfOtherRightsCostsAnOpenAndNoRead) {
 
 TEST_F(TierRightsTest, RecordThatThisProcessMayNotOpenIsNotShown) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  // A server that decides by itself: everything that the node knows about the file says yes.
+  // The server decides by itself: everything that the node knows about the file says yes.
   ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   other.record->stat = *stat_path(AT_FDCWD, path.c_str(), 0);

@@ -267,7 +267,7 @@ TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
         kept.pop_front();
       };
       for (int i = r; i < k_files; i += k_readers) {
-        // Far enough behind that the files it has read are reclaimed next.
+        // The reader stays so far behind that the files it has read are reclaimed next.
         while (published.load() <= std::min(i + 40, k_files - 1)) std::this_thread::yield();
         Pin pin = tests::find(own, "/data/" + std::to_string(i));
         if (!pin) {

@@ -147,7 +147,7 @@ TEST_F(ViewsTest, AFileThatOnlyLooksAlikeIsNotTheSame) {
     CHILD_CHECK(enter_mount_namespace());
     FileCache* const own = attach();
     CHILD_CHECK(own != nullptr);
-    // Content that differs only by its mode, as another mount of the file system may show it.
+    // The file now differs only by its mode, as another mount of the file system may show it.
     CHILD_CHECK(chmod(path.c_str(), 0600) == 0);
     CHILD_CHECK(own->open(request_for(path)).pin);
     CHILD_CHECK(count(*own, Counter::misses) == 1);

@@ -425,7 +425,7 @@ class Programs(Case):
             self.look_at(path)
 
     def test_a_library_for_a_newer_libc(self):
-        """Next to a copy of the command: a library that takes a symbol of glibc 2.99."""
+        """A library that takes a symbol of glibc 2.99 lies next to a copy of the command."""
         (self.place / "map").write_text("GLIBC_2.99 { global: of_the_future; };")
         # The C library's name, for the loader's version table.
         compile_c(self.place / "future.so", "int of_the_future(void) { return 0; }", "-shared",

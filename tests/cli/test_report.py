@@ -37,7 +37,7 @@ class Report(Case):
                                 options=["--stats", path, "--stats-format", "json"])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.real = json.loads(path.read_text())
-        # Fixed, so that no figure is random.
+        # The times are fixed, so that no figure is random.
         self.real["latency_us"] = {
             "hit": {"p50": 1.0, "p99": 2.0}, "miss": {"p50": 1000.0, "p99": 3000.0}
         }

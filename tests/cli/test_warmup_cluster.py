@@ -257,7 +257,7 @@ class ToCluster(Case):
             self.write(f"big/{i}", bytes(50_000))
         self.mount_it()
         summary = self.fill(self.mount / "big", "--cluster-fill", "1M")
-        # 2 MB at 1 MB/s, and a fifth of a second at once.
+        # The 2 MB leave at 1 MB/s, except for a fifth of a second's worth at once.
         self.assertGreater(summary["seconds"], 1.4)
         self.assertEqual(summary["shared"], 40)
 

@@ -104,7 +104,7 @@ class Generator {
     return flags | one_of(others);
   }
 
-  // Near the edges of pages, blocks and chunks, and of the files.
+  // Returns an offset near the edges of pages, blocks and chunks, and of the files.
   std::int64_t large_offset() {
     constexpr std::int64_t units[] = {4 << 10, 64 << 10, 1 << 20, 2 << 20};
     const std::int64_t size =

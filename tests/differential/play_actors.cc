@@ -28,13 +28,13 @@ void ask(Player& p, const char* who, Actor& actor, const Order& order, const std
 
 }  // namespace
 
-// Seen at once, even by files that are open here: the peer has the library loaded too.
+// The change is seen at once, even by files that are open here: the peer has the library, too.
 DIFFER_PLAY(peer_change) {
   ask(p, "peer", p.peer(), order_of(k_contents[a[2] % 8], a), p.path_inside(a[0], 0));
 }
 
-// With nothing open here (SEMANTICS, Limits: "a file removed or replaced by another process while
-// it is open here").
+// Closes all files here first (SEMANTICS, Limits: "a file removed or replaced by another process
+// while it is open here").
 DIFFER_PLAY(peer_names) {
   p.close_all();
   ask(p, "peer", p.peer(), order_of(k_names[a[2] % 4], {0, 0, 0, 700, a[2]}),

@@ -104,7 +104,8 @@ void on_signal(int) {
   g_task.player->say("handler {}: {} {}", g_task.kind, r.text(), text(sum, {}));
 }
 
-// Restarted each time, so that the program makes progress even if a handler takes long.
+// The timer fires once for each start, so that the program makes progress even if a handler takes
+// long.
 void start_timer(long microseconds) {
   ::itimerval timer{};
   timer.it_value.tv_usec = microseconds;

@@ -117,7 +117,7 @@ DIFFER_PLAY(mprotect) {
   p.say("mprotect {} [{}, +{}) {} = {}", a[0], at, n, protection, r.text());
 }
 
-// Smaller or as it is (SEMANTICS: to a larger size it fails).
+// Shrinks a mapping, or keeps its size (SEMANTICS: to a larger size it fails).
 DIFFER_PLAY(mremap) {
   Map& map = p.map(a[0]);
   if (map.at == nullptr) return;

@@ -97,7 +97,7 @@ DIFFER_PLAY(preadv2) {
 DIFFER_PLAY(read_null) {
   const int fd = p.fd(a[0]);
   const std::size_t n = length(a[1]);
-  // Null and addresses beyond the user's half (SEMANTICS: any other unmapped buffer faults).
+  // The buffer is null, or lies beyond the user's half (SEMANTICS: any other unmapped one faults).
   void* const to = a[2] % 2 == 0 ? nullptr : reinterpret_cast<void*>(0xffff'8000'0000'0000ULL);
   p.rewind_packed_directory(fd);
   const Result r = p.call([&] { return a[2] % 4 < 2 ? read(fd, to, n) : pread(fd, to, n, a[2]); });

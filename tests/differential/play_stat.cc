@@ -193,7 +193,7 @@ DIFFER_PLAY(fd_link) {
   const std::string path = fmt::format("/proc/self/fd/{}", p.fd(a[0]));
   const Result r = p.call([&] { return readlink(path.c_str(), to.data(), to.size()); });
   to.resize(r.failed() ? 0 : static_cast<std::size_t>(r.value));
-  // Inode numbers of pipes, sockets and files without a name.
+  // Cuts off the inode numbers of pipes, sockets and files without a name.
   for (const char* const cut : {":[", "/#"}) to = to.substr(0, to.find(cut));
   p.say("readlink({}) = {} {}", path, r.failed() ? r.text() : "", p.show(to));
 }

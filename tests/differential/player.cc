@@ -218,7 +218,7 @@ std::string Player::path_inside(std::int64_t number, std::int64_t spelling) cons
 
 bool Player::may_open(int dir, const std::string& path, std::int64_t flags) const {
   if (!tree_->is_packed()) return true;
-  // The kernel's own error: ENOENT.
+  // With these flags the kernel answers by itself: ENOENT.
   if ((flags & (O_DIRECT | O_NOATIME)) != 0) return false;
   const bool makes = (flags & O_CREAT) != 0,
              changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;

@@ -63,7 +63,7 @@ bool mount_read_only(const std::string& from, const std::string& to) {
          syscall(SYS_mount_setattr, AT_FDCWD, to.c_str(), 0, &read_only, sizeof read_only) == 0;
 }
 
-// Shared with the processes that have read the tree before.
+// The processes that have read the tree before use the same disk.
 std::string disk_of(const Settings& settings) { return settings.base + "/disk-" + settings.cache; }
 
 }  // namespace

@@ -22,7 +22,7 @@ class Talk final : ClusterConnection::Listener {
     int pair[2];
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
     server_ = pair[1];
-    // The least that the kernel accepts: an offer does not fit, and costs little.
+    // The kernel raises this to its least size: an offer does not fit, and costs little.
     const int bytes = 1;
     FUZZ_CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
     connection_.adopt(base::UniqueFd(pair[0]), login, 1);
@@ -113,7 +113,7 @@ class Talk final : ClusterConnection::Listener {
   std::byte* room_for(ClusterConnection::Tag tag, std::uint64_t bytes) override {
     FUZZ_CHECK(!questions_.empty() && questions_.front().tag == tag);
     if (bytes > k_most_value) return nullptr;
-    // Exactly this size, so that the sanitizer sees one byte more.
+    // The room has exactly this size, so that the sanitizer sees one byte more.
     room_ = std::vector<std::byte>(bytes + 2);
     return room_.data();
   }

@@ -22,7 +22,7 @@ ParsedConfig parse(const Variables& variables) {
   });
 }
 
-// Back into the text that a user would have written.
+// Turns the prefixes back into the text that a user would have written.
 std::string text_of(const std::vector<std::string>& prefixes) {
   std::string text;
   for (const auto& prefix : prefixes) text += (text.empty() ? "" : ":") + prefix;

@@ -121,7 +121,7 @@ void look_at(const std::string& bytes) {
 void patch(fuzz::Input input, bool mended) {
   std::string bytes = whole_pack();
   while (input.left() > 0) {
-    // Near the header, the index or anywhere.
+    // Chooses a place in the header, near the index, or anywhere.
     std::size_t at = input.number<std::uint32_t>();
     const std::size_t index = reinterpret_cast<const PackHeader*>(whole_pack().data())->index_begin;
     at = at % 4 == 0   ? at / 4 % sizeof(PackHeader)

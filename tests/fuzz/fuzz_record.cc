@@ -59,7 +59,7 @@ void try_bytes(std::string_view text, bool mend) {
     }
   }
   if (bytes.size < sizeof(Record)) {
-    // Too short to be examined at all.
+    // These bytes are too short to be examined at all.
     alignas(Record) static std::byte whole[sizeof(Record)]{};
     std::memcpy(whole, text.data(), text.size());
     FUZZ_CHECK(!header_is_sound(*reinterpret_cast<Record*>(whole), bytes.size), "too short");

@@ -224,7 +224,8 @@ void run(fuzz::Input input) {
   restore(f, f.sound[input.byte() % 2]);
   for (int n = input.byte() % 32; n > 0; --n) change(f, input);
   FileCache* cache = nullptr;
-  // A thread of its own: the robust mutexes that it holds end with it, before the mapping does.
+  // Attaches in a thread of its own: the robust mutexes that it holds end with it, before the
+  // mapping does.
   std::thread([&] {
     cache = attach(f.config, false);
     if (cache == nullptr) return;

@@ -25,7 +25,7 @@ def rows(text: str) -> list[tuple[str, list[str]]]:
 
 
 def defines(source: str, call: str) -> bool:
-    """Defined by its own name, or as an argument of a macro that makes it."""
+    """True if the call is defined by its own name, or as an argument of a macro that makes it."""
     by_name = rf"\bexport_{call}\([^;{{]*\)\s*\{{"
     by_macro = rf"^CUBE_\w+\((?:[^()]*, )?{call}\b"
     # A macro that makes NAME and fNAME.

@@ -21,7 +21,7 @@ PURE = {
     "__tsan_init", "__lsan_do_leak_check", "__cxa_guard_acquire", "__cxa_guard_release",
     "__cxa_guard_abort", "__dso_handle",
 }
-# Called in threads of the program, and in keepers, which have the program's fd table
+# Only threads of the program call these, and keepers, which have the program's fd table
 # (prefetch/threads/background_thread.cc).
 BY_OTHERS = {
     "pthread_create": "by a keeper",

@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
-// Hidden, so that dlsym only finds those of others.
+// The functions are hidden, so that dlsym finds only those of others.
 #define CUBE_NEWER_CALL(result, name, parameters, arguments, qualifier, ...)          \
   extern "C" __attribute__((visibility("hidden"))) result name parameters qualifier { \
     if (void* const symbol = dlsym(RTLD_DEFAULT, #name); symbol != nullptr)           \

@@ -17,7 +17,7 @@ struct PackDamage : testing::Test {
   std::string whole, bad = tree.dir / "bad.cube";
 
   void SetUp() override {
-    // Small, so that little of it is padding.
+    // The files are small, so that little of the pack is padding.
     for (unsigned i = 0; i < 90; ++i)
       tree.write("d" + std::to_string(i % 3) + "/f" + std::to_string(i),
                  tests::content_of(i * 9, i));

@@ -117,7 +117,7 @@ assert all(os.waitpid(child, 0)[1] == 0 for child in children)
         self.assertEqual(report["opens"], 16 * COUNT)
         # A program that wants a file while another reads its window reads it alone.
         self.assertLess(report["misses"], COUNT * 7 // 8)
-        # Each file once, except if the flights of two files collide (single_flight.h).
+        # Each file is in memory once, unless the flights of two files collide (single_flight.h).
         self.assertLessEqual(report["ram"]["entries"], COUNT + COUNT // 20)
 
     def test_what_lies_under_another_packs_prefix_is_that_ones(self):

@@ -186,7 +186,7 @@ PARITY(Aged, StreamsOverDirectoriesThatMove) {
   move_under_stream(t, "d", "d2", others("d", "d2"));
   move_under_stream(t, "d2/e", "d/e", others("d2", "d"));
   move_under_stream(t, "d/e", "other/e", others("d/e", "other/e"));
-  // Removed, and another directory in its place.
+  // The directory is removed, and another one takes its place.
   list(t, "d/empty");
   DIR* const stream = STDIO(nullptr, opendir(t / "d/empty"));
   CALL(rmdir(t / "d/empty"));
@@ -436,7 +436,7 @@ PARITY(Aged, Globs) {
 
 namespace {
 
-// Often enough for the stats and targets to be gathered, if the threads get a processor.
+// So many looks let the stats and targets be gathered, if the threads get a processor.
 constexpr int k_many_looks = 30;
 
 void show_link(cube::parity::Case& t, const char* name) {

@@ -141,7 +141,7 @@ PARITY(Async, AioInAllItsForms) {
 }
 
 PARITY(Async, IoSubmit) {
-  // Loaded globally, as in a program that is linked with it.
+  // The library is loaded globally, as in a program that is linked with it.
   static void* const library = dlopen("libaio.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) GTEST_SKIP() << "no libaio.so.1";
   auto* const submit = cube::parity::function<int(aio_context_t, long, iocb**)>("io_submit");
@@ -208,7 +208,7 @@ PARITY(Async, IoUring) {
   question.statx_flags = AT_EMPTY_PATH;
   done("statx", question);
   t.line("size " + std::to_string(x.stx_size));
-  // Registered before it is read by its place; then the fd may be closed.
+  // The file is registered, and then read by its place. The fd may be closed in between.
   fd = CALL(open(path, O_RDONLY));
   CALL(
       syscall(SYS_io_uring_register, ring.fd(), static_cast<long>(IORING_REGISTER_FILES), &fd, 1L));
@@ -217,7 +217,7 @@ PARITY(Async, IoUring) {
   fixed.flags = IOSQE_FIXED_FILE;
   done("registered", fixed);
   t.bytes("got", got, 10);
-  // Opened and closed by the ring.
+  // The ring opens and closes this fd.
   CALL(close(CALL(open(path, O_RDONLY))));
   io_uring_sqe opened = entry_of(IORING_OP_OPENAT, AT_FDCWD, path, 0, 0);
   const int by_ring = ring.run(t, opened);

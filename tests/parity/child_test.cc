@@ -22,7 +22,8 @@ extern "C" pid_t __vfork() __attribute__((returns_twice));
 
 namespace {
 
-// The values that a child saw, in memory that it shares with the parent: no pipe, no fd of its own.
+// The values that a child saw. They lie in memory that it shares with the parent, because a pipe
+// would need fds.
 struct Seen {
   char bytes[8];
   long n, at, opened, own;
@@ -167,8 +168,8 @@ PARITY(Child, CloneWithEveryShareOfThings) {
   };
   for (const int flags : {SIGCHLD, SIGCHLD | CLONE_FS, SIGCHLD | CLONE_VM | CLONE_VFORK, 0})
     look_with(flags);
-  // A clone that shares the fd table but not the memory: from then on the process reads without the
-  // cache.
+  // If a clone shares the fd table but not the memory, the process reads without the cache from
+  // then on.
   t.in_child([&] { look_with(SIGCHLD | CLONE_FILES); });
   CALL(clone(nullptr, top, SIGCHLD, nullptr));
   CALL(clone(cloned, nullptr, SIGCHLD, nullptr));

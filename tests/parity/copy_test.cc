@@ -163,7 +163,7 @@ PARITY(Wait, EpollIsAskedOfTheFileItself) {
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   epoll_event event{};
   event.events = EPOLLIN;
-  // EPERM, except on FUSE, where a file may be polled.
+  // The call fails with EPERM, except on FUSE, where a file may be polled.
   CALL(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event));
   CALL(epoll_ctl(fd, EPOLL_CTL_ADD, 0, &event));
   CALL(epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr));

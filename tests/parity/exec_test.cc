@@ -48,7 +48,7 @@ PARITY(Exec, EveryFormHandsTheOffsetOn) {
                          nullptr};
   for (int which = 0; which < 9; ++which) {
     t.line(std::to_string(which) + ": " + output_of(t, [&] {
-             // Served by the process that is about to become another.
+             // This process, which is about to become another program, serves the file.
              dup2(open(t / "a", O_RDONLY), 9);
              lseek(9, 34, SEEK_SET);
              switch (which) {

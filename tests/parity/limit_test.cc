@@ -235,8 +235,8 @@ PARITY(Limit, ChainsOfLinks) {
   t.file("a");
   t.link("l0", "a");
   for (int i = 1; i < 45; ++i) t.link("l" + std::to_string(i), "l" + std::to_string(i - 1));
-  // The kernel counts the links twice if it restarts a walk because a directory changed during the
-  // walk: ELOOP by chance.
+  // The kernel counts the links twice if it restarts a walk because a directory changed meanwhile.
+  // So ELOOP may come by chance.
   const auto settled = [](auto&& call) {
     int result = call();
     for (int again = 0; again < 20 && result < 0 && errno == ELOOP; ++again) result = call();

@@ -51,7 +51,7 @@ bool is_copied(const std::string& path, std::size_t size) {
 // files.
 bool passes_through_ring(const std::string& directory) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  // Other files each time, because a file that has passed is not fetched again at once.
+  // Each round uses other files, because a file that has passed is not fetched again at once.
   for (int i = 0; std::chrono::steady_clock::now() < until; ++i) {
     const std::string number = std::to_string(i);
     if (is_copied(directory + "/small" + number, 100) &&

@@ -24,7 +24,7 @@ extern "C" {
 
 namespace {
 
-// Twice: after a served file has left its fd parked, and while one is open below.
+// Makes an fd twice: after a served file has left its fd parked, and while one is open below.
 void made(cube::parity::Case& t, const char* what, const std::function<int()>& make) {
   t.line(what);
   CALL(close(CALL(open(t / "a", O_RDONLY))));

@@ -40,7 +40,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
   return at;
 }
 
-// Room for a mapping, with nothing else in the way.
+// Returns room for a mapping, with nothing else in the way.
 char* room_of(std::size_t size) {
   return static_cast<char*>(mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
@@ -244,7 +244,7 @@ PARITY(MapSize, AFailedChangeChangesNothing) {
   CALL(mremap(at, size, size, 0x40));
   CALL(mremap(at, size, size, MREMAP_FIXED | MREMAP_MAYMOVE, at + k_page));
   const int fd = CALL(open(t / "f40000", O_RDONLY));
-  // Refused, because the file is open only for reading.
+  // The kernel refuses this, because the file is open only for reading.
   CALL(mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0));
   CALL(close(fd));
   at = CALL(static_cast<char*>(mremap(at, size, pages(size) + 2 * k_page, MREMAP_MAYMOVE)));

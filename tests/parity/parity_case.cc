@@ -235,7 +235,7 @@ void Case::expect_kernel(int fd) const {
 int Case::in_child(const std::function<void()>& body) {
   int to_parent[2];
   must(sys::raw(SYS_pipe2, sys::arg(to_parent), O_CLOEXEC), "pipe", "");
-  // Out of the way of the fds that the test sees.
+  // Moves the pipe's fds out of the way of those that the test sees.
   const int reader = static_cast<int>(sys::fcntl(to_parent[0], F_DUPFD_CLOEXEC, 900));
   const int writer = static_cast<int>(sys::fcntl(to_parent[1], F_DUPFD_CLOEXEC, 900));
   sys::close(to_parent[0]);

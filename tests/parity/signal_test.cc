@@ -54,7 +54,7 @@ PARITY(Signal, HandlerReadsDuringReads) {
   const pthread_t reader = pthread_self();
   std::atomic<bool> stop{false};
   std::thread sender([&] {
-    // The next signal after the last was handled: a storm would leave the reader no time of its
+    // Sends a signal only after the last was handled: a storm would leave the reader no time of its
     // own.
     for (int sent = 0; !stop; sched_yield()) {
       if (g_handled != sent) continue;
@@ -243,8 +243,8 @@ unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
   return place_in(registers);
 }
 
-// SIGTRAP: the child is about to execute this instruction for the n-th time. Otherwise the signal
-// that stopped it.
+// Returns SIGTRAP if the child is about to execute this instruction for the n-th time, otherwise
+// the signal that stopped it.
 int run_to(pid_t child, unsigned long place, int n) {
   const long code = ptrace(PTRACE_PEEKTEXT, child, place, nullptr);
   const auto trap = static_cast<long>((static_cast<unsigned long>(code) & ~k_trap_mask) | k_trap);

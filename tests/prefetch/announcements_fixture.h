@@ -36,7 +36,7 @@ struct Announced : ::testing::Test {
     source = start_at(socket);
     ASSERT_NE(source, nullptr) << why;
   }
-  // Connected and welcomed.
+  // Returns a client that is connected and welcomed.
   AnnounceClient client(std::uint32_t rank = 0) const {
     AnnounceClient made(socket);
     EXPECT_EQ(made.hear().size(), sizeof(WelcomeMessage));

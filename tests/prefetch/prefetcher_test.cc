@@ -179,7 +179,7 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
   EXPECT_GE(count(Counter::prefetch_early), 680U);
   EXPECT_LE(opened, files.paths.size()) << "each is settled once";
   EXPECT_GE(opened, 680U);
-  // Some came back because there was less room than their average promised.
+  // Some files were given back, because there was less room than their average promised.
   EXPECT_LT(count(Counter::origin_opens), files.paths.size() * 5 / 4);
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }

@@ -178,7 +178,7 @@ TEST_F(RingWatchTest, BothReadersMustHavePassed) {
 TEST_F(RingWatchTest, ReadersInOrderWhoAreBeyondASegmentDoNotComeBackToIt) {
   fill();
   const std::uint64_t next = first_of_next_segment();
-  // All but a third of the first segment, in order.
+  // Opens all files in order, except a third of the first segment.
   for (std::uint64_t i = 0; i < added; ++i) {
     if (i < next && i % 3 == 0) continue;
     open(i);
@@ -202,7 +202,7 @@ TEST_F(RingWatchTest, ReadersWithoutOrderMayStillComeToASegment) {
 }
 
 TEST_F(RingWatchTest, NextToAllOfASegmentIsEnoughWhenStuck) {
-  // Small files, so that one of them is less than three in a hundred.
+  // The files are so small that one of them is less than three in a hundred.
   fill(10'000);
   const std::uint64_t next = first_of_next_segment();
   ASSERT_GT(next, 100U);

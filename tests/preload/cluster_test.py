@@ -48,7 +48,7 @@ class Sharing(Cluster):
     def test_a_node_that_is_full_serves_through_its_ring(self):
         big = self.source / "big"
         big.mkdir()
-        # 40 MiB for a region of 16 MiB.
+        # The files have 40 MiB, and the region has 16 MiB.
         names = [f"big/{i}" for i in range(80)]
         for name in names:
             (self.source / name).write_bytes(os.urandom(1000) * 524)

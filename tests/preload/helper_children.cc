@@ -47,7 +47,7 @@ int do_vfork(const Arguments& a) {
       _exit(93);
     }
     CHECK(child > 0);
-    // Served again in the parent while the child may still be running.
+    // The file is served again in the parent while the child may still be running.
     check_file(a[0]);
     int status = 0;
     CHECK(waitpid(child, &status, 0) == child);

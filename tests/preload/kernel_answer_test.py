@@ -238,8 +238,8 @@ print(any(found), [b - a for a, b in zip(before, asked())])
         self.assertEqual(attached[0], 0)
         self.assertEqual(clean[0], 0)
         self.assertGreater(clean[1], 0)
-        # Nine negative entries in it: one revalidation, not one for each. The way there has two
-        # names, and the root of the mount.
+        # The nine negative entries of the directory cost one revalidation, not one each. The way
+        # there has two names, and the root of the mount.
         self.assertLessEqual(clean[1], 4)
 
 

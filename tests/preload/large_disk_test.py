@@ -15,7 +15,7 @@ from bench.harness.mount import SlowMount  # noqa: E402
 from tests.preload.large_job import environment  # noqa: E402
 
 LAGFS = os.environ["CUBESHIM_LAGFS"]
-# Three times the memory, and no multiple of a page.
+# The files have three times the size of the memory. None is a multiple of a page.
 FILES, SIZE = 8, 24_000_001
 DEADLINE_S = 300
 # The writer to the disk drops blocks if it does not keep up, as on a busy machine. So a test gives

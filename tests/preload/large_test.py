@@ -310,15 +310,15 @@ while True:
 
 
 class LargerThanMemory(Job):
-    """24 MB through a region of about eleven chunks of 2 MiB, five of which are for chunks that
-    pass."""
+    """Reads 24 MB through a region of about eleven chunks of 2 MiB, five of which are for chunks
+    that pass."""
     direct = True
     region = {"CUBESHIM_RAM": "24M"}
 
     def test_readers_share_one_fetch_and_what_is_kept_is_not_read_again(self):
         said = self.run_job(
             """
-# Four processes, each of which reads a megabyte behind the previous one.
+# Each of four processes reads a megabyte behind the previous one.
 readers = 4
 rings = [os.pipe() for _ in range(readers)]
 def read_in_turn(number):

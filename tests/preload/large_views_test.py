@@ -118,7 +118,7 @@ if os.fork() == 0:
 _, files, _, _ = socket.recv_fds(ours, 1, 1)
 os.wait()
 said = [kinds(files[0])]
-# Another version of the file: the received fd leads to this one.
+# The file gets another version: the received fd leads to this one.
 with open(path, "r+b") as file:
     file.write(bytes([3]) * 5_000_001)
 said.append(kinds(files[0]))

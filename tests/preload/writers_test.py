@@ -144,7 +144,7 @@ if os.fork() == 0:
         bytes_of_file[:] = fifo.read()
 os._exit(0)
 """
-# Mapped for reading first.
+# The file is first mapped for reading, and then made writable by mprotect.
 PROTECTED = """
 import ctypes, mmap, os
 fd = os.open(os.environ["FILE"], os.O_RDWR | os.O_TRUNC)

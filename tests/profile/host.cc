@@ -43,8 +43,8 @@ int wait_for(pid_t child) {
   return status;
 }
 
-// The smallest stack that libc allows; also for an exec that fails, before which the profile is
-// written.
+// Uses the smallest stack that libc allows, also for an exec that fails, before which the profile
+// is written.
 int small_stack() {
   pthread_attr_t small;
   pthread_attr_init(&small);
@@ -82,8 +82,8 @@ int alternate_stack() {
   return 0;
 }
 
-// A child with this process's memory and fds of its own, which it closes and changes; one starts a
-// program, one fails to.
+// Makes children that have this process's memory, and fds of their own, which they close and
+// change. One starts a program, and one fails to.
 int vforked_child() {
   char text[8];
   const int fd = open(g_file, O_RDONLY), other = open("/dev/null", O_RDONLY);

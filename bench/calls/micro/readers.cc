@@ -45,7 +45,7 @@ char* map_on_huge_pages(int fd, std::size_t bytes) {
   void* const at = ::mmap(reinterpret_cast<void*>(begin), whole, PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_FIXED, fd, 0);
   if (at == MAP_FAILED) return nullptr;
-  // Refused if there are none: the copy then uses small pages.
+  // The kernel refuses if it has no large pages. The copy then uses small ones.
   ::madvise(at, whole, k_madv_collapse);
   return static_cast<char*>(at);
 }

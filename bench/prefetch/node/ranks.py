@@ -18,8 +18,8 @@ THERE_US = 150.0
 
 
 def measure_ranks(bench: Bench, section: Section) -> None:
-    # Long enough that the head start of the rank that announces first, some 200 files, is a small
-    # part.
+    # The lists are so long that the head start of the rank that announces first, some 200 files,
+    # is a small part.
     each = bench.rounds(1900, 150)
     rows, slowest = [], []
     for think_ms in (0.0, 5.0):

@@ -59,7 +59,7 @@ TEST_F(Latency, OverlapsForParallelClients) {
     std::latch start(k_clients + 1);
     std::vector<std::thread> threads;
     for (int i = 0; i < k_clients; ++i) {
-      // Other names each time, because the kernel keeps those that it has looked up.
+      // Each round uses other names, because the kernel keeps those that it has looked up.
       threads.emplace_back([&, path = mount_.at(std::to_string(round * k_clients + i))] {
         struct stat st {};
         start.arrive_and_wait();

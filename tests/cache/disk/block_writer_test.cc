@@ -91,7 +91,7 @@ TEST_F(BlockWriterTest, BlockWithoutANameIsSkipped) {
   const BlockFile nameless("/mnt/nameless", k_chunk_bytes);
   chunks.note_whole(nameless.bring(*region, 0, k_block));
   bring(0);
-  // Another version of a file that is there.
+  // Makes a chunk for another version of a file that is there.
   FileStat changed = file.stat;
   changed.modified.seconds += 1;
   const auto claim = chunks.make(key_of_file(file.path, changed), 1, Chunks::k_none);

@@ -219,7 +219,7 @@ TEST_F(DiskRingTest, KilledReadersHarmNobody) {
   EXPECT_GT(on_disk(), paths.size() / 2);
   EXPECT_TRUE(cache->ahead().ring().is_in_use());
   cache->region().reap();
-  // All segments except the one that is being filled.
+  // All segments except the one that is being filled are free.
   Ring& ring = cache->ahead().ring();
   const RegionLayout& layout = cache->region().layout();
   EXPECT_GE(ring.room(),

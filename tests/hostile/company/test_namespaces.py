@@ -215,12 +215,12 @@ read_all()
 
     def test_unshare_under_the_library(self):
         # The first process of the job leaves its namespaces and waits: it still has to write the
-        # report ...
+        # report.
         self.check(
             [self.unshare, "-Urmf",
              program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
-        # ... but a child that cannot know whether it lives writes a report of its own.
+        # A child that cannot know whether that process lives writes a report of its own.
         self.check([*self.container(), program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
 

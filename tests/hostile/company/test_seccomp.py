@@ -148,7 +148,7 @@ class Within(Job):
         self.assertEqual(self.regions(), [])
 
     def test_a_filter_before_the_first_read(self):
-        # brk: stdout's buffer.
+        # The buffer of stdout needs brk.
         self.check_job(f"allow:{PLAIN_CALLS},brk,mmap,getrandom", "read:DIR", "read:DIR",
                        hits=False)
 
@@ -171,7 +171,7 @@ code += [(0x06, 0, 0, ALLOW), (0x06, 0, 0, KILL)]
 program = b''.join(struct.pack('HBBI', *c) for c in code)
 buffer = ctypes.create_string_buffer(program)
 filter = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(code), ctypes.addressof(buffer)))
-# First a query whether filters exist. There is none yet.
+# The first call asks whether filters exist. There is none yet.
 assert libc.syscall(SYS_seccomp, 1, 0, None) == -1 and ctypes.get_errno() == 14
 check_all()
 assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0

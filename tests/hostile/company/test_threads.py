@@ -9,8 +9,8 @@ from support import BUILD, Job, program
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "preload"))
 from cluster_servers import Memcached  # noqa: E402
 
-# Metadata, then files by a list, two of them in blocks; mappings, a fork and a thread in addition
-# to the library's.
+# The job reads metadata, then files by a list, two of them in blocks. It also has mappings, a fork,
+# and a thread in addition to the library's.
 JOB = """
 import mmap, threading, time
 def large(n): return bytes((i * 13 + n) & 255 for i in range(65536)) * 48

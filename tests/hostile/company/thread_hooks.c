@@ -56,7 +56,7 @@ __attribute__((destructor)) static void tell(void) {
     return real(__VA_ARGS__);                                               \
   }
 
-// dlsym itself allocates: libc's own names for these functions.
+// These are libc's own names for the functions. dlsym would not do, because it allocates.
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);

@@ -98,7 +98,8 @@ class Steps(support.FaultCase):
                 reached += 1
                 now = native.ask(f"read {path}")
                 for reader in (host, other):
-                    # Immutable: the old file or the new one, but a whole one.
+                    # If files count as immutable, the reader sees the old file or the new one, but
+                    # a whole one.
                     self.assertIn(reader.ask(f"read {path}"),
                                   {now} if "CONSISTENCY" in more else {now, whole(old)})
                 self.tried()

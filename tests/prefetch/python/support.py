@@ -28,7 +28,7 @@ PLAIN = WRAPPED.__closure__[[*WRAPPED.__code__.co_freevars].index("real")].cell_
 
 @contextlib.contextmanager
 def without():
-    """torch without the wrap."""
+    """Runs torch without the wrap."""
     torch_loaders._BaseDataLoaderIter._next_index = PLAIN
     try:
         yield

@@ -150,7 +150,7 @@ class Heard(Case):
 
 
 class Servers(Case):
-    """The fate of an order if the server misbehaves; the loop goes on in any case."""
+    """Tests an order's fate if the server misbehaves. The loop goes on in any case."""
     def test_the_next_server_goes_on_where_the_last_ended(self):
         first = self.serve(takes=False)
         dataset = Files(3000)
@@ -278,7 +278,7 @@ class Servers(Case):
 
 
 class Plain(Case):
-    """cubeshim.announce(): no torch, no sampler."""
+    """The program calls cubeshim.announce(). It has neither torch nor a sampler."""
     def test_a_sequence(self):
         server = self.serve()
         names = [f"/data/{i}" for i in range(20_000)]

@@ -141,7 +141,7 @@ class Common:
                       str(found)) if self.split is not False else found
 
     def test_an_error_of_the_first_item_in_order(self):
-        """Whichever node finishes first."""
+        """The error is the same, whichever node finishes first."""
         fails = {number: ValueError(f"item {number}") for number in range(20)}
         for order in (list(range(20)), list(range(19, -1, -1))):
             with self.assertRaisesRegex(

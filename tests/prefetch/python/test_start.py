@@ -183,7 +183,7 @@ class Site(Case):
             "sys.modules)",
             env=path)
         self.assertEqual((done.stdout, done.stderr), (f"{other}/sitecustomize.py 5 True\n", ""))
-        # Otherwise the machine's own, if there is one.
+        # Without that one, the machine's own sitecustomize runs, if there is one.
         plain = self.python(
             "import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))")
         done = self.python(

@@ -41,7 +41,7 @@ if __name__ == '__main__':
     main()
 """
 
-# Started before the directory was listed, and by exec.
+# The worker is started before the directory is listed, and by exec.
 EARLIER = PARENT + """
 if sys.argv[3:] == ['worker']:
     print(read('trigger'), flush=True)
@@ -99,7 +99,7 @@ class Listings(Job):
 
 
 class Trees(Listings):
-    """Ten directories of a hundred files."""
+    """Uses ten directories of a hundred files."""
     count = 100
     directories = 10
     test_read_by_spawned_workers = test_read_by_a_process_that_was_there_before = None

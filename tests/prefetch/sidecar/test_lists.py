@@ -180,7 +180,7 @@ class Refused(Job):
                 self.list.write_bytes(self.write_list().read_bytes() + big)
                 done = self.check_gated(self.script("need(COUNT)\nact()\nread_all()\n"),
                                         action=change, quiet=False)
-                # Changed, missing, and a last line that was cut.
+                # The three are a changed file, a missing one, and a last line that was cut.
                 self.assertLessEqual(len(done.ours), 3, str(done))
 
 

@@ -15,7 +15,8 @@ BATCH, DEPTH = 16, 4
 
 
 class Larger(Job):
-    """Four times the memory, of which a quarter is the ring: the least that it takes."""
+    """The files have four times the size of the memory. A quarter of the memory is the ring, the
+    least that it takes."""
 
     count = COUNT
 

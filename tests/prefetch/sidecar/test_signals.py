@@ -38,8 +38,8 @@ read_all()
 """)
 
     def test_waited_for(self):
-        # All threads of the job block it, as users of sigwait must: if one of the library's threads
-        # let it through, it would kill.
+        # All threads of the job block the signal, as users of sigwait must. If one of the library's
+        # threads let it through, it would kill the job.
         self.check_by_each_engine("""
 import signal
 numbers = [signal.SIGUSR1, signal.SIGALRM, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD,

@@ -33,7 +33,7 @@ void write_to(const std::string& path, const char* bytes, int flags) {
   MUST(write(fd, bytes, std::strlen(bytes)) == static_cast<ssize_t>(std::strlen(bytes)));
   MUST(close(fd) == 0);
 }
-// Long ago: if files may change, a file that was written a moment ago is not cached.
+// Sets a time long ago: if files may change, a file that was written a moment ago is not cached.
 void set_time(const std::string& path, time_t seconds = 1'600'000'000) {
   const timespec times[2] = {{seconds, 0}, {seconds, 0}};
   MUST(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
