@@ -53,7 +53,7 @@ class FetchAhead {
   }
   // This process's claim to be the leader. It must not outlive the cache.
   LeadClaim lead_claim() { return LeadClaim(parts_.region); }
-  // For the leader, called in this order.
+  // The leader calls these two, in this order.
   void begin_lead();
   void end_lead() {
     note_depth(0);

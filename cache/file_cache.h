@@ -76,8 +76,8 @@ class FileCache {
   // In any forked child: closes the life lock that another thread of the parent may have been
   // taking in order to attach.
   static void forget_attaching() { close_life_lock_after_fork(); }
-  // In any forked child, before it ends any open file: forgets fills in progress, which belong to
-  // the parent.
+  // Forgets fills in progress, which belong to the parent. Each forked child must call this before
+  // it ends any open file.
   static void forget_fills();
 
  private:

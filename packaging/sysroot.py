@@ -108,7 +108,7 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
     subprocess.run(
         ["./configure", f"--cc={tools / 'cc'}", f"--cxx={tools / 'c++'}", f"--prefix={to / 'usr'}"],
         **quiet)
-    # Not all of it, because that includes man pages, tests and examples.
+    # Installs only src, because the rest has man pages, tests and examples.
     subprocess.run([
         "make", "-C", "src", f"AR={tools / 'ar'}", f"RANLIB={tools / 'ranlib'}", "ENABLE_SHARED=0",
         "install"

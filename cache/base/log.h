@@ -22,8 +22,8 @@ void write_to_stderr(std::string_view text);
 // One write, without the signals for a closed pipe (SIGPIPE) or a file at its limit (SIGXFSZ).
 // Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);
-// For a thread with an fd table of its own, which has no stderr: a few of its lines are kept until
-// another thread logs a line or calls write_kept_lines().
+// Call this in a thread with an fd table of its own, which has no stderr. A few of its lines are
+// then kept until another thread logs a line or calls write_kept_lines().
 void keep_lines_of_this_thread();
 void write_kept_lines();
 extern constinit std::atomic<int> g_kept_lines;

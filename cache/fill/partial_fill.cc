@@ -25,7 +25,7 @@ constexpr std::uint64_t k_step = 1 << 20;
 constexpr std::uint64_t k_waited_step = 256 << 10;
 // The first read, after which look_for_pages() tells whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
-// For a program that reads a file sequentially, so many bytes are read ahead.
+// If a program reads a file sequentially, so many bytes are read ahead.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};

@@ -48,8 +48,8 @@ class RecordFill {
   // Accepts or refuses the file that the path led to.
   Next accept(const FileAtOrigin& file);
   std::byte* room() const { return reservation_.data(); }
-  // For bytes that come in parts (partial_fill.h): writes the record's head to its room, where it
-  // is not found yet. Returns a pin on the record.
+  // Writes the record's head to its room, where it is not found yet, if the bytes come in parts
+  // (partial_fill.h). Returns a pin on the record.
   Pin show_head();
   // Whether the room can be given back without loss.
   bool can_be_undone() const { return reservation_.can_be_undone(); }

@@ -16,7 +16,7 @@ class Uses {
   bool is_any() const { return count_.load(std::memory_order_relaxed) != 0; }
   // Waits a second at most, because a user may hang in the origin.
   void wait_for_none();
-  // In a forked child, which has no copies.
+  // A forked child calls this, because it has no copies.
   void forget() { count_.store(0, std::memory_order_relaxed); }
 
  private:

@@ -24,7 +24,7 @@ constexpr std::uint64_t k_many_misses = 4;
 constexpr std::uint32_t k_worth_threads = 48;
 // A small program also lists fewer directories.
 constexpr std::uint32_t k_worth_listing_ahead = 8;
-// In bytes of entries. For a longer directory the program reads itself, because it may want only
+// Counts bytes of entries. The program reads a longer directory itself, because it may want only
 // the first entries.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
 // A region of at least so many segments spares one for metadata if opens wait for stats.

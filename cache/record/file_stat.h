@@ -37,7 +37,7 @@ struct FileStat {
     constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
     return (requested & ~k_request) == 0 && (requested & k_times) == k_times;
   }
-  // Only for a mask that answers() accepts.
+  // answers() must accept `requested`.
   void copy_to(struct ::statx& x, unsigned requested) const;
 
   bool is_regular() const { return (mode & S_IFMT) == S_IFREG; }

@@ -76,7 +76,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
 
 }  // namespace
 
-// At most half full, so that two buckets of eight have room for nearly every chunk.
+// The buckets are at most half full, so that two buckets of eight have room for nearly every chunk.
 std::uint32_t RegionLayout::chunk_bucket_count() const {
   return chunk_count() * 2 / ChunkBucket::k_slots + 1;
 }

@@ -255,7 +255,7 @@ struct JobRow {
   base::Stats finished;
   // Monotonic clock.
   std::atomic<std::uint64_t> next_report_ns;
-  // As of the last report.
+  // The counts at the last report.
   std::atomic<std::uint64_t> reported_requests, reported_hits;
   CallCount materialized_by[k_call_counts];
   // A file below a prefix that was opened by a path that no prefix covers. 0: none; 1: being
@@ -300,7 +300,7 @@ struct alignas(base::k_cache_line) LaneRow {
   static constexpr base::Counter k_counted[k_counters] = {
       base::Counter::hits_ram, base::Counter::bytes_served, base::Counter::calls_saved};
   std::atomic<std::uint64_t> counters[k_counters];
-  // segment:18 | pins on it:14. Without pins, the word belongs to no segment.
+  // segment:18 | pins on it:14. If there are no pins, the word belongs to no segment.
   std::atomic<std::uint32_t> pins[k_pins];
 };
 

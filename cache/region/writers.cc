@@ -284,7 +284,7 @@ bool may_be_written(Region& region, const FileStat& stat, int fd, std::uint64_t*
   for (const auto& place : stripe.writers) {
     if (is_of(place.load(std::memory_order_seq_cst), hash)) return true;
   }
-  // After the stripe: the row exists before the stripe forgets the writer.
+  // The rows are read after the stripe: a row exists before the stripe forgets the writer.
   return is_written_by_others(region, stat, fd, removals != nullptr ? *removals : uncounted);
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 using base::Counter;
 
-// For bypassed_full, whose usual reason is that the memory is full.
+// This is another reason for bypassed_full, which usually means that the memory is full.
 constexpr const char* k_index_is_full =
     "while the index was full: very many small files (raise CUBESHIM_RAM)";
 

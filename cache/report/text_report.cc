@@ -137,7 +137,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   append(text, "\n");
 }
 
-// For a job that only lists directories and stats files.
+// Reports on a job that only lists directories and stats files.
 void append_metadata(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   append(text,

@@ -32,7 +32,7 @@ void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_
 base::Result<base::UniqueFd> open_report_file(std::string_view pattern, std::uint32_t pid,
                                               char (&path)[PATH_MAX]);
 
-// For periodic reports without a thread: true for exactly one caller after each interval.
+// True for exactly one caller after each interval, so that periodic reports need no thread.
 bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t interval_seconds);
 
 }  // namespace cube::cache

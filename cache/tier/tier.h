@@ -101,8 +101,8 @@ class Tier {
   // nothing if the tier has no matching record.
   std::optional<std::uint64_t> fill(std::string_view key, const FileStat& stat, std::byte* room);
 
-  // Writes the records of a segment that lie at these offsets. For one thread of the node, in the
-  // background. On failure, returns the errno that ended it.
+  // Writes the records of a segment that lie at these offsets. Only one thread of the node calls
+  // this, in the background. On failure, returns the errno that ended it.
   virtual base::Result<void> offer(std::span<const std::byte> segment,
                                    std::span<const std::uint64_t> offsets) = 0;
   // Nothing more will be offered. Makes all records available to the next job at once.

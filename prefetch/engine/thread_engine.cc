@@ -53,7 +53,7 @@ class ThreadCore final : public EngineCore {
            queue.size() > starting_;
   }
   void keep();
-  // With mutex_ held, except while a fetch runs.
+  // These hold mutex_, except while a fetch runs.
   void start_one(base::Condition::Lock& lock);
   void serve();
   bool wait_for_work(base::Condition::Lock& lock);

@@ -63,7 +63,7 @@ class UringCore final : public EngineCore {
   std::atomic<int> set_up_{-1};  // 1: done; 0: refused
   std::string why_;              // written before set_up_
 
-  // For the ring's thread alone, except as UringFlight says.
+  // Only the ring's thread uses these, except as UringFlight says.
   Ring* ring_ = nullptr;  // of work()
   std::array<std::unique_ptr<UringFlight>, k_most_depth> flights_;
   OriginKinds origins_;

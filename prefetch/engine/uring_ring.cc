@@ -33,7 +33,7 @@ Ring::~Ring() {
 // Does what io_uring_queue_init_params does. The library interposes that function itself
 // (shim/libc/ring.cc).
 bool Ring::set_up(unsigned entries, std::string& why) {
-  // From the best flags of the newest kernel down to those that 5.11 has.
+  // The list goes from the best flags of the newest kernel down to those that 5.11 has.
   static constexpr unsigned k_flags[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
                                          IORING_SETUP_COOP_TASKRUN, 0};
   io_uring_params parameters{};

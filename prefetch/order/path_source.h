@@ -21,8 +21,8 @@ struct PlannedFile {
   bool must_stay = false;  // not worth fetching if only the ring has room
   // Grows with every file of one reader, which opens its files roughly in this order.
   std::uint64_t sequence = 0;
-  // For a source with an allowance: the account, the bytes promised for this file, and the most
-  // bytes that it may have.
+  // These are set if the source has an allowance: the account, the bytes promised for this file,
+  // and the most bytes that it may have.
   std::shared_ptr<Allowance> allowance = nullptr;
   std::uint64_t promised_bytes = 0, most_bytes = UINT64_MAX;
   // The wanted part, if it is a large file. A path that ends in a range keeps the range until the

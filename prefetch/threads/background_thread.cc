@@ -253,7 +253,7 @@ bool wait_for_background_threads(unsigned at_most_ms) {
       if (now >= until && !is_running(tid) && !has_gone(thread)) do_others_run = false;
     }
     if (all || (now >= until && (!do_others_run || now >= until + k_longest_run_ns))) return all;
-    // Not by yielding, which leaves no processor to a thread of lower priority.
+    // Sleeps, because yielding leaves no processor to a thread of lower priority.
     const std::uint32_t word = 0;
     sys::futex_wait(&word, 0, k_between_looks_ns);
   }

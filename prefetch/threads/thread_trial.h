@@ -15,7 +15,7 @@ namespace cube::prefetch {
 constexpr int k_killed = -1;
 enum class ThreadCalls { common, with_cluster };
 int try_calls_of_threads(ThreadCalls calls = ThreadCalls::common);
-// Without a new trial: true if an earlier one has shown it.
+// True if an earlier trial has shown that the calls are allowed. Makes no new trial.
 bool are_known_to_be_allowed(ThreadCalls calls);
 
 }  // namespace cube::prefetch

@@ -50,8 +50,8 @@ void DiskFlusher::write() {
     const std::uint32_t news = writer_.news();
     const bool is_last = is_stopping();
     if (!is_last) ahead_.keep_room_for_others();
-    // At the beginning and after a segment was filled: clears the memory of the next one, so that
-    // the program need not.
+    // At the beginning, and after a segment was filled, this thread clears the memory of the next
+    // one, so that the program need not.
     if (!is_last && prepared != news) {
       prepared = news;
       ahead_.prepare_room(1);

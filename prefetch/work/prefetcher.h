@@ -216,7 +216,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   const Options options_;
   RingWatch watch_;
   std::unique_ptr<IoEngine> engine_;
-  // For origins that read a file whole in one open; null: there are none. Threads serve best,
+  // Serves origins that read a file whole in one open; null: there are none. Threads serve best,
   // because a file takes one call.
   std::unique_ptr<IoEngine> whole_file_engine_;
   // Threads that ask other nodes; null: there are none.

@@ -76,8 +76,8 @@ bool Sidecar::Leader::do_lead() {
   Lead own(cache_, config_, news_, claim_);
   if (!own.begin()) return false;
   // From now on a stopping thread finds the lead and stops the engine, or this thread sees the
-  // stop. Not later: if this thread waits for the origin, the stopping thread must find the lead to
-  // remove the socket's name and to end the thread that beats there.
+  // stop. Later would be too late: if this thread waits for the origin, the stopping thread must
+  // find the lead to remove the socket's name and to end the thread that beats there.
   show(&own);
   try {
     if (!is_stopping()) own.open();

@@ -70,7 +70,7 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
   const BlockSignals block;
-  // Also for a file that the kernel has.
+  // The row may also be that of a file that the kernel has.
   const RowKind from_kind = g_fds.kind(fd);
   const bool is_kernels = is_of_kernel(from_kind);
   OpenFileRef file = is_kernels ? g_fds.acquire_kind(fd, from_kind) : g_fds.acquire(fd);

@@ -370,7 +370,7 @@ void before_dlopen(int flags) {
 
 void start() {
   profile::loader_lock::find();
-  // Not by RTLD_DEFAULT, which finds our own function first here (-Bsymbolic). Later, this would
+  // RTLD_DEFAULT would find our own function first here (-Bsymbolic). A later call of dlsym would
   // take the program's message from dlerror().
   g_first_read = reinterpret_cast<std::uintptr_t>(dlsym(dlopen(nullptr, RTLD_LAZY), "read"));
 }

@@ -6,7 +6,7 @@
 
 namespace cube::cli {
 
-// For a line of output: without control characters.
+// Returns the name without control characters, so that a line of output can contain it.
 std::string printable(std::string_view name);
 
 }  // namespace cube::cli

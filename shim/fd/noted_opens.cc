@@ -12,7 +12,7 @@ constinit thread_local bool t_is_noted [[gnu::tls_model("initial-exec")]] = fals
 
 namespace {
 
-// As cubeshim.h describes it. Zero pages until used.
+// cubeshim.h describes the layout. The pages are zero pages until they are used.
 struct Room {
   std::uint32_t used;
   char text[(64 << 10) - sizeof(std::uint32_t)];

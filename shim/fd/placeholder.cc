@@ -50,8 +50,8 @@ int dup_model(int least) {
 }
 
 int open_fresh() {
-  // Not `exe`: qemu-user and others that run programs of another architecture open the program
-  // itself by that name.
+  // `exe` would not do: qemu-user and others that run programs of another architecture open the
+  // program itself by that name.
   const long fd = sys::open("/proc/self/root", O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (!sys::failed(fd)) return static_cast<int>(fd);
   // Without /proc there is no symbolic link that is sure to exist. A directory answers EBADF and

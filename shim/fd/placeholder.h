@@ -48,7 +48,7 @@ inline int acquire(int least = 0) {
   if (least == 0 && ++t_opens % k_between_looks != 0) {
     std::atomic<int>& own = g_parked[base::own_lane()].of;
     int parked = own.load(std::memory_order_relaxed);
-    // Not if a lower fd has become free since this one was parked.
+    // The parked fd is of no use if a lower one has become free since it was parked.
     if (parked != 0 && is_below_bound(parked - 1) &&
         own.compare_exchange_strong(parked, 0, std::memory_order_acq_rel))
       return parked - 1;

@@ -32,7 +32,7 @@ namespace {
 void follow(const char* path, int dir = AT_FDCWD) {
   shim::placeholder::unpark_if(dir);
   if (!shim::process::is_active()) return;
-  // With AT_EMPTY_PATH, the file of the fd itself.
+  // An empty path means the file of the fd itself (AT_EMPTY_PATH).
   if (dir >= 0 && shim::path_filter::is_readable_pointer(path) && *path == '\0')
     shim::materialize(dir, "linkat");
   shim::materialize_named(path, dir);

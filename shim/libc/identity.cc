@@ -99,7 +99,8 @@ int export_unshare(int flags) {
   const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
   return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
 }
-// For a filter, or the strict mode. Without a program, the call only asks whether seccomp exists.
+// Seals if the call sets a filter, or the strict mode. Without a filter's program, the call only
+// asks whether seccomp exists.
 int export_prctl(int option, ...) {
   va_list list;
   va_start(list, option);

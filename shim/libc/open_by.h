@@ -20,7 +20,7 @@ __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open
   return metadata::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
 }
 
-// Without the caller's address, which would be one more argument on the path of a hit.
+// Does not take the caller's address, which would be one more argument on the path of a hit.
 template <typename Plain>
 __attribute__((noinline)) int watched_open(int dir, const char* path, int flags, Plain&& plain) {
   return watched(

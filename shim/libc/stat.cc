@@ -107,7 +107,7 @@ bool names_the_fd(int fd, const char* path, int flags, bool known, const char* c
   return false;
 }
 
-// For the profiler: null if the call is about the fd itself.
+// Returns the path for the profiler, or null if the call is about the fd itself.
 const char* named_or_null(const char* path, int flags) {
   const bool may_be_empty = (flags & AT_EMPTY_PATH) != 0;
   return may_be_empty && (path == nullptr ||

@@ -101,8 +101,8 @@ bool is_served(int fd) {
   return kind == shim::RowKind::served || kind == shim::RowKind::large;
 }
 
-// For the profiler, which would miss libc's own reads by a stream. Only for a regular file, and
-// only if the stream is read-only.
+// True if the profiler would miss libc's own reads by the stream. The file must be regular, and the
+// stream read-only.
 bool is_to_be_watched(int fd, const char* mode) {
   if (!is_plain_read(mode) || !shim::profile::is_watched(fd)) return false;
   struct ::stat st {};

@@ -96,8 +96,8 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;
     case shim::SyscallKind::sandbox:
-      // For a filter, or the strict mode. Without a program, the call only asks whether seccomp
-      // exists.
+      // Seals if the call sets a filter, or the strict mode. Without a filter's program, the call
+      // only asks whether seccomp exists.
       if (arguments[0] == SECCOMP_SET_MODE_STRICT ||
           (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::lifecycle::seal();

@@ -85,7 +85,7 @@ std::vector<std::string> open_origins(base::Config& config) {
   return errors;
 }
 
-// For processes that are started in another directory.
+// Helps processes that are started in another directory.
 void make_list_absolute(base::Config& config) {
   char directory[PATH_MAX];
   if (config.prefetch_list.empty() || config.prefetch_list.front() == '/') return;

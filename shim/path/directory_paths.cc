@@ -26,7 +26,7 @@ long read_fd_path(int fd, char* to) {
     return static_cast<long>(path.size());
   }
   const long n = sys::readlink(base::ProcFdName(fd).c_str(), to, PATH_MAX - 1);
-  // Not a path of this mount namespace, or the path of a removed directory.
+  // The text may be no path of this mount namespace, or the path of a removed directory.
   return n <= 0 || to[0] != '/' ? -1 : n;
 }
 

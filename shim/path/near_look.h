@@ -16,7 +16,7 @@ struct DirectoryLook {
   std::string path;  // the real path if it is known, otherwise as it is spelled
 };
 // `path` has no "." and "..". Reads the table of mounts (50 us) only if the path is not on the
-// root's file system, or is new to the kernel. Not for signal handlers: it allocates.
+// root's file system, or is new to the kernel. Signal handlers must not call it: it allocates.
 DirectoryLook look_at(const std::string& path);
 // Opens a directory if the kernel has cached each component of its path by now. -EAGAIN: a server
 // would have to be asked.

@@ -124,7 +124,8 @@ bool looks_through_names() {
 bool may_have_cache_to_look_at() {
   if (attached_cache() != nullptr || process::has_list()) return true;
   if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
-  // Not for a command that looks at a file or two, and not at each look if there is no region.
+  // A command that looks at a file or two does not attach. If there is no region, one look a second
+  // tries.
   constexpr std::uint32_t k_few = 8;
   constexpr std::uint64_t k_pause_ns = 1'000'000'000;
   const std::uint32_t looks = g_looks.fetch_add(1, std::memory_order_relaxed);

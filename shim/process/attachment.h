@@ -15,8 +15,8 @@ inline cache::FileCache* cache() {
   cache::FileCache* const cache = attached_cache();
   return cache != nullptr ? cache : attach_to_serve();
 }
-// Like cache(), but makes no region if there is none. Also for a process that no longer serves
-// files but still reports its changes.
+// Like cache(), but makes no region if there is none. A process that no longer serves files, but
+// still reports its changes, may call this, too.
 cache::FileCache* existing_cache();
 // For a call that has changed a file of this device, or is about to, under any name: the attached
 // cache, or one that is attached now, to a region in which others have cached files of this device.

@@ -15,7 +15,7 @@ namespace {
 // The runtimes of gcc and clang expect their header, zeroed, before the exception.
 constexpr std::size_t k_header = 128;
 
-// For exceptions that report a lack of memory. Nearly all have a few bytes.
+// Keeps room for exceptions that report a lack of memory. Nearly all have a few bytes.
 struct Reserve {
   std::atomic<bool> is_taken{false};
   alignas(16) std::byte room[512];

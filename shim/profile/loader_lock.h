@@ -12,7 +12,7 @@ void find();
 // True if this thread can have the lock within 10 ms. If a thread keeps it longer, later calls do
 // not wait for it again.
 bool is_free_soon();
-// For the child of a fork: true if a thread that is not in the child holds the lock.
+// True, in the child of a fork, if a thread that is not in the child holds the lock.
 bool is_held_for_good();
 
 }  // namespace cube::shim::profile::loader_lock

@@ -94,7 +94,7 @@ struct Tables {
   std::array<FdRow, k_fds> fds;
   std::array<FileRow, k_files> files;
   std::array<char, k_strings> strings;
-  // For the writer, which may run on a small stack.
+  // The writer uses these, because it may run on a small stack.
   std::array<char, k_buffer> buffer;
   std::array<char, 2 * PATH_MAX> maps;
   char path[PATH_MAX];

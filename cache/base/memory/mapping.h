@@ -89,8 +89,8 @@ class Mapping {
   static Result<Mapping> duplicate(const std::byte* of, std::size_t bytes, int protection) {
     return duplicate_at(Mapping(), of, bytes, protection);
   }
-  // Like duplicate, at the same distance from a multiple of 2 MiB as `of`, so that huge pages of
-  // the file are mapped as such: one page fault for each instead of 512.
+  // Like duplicate, but the copy has the same distance from a multiple of 2 MiB as `of`. So huge
+  // pages of the file are mapped as such, with one page fault for each instead of 512.
   static Result<Mapping> duplicate_for_huge_pages(const std::byte* of, std::size_t bytes,
                                                   int protection) {
     auto room =

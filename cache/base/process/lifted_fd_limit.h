@@ -42,7 +42,7 @@ class LiftedFdLimit {
   LiftedFdLimit(const LiftedFdLimit&) = delete;
   LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
 
-  // In a forked child: undoes a lift by threads of the parent, which do not exist here.
+  // Undoes, in a forked child, a lift by threads of the parent, which do not exist here.
   static void forget() {
     g_locked.store(0, std::memory_order_relaxed);
     g_users.store(0, std::memory_order_relaxed);

@@ -20,7 +20,7 @@ unsigned long field_of(std::string_view status, std::string_view name) {
   return value;
 }
 
-// In an Aside, because a thread may have a stack of 16 KB.
+// The text lies in an Aside, because a thread may have a stack of 16 KB.
 struct Status {
   Aside room;
   std::string_view read(const char* path) {

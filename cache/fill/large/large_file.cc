@@ -187,7 +187,7 @@ bool LargeFile::look_again(CacheParts& parts, int fd) {
       writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
   std::uint64_t removals = 0;
   parts.stats().count(Counter::origin_stats);
-  // Without the fd, because the lease that the check takes would replace one of the program's.
+  // The check gets no fd: with one, it would take a lease, which would replace the program's.
   if (may_be_written(parts.region, stat_, -1, &removals) || removals != 0 || !is_version_of(fd)) {
     is_over_.store(true, std::memory_order_relaxed);
     return false;

@@ -429,7 +429,7 @@ std::uint64_t Chunks::give_back_memory(std::uint32_t place, bool whatever) {
     swap_word(row, evicting, before);
     return 0;
   }
-  // As in take_replaced.
+  // take_replaced() opens the segment in the same way.
   const SegmentWord open{SegmentState::open, evicting.owner, evicting.generation};
   swap_word(row, evicting, open);
   std::uint64_t pages = 0;

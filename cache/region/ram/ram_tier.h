@@ -138,11 +138,11 @@ class RamTier {
   // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
   base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size,
                                     RecordShape shape = RecordShape::by_size);
-  // For the leader of the prefetching, in a segment of its own. EFBIG: a segment of the ring does
-  // not hold the record.
+  // The leader of the prefetching reserves room in a segment of its own. EFBIG: a segment of the
+  // ring does not hold the record.
   base::Result<Reservation> reserve_in_ring(std::size_t path_length, std::uint64_t data_size);
-  // For any process, in the segment of the ring that all fill. ENOSPC: none for now, or the record
-  // is too large for any.
+  // Any process may reserve room in the segment of the ring that all fill. ENOSPC: none for now, or
+  // the record is too large for any.
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
   // For metadata, in a segment that all fill (metadata_room.h). ENOSPC: the most that there may be
   // are all in use; ENOMEM: there is no memory for one; EFBIG: none holds the record.

@@ -122,7 +122,7 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
 std::uint64_t DiskStore::least_bound_for(std::uint64_t data_bytes) const {
   constexpr std::uint64_t k_most_head = 2 * k_page;
   if (is_private_ || data_bytes + k_most_head <= largest_record()) return 0;
-  // As in choose_sizes(), a segment file consists of whole pages.
+  // A segment file consists of whole pages (see choose_sizes()).
   return 16 * base::round_up(data_bytes + k_most_head + segment_bytes_ - largest_record(), k_page);
 }
 
@@ -279,7 +279,7 @@ bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64
   return found;
 }
 
-// For a file without a footer whose writer is gone.
+// Recovers a file without a footer whose writer is gone.
 base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   auto contents = walk_records(fd, number);
   if (!contents) return contents;

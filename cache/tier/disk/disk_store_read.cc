@@ -19,7 +19,7 @@ struct DiskStore::Head {
   const Record& record() const { return *reinterpret_cast<const Record*>(bytes); }
 };
 
-// Not on the stack, which may be that of a signal handler.
+// The head is mapped, because the stack may be that of a signal handler.
 class DiskStore::MappedHead {
  public:
   MappedHead() : memory_(base::Mapping::anonymous(sizeof(Head))) {}

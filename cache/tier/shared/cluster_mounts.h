@@ -21,7 +21,7 @@ class ClusterMounts {
   std::uint64_t row_of(std::uint64_t tag, bool is_own_machine = false);
   bool is_stable(std::uint64_t row) const;
   bool are_any_stable() const;
-  // Makes the stat what it would be here. Only for a stable mount.
+  // Makes the stat what it would be here. The mount must be stable.
   void localise(std::uint64_t row, FileStat& stat) const;
   // True if it may be the same file, apart from its inode number.
   bool may_be_same(std::uint64_t row, const FileStat& remote, const FileStat& here) const;

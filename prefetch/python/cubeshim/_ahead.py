@@ -45,8 +45,8 @@ class Never(Fixed):
 
 
 class UpToAPermutation(Fixed):
-    """For a sampler that draws from a generator that the program sees at the end of each
-    permutation: no draw ahead goes beyond that end."""
+    """Draws ahead only to the end of a permutation, because the program sees the sampler's
+    generator there."""
     def __init__(self, batch, permutation, total):
         self.batch, self.permutation, self.total = batch, permutation, total
 

@@ -20,7 +20,7 @@ PLACES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE
 
 
 def rank_and_world():
-    """As the launcher has set them."""
+    """Returns the rank and the world size that the launcher has set."""
     for rank, world in PLACES:
         if rank in os.environ:
             return number(rank, 0), number(world, 1)

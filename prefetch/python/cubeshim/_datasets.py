@@ -90,7 +90,7 @@ def of_mmengine(dataset, length):
 
 
 def of_parts(dataset, kind, depth):
-    """For Subset and ConcatDataset of torch or paddle."""
+    """Handles Subset and ConcatDataset of torch or paddle."""
     if kind == "Subset":
         inner, indices = resolver(own(dataset).get("dataset"), depth), own(dataset).get("indices")
         return inner and (lambda index: inner(indices[index]))

@@ -78,7 +78,7 @@ class Order:
     # The thread's side.
 
     def is_all_sent(self):
-        # In this order: the loop adds first and finishes afterwards.
+        # The order of the two reads matters: the loop adds first and finishes afterwards.
         return self.is_finished and not self.waiting
 
     def is_all_taken(self):

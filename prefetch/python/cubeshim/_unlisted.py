@@ -4,7 +4,7 @@ import _thread
 
 
 class UnlistedThread:
-    """Like threading.Thread with daemon=True, as far as it is needed here."""
+    """Does what is needed here of threading.Thread with daemon=True."""
     def __init__(self, target):
         self.target = target
         self.native_id = None

@@ -30,7 +30,7 @@ bool stat(int dir, const char* path, bool no_follow, cache::FileStat& stat);
 std::optional<long> access(int dir, const char* path, int mode, bool no_follow = false);
 std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n);
 bool realpath(const char* path, char (&to)[PATH_MAX]);
-// Reports a read-only file system. By path, or by the fd of a served directory if `path` is null.
+// Reports a read-only file system. If `path` is null, `dir` is the fd of a served directory.
 bool statfs(int dir, const char* path, struct ::statfs& s);
 bool statvfs(int dir, const char* path, struct ::statvfs& s);
 

@@ -33,8 +33,8 @@ class NameChange {
     return follows_links ? Of::file : Of::file_or_link;
   }
   NameChange(int dir, const char* path, Of of = Of::name);
-  // After a rename, before the commit: the name now leads to the subject of `from`. If that is a
-  // directory, so do all names below.
+  // Notes that the name now leads to the subject of `from`. If that is a directory, so do all names
+  // below. Call this after a rename, and before the commit.
   void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
   void commit(const Passage& before = {});
   // A name that is not cached was made or removed, which changes the entries of its directory.

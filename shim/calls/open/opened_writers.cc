@@ -25,7 +25,7 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   file->kind = OpenFile::Kind::writer;
   file->written = *stat;
   cache->changes().writing_begins(key, *stat);
-  // Also drops the path at which the file really lies.
+  // The path at which the file really lies is dropped, too.
   char real_path[PATH_MAX];
   cache->changes().content_changed(path_of_fd(fd, real_path), nullptr);
   g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);

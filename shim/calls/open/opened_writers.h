@@ -12,7 +12,7 @@ void note_writer(int fd, std::string_view key, bool close_on_exec);
 // Like note_writer, but in a child of vfork: its memory is the parent's, and its next program has
 // the file open.
 void note_vforked_writer(int fd);
-// For an fd that no open of a path has made: if it can be written by, its file counts as being
+// Notes an fd that no open of a path has made. If it is open for writing, its file counts as being
 // written until it is closed. Returns the fd.
 int note_foreign_fd(int fd);
 // A file that another process, perhaps one without the library, has opened for writing: it counts

@@ -42,7 +42,7 @@ NoCopies try_copies(int number) {
   return copy ? NoCopies{} : NoCopies{"pidfd_getfd", copy.error().value, "5.6"};
 }
 
-// As in a program: by a thread with an fd table of its own.
+// Copies as in a program, by a thread with an fd table of its own.
 void check_copies(Findings& findings) {
   const auto number = base::open_fd("/dev/null", O_RDONLY);
   if (!number) return;

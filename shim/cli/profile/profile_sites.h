@@ -60,8 +60,8 @@ const ProfileFrame* own_function(const ProfileSite& site);
 // (train.py:8)". The program's own innermost function is among them, behind ".." if others are left
 // out between. Without Python, native functions.
 std::string text_of_site(const ProfileSite& site);
-// For a site with Python: the innermost native function outside libc, or its library if it has no
-// name. Empty if there is none.
+// Returns, for a site with Python, the innermost native function outside libc, or its library if it
+// has no name. Empty if there is none.
 std::string native_leaf(const ProfileSite& site);
 
 }  // namespace cube::cli

@@ -162,7 +162,8 @@ class Supervisor {
       if (pid == witness_ && !WIFSTOPPED(status)) witness_ = -1;
       if (pid != program_) continue;
       if (!WIFSTOPPED(status)) return status;
-      // Not for SIGSTOP: a process that stops the program by its pid also continues it by its pid.
+      // SIGSTOP does not stop us: a process that stops the program by its pid also continues it by
+      // its pid.
       const int signal = WSTOPSIG(status);
       if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) stop(signal);
     }

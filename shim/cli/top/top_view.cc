@@ -75,7 +75,7 @@ void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::si
                 columns);
 }
 
-// As many columns as fit.
+// Returns as many columns as fit.
 std::vector<TopColumn> columns_for(TopSet set, std::size_t columns) {
   std::vector<TopColumn> some;
   std::size_t width = k_mark_width - 1;

@@ -41,7 +41,7 @@ class TopView {
   void update(const std::vector<CacheLook>& caches, const std::vector<std::string>& troubles);
   // False if the key ends the command.
   bool press(TopKey key);
-  // At most `rows` lines, each of at most `columns` characters.
+  // Returns at most `rows` lines, each of at most `columns` characters.
   std::vector<ScreenLine> lines(std::size_t rows, std::size_t columns);
 
  private:

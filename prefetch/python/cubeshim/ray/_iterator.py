@@ -34,7 +34,7 @@ class RayIterator(_BaseDataLoaderIter):
         self._reset(loader, first_iter=True)
 
     def _next_index(self):
-        # Not torch's: that one would announce to this node's cache what other nodes will read.
+        # Torch's own method would announce to this node's cache what other nodes will read.
         return next(self._sampler_iter)
 
     def _reset(self, loader, first_iter=False):

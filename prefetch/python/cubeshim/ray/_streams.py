@@ -18,7 +18,7 @@ class Streams:
         self.is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
         # Number: [member's number, indices, refs], as long as it is not delivered.
         self.batches = {}
-        # After the last batch delivered, or of the last epoch.
+        # The states after the last batch delivered, or those of the last epoch.
         self.states = [None] * len(crew.members)
         self.latest = list(self.states)
         self.delivered = [0] * len(crew.members)

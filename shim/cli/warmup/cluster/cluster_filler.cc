@@ -193,8 +193,8 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
                   got.error().value);
   ++fill_->read;
   fill_->read_bytes += content.stat.size;
-  // Like a program's fetch: a file that is read in parts, or that was changed recently, may have
-  // changed during the fetch.
+  // A file that is read in parts, or that was changed recently, may have changed during the fetch,
+  // as in a program.
   const bool is_in_doubt = content.stat.size > k_one_request ||
                            is_recent(content.stat.modified, content.fetched_ns) ||
                            is_recent(content.stat.changed, content.fetched_ns);
