@@ -110,7 +110,7 @@ TEST_F(PackBuilderTest, APackInItsOwnTreeIsRefused) {
   auto build = tree.build();
   build.file = tree.root + "/d/set.cube";
   EXPECT_NE(tree.make(build).find("cannot lie in the directory that is packed"), std::string::npos);
-  // The same directory also has another name.
+  // A symbolic link gives the directory another name.
   std::filesystem::create_symlink(tree.root + "/d", tree.dir / "elsewhere");
   build.file = tree.dir / "elsewhere/set.cube";
   EXPECT_NE(tree.make(build).find("cannot lie in the directory that is packed"), std::string::npos);

@@ -167,8 +167,8 @@ PARITY(Identity, NamespacesAndRoots) {
   t.in_child([&] { CALL(unshare(0x40)); });
 }
 
-// A set-user-ID program begins like this: nobody tells the library that its real and
-// effective users differ.
+// A set-user-ID program begins like this: nobody tells the library that its real and effective
+// users differ.
 PARITY(Identity, AccessAsksForTheRealUser) {
   make_files(t);
   namespace sys = cube::base::sys;
