@@ -67,7 +67,7 @@ void Depth::limit_by_demand(const Seen& seen) {
 }
 
 bool Depth::is_demand_foreign(const Seen& seen) {
-  constexpr double k_weight = 1.0 / 16, k_share = 1.0 / 8, k_least = 0.1;
+  constexpr double k_weight = 1.0 / 16, k_ahead = 1.0 / 8, k_least = 0.1;
   const auto note = [](double& sum, std::uint64_t now, std::uint64_t before) {
     sum += static_cast<double>(grown(now, before)) - k_weight * sum;
   };
@@ -79,7 +79,7 @@ bool Depth::is_demand_foreign(const Seen& seen) {
     note(job.fetches, row.fetches, job.last.fetches);
     note(job.ahead, row.ahead, job.last.ahead);
     job.last = row;
-    if (row.job != seen.planned_job && job.ahead < k_share * job.fetches) foreign += job.fetches;
+    if (row.job != seen.planned_job && job.ahead < k_ahead * job.fetches) foreign += job.fetches;
   }
   jobs_ = std::move(jobs);
   note(sum_overtaken_, seen.overtaken, std::exchange(overtaken_, seen.overtaken));
