@@ -11,7 +11,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "cache/base/file_io.h"
+#include "cache/base/unique_fd.h"
 
 namespace cube::shim::process_maps {
 
