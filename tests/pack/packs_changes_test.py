@@ -98,8 +98,9 @@ class Changes(unittest.TestCase):
         sections = "\n".join(
             text.split(heading + "\n")[1].split("\n\n")[0]
             for heading in ("names that change", "temporary files"))
-        self.assertEqual(sorted(re.findall(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),", sections, re.M)),
-                         sorted(CHANGES))
+        names = re.findall(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),", sections, re.M)
+        # connect stands beside bind, but changes no name.
+        self.assertEqual(sorted(set(names) - {"connect"}), sorted(CHANGES))
 
     def check_errors(self, table, error):
         self.run_python(f"""
