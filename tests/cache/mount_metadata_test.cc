@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -330,7 +331,9 @@ TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
 }
 
 TEST_F(MountMetadataTest, StoredListingOfTheSecondOfAChangeIsNotTaken) {
-  tests::ShelvedListing own(*cache.cache, cache.config, place);
+  // Tens of kilobytes: too much for a stack on which earlier frames have left their red zones.
+  const auto shelved = std::make_unique<tests::ShelvedListing>(*cache.cache, cache.config, place);
+  tests::ShelvedListing& own = *shelved;
   EXPECT_EQ(tests::entries_of(own.metadata, place), 5);
   EXPECT_EQ(count(Counter::metadata_stored), 1U);
   const Pin shown = own.metadata.listing_of(place, place.c_str());
