@@ -332,8 +332,8 @@ TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
 
 TEST_F(MountMetadataTest, StoredListingOfTheSecondOfAChangeIsNotTaken) {
   // Tens of kilobytes: too much for a stack on which earlier frames have left their red zones.
-  const auto shelved = std::make_unique<tests::ShelvedListing>(*cache.cache, cache.config, place);
-  tests::ShelvedListing& own = *shelved;
+  const auto made = std::make_unique<tests::ShelvedListing>(*cache.cache, cache.config, place);
+  tests::ShelvedListing& own = *made;
   EXPECT_EQ(tests::entries_of(own.metadata, place), 5);
   EXPECT_EQ(count(Counter::metadata_stored), 1U);
   const Pin shown = own.metadata.listing_of(place, place.c_str());
