@@ -49,7 +49,7 @@ class Lookahead {
 
   // This many files that had begun were read, dropped or refused.
   void settle(std::uint32_t reader, std::uint32_t files);
-  // Those since the last call.
+  // Returns what was settled since the last call.
   std::vector<Settled> take_settled();
   // True if another reader is more than twice as far ahead.
   bool is_far_behind(std::uint32_t reader);

@@ -59,7 +59,8 @@ class BlockReader final : public ThreadCrew {
     LargeFile::FdEpoch fd_epoch = 0;
     LargeFile::Range rest;
   };
-  // Bytes of a file that a program maps. The atomics are set whoever owns the row.
+  // Bytes of a file that a program maps. Any thread may set the atomics, also
+  // one that does not own the row.
   struct Mapped : ClaimedRow {
     std::atomic<bool> is_left{false};         // the program has unmapped it
     std::atomic<bool> has_lost_pages{false};  // pages that no look has seen may be gone

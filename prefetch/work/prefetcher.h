@@ -109,7 +109,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
             took_fetches_.exchange(0, std::memory_order_relaxed)};
   }
   std::vector<RefusedFile> take_refused();
-  // Those of ring_watch() among them.
+  // Returns what was settled since the last call, by ring_watch(), too.
   std::vector<Settled> take_settled();
   // See event_count.h for how to wait for it.
   EventCount& progress() { return *progress_; }

@@ -291,7 +291,7 @@ TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNoPair) {
   run();
   submit(256);
   run();
-  EXPECT_EQ(threads->taken, 64U + 256U) << "the pair begins anew, with threads";
+  EXPECT_EQ(threads->taken, 64U + 256U) << "the pair starts over, with threads";
   EXPECT_EQ(uring->taken, 0U);
   submit(256);
   run();

@@ -349,7 +349,7 @@ TEST_F(RingNeedTest, IsTooSmallWhereProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(0, 0, 3, true));
   // The prefetcher gets to them when there is room again.
   EXPECT_TRUE(tick(10, 3, 0, false));
-  EXPECT_FALSE(tick(10, 0, 0, true)) << "it begins anew";
+  EXPECT_FALSE(tick(10, 0, 0, true)) << "it starts over";
 }
 
 TEST_F(RingNeedTest, IsLargeEnoughWhereTheProgramsOvertookItForAnotherReason) {

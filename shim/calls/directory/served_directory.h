@@ -18,7 +18,7 @@ namespace cube::shim::served_directory {
 // Returns an fd, or -errno. `flags` are those of open(2). Takes the listing over. An fd of kind
 // listed_directory is none of the standard streams.
 int serve(cache::Listing* listing, RowKind kind, int flags);
-// The same for one of our paths, or -errno as from Metadata::list.
+// Like serve() with the listing of one of our paths. The -errno may be that of Metadata::list.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 // Empty for all other fds than those of our paths.

@@ -392,9 +392,9 @@ std::optional<long> remap(const RemapRequest& request) {
     if (is_longer) protection = protection_of({at, std::max(old.end, at + 1)});
     to = call();
     // The program's own mprotect may have split the mapping as well, and the kernel is right then.
-    const bool is_ours = to == -EFAULT && old_size != 0 && old.end <= range.end &&
-                         (size <= old_size || is_longer) && protection_of(old);
-    if (is_ours) to = remap_parts(request);
+    if (to == -EFAULT && size <= old_size) protection = protection_of(old);
+    if (to == -EFAULT && protection && old_size != 0 && old.end <= range.end)
+      to = remap_parts(request);
   }
   if (sys::failed(to)) {
     if (other != nullptr && other != entry) free_entry(*other);
