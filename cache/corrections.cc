@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "cache/base/hash.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/path.h"
-#include "cache/base/process/aside.h"
 
 namespace cube::cache {
 namespace {
@@ -42,7 +42,7 @@ bool lists_nothing(const DirectoryData& data) {
 
 // The stat as the kernel has just seen it.
 base::Result<FileStat> stat_of(std::string_view key, int flags) {
-  base::Aside room;
+  base::OffStack room;
   if (!room || key.size() >= PATH_MAX) return base::fail(ENOMEM);
   std::memcpy(room.data(), key.data(), key.size());
   room.data()[key.size()] = '\0';
@@ -179,7 +179,7 @@ void Corrections::learn(std::string_view key, const Told& told) {
     if (data && lists_nothing(*data)) drop(*own);
   }
   if (!told.no_follow) {
-    base::Aside room;
+    base::OffStack room;
     const std::string_view real = room ? follow(key, room.data()) : std::string_view();
     Told of_target = told;
     of_target.no_follow = true;
@@ -215,7 +215,7 @@ void Corrections::learn_stat(std::string_view key, const FileStat& stat, bool no
   metadata_.correct_stat(key, stat);
   if (no_follow) return;
   // The link may lead elsewhere than memory believes.
-  base::Aside room;
+  base::OffStack room;
   const std::string_view real = room ? follow(key, room.data()) : std::string_view();
   if (!is_root(real)) metadata_.correct_stat(real, stat);
 }

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
 
@@ -48,11 +48,11 @@ bool is_known_mount(std::uint32_t major, std::uint32_t minor) {
   const long opened = sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
   if (sys::failed(opened)) return false;
   const base::UniqueFd fd(static_cast<int>(opened));
-  base::Aside room;
+  base::OffStack room;
   if (!room) return false;
   std::size_t used = 0;
   while (true) {
-    const long n = sys::read(fd.get(), room.data() + used, base::Aside::k_bytes - used);
+    const long n = sys::read(fd.get(), room.data() + used, base::OffStack::k_bytes - used);
     if (sys::failed(n) || n == 0) return false;
     std::string_view text(room.data(), used + static_cast<std::size_t>(n));
     for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
@@ -60,7 +60,7 @@ bool is_known_mount(std::uint32_t major, std::uint32_t minor) {
       text.remove_prefix(end + 1);
     }
     // Keeps the start of the last line. A line that is longer than the room is dropped.
-    used = text.size() < base::Aside::k_bytes ? text.size() : 0;
+    used = text.size() < base::OffStack::k_bytes ? text.size() : 0;
     std::memmove(room.data(), text.data(), used);
   }
 }

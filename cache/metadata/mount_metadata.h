@@ -21,7 +21,7 @@
 #include "cache/base/settings/config.h"
 #include "cache/base/unique_fd.h"
 #include "cache/metadata/directory_times.h"
-#include "cache/metadata/negative_entry_trial.h"
+#include "cache/metadata/negative_entry_proof.h"
 #include "cache/origin/known_stats.h"
 #include "cache/record/directory_data.h"
 #include "cache/record/listing.h"
@@ -211,7 +211,7 @@ class MountMetadata final : public KnownStats {
   std::uint64_t most_ttl_ns_;   // of CUBESHIM_CONSISTENCY
   std::uint64_t job_start_ns_;  // base::boot_ns
   std::uint64_t most_bytes_;    // of the region, for metadata
-  NegativeEntryTrial trial_;
+  NegativeEntryProof proof_;
   DirectoryTimes times_;
   std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of negative entries and of listings
   std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories

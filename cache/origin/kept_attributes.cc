@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/path.h"
-#include "cache/base/process/aside.h"
 #include "cache/base/unique_fd.h"
 #include "cache/record/file_stat.h"
 
@@ -38,8 +38,8 @@ bool may_keep_attributes(const char* path) {
   // The kernel may have dropped a parent directory from its entry cache, but still have the name
   // below it.
   const auto [directory, name] = base::split_path(path);
-  base::Aside above;
-  if (*path != '/' || name.empty() || !above || directory.size() >= base::Aside::k_bytes)
+  base::OffStack above;
+  if (*path != '/' || name.empty() || !above || directory.size() >= base::OffStack::k_bytes)
     return true;
   std::memcpy(above.data(), directory.data(), directory.size());
   above.data()[directory.size()] = '\0';

@@ -52,8 +52,8 @@ FileStat packed_stat(FileStat stat, std::uint32_t device) {
   return stat;
 }
 
-RecordPlan plan_pack_record(std::uint64_t fill, std::uint64_t path_length,
-                            std::uint64_t data_size) {
+RecordPlan place_record_in_pack(std::uint64_t fill, std::uint64_t path_length,
+                                std::uint64_t data_size) {
   const RecordPlan plan = plan_record(fill, path_length, data_size);
   const std::uint64_t segment = plan.start / k_pack_segment;
   if ((plan.end - 1) / k_pack_segment == segment) return plan;

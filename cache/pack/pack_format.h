@@ -128,7 +128,8 @@ bool is_pack_name(std::string_view name);
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 
 // The place of a record after `fill` used bytes of the file.
-RecordPlan plan_pack_record(std::uint64_t fill, std::uint64_t path_length, std::uint64_t data_size);
+RecordPlan place_record_in_pack(std::uint64_t fill, std::uint64_t path_length,
+                                std::uint64_t data_size);
 
 inline std::uint64_t hash_of(const PackHeader& header) {
   return base::hash_bytes(&header, offsetof(PackHeader, header_hash));

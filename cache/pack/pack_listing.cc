@@ -41,7 +41,7 @@ std::uint64_t inode_above(const PackMount& mount, std::string_view path, std::ui
     PackMount::FoundName found;
     return mount.find(parent, /*follows=*/true, found) ? found.entry.stat.inode : own;
   }
-  base::Aside parent;
+  base::OffStack parent;
   if (!parent) return own;
   std::memcpy(parent.data(), path.data(), slash + 1);
   parent.data()[slash + 1] = '\0';
@@ -82,7 +82,7 @@ void ask_for_directories(const PackMount& mount, std::string_view path, std::str
                          std::uint32_t directories) {
   constexpr std::uint32_t k_least = 4, k_most = 4096;
   constexpr std::uint64_t k_most_bytes = 32 << 20;
-  base::Aside room;
+  base::OffStack room;
   if (!room || directories < k_least || !mount.reader().keeps_pages()) return;
   char* const text = room.data();
   std::memcpy(text, path.data(), path.size());

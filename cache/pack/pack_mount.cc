@@ -110,7 +110,7 @@ base::Result<void> PackMount::look_up(FoundName& found, bool wants_entry) const 
 // Rebuilds found.path with its links resolved.
 base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) const {
   constexpr int k_most_links = 40;
-  base::Aside room_of_rest, room_of_target;
+  base::OffStack room_of_rest, room_of_target;
   if (!room_of_rest || !room_of_target) return base::fail(ENOMEM);
   char* const rest = room_of_rest.data();
   std::size_t left = found.length;
@@ -144,7 +144,7 @@ base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) 
       text.remove_prefix(prefix_.size());
       found.length = 0;
     }
-    if (text.size() + 1 + left > base::Aside::k_bytes) return base::fail(ENAMETOOLONG);
+    if (text.size() + 1 + left > base::OffStack::k_bytes) return base::fail(ENAMETOOLONG);
     std::memmove(rest + text.size() + 1, rest, left);
     std::memcpy(rest, text.data(), text.size());
     rest[text.size()] = '/';

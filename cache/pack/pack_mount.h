@@ -16,9 +16,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/memory/scratch.h"
 #include "cache/base/path.h"
-#include "cache/base/process/aside.h"
 #include "cache/base/settings/config.h"
 #include "cache/pack/pack_reader.h"
 #include "cache/pack/pack_window.h"
@@ -42,7 +42,7 @@ class PackMount {
     PackSlot slot;
     bool physical = true;  // no link was followed
     std::uint32_t length = 0;
-    base::Aside path;  // in the pack; at most PATH_MAX bytes of the room are used
+    base::OffStack path;  // in the pack; at most PATH_MAX bytes of the room are used
     std::string_view name() const { return {path.data(), length}; }
   };
   // Finds an absolute path under the prefix. `follows`: a link at its end is followed, too. EIO:

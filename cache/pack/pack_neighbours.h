@@ -21,8 +21,8 @@ class PackNeighbours {
 
   const PackMount& mount_;
   const PackMount::Content& content_;
-  std::uint64_t at_;  // in the pack
-  base::Aside path_;  // at most PATH_MAX bytes of the room are used
+  std::uint64_t at_;     // in the pack
+  base::OffStack path_;  // at most PATH_MAX bytes of the room are used
 };
 
 }  // namespace cube::cache

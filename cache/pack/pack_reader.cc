@@ -9,7 +9,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/memory/can_read.h"
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/process/high_fd.h"
 #include "cache/base/readahead.h"
 #include "cache/pack/pack_io.h"
@@ -222,8 +222,8 @@ base::Result<PackEntry> PackReader::find(std::string_view path) const {
 
 base::Result<PackEntry> PackReader::find_once(std::string_view path) const {
   const std::uint64_t hash = base::hash_path(path);
-  base::Aside room;
-  static_assert(base::Aside::k_bytes >= k_most_pack_head);
+  base::OffStack room;
+  static_assert(base::OffStack::k_bytes >= k_most_pack_head);
   if (!room) return base::fail(ENOMEM);
   std::byte* const head = room.bytes();
   for (std::uint64_t n = 0;; ++n) {

@@ -65,7 +65,7 @@ PackScan::Next PackScan::next(PackEntry& entry, std::string_view& path) {
       continue;
     if (bytes != nullptr) bytes = look(at, k_most_pack_head, got);
     if (bytes != nullptr && read_pack_head(bytes, got, at, end_, entry, path)) {
-      const RecordPlan plan = plan_pack_record(at_, path.size(), entry.data_size);
+      const RecordPlan plan = place_record_in_pack(at_, path.size(), entry.data_size);
       if (plan.start == at && plan.end == entry.end() && plan.data == entry.data_offset) {
         at_ = entry.end();
         return Next::record;

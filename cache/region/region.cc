@@ -12,7 +12,7 @@
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/memory/memory_limits.h"
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/base/process/rlimit_fsize.h"
 #include "cache/record/record.h"
@@ -160,7 +160,7 @@ std::string Region::path_of(const std::string& directory, const std::string& nam
 
 bool Region::may_hold(const std::string& directory, const std::string& name, std::uint64_t device) {
   const auto fd = base::open_fd(path_of(directory, name).c_str(), O_RDONLY | k_open_name);
-  base::Aside room;
+  base::OffStack room;
   if (!fd || !room ||
       sys::pread(fd->get(), room.data(), sizeof(RegionHeader), 0) !=
           static_cast<long>(sizeof(RegionHeader)))

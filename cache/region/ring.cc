@@ -6,7 +6,7 @@
 #include "cache/base/clock.h"
 #include "cache/region/index.h"
 #include "cache/region/life/process_slots.h"
-#include "cache/region/reclaim.h"
+#include "cache/region/reclaim_segment.h"
 #include "cache/region/segments.h"
 
 namespace cube::cache {
@@ -225,7 +225,7 @@ bool Ring::take_used_up(std::uint32_t segment) {
   };
   // Other processes can use the rest of a resident segment.
   const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
-  return reclaim(*region_, segment, before, joins ? before : closed, may);
+  return reclaim_segment(*region_, segment, before, joins ? before : closed, may);
 }
 
 base::Result<std::uint32_t> Ring::lease() {

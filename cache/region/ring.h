@@ -148,7 +148,7 @@ class Ring {
   std::optional<std::uint32_t> join(Take&& take) const;
   bool can_join() const;
   void note_joined(std::uint32_t segment);
-  // Reclaims the segment (reclaim.h) if nobody has a pin on it.
+  // Reclaims the segment (reclaim_segment.h) if nobody has a pin on it.
   bool take_used_up(std::uint32_t segment);
   bool clear_bit(const Record& record);
   bool count_down(std::uint32_t segment);

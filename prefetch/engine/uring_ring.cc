@@ -31,7 +31,7 @@ Ring::~Ring() {
 }
 
 // Does what io_uring_queue_init_params does. The library interposes that function itself
-// (shim/libc/ring.cc).
+// (shim/libc/io_uring.cc).
 bool Ring::set_up(unsigned entries, std::string& why) {
   // The list goes from the best flags of the newest kernel down to those that 5.11 has.
   static constexpr unsigned k_flags[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,

@@ -30,17 +30,17 @@ void Prefetcher::published(const PlannedFetch& flight, std::uint64_t bytes) {
   }
   const std::lock_guard lock(mutex_);
   if (!place.is_in_ring) is_resident_full_ = false;
-  lookahead_.note_placed(place.bytes);
+  run_ahead_.note_placed(place.bytes);
 }
 
 bool Prefetcher::put_back(PlannedFetch& flight) {
   flight.fetch.give_up();
   const std::lock_guard lock(mutex_);
-  if (is_stopped_ || !try_to([&] { lookahead_.put_back(flight.file); })) return false;
+  if (is_stopped_ || !try_to([&] { run_ahead_.put_back(flight.file); })) return false;
   is_blocked_ = true;
   // The file is too large, even if is_full() says that smaller ones fit.
   is_resident_full_ = true;
-  lookahead_.note_no_room(flight.bytes, base::monotonic_ns());
+  run_ahead_.note_no_room(flight.bytes, base::monotonic_ns());
   return true;
 }
 
@@ -55,7 +55,7 @@ void Prefetcher::refuse(const PlannedFile& file, Refused why, int error, std::ui
 
 void Prefetcher::settle(std::uint32_t reader) {
   const std::lock_guard lock(mutex_);
-  try_to([&] { lookahead_.settle(reader, 1); });
+  try_to([&] { run_ahead_.settle(reader, 1); });
 }
 
 void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
@@ -148,8 +148,8 @@ void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence, boo
   bool wants_more = false;
   {
     const std::lock_guard lock(mutex_);
-    lookahead_.end(reader, sequence);
-    wants_more = lookahead_.is_running_low();
+    run_ahead_.end(reader, sequence);
+    wants_more = run_ahead_.is_running_low();
   }
   // Not for each file: the offering thread should sleep while there is enough to do.
   if (wants_more) progress_->notify();

@@ -59,7 +59,7 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::Flights::take_all() {
 std::size_t Prefetcher::count_together() const {
   const unsigned in_flight = in_flight_.load(std::memory_order_relaxed);
   const std::uint64_t most_bytes = depth_ < k_few ? k_most_bytes_of_few : k_most_bytes;
-  const std::deque<PlannedFile>& waiting = lookahead_.waiting();
+  const std::deque<PlannedFile>& waiting = run_ahead_.waiting();
   const cache::OriginSpan& first = waiting.front().place;
   if (first.is_empty()) return 1;
   std::uint64_t end = first.end();
@@ -74,7 +74,7 @@ std::size_t Prefetcher::count_together() const {
   }
   if (!is_full && in_flight >= k_enough) return 0;
   if (n > 1 && (in_flight >= k_most_requests ||
-                (in_flight != 0 && lookahead_.unended() - waiting.size() + n > k_most_under_way)))
+                (in_flight != 0 && run_ahead_.unended() - waiting.size() + n > k_most_under_way)))
     return 0;
   return n;
 }

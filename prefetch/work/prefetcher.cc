@@ -19,7 +19,7 @@ Prefetcher::Prefetcher(cache::FileCache& cache, Options options)
       watch_(cache.ahead().ring()),
       large_(LargeFetcher::make(cache, *this, options_.nice)),
       progress_(options_.progress != nullptr ? options_.progress : &own_progress_),
-      lookahead_(cache.ahead()),
+      run_ahead_(cache.ahead()),
       depth_(options_.depth) {}
 
 std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options options,
@@ -43,7 +43,7 @@ Prefetcher::~Prefetcher() { stop(50); }
 
 bool Prefetcher::wants_more() {
   const std::lock_guard lock(mutex_);
-  return !lookahead_.is_full() && !is_stopped_;
+  return !run_ahead_.is_full() && !is_stopped_;
 }
 
 bool Prefetcher::wants_more_of(std::uint32_t reader) {
@@ -53,7 +53,7 @@ bool Prefetcher::wants_more_of(std::uint32_t reader) {
 
 bool Prefetcher::takes(std::uint32_t reader) const {
   return !is_stopped_ &&
-         (!lookahead_.is_full() || (is_blocked_ && lookahead_.takes_beyond(reader)));
+         (!run_ahead_.is_full() || (is_blocked_ && run_ahead_.takes_beyond(reader)));
 }
 
 bool Prefetcher::offer(PlannedFile& file) {
@@ -64,7 +64,7 @@ bool Prefetcher::offer(PlannedFile& file) {
   {
     const std::lock_guard lock(mutex_);
     if (!takes(file.reader)) return false;
-    lookahead_.add(file);
+    run_ahead_.add(file);
   }
   pump();
   return true;
@@ -90,18 +90,18 @@ bool Prefetcher::is_for_ring_alone() const { return cache_.ahead().is_full() || 
 // the ring.
 bool Prefetcher::has_room(const PlannedFile& file) {
   if (!is_for_ring(file)) return true;
-  return lookahead_.take_room(unplaced_.load(std::memory_order_relaxed), base::monotonic_ns());
+  return run_ahead_.take_room(unplaced_.load(std::memory_order_relaxed), base::monotonic_ns());
 }
 
 // Under the lock.
 std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t place) {
-  PlannedFile& next = lookahead_.waiting()[place];
+  PlannedFile& next = run_ahead_.waiting()[place];
   is_blocked_ = !has_room(next);
   if (is_blocked_) {
     // A file that a program fetches itself needs no room, and the files after it may still be
     // wanted.
     if (!cache_.ahead().is_just_missed(next.path)) return nullptr;
-    is_overtaken_ = is_overtaken_ || lookahead_.is_far_behind(next.reader);
+    is_overtaken_ = is_overtaken_ || run_ahead_.is_far_behind(next.reader);
   } else if (is_for_ring(next)) {
     is_overtaken_ = false;
   }
@@ -109,7 +109,7 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t pl
   std::unique_ptr<PlannedFetch> flight(new (std::nothrow)
                                            PlannedFetch(cache_, std::move(next), use_ring));
   if (flight == nullptr) return nullptr;
-  lookahead_.begin(place, flight->file.reader);
+  run_ahead_.begin(place, flight->file.reader);
   unplaced_.fetch_add(1, std::memory_order_relaxed);
   return flight;
 }
@@ -118,10 +118,10 @@ Prefetcher::Flights Prefetcher::next_flights() {
   const std::lock_guard lock(mutex_);
   is_blocked_ = false;
   Flights flights;
-  const std::deque<PlannedFile>& waiting = lookahead_.waiting();
+  const std::deque<PlannedFile>& waiting = run_ahead_.waiting();
   if (is_stopped_ || waiting.empty() || in_flight_.load(std::memory_order_relaxed) >= depth_)
     return flights;
-  const std::size_t place = is_for_ring(waiting.front()) ? lookahead_.first_of_least_ahead() : 0;
+  const std::size_t place = is_for_ring(waiting.front()) ? run_ahead_.first_of_least_ahead() : 0;
   for (std::size_t n = place == 0 ? count_together() : 1; n != 0; --n) {
     auto flight = next_flight(place);
     if (flight == nullptr) break;
@@ -210,7 +210,7 @@ bool Prefetcher::take_starved() {
 
 std::optional<std::uint64_t> Prefetcher::first_unended(std::uint32_t reader) {
   const std::lock_guard lock(mutex_);
-  return lookahead_.first_unended(reader);
+  return run_ahead_.first_unended(reader);
 }
 
 bool Prefetcher::is_stopped() {
@@ -220,7 +220,7 @@ bool Prefetcher::is_stopped() {
 
 bool Prefetcher::is_idle() {
   const std::lock_guard lock(mutex_);
-  return lookahead_.unended() == 0;
+  return run_ahead_.unended() == 0;
 }
 
 PrefetchCounts Prefetcher::counts() {
@@ -235,7 +235,7 @@ PrefetchCounts Prefetcher::counts() {
           .large = n(large_count_),
           .measured = measured,
           .bytes_to_come = large_->bytes_to_come(),
-          .unmeasured = std::max(lookahead_.unended(), measured) - measured};
+          .unmeasured = std::max(run_ahead_.unended(), measured) - measured};
 }
 
 std::vector<RefusedFile> Prefetcher::take_refused() {
@@ -246,8 +246,8 @@ std::vector<RefusedFile> Prefetcher::take_refused() {
 std::vector<Settled> Prefetcher::take_settled() {
   const std::vector<Settled> of_ring = watch_.take_settled();
   const std::lock_guard lock(mutex_);
-  for (const Settled& row : of_ring) lookahead_.settle(row.reader, row.files);
-  return lookahead_.take_settled();
+  for (const Settled& row : of_ring) run_ahead_.settle(row.reader, row.files);
+  return run_ahead_.take_settled();
 }
 
 void Prefetcher::stop(unsigned patience_ms) {
@@ -273,7 +273,7 @@ void Prefetcher::wait_for_stop(unsigned patience_ms) {
 bool Prefetcher::begin_stop() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_stopped_, true)) return false;
-  lookahead_.clear();
+  run_ahead_.clear();
   return true;
 }
 

@@ -21,8 +21,8 @@
 #include "cache/file_cache.h"
 #include "prefetch/engine/engine_choice.h"
 #include "prefetch/order/path_source.h"
-#include "prefetch/pace/lookahead.h"
 #include "prefetch/pace/ring_watch.h"
+#include "prefetch/pace/run_ahead.h"
 #include "prefetch/threads/event_count.h"
 #include "prefetch/work/large_fetcher.h"
 
@@ -232,7 +232,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   EventCount stop_over_;
   std::atomic<bool> is_stop_over_{false};
   base::Mutex mutex_;  // guards the rest
-  Lookahead lookahead_;
+  RunAhead run_ahead_;
   std::vector<RefusedFile> refused_;
   unsigned depth_;
   bool is_stopped_ = false, is_blocked_ = false, is_overtaken_ = false;

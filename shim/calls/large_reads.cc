@@ -9,7 +9,7 @@
 #include "cache/base/process/went_out.h"
 #include "shim/process/attachment.h"
 #include "shim/process/user_pointer.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace cube::shim::large_reads {
 namespace {
@@ -123,10 +123,10 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
   if (cache != nullptr) {
     const cache::LargeFile::Range range = cache->large().ahead(large, at, done);
     if (!range.is_empty()) {
-      if (auto* const reader = background::reader(); reader != nullptr)
+      if (auto* const reader = own_threads::reader(); reader != nullptr)
         reader->submit(large, fd, fd_epoch, range);
       // The program may read such a file for long before it opens the next one.
-      background::offer(*cache);
+      own_threads::offer(*cache);
     }
   }
   return static_cast<long>(done);
@@ -181,9 +181,9 @@ bool serve(int fd, std::string_view key, bool close_on_exec) {
     file->kind = OpenFile::Kind::served;
     return false;
   }
-  if (auto* const reader = background::reader(); reader != nullptr) reader->opened(*file->large);
+  if (auto* const reader = own_threads::reader(); reader != nullptr) reader->opened(*file->large);
   g_fds.set(fd, RowKind::large, std::move(file), close_on_exec);
-  background::offer_to_read_ahead(*cache);
+  own_threads::offer_to_read_ahead(*cache);
   return true;
 }
 
@@ -201,7 +201,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
   // If another thread has closed the fd, any other fd of the file will do.
   const bool is_its = is_fd_of(fd, *file);
-  auto* const reader = background::reader();
+  auto* const reader = own_threads::reader();
   const bool is_taken =
       reader != nullptr &&
       reader->submit(large, is_its ? fd : -1, fd_epoch, cache->large().wanted(large, {begin, end}));

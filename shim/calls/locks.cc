@@ -1,7 +1,7 @@
 #include "shim/calls/locks.h"
 
 #include "shim/process/attachment.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace cube::shim::locks {
 
@@ -12,7 +12,8 @@ void before_lock_of_large(int fd, Owner owner) {
   const OpenFileRef file = g_fds.acquire_kind(fd, RowKind::large);
   if (!file) return;
   file->large->note_lock(owner == Owner::flock ? LargeFile::Lock::flock : LargeFile::Lock::other);
-  if (auto* const reader = background::reader(); reader != nullptr) reader->let_go_of(*file->large);
+  if (auto* const reader = own_threads::reader(); reader != nullptr)
+    reader->let_go_of(*file->large);
 }
 
 void after_lock_of_large(int fd, Owner owner) {

@@ -43,8 +43,7 @@ void FdTable::set_close_on_exec(int fd, bool on) {
 
 OpenFileRef FdTable::reference_in(std::uint64_t row) {
   const RowKind kind = kind_of(row);
-  if (kind != RowKind::served && kind != RowKind::listed_directory && !is_of_kernel(kind))
-    return {};
+  if (kind != RowKind::served && kind != RowKind::mount_stream && !is_of_kernel(kind)) return {};
   return OpenFileRef::adopt(open_files::at(static_cast<std::uint32_t>(row)));
 }
 

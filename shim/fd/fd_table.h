@@ -24,7 +24,7 @@ enum class RowKind : std::uint8_t {
   directory = 4,
   served_directory = 5,
   large = 6,
-  listed_directory = 7
+  mount_stream = 7
 };
 
 // Whether the kernel, too, has the file of such an fd. The kernel can then dup the fd.

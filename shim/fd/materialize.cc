@@ -268,7 +268,7 @@ void follow_origin(int from, int copy) {
 }
 
 int materialize_slow(int fd, const char* call) {
-  if (g_fds.kind(fd) == RowKind::listed_directory) {
+  if (g_fds.kind(fd) == RowKind::mount_stream) {
     process::g_upcalls->materialize_directory(fd);
     return 0;
   }
@@ -345,7 +345,7 @@ void materialize_all(bool only_inherited, const char* call) {
 void materialize_streams() {
   if (!process::owns_table()) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    if (g_fds.kind(fd) == RowKind::listed_directory) process::g_upcalls->materialize_directory(fd);
+    if (g_fds.kind(fd) == RowKind::mount_stream) process::g_upcalls->materialize_directory(fd);
   }
 }
 

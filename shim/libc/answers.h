@@ -3,7 +3,7 @@
 #pragma once
 
 #include "shim/libc/exports.h"
-#include "shim/libc/watched.h"
+#include "shim/libc/profiled.h"
 #include "shim/process/c_result.h"
 #include "shim/process/cancellation.h"
 #include "shim/process/real_libc.h"
@@ -16,11 +16,11 @@
 // records with these fields.
 #define CUBE_CANCEL_OR_ANSWER_OR(type, ours, libcs, ...)    \
   CUBE_PLAIN(type, { CUBE_ANSWER_OR(type, ours, libcs); }); \
-  CUBE_CANCEL_OR_WATCHED(read, __VA_ARGS__)
+  CUBE_CANCEL_OR_PROFILED(read, __VA_ARGS__)
 
 namespace cube::shim {
 
-// For a path of ours (calls/name/metadata.h), which cannot be changed.
+// For a path of ours (calls/name/unmounted_paths.h), which cannot be changed.
 inline int refuse(int error = EROFS) {
   errno = error;
   return -1;

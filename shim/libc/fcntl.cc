@@ -7,7 +7,7 @@
 #include "shim/calls/locks.h"
 #include "shim/calls/new_fds.h"
 #include "shim/libc/exports.h"
-#include "shim/libc/watched.h"
+#include "shim/libc/profiled.h"
 #include "shim/process/c_result.h"
 #include "shim/process/real_libc.h"
 
@@ -28,7 +28,7 @@ using cube::shim::to_c;
           return shim::by_kernel(real::name(fd, command, argument));                               \
         });                                                                                        \
       });                                                                                          \
-      CUBE_WATCHED(lock, .fd = fd);                                                                \
+      CUBE_PROFILED(lock, .fd = fd);                                                               \
     }                                                                                              \
     if (command == F_SETLEASE)                                                                     \
       shim::locks::before_lock_of_large(fd, shim::locks::Owner::open_file);                        \
@@ -53,19 +53,19 @@ int export_flock(int fd, int operation) {
     return shim::locks::made(fd, owner,
                              [&] { return shim::by_kernel(real::flock(fd, operation)); });
   });
-  CUBE_WATCHED(lock, .fd = fd);
+  CUBE_PROFILED(lock, .fd = fd);
 }
 int export_lockf(int fd, int command, off_t n) {
   CUBE_PLAIN(int, {
     return shim::locks::made(fd, shim::locks::Owner::process,
                              [&] { return shim::by_kernel(real::lockf(fd, command, n)); });
   });
-  CUBE_WATCHED(lock, .fd = fd);
+  CUBE_PROFILED(lock, .fd = fd);
 }
 int export_lockf64(int fd, int command, off_t n) {
   CUBE_PLAIN(int, {
     return shim::locks::made(fd, shim::locks::Owner::process,
                              [&] { return shim::by_kernel(real::lockf64(fd, command, n)); });
   });
-  CUBE_WATCHED(lock, .fd = fd);
+  CUBE_PROFILED(lock, .fd = fd);
 }

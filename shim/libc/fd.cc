@@ -23,7 +23,7 @@ using cube::shim::to_c;
       const auto held = calls::note_close(fd);                                                  \
       return shim::by_kernel(real::name(fd));                                                   \
     });                                                                                         \
-    CUBE_CANCEL_OR_WATCHED(close, .fd = fd);                                                    \
+    CUBE_CANCEL_OR_PROFILED(close, .fd = fd);                                                   \
   }
 CUBE_CLOSE(close)
 CUBE_CLOSE(__close)

@@ -1,7 +1,7 @@
 // Calls on one fd that are not answered in user space, and fds that come from elsewhere. hooks.def
 // itself makes most of them.
-#include "shim/calls/name/metadata.h"
 #include "shim/calls/name/name_change.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/opened_writers.h"
 #include "shim/fd/materialize.h"
@@ -30,14 +30,14 @@ shim::Passage passage_before(std::string_view call, int fd) {
     shim::materialize(fd);                                \
     return real::name arguments;                          \
   }
-#define CUBE_FD_CHANGE(result, name, parameters, arguments)                         \
-  result export_##name parameters {                                                 \
-    if (shim::metadata::is_read_only(fd)) return static_cast<result>(to_c(-EROFS)); \
-    shim::materialize(fd);                                                          \
-    const shim::Passage before = passage_before(#name, fd);                         \
-    const result outcome = real::name arguments;                                    \
-    if (outcome == 0) shim::note_changed(fd, before);                               \
-    return outcome;                                                                 \
+#define CUBE_FD_CHANGE(result, name, parameters, arguments)                                \
+  result export_##name parameters {                                                        \
+    if (shim::unmounted_paths::is_read_only(fd)) return static_cast<result>(to_c(-EROFS)); \
+    shim::materialize(fd);                                                                 \
+    const shim::Passage before = passage_before(#name, fd);                                \
+    const result outcome = real::name arguments;                                           \
+    if (outcome == 0) shim::note_changed(fd, before);                                      \
+    return outcome;                                                                        \
   }
 #define CUBE_NEW_FD(result, name, parameters, arguments) \
   result export_##name parameters {                      \

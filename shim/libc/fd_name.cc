@@ -11,17 +11,17 @@
 #include <utility>
 
 #include "cache/base/clock.h"
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/kernel_answer.h"
-#include "shim/calls/name/metadata.h"
 #include "shim/calls/name/name_change.h"
 #include "shim/calls/name/path_calls.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/fd/materialize.h"
 #include "shim/libc/answers.h"
 #include "shim/path/fd_path.h"
 #include "shim/process/user_pointer.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
@@ -41,7 +41,7 @@ void follow(const char* path, int dir = AT_FDCWD) {
 // Returns bytes, or -errno. Returns nothing if libc must ask the kernel.
 std::optional<long> known_link(int dir, const char* path, char* to, size_t n) {
   if (const auto answer = shim::readlink_from_record(dir, path, to, n)) return answer;
-  return shim::metadata::readlink(dir, path, to, n);
+  return shim::unmounted_paths::readlink(dir, path, to, n);
 }
 
 }  // namespace
@@ -60,22 +60,22 @@ ssize_t export___readlink_chk(const char* path, char* to, size_t n, size_t room)
 ssize_t export_readlinkat(int dir, const char* path, char* to, size_t n) {
   follow(path, dir);
   if (const auto answer = known_link(dir, path, to, n); answer) return shim::to_c(*answer);
-  if (shim::metadata::is_below_served(dir, path))
-    return refuse(shim::metadata::error_of(dir, path, true));
+  if (shim::unmounted_paths::is_below_served(dir, path))
+    return refuse(shim::unmounted_paths::error_of(dir, path, true));
   return shim::told_link(real::readlinkat(dir, path, to, n), dir, path, to, n);
 }
 ssize_t export___readlinkat_chk(int dir, const char* path, char* to, size_t n, size_t room) {
   follow(path, dir);
   if (const auto answer = n <= room ? known_link(dir, path, to, n) : std::nullopt; answer)
     return shim::to_c(*answer);
-  if (n <= room && shim::metadata::is_below_served(dir, path))
-    return refuse(shim::metadata::error_of(dir, path, true));
+  if (n <= room && shim::unmounted_paths::is_below_served(dir, path))
+    return refuse(shim::unmounted_paths::error_of(dir, path, true));
   return shim::told_link(real::__readlinkat_chk(dir, path, to, n, room), dir, path, to, n);
 }
 char* export_realpath(const char* path, char* to) {
   follow(path);
   char ours[PATH_MAX];
-  if (shim::realpath_from_record(path, ours) || shim::metadata::realpath(path, ours))
+  if (shim::realpath_from_record(path, ours) || shim::unmounted_paths::realpath(path, ours))
     return to != nullptr ? std::strcpy(to, ours) : ::strdup(ours);
   char* const found = real::realpath(path, to);
   shim::told(found == nullptr ? -1 : 0, AT_FDCWD, path, false);
@@ -90,17 +90,19 @@ char* export___realpath_chk(const char* path, char* to, size_t room) {
 }
 char* export_canonicalize_file_name(const char* path) { return export_realpath(path, nullptr); }
 // The made-up file system of our paths.
-#define CUBE_FILE_SYSTEM(name, type)                                                               \
-  int export_##name(const char* path, struct ::type* s) {                                          \
-    if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                          \
-    follow(path);                                                                                  \
-    if (!shim::is_bad_pointer(s, sizeof *s) && shim::metadata::type(AT_FDCWD, path, *s)) return 0; \
-    return shim::told(real::name(path, s), AT_FDCWD, path, false);                                 \
-  }                                                                                                \
-  int export_f##name(int fd, struct ::type* s) {                                                   \
-    shim::materialize(fd);                                                                         \
-    if (!shim::is_bad_pointer(s, sizeof *s) && shim::metadata::type(fd, nullptr, *s)) return 0;    \
-    return real::f##name(fd, s);                                                                   \
+#define CUBE_FILE_SYSTEM(name, type)                                                            \
+  int export_##name(const char* path, struct ::type* s) {                                       \
+    if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                       \
+    follow(path);                                                                               \
+    if (!shim::is_bad_pointer(s, sizeof *s) && shim::unmounted_paths::type(AT_FDCWD, path, *s)) \
+      return 0;                                                                                 \
+    return shim::told(real::name(path, s), AT_FDCWD, path, false);                              \
+  }                                                                                             \
+  int export_f##name(int fd, struct ::type* s) {                                                \
+    shim::materialize(fd);                                                                      \
+    if (!shim::is_bad_pointer(s, sizeof *s) && shim::unmounted_paths::type(fd, nullptr, *s))    \
+      return 0;                                                                                 \
+    return real::f##name(fd, s);                                                                \
   }
 CUBE_FILE_SYSTEM(statfs, statfs)
 CUBE_FILE_SYSTEM(statfs64, statfs)
@@ -116,13 +118,13 @@ long export_pathconf(const char* path, int name) {
   return result;
 }
 // Our paths have no attributes: none is found, and the list is empty.
-#define CUBE_XATTR(name, no_follow, if_ours, declaration, ...)                 \
-  ssize_t export_##name declaration {                                          \
-    if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__);  \
-    follow(path);                                                              \
-    cube::cache::FileStat stat;                                                \
-    if (shim::metadata::stat(AT_FDCWD, path, no_follow, stat)) return if_ours; \
-    return shim::told(real::name(__VA_ARGS__), AT_FDCWD, path, no_follow);     \
+#define CUBE_XATTR(name, no_follow, if_ours, declaration, ...)                        \
+  ssize_t export_##name declaration {                                                 \
+    if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__);         \
+    follow(path);                                                                     \
+    cube::cache::FileStat stat;                                                       \
+    if (shim::unmounted_paths::stat(AT_FDCWD, path, no_follow, stat)) return if_ours; \
+    return shim::told(real::name(__VA_ARGS__), AT_FDCWD, path, no_follow);            \
   }
 CUBE_XATTR(getxattr, false, refuse(ENOTSUP),
            (const char* path, const char* name, void* value, size_t n), path, name, value, n)
@@ -161,14 +163,15 @@ int export_fanotify_mark(int fd, unsigned flags, std::uint64_t mask, int dir, co
 int export_chdir(const char* path) {
   const int result =
       shim::told(real::chdir(path), {.path = path, .wants = shim::PathCall::Wants::directory});
-  if (result != 0 && errno == ENOENT) shim::metadata::tell_of_working_directory(AT_FDCWD, path);
+  if (result != 0 && errno == ENOENT)
+    shim::unmounted_paths::tell_of_working_directory(AT_FDCWD, path);
   shim::path_filter::forget_working_directory();
   return result;
 }
 int export_fchdir(int fd) {
   shim::materialize(fd);
   char ours[PATH_MAX];
-  if (shim::metadata::copy_path_of_directory(fd, ours)) return export_chdir(ours);
+  if (shim::unmounted_paths::copy_path_of_directory(fd, ours)) return export_chdir(ours);
   const int result = real::fchdir(fd);
   shim::path_filter::forget_working_directory();
   return result;

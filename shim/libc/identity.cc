@@ -8,18 +8,18 @@
 #include <string_view>
 
 #include "cache/base/clock.h"
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/kernel_answer.h"
-#include "shim/calls/name/metadata.h"
 #include "shim/calls/name/name_change.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/fd/materialize.h"
 #include "shim/libc/exports.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/process/c_result.h"
 #include "shim/process/real_libc.h"
 #include "shim/process/user_pointer.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
@@ -30,12 +30,12 @@ namespace {
 
 // libc makes each thread that it knows change these rights, and waits for it. It does not know our
 // threads (prefetch/threads).
-shim::background::Hanging hanging_at(const char* name) {
+shim::own_threads::Hanging hanging_at(const char* name) {
   const std::string_view call = name != nullptr ? name : "";
   const bool is_of_all_threads =
       (call.starts_with("set") && call != "setns") || call == "initgroups";
-  return is_of_all_threads ? shim::background::Hanging::is_waited_for
-                           : shim::background::Hanging::is_left;
+  return is_of_all_threads ? shim::own_threads::Hanging::is_waited_for
+                           : shim::own_threads::Hanging::is_left;
 }
 
 // No thread of ours may run during such a call: it would fetch with the new rights, or from the new
@@ -47,7 +47,7 @@ int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();
   constexpr std::uint64_t k_until_gone_ns = 50'000'000;
   if (name != nullptr) shim::lifecycle::prepare_identity();
-  const bool had_threads = shim::background::pause(hanging_at(name));
+  const bool had_threads = shim::own_threads::pause(hanging_at(name));
   const std::uint64_t until = had_threads ? cube::base::monotonic_ns() + k_until_gone_ns : 0;
   auto result = call();
   // The kernel's own threads for io_uring end a little later.
@@ -56,7 +56,7 @@ int change_identity(const char* name, Call&& call) {
     result = call();
   }
   if (result == 0 && name != nullptr) shim::process::disable(name);
-  shim::background::resume();
+  shim::own_threads::resume();
   return result;
 }
 

@@ -11,7 +11,7 @@
 #include "shim/fd/materialize.h"
 #include "shim/libc/exports.h"
 #include "shim/libc/map.h"
-#include "shim/libc/watched.h"
+#include "shim/libc/profiled.h"
 #include "shim/process/c_result.h"
 #include "shim/process/real_libc.h"
 
@@ -70,7 +70,7 @@ void* remap(const shim::mappings::RemapRequest& request,
                  });                                                                         \
     });                                                                                      \
     if (fd < 0 || (flags & MAP_ANONYMOUS) != 0) return plain();                              \
-    CUBE_WATCHED(map, .fd = fd, .wanted = n);                                                \
+    CUBE_PROFILED(map, .fd = fd, .wanted = n);                                               \
   }
 CUBE_MMAP(mmap)
 CUBE_MMAP(mmap64)

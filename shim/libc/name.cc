@@ -12,14 +12,14 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/memory/can_read.h"
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "shim/calls/file_calls.h"
-#include "shim/calls/name/metadata.h"
 #include "shim/calls/name/name_change.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/fd/materialize.h"
 #include "shim/libc/answers.h"
 #include "shim/process/user_pointer.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
@@ -36,8 +36,8 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, unsi
   struct NameRoom {
     alignas(NameChange) std::byte bytes[sizeof(NameChange)];
   };
-  return cube::base::use_aside<NameRoom>([&](NameRoom& first) {
-    return cube::base::use_aside<NameRoom>([&](NameRoom& second) {
+  return cube::base::use_off_stack<NameRoom>([&](NameRoom& first) {
+    return cube::base::use_off_stack<NameRoom>([&](NameRoom& second) {
       auto& source = *new (first.bytes) NameChange(from_dir, from);
       auto& target = *new (second.bytes) NameChange(to_dir, to);
       const int result = call();
@@ -62,7 +62,7 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, unsi
   int export_##name declaration {                                             \
     shim::placeholder::unpark_if(dir);                                        \
     if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__); \
-    if (shim::metadata::is_read_only(dir, path)) return refuse();             \
+    if (shim::unmounted_paths::is_read_only(dir, path)) return refuse();      \
     NameChange change(dir, path, of);                                         \
     const shim::Passage before = passage;                                     \
     const int result = real::name(__VA_ARGS__);                               \
@@ -117,19 +117,19 @@ CUBE_CHANGES_LIST(removexattr, AT_FDCWD, path, NameChange::Of::file,
 CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, NameChange::Of::file_or_link,
                   (const char* path, const char* name), path, name)
 // A new name changes the link count of the old one.
-#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)               \
-  int export_##name declaration {                                                   \
-    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);     \
-    if (shim::path_filter::is_unmapped(from) || shim::path_filter::is_unmapped(to)) \
-      return real::name(__VA_ARGS__);                                               \
-    if (const int error = shim::metadata::error_of_new(to_dir, to); error != 0)     \
-      return refuse(error);                                                         \
-    if (shim::metadata::is_read_only(from_dir, from)) return refuse();              \
-    NameChange change(from_dir, from, NameChange::file_by(follows));                \
-    const int result = real::name(__VA_ARGS__);                                     \
-    if (result == 0) change.commit();                                               \
-    shim::told_of_source(result, from_dir, from, !(follows));                       \
-    return static_cast<int>(shim::told_of_new_name(result, to_dir, to));            \
+#define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                  \
+  int export_##name declaration {                                                      \
+    for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);        \
+    if (shim::path_filter::is_unmapped(from) || shim::path_filter::is_unmapped(to))    \
+      return real::name(__VA_ARGS__);                                                  \
+    if (const int error = shim::unmounted_paths::error_of_new(to_dir, to); error != 0) \
+      return refuse(error);                                                            \
+    if (shim::unmounted_paths::is_read_only(from_dir, from)) return refuse();          \
+    NameChange change(from_dir, from, NameChange::file_by(follows));                   \
+    const int result = real::name(__VA_ARGS__);                                        \
+    if (result == 0) change.commit();                                                  \
+    shim::told_of_source(result, from_dir, from, !(follows));                          \
+    return static_cast<int>(shim::told_of_new_name(result, to_dir, to));               \
   }
 CUBE_LINKS(link, AT_FDCWD, AT_FDCWD, false, (const char* from, const char* to), from, to)
 CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
@@ -140,7 +140,7 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
 #define CUBE_MAKES(name, dir, declaration, ...)                                          \
   int export_##name declaration {                                                        \
     shim::placeholder::unpark_if(dir);                                                   \
-    if (const int error = shim::metadata::error_of_new(dir, path); error != 0)           \
+    if (const int error = shim::unmounted_paths::error_of_new(dir, path); error != 0)    \
       return refuse(error);                                                              \
     return static_cast<int>(shim::told_of_new_name(real::name(__VA_ARGS__), dir, path)); \
   }
@@ -196,7 +196,7 @@ int export_bind(int fd, const struct ::sockaddr* a, socklen_t n) {
   shim::materialize(fd);
   if (shim::process::origin_metadata() != nullptr && is_readable_address(a, n) && is_socket(fd)) {
     const SocketPath path(a, n);
-    const int error = path.is_any() ? shim::metadata::error_of_new(AT_FDCWD, path.text) : 0;
+    const int error = path.is_any() ? shim::unmounted_paths::error_of_new(AT_FDCWD, path.text) : 0;
     if (error != 0) return refuse(error == EEXIST ? EADDRINUSE : error);
   }
   const int result = real::bind(fd, a, n);
@@ -217,7 +217,7 @@ int export_connect(int fd, const struct ::sockaddr* a, socklen_t n) {
   return result;
 }
 char* export_mkdtemp(char* pattern) {
-  if (shim::metadata::is_read_only(AT_FDCWD, pattern)) {
+  if (shim::unmounted_paths::is_read_only(AT_FDCWD, pattern)) {
     errno = EROFS;
     return nullptr;
   }
@@ -242,7 +242,8 @@ CUBE_CHANGES_ONE(umount2, AT_FDCWD, target, NameChange::Of::mount_point,
     for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);                   \
     if (shim::path_filter::is_unmapped(from) || shim::path_filter::is_unmapped(to))               \
       return real::name(__VA_ARGS__);                                                             \
-    if (shim::metadata::is_read_only(from_dir, from) || shim::metadata::is_read_only(to_dir, to)) \
+    if (shim::unmounted_paths::is_read_only(from_dir, from) ||                                    \
+        shim::unmounted_paths::is_read_only(to_dir, to))                                          \
       return refuse();                                                                            \
     return change_both(from_dir, from, to_dir, to, how, [&] { return real::name(__VA_ARGS__); }); \
   }

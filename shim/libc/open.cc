@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "shim/calls/file_calls.h"
-#include "shim/calls/name/metadata.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/open_plan.h"
 #include "shim/libc/answers.h"

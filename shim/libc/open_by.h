@@ -2,10 +2,10 @@
 // libc's.
 #pragma once
 
-#include "shim/calls/name/metadata.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/open_plan.h"
-#include "shim/libc/watched.h"
+#include "shim/libc/profiled.h"
 #include "shim/path/spelling.h"
 #include "shim/process/cancellation.h"
 
@@ -17,13 +17,13 @@ template <typename Open>
 __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
   OpenPlan plan(dir, path, flags);
   const int fd = plan.is_answered() ? plan.result() : plan.note(by_kernel(open()));
-  return metadata::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
+  return unmounted_paths::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
 }
 
 // Does not take the caller's address, which would be one more argument on the path of a hit.
 template <typename Plain>
 __attribute__((noinline)) int watched_open(int dir, const char* path, int flags, Plain&& plain) {
-  return watched(
+  return profiled(
       {.kind = profile::Kind::open, .caller = nullptr, .fd = dir, .path = path, .flags = flags},
       plain);
 }

@@ -62,7 +62,7 @@ CUBE_PREADV2(preadv64v2)
     CUBE_PLAIN(off_t, {                                                                        \
       CUBE_ANSWER_OR(off_t, calls::lseek(fd, offset, whence), real::name(fd, offset, whence)); \
     });                                                                                        \
-    CUBE_WATCHED(seek, .fd = fd, .at = offset, .whence = whence);                              \
+    CUBE_PROFILED(seek, .fd = fd, .at = offset, .whence = whence);                             \
   }
 CUBE_LSEEK(lseek)
 CUBE_LSEEK(lseek64)

@@ -1,8 +1,8 @@
 // stat, access and their kin, by path and by fd.
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/kernel_answer.h"
-#include "shim/calls/name/metadata.h"
 #include "shim/calls/name/path_calls.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/placeholder.h"
 #include "shim/libc/answers.h"
@@ -54,7 +54,7 @@ const struct ::stat* kernels_stat(bool is_known_form, const struct ::stat* st) {
       return shim::told_stat(shim::by_kernel(real::name(__VA_ARGS__)), dir_of, path_of, no_follow, \
                              kernels_stat(known, st));                                             \
     });                                                                                            \
-    CUBE_WATCHED(stat, .fd = dir_of, .path = path_of, .st = st);                                   \
+    CUBE_PROFILED(stat, .fd = dir_of, .path = path_of, .st = st);                                  \
   }
 CUBE_STAT(stat, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
 CUBE_STAT(stat64, true, AT_FDCWD, path, false, (const char* path, struct ::stat* st), path, st)
@@ -74,7 +74,7 @@ CUBE_STAT(__lxstat64, is_known(version), AT_FDCWD, path, true,
     const auto ask = [=](int kernel_fd) { return real::name(__VA_ARGS__); };                \
     if (!(known)) return ask(fd);                                                           \
     CUBE_PLAIN(int, { CUBE_ANSWER_OR(int, calls::stat(fd, st), ask(calls::StatFd(fd))); }); \
-    CUBE_WATCHED(stat, .fd = fd, .st = st);                                                 \
+    CUBE_PROFILED(stat, .fd = fd, .st = st);                                                \
   }
 CUBE_FSTAT(fstat, true, (int fd, struct ::stat* st), kernel_fd, st)
 CUBE_FSTAT(fstat64, true, (int fd, struct ::stat* st), kernel_fd, st)
@@ -118,24 +118,24 @@ const char* named_or_null(const char* path, int flags) {
 
 }  // namespace
 
-#define CUBE_FSTATAT(name, known, declaration, ...)                                     \
-  int export_##name declaration {                                                       \
-    const auto ask = [=](int kernel_fd) { return real::name(__VA_ARGS__); };            \
-    CUBE_PLAIN(int, {                                                                   \
-      if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) { \
-        CUBE_ANSWER_OR(int, calls::stat(dir, st), ask(calls::StatFd(dir)));             \
-      }                                                                                 \
-      const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                        \
-      if (known && flags_are_known(flags)) {                                            \
-        if (const auto answer = known_stat(dir, path, no_follow, st))                   \
-          return static_cast<int>(to_c(*answer));                                       \
-      }                                                                                 \
-      if (flags_are_known(flags) && shim::metadata::is_below_served(dir, path))         \
-        return static_cast<int>(to_c(-shim::metadata::error_of(dir, path, no_follow))); \
-      return shim::told_stat(shim::by_kernel(ask(dir)), dir, path, no_follow,           \
-                             kernels_stat(known, st));                                  \
-    });                                                                                 \
-    CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);        \
+#define CUBE_FSTATAT(name, known, declaration, ...)                                            \
+  int export_##name declaration {                                                              \
+    const auto ask = [=](int kernel_fd) { return real::name(__VA_ARGS__); };                   \
+    CUBE_PLAIN(int, {                                                                          \
+      if (names_the_fd(dir, path, flags, known && flags_are_known(flags), "fstatat")) {        \
+        CUBE_ANSWER_OR(int, calls::stat(dir, st), ask(calls::StatFd(dir)));                    \
+      }                                                                                        \
+      const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;                               \
+      if (known && flags_are_known(flags)) {                                                   \
+        if (const auto answer = known_stat(dir, path, no_follow, st))                          \
+          return static_cast<int>(to_c(*answer));                                              \
+      }                                                                                        \
+      if (flags_are_known(flags) && shim::unmounted_paths::is_below_served(dir, path))         \
+        return static_cast<int>(to_c(-shim::unmounted_paths::error_of(dir, path, no_follow))); \
+      return shim::told_stat(shim::by_kernel(ask(dir)), dir, path, no_follow,                  \
+                             kernels_stat(known, st));                                         \
+    });                                                                                        \
+    CUBE_PROFILED(stat, .fd = dir, .path = named_or_null(path, flags), .st = st);              \
   }
 CUBE_FSTATAT(fstatat, true, (int dir, const char* path, struct ::stat* st, int flags), kernel_fd,
              path, st, flags)
@@ -171,20 +171,20 @@ int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::
   // The kernel cannot say more about a path of ours, even if more is asked for.
   if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 &&
       statx_flags_are_known(flags) &&
-      shim::metadata::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
+      shim::unmounted_paths::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
     found.copy_to(*x, mask);
     return 0;
   }
   const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
-  if (statx_flags_are_known(flags) && shim::metadata::is_below_served(dir, path))
-    return static_cast<int>(to_c(-shim::metadata::error_of(dir, path, no_follow)));
+  if (statx_flags_are_known(flags) && shim::unmounted_paths::is_below_served(dir, path))
+    return static_cast<int>(to_c(-shim::unmounted_paths::error_of(dir, path, no_follow)));
   const int result = shim::by_kernel(real::statx(dir, path, flags, mask, x));
   return shim::told_statx(result, dir, path, no_follow, real::stat_is_anothers() ? nullptr : x);
 }
 }  // namespace
 int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
   CUBE_PLAIN(int, { return stat_extended(dir, path, flags, mask, x); });
-  CUBE_WATCHED(stat, .fd = dir, .path = named_or_null(path, flags));
+  CUBE_PROFILED(stat, .fd = dir, .path = named_or_null(path, flags));
 }
 
 namespace {
@@ -206,10 +206,10 @@ std::optional<long> access_known(int dir, const char* path, int mode) {
     CUBE_PLAIN(int, {                                                            \
       if (const auto known = access_known(AT_FDCWD, path, mode); known)          \
         return static_cast<int>(to_c(*known));                                   \
-      CUBE_ANSWER_OR(int, shim::metadata::access(AT_FDCWD, path, mode),          \
+      CUBE_ANSWER_OR(int, shim::unmounted_paths::access(AT_FDCWD, path, mode),   \
                      shim::told(real::name(path, mode), AT_FDCWD, path, false)); \
     });                                                                          \
-    CUBE_WATCHED(access, .fd = AT_FDCWD, .path = path);                          \
+    CUBE_PROFILED(access, .fd = AT_FDCWD, .path = path);                         \
   }
 CUBE_ACCESS(access)
 CUBE_ACCESS(eaccess)
@@ -223,16 +223,16 @@ int access_at(int dir, const char* path, int mode, int flags) {
   constexpr int k_known = AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
   if ((flags & ~k_known) != 0) return real::faccessat(dir, path, mode, flags);
   if (const auto answer =
-          shim::metadata::access(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0);
+          shim::unmounted_paths::access(dir, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0);
       answer)
     return static_cast<int>(to_c(*answer));
   const bool no_follow = (flags & AT_SYMLINK_NOFOLLOW) != 0;
-  if (shim::metadata::is_below_served(dir, path))
-    return static_cast<int>(to_c(-shim::metadata::error_of(dir, path, no_follow)));
+  if (shim::unmounted_paths::is_below_served(dir, path))
+    return static_cast<int>(to_c(-shim::unmounted_paths::error_of(dir, path, no_follow)));
   return shim::told(shim::by_kernel(real::faccessat(dir, path, mode, flags)), dir, path, no_follow);
 }
 }  // namespace
 int export_faccessat(int dir, const char* path, int mode, int flags) {
   CUBE_PLAIN(int, { return access_at(dir, path, mode, flags); });
-  CUBE_WATCHED(access, .fd = dir, .path = named_or_null(path, flags));
+  CUBE_PROFILED(access, .fd = dir, .path = named_or_null(path, flags));
 }

@@ -8,13 +8,13 @@
 #include <cstring>
 
 #include "cache/base/process/proc_fd_name.h"
-#include "shim/calls/directory/cookie_stream.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/open_plan.h"
 #include "shim/fd/materialize.h"
 #include "shim/libc/exports.h"
-#include "shim/libc/watched.h"
+#include "shim/libc/profiled.h"
+#include "shim/libc/served_stream.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/process/c_result.h"
 #include "shim/process/cancellation.h"
@@ -187,7 +187,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream,
                     FILE* (*libcs)(const char*, const char*, FILE*)) {
   if (stream == nullptr || mode == nullptr) return libcs(path, mode, stream);
   const int flags = flags_of(mode);
-  if (shim::is_cookie_stream(stream)) {
+  if (shim::is_served_stream(stream)) {
     if (flags >= 0) return reopen_ours(path, flags, stream);
     fclose(stream);
     errno = EINVAL;
@@ -204,7 +204,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream,
 
 }  // namespace
 
-bool shim::is_cookie_stream(const FILE* stream) {
+bool shim::is_served_stream(const FILE* stream) {
   return stream->_fileno >= 0 &&
          functions_of(stream) == g_cookie_functions.load(std::memory_order_relaxed);
 }
@@ -242,12 +242,12 @@ int export_fclose(FILE* stream) {
   // A writer ends after its buffered bytes are written.
   using shim::file_calls::ClosingFd;
   const auto held =
-      shim::is_cookie_stream(stream) ? ClosingFd{} : shim::file_calls::note_close(stream->_fileno);
+      shim::is_served_stream(stream) ? ClosingFd{} : shim::file_calls::note_close(stream->_fileno);
   // A cookie stream closes its fd through our export.
   CUBE_PLAIN(int, { return real::fclose(stream); });
-  const bool is_recorded = shim::profile::is_on() && !shim::is_cookie_stream(stream);
+  const bool is_recorded = shim::profile::is_on() && !shim::is_served_stream(stream);
   const int result =
-      is_recorded ? shim::watched(CUBE_SUBJECT(close, .fd = stream->_fileno), plain) : plain();
+      is_recorded ? shim::profiled(CUBE_SUBJECT(close, .fd = stream->_fileno), plain) : plain();
   shim::free_wide_part(wide);
   return result;
 }

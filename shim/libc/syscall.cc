@@ -17,8 +17,8 @@
 #include "shim/calls/file_calls.h"
 #include "shim/calls/locks.h"
 #include "shim/calls/name/kernel_answer.h"
-#include "shim/calls/name/metadata.h"
 #include "shim/calls/name/name_change.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/open_plan.h"
 #include "shim/calls/past_libc.h"
@@ -36,7 +36,7 @@
 #include "shim/process/real_libc.h"
 #include "shim/process/user_pointer.h"
 #include "shim/profile/profile.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
@@ -86,7 +86,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       if (row.number == SYS_exit_group) {
         shim::lifecycle::leave();
       } else if (cube::base::sys::raw(SYS_gettid) == cube::base::sys::getpid()) {
-        shim::background::end_for_good();
+        shim::own_threads::end_for_good();
       }
       break;
     case shim::SyscallKind::identity:
@@ -145,7 +145,7 @@ long change(long number, const long (&a)[6], int dir, long path, shim::NameChang
   const auto* const name = reinterpret_cast<const char*>(path);
   if (shim::path_filter::is_unmapped(name))
     return real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-  if (shim::metadata::is_read_only(dir, name)) return shim::to_c(-EROFS);
+  if (shim::unmounted_paths::is_read_only(dir, name)) return shim::to_c(-EROFS);
   shim::NameChange change(dir, name, of);
   const shim::Passage before = shim::passage_of(dir, name);
   const long result = real::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);

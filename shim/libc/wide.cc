@@ -10,9 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "shim/calls/directory/cookie_stream.h"
 #include "shim/fd/materialize.h"
 #include "shim/libc/exports.h"
+#include "shim/libc/served_stream.h"
 #include "shim/process/c_result.h"
 #include "shim/process/real_libc.h"
 
@@ -50,7 +50,7 @@ void* make_wide_part(int fd) {
 }
 
 FILE* make_room(FILE* stream) {
-  if (stream == nullptr || !shim::is_cookie_stream(stream)) return stream;
+  if (stream == nullptr || !shim::is_served_stream(stream)) return stream;
   const shim::KeepErrno keep;
   flockfile(stream);
   if (!has_room(stream) && shim::materialize(stream->_fileno, "fwide") == 0) {
@@ -69,7 +69,7 @@ FILE* make_room(FILE* stream) {
 }
 
 // A stream without room (for lack of memory) stays a stream of bytes: the callers below then fail.
-bool refuses(FILE* stream) { return shim::is_cookie_stream(stream) && !has_room(stream); }
+bool refuses(FILE* stream) { return shim::is_served_stream(stream) && !has_room(stream); }
 
 }  // namespace
 
@@ -93,7 +93,7 @@ void shim::free_wide_part(void* part) {
 }
 
 int export_fwide(FILE* stream, int mode) {
-  if (stream == nullptr || !shim::is_cookie_stream(stream)) return real::fwide(stream, mode);
+  if (stream == nullptr || !shim::is_served_stream(stream)) return real::fwide(stream, mode);
   if (mode == 0) return has_room(stream) || !is_unread(stream) ? real::fwide(stream, 0) : 0;
   if (mode > 0) make_room(stream);
   return refuses(stream) ? -1 : real::fwide(stream, mode);

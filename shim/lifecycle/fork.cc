@@ -10,7 +10,7 @@
 #include "shim/process/attachment.h"
 #include "shim/process/process.h"
 #include "shim/profile/profile.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace cube::shim::lifecycle {
 
@@ -64,7 +64,7 @@ void become_child() {
   g_fds.end_busy_rows();
   materialize_all(/*only_inherited=*/false, "fork");
   mappings::forget_after_fork();
-  background::become_child();
+  own_threads::become_child();
   attachment::become_child();
   // Covers writers that another thread of the parent opened after prepare_child(). The parent
   // counts them.

@@ -3,7 +3,7 @@
 #include "cache/base/log.h"
 #include "cache/base/process/signal_frame.h"
 #include "cache/report/write_report.h"
-#include "shim/calls/directory/listed_directory.h"
+#include "shim/calls/directory/mount_stream.h"
 #include "shim/calls/loaded_calls.h"
 #include "shim/calls/new_fds.h"
 #include "shim/fd/fd_table.h"
@@ -14,7 +14,7 @@
 #include "shim/process/attachment.h"
 #include "shim/process/c_result.h"
 #include "shim/profile/profile.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace cube::shim::lifecycle {
 namespace {
@@ -24,7 +24,7 @@ void end_serving(const char* why) {
   // From now on, a living process does not prove that the namespaces of its view live.
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache != nullptr && process::owns_table()) cache->region().leave_view();
-  background::end_for_good();
+  own_threads::end_for_good();
   expect_new_fd();
   base::log(base::LogLevel::info, "files opened from now on are read without a cache: {}", why);
 }
@@ -36,14 +36,14 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
       .become_child = become_child,
       .disabled = end_serving,
       .before_attaching = loaded_calls::look_if_due,
-      .materialize_directory = listed_directory::materialize_directory};
+      .materialize_directory = mount_stream::materialize_directory};
   process::g_upcalls = &k_upcalls;
   process::g_config = &config;
   process::set_job(job);
   process::g_speaks.store(speaks, std::memory_order_relaxed);
   process::note_owner();
   base::remember_first_thread();
-  background::end_with_this_thread();
+  own_threads::end_with_this_thread();
   process::make_fork_mark();
   process::g_serves_copies.store(
       config.mode == base::Mode::real_files ? process::Copies::yes : process::Copies::no,
@@ -52,7 +52,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
   const bool is_on = config.mode != base::Mode::off && !config.prefixes.empty();
   process::g_tells.store(is_on, std::memory_order_release);
   process::g_active.store(is_on, std::memory_order_release);
-  background::allow_cluster();
+  own_threads::allow_cluster();
 }
 
 void prepare_identity() {
@@ -103,7 +103,7 @@ void leave() {
   if (process::g_config == nullptr || !process::owns_table()) return;
   const KeepErrno keep;
   profile::leave();
-  background::end_for_good(background::Hanging::is_left);
+  own_threads::end_for_good(own_threads::Hanging::is_left);
   base::write_kept_lines();
   report();
   flush_counters();

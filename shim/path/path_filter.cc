@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "cache/base/memory/can_read.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/path.h"
-#include "cache/base/process/aside.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/placeholder.h"
 #include "shim/path/directory_paths.h"
@@ -102,7 +102,7 @@ struct PathRoom {
 };
 template <typename Use>
 auto with_room(Use&& use) {
-  return base::use_aside<PathRoom>([&](PathRoom& room) { return use(room.text); });
+  return base::use_off_stack<PathRoom>([&](PathRoom& room) { return use(room.text); });
 }
 
 // Lets the kernel follow everything up to the last ".."; the rest is text.
@@ -314,7 +314,7 @@ bool find_prefix(int dir, const char* path, bool or_below, std::string_view& pre
 
 bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix) {
   if (text_of(path).empty()) return false;
-  return base::use_aside<CoveredPath>(
+  return base::use_off_stack<CoveredPath>(
       [&](CoveredPath& whole) { return find_prefix(dir, path, or_below, prefix, whole); });
 }
 

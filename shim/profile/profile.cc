@@ -14,8 +14,8 @@
 #include "cache/base/process/went_out.h"
 #include "shim/profile/native_stack.h"
 #include "shim/profile/open_rows.h"
+#include "shim/profile/profiled_path.h"
 #include "shim/profile/python_frames.h"
-#include "shim/profile/watched_path.h"
 #include "shim/profile/write_raw.h"
 
 namespace cube::shim::profile {
@@ -98,12 +98,12 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walk
 // A separate frame, because a path takes 4 KiB of stack, and libunwind must not run on top of it.
 // Returns 0 if the call is not recorded.
 __attribute__((noinline)) std::uint64_t hash_of_path(const Subject& subject) {
-  WatchedPath path;
+  ProfiledPath path;
   if (!path.find(*g_profiled, subject.fd, subject.path)) return 0;
   return std::max<std::uint64_t>(base::hash_path(path.text()), 1);
 }
 __attribute__((noinline)) std::uint32_t keep_path(Tables& tables, const Subject& subject) {
-  WatchedPath path;
+  ProfiledPath path;
   return path.find(*g_profiled, subject.fd, subject.path) ? keep_text(tables, path.text()) : 0;
 }
 

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/memory/scratch.h"
-#include "cache/base/process/aside.h"
 #include "cache/base/process/signal_frame.h"
 #include "tests/support/sanitizers.h"
 
@@ -28,7 +28,7 @@ template <typename Body>
 template <typename T>
 [[gnu::noinline]] const void* memory_of_one() {
   T object;
-  if constexpr (std::is_same_v<T, Aside>)
+  if constexpr (std::is_same_v<T, OffStack>)
     return object.data();
   else
     return object.reserve(100);
@@ -80,8 +80,8 @@ void expect_the_same_memory_after_jumps() {
 }
 
 TEST_F(HeldByAJump, PiecesAsideAreGivenBack) {
-  expect_the_same_memory_after_jumps<Aside>();
-  std::thread(expect_the_same_memory_after_jumps<Aside>).join();
+  expect_the_same_memory_after_jumps<OffStack>();
+  std::thread(expect_the_same_memory_after_jumps<OffStack>).join();
 }
 
 TEST_F(HeldByAJump, ScratchesAreGivenBack) {
@@ -97,13 +97,13 @@ TEST_F(HeldByAJump, PieceOfTheInterruptedCodeStaysItsOwn) {
   static const void* in_handler = nullptr;
   const auto interrupt = [](int flags) {
     struct sigaction action {};
-    action.sa_handler = [](int) { in_handler = memory_of_one<Aside>(); };
+    action.sa_handler = [](int) { in_handler = memory_of_one<OffStack>(); };
     action.sa_flags = flags;
     sigaction(SIGUSR2, &action, nullptr);
-    const Aside own;
+    const OffStack own;
     raise(SIGUSR2);
     EXPECT_NE(in_handler, own.data());
-    EXPECT_NE(memory_of_one<Aside>(), own.data());
+    EXPECT_NE(memory_of_one<OffStack>(), own.data());
   };
   interrupt(0);
   char above[1 << 16];

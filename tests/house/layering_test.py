@@ -93,7 +93,7 @@ def self_check() -> None:
     """The rule must be able to fail."""
     way = [
         "shim/libc/open.cc", "shim/lifecycle/load.cc", "shim/calls/read_calls.cc",
-        "shim/threads/background.cc", "shim/path/path_filter.cc", "shim/fd/fd_table.h",
+        "shim/threads/own_threads.cc", "shim/path/path_filter.cc", "shim/fd/fd_table.h",
         "shim/process/process.h", "prefetch/work/lead.h", "prefetch/order/path_list.h",
         "prefetch/threads/event_count.h", "cache/file_cache.h", "cache/metadata/metadata.h",
         "cache/origin/origin.h", "cache/pack/pack_mount.h", "cache/record/record.h",

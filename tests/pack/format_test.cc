@@ -27,12 +27,12 @@ TEST(PackFormat, PathsThatLeadOutOfAPackAreNone) {
 TEST(PackFormat, NoRecordThatFitsIntoASegmentLiesInTwo) {
   for (std::uint64_t fill = k_page; fill < 3 * k_pack_segment; fill += 77'760) {
     for (const std::uint64_t size : {0ULL, 1000ULL, 40'000ULL, 3'000'000ULL}) {
-      const RecordPlan plan = plan_pack_record(fill, 30, size);
+      const RecordPlan plan = place_record_in_pack(fill, 30, size);
       ASSERT_GE(plan.start, fill);
       ASSERT_EQ(plan.start / k_pack_segment, (plan.end - 1) / k_pack_segment)
           << fill << " " << size;
     }
-    const RecordPlan large = plan_pack_record(fill, 30, 2 * k_pack_segment);
+    const RecordPlan large = place_record_in_pack(fill, 30, 2 * k_pack_segment);
     ASSERT_LT(large.start % k_pack_segment, k_page) << "a large one begins with its segment";
   }
 }

@@ -1,5 +1,5 @@
 // Directories that nobody has changed for long: their listings are kept in memory, which answers
-// streams, stats and negative entries (shim/calls/directory/listed_directory.h). Other tests of
+// streams, stats and negative entries (shim/calls/directory/mount_stream.h). Other tests of
 // names make their directories just before.
 #include <dirent.h>
 #include <glob.h>

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -70,11 +70,11 @@ std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
   return limit > usage ? limit - usage : 0;
 }
 
-// root + group + "/" + file, in an Aside because a thread may have a stack of 16 KB.
+// root + group + "/" + file, in an OffStack because a thread may have a stack of 16 KB.
 class GroupPath {
  public:
   GroupPath(std::string_view root, std::string_view group, std::string_view file) {
-    if (!room_ || root.size() + group.size() + file.size() + 2 > Aside::k_bytes) return;
+    if (!room_ || root.size() + group.size() + file.size() + 2 > OffStack::k_bytes) return;
     char* to = room_.data();
     for (const std::string_view part : {root, group, std::string_view("/"), file}) {
       for (const char c : part) {
@@ -91,7 +91,7 @@ class GroupPath {
   const char* c_str() const { return is_whole_ ? room_.data() : ""; }
 
  private:
-  Aside room_;
+  OffStack room_;
   bool is_whole_ = false;
 };
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -20,11 +20,11 @@ unsigned long field_of(std::string_view status, std::string_view name) {
   return value;
 }
 
-// The text lies in an Aside, because a thread may have a stack of 16 KB.
+// The text lies in an OffStack, because a thread may have a stack of 16 KB.
 struct Status {
-  Aside room;
+  OffStack room;
   std::string_view read(const char* path) {
-    const long n = room ? sys::read_small_file(path, room.data(), Aside::k_bytes) : -ENOMEM;
+    const long n = room ? sys::read_small_file(path, room.data(), OffStack::k_bytes) : -ENOMEM;
     return sys::failed(n) ? std::string_view()
                           : std::string_view(room.data(), static_cast<std::size_t>(n));
   }

@@ -161,7 +161,7 @@ base::Result<bool> PackWriter::adopt() {
 
 // The place of the next record. It holds zeros, or an old record that is replaced.
 base::Result<RecordPlan> PackWriter::place(const PackContent& content, std::uint64_t size) {
-  const RecordPlan plan = plan_pack_record(fill_, content.path.size(), size);
+  const RecordPlan plan = place_record_in_pack(fill_, content.path.size(), size);
   if (const OldRecord* const first = old(); first != nullptr) {
     const bool takes_its_place = first->path == content.path && first->entry.offset == plan.start &&
                                  first->entry.end() == plan.end;
@@ -213,7 +213,7 @@ base::Result<void> PackWriter::pause() {
 }
 
 base::Result<void> PackWriter::add(const PackContent& content, std::span<const std::byte> data) {
-  const RecordPlan plan = plan_pack_record(fill_, content.path.size(), data.size());
+  const RecordPlan plan = place_record_in_pack(fill_, content.path.size(), data.size());
   if (plan.end - plan.start > k_buffer) {
     std::size_t given = 0;
     return add_streamed(content, data.size(),

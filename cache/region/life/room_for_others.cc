@@ -5,7 +5,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/memory/memory_limits.h"
 #include "cache/region/large/chunks.h"
-#include "cache/region/reclaim.h"
+#include "cache/region/reclaim_segment.h"
 #include "cache/region/region.h"
 #include "cache/region/segments.h"
 
@@ -45,7 +45,8 @@ std::uint64_t give_back_records(Region& region, std::uint32_t segment, Goes goes
     if (!take_free(region, segment, SegmentState::open)) return 0;
   } else {
     if (!before.is_closed() || !may_go(region, row, goes)) return 0;
-    if (!reclaim(region, segment, before, before, [&] { return may_go(region, row, goes); }))
+    if (!reclaim_segment(region, segment, before, before,
+                         [&] { return may_go(region, row, goes); }))
       return 0;
   }
   const std::uint32_t count = run_length_of(region, segment);

@@ -2,7 +2,7 @@
 
 #include <cerrno>
 
-#include "cache/region/reclaim.h"
+#include "cache/region/reclaim_segment.h"
 #include "cache/region/segments.h"
 
 namespace cube::cache {
@@ -30,7 +30,8 @@ bool MetadataRoom::is_open(const Filling& filling) const {
 bool MetadataRoom::take(std::uint32_t segment) const {
   const SegmentWord before = word_of(region_->segment_row(segment));
   const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
-  return before.is_closed() && reclaim(*region_, segment, before, closed, [] { return true; });
+  return before.is_closed() &&
+         reclaim_segment(*region_, segment, before, closed, [] { return true; });
 }
 
 base::Result<std::uint32_t> MetadataRoom::lease(

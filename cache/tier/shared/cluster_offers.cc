@@ -67,14 +67,14 @@ void ClusterOffers::forget() {
   pin_.forget();
   blocks_.forget();
   leased_block_.forget();
-  looks_.forget();
+  path_rights_.forget();
 }
 
 ClusterOffers::Ready ClusterOffers::may_be_reached(std::string_view path, std::uint64_t now_ns) {
   if (options_.with_private) return Ready::yes;
-  switch (looks_.access_to(path.substr(0, path.rfind('/')), now_ns)) {
-    case ClusterLooks::Access::all: return Ready::yes;
-    case ClusterLooks::Access::unknown: return Ready::later;
+  switch (path_rights_.access_to(path.substr(0, path.rfind('/')), now_ns)) {
+    case ClusterPathRights::Access::all: return Ready::yes;
+    case ClusterPathRights::Access::unknown: return Ready::later;
     default: return Ready::never;
   }
 }
@@ -267,7 +267,7 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
       if (ready == Ready::later) {
         // The record is offered after the access check has ended, which wakes this thread. Other
         // records need not wait for an origin that hangs.
-        if (!looks_.is_stuck(now_ns)) {
+        if (!path_rights_.is_stuck(now_ns)) {
           offsets_.push_back(offset);
           return false;
         }
@@ -326,7 +326,7 @@ void ClusterOffers::note_figures(const ClusterFigures& figures) {
 }
 
 void ClusterOffers::leave() {
-  looks_.end();
+  path_rights_.end();
   pin_.release();
   blocks_.leave();
   leased_block_.leave();

@@ -16,7 +16,7 @@
 #include "cache/region/ram/ram_tier.h"
 #include "cache/tier/cluster/cluster_client.h"
 #include "cache/tier/shared/cluster_blocks.h"
-#include "cache/tier/shared/cluster_looks.h"
+#include "cache/tier/shared/cluster_path_rights.h"
 #include "cache/tier/shared/cluster_paths.h"
 #include "cache/tier/shared/cluster_record.h"
 
@@ -131,7 +131,7 @@ class ClusterOffers final : public OfferSource {
   std::vector<std::uint64_t> offsets_;  // of records of this segment still to be offered; the last
                                         // one comes first
   ClusterBlocks blocks_, leased_block_;
-  ClusterLooks looks_{client_};
+  ClusterPathRights path_rights_{client_};
 };
 
 }  // namespace cube::cache

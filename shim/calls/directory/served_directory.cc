@@ -8,7 +8,7 @@
 #include <climits>
 #include <cstring>
 
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/sys.h"
 #include "shim/calls/new_fds.h"
 #include "shim/process/process.h"
@@ -25,7 +25,7 @@ constinit std::atomic<std::uint32_t> g_made{0};
 
 // Makes one directory within another and removes both at once, so that ".." leads nowhere, either.
 long make(int flags) {
-  base::Aside room;
+  base::OffStack room;
   if (!room) return -ENOMEM;
   char *const outer = room.data(), *const inner = outer + PATH_MAX;
   const auto& place = process::config().ram_dir;
@@ -47,7 +47,7 @@ long make(int flags) {
 // Holds an fd of such a directory, which the program has open. The fd stays what it is meanwhile.
 OpenFileRef hold(int fd) {
   const RowKind kind = g_fds.kind(fd);
-  const bool is_one = kind == RowKind::served_directory || kind == RowKind::listed_directory;
+  const bool is_one = kind == RowKind::served_directory || kind == RowKind::mount_stream;
   return is_one ? g_fds.acquire_kind(fd, kind) : OpenFileRef();
 }
 
@@ -60,7 +60,7 @@ long open_empty(int flags) {
   const int model = g_model.load(std::memory_order_relaxed);
   const OpenFileRef held = hold(model);
   long fd = held ? sys::openat(model, ".", flags) : -EBADF;
-  // The origin's own directory may have taken the place of the fd (listed_directory::hold_all),
+  // The origin's own directory may have taken the place of the fd (mount_stream::hold_all),
   // which marks the file before that.
   if (!sys::failed(fd) && !held->is_placeholder()) {
     sys::close(static_cast<int>(fd));
@@ -78,7 +78,7 @@ int serve(cache::Listing* listing, RowKind kind, int flags) {
   OpenFileRef file = open_files::make();
   long fd = file ? open_empty(flags) : -ENFILE;
   if (fd >= 0 && (!g_fds.is_within(static_cast<int>(fd)) ||
-                  (kind == RowKind::listed_directory && fd <= STDERR_FILENO))) {
+                  (kind == RowKind::mount_stream && fd <= STDERR_FILENO))) {
     sys::close(static_cast<int>(fd));
     fd = -EMFILE;
   }

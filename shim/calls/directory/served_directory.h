@@ -2,8 +2,8 @@
 // leads to, and its listing. So every call that bypasses us gets an answer that is true of some
 // directory (EISDIR, EBADF) or ENOENT, and never the entries of another one. The row of the fd
 // holds an OpenFile, whose offset is the position, and tells whose directory it is: one of our
-// paths (name/metadata.h), or one of a mount, whose fd the program does not know
-// (listed_directory.h). Thread safety: all of it; all except next_entry's result, which is valid
+// paths (name/unmounted_paths.h), or one of a mount, whose fd the program does not know
+// (mount_stream.h). Thread safety: all of it; all except next_entry's result, which is valid
 // until the stream is closed, is async-signal-safe.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace cube::shim::served_directory {
 
 // Returns an fd, or -errno. `flags` are those of open(2). Takes the listing over. An fd of kind
-// listed_directory is none of the standard streams.
+// mount_stream is none of the standard streams.
 int serve(cache::Listing* listing, RowKind kind, int flags);
 // Like serve() with the listing of one of our paths. The -errno may be that of Metadata::list.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);

@@ -8,7 +8,7 @@
 #include "cache/base/memory/kernel_page.h"
 #include "shim/fd/region_fd.h"
 #include "shim/process/attachment.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace cube::shim::large_maps {
 namespace {
@@ -120,14 +120,14 @@ bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& reques
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
   // Our access to a page must not make the kernel read more of the file.
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
-  auto* const reader = background::reader();
+  auto* const reader = own_threads::reader();
   return reader != nullptr &&
          reader->keep_mapped(file, std::move(*own), static_cast<std::uint64_t>(request.offset), at,
                              before);
 }
 
 bool may_keep_pages(const LargeFile& file) {
-  const auto* const reader = background::reader();
+  const auto* const reader = own_threads::reader();
   return reader != nullptr && reader->may_keep_mapped() && file.tells_pages() && may_map_twice() &&
          !file.is_locked();
 }

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cache/base/process/aside.h"
-#include "shim/calls/name/metadata.h"
+#include "cache/base/memory/off_stack.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/process/attachment.h"
 #include "shim/process/c_result.h"
 
@@ -28,7 +28,7 @@ struct Answer {
 };
 
 bool asks_for_directory(const PathCall& call) {
-  return call.wants == Wants::directory || metadata::asks_for_directory(call.path);
+  return call.wants == Wants::directory || unmounted_paths::asks_for_directory(call.path);
 }
 
 bool may_be_made(const PathCall& call) {
@@ -117,7 +117,7 @@ bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath&
   const std::string_view above = slash == std::string_view::npos ? "."
                                  : slash == 0                    ? "/"
                                                                  : text.substr(0, slash);
-  base::Aside room;
+  base::OffStack room;
   if (!room || text.size() == PATH_MAX || name.empty() || name == "." || name == "..") return false;
   std::memcpy(room.data(), above.data(), above.size());
   room.data()[above.size()] = '\0';
@@ -145,7 +145,7 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
     if (is_covered) learn(cache->corrections(), covered.key());
     if (!may_ask) return;
     // The path may lead there through links, and memory may know the directory by another path.
-    base::use_aside<CoveredPath>([&](CoveredPath& by_inode) {
+    base::use_off_stack<CoveredPath>([&](CoveredPath& by_inode) {
       if (!covers_by_inode(*cache, call, by_inode) ||
           (is_covered && by_inode.key() == covered.key()))
         return;
@@ -154,14 +154,14 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
   };
   // A change already has a path on the stack, and may also attach. For other calls not aside: a
   // sanitizer of the host would take that memory for memory that threads share.
-  call.is_change ? base::use_aside<CoveredPath>(use) : base::use_on_stack<CoveredPath>(use);
+  call.is_change ? base::use_off_stack<CoveredPath>(use) : base::use_on_stack<CoveredPath>(use);
 }
 
 template <typename Stat>
 void learn_stat(const PathCall& call, const Stat& kernels) {
   with_key(call, /*may_ask=*/false, [&](cache::Corrections& corrections, std::string_view key) {
     corrections.learn_stat(key, cache::FileStat::from(kernels),
-                           call.no_follow && !metadata::asks_for_directory(call.path));
+                           call.no_follow && !unmounted_paths::asks_for_directory(call.path));
   });
 }
 
@@ -198,7 +198,7 @@ void learn(const PathCall& call, int error) {
 
 long told(long result, const PathCall& call) {
   kernel_answer::learn(call, result == -1 ? errno : 0);
-  return metadata::with_error(result, call.dir, call.path, call.no_follow);
+  return unmounted_paths::with_error(result, call.dir, call.path, call.no_follow);
 }
 
 int told_stat(int result, int dir, const char* path, bool no_follow, const struct ::stat* st) {

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "cache/base/process/aside.h"
-#include "shim/calls/directory/listed_directory.h"
+#include "cache/base/memory/off_stack.h"
+#include "shim/calls/directory/mount_stream.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
@@ -55,7 +55,7 @@ NameChange::NameChange(int dir, const char* path, Of of)
   if (of == Of::file) followed_ = path;
   if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) {
     materialize_below(prefix_);
-    listed_directory::hold_all();
+    mount_stream::hold_all();
   }
   // Done while the name still leads to the file.
   if (covered_) materialize_below(path_.key());
@@ -68,7 +68,7 @@ NameChange::NameChange(int dir, const char* path, Of of)
   const auto type = stat->mode & S_IFMT;
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
-  if (of != Of::file_or_link) listed_directory::hold_all();
+  if (of != Of::file_or_link) mount_stream::hold_all();
   // The path may lead there through links, and memory may know what lies below by its real path. A
   // record that is known by a path through links is dropped with any tree.
   knows_tree_ = take_real_path(dir, path);
@@ -80,7 +80,7 @@ bool NameChange::take_real_path(int dir, const char* path) {
   const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
   const long fd = sys::openat(dir, path, O_PATH | O_CLOEXEC | follow);
   if (sys::failed(fd)) return false;
-  base::Aside real;
+  base::OffStack real;
   const long n = real ? read_path_of_fd(static_cast<int>(fd), real.data()) : -ENOMEM;
   sys::close(static_cast<int>(fd));
   return !sys::failed(n) &&
@@ -104,7 +104,7 @@ std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* pat
   std::string_view text(path, strnlen(path, PATH_MAX));
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
   const std::size_t slash = text.rfind('/');
-  base::Aside above;
+  base::OffStack above;
   if (!above || text.size() == PATH_MAX) return std::nullopt;
   const std::string_view directory = slash == std::string_view::npos ? "."
                                      : slash == 0                    ? "/"
@@ -134,7 +134,7 @@ void NameChange::note_entry_of(int fd, int dir, const char* path) {
   const KeepErrno keep;
   const auto* const cache = cache_of_changes();
   if (cache == nullptr || !cache->metadata().are_any()) return;
-  base::Aside real;
+  base::OffStack real;
   const long n = real ? read_path_of_fd(fd, real.data()) : -ENOMEM;
   if (sys::failed(n) || n >= PATH_MAX || real.data()[0] != '/') return note_entry(dir, path);
   real.data()[n] = '\0';

@@ -4,13 +4,13 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/process/view.h"
-#include "shim/calls/name/metadata.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/path/fd_path.h"
 #include "shim/process/attachment.h"
 #include "shim/process/real_libc.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace cube::shim {
 
@@ -19,13 +19,13 @@ namespace {
 // Like attachment::cache_to_look_at, but also offers to lead if something is to be prefetched.
 cache::FileCache* cache_to_look_at() {
   cache::FileCache* const cache = attachment::cache_to_look_at();
-  if (cache != nullptr) background::offer(*cache);
+  if (cache != nullptr) own_threads::offer(*cache);
   return cache;
 }
 
 // Notes a query that memory could not answer. Many of them in one directory are worth gathering.
 Known note_miss(cache::FileCache& cache, std::string_view key) {
-  if (cache.metadata().note_miss(key)) background::gather_metadata_near(cache, key);
+  if (cache.metadata().note_miss(key)) own_threads::gather_metadata_near(cache, key);
   return Known::unknown;
 }
 
@@ -40,7 +40,7 @@ Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& st
   const Known known = cache->metadata().stat(prefix, wish.no_follow, wish.with_mount, stat);
   if (known != Known::unknown) return known;
   // The key of everything that the prefix holds.
-  base::Aside room;
+  base::OffStack room;
   if (!room || prefix.size() + 1 > PATH_MAX) return Known::unknown;
   std::memcpy(room.data(), prefix.data(), prefix.size());
   room.data()[prefix.size()] = '/';
@@ -71,14 +71,14 @@ Known stat_of_key(cache::FileCache& cache, const CoveredPath& covered, const Sta
 
 // The program has reached a path that memory knows.
 void note_answer(cache::FileCache& cache, std::string_view key) {
-  if (cache.metadata().is_first_in_directory(key)) background::follow_metadata(key);
+  if (cache.metadata().is_first_in_directory(key)) own_threads::follow_metadata(key);
 }
 
 // Replaces the path by the target of its final symbolic links, as far as memory knows; by nothing
 // if the target is under no prefix. Returns unknown if no link is at its end, or if the links lead
 // beyond what memory knows.
 Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
-  base::Aside room;
+  base::OffStack room;
   if (!room) return Known::unknown;
   cache::MountMetadata::FoundPath real{.text = room.data()};
   const Known known =
@@ -118,7 +118,7 @@ Known stat_of_cached(int dir, const char* path, const StatWish& wish, cache::Fil
 
 Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& stat,
                    bool& may_be_read) {
-  may_be_read = metadata::stat(dir, path, no_follow, stat);
+  may_be_read = unmounted_paths::stat(dir, path, no_follow, stat);
   return may_be_read ? Known::present : Known::unknown;
 }
 
@@ -138,7 +138,7 @@ std::optional<long> readlink_from_record(int dir, const char* path, char* to, st
   CoveredPath covered;
   auto* const cache = cache_of_links(dir, path, covered);
   if (cache == nullptr) return std::nullopt;
-  base::Aside room;
+  base::OffStack room;
   cache::MountMetadata::FoundPath target{.text = room.data()};
   const Known known = room ? cache->metadata().read_link(covered.key(), target) : Known::unknown;
   if (known == Known::unknown) {
@@ -154,7 +154,7 @@ std::optional<long> readlink_from_record(int dir, const char* path, char* to, st
 }
 
 bool realpath_from_record(const char* path, char (&to)[PATH_MAX]) {
-  return base::use_aside<CoveredPath>([&](CoveredPath& covered) {
+  return base::use_off_stack<CoveredPath>([&](CoveredPath& covered) {
     auto* const cache = cache_of_links(AT_FDCWD, path, covered);
     if (cache == nullptr) return false;
     cache::MountMetadata::FoundPath real{.text = to};

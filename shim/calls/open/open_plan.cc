@@ -1,12 +1,12 @@
 #include "shim/calls/open/open_plan.h"
 
-#include "shim/calls/directory/listings.h"
+#include "shim/calls/directory/listing_prefetch.h"
 #include "shim/calls/directory/served_directory.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/loaded_calls.h"
 #include "shim/calls/name/kernel_answer.h"
-#include "shim/calls/name/metadata.h"
 #include "shim/calls/name/name_change.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/opened_writers.h"
 #include "shim/calls/open/path_only_fd.h"
@@ -16,7 +16,7 @@
 #include "shim/path/fd_path.h"
 #include "shim/path/spelling.h"
 #include "shim/process/attachment.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 namespace cube::shim {
 namespace {
@@ -59,7 +59,7 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags)
   }
   if (may_write() && path_filter::is_unmapped(path)) return;
   materialize_named(path, dir);
-  metadata_ = metadata::of(dir, path, path_);
+  metadata_ = unmounted_paths::of(dir, path, path_);
   plan(classify());
   if (!answered_) expect_new_fd();
   if (metadata_ != nullptr && answered_ && result_ < 0) prefer_limit();
@@ -69,8 +69,8 @@ OpenPlan::Kind OpenPlan::classify() {
   const bool for_change = may_write();
   if (metadata_ != nullptr) {
     if (!process::owns_table()) return Kind::name_without_table;
-    const bool asks_for_path =
-        (flags_ & (O_DIRECTORY | O_PATH)) != 0 || metadata::asks_for_directory(program_path_);
+    const bool asks_for_path = (flags_ & (O_DIRECTORY | O_PATH)) != 0 ||
+                               unmounted_paths::asks_for_directory(program_path_);
     if (for_change || asks_for_path || path_.key() == metadata_->prefix()) return Kind::name;
   } else {
     if (served_directory::is_below(dir_, program_path_)) return Kind::below_served;
@@ -119,7 +119,7 @@ void OpenPlan::plan_directory() {
 // Looks the path up in our own tables first, and asks the kernel only if it is not there.
 void OpenPlan::plan_name() {
   if (may_write()) return answer(-error_of_change());
-  const bool asks_for_directory = metadata::asks_for_directory(program_path_);
+  const bool asks_for_directory = unmounted_paths::asks_for_directory(program_path_);
   // After a slash, a link means its target.
   if (asks_for_directory) flags_ &= ~O_NOFOLLOW;
   open_directory();
@@ -135,7 +135,7 @@ void OpenPlan::plan_name() {
 
 // The kernel cannot open a path that only we have.
 void OpenPlan::plan_name_without_table() {
-  if (!metadata::asks_for_directory(program_path_)) open_copy();
+  if (!unmounted_paths::asks_for_directory(program_path_)) open_copy();
 }
 
 void OpenPlan::plan_file() {
@@ -156,11 +156,11 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   const bool was_fetched = outcome.was_fetched, has_waited_for_stat = outcome.has_waited_for_stat;
   serve(std::move(outcome));
   if (result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
-    background::gather_metadata_near(cache, path_.key());
+    own_threads::gather_metadata_near(cache, path_.key());
   // The program opens files, and need not open the others of a large directory.
   if (has_waited_for_stat && cache.metadata().note_look(path_.key())) {
     const std::string_view key = path_.key();
-    background::wish_for(cache, background::Wish::gather, key.substr(0, key.rfind('/')));
+    own_threads::wish_for(cache, own_threads::Wish::gather, key.substr(0, key.rfind('/')));
   }
   if (is_kernels_error) learn(-result_);
   if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
@@ -171,9 +171,9 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   if (result_ < 0 && result_ != -EINTR && path_.key() != program_path_ && is_kernels)
     answered_ = false;
   if (answered_ && result_ >= 0) noted_opens::note(path_.key());
-  background::offer(cache);
+  own_threads::offer(cache);
   if (was_fetched) {
-    listings::note_miss(cache, path_.key(), fetched_bytes);
+    listing_prefetch::note_miss(cache, path_.key(), fetched_bytes);
     loaded_calls::look_if_due();
   }
   process::report_if_due(cache);
@@ -207,9 +207,9 @@ int OpenPlan::error_of_change() const {
 // If we do not have the directory, the kernel still may, except where we have a file.
 void OpenPlan::open_directory() {
   int result = served_directory::open(*metadata_, path_.key(), flags_);
-  if (result >= 0) listings::note_listing(path_.key());
-  const bool may_be_file =
-      (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH && !metadata::asks_for_directory(program_path_);
+  if (result >= 0) listing_prefetch::note_listing(path_.key());
+  const bool may_be_file = (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH &&
+                           !unmounted_paths::asks_for_directory(program_path_);
   if (result == -ENOTDIR && may_be_file)
     result = path_only_fd::open(*metadata_, path_.key(), flags_);
   answered_ = false;
@@ -368,7 +368,7 @@ int OpenPlan::note(int fd) {
   if (follow_ == Follow::outside) spelling::opened_outside(fd, program_path_);
   if (follow_ == Follow::directory) {
     g_fds.set_directory(fd);
-    listings::note_listing(listed_);
+    listing_prefetch::note_listing(listed_);
   }
   return fd;
 }

@@ -30,8 +30,8 @@ class OpenPlan {
  private:
   // The subject of an open. Most have a function below.
   enum class Kind : std::uint8_t {
-    name_without_table,  // one of our paths (name/metadata.h), in a child of vfork and the like,
-                         // whose fds we do not know
+    name_without_table,  // one of our paths (name/unmounted_paths.h), in a child of vfork and the
+                         // like, whose fds we do not know
     name,          // one of our paths, for a change, as a directory, or for an fd of its path only
     below_served,  // not one of our paths, but below a served directory
     outside,       // no prefix covers it

@@ -16,7 +16,7 @@ namespace sys = base::sys;
 constinit std::atomic<std::uint32_t> g_links{0};
 
 long make_link(const char* target, const cache::FileStat& stat, int flags) {
-  base::Aside room;
+  base::OffStack room;
   if (!room) return -ENOMEM;
   char* const name = room.data();
   const auto& place = process::config().ram_dir;
@@ -37,7 +37,7 @@ long make_link(const char* target, const cache::FileStat& stat, int flags) {
 
 long open_link(const cache::Metadata& metadata, std::string_view key, const cache::FileStat& stat,
                int flags) {
-  base::Aside target;
+  base::OffStack target;
   if (!target) return -ENOMEM;
   const auto length = metadata.read_link(key, target.data());
   if (!length) return -length.error().value;

@@ -8,7 +8,7 @@
 
 #include "cache/tier/shared/cluster_identity.h"
 #include "shim/cli/doctor/checks.h"
-#include "shim/cli/doctor/server_look.h"
+#include "shim/cli/doctor/server_probe.h"
 #include "shim/cli/settings.h"
 
 namespace cube::cli {
@@ -37,22 +37,22 @@ NodeNote note_of(const base::Config& config) {
 }
 
 // Asks all servers at the same time, so that a server that hangs delays no other.
-std::vector<ServerLook> look_at_all(const base::Config& config, const std::string& login,
-                                    const NodeNote& own) {
+std::vector<ServerProbe> look_at_all(const base::Config& config, const std::string& login,
+                                     const NodeNote& own) {
   const auto& names = config.cluster.texts;
   const std::string key = fmt::format("cs2:{}:doctor", config.cluster_name);
-  std::vector<ServerLook> looks(names.size());
+  std::vector<ServerProbe> looks(names.size());
   std::vector<std::jthread> threads;
   threads.reserve(names.size());
   for (std::size_t i = 0; i < names.size(); ++i)
     threads.emplace_back(
-        [&, i] { looks[i] = look_at_server(names[i], login, key, own, k_timeout_ms); });
+        [&, i] { looks[i] = probe_server(names[i], login, key, own, k_timeout_ms); });
   threads.clear();
   return looks;
 }
 
 // False: there is nothing more to say about this server.
-bool check_answers(const ServerLook& look, bool has_login, Findings& findings) {
+bool check_answers(const ServerProbe& look, bool has_login, Findings& findings) {
   if (look.was_refused) {
     say(findings, Health::broken,
         has_login ? "correct USER:PASSWORD in the file of CUBESHIM_CLUSTER_LOGIN_FILE"
@@ -72,7 +72,7 @@ bool check_answers(const ServerLook& look, bool has_login, Findings& findings) {
   return false;
 }
 
-void check_flags(const ServerLook& look, const base::Config& config, Findings& findings) {
+void check_flags(const ServerProbe& look, const base::Config& config, Findings& findings) {
   if (!look.is_new_enough)
     say(findings, Health::broken, "memcached 1.6.18 or later is needed",
         "server {}: memcached {} is too old", look.name, look.version);
@@ -94,7 +94,7 @@ void check_flags(const ServerLook& look, const base::Config& config, Findings& f
         look.name, chunk);
 }
 
-void check_room(const ServerLook& look, const base::Config& config, Findings& findings) {
+void check_room(const ServerProbe& look, const base::Config& config, Findings& findings) {
   const std::uint64_t most = look.number("max_connections"), now = look.number("curr_connections");
   const std::uint64_t left = most - std::min(now, most);
   if (most != 0 && left < k_few_connections)
@@ -112,7 +112,7 @@ void check_room(const ServerLook& look, const base::Config& config, Findings& fi
         look.round_trip_us / 1000, config.cluster_deadline.ms);
 }
 
-void check_server(const ServerLook& look, const base::Config& config, Findings& findings) {
+void check_server(const ServerProbe& look, const base::Config& config, Findings& findings) {
   if (!check_answers(look, !config.cluster_login.empty(), findings)) return;
   const std::uint64_t most = look.number("max_connections");
   say(findings, Health::well, "",
@@ -134,11 +134,11 @@ std::string text_of(const std::map<std::string, std::string>& roots) {
 
 // A node that has other ids than this one never finds what this one has shared. Nothing else would
 // report that.
-void check_nodes(const std::vector<ServerLook>& looks, const NodeNote& own, Findings& findings) {
+void check_nodes(const std::vector<ServerProbe>& looks, const NodeNote& own, Findings& findings) {
   std::map<std::string, NodeNote> nodes;
   std::string no_notes;
   bool is_any = false;
-  for (const ServerLook& look : looks) {
+  for (const ServerProbe& look : looks) {
     if (!look.no_notes.empty() && no_notes.empty())
       no_notes = fmt::format("{}: {}", look.name, look.no_notes);
     is_any = is_any || !look.notes.empty();
@@ -190,7 +190,7 @@ void check_cluster(const base::Config& config, Findings& findings) {
     return say(findings, Health::broken, "correct it; without it nothing is shared", "{}", why);
   const NodeNote own = note_of(config);
   const auto looks = look_at_all(config, login, own);
-  for (const ServerLook& look : looks) check_server(look, config, findings);
+  for (const ServerProbe& look : looks) check_server(look, config, findings);
   if (!own.roots.empty()) check_nodes(looks, own, findings);
 }
 

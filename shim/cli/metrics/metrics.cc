@@ -17,7 +17,7 @@
 #include "shim/cli/cache_names.h"
 #include "shim/cli/metrics/metric_table.h"
 #include "shim/cli/pack/bus_guard.h"
-#include "shim/cli/top/server_sights.h"
+#include "shim/cli/top/seen_servers.h"
 
 namespace cube::cli {
 namespace {
@@ -101,7 +101,7 @@ std::string label_text(const std::string& text) {
 void add_servers(std::vector<MetricFamily>& families, const std::string& cache,
                  const cache::Region& region) {
   std::set<std::string> known;
-  for (const ServerSight& server : servers_of(region)) {
+  for (const SeenServer& server : servers_of(region)) {
     const Labels labels = {{"cache", cache}, {"server", label_text(server.name)}};
     if (!known.insert(labels.back().second).second) continue;
     add(families, k_server_up, labels,

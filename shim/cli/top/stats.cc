@@ -11,7 +11,7 @@
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
-#include "shim/cli/top/server_sights.h"
+#include "shim/cli/top/seen_servers.h"
 #include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
@@ -26,7 +26,7 @@ struct StatsCommand {
 void print_region(cache::Region& region, bool json, bool classic) {
   if (!json) {
     fmt::print("{}\n", region_line(region));
-    for (const ServerSight& server : servers_of(region))
+    for (const SeenServer& server : servers_of(region))
       fmt::print("server {}: {}; {} of {} used, {} items\n", server.name, server.state,
                  in_units(server.used), in_units(server.capacity), server.entries);
   } else {

@@ -10,7 +10,7 @@
 #include "cache/base/process/process_id.h"
 #include "cache/region/region.h"
 #include "cache/report/collect.h"
-#include "shim/cli/top/server_sights.h"
+#include "shim/cli/top/seen_servers.h"
 
 namespace cube::cli {
 
@@ -29,8 +29,8 @@ struct CacheLook {
   std::uint64_t large = 0;  // part of `used`: blocks of large files
   std::uint32_t processes = 0;
   base::TierStatus tiers[base::k_tiers];
-  bool is_gone = false;              // its last process has gone; these are its last figures
-  std::vector<ServerSight> servers;  // of its cluster
+  bool is_gone = false;             // its last process has gone; these are its last figures
+  std::vector<SeenServer> servers;  // of its cluster
   std::vector<JobRise> jobs;
 };
 

@@ -124,7 +124,7 @@ std::string table_of_servers(const CacheLook& cache) {
   if (cache.servers.empty()) return {};
   std::string text =
       fmt::format("  SERVER {:<31} {:>8} {:>8} {:>8}  state\n", "", "used", "of", "items");
-  for (const ServerSight& server : cache.servers)
+  for (const SeenServer& server : cache.servers)
     text += fmt::format("  {:<38} {:>8} {:>8} {:>8}  {}\n", server.name,
                         short_bytes(static_cast<double>(server.used)),
                         short_bytes(static_cast<double>(server.capacity)),

@@ -68,7 +68,7 @@ void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::si
                     in_units(tier.used), in_units(tier.capacity), tier.entries, tier.unwritten),
         columns);
   }
-  for (const ServerSight& server : cache.servers)
+  for (const SeenServer& server : cache.servers)
     add_wrapped(lines,
                 fmt::format("server {}: {}; {} of {} used", server.name, server.state,
                             in_units(server.used), in_units(server.capacity)),

@@ -1,19 +1,19 @@
 // Reads directories by libc's streams if their entries are ours (served_directory.h,
-// listed_directory.h). A stream is libc's own over the fd; the entries that it returns are ours.
+// mount_stream.h). A stream is libc's own over the fd; the entries that it returns are ours.
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include "shim/calls/directory/listed_directory.h"
+#include "shim/calls/directory/mount_stream.h"
 #include "shim/calls/directory/served_directory.h"
 #include "shim/calls/file_calls.h"
-#include "shim/calls/name/metadata.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
 #include "shim/fd/materialize.h"
-#include "shim/libc/directory/listed_stream.h"
+#include "shim/libc/directory/dir_stream.h"
 #include "shim/libc/exports.h"
 #include "shim/libc/open_by.h"
-#include "shim/libc/watched.h"
+#include "shim/libc/profiled.h"
 #include "shim/process/c_result.h"
 #include "shim/process/cancellation.h"
 #include "shim/process/real_libc.h"
@@ -21,7 +21,7 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 namespace served = cube::shim::served_directory;
-namespace listed = cube::shim::listed_directory;
+namespace listed = cube::shim::mount_stream;
 
 namespace {
 
@@ -54,7 +54,7 @@ int materialize_directory(DIR* directory, long place) {
         return served::next_entry(*own.file);                   \
       return shim::by_kernel(real::name(directory));            \
     });                                                         \
-    CUBE_WATCHED(list, .fd = real::dirfd(directory));           \
+    CUBE_PROFILED(list, .fd = real::dirfd(directory));          \
   }
 CUBE_READDIR(readdir)
 CUBE_READDIR(readdir64)
@@ -108,7 +108,7 @@ ssize_t export_getdents64(int fd, void* to, size_t n) {
     shim::materialize(fd);
     return shim::by_kernel(real::getdents64(fd, to, n));
   });
-  CUBE_WATCHED(list, .fd = fd);
+  CUBE_PROFILED(list, .fd = fd);
 }
 
 int export_dirfd(DIR* directory) {
@@ -127,7 +127,7 @@ DIR* cube::shim::stream_over(int fd) {
   return directory;
 }
 
-std::optional<DIR*> cube::shim::open_listed_stream(int dir, const char* path) {
+std::optional<DIR*> cube::shim::open_mount_stream(int dir, const char* path) {
   bool is_kernels = false;
   const int fd = listed::open(dir, path, is_kernels);
   if (fd < 0 && fd != listed::k_kernels) {
@@ -142,7 +142,7 @@ std::optional<DIR*> cube::shim::open_listed_stream(int dir, const char* path) {
 namespace {
 
 DIR* open_directory(const char* path) {
-  if (const auto answer = shim::open_listed_stream(AT_FDCWD, path); answer) return *answer;
+  if (const auto answer = shim::open_mount_stream(AT_FDCWD, path); answer) return *answer;
   DIR* directory = nullptr;
   const int fd =
       shim::open_by(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC, [&] {
@@ -163,7 +163,7 @@ DIR* export_opendir(const char* path) {
     directory = open_directory(path);
     return directory != nullptr ? real::dirfd(directory) : -1;
   };
-  shim::watched(CUBE_SUBJECT(list, .fd = AT_FDCWD, .path = path), open_stream_fd);
+  shim::profiled(CUBE_SUBJECT(list, .fd = AT_FDCWD, .path = path), open_stream_fd);
   return directory;
 }
 int export_closedir(DIR* directory) {
@@ -173,5 +173,5 @@ int export_closedir(DIR* directory) {
     const auto held = shim::file_calls::note_close(real::dirfd(directory));
     return real::closedir(directory);
   });
-  CUBE_WATCHED(close, .fd = real::dirfd(directory));
+  CUBE_PROFILED(close, .fd = real::dirfd(directory));
 }

@@ -1,5 +1,5 @@
 // Lists of entries: scandir and glob over directories whose entries are ours (served_directory.h)
-// or whose listing may be in memory (listed_directory.h). libc's own functions open directories by
+// or whose listing may be in memory (mount_stream.h). libc's own functions open directories by
 // calls that bypass us.
 #include <glob.h>
 
@@ -9,10 +9,10 @@
 #include <optional>
 #include <utility>
 
-#include "shim/calls/directory/listed_directory.h"
-#include "shim/calls/name/metadata.h"
+#include "shim/calls/directory/mount_stream.h"
+#include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
-#include "shim/libc/directory/listed_stream.h"
+#include "shim/libc/directory/dir_stream.h"
 #include "shim/libc/exports.h"
 #include "shim/process/c_result.h"
 #include "shim/process/cancellation.h"
@@ -30,8 +30,8 @@ using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
 std::optional<DIR*> open_stream(int dir, const char* path) {
   shim::expect_new_fd();
   cube::cache::FileStat stat;
-  if (!shim::metadata::stat(dir, path, /*no_follow=*/false, stat) || !S_ISDIR(stat.mode))
-    return shim::open_listed_stream(dir, path);
+  if (!shim::unmounted_paths::stat(dir, path, /*no_follow=*/false, stat) || !S_ISDIR(stat.mode))
+    return shim::open_mount_stream(dir, path);
   return shim::stream_over(export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
@@ -129,7 +129,7 @@ template <typename Call>
 int glob_through_us(int flags, ::glob_t* found, Call&& call) {
   shim::expect_new_fd();
   const bool may_be_ours =
-      shim::process::origin_metadata() != nullptr || shim::listed_directory::may_have_any();
+      shim::process::origin_metadata() != nullptr || shim::mount_stream::may_have_any();
   if (!may_be_ours || !shim::process::is_active() || (flags & GLOB_ALTDIRFUNC) != 0 ||
       found == nullptr)
     return call(flags);

@@ -8,8 +8,8 @@
 
 #include "cache/tier/cluster/helper_thread.h"
 #include "cache/tier/cluster/idle_gate.h"
-#include "cache/tier/shared/cluster_looks.h"
 #include "cache/tier/shared/cluster_offers.h"
+#include "cache/tier/shared/cluster_path_rights.h"
 #include "tests/cache/cluster/fake_server.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -219,18 +219,19 @@ TEST_F(ClusterLooksTest, ForgetsAfterAMinuteWhoMayGoThroughADirectory) {
   const tests::TempDir directory;
   ASSERT_EQ(chmod(directory.path().c_str(), 0755), 0);
   const auto of = std::make_unique<ClusterClient>(ClusterClientOptions{});
-  ClusterLooks looks(*of);
+  ClusterPathRights looks(*of);
   const auto access_at = [&](std::uint64_t now_ns) {
-    auto access = ClusterLooks::Access::unknown;
-    while ((access = looks.access_to(directory.path(), now_ns)) == ClusterLooks::Access::unknown)
+    auto access = ClusterPathRights::Access::unknown;
+    while ((access = looks.access_to(directory.path(), now_ns)) ==
+           ClusterPathRights::Access::unknown)
       std::this_thread::yield();
     return access;
   };
   const std::uint64_t now = base::monotonic_ns();
-  EXPECT_EQ(access_at(now), ClusterLooks::Access::all);
+  EXPECT_EQ(access_at(now), ClusterPathRights::Access::all);
   ASSERT_EQ(chmod(directory.path().c_str(), 0700), 0);
-  EXPECT_EQ(access_at(now + 59'000 * k_ms), ClusterLooks::Access::all);
-  EXPECT_EQ(access_at(now + 61'000 * k_ms), ClusterLooks::Access::some);
+  EXPECT_EQ(access_at(now + 59'000 * k_ms), ClusterPathRights::Access::all);
+  EXPECT_EQ(access_at(now + 61'000 * k_ms), ClusterPathRights::Access::some);
 }
 
 TEST_F(IdleGateTest, IsOpenWithoutAThread) {

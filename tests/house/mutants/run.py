@@ -67,7 +67,7 @@ PARTS = (
     ("cluster", r"/cluster|^cache/tier/shared/|^cache/fill/background_fill"
      r"|^prefetch/work/prefetch_(remote|together)|/(pool|server)_?[a-z]*\."),
     ("metadata", r"^cache/metadata/|^cache/corrections|^cache/region/(listings|ram/metadata_room)"
-     r"|/(directory_data|listing|name_change)\.|^shim/calls/name/metadata\."),
+     r"|/(directory_data|listing|name_change)\.|^shim/calls/name/unmounted_paths\."),
     ("leader", r"^prefetch/|^cache/region/(ring|life/lead_claim|filling|reclaim)"
      r"|^cache/fetch_ahead"),
     ("calls", r"^shim/calls/"),

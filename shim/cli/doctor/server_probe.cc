@@ -1,4 +1,4 @@
-#include "shim/cli/doctor/server_look.h"
+#include "shim/cli/doctor/server_probe.h"
 
 #include <fmt/core.h>
 
@@ -124,7 +124,7 @@ std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNot
 
 }  // namespace
 
-std::uint64_t ServerLook::number(const std::string& which) const {
+std::uint64_t ServerProbe::number(const std::string& which) const {
   std::uint64_t value = 0;
   for (const auto* const map : {&stats, &settings}) {
     if (const auto found = map->find(which); found != map->end())
@@ -133,10 +133,10 @@ std::uint64_t ServerLook::number(const std::string& which) const {
   return value;
 }
 
-static ServerLook ask_server(const std::string& name, const std::string& login,
-                             const std::string& key, const NodeNote& own, int timeout_ms) {
+static ServerProbe ask_server(const std::string& name, const std::string& login,
+                              const std::string& key, const NodeNote& own, int timeout_ms) {
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
-  ServerLook look;
+  ServerProbe look;
   look.name = name;
   const auto is_about_login = [&] {
     return look.trouble.find("unauthenticated") != std::string::npos ||
@@ -167,9 +167,9 @@ static ServerLook ask_server(const std::string& name, const std::string& login,
   return look;
 }
 
-ServerLook look_at_server(const std::string& name, const std::string& login, const std::string& key,
-                          const NodeNote& own, int timeout_ms) {
-  ServerLook look = ask_server(name, login, key, own, timeout_ms);
+ServerProbe probe_server(const std::string& name, const std::string& login, const std::string& key,
+                         const NodeNote& own, int timeout_ms) {
+  ServerProbe look = ask_server(name, login, key, own, timeout_ms);
   make_plain(look.version);
   make_plain(look.trouble);
   make_plain(look.no_notes);

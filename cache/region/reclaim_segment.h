@@ -18,8 +18,8 @@ inline constexpr std::uint32_t k_generations_between_sweeps = Index::k_generatio
 // OPEN, ours and empty. `before` must be closed. `may` is asked while no new pin can succeed. If
 // `may` says no, or somebody has a pin, the word becomes `otherwise`, and the result is false.
 template <typename May>
-bool reclaim(Region& region, std::uint32_t segment, const SegmentWord& before,
-             const SegmentWord& otherwise, May&& may) {
+bool reclaim_segment(Region& region, std::uint32_t segment, const SegmentWord& before,
+                     const SegmentWord& otherwise, May&& may) {
   // Checks the pins first: marking a pinned segment would hide it from everybody for a moment.
   if (is_segment_pinned(region, segment)) return false;
   SegmentRow& row = region.segment_row(segment);

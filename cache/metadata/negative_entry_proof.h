@@ -17,7 +17,7 @@ namespace cube::cache {
 // in any case.
 bool may_be_negative(std::string_view name);
 
-class NegativeEntryTrial {
+class NegativeEntryProof {
  public:
   // Whether the absence of a name from this directory's listing, in upper and lower case, proves
   // that it does not exist. Asks the kernel once for each device.

@@ -1,4 +1,4 @@
-#include "shim/profile/watched_path.h"
+#include "shim/profile/profiled_path.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace cube::shim::profile {
 // No data sets lie below these, and the loader, allocators and libunwind read there.
 constexpr std::string_view k_never[] = {"/proc", "/sys", "/dev"};
 
-bool WatchedPath::append(const char* path) {
+bool ProfiledPath::append(const char* path) {
   while (*path != '\0') {
     while (*path == '/') ++path;
     const char* end = path;
@@ -29,7 +29,7 @@ bool WatchedPath::append(const char* path) {
   return true;
 }
 
-bool WatchedPath::find(const base::Config& config, int dir, const char* path) {
+bool ProfiledPath::find(const base::Config& config, int dir, const char* path) {
   namespace sys = base::sys;
   constexpr std::uintptr_t k_first_page = 4096;
   const auto address = reinterpret_cast<std::uintptr_t>(path);

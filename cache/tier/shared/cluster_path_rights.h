@@ -15,14 +15,14 @@
 
 namespace cube::cache {
 
-class ClusterLooks {
+class ClusterPathRights {
  public:
   enum class Access : std::uint8_t { all, some, unknown };
   // Wakes the client when a check has ended.
-  explicit ClusterLooks(ClusterClient& client) : client_(client) {}
-  ~ClusterLooks() { end(); }
-  ClusterLooks(const ClusterLooks&) = delete;
-  ClusterLooks& operator=(const ClusterLooks&) = delete;
+  explicit ClusterPathRights(ClusterClient& client) : client_(client) {}
+  ~ClusterPathRights() { end(); }
+  ClusterPathRights(const ClusterPathRights&) = delete;
+  ClusterPathRights& operator=(const ClusterPathRights&) = delete;
 
   // Never waits. Returns unknown if this check or another one is under way.
   Access access_to(std::string_view directory, std::uint64_t now_ns);

@@ -1,4 +1,4 @@
-#include "shim/cli/top/server_sights.h"
+#include "shim/cli/top/seen_servers.h"
 
 #include <fmt/core.h>
 
@@ -29,8 +29,8 @@ std::string state_of(const base::ServerRow& row, std::uint64_t now) {
 
 }  // namespace
 
-std::vector<ServerSight> servers_of(const cache::Region& region) {
-  std::vector<ServerSight> servers;
+std::vector<SeenServer> servers_of(const cache::Region& region) {
+  std::vector<SeenServer> servers;
   const std::uint64_t now = base::monotonic_ns();
   for (std::uint32_t i = 0; i < base::k_server_rows; ++i) {
     const base::ServerRow& row = region.server_row(i);
@@ -40,9 +40,9 @@ std::vector<ServerSight> servers_of(const cache::Region& region) {
   return servers;
 }
 
-nlohmann::ordered_json json_of(const std::vector<ServerSight>& servers) {
+nlohmann::ordered_json json_of(const std::vector<SeenServer>& servers) {
   auto list = nlohmann::ordered_json::array();
-  for (const ServerSight& server : servers)
+  for (const SeenServer& server : servers)
     list.push_back({{"server", server.name},
                     {"state", server.state},
                     {"used", server.used},

@@ -10,14 +10,14 @@
 
 namespace cube::base {
 
-class Aside {
+class OffStack {
  public:
   static constexpr std::size_t k_bytes = 8192;
 
-  Aside();
-  ~Aside();
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
+  OffStack();
+  ~OffStack();
+  OffStack(const OffStack&) = delete;
+  OffStack& operator=(const OffStack&) = delete;
 
   // False: there is no memory.
   explicit operator bool() const { return data_ != nullptr; }
@@ -36,12 +36,12 @@ template <typename T, typename Use>
   return use(object);
 }
 
-// Calls use(object) with an uninitialized object that lies in an Aside, or on the stack if there is
-// no memory.
+// Calls use(object) with an uninitialized object that lies in an OffStack, or on the stack if there
+// is no memory.
 template <typename T, typename Use>
-auto use_aside(Use&& use) {
-  static_assert(sizeof(T) <= Aside::k_bytes && std::is_trivially_destructible_v<T>);
-  Aside room;
+auto use_off_stack(Use&& use) {
+  static_assert(sizeof(T) <= OffStack::k_bytes && std::is_trivially_destructible_v<T>);
+  OffStack room;
   return room ? use(*new (room.data()) T) : use_on_stack<T>(use);
 }
 

@@ -1,4 +1,4 @@
-#include "cache/tier/shared/cluster_looks.h"
+#include "cache/tier/shared/cluster_path_rights.h"
 
 #include <sys/stat.h>
 
@@ -22,7 +22,7 @@ constexpr std::size_t k_most_known = 4096;
 
 }  // namespace
 
-class ClusterLooks::Desk final : public HelperDesk {
+class ClusterPathRights::Desk final : public HelperDesk {
  public:
   using HelperDesk::HelperDesk;
   // Owned by the client's thread except while the desk is asked.
@@ -37,7 +37,7 @@ class ClusterLooks::Desk final : public HelperDesk {
   }
 };
 
-void ClusterLooks::ask(std::string_view directory, std::uint64_t now_ns) {
+void ClusterPathRights::ask(std::string_view directory, std::uint64_t now_ns) {
   if (desk_ == nullptr) {
     if (now_ns < next_start_ns_) return;
     next_start_ns_ = now_ns + k_between_starts_ns;
@@ -51,14 +51,15 @@ void ClusterLooks::ask(std::string_view directory, std::uint64_t now_ns) {
   desk_->ask();
 }
 
-void ClusterLooks::collect(std::uint64_t now_ns) {
+void ClusterPathRights::collect(std::uint64_t now_ns) {
   if (desk_ == nullptr || !desk_->is_done()) return;
   if (known_.size() >= k_most_known) known_.clear();
   known_[desk_->path] = {.until_ns = now_ns + k_holds_ns, .is_open = desk_->is_open};
   desk_->take();
 }
 
-ClusterLooks::Access ClusterLooks::access_to(std::string_view directory, std::uint64_t now_ns) {
+ClusterPathRights::Access ClusterPathRights::access_to(std::string_view directory,
+                                                       std::uint64_t now_ns) {
   collect(now_ns);
   for (; !directory.empty() && directory.front() == '/';
        directory = directory.substr(0, directory.rfind('/'))) {
@@ -72,12 +73,12 @@ ClusterLooks::Access ClusterLooks::access_to(std::string_view directory, std::ui
   return Access::all;
 }
 
-bool ClusterLooks::is_stuck(std::uint64_t now_ns) const {
+bool ClusterPathRights::is_stuck(std::uint64_t now_ns) const {
   if (desk_ == nullptr) return true;
   return desk_->is_asked() && now_ns - asked_ns_ >= k_is_long_ns;
 }
 
-void ClusterLooks::end() {
+void ClusterPathRights::end() {
   if (Desk* const desk = std::exchange(desk_, nullptr); desk != nullptr) desk->end();
 }
 

@@ -1,4 +1,4 @@
-#include "shim/calls/directory/listings.h"
+#include "shim/calls/directory/listing_prefetch.h"
 
 #include <cstdint>
 
@@ -6,9 +6,9 @@
 #include "shim/process/attachment.h"
 #include "shim/process/c_result.h"
 #include "shim/process/process.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
-namespace cube::shim::listings {
+namespace cube::shim::listing_prefetch {
 
 void note_listing(std::string_view directory) {
   if (!process::config().prefetch || directory.empty()) return;
@@ -25,7 +25,7 @@ void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t byt
   if (base::may_be_in_handler()) return;
   if (cache.ahead().is_full() || !cache.ahead().listings().post(file.substr(0, file.rfind('/'))))
     return;
-  background::start();
+  own_threads::start();
 }
 
-}  // namespace cube::shim::listings
+}  // namespace cube::shim::listing_prefetch

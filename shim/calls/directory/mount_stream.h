@@ -11,7 +11,7 @@
 
 #include "shim/fd/fd_table.h"
 
-namespace cube::shim::listed_directory {
+namespace cube::shim::mount_stream {
 
 // True if memory may have listings of mounts at all. Checks only the state of this process.
 bool may_have_any();
@@ -24,8 +24,8 @@ int open(int dir, const char* path, bool& is_kernels);
 inline OpenFileRef acquire(int fd) {
   const RowKind kind = g_fds.kind(fd);
   // hold_all() may have locked the row.
-  const bool may_be = kind == RowKind::listed_directory || kind == RowKind::busy;
-  return may_be ? g_fds.acquire_kind(fd, RowKind::listed_directory) : OpenFileRef();
+  const bool may_be = kind == RowKind::mount_stream || kind == RowKind::busy;
+  return may_be ? g_fds.acquire_kind(fd, RowKind::mount_stream) : OpenFileRef();
 }
 // Like telldir.
 long tell(OpenFile& file);
@@ -40,4 +40,4 @@ int materialize_directory(int fd);
 // not lead there any more when the program asks for the fds.
 void hold_all();
 
-}  // namespace cube::shim::listed_directory
+}  // namespace cube::shim::mount_stream

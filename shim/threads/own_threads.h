@@ -1,5 +1,6 @@
-// The library's own threads in this process: they prefetch and write to the disk. Thread safety:
-// all of it.
+// The library's own threads in this process, all together: they prefetch and write to the disk.
+// This file decides when they run; prefetch/threads/background_thread.h makes one of them. Thread
+// safety: all of it.
 #pragma once
 
 #include <string_view>
@@ -8,7 +9,7 @@
 #include "prefetch/work/metadata_scout.h"
 #include "shim/process/process.h"
 
-namespace cube::shim::background {
+namespace cube::shim::own_threads {
 
 // Starts the threads whether they are wanted or not, and returns false if there are none.
 bool start();
@@ -51,4 +52,4 @@ void end_with_this_thread();
 // Called in the child of a fork, which has no such threads.
 void become_child();
 
-}  // namespace cube::shim::background
+}  // namespace cube::shim::own_threads

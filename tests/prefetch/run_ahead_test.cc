@@ -1,6 +1,6 @@
 // Files that wait: which one comes next, what is taken beyond a full queue, and whether the ring
 // has room for one more fetch.
-#include "prefetch/pace/lookahead.h"
+#include "prefetch/pace/run_ahead.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@ namespace {
 
 using tests::k_mib;
 
-struct LookaheadTest : ::testing::Test {
+struct RunAheadTest : ::testing::Test {
   tests::TestCache cache{32 * k_mib};
-  Lookahead lookahead{cache->ahead()};
+  RunAhead run_ahead{cache->ahead()};
   std::uint64_t sequence = 0;
 
   void add(std::uint32_t reader, int files = 1) {
@@ -22,18 +22,18 @@ struct LookaheadTest : ::testing::Test {
       PlannedFile file;
       file.reader = reader;
       file.sequence = sequence++;
-      lookahead.add(file);
+      run_ahead.add(file);
     }
   }
   PlannedFile take() {
-    const std::size_t place = lookahead.first_of_least_ahead();
-    PlannedFile file = std::move(lookahead.waiting()[place]);
-    lookahead.begin(place, file.reader);
+    const std::size_t place = run_ahead.first_of_least_ahead();
+    PlannedFile file = std::move(run_ahead.waiting()[place]);
+    run_ahead.begin(place, file.reader);
     return file;
   }
 };
 
-TEST_F(LookaheadTest, ReaderWhoIsLeastAheadComesFirst) {
+TEST_F(RunAheadTest, ReaderWhoIsLeastAheadComesFirst) {
   add(1, 4);
   EXPECT_EQ(take().reader, 1U);
   EXPECT_EQ(take().reader, 1U);
@@ -41,75 +41,75 @@ TEST_F(LookaheadTest, ReaderWhoIsLeastAheadComesFirst) {
   EXPECT_EQ(take().sequence, 4U) << "of the second";
   EXPECT_EQ(take().sequence, 5U);
   EXPECT_EQ(take().sequence, 2U) << "each reader's in its order";
-  lookahead.settle(1, 3);
+  run_ahead.settle(1, 3);
   add(2);
   EXPECT_EQ(take().reader, 1U) << "he has read";
   EXPECT_EQ(take().reader, 2U);
-  EXPECT_TRUE(lookahead.waiting().empty());
+  EXPECT_TRUE(run_ahead.waiting().empty());
 }
 
-TEST_F(LookaheadTest, FullOneTakesSomeOfAnotherReader) {
-  while (!lookahead.is_full()) add(1);
-  EXPECT_FALSE(lookahead.takes_beyond(1));
+TEST_F(RunAheadTest, FullOneTakesSomeOfAnotherReader) {
+  while (!run_ahead.is_full()) add(1);
+  EXPECT_FALSE(run_ahead.takes_beyond(1));
   std::size_t taken = 0;
-  for (; lookahead.takes_beyond(2); ++taken) add(2);
+  for (; run_ahead.takes_beyond(2); ++taken) add(2);
   EXPECT_GE(taken, 16U);
-  EXPECT_TRUE(lookahead.takes_beyond(3));
-  for (std::uint32_t reader = 3; lookahead.takes_beyond(reader); ++reader) add(reader);
-  EXPECT_LE(lookahead.waiting().size(), 1024U);
+  EXPECT_TRUE(run_ahead.takes_beyond(3));
+  for (std::uint32_t reader = 3; run_ahead.takes_beyond(reader); ++reader) add(reader);
+  EXPECT_LE(run_ahead.waiting().size(), 1024U);
 }
 
-TEST_F(LookaheadTest, ReturnedFileIsBehindFilesThatItsReaderWantsSooner) {
+TEST_F(RunAheadTest, ReturnedFileIsBehindFilesThatItsReaderWantsSooner) {
   add(1, 3);
   add(2, 1);
   PlannedFile first = take(), of_other = take(), second = take();
   EXPECT_EQ(of_other.reader, 2U);
-  lookahead.put_back(first);
-  lookahead.put_back(of_other);
-  lookahead.put_back(second);
-  EXPECT_EQ(lookahead.first_unended(1), first.sequence);
+  run_ahead.put_back(first);
+  run_ahead.put_back(of_other);
+  run_ahead.put_back(second);
+  EXPECT_EQ(run_ahead.first_unended(1), first.sequence);
   std::vector<std::uint64_t> order;
-  while (!lookahead.waiting().empty()) {
+  while (!run_ahead.waiting().empty()) {
     if (const PlannedFile file = take(); file.reader == 1) order.push_back(file.sequence);
   }
   EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 1, 2}));
 }
 
-TEST_F(LookaheadTest, ReaderWhoseFilesComeBackIsNoFurtherAhead) {
+TEST_F(RunAheadTest, ReaderWhoseFilesComeBackIsNoFurtherAhead) {
   add(1, 3);
   PlannedFile first = take(), second = take();
-  lookahead.put_back(first);
-  lookahead.put_back(second);
+  run_ahead.put_back(first);
+  run_ahead.put_back(second);
   add(2, 2);
   ASSERT_EQ(take().reader, 1U);
   EXPECT_EQ(take().reader, 2U);
   EXPECT_EQ(take().reader, 1U);
 }
 
-TEST_F(LookaheadTest, TellsWhoIsFarBehind) {
+TEST_F(RunAheadTest, TellsWhoIsFarBehind) {
   add(1, 20);
   for (int i = 0; i < 10; ++i) take();
-  EXPECT_FALSE(lookahead.is_far_behind(1));
+  EXPECT_FALSE(run_ahead.is_far_behind(1));
   add(2, 8);
-  EXPECT_TRUE(lookahead.is_far_behind(2));
+  EXPECT_TRUE(run_ahead.is_far_behind(2));
   for (int i = 0; i < 5; ++i) EXPECT_EQ(take().reader, 2U);
-  EXPECT_FALSE(lookahead.is_far_behind(2));
-  lookahead.settle(2, 1);
-  EXPECT_TRUE(lookahead.is_far_behind(2));
+  EXPECT_FALSE(run_ahead.is_far_behind(2));
+  run_ahead.settle(2, 1);
+  EXPECT_TRUE(run_ahead.is_far_behind(2));
 }
 
 // Tests how much is planned after a file has found no room.
-struct RingRoomTest : LookaheadTest {
+struct RingRoomTest : RunAheadTest {
   static constexpr std::uint64_t k_bytes = 60'000, k_average = 64 << 10;
   std::uint64_t now = 1;
 
   RingRoomTest() { cache->ahead().make_ring({.is_percent = false, .value = 8 * k_mib}); }
-  bool take_room(unsigned unasked = 0) { return lookahead.take_room(unasked, now); }
+  bool take_room(unsigned unasked = 0) { return run_ahead.take_room(unasked, now); }
   // Each file finds no room a second after the previous one.
   void find_no_room(int times) {
     for (; times > 0; --times) {
       now += 1000 * base::k_ns_per_ms;
-      lookahead.note_no_room(k_bytes, now);
+      run_ahead.note_no_room(k_bytes, now);
     }
   }
 };
@@ -127,13 +127,13 @@ TEST_F(RingRoomTest, RecordThatWasPlacedEndsThePauseOfOneThatFoundNoRoom) {
   ASSERT_TRUE(take_room());
   find_no_room(20);
   ASSERT_FALSE(take_room());
-  lookahead.note_placed(k_bytes);
+  run_ahead.note_placed(k_bytes);
   EXPECT_TRUE(take_room());
 }
 
 TEST_F(RingRoomTest, FirstPauseAfterARecordThatWasPlacedIsShort) {
   find_no_room(20);
-  lookahead.note_placed(k_bytes);
+  run_ahead.note_placed(k_bytes);
   find_no_room(1);
   ASSERT_FALSE(take_room());
   now += 1'000'000;

@@ -12,11 +12,11 @@ namespace cube::cache {
 class FileCache;
 }
 
-namespace cube::shim::listings {
+namespace cube::shim::listing_prefetch {
 
 // Attaches to the cache, because processes other than the one that lists may read the files.
 void note_listing(std::string_view directory);
 // The file was fetched for the program.
 void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t bytes);
 
-}  // namespace cube::shim::listings
+}  // namespace cube::shim::listing_prefetch

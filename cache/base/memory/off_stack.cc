@@ -1,4 +1,4 @@
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 
 #include <atomic>
 #include <bit>
@@ -11,7 +11,7 @@ namespace cube::base {
 namespace {
 
 constexpr std::size_t k_pieces = 64;
-alignas(64) constinit char g_pieces[k_pieces][Aside::k_bytes]{};
+alignas(64) constinit char g_pieces[k_pieces][OffStack::k_bytes]{};
 // A bit for each piece that is taken. Acquire and release: the last owner's stores come before the
 // next owner's.
 constinit std::atomic<std::uint64_t> g_taken{0};
@@ -23,7 +23,7 @@ char* take_piece() {
     if (g_taken.compare_exchange_weak(taken, taken | lowest_free, std::memory_order_acquire))
       return g_pieces[std::countr_zero(lowest_free)];
   }
-  const long at = sys::mmap(nullptr, Aside::k_bytes, PROT_READ | PROT_WRITE,
+  const long at = sys::mmap(nullptr, OffStack::k_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return sys::failed(at) ? nullptr : reinterpret_cast<char*>(at);
 }
@@ -31,7 +31,8 @@ char* take_piece() {
 void give_back_piece(std::uintptr_t piece, std::size_t size) {
   const std::uintptr_t offset = piece - reinterpret_cast<std::uintptr_t>(g_pieces);
   if (offset < sizeof g_pieces) {
-    g_taken.fetch_and(~(std::uint64_t{1} << (offset / Aside::k_bytes)), std::memory_order_release);
+    g_taken.fetch_and(~(std::uint64_t{1} << (offset / OffStack::k_bytes)),
+                      std::memory_order_release);
   } else {
     sys::munmap(reinterpret_cast<void*>(piece), size);
   }
@@ -39,14 +40,14 @@ void give_back_piece(std::uintptr_t piece, std::size_t size) {
 
 }  // namespace
 
-Aside::Aside() {
+OffStack::OffStack() {
   Held::give_back_left(this);
   data_ = take_piece();
   if (data_ != nullptr)
     is_noted_ = Held::note(this, give_back_piece, reinterpret_cast<std::uintptr_t>(data_), k_bytes);
 }
 
-Aside::~Aside() {
+OffStack::~OffStack() {
   const auto piece = reinterpret_cast<std::uintptr_t>(data_);
   if (data_ == nullptr || (is_noted_ && !Held::let_go(this, piece))) return;
   give_back_piece(piece, k_bytes);

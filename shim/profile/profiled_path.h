@@ -10,7 +10,7 @@
 
 namespace cube::shim::profile {
 
-class WatchedPath {
+class ProfiledPath {
  public:
   // Returns false if the path is not recorded.
   bool find(const base::Config& config, int dir, const char* path);

@@ -1,5 +1,5 @@
-// Streams over served files (libc/stdio.cc), as the other stdio files see them. Thread safety: pure
-// functions, except for wide streams, which lock the stream.
+// Streams (FILE*) over served files, made in stdio.cc by fopencookie. For the files of this folder
+// alone. Thread safety: pure functions, except for wide streams, which lock the stream.
 #pragma once
 
 #include <cstdio>
@@ -7,7 +7,7 @@
 namespace cube::shim {
 
 // True for a stream over a served file, which libc does not read itself.
-bool is_cookie_stream(const FILE* stream);
+bool is_served_stream(const FILE* stream);
 
 // Returns the table that a stream was given for its wide characters, or nullptr. It is freed after
 // the stream.

@@ -1,6 +1,7 @@
-// Paths that this process answers itself, because the kernel does not have them (cache/metadata);
-// other files call them our paths. A path that lies elsewhere, or that such a prefix does not have,
-// is left to the kernel. Thread safety: all of it; async-signal-safe.
+// Paths that no mount has, such as those in a pack: this process answers them itself
+// (cache/metadata); other files call them our paths. A path that lies elsewhere, or that such a
+// prefix does not have, is left to the kernel. path_calls.h answers for paths of mounts. Thread
+// safety: all of it; async-signal-safe.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -14,7 +15,7 @@
 #include "shim/path/path_filter.h"
 #include "shim/process/process.h"
 
-namespace cube::shim::metadata {
+namespace cube::shim::unmounted_paths {
 
 // Returns null if the path is the kernel's; otherwise sets `covered`.
 const cache::Metadata* of_slow(int dir, const char* path, CoveredPath& covered);
@@ -63,4 +64,4 @@ void tell_of_working_directory(int dir, const char* path);
 // Copies the absolute path of an open served directory.
 bool copy_path_of_directory(int fd, char (&path)[PATH_MAX]);
 
-}  // namespace cube::shim::metadata
+}  // namespace cube::shim::unmounted_paths

@@ -1,8 +1,9 @@
-// Lookahead holds the files of the plan that wait for their fetch, and counts how far each reader
-// is ahead: how many of its files were begun and are not yet read, dropped or refused. If room is
-// scarce, the reader that is least ahead comes first, so a stalled reader holds up nobody. A file
-// for the ring begins only if the ring has room for an average record beyond what is promised to
-// other fetches. Thread safety: none; the owner's lock guards it.
+// RunAhead bounds how far prefetching runs ahead of the readers. It holds the files of the plan
+// that wait for their fetch, and counts how far each reader is ahead: how many of its files were
+// begun and are not yet read, dropped or refused. If room is scarce, the reader that is least ahead
+// comes first, so a stalled reader holds up nobody. A file for the ring begins only if the ring has
+// room for an average record beyond what is promised to other fetches. Thread safety: none; the
+// owner's lock guards it.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +20,9 @@
 
 namespace cube::prefetch {
 
-class Lookahead {
+class RunAhead {
  public:
-  explicit Lookahead(cache::FetchAhead& ahead) : ahead_(ahead) {}
+  explicit RunAhead(cache::FetchAhead& ahead) : ahead_(ahead) {}
 
   // Each reader's files in order.
   std::deque<PlannedFile>& waiting() { return waiting_; }

@@ -1,4 +1,4 @@
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
 #include <pthread.h>
 
@@ -17,7 +17,7 @@
 #include "shim/process/attachment.h"
 #include "shim/process/c_result.h"
 
-namespace cube::shim::background {
+namespace cube::shim::own_threads {
 
 constinit std::atomic<State> g_state{State::none};
 
@@ -326,4 +326,4 @@ void become_child() {
   allow_others();
 }
 
-}  // namespace cube::shim::background
+}  // namespace cube::shim::own_threads

@@ -19,7 +19,7 @@ struct NodeNote {
   std::int64_t time = 0;                     // seconds of the wall clock
 };
 
-struct ServerLook {
+struct ServerProbe {
   std::string name;          // as in CUBESHIM_CLUSTER
   std::string trouble;       // empty: it answers
   bool was_refused = false;  // the login is wrong or missing
@@ -34,7 +34,7 @@ struct ServerLook {
 };
 
 // Waits for the server no longer than `timeout_ms`. Leaves `own` there for other nodes, for a day.
-ServerLook look_at_server(const std::string& name, const std::string& login, const std::string& key,
-                          const NodeNote& own, int timeout_ms);
+ServerProbe probe_server(const std::string& name, const std::string& login, const std::string& key,
+                         const NodeNote& own, int timeout_ms);
 
 }  // namespace cube::cli

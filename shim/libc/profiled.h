@@ -19,7 +19,7 @@ __attribute__((noinline)) auto by_itself(Plain& plain) -> decltype(plain()) {
 
 // `plain` is the whole call. A child of vfork has its parent's memory but fds of its own.
 template <typename Plain>
-__attribute__((noinline)) auto watched(const profile::Subject& subject, Plain&& plain)
+__attribute__((noinline)) auto profiled(const profile::Subject& subject, Plain&& plain)
     -> decltype(plain()) {
   profile::Call call;
   if (!process::owns_table() || !call.begin(subject)) return by_itself(plain);
@@ -58,7 +58,7 @@ inline Result by_kernel(Result result) {
 
 }  // namespace cube::shim
 
-// CUBE_PLAIN makes the lambda `plain` from a body in braces. CUBE_WATCHED calls it and, if the
+// CUBE_PLAIN makes the lambda `plain` from a body in braces. CUBE_PROFILED calls it and, if the
 // profiler is on, records it as `kind_of` with the fields that follow.
 #define CUBE_PLAIN(type, ...) \
   const auto plain = [&]() __attribute__((always_inline))->type __VA_ARGS__
@@ -66,11 +66,11 @@ inline Result by_kernel(Result result) {
   cube::shim::profile::Subject {                                                                   \
     .kind = cube::shim::profile::Kind::kind_of, .caller = __builtin_return_address(0), __VA_ARGS__ \
   }
-#define CUBE_WATCHED(kind_of, ...)                                         \
-  if (cube::shim::profile::is_on()) [[unlikely]]                           \
-    return cube::shim::watched(CUBE_SUBJECT(kind_of, __VA_ARGS__), plain); \
+#define CUBE_PROFILED(kind_of, ...)                                         \
+  if (cube::shim::profile::is_on()) [[unlikely]]                            \
+    return cube::shim::profiled(CUBE_SUBJECT(kind_of, __VA_ARGS__), plain); \
   return plain()
-#define CUBE_CANCEL_OR_WATCHED(kind_of, ...)                               \
-  if (cube::shim::cancel_or_profile()) [[unlikely]]                        \
-    return cube::shim::watched(CUBE_SUBJECT(kind_of, __VA_ARGS__), plain); \
+#define CUBE_CANCEL_OR_PROFILED(kind_of, ...)                               \
+  if (cube::shim::cancel_or_profile()) [[unlikely]]                         \
+    return cube::shim::profiled(CUBE_SUBJECT(kind_of, __VA_ARGS__), plain); \
   return plain()

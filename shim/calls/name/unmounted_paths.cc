@@ -1,16 +1,16 @@
-#include "shim/calls/name/metadata.h"
+#include "shim/calls/name/unmounted_paths.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "cache/base/log.h"
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "shim/calls/directory/served_directory.h"
 #include "shim/fd/fd_table.h"
 #include "shim/process/c_result.h"
 
-namespace cube::shim::metadata {
+namespace cube::shim::unmounted_paths {
 namespace {
 
 using cache::Metadata;
@@ -26,7 +26,7 @@ const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, con
                                      CoveredPath& covered) {
   if (!path_filter::spells_up(dir, path, covered)) return nullptr;
   const Metadata* const metadata = all.of(covered.key());
-  base::Aside room;
+  base::OffStack room;
   if (metadata == nullptr || !room) return nullptr;
   const auto length = metadata->resolve(covered.key(), room.data());
   return length && path_filter::join(metadata->prefix(), {room.data(), *length}, covered) ? metadata
@@ -86,7 +86,7 @@ std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n)
     const auto found = metadata->stat(covered.key(), Metadata::Follow::last);
     return found && is_directory(*found) ? std::optional<long>(-EINVAL) : std::nullopt;
   }
-  base::Aside target;
+  base::OffStack target;
   if (!target) return -ENOMEM;
   const auto length = metadata->read_link(covered.key(), target.data());
   const int error = length ? 0 : length.error().value;
@@ -100,7 +100,7 @@ namespace {
 
 bool real_path_of(const char* path, char (&to)[PATH_MAX], CoveredPath& covered) {
   const Metadata* const metadata = of(AT_FDCWD, path, covered);
-  base::Aside below;
+  base::OffStack below;
   if (metadata == nullptr || !below) return false;
   if (asks_for_directory(path)) {
     const auto found = metadata->stat(covered.key(), Metadata::Follow::last);
@@ -114,7 +114,7 @@ bool real_path_of(const char* path, char (&to)[PATH_MAX], CoveredPath& covered) 
 }
 
 const Metadata* metadata_of_existing(int dir, const char* path) {
-  return base::use_aside<CoveredPath>([&](CoveredPath& covered) -> const Metadata* {
+  return base::use_off_stack<CoveredPath>([&](CoveredPath& covered) -> const Metadata* {
     const Metadata* const metadata = of(dir, path, covered);
     return metadata != nullptr && metadata->stat(covered.key(), Metadata::Follow::last) ? metadata
                                                                                         : nullptr;
@@ -125,7 +125,7 @@ const Metadata* metadata_of_existing(int dir, const char* path) {
 
 bool realpath(const char* path, char (&to)[PATH_MAX]) {
   if (process::origin_metadata() == nullptr) return false;
-  return base::use_aside<CoveredPath>(
+  return base::use_off_stack<CoveredPath>(
       [&](CoveredPath& covered) { return real_path_of(path, to, covered); });
 }
 
@@ -153,7 +153,7 @@ bool statfs(int dir, const char* path, struct ::statfs& s) {
 
 bool statvfs(int dir, const char* path, struct ::statvfs& s) {
   struct ::statfs fs {};
-  if (!metadata::statfs(dir, path, fs)) return false;
+  if (!unmounted_paths::statfs(dir, path, fs)) return false;
   s = {};
   s.f_bsize = s.f_frsize = cache::k_page;
   s.f_blocks = fs.f_blocks;
@@ -173,7 +173,7 @@ namespace {
 int error_of_name(const cache::AllMetadata& all, int dir, const char* path, bool no_follow,
                   CoveredPath& covered) {
   if (path_filter::spells_up(dir, path, covered)) {
-    base::Aside below;
+    base::OffStack below;
     const Metadata* const metadata = all.of(covered.key());
     if (metadata != nullptr && below) {
       const auto resolved = metadata->resolve(covered.key(), below.data());
@@ -194,7 +194,7 @@ int error_of(int dir, const char* path, bool no_follow) {
   const cache::AllMetadata* const all = process::origin_metadata();
   if (all == nullptr || !process::is_active()) return ENOENT;
   // The caller has a CoveredPath on its stack.
-  return base::use_aside<CoveredPath>(
+  return base::use_off_stack<CoveredPath>(
       [&](CoveredPath& covered) { return error_of_name(*all, dir, path, no_follow, covered); });
 }
 
@@ -206,7 +206,7 @@ int error_of_new(int dir, const char* path) {
 
 bool is_read_only(int dir, const char* path) {
   if (process::origin_metadata() == nullptr || path_filter::is_unmapped(path)) return false;
-  return base::use_aside<CoveredPath>(
+  return base::use_off_stack<CoveredPath>(
       [&](CoveredPath& covered) { return of(dir, path, covered) != nullptr; });
 }
 
@@ -238,4 +238,4 @@ bool copy_path_of_directory(int fd, char (&path)[PATH_MAX]) {
   return true;
 }
 
-}  // namespace cube::shim::metadata
+}  // namespace cube::shim::unmounted_paths

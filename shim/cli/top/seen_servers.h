@@ -10,14 +10,14 @@
 
 namespace cube::cli {
 
-struct ServerSight {
+struct SeenServer {
   std::string name;  // as in CUBESHIM_CLUSTER
   std::string
       state;  // "answers", "rests for 4 s", "full", "left out", "silent for 12 s", "not known"
   std::uint64_t used = 0, capacity = 0, entries = 0;
 };
 // Empty if there is no cluster, or if no process of this node has led yet.
-std::vector<ServerSight> servers_of(const cache::Region& region);
-nlohmann::ordered_json json_of(const std::vector<ServerSight>& servers);
+std::vector<SeenServer> servers_of(const cache::Region& region);
+nlohmann::ordered_json json_of(const std::vector<SeenServer>& servers);
 
 }  // namespace cube::cli

@@ -1,4 +1,4 @@
-#include "cache/metadata/negative_entry_trial.h"
+#include "cache/metadata/negative_entry_proof.h"
 
 #include <linux/magic.h>
 #include <sys/vfs.h>
@@ -30,7 +30,7 @@ bool may_be_negative(std::string_view name) {
   return std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '~'; });
 }
 
-bool NegativeEntryTrial::makes_names_when_asked(int directory, std::uint64_t device) {
+bool NegativeEntryProof::makes_names_when_asked(int directory, std::uint64_t device) {
   const std::uint64_t word = (device + 1) << 1;
   for (const auto& known : known_) {
     const std::uint64_t found = known.load(std::memory_order_relaxed);
@@ -47,7 +47,7 @@ bool NegativeEntryTrial::makes_names_when_asked(int directory, std::uint64_t dev
   return makes;
 }
 
-bool NegativeEntryTrial::proves_negative_entries(int directory, std::uint64_t device,
+bool NegativeEntryProof::proves_negative_entries(int directory, std::uint64_t device,
                                                  std::span<const std::byte> entries) {
   // A file system that lists nothing may nevertheless find names.
   bool lists_any = false;

@@ -1,24 +1,24 @@
-#include "shim/calls/directory/listed_directory.h"
+#include "shim/calls/directory/mount_stream.h"
 
 #include <dirent.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/unique_fd.h"
 #include "cache/record/directory_data.h"
-#include "shim/calls/directory/listings.h"
+#include "shim/calls/directory/listing_prefetch.h"
 #include "shim/calls/directory/served_directory.h"
 #include "shim/calls/new_fds.h"
 #include "shim/fd/materialize.h"
 #include "shim/path/path_filter.h"
 #include "shim/process/attachment.h"
 #include "shim/process/c_result.h"
-#include "shim/threads/background.h"
+#include "shim/threads/own_threads.h"
 
-namespace cube::shim::listed_directory {
+namespace cube::shim::mount_stream {
 namespace {
 
 namespace sys = base::sys;
@@ -39,18 +39,18 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   is_kernels = listed.listing == nullptr;
   const int fd = is_kernels
                      ? listed.fd.release()
-                     : served_directory::serve(listed.listing, RowKind::listed_directory, k_flags);
+                     : served_directory::serve(listed.listing, RowKind::mount_stream, k_flags);
   if (fd < 0) return k_kernels;
   if (is_kernels) {
     g_fds.forget(fd);
     g_fds.set_directory(fd);
   }
-  if (listed.is_long) background::wish_for(*cache, background::Wish::list, covered.key());
+  if (listed.is_long) own_threads::wish_for(*cache, own_threads::Wish::list, covered.key());
   // The program goes from one directory to the next and has waited for this one.
   if (listed.was_worth_listing_ahead)
-    background::wish_for(*cache, background::Wish::next, covered.key());
-  listings::note_listing(covered.key());
-  background::offer(*cache);
+    own_threads::wish_for(*cache, own_threads::Wish::next, covered.key());
+  listing_prefetch::note_listing(covered.key());
+  own_threads::offer(*cache);
   return fd;
 }
 
@@ -64,7 +64,7 @@ bool may_have_any() {
 int open(int dir, const char* path, bool& is_kernels) {
   if (!may_have_any() || !path_filter::may_lead_under_prefix(dir, path)) return k_kernels;
   const KeepErrno keep;
-  return base::use_aside<CoveredPath>(
+  return base::use_off_stack<CoveredPath>(
       [&](CoveredPath& covered) { return open_covered(dir, path, covered, is_kernels); });
 }
 
@@ -103,8 +103,8 @@ class Search {
 };
 
 long Search::at(int directory, std::string_view name, std::string_view below) {
-  base::Aside path;
-  if (!path || name.size() + below.size() + 1 > base::Aside::k_bytes || opens_-- <= 0)
+  base::OffStack path;
+  if (!path || name.size() + below.size() + 1 > base::OffStack::k_bytes || opens_-- <= 0)
     return -ENOENT;
   std::memcpy(path.data(), name.data(), name.size());
   std::memcpy(path.data() + name.size(), below.data(), below.size());
@@ -120,11 +120,11 @@ long Search::at(int directory, std::string_view name, std::string_view below) {
 long Search::through(const char* directory, std::string_view below) {
   const base::Result<base::UniqueFd> own =
       base::open_fd(directory, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
-  base::Aside room;
+  base::OffStack room;
   if (!own || !room) return -ENOENT;
   while (entries_ > 0 && opens_ > 0) {
     const long n =
-        sys::raw(SYS_getdents64, own->get(), sys::arg(room.data()), base::Aside::k_bytes);
+        sys::raw(SYS_getdents64, own->get(), sys::arg(room.data()), base::OffStack::k_bytes);
     if (n <= 0) return -ENOENT;
     DirectoryData::Entry entry;
     for (DirectoryData::Reader reader({room.bytes(), static_cast<std::size_t>(n)});
@@ -141,7 +141,7 @@ long Search::through(const char* directory, std::string_view below) {
 // Returns an fd of the directory with the listing's inode, or -ENOENT if it is not found.
 long open_moved(const cache::Listing& listing) {
   const std::string_view path = listing.path();
-  base::Aside above;
+  base::OffStack above;
   if (!above) return -ENOENT;
   Search search(listing);
   std::size_t end = path.size();
@@ -185,7 +185,7 @@ void hold(int fd) {
   if (sys::failed(real)) return;
   const int own = static_cast<int>(real);
   std::uint64_t row = 0;
-  if (g_fds.lock_if(fd, file.get(), row, RowKind::listed_directory)) {
+  if (g_fds.lock_if(fd, file.get(), row, RowKind::mount_stream)) {
     // Stored first: from now on, no empty directory is opened through this fd.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_over(own, fd, O_CLOEXEC);
@@ -229,8 +229,8 @@ void hold_all() {
   if (!process::owns_table()) return;
   const KeepErrno keep;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    if (g_fds.kind(fd) == RowKind::listed_directory) hold(fd);
+    if (g_fds.kind(fd) == RowKind::mount_stream) hold(fd);
   }
 }
 
-}  // namespace cube::shim::listed_directory
+}  // namespace cube::shim::mount_stream

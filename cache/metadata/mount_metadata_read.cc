@@ -130,7 +130,7 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (count && *count != 0) {
     made = still_listed(content, entries);
     if (made) return made;
-    const DirectoryData::Proves proves{.proves_negative_entries = trial_.proves_negative_entries(
+    const DirectoryData::Proves proves{.proves_negative_entries = proof_.proves_negative_entries(
                                            fd.get(), stat->device(), entries),
                                        .has_true_times = times_.are_kept(fd.get(), stat->device())};
     made = publish(content, DirectoryData::bytes_for(*count, entries.size()), watch,

@@ -13,6 +13,6 @@ namespace cube::shim {
 DIR* stream_over(int fd);
 // Returns a stream over a directory of a mount whose listing may be in memory, or null with errno
 // set. Returns nothing if libc must open it. `path` is relative to `dir`.
-std::optional<DIR*> open_listed_stream(int dir, const char* path);
+std::optional<DIR*> open_mount_stream(int dir, const char* path);
 
 }  // namespace cube::shim

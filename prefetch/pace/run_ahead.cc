@@ -1,21 +1,21 @@
-#include "prefetch/pace/lookahead.h"
+#include "prefetch/pace/run_ahead.h"
 
 namespace cube::prefetch {
 
-bool Lookahead::takes_beyond(std::uint32_t reader) const {
+bool RunAhead::takes_beyond(std::uint32_t reader) const {
   const auto at = readers_.find(reader);
   return waiting_.size() < 2 * k_most &&
          (at == readers_.end() || at->second.waiting < k_of_each_beyond);
 }
 
-void Lookahead::add(PlannedFile& file) {
+void RunAhead::add(PlannedFile& file) {
   Reader& reader = readers_[file.reader];
   unended_.emplace(file.reader, file.sequence);
   waiting_.push_back(std::move(file));
   ++reader.waiting;
 }
 
-std::size_t Lookahead::first_of_least_ahead() const {
+std::size_t RunAhead::first_of_least_ahead() const {
   const auto least = std::ranges::min_element(readers_, {}, [](const auto& row) {
     return row.second.waiting != 0 ? row.second.ahead : UINT64_MAX;
   });
@@ -23,14 +23,14 @@ std::size_t Lookahead::first_of_least_ahead() const {
   return static_cast<std::size_t>(at - waiting_.begin());
 }
 
-void Lookahead::begin(std::size_t place, std::uint32_t reader) {
+void RunAhead::begin(std::size_t place, std::uint32_t reader) {
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(place));
   Reader& row = readers_[reader];
   --row.waiting;
   ++row.ahead;
 }
 
-void Lookahead::put_back(PlannedFile& file) {
+void RunAhead::put_back(PlannedFile& file) {
   const auto is_sooner = [&](const PlannedFile& other) {
     return other.reader == file.reader && other.sequence < file.sequence;
   };
@@ -43,11 +43,11 @@ void Lookahead::put_back(PlannedFile& file) {
   reader.ahead -= std::min<std::uint64_t>(reader.ahead, 1);
 }
 
-void Lookahead::end(std::uint32_t reader, std::uint64_t sequence) {
+void RunAhead::end(std::uint32_t reader, std::uint64_t sequence) {
   if (const auto at = unended_.find({reader, sequence}); at != unended_.end()) unended_.erase(at);
 }
 
-void Lookahead::clear() {
+void RunAhead::clear() {
   for (const PlannedFile& file : waiting_) {
     end(file.reader, file.sequence);
     --readers_[file.reader].waiting;
@@ -55,18 +55,18 @@ void Lookahead::clear() {
   waiting_.clear();
 }
 
-std::optional<std::uint64_t> Lookahead::first_unended(std::uint32_t reader) const {
+std::optional<std::uint64_t> RunAhead::first_unended(std::uint32_t reader) const {
   const auto at = unended_.lower_bound({reader, 0});
   return at != unended_.end() && at->first == reader ? std::optional(at->second) : std::nullopt;
 }
 
-void Lookahead::settle(std::uint32_t reader, std::uint32_t files) {
+void RunAhead::settle(std::uint32_t reader, std::uint32_t files) {
   Reader& row = readers_[reader];
   row.ahead -= std::min<std::uint64_t>(row.ahead, files);
   row.settled += files;
 }
 
-std::vector<Settled> Lookahead::take_settled() {
+std::vector<Settled> RunAhead::take_settled() {
   std::vector<Settled> settled;
   for (auto& [reader, row] : readers_) {
     if (row.settled != 0) settled.push_back({reader, std::exchange(row.settled, 0)});
@@ -76,13 +76,13 @@ std::vector<Settled> Lookahead::take_settled() {
   return settled;
 }
 
-bool Lookahead::is_far_behind(std::uint32_t reader) {
+bool RunAhead::is_far_behind(std::uint32_t reader) {
   return std::ranges::any_of(readers_, [own = readers_[reader].ahead](const auto& other) {
     return own < other.second.ahead / 2;
   });
 }
 
-bool Lookahead::take_room(unsigned unasked, std::uint64_t now_ns) {
+bool RunAhead::take_room(unsigned unasked, std::uint64_t now_ns) {
   if (credit_ < average_) {
     const std::uint64_t promised = unasked * average_;
     const std::uint64_t room = ahead_.ring_room();
@@ -94,14 +94,14 @@ bool Lookahead::take_room(unsigned unasked, std::uint64_t now_ns) {
   return true;
 }
 
-void Lookahead::note_placed(std::uint64_t bytes) {
+void RunAhead::note_placed(std::uint64_t bytes) {
   pause_ns_ = k_first_pause_ns;
   not_before_ns_ = 0;
   const auto of_record = std::min(bytes, most_bytes());
   average_ += (static_cast<std::int64_t>(of_record) - static_cast<std::int64_t>(average_)) / 16;
 }
 
-void Lookahead::note_no_room(std::uint64_t bytes, std::uint64_t now_ns) {
+void RunAhead::note_no_room(std::uint64_t bytes, std::uint64_t now_ns) {
   credit_ = 0;
   // Another file of this size would be fetched from another node in vain, too.
   average_ = std::max(average_, std::min(bytes, most_bytes()));
