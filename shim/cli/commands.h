@@ -30,8 +30,8 @@ void add_pack_look(CLI::App& app, int& status);  // ls, cat, verify
 void add_extract(CLI::App& app, int& status);
 // Hidden: the child of bench.
 void add_read_hits(CLI::App& app, int& status);
-// Hidden; both describe all the other commands.
 void add_completion(CLI::App& app, int& status);
+// Hidden.
 void add_manual(CLI::App& app, int& status);
 
 }  // namespace cube::cli

@@ -9,16 +9,17 @@
 
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
+#include "shim/cli/shell/help.h"
 #include "shim/cli/wrong_use.h"
 
 namespace {
 
 int run_command(int argc, char** argv) {
-  CLI::App app(
-      "Makes training jobs read a slow mount of many small files faster than a local disk.",
-      "cubeshim");
+  CLI::App app("Makes training jobs read slow storage faster than a local disk.", "cubeshim");
   app.require_subcommand(1);
   app.set_version_flag("--version", CUBESHIM_VERSION);
+  app.set_help_flag("-h,--help", "Show what this does and the options that matter");
+  app.set_help_all_flag("--help-all", "Show all options");
   int status = 0;
   cube::cli::add_run(app, status);
   cube::cli::add_profile(app, status);
@@ -44,8 +45,14 @@ int run_command(int argc, char** argv) {
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", cube::cli::help_text(app, cube::cli::HelpKind::brief));
+    return 0;
+  } catch (const CLI::CallForAllHelp&) {
+    fmt::print("{}", cube::cli::help_text(app, cube::cli::HelpKind::all));
+    return 0;
+  } catch (const CLI::Success& version) {
+    return app.exit(version);
   } catch (const CLI::ParseError& wrong) {
     return cube::cli::complain(2, cube::cli::text_of_wrong_use(app, wrong));
   }

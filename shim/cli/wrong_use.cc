@@ -5,15 +5,27 @@
 #include <algorithm>
 #include <charconv>
 
+#include "cache/base/nearest_word.h"
 #include "shim/cli/shell/description.h"
 
 namespace cube::cli {
 namespace {
 
-std::string names_of_commands(const CLI::App& app) {
+std::vector<std::string> names_of_commands(const CLI::App& app) {
   std::vector<std::string> names;
   for (const auto& command : describe_subcommands(app)) names.push_back(command.name);
-  return fmt::format("the commands are {}", fmt::join(names, ", "));
+  return names;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& names) {
+  const std::string_view nearest = base::nearest_word(word, {names.begin(), names.end()});
+  return nearest.empty() ? std::string() : fmt::format("; did you mean {}?", nearest);
+}
+
+std::string command_hint(const CLI::App& app, const std::string& word) {
+  const auto names = names_of_commands(app);
+  const std::string hint = did_you_mean(word, names);
+  return hint.empty() ? fmt::format("; the commands are {}", fmt::join(names, ", ")) : hint;
 }
 
 // "--count: 1 required TIMES missing" and the like begin with the option.
@@ -27,6 +39,13 @@ std::string missing_value(const CLI::App& command, const std::string& text) {
 
 }  // namespace
 
+std::string option_hint(const CLI::App& command, const std::string& word) {
+  std::vector<std::string> names;
+  for (const auto& option : describe_command(command).options)
+    names.insert(names.end(), option.names.begin(), option.names.end());
+  return did_you_mean(word.substr(0, word.find('=')), names);
+}
+
 std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong) {
   const auto commands = app.get_subcommands();
   const CLI::App& command = commands.empty() ? app : *commands.front();
@@ -38,7 +57,8 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
   // A word before the command belongs to no command, not to the one that follows it.
   const auto early = app.remaining(), late = command.remaining();
   if (!early.empty() && !early.front().starts_with('-'))
-    return fmt::format("{} is not a command; {}", early.front(), names_of_commands(app)) + see;
+    return fmt::format("{} is not a command{}", early.front(), command_hint(app, early.front())) +
+           see;
   if (!early.empty()) {
     return fmt::format(
         "{} is not an option of cubeshim; the options of a command come after its name; see "
@@ -46,11 +66,14 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
         early.front());
   }
   if (commands.empty())
-    return fmt::format("a command is missing; {}{}", names_of_commands(app), see);
-  if (is(CLI::ExitCodes::ExtrasError) && !late.empty())
-    return fmt::format("{} is {} {}{}", late.front(),
-                       late.front().starts_with('-') ? "not an option of" : "one word too many for",
-                       name, see);
+    return fmt::format("a command is missing; the commands are {}{}",
+                       fmt::join(names_of_commands(app), ", "), see);
+  if (is(CLI::ExitCodes::ExtrasError) && !late.empty()) {
+    const std::string& word = late.front();
+    return word.starts_with('-') ? fmt::format("{} is not an option of {}{}{}", word, name,
+                                               option_hint(command, word), see)
+                                 : fmt::format("{} is one word too many for {}{}", word, name, see);
+  }
   if (is(CLI::ExitCodes::ArgumentMismatch)) return missing_value(command, wrong.what()) + see;
   std::string text = wrong.what();
   // "--interval: "x" is not ..."

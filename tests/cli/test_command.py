@@ -300,6 +300,13 @@ class Run(Case):
               "true"], b"cannot read the library /no/such.so"), (["run", "--frob", "x", "true"],
                                                                  b"--frob is not an option"),
             (["frob"], b"frob is not a command; the commands are run, profile, library, warmup, "),
+            (["docter"], b"docter is not a command; did you mean doctor?; see cubeshim --help"),
+            (["doctor", "--prefx", "/x"],
+             b"--prefx is not an option of cubeshim doctor; did you mean --prefix?; see "),
+            (["run", "--prefx=/x", "true"],
+             b"--prefx=/x is not an option of cubeshim run; did you mean --prefix?; see "),
+            (["run", "-p", f"{self.data}x", "true"],
+             b'x": No such file or directory; did you mean ' + bytes(self.data) + b"? (one that "),
             (["frob", "-x", "doctor"], b"frob is not a command; "), ([
                 "--name", "x", "doctor"
             ], b"--name is not an option of cubeshim; the options of a command come after its "),
@@ -416,7 +423,7 @@ class Run(Case):
         self.assertEqual(done.stdout.decode().strip(), self.name)
 
     def test_every_setting_is_an_option(self):
-        text = self.command("run", "--help").stdout.decode()
+        text = self.command("run", "--help-all").stdout.decode()
         rows = (Path(__file__).parents[2] /
                 "cache/base/settings/config.def").read_text().split('"CUBESHIM_')[1:]
         self.assertGreater(len(rows), 10)

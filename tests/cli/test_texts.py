@@ -69,7 +69,49 @@ class Terminal:
         os.waitpid(self.child, 0)
 
 
-class Completion(Case):
+class Texts(Case):
+    def help_of(self, *words):
+        done = self.command(*words)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        return done.stdout.decode()
+
+    def commands(self):
+        """The commands that --help lists."""
+        listed = self.help_of("--help").split("train.py\n\n")[1].split("\n\n")[0]
+        words = [re.split(r"  +|: ", line.strip())[0] for line in listed.splitlines()]
+        return [name for row in words for name in row.split(", ")]
+
+    def all_options(self, command):
+        return re.findall(r"^  (?:-\w, |    )(--[\w-]+)", self.help_of(command, "--help-all"), re.M)
+
+
+class Help(Texts):
+    def test_it_fits_on_a_screen_of_80_columns(self):
+        for command in ["", *self.commands()]:
+            with self.subTest(command=command):
+                lines = self.help_of(*command.split(), "--help").splitlines()
+                self.assertLessEqual(len(lines), 24)
+                self.assertLessEqual(max(map(len, lines)), 80)
+                self.assertRegex("\n".join(lines), r"(?m)^  .*cubeshim ")  # an example
+        longest = max(self.help_of("run", "--help-all").splitlines(), key=len)
+        self.assertLessEqual(len(longest), 80, longest)
+
+    def test_the_examples_use_options_that_exist(self):
+        for command in self.commands():
+            known = set(self.all_options(command))
+            text = self.help_of(command, "--help").split("Examples:\n")[1].split("\n\n")[0]
+            for example in re.findall(rf"cubeshim {command} (.*)", text):
+                used = re.findall(r"(?<!\S)--[a-z-]+", example.split(" -- ")[0])
+                self.assertLessEqual(set(used), known, example)
+
+    def test_the_brief_help_says_how_to_see_the_rest(self):
+        brief, full = self.help_of("run", "-h"), self.help_of("run", "--help-all")
+        self.assertNotIn("--io-engine", brief)
+        self.assertRegex(full, r"(?s)\nMemory:\n.*--ram .*\nPrefetching:\n.*--io-engine ")
+        self.assertIn(f"all {len(self.all_options('run'))} options", brief)
+
+
+class Completion(Texts):
     def script(self, shell):
         done = self.command("completion", shell)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
@@ -128,13 +170,11 @@ class Completion(Case):
         return done.stdout.split()
 
     def test_all_that_the_help_names_is_offered(self):
-        commands = re.findall(r"^  (\w+)  ",
-                              self.command("--help").stdout.decode().split("Subcommands:")[1], re.M)
-        self.assertIn("run", commands)
-        self.assertEqual(self.ask_bash(""), commands)
+        commands = self.commands()
+        self.assertIn("completion", commands)
+        self.assertEqual(sorted(self.ask_bash("")), sorted(commands))
         for command in commands:
-            options = re.findall(r"^  (?:-\w,)?(--[\w-]+)",
-                                 self.command(command, "--help").stdout.decode(), re.M)
+            options = self.all_options(command)
             self.assertIn("--help", options)
             self.assertEqual(set(self.ask_bash(command, "--")), set(options), command)
             for shell in ("zsh", "fish"):
@@ -162,7 +202,7 @@ class Completion(Case):
         self.assertIn(b"csh", done.stderr)
 
 
-class Manual(Case):
+class Manual(Texts):
     def setUp(self):
         super().setUp()
         self.page = self.data / "cubeshim.1"
@@ -185,20 +225,17 @@ class Manual(Case):
 
     def test_every_command_and_every_option_is_described(self):
         text = self.formatted()
-        commands = re.findall(r"^  (\w+)  ",
-                              self.command("--help").stdout.decode().split("Subcommands:")[1], re.M)
-        for command in commands:
+        for command in self.commands():
             self.assertRegex(text, rf"(?m)^   cubeshim {command}\b")
-            for option in re.findall(r"^  (?:-\w,)?(--[\w-]+)",
-                                     self.command(command, "--help").stdout.decode(), re.M):
+            for option in self.all_options(command):
                 self.assertRegex(text, rf"(?m)^       (-\w, )?{option}\b")
         for title in ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "SETTINGS", "EXIT STATUS",
                       "FILES", "EXAMPLES"):
             self.assertRegex(text, rf"(?m)^{title}$")
 
     def test_what_is_hidden_stays_hidden(self):
-        self.assertNotRegex(self.formatted(), r"cubeshim (man|completion)\b")
-        self.assertNotRegex(self.command("--help").stdout.decode(), r"(?m)^  (man|completion)\b")
+        for text in (self.formatted(), self.command("--help").stdout.decode()):
+            self.assertNotRegex(text, r"(?m)^ *(cubeshim )?(man|read-hits)  ")
 
 
 class Installed(Case):

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "cache/base/nearest_word.h"
 #include "cache/base/path.h"
 #include "cache/base/process/job_variable.h"
 
@@ -347,38 +348,12 @@ bool is_known(std::string_view variable) {
 
 constexpr std::string_view k_prefix = "CUBESHIM_";
 
-// How many characters must be changed, added or removed to make `a` into `b`.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 // The setting that the user may have meant; empty: none is similar.
-std::string_view nearest_setting(std::string_view variable) {
-  constexpr std::size_t k_longest = 64, k_far = 3;
-  std::string_view nearest;
-  std::size_t least = k_far;
-  if (variable.size() > k_longest) return {};
-  for (const auto& row : config_rows()) {
-    const std::size_t size = variable.size(), other = row.variable.size();
-    // The distance is at least the difference of the lengths.
-    if (std::max(size, other) - std::min(size, other) >= least) continue;
-    const std::size_t d =
-        distance(variable.substr(k_prefix.size()), row.variable.substr(k_prefix.size()));
-    if (d >= least) continue;
-    least = d;
-    nearest = row.variable;
-  }
-  return nearest;
+std::string nearest_setting(std::string_view variable) {
+  std::vector<std::string_view> names;
+  for (const auto& row : config_rows()) names.push_back(row.variable.substr(k_prefix.size()));
+  const std::string_view nearest = nearest_word(variable.substr(k_prefix.size()), names);
+  return nearest.empty() ? std::string() : fmt::format("{}{}", k_prefix, nearest);
 }
 
 }  // namespace
@@ -391,7 +366,7 @@ std::vector<std::string> unknown_variables(const char* const* environment) {
     const std::string_view name = entry.substr(0, entry.find('='));
     if (is_known(name)) continue;
     std::string hint;
-    if (const std::string_view nearest = nearest_setting(name); !nearest.empty()) {
+    if (const std::string nearest = nearest_setting(name); !nearest.empty()) {
       hint = fmt::format("did you mean {}?", nearest);
     } else {
       hint = "those are CUBESHIM_ and one of:";

@@ -100,8 +100,8 @@ int bench(const Bench& bench) {
 }  // namespace
 
 void add_bench(CLI::App& app, int& status) {
-  CLI::App* const command = app.add_subcommand(
-      "bench", "Measure a mount and this machine, and say what the cache would bring");
+  CLI::App* const command =
+      app.add_subcommand("bench", "Measure a mount, and say what the cache would bring");
   const auto options = std::make_shared<Bench>();
   command
       ->add_option("DIRECTORY", options->directory,

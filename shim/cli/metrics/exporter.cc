@@ -191,9 +191,10 @@ int exporter(Exporter options) {
 }  // namespace
 
 void add_exporter(CLI::App& app, int& status) {
-  CLI::App* const command = app.add_subcommand(
-      "exporter",
-      "Tell Prometheus what the caches of this user do, by HTTP or as a file for node_exporter");
+  CLI::App* const command =
+      app.add_subcommand("exporter",
+                         "Tell Prometheus what the caches of this user do. It answers by HTTP, or "
+                         "writes a file for node_exporter");
   const auto options = std::make_shared<Exporter>();
   command
       ->add_option("--listen", options->listen,

@@ -239,9 +239,9 @@ void add_pack(CLI::App& app, int& status) {
       ->required();
   command
       ->add_option("--list", options->list,
-                   "Only what this file lists, one path per line or NUL-separated; relative paths "
-                   "are below DIRECTORY; a directory means the files below it, and directories "
-                   "without files are left out; - is standard input")
+                   "Pack only what this file lists, one path per line or NUL-separated; - is "
+                   "standard input. Relative paths are below DIRECTORY. A directory stands for the "
+                   "files below it; directories without files are left out")
       ->type_name("FILE");
   command->add_flag("--verify", options->verify,
                     "Read the pack again when it is made, and check all of it");

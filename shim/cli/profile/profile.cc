@@ -126,8 +126,9 @@ int profile(ProfileCommand& command) {
 
 void add_profile(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand(
-      "profile", "Run a program, and show which code reads files, how, and at what cost");
+      "profile", "Run a program, and show which code reads files, and at what cost");
   const auto options = std::make_shared<ProfileCommand>();
+  options->run.command = command;
   command->add_flag("--observe", options->observes,
                     "Serve nothing: watch the program as it is without a cache");
   command->add_flag("--all", options->has_all,
@@ -149,10 +150,8 @@ void add_profile(CLI::App& app, int& status) {
       ->add_option("--library", options->run.library,
                    "libcubeshim.so, if it is not the one that came with this command")
       ->type_name("PATH");
-  command->add_flag("--no-announce", options->run.is_not_announced, "The same as --announce 0");
-  command->footer(
-      "Usage: cubeshim profile [OPTIONS] [--] PROGRAM [ARGUMENTS], or cubeshim profile --read "
-      "FILE...");
+  command->add_flag("--no-announce", options->run.is_not_announced,
+                    "Let no data loader announce what it will read: --announce 0");
   command->prefix_command();
   command->callback([command, options, &status] {
     options->run.program = command->remaining();

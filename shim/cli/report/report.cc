@@ -34,9 +34,9 @@ int report(const ReportCommand& command) {
 }  // namespace
 
 void add_report(CLI::App& app, int& status) {
-  CLI::App* const command = app.add_subcommand(
-      "report",
-      "Compare jobs by their reports: those of CUBESHIM_STATS with CUBESHIM_STATS_FORMAT=json");
+  CLI::App* const command = app.add_subcommand("report",
+                                               "Compare jobs by their reports. CUBESHIM_STATS=FILE "
+                                               "CUBESHIM_STATS_FORMAT=json makes a job write one");
   const auto options = std::make_shared<ReportCommand>();
   command
       ->add_option("files", options->files,

@@ -48,7 +48,6 @@ void put_in_front(const char* variable, const std::string& value) {
 void add_library(CLI::App& app, int& status) {
   CLI::App* const command =
       app.add_subcommand("library", "Print where libcubeshim.so is, for LD_PRELOAD");
-  command->footer("Usage: CUBESHIM_PREFIXES=DIRECTORY LD_PRELOAD=$(cubeshim library) PROGRAM");
   command->callback([&status] {
     const std::string library = find_library();
     if (library.empty()) {

@@ -1,5 +1,6 @@
 // cubeshim run: runs a program in the environment that the library needs, and writes the report if
 // the program was killed.
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
@@ -16,6 +17,7 @@
 #include <memory>
 
 #include "cache/base/error_text.h"
+#include "cache/base/nearest_word.h"
 #include "cache/base/process/block_signals.h"
 #include "cache/base/process/job_variable.h"
 #include "cache/base/sys.h"
@@ -29,6 +31,7 @@
 #include "shim/cli/run/program_file.h"
 #include "shim/cli/run/run_program.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/wrong_use.h"
 #include "shim/process/python_site.h"
 
 namespace cube::cli {
@@ -67,6 +70,22 @@ int error_of_directory(const std::string& path) {
   return has_answered ? error : 0;
 }
 
+// The entry of the same directory whose name is most like that of `path`; empty: none is.
+std::string similar_entry(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string directory(path.substr(0, slash + 1));
+  DIR* const entries = opendir(directory.c_str());
+  if (entries == nullptr) return {};
+  constexpr std::size_t k_most_entries = 10'000;
+  std::vector<std::string> names;
+  while (const dirent* const entry = names.size() < k_most_entries ? readdir(entries) : nullptr)
+    names.emplace_back(entry->d_name);
+  closedir(entries);
+  const std::string_view nearest =
+      base::nearest_word(path.substr(slash + 1), {names.begin(), names.end()});
+  return nearest.empty() ? std::string() : directory + std::string(nearest);
+}
+
 // A prefix given as an option must exist. One from the environment may be meant for other programs,
 // or this program may make it.
 bool check_prefixes(const Run& run, const base::Config& config) {
@@ -78,8 +97,10 @@ bool check_prefixes(const Run& run, const base::Config& config) {
     const int error = error_of_directory(prefix);
     if (error == 0) continue;
     const bool ends = is_option || config.strict;
-    tell("cubeshim: {} \"{}\": {}{}\n", is_option ? "--prefix" : "CUBESHIM_PREFIXES holds", prefix,
-         base::text_of_error(error),
+    const std::string similar = error == ENOENT ? similar_entry(prefix) : std::string();
+    tell("cubeshim: {} \"{}\": {}{}{}\n", is_option ? "--prefix" : "CUBESHIM_PREFIXES holds",
+         prefix, base::text_of_error(error),
+         similar.empty() ? "" : fmt::format("; did you mean {}?", similar),
          is_option ? " (one that the program makes itself can be named in CUBESHIM_PREFIXES)" : "");
     if (ends) return false;
   }
@@ -94,7 +115,9 @@ int check_run(Run& run) {
     return 2;
   }
   if (run.program.front().starts_with('-')) {
-    tell("cubeshim: {} is not an option; see cubeshim run --help\n", run.program.front());
+    tell("cubeshim: {} is not an option of cubeshim {}{}; see cubeshim {} --help\n",
+         run.program.front(), run.command->get_name(),
+         option_hint(*run.command, run.program.front()), run.command->get_name());
     return 2;
   }
   const auto parsed = run.settings.parse();
@@ -219,7 +242,8 @@ void drop_separator_of_run(std::vector<std::string>& words) {
   while (i < words.size() && words[i].starts_with('-') && words[i] != "--") {
     // Every option except these takes a value: the rest of its word, or the next word.
     const bool is_alone =
-        words[i] == "-h" || words[i] == "--help" || words[i] == "--no-announce" ||
+        words[i] == "-h" || words[i] == "--help" || words[i] == "--help-all" ||
+        words[i] == "--no-announce" ||
         (words.front() == "profile" && (words[i] == "--observe" || words[i] == "--all")) ||
         words[i].find('=') != std::string::npos ||
         (words[i].starts_with("-p") && words[i].size() > 2);
@@ -232,13 +256,14 @@ void add_run(CLI::App& app, int& status) {
   CLI::App* const command =
       app.add_subcommand("run", "Run a program whose files under the prefixes are served");
   const auto options = std::make_shared<Run>();
+  options->command = command;
   options->settings.add_to(*command, Settings::Which::all);
   command
       ->add_option("--library", options->library,
                    "libcubeshim.so, if it is not the one that came with this command")
       ->type_name("PATH");
-  command->add_flag("--no-announce", options->is_not_announced, "The same as --announce 0");
-  command->footer("Usage: cubeshim run [OPTIONS] [--] PROGRAM [ARGUMENTS]");
+  command->add_flag("--no-announce", options->is_not_announced,
+                    "Let no data loader announce what it will read: --announce 0");
   // The first word that is not one of our options begins the program's words.
   command->prefix_command();
   command->callback([command, options, &status] {

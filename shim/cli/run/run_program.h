@@ -10,6 +10,7 @@
 namespace cube::cli {
 
 struct Run {
+  const CLI::App* command = nullptr;  // the subcommand that was given
   Settings settings;
   std::string library;
   std::vector<std::string> program;

@@ -1,5 +1,5 @@
-// cubeshim completion bash|zsh|fish: prints the script. Hidden: `make install` puts the three
-// scripts where the shells look for them.
+// cubeshim completion bash|zsh|fish: prints the script. `make install` puts the three scripts
+// where the shells look for them.
 #include "shim/cli/shell/completion.h"
 
 #include <fmt/core.h>
@@ -12,7 +12,7 @@ namespace cube::cli {
 
 void add_completion(CLI::App& app, int& status) {
   CLI::App* const command =
-      app.add_subcommand("completion", "Print a completion script")->group("");
+      app.add_subcommand("completion", "Print the completion script of bash, zsh or fish");
   const auto shell = std::make_shared<std::string>();
   command->add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()

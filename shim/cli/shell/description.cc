@@ -1,5 +1,7 @@
 #include "shim/cli/shell/description.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -8,6 +10,24 @@
 
 namespace cube::cli {
 namespace {
+
+// The row of config.def whose option has this name; null: none.
+const base::ConfigRow* setting_of(const std::string& option) {
+  const auto& rows = base::config_rows();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const base::ConfigRow& r) {
+    return option_name(r.variable) == option;
+  });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+std::string brief_of(const OptionText& option) {
+  const base::ConfigRow* const row =
+      option.is_setting && !option.names.empty() ? setting_of(option.names.back()) : nullptr;
+  if (row == nullptr) return first_sentence(option.help);
+  const std::string sentence = first_sentence(std::string(row->help));
+  return row->default_text.empty() ? sentence
+                                   : fmt::format("{} (default: {})", sentence, row->default_text);
+}
 
 OptionText describe_option(const CLI::Option& option) {
   OptionText text;
@@ -21,6 +41,7 @@ OptionText describe_option(const CLI::Option& option) {
   text.is_setting = option.get_group() == Settings::k_group;
   text.is_repeatable = option.get_items_expected_max() > 1;
   text.is_required = option.get_required();
+  text.brief = brief_of(text);
   return text;
 }
 

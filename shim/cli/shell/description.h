@@ -1,5 +1,5 @@
 // The parser's subcommands and options in a plain form, from which the completions and the man page
-// are made: they share one definition with --help. Hidden subcommands and options are left out.
+// and --help are made. Hidden subcommands and options are left out.
 // Thread safety: pure functions.
 #pragma once
 
@@ -16,6 +16,7 @@ struct OptionText {
   std::vector<std::string> names;  // "-p", "--prefix"; empty for a positional
   std::string value;               // what it takes: "DIRECTORY", "virtual|real|off"; empty: a flag
   std::string help;
+  std::string brief;        // one sentence of it, with the default of a setting
   bool is_setting = false;  // a row of config.def
   bool is_repeatable = false, is_required = false;
 

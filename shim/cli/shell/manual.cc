@@ -8,6 +8,7 @@
 
 #include "shim/cli/commands.h"
 #include "shim/cli/shell/description.h"
+#include "shim/cli/shell/wrap.h"
 
 namespace cube::cli {
 namespace {
@@ -30,19 +31,9 @@ std::string for_troff(std::string_view text) {
 // Fills lines to a length that roff's own checkers like; no line looks like a request.
 std::string filled(std::string_view text) {
   constexpr std::size_t k_width = 78;
-  std::string result, line;
-  const auto end_line = [&] {
+  std::string result;
+  for (const auto& line : wrapped(for_troff(text), k_width))
     result += (line.starts_with('.') || line.starts_with('\'') ? "\\&" : "") + line + "\n";
-    line.clear();
-  };
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = for_troff(text.substr(at, end - at));
-    at = end + 1;
-    if (!line.empty() && line.size() + 1 + word.size() > k_width) end_line();
-    line += (line.empty() ? "" : " ") + word;
-  }
-  end_line();
   return result;
 }
 

@@ -144,8 +144,8 @@ int top(const Top& top) {
 void add_top(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand(
       "top",
-      "Show what jobs do now, per second: of one cache, or of all caches of this user. "
-      "On a terminal keys sort, and open a job and its processes; ? lists them");
+      "Show what jobs do now, per second. Without --name it shows all caches of this user. "
+      "On a terminal, keys sort and open a job and its processes; ? lists them");
   const auto options = std::make_shared<Top>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
   command

@@ -1,0 +1,44 @@
+#include "cache/base/nearest_word.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cube::base {
+namespace {
+
+// How many characters must be changed, added or removed to make `a` into `b`.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string_view nearest_word(std::string_view word,
+                              const std::vector<std::string_view>& candidates) {
+  constexpr std::size_t k_longest = 64, k_far = 3;
+  if (word.size() > k_longest) return {};
+  std::string_view nearest;
+  std::size_t least = k_far;
+  for (const std::string_view candidate : candidates) {
+    const std::size_t longer = std::max(word.size(), candidate.size());
+    // The distance is at least the difference of the lengths.
+    if (longer - std::min(word.size(), candidate.size()) >= least) continue;
+    const std::size_t d = distance(word, candidate);
+    if (d >= least || 2 * d >= candidate.size()) continue;
+    least = d;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
+}  // namespace cube::base

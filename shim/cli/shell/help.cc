@@ -1,0 +1,230 @@
+#include "shim/cli/shell/help.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "shim/cli/shell/description.h"
+#include "shim/cli/shell/wrap.h"
+
+namespace cube::cli {
+namespace {
+
+constexpr std::size_t k_help_width = 80, k_help_column = 27;
+constexpr std::size_t k_few_options = 6;  // a command with so many at most shows all of them
+
+// What --help of a command shows beside the parser's own texts.
+struct Page {
+  std::string_view command;
+  std::array<std::string_view, 3> examples;
+  std::string_view main_options;  // " --a --b ", empty: all
+};
+
+constexpr Page k_pages[] = {
+    {"run",
+     {"cubeshim run --prefix /mnt/data -- python train.py",
+      "cubeshim run -p /mnt/data --ram 16G --disk-dir /nvme/cache -- python train.py",
+      "cubeshim run -p /mnt/data --ram-keep 1 -- torchrun train.py"},
+     " --prefix --ram --ram-keep --disk-dir --consistency "},
+    {"profile",
+     {"cubeshim profile --prefix /mnt/data -- python train.py",
+      "cubeshim profile --observe -p /mnt/data -- python train.py",
+      "cubeshim profile --read cubeshim-profile/*.raw"},
+     " --prefix --observe --all --out --read "},
+    {"library", {"LD_PRELOAD=$(cubeshim library) CUBESHIM_PREFIXES=/mnt/data python train.py"}, ""},
+    {"warmup",
+     {"cubeshim warmup --ram-keep 1 --prefix /mnt/data /mnt/data/train",
+      "cubeshim warmup --prefix /mnt/data --filelist epoch.txt",
+      "cubeshim warmup --check --prefix /mnt/data /mnt/data/train"},
+     " --prefix --filelist --check --dry-run --ram-keep --background "},
+    {"stats", {"cubeshim stats", "cubeshim stats --watch 5", "cubeshim stats --json"}, ""},
+    {"report",
+     {"cubeshim report before.json after.json", "cubeshim report --html page.html after.json"},
+     ""},
+    {"top", {"cubeshim top", "cubeshim top --name nightly", "cubeshim top --json --count 1"}, ""},
+    {"exporter",
+     {"cubeshim exporter", "cubeshim exporter --listen 0.0.0.0:9437",
+      "cubeshim exporter --textfile /var/lib/node_exporter/cubeshim.prom"},
+     " --listen --textfile --every --name --list "},
+    {"doctor",
+     {"cubeshim doctor --prefix /mnt/data", "cubeshim doctor --prefix /mnt/data python",
+      "cubeshim doctor --json --prefix /mnt/data"},
+     " --prefix --ram --disk-dir --cluster --json "},
+    {"bench",
+     {"cubeshim bench /mnt/data/train", "cubeshim bench --files 200 /mnt/data/train",
+      "cubeshim bench --disk-dir /nvme/cache /mnt/data/train"},
+     " --files --seconds --disk-dir --json "},
+    {"clear", {"cubeshim clear", "cubeshim clear --name nightly --disk-dir /nvme/cache"}, ""},
+    {"pool",
+     {"cubeshim pool start --memory 64G --listen 10.0.0.7", "cubeshim pool status",
+      "cubeshim pool stop"},
+     " --memory --nvme --nvme-size --listen --port "},
+    {"pack",
+     {"cubeshim pack /mnt/data/train train.cube",
+      "cubeshim pack --verify /mnt/data/train train.cube",
+      "CUBESHIM_PACKS=/mnt/data/train=train.cube cubeshim run -- python train.py"},
+     " --verify --list --jobs --json "},
+    {"ls", {"cubeshim ls train.cube", "cubeshim ls -l train.cube n01440764"}, ""},
+    {"cat", {"cubeshim cat train.cube labels.csv"}, ""},
+    {"verify",
+     {"cubeshim verify train.cube", "cubeshim verify --against /mnt/data/train train.cube"},
+     ""},
+    {"extract",
+     {"cubeshim extract train.cube /tmp/train", "cubeshim extract train.cube /tmp/one n01440764"},
+     ""},
+    {"completion",
+     {"source <(cubeshim completion bash)", "cubeshim completion zsh > ~/.zfunc/_cubeshim",
+      "cubeshim completion fish > ~/.config/fish/completions/cubeshim.fish"},
+     ""},
+};
+
+// The settings of --help-all, by the first word of their options; the last row has the rest.
+struct Subject {
+  std::string_view heading, words;
+};
+constexpr Subject k_subjects[] = {
+    {"Memory", " ram "},
+    {"Local disk", " disk "},
+    {"Nodes that share", " cluster "},
+    {"Metadata", " metadata "},
+    {"Prefetching", " prefetch announce ring io "},
+    {"Reports and messages", " stats log strict "},
+    {"Profiler", " profile observe "},
+    {"Files", ""},
+};
+
+bool has_word(std::string_view words, std::string_view word) {
+  return words.find(fmt::format(" {} ", word)) != std::string_view::npos;
+}
+
+const Subject& subject_of(const OptionText& option) {
+  const std::string_view name = std::string_view(option.names.back()).substr(2);
+  const std::string_view first = name.substr(0, name.find('-'));
+  return *std::find_if(std::begin(k_subjects), std::end(k_subjects) - 1,
+                       [&](const Subject& s) { return has_word(s.words, first); });
+}
+
+// "  -p, --prefix DIRECTORY    Directories ...", its lines below each other.
+std::string row(const std::string& name, std::string_view help) {
+  std::string text = "  " + name;
+  if (text.size() + 2 > k_help_column) text += "\n";
+  const std::size_t begin = text.rfind('\n') + 1;  // 0: no line break
+  for (const auto& line : wrapped(help, k_help_width - k_help_column)) {
+    const std::size_t column = text.size() - std::max(begin, text.rfind('\n') + 1);
+    text += std::string(column < k_help_column ? k_help_column - column : 0, ' ') + line + "\n";
+  }
+  return text;
+}
+
+std::string row(const OptionText& option, HelpKind kind) {
+  // A long option stands behind the place of a short one.
+  std::string name = option.names.front().starts_with("--") ? "    " : "";
+  name += fmt::format("{}", fmt::join(option.names, ", "));
+  if (!option.value.empty()) name += " " + option.value;
+  return row(name, kind == HelpKind::all ? option.help : option.brief);
+}
+
+std::string rows(const std::vector<OptionText>& options, HelpKind kind) {
+  std::string text;
+  for (const auto& option : options) text += row(option, kind);
+  return text;
+}
+
+std::string paragraph(std::string_view text) {
+  return fmt::format("{}\n", fmt::join(wrapped(text, k_help_width), "\n"));
+}
+
+std::string with_full_stop(std::string text) {
+  return text.empty() || text.back() == '.' ? text : text + ".";
+}
+
+std::string help_of_command(const CommandText& command, HelpKind kind) {
+  const auto* const page = std::find_if(std::begin(k_pages), std::end(k_pages),
+                                        [&](const Page& p) { return p.command == command.name; });
+  std::string text = paragraph(with_full_stop(command.help));
+  text += fmt::format("\nUsage: cubeshim {} {}\n", command.name, command.usage());
+  if (page != std::end(k_pages)) {
+    text += "\nExamples:\n";
+    for (const auto example : page->examples)
+      if (!example.empty()) text += fmt::format("  {}\n", example);
+  }
+  std::vector<OptionText> options;
+  const bool shows_all = kind == HelpKind::all || page == std::end(k_pages) ||
+                         page->main_options.empty() || command.options.size() <= k_few_options;
+  std::copy_if(command.options.begin(), command.options.end(), std::back_inserter(options),
+               [&](const OptionText& option) {
+                 if (kind == HelpKind::all) return !option.is_setting;
+                 return shows_all || has_word(page->main_options, option.names.back());
+               });
+  // The settings come first where they matter most, in the page's own order.
+  if (!shows_all) {
+    std::stable_sort(options.begin(), options.end(), [&](const auto& a, const auto& b) {
+      return page->main_options.find(a.names.back() + " ") <
+             page->main_options.find(b.names.back() + " ");
+    });
+  }
+  if (!command.positionals.empty()) text += "\n";
+  for (const auto& positional : command.positionals)
+    text += row(positional.value + (positional.is_repeatable ? "..." : ""), positional.help);
+  text += "\nOptions:\n" + rows(options, kind);
+  if (!shows_all)
+    text += row("-h, --help, --help-all",
+                fmt::format("This text; all {} options", command.options.size()));
+  if (kind == HelpKind::brief) return text;
+  bool has_settings = false;
+  for (const auto& subject : k_subjects) {
+    std::vector<OptionText> of_subject;
+    std::copy_if(command.options.begin(), command.options.end(), std::back_inserter(of_subject),
+                 [&](const OptionText& option) {
+                   return option.is_setting && &subject_of(option) == &subject;
+                 });
+    if (of_subject.empty()) continue;
+    if (!has_settings)
+      text += "\nSettings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR):\n";
+    has_settings = true;
+    text += fmt::format("\n{}:\n{}", subject.heading, rows(of_subject, kind));
+  }
+  return text;
+}
+
+// The commands that look into a pack share a line of the list.
+constexpr std::string_view k_of_packs = " ls cat verify extract ";
+
+std::string help_of_all(const CLI::App& app) {
+  std::string text = paragraph(app.get_description());
+  text += R"(
+Usage: cubeshim COMMAND [OPTION...]
+  cubeshim bench /mnt/data                            # What would it bring?
+  cubeshim doctor --prefix /mnt/data                  # Would files be served?
+  cubeshim run --prefix /mnt/data -- python train.py
+
+)";
+  std::vector<std::string> of_packs;
+  const auto add = [&text](const std::string& name, std::string_view help) {
+    constexpr std::size_t k_name = 10;
+    text += fmt::format("  {:{}}  {}\n", name, k_name, help);
+  };
+  for (const auto& command : describe_subcommands(app)) {
+    if (has_word(k_of_packs, command.name)) {
+      of_packs.push_back(command.name);
+    } else {
+      add(command.name, first_sentence(command.help));
+    }
+  }
+  text += fmt::format("  {}: look into a pack, check it, unpack it\n", fmt::join(of_packs, ", "));
+  return text + "\ncubeshim COMMAND --help says more about one of them; so does man cubeshim.\n";
+}
+
+}  // namespace
+
+std::string help_text(const CLI::App& app, HelpKind kind) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? help_of_all(app)
+                          : help_of_command(describe_command(*commands.front()), kind);
+}
+
+}  // namespace cube::cli
