@@ -424,7 +424,10 @@ MountMetadata::Listed MountMetadata::list(std::string_view key, const char* path
       found = fresh_listing(key, /*again=*/false);
     scope.hold(ticket.hold());
     Read from;
-    if (!found) found = read(key, path, k_worth_waiting_for, from);
+    if (!found) {
+      found = read(key, path, k_worth_waiting_for, from);
+      listed.is_from_origin = found || from.fd;
+    }
     listed.fd = std::move(from.fd);
     listed.is_long = from.is_long;
   }

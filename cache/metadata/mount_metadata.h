@@ -92,6 +92,7 @@ class MountMetadata final : public KnownStats {
     Listing* listing = nullptr;
     base::UniqueFd fd;
     bool is_long = false;
+    bool is_from_origin = false;  // the kernel has just opened the directory
     // True if this listing had to be waited for, and so many before it that threads should list the
     // next directories ahead.
     bool was_worth_listing_ahead = false;

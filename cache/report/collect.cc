@@ -65,7 +65,9 @@ std::optional<JobTotals::Saved> JobTotals::saved() const {
   constexpr double k_local_ns = 100'000;
   std::uint64_t first = totals[Counter::prefetch_early];
   for (const base::TierKind& kind : base::k_tier_kinds) first += totals[kind.hits];
-  first = std::min(first, hits());
+  const std::uint64_t at_origin = totals[Counter::locked] + totals[Counter::materialized];
+  const std::uint64_t whole_hits = hits() - std::min(hits(), at_origin);
+  first = std::min(first, whole_hits);
   const auto fetched = static_cast<double>(timed_misses());
   const double waited =
       static_cast<double>(hit_ns()) + static_cast<double>(totals[Counter::miss_ns]);
@@ -73,7 +75,8 @@ std::optional<JobTotals::Saved> JobTotals::saved() const {
     return std::max(0.0, (opens + fetched) * *miss - waited);
   };
   if (*miss < k_local_ns) return Saved{0, 0};
-  return Saved{less_waited(static_cast<double>(first)), less_waited(static_cast<double>(hits()))};
+  return Saved{less_waited(static_cast<double>(first)),
+               less_waited(static_cast<double>(whole_hits))};
 }
 
 std::uint64_t JobTotals::hit_ns() const {

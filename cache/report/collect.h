@@ -52,7 +52,8 @@ struct JobTotals {
   std::optional<double> ns_of_miss() const;
   // The time that all processes would have waited without the cache, minus the time that they did
   // wait. `least_ns` assumes that the kernel would have kept each file in memory after its first
-  // open, `most_ns` that each open would have been a fetch. Neither is below 0. None: too few
+  // open, `most_ns` that each open would have been a fetch. A hit that still opened the origin's
+  // file, for a lock or to materialize, has saved nothing. Neither is below 0. None: too few
   // fetches were measured.
   struct Saved {
     double least_ns, most_ns;

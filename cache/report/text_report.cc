@@ -49,6 +49,8 @@ void append_not_served(ReportText& text, const JobTotals& job,
     append(text, "; served first, then handed to the kernel: {}", n);
     append_materializing_calls(text, job);
   }
+  if (const std::uint64_t n = job.totals[Counter::locked]; n != 0)
+    append(text, "; locked, which opens {} at the mount, too: {}", n == 1 ? "the file" : "them", n);
   if (job.misspelled[0] != '\0') append_not_seen(text, "; ", job, prefixes);
   append(text, "\n");
 }

@@ -219,6 +219,8 @@ void show_origin(int fd) {
     materialize_accepting(fd, Accept::same_file, "lock");
     return;
   }
+  if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr)
+    cache->stats().count(base::Counter::locked);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
   file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);

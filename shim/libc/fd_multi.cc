@@ -62,30 +62,6 @@ void materialize_selected(int n, const fd_set* r, const fd_set* w, const fd_set*
   }
 }
 
-void materialize_sent(const struct ::msghdr* message) {
-  if (shim::is_bad_pointer(message, sizeof *message) || message->msg_control == nullptr) return;
-  auto* const m = const_cast<struct ::msghdr*>(message);
-  for (struct ::cmsghdr* c = CMSG_FIRSTHDR(m); c != nullptr; c = CMSG_NXTHDR(m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const auto* const fds = reinterpret_cast<const int*>(CMSG_DATA(c));
-    const std::size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < n; ++i) {
-      shim::materialize(fds[i], "sendmsg");
-      shim::let_writer_outlive_us(fds[i]);
-    }
-  }
-}
-
-void note_received(struct ::msghdr* m) {
-  if (m == nullptr || m->msg_control == nullptr) return;
-  for (struct ::cmsghdr* c = CMSG_FIRSTHDR(m); c != nullptr; c = CMSG_NXTHDR(m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const auto* const fds = reinterpret_cast<const int*>(CMSG_DATA(c));
-    const std::size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < n; ++i) shim::note_foreign_fd(fds[i]);
-  }
-}
-
 }  // namespace
 
 int export_poll(struct ::pollfd* fds, nfds_t n, int timeout) {
@@ -115,38 +91,6 @@ int export_pselect(int n, fd_set* r, fd_set* w, fd_set* e, const struct ::timesp
   materialize_selected(n, r, w, e);
   return real::pselect(n, r, w, e, timeout, mask);
 }
-ssize_t export_sendmsg(int socket, const struct ::msghdr* message, int flags) {
-  shim::materialize(socket);
-  materialize_sent(message);
-  return real::sendmsg(socket, message, flags);
-}
-int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flags) {
-  shim::materialize(socket);
-  // sendmmsg takes no more messages at once.
-  constexpr unsigned k_most = 1024;
-  const unsigned sent = std::min(n, k_most);
-  if (!shim::is_bad_pointer(messages, sent * sizeof *messages)) {
-    for (unsigned i = 0; i < sent; ++i) materialize_sent(&messages[i].msg_hdr);
-  }
-  return real::sendmmsg(socket, messages, n, flags);
-}
-ssize_t export_recvmsg(int socket, struct ::msghdr* message, int flags) {
-  shim::materialize(socket);
-  // Only a message with room for fds can carry some.
-  if (message != nullptr && message->msg_control != nullptr) shim::expect_new_fd();
-  const ssize_t n = real::recvmsg(socket, message, flags);
-  if (n >= 0) note_received(message);
-  return n;
-}
-int export_recvmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flags,
-                    struct ::timespec* timeout) {
-  shim::materialize(socket);
-  shim::expect_new_fd();
-  const int got = real::recvmmsg(socket, messages, n, flags, timeout);
-  for (int i = 0; i < got; ++i) note_received(&messages[i].msg_hdr);
-  return got;
-}
-
 // ---- asynchronous I/O
 
 #define CUBE_AIO(name, declaration, ...)                        \

@@ -157,65 +157,6 @@ CUBE_MAKES(__xmknodat, dir, (int version, int dir, const char* path, mode_t mode
            version, dir, path, mode, device)
 CUBE_MAKES(mkfifo, AT_FDCWD, (const char* path, mode_t mode), path, mode)
 CUBE_MAKES(mkfifoat, dir, (int dir, const char* path, mode_t mode), dir, path, mode)
-namespace {
-
-// The path of a socket: its name in a directory, unless that is abstract (a zero first) or the
-// kernel makes one up.
-struct SocketPath {
-  // The terminating null may be missing.
-  char text[sizeof(::sockaddr_un::sun_path) + 1] = {};
-
-  SocketPath() = default;
-  // The address must be readable.
-  SocketPath(const struct ::sockaddr* a, socklen_t n) {
-    constexpr std::size_t k_path_at = offsetof(struct ::sockaddr_un, sun_path);
-    if (n <= k_path_at || a->sa_family != AF_UNIX) return;
-    std::memcpy(text, reinterpret_cast<const char*>(a) + k_path_at,
-                std::min<std::size_t>(n - k_path_at, sizeof text - 1));
-  }
-  bool is_any() const { return text[0] != '\0'; }
-};
-
-bool is_socket(int fd) {
-  namespace sys = cube::base::sys;
-  int type = 0;
-  socklen_t size = sizeof type;
-  return !sys::failed(
-      sys::raw(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, sys::arg(&type), sys::arg(&size)));
-}
-
-bool is_readable_address(const struct ::sockaddr* a, socklen_t n) {
-  if (n == 0 || n > sizeof(::sockaddr_un) || shim::is_bad_pointer(a, n)) return false;
-  const std::uintptr_t begin = shim::address_of(a);
-  return cube::base::can_read_around(begin) && cube::base::can_read_around(begin + n - 1);
-}
-
-}  // namespace
-
-int export_bind(int fd, const struct ::sockaddr* a, socklen_t n) {
-  shim::materialize(fd);
-  if (shim::process::origin_metadata() != nullptr && is_readable_address(a, n) && is_socket(fd)) {
-    const SocketPath path(a, n);
-    const int error = path.is_any() ? shim::unmounted_paths::error_of_new(AT_FDCWD, path.text) : 0;
-    if (error != 0) return refuse(error == EEXIST ? EADDRINUSE : error);
-  }
-  const int result = real::bind(fd, a, n);
-  if (result != 0 && errno != EADDRINUSE && errno != ENOENT && errno != ENOTDIR) return result;
-  // bind reports EADDRINUSE for EEXIST.
-  const SocketPath path = is_readable_address(a, n) ? SocketPath(a, n) : SocketPath();
-  const shim::KeepErrno keep;
-  if (result != 0 && errno == EADDRINUSE) errno = EEXIST;
-  if (path.is_any()) shim::told_of_new_name(result, AT_FDCWD, path.text);
-  return result;
-}
-int export_connect(int fd, const struct ::sockaddr* a, socklen_t n) {
-  shim::materialize(fd);
-  const int result = real::connect(fd, a, n);
-  if (!shim::process::is_active()) return result;
-  const SocketPath path = is_readable_address(a, n) ? SocketPath(a, n) : SocketPath();
-  if (path.is_any()) shim::told(result, AT_FDCWD, path.text, false);
-  return result;
-}
 char* export_mkdtemp(char* pattern) {
   if (shim::unmounted_paths::is_read_only(AT_FDCWD, pattern)) {
     errno = EROFS;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdarg>
+#include <cstring>
 #include <optional>
 
 #include "cache/base/memory/kernel_page.h"
@@ -135,7 +136,12 @@ long open_by_how(const long (&a)[6]) {
   const bool known =
       !shim::is_bad_pointer(how, sizeof *how) && a[3] >= static_cast<long>(sizeof *how);
   shim::materialize(static_cast<int>(a[0]), "openat2");
-  shim::OpenPlan plan(static_cast<int>(a[0]), reinterpret_cast<const char*>(a[1]),
+  const auto* path = reinterpret_cast<const char*>(a[1]);
+  // The directory is the root of such a path.
+  if (known && (how->resolve & RESOLVE_IN_ROOT) != 0 &&
+      shim::path_filter::is_readable_pointer(path))
+    path = path[std::strspn(path, "/")] == '\0' ? "." : path + std::strspn(path, "/");
+  shim::OpenPlan plan(static_cast<int>(a[0]), path,
                       known ? static_cast<int>(how->flags) | O_NOATIME : O_RDONLY | O_NOATIME);
   return plan.note(static_cast<int>(real::syscall(SYS_openat2, a[0], a[1], a[2], a[3], 0L, 0L)));
 }

@@ -6,6 +6,7 @@
 #include "shim/calls/directory/mount_stream.h"
 #include "shim/calls/loaded_calls.h"
 #include "shim/calls/new_fds.h"
+#include "shim/calls/open/opened_writers.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/region_fd.h"
@@ -52,6 +53,9 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
   const bool is_on = config.mode != base::Mode::off && !config.prefixes.empty();
   process::g_tells.store(is_on, std::memory_order_release);
   process::g_active.store(is_on, std::memory_order_release);
+  // A shell without the library may have opened them for writing: `tool >> file`.
+  constexpr int k_shells_fds = 10;
+  for (int fd = 0; is_on && fd < k_shells_fds; ++fd) note_foreign_fd(fd);
   own_threads::allow_cluster();
 }
 

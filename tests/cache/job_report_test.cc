@@ -208,6 +208,21 @@ TEST(JobReport, TimeSavedIsNoMoreThanTheFetchesTook) {
   }
 }
 
+TEST(JobReport, NoTimeIsSavedByHitsThatOpenedTheOriginNevertheless) {
+  JobTotals job = totals({{Counter::hits_ram, 300},
+                          {Counter::misses, 100},
+                          {Counter::miss_ns, 100 * 4'000'000},
+                          {Counter::locked, 180},
+                          {Counter::materialized, 100}});
+  job.totals.miss_latency[base::Histogram::bucket_of(4'000'000)] = 100;
+  const auto saved = job.saved();
+  ASSERT_TRUE(saved);
+  EXPECT_LE(saved->most_ns, 20.0 * 4'000'000);
+  EXPECT_EQ(line_of(job, "cubeshim: not served"),
+            "cubeshim: not served: nothing; served first, then handed to the kernel: 100; locked, "
+            "which opens them at the mount, too: 180");
+}
+
 TEST(JobReport, NoTimeIsSavedAtALocalDisk) {
   JobTotals job =
       totals({{Counter::hits_ram, 3000}, {Counter::misses, 50}, {Counter::miss_ns, 2'000'000}});
@@ -433,7 +448,8 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
       R"("links":0,"write":0,"flags":0,"kind":0,"busy":0,"error":0},"hit_rate":0,"bytes_served":0,)"
       R"("origin":{"opens":0,"reads":0,"bytes":0,"stats":0},"stat_hits":0,)"
       R"("metadata":{"listings":0,"stats":0,"negative":0,"read":0,"stored":0,"revalidations":0,)"
-      R"("gathered":0},"calls_saved":0,"materialized":0,"stale_marked":0,"prefetch":{"fetched":0,)"
+      R"("gathered":0},"calls_saved":0,"materialized":0,"locked":0,"stale_marked":0,)"
+      R"("prefetch":{"fetched":0,)"
       R"("early":0,"late":0,"wasted":0,"duplicate":0,"unread":0},"blocks":{"files":0,"hits":0,)"
       R"("misses":0,"read":0,"kernel":0,"origin":0,"disk":0,"cluster":0,"ahead":0,"used":0,)"
       R"("wasted":0,"unread":0,"memory":0,"mapped":0,"kept":0,"faulted":0,"mappings":0,)"

@@ -130,6 +130,11 @@ def relative(path, call):
         os.close(fd)
 
 
+def in_root(fd, name):
+    how = (ctypes.c_uint64 * 3)(os.O_RDONLY, 0, 0x10)  # RESOLVE_IN_ROOT
+    os.close(raw("openat2", fd, b"/" + name.encode(), how, 24))
+
+
 def spawned(path):
     os.waitpid(os.posix_spawn(path, [path], {}), 0)
 
@@ -171,6 +176,9 @@ USES = {
     "removexattr": lambda p: os.removexattr(p, "user.none"),
     "statfs": lambda p: str(os.statvfs(p).f_namemax), "chdir": there, "inotify": watch,
     "pathconf": lambda p: str(checked("pathconf", p.encode(), 3)),  # _PC_NAME_MAX
+    "sendto": lambda p: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"x", p),
+    "sendmsg": lambda p: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendmsg([b"x"], [], 0, p),
+    "openat2 in a root": lambda p: relative(p, in_root),
     "connect": lambda p: socket.socket(socket.AF_UNIX).connect(p),
     "remount": lambda p: checked("mount", None, p.encode(), None, ctypes.c_ulong(32), None),
     "fspick": lambda p: os.close(raw("fspick", -100, p.encode(), 0)),

@@ -24,6 +24,7 @@ for epoch in range(3):
 )"));
   EXPECT_EQ(job.report("misses"), 1);
   EXPECT_EQ(job.report("materialized"), 0);
+  EXPECT_EQ(job.report("locked"), 6);
   EXPECT_EQ(job.report("origin.bytes"), 200000);
   EXPECT_EQ(job.report("bytes_served"), 6 * (200000 - 5 + 20));
 }

@@ -436,6 +436,30 @@ except FileExistsError:
         (self.tree / "new").mkdir()
         self.assertEqual(self.ask(job), "True")
 
+    def test_a_directory_that_others_have_made_is_seen_once_it_was_listed(self):
+        self.make_tree(self.tree)
+        job = self.start_job(
+            """
+import ctypes, os, sys
+libc, entries = ctypes.CDLL(None), ctypes.c_void_p()
+os.listdir(sys.argv[1])
+for name in sys.stdin:
+    path = f"{sys.argv[1]}/{name.strip()}"
+    print(os.path.exists(path), flush=True)
+    sys.stdin.readline()
+    if name == "scandir\\n":
+        count = libc.scandir(path.encode(), ctypes.byref(entries), None, None) - 2
+    else:
+        count = len(os.listdir(path))
+    print(count, os.path.isdir(path), os.path.exists(f"{path}/inner"), flush=True)
+""", str(self.tree), **self.LONG)
+        for name in ("opendir", "scandir"):
+            with self.subTest(name):
+                self.assertEqual(self.ask(job, name), "False")
+                (self.tree / name).mkdir()
+                (self.tree / name / "inner").touch()
+                self.assertEqual(self.ask(job), "1 True True")
+
     def test_a_statx_that_asks_the_server_is_answered_by_it(self):
         self.make_tree(self.tree)
         job = self.start_job(

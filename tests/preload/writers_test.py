@@ -22,6 +22,9 @@ EXEC = 'exec cat "$FIFO" > "$FILE"'
 # The next program leaves it to a child and ends.
 EXEC_AND_FORK = """exec bash -c '{ exec cat "$FIFO"; } & exit' > "$FILE" """
 VFORK = f"""exec {HELPER} vfork-write "$FILE" "$FILE.absent" "$FIFO" """
+# A shell without the library opens the file.
+INHERITED = """env -u LD_PRELOAD bash -c 'exec env LD_PRELOAD="$0" cat "$FIFO" > "$FILE"' \\
+    "$LD_PRELOAD" """
 EXEC_TWICE = """exec bash -c 'exec cat "$FIFO"' > "$FILE" """
 FORK = """
 import os
@@ -296,6 +299,9 @@ class Writers(Shell):
 
     def test_exec_and_fork(self):
         self.check(EXEC_AND_FORK, python=False)
+
+    def test_opened_by_a_shell_without_the_library(self):
+        self.check(INHERITED, python=False)
 
     def test_exec_twice(self):
         self.check(EXEC_TWICE, python=False)

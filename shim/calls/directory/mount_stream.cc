@@ -36,6 +36,9 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   // Another thread, or a signal handler, may have parked an fd by now.
   placeholder::fd_was_freed(0);
   if (listed.listing == nullptr && !listed.fd) return k_kernels;
+  // A negative entry may be younger than the directory.
+  if (listed.is_from_origin)
+    cache->corrections().learn(covered.key(), {.kinds = cache::Told::k_directory});
   is_kernels = listed.listing == nullptr;
   const int fd = is_kernels
                      ? listed.fd.release()

@@ -89,6 +89,7 @@ Answer meaning_of(const PathCall& call, int error) {
     case ECONNREFUSED:
     case ENXIO:
     case EOVERFLOW:
+    case ENOEXEC:
     case ERANGE:
     case ETXTBSY: return there;
     case EACCES:

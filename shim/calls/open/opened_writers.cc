@@ -27,7 +27,10 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   cache->changes().writing_begins(key, *stat);
   // The path at which the file really lies is dropped, too.
   char real_path[PATH_MAX];
-  cache->changes().content_changed(path_of_fd(fd, real_path), nullptr);
+  const std::string_view real = path_of_fd(fd, real_path);
+  cache->changes().content_changed(real, nullptr);
+  // The program may have got there by a link; a negative entry may be younger than the file.
+  cache->corrections().learn(real, {.kinds = cache::Told::k_other});
   g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "shim/calls/directory/mount_stream.h"
+#include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
 #include "shim/libc/directory/dir_stream.h"
@@ -23,6 +24,7 @@ namespace real = cube::shim::real;
 
 namespace {
 
+using Wants = shim::PathCall::Wants;
 using Filter = int (*)(const struct ::dirent*);
 using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
 
@@ -103,11 +105,13 @@ int list_stream(DIR* directory, struct ::dirent*** list, Filter wanted, Compare 
 
 }  // namespace
 
-#define CUBE_SCANDIR(name, dir, declaration, ...)                                          \
-  int export_##name declaration {                                                          \
-    const std::optional<DIR*> stream = open_stream(dir, path);                             \
-    if (stream && *stream == nullptr) return -1;                                           \
-    return stream ? list_stream(*stream, list, wanted, compare) : real::name(__VA_ARGS__); \
+#define CUBE_SCANDIR(name, at, declaration, ...)                             \
+  int export_##name declaration {                                            \
+    const std::optional<DIR*> stream = open_stream(at, path);                \
+    if (stream && *stream == nullptr) return -1;                             \
+    if (stream) return list_stream(*stream, list, wanted, compare);          \
+    return shim::told(real::name(__VA_ARGS__),                               \
+                      {.dir = at, .path = path, .wants = Wants::directory}); \
   }
 CUBE_SCANDIR(scandir, AT_FDCWD,
              (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path,
