@@ -8,7 +8,6 @@
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/base/path.h"
-#include "cache/origin/links_on_way.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/writers.h"
 
@@ -17,7 +16,6 @@ namespace {
 
 using base::Counter;
 
-constexpr std::uint64_t k_second_ns = 1'000'000'000;
 // So many stats that miss in one directory show a pattern.
 constexpr std::uint64_t k_many_misses = 4;
 // A small program has fewer misses in total.
@@ -30,10 +28,9 @@ constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
 // A region of at least so many segments spares one for metadata if opens wait for stats.
 constexpr std::uint32_t k_spares_one = 8;
 // A metadata record that was not used for so long may be evicted.
-constexpr std::uint64_t k_unused_ns = 600 * k_second_ns;
+constexpr std::uint64_t k_unused_ns = 600'000'000'000;
 // Between two searches for a segment whose records may be evicted.
-constexpr std::uint64_t k_until_looked_again_ns = 5 * k_second_ns;
-constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
+constexpr std::uint64_t k_until_looked_again_ns = 5'000'000'000;
 
 // The key of the flight that reads a directory. No file's key ends in a slash.
 std::uint64_t hash_of_reading(std::string_view key) {
@@ -43,22 +40,6 @@ std::uint64_t hash_of_reading(std::string_view key) {
 std::uint64_t bytes_of(const base::RamSize& size, const RegionLayout& layout) {
   const std::uint64_t all = std::uint64_t{layout.segment_bytes} * layout.segment_count;
   return std::min(size.is_percent ? all / 100 * size.value : size.value, all / 2);
-}
-
-bool is_later(const FileTime& a, const FileTime& b) {
-  return a.seconds != b.seconds ? a.seconds > b.seconds : a.nanoseconds > b.nanoseconds;
-}
-
-std::uint64_t age_ns(const FileStat& stat) {
-  const FileTime& last = is_later(stat.changed, stat.modified) ? stat.changed : stat.modified;
-  const auto now = static_cast<std::int64_t>(base::wall_ns() / k_second_ns);
-  const std::int64_t age = now - std::clamp<std::int64_t>(last.seconds, 0, now);
-  return static_cast<std::uint64_t>(age) * k_second_ns;
-}
-
-bool is_within(std::uint64_t since_ns, std::uint64_t for_ns) {
-  const std::uint64_t now = base::boot_ns();
-  return now >= since_ns && now - since_ns < for_ns;
 }
 
 }  // namespace
@@ -74,7 +55,7 @@ MountMetadata::MountMetadata(Region& region, RamTier& ram, const Tiers& tiers, c
              config.consistency.kind != base::ConsistencyKind::open),
       ttl_(config.metadata_ttl),
       most_ttl_ns_(config.consistency.kind == base::ConsistencyKind::ttl
-                       ? config.consistency.ttl_seconds * k_second_ns
+                       ? config.consistency.ttl_seconds * base::k_ns_per_s
                        : UINT64_MAX),
       job_start_ns_(region.job_row(region.own_job()).started_ns),
       most_bytes_(bytes_of(config.metadata_ram, region.layout())) {}
@@ -103,7 +84,7 @@ base::Result<RamTier::Reservation> MountMetadata::reserve(std::size_t path_lengt
   if (segments != 0 && header.metadata_full_until.load(std::memory_order_relaxed) <= now) {
     std::uint64_t used_since = now - std::min(now, k_unused_ns);
     if (ttl_.kind == base::MetadataTtl::Kind::seconds)
-      used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * k_second_ns));
+      used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * base::k_ns_per_s));
     // In such a job, uses of records are not noted.
     if (ttl_.kind == base::MetadataTtl::Kind::job) used_since = std::min(used_since, job_start_ns_);
     auto reserved = ram_->reserve_for_metadata(path_length, bytes,
@@ -129,127 +110,6 @@ Pin MountMetadata::stats_of(std::string_view key) const {
   return ram_->find_of_kind(RecordKind::stat, key, base::hash_path(key));
 }
 
-void MountMetadata::doubt() {
-  if (are_any())
-    region_->job_row(region_->own_job())
-        .metadata_doubted_ns.store(base::boot_ns(), std::memory_order_relaxed);
-}
-
-bool MountMetadata::asks_again(std::string_view key, std::uint64_t kind) {
-  const std::uint64_t hash = base::hash_path(key) * 4 + kind;
-  return asked_[(hash >> 8) % k_asked].exchange(hash, std::memory_order_relaxed) == hash;
-}
-
-bool MountMetadata::is_young(const Record& record, bool again) const {
-  const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
-  if (verified < doubted_ns()) return false;
-  if (ttl_.kind == base::MetadataTtl::Kind::job) return verified >= job_start_ns_;
-  // A program that asks again is probably waiting for another program to make the file.
-  const bool may_be_longer = ttl_.kind == base::MetadataTtl::Kind::seconds && !again;
-  return is_within(
-      verified, std::min(may_be_longer ? ttl_.seconds * k_second_ns : k_second_ns, most_ttl_ns_));
-}
-
-// A parent directory may have been moved, and its old path may be a link to it now. That changes
-// nothing in the directory itself, so the directory's stat alone does not show it. If the kernel
-// cannot detect links, no record is physical.
-base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool is_physical) {
-  if (!is_physical) return stat_path(AT_FDCWD, path, k_ask_server);
-  LinksOnWay links = LinksOnWay::unknown;
-  const long fd = open_noting_links(path, O_PATH | O_CLOEXEC, links);
-  if (fd == -EMFILE || fd == -ENFILE) return stat_path(AT_FDCWD, path, k_ask_server);
-  const base::UniqueFd own(base::sys::failed(fd) ? -1 : static_cast<int>(fd));
-  return own && links == LinksOnWay::none ? stat_path(own.get(), "", AT_EMPTY_PATH | k_ask_server)
-                                          : base::fail(ENOENT);
-}
-
-bool MountMetadata::is_still_right(const Record& record) {
-  // No stat would prove the listing. The next read of the directory may find the same entries.
-  if (const auto data = DirectoryData::of(record); !data || !data->has_true_times()) return false;
-  region_->stats().count(Counter::metadata_revalidations);
-  const std::uint64_t now = base::boot_ns();
-  const auto found = stat_of_directory(record.path_text(), record.is_physical());
-  if (found && found->is_unchanged_since(record.stat)) {
-    ram_->mark_verified(record, now);
-    return true;
-  }
-  ram_->mark_record_stale(record);
-  return false;
-}
-
-Pin MountMetadata::fresh_listing(std::string_view key, bool again) {
-  Pin found = directory(key);
-  if (found && !holds(*found, again)) found.release();
-  return found;
-}
-
-bool MountMetadata::is_current(const StatTable::Entry& entry) const {
-  using Kind = base::MetadataTtl::Kind;
-  const bool is_young =
-      ttl_.kind == Kind::job
-          ? entry.looked_ns >= job_start_ns_
-          : is_within(entry.looked_ns, std::min(ttl_.kind == Kind::seconds
-                                                    ? ttl_.seconds * k_second_ns
-                                                    : std::clamp(age_ns(entry.stat) / 10,
-                                                                 k_second_ns, 60 * k_second_ns),
-                                                most_ttl_ns_));
-  return is_young && is_untouched(entry);
-}
-
-bool MountMetadata::is_untouched(const StatTable::Entry& entry) const {
-  // seq_cst: a process that changes the file increments the epoch before its call returns.
-  return writer_stripe_of(*region_, entry.stat).epoch.load(std::memory_order_seq_cst) ==
-             entry.changes &&
-         !may_be_written(*region_, entry.stat);
-}
-
-MountMetadata::Says MountMetadata::negative_unless_changed(std::string_view key, Pin&& directory,
-                                                           const DirectoryData& data) {
-  const std::string_view name = base::split_path(key).name;
-  if (!data.proves_negative_entries() || !may_be_negative(name) || data.has_in_any_case(name))
-    return Says::unknown;
-  if (!holds(*directory, asks_again(key, k_kind_absent))) return Says::unknown;
-  region_->stats().count(Counter::metadata_negative);
-  return Says::absent;
-}
-
-// The directory has no listing, but one further up may lack its name.
-MountMetadata::Says MountMetadata::look_above(std::string_view path) {
-  constexpr int k_most_levels = 8;
-  for (int level = 0; level < k_most_levels && path.size() > 1; ++level) {
-    const auto [above, name] = base::split_path(path);
-    Pin found = directory(above);
-    if (!found) {
-      path = above;
-      continue;
-    }
-    const auto data = DirectoryData::of(*found);
-    if (!data || data->find(name)) return Says::unknown;
-    return negative_unless_changed(path, std::move(found), *data);
-  }
-  return Says::unknown;
-}
-
-MountMetadata::Entry MountMetadata::entry_of(std::string_view key) {
-  const auto [parent, name] = base::split_path(key);
-  Entry entry;
-  entry.directory = directory(parent);
-  if (!entry.directory) {
-    entry.says = look_above(parent);
-    return entry;
-  }
-  const auto data = DirectoryData::of(*entry.directory);
-  if (!data) return entry;
-  const auto found = data->find(name);
-  if (!found) {
-    entry.says = negative_unless_changed(key, std::move(entry.directory), *data);
-    return entry;
-  }
-  entry.says = Says::present;
-  entry.entry = *found;
-  return entry;
-}
-
 MountMetadata::Says MountMetadata::directory_itself(std::string_view key, bool no_follow,
                                                     bool with_mount, FileStat& stat) {
   const Pin own = fresh_listing(key, /*again=*/false);
@@ -258,11 +118,6 @@ MountMetadata::Says MountMetadata::directory_itself(std::string_view key, bool n
   stat = own->stat;
   region_->stats().count(Counter::metadata_stats);
   return Says::present;
-}
-
-bool MountMetadata::stat_is_proof(std::string_view key) const {
-  return most_ttl_ns_ != UINT64_MAX || !remote_->is_empty() ||
-         ram_->has_any(key, base::hash_path(key)) || tiers_->may_have(key);
 }
 
 MountMetadata::EntryStat MountMetadata::gathered_stat(std::string_view key,
@@ -278,17 +133,6 @@ MountMetadata::EntryStat MountMetadata::stat_of(std::string_view key, const Entr
   EntryStat known = gathered_stat(key, entry);
   if (known.entry != nullptr && !is_current(*known.entry)) known.entry = nullptr;
   return known;
-}
-
-std::uint64_t MountMetadata::looked_ns(const EntryStat& known) {
-  return std::min(known.entry->looked_ns, known.table->verified_ns.load(std::memory_order_relaxed));
-}
-
-// A recent gather proves the entry; otherwise the directory's listing must hold.
-bool MountMetadata::is_shown(const EntryStat& stat, const Entry& entry) {
-  const std::uint64_t looked = looked_ns(stat);
-  return (is_within(looked, k_second_ns) && looked >= doubted_ns()) ||
-         holds(*entry.directory, /*again=*/false);
 }
 
 MountMetadata::Says MountMetadata::stat(std::string_view key, bool no_follow, bool with_mount,
@@ -356,25 +200,6 @@ bool MountMetadata::correct_target(std::string_view key, std::string_view target
   if (text.empty() || text == target || !is_untouched(*known.entry)) return false;
   writer_stripe_of(*region_, known.entry->stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   return true;
-}
-
-bool MountMetadata::has_listing_beside(std::string_view key) const {
-  return static_cast<bool>(directory(base::split_path(key).directory));
-}
-
-bool MountMetadata::is_absent(std::string_view key) {
-  return is_on_ && key.size() > 1 && entry_of(key).says == Says::absent;
-}
-
-bool MountMetadata::was_listed(std::string_view key, const FileStat& file) const {
-  const auto [parent, name] = base::split_path(key);
-  const Pin found = directory(parent);
-  const auto data = found ? DirectoryData::of(*found) : std::nullopt;
-  const auto entry = data ? data->find(name) : std::nullopt;
-  // A new file often has the inode of the file that had its name before. The directory's ctime is
-  // no earlier than its last change of an entry, so a file that is born later is another one. A
-  // birth time of 0 means that it is not known.
-  return entry && entry->inode == file.inode && !is_later(file.born, found->stat.changed);
 }
 
 bool MountMetadata::note_miss(std::string_view key) {

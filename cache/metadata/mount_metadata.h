@@ -153,6 +153,7 @@ class MountMetadata final : public KnownStats {
     return is_young(record, again) || is_still_right(record);
   }
   // Whether this process has asked this question before.
+  static constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
   bool asks_again(std::string_view key, std::uint64_t kind);
   Says negative_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data);
   Says look_above(std::string_view directory);

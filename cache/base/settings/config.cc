@@ -8,9 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "cache/base/nearest_word.h"
 #include "cache/base/path.h"
-#include "cache/base/process/job_variable.h"
 
 namespace cube::base {
 namespace {
@@ -18,6 +16,22 @@ namespace {
 bool parse_number(std::string_view text, std::uint64_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size() && !text.empty();
+}
+
+// Calls use(item) for each item of the list until it returns false, and returns its last result.
+template <typename Use>
+bool for_each_item(std::string_view list, char separator, Use&& use) {
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t end = std::min(list.find(separator, at), list.size());
+    if (!use(list.substr(at, end - at))) return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '-';
 }
 
 template <typename T>
@@ -84,10 +98,7 @@ bool server_of(std::string_view text, std::string& server) {
     if (!rest.empty()) port = rest.substr(1);
   }
   const auto allowed = [&](char c) {
-    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                         (c >= '0' && c <= '9') || c == '.' || c == '-';
-    return is_word || (is_bracketed && (c == ':' || c == '[' || c == ']')) ||
-           (!is_bracketed && c == '_');
+    return is_word(c) || (is_bracketed ? c == ':' || c == '[' || c == ']' : c == '_');
   };
   std::uint64_t number = 0;
   if (host.size() <= (is_bracketed ? 2U : 0U) || host.size() > k_longest ||
@@ -101,26 +112,21 @@ bool server_of(std::string_view text, std::string& server) {
 // One function for each type named in config.def. False: the type does not take this value.
 struct Parse {
   static bool Prefixes(std::string_view text, config_types::Prefixes& value) {
-    for (std::size_t at = 0; at <= text.size();) {
-      const std::size_t end = std::min(text.find(':', at), text.size());
-      const std::string_view item = text.substr(at, end - at);
-      at = end + 1;
-      if (item.empty()) continue;
+    const bool are_usable = for_each_item(text, ':', [&](std::string_view item) {
       std::string prefix;
+      if (item.empty()) return true;
       // "/" is refused, because /proc and /dev lie below it, and their files are not ordinary
       // files.
       if (!normalize_prefix(item, prefix) || prefix == "/") return false;
       value.push_back(std::move(prefix));
-    }
+      return true;
+    });
     keep_outermost(value);
-    return true;
+    return are_usable;
   }
   static bool Origins(std::string_view text, config_types::Origins& value) {
-    for (std::size_t at = 0; at <= text.size();) {
-      const std::size_t end = std::min(text.find(':', at), text.size());
-      const std::string_view item = text.substr(at, end - at);
-      at = end + 1;
-      if (item.empty()) continue;
+    const bool are_usable = for_each_item(text, ':', [&](std::string_view item) {
+      if (item.empty()) return true;
       const std::size_t sign = item.find('=');
       OriginSetting origin;
       if (sign == std::string_view::npos || sign + 1 == item.size() ||
@@ -133,12 +139,13 @@ struct Parse {
         return false;
       origin.file = item.substr(sign + 1);
       value.push_back(std::move(origin));
-    }
+      return true;
+    });
     // Longest first: the innermost prefix answers.
     std::stable_sort(value.begin(), value.end(), [](const auto& a, const auto& b) {
       return a.prefix.size() > b.prefix.size();
     });
-    return true;
+    return are_usable;
   }
   static bool Servers(std::string_view text, ServerList& value) {
     constexpr std::size_t k_most_servers = 64;
@@ -146,16 +153,14 @@ struct Parse {
     if (text.empty()) return true;
     if (!text.starts_with(k_scheme)) return false;
     text.remove_prefix(k_scheme.size());
-    for (std::size_t at = 0; at <= text.size();) {
-      const std::size_t end = std::min(text.find(',', at), text.size());
+    return for_each_item(text, ',', [&](std::string_view item) {
       std::string server;
-      if (!server_of(text.substr(at, end - at), server) || value.texts.size() == k_most_servers)
+      if (!server_of(item, server) || value.texts.size() == k_most_servers ||
+          std::ranges::find(value.texts, server) != value.texts.end())
         return false;
-      if (std::ranges::find(value.texts, server) != value.texts.end()) return false;
       value.texts.push_back(std::move(server));
-      at = end + 1;
-    }
-    return true;
+      return true;
+    });
   }
   static bool OriginIds(std::string_view text, config_types::OriginIds& value) {
     return Origins(text, value);
@@ -176,11 +181,8 @@ struct Parse {
     return choose(text, k_choices, value);
   }
   static bool Name(std::string_view text, std::string& value) {
-    const auto allowed = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-             c == '.' || c == '_' || c == '-';
-    };
-    if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), allowed))
+    if (text.empty() || text.size() > 64 ||
+        !std::ranges::all_of(text, [](char c) { return is_word(c) || c == '_'; }))
       return false;
     value = text;
     return true;
@@ -269,17 +271,6 @@ struct Parse {
   }
 };
 
-// The value of a variable, fit for one line: control characters are replaced, and a long value is
-// cut.
-std::string for_a_line(std::string_view text) {
-  constexpr std::size_t k_longest = 200;
-  std::string line(text.substr(0, k_longest));
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
-  }
-  return text.size() > k_longest ? line + "..." : line;
-}
-
 template <typename T, typename Parser>
 void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, IfWrong if_wrong,
               std::vector<std::string>& errors) {
@@ -299,6 +290,15 @@ void read_row(const ConfigRow& row, const char* text, Parser parse, T& field, If
 }
 
 }  // namespace
+
+std::string for_a_line(std::string_view value) {
+  constexpr std::size_t k_longest = 200;
+  std::string line(value.substr(0, k_longest));
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return value.size() > k_longest ? line + "..." : line;
+}
 
 const std::vector<ConfigRow>& config_rows() {
   static const auto* rows = new std::vector<ConfigRow>{
@@ -339,44 +339,6 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   return parsed;
 }
 
-namespace {
-
-bool is_known(std::string_view variable) {
-  return variable == k_job_variable || variable == k_told_variable ||
-         std::ranges::find(config_rows(), variable, &ConfigRow::variable) != config_rows().end();
-}
-
-constexpr std::string_view k_prefix = "CUBESHIM_";
-
-// The setting that the user may have meant; empty: none is similar.
-std::string nearest_setting(std::string_view variable) {
-  std::vector<std::string_view> names;
-  for (const auto& row : config_rows()) names.push_back(row.variable.substr(k_prefix.size()));
-  const std::string_view nearest = nearest_word(variable.substr(k_prefix.size()), names);
-  return nearest.empty() ? std::string() : fmt::format("{}{}", k_prefix, nearest);
-}
-
-}  // namespace
-
-std::vector<std::string> unknown_variables(const char* const* environment) {
-  std::vector<std::string> lines;
-  for (; environment != nullptr && *environment != nullptr; ++environment) {
-    const std::string_view entry(*environment);
-    if (!entry.starts_with(k_prefix)) continue;
-    const std::string_view name = entry.substr(0, entry.find('='));
-    if (is_known(name)) continue;
-    std::string hint;
-    if (const std::string nearest = nearest_setting(name); !nearest.empty()) {
-      hint = fmt::format("did you mean {}?", nearest);
-    } else {
-      hint = "those are CUBESHIM_ and one of:";
-      for (const auto& row : config_rows()) hint += fmt::format(" {}", row.variable.substr(9));
-    }
-    lines.push_back(fmt::format("{} is not a setting of this version; {}", for_a_line(name), hint));
-  }
-  return lines;
-}
-
 bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
   unsigned shift = 0;
   // K, KB and KiB mean the same; B or i alone is not a unit.
@@ -386,20 +348,12 @@ bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
     if (suffix != "B" && text.find_last_of("KMGTkmgt") != text.size() - 1) return false;
     break;
   }
-  if (!text.empty()) {
-    switch (text.back()) {
-      case 'K':
-      case 'k': shift = 10; break;
-      case 'M':
-      case 'm': shift = 20; break;
-      case 'G':
-      case 'g': shift = 30; break;
-      case 'T':
-      case 't': shift = 40; break;
-      default: break;
-    }
+  constexpr std::string_view k_units = "KkMmGgTt";
+  const std::size_t unit = text.empty() ? std::string_view::npos : k_units.find(text.back());
+  if (unit != std::string_view::npos) {
+    shift = 10 * (static_cast<unsigned>(unit) / 2 + 1);
+    text.remove_suffix(1);
   }
-  if (shift != 0) text.remove_suffix(1);
   std::uint64_t number = 0;
   if (!parse_number(text, number) || number > (std::numeric_limits<std::uint64_t>::max() >> shift))
     return false;
@@ -410,15 +364,11 @@ bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
 bool normalize_prefix(std::string_view text, std::string& prefix) {
   if (!text.starts_with('/') || text.size() >= PATH_MAX) return false;
   std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('/', at), text.size());
-    const std::string_view part = text.substr(at, end - at);
-    at = end + 1;
-    if (part.empty() || part == ".") continue;
-    if (part == "..") return false;
-    result += '/';
-    result += part;
-  }
+  const bool is_plain = for_each_item(text, '/', [&](std::string_view part) {
+    if (!part.empty() && part != ".") result.append("/").append(part);
+    return part != "..";
+  });
+  if (!is_plain) return false;
   prefix = result.empty() ? "/" : std::move(result);
   return true;
 }

@@ -87,6 +87,9 @@ struct ConfigRow {
   std::string_view variable, default_text, takes, help;
 };
 const std::vector<ConfigRow>& config_rows();
+// The value of a variable, fit for one line: control characters are replaced, and a long value is
+// cut.
+std::string for_a_line(std::string_view value);
 
 struct ParsedConfig {
   Config config;

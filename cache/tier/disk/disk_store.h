@@ -104,8 +104,6 @@ class DiskStore {
   // of this run any more.
   void distrust_all();
 
-  // For a read-only store without the node's index: finds segment files that were added or removed.
-  base::Result<void> refresh();
   DiskStatus status() const;
   // Returns 0 if a record with this many bytes of data has room in a segment file; otherwise the
   // smallest bound that would give it room.
