@@ -13,6 +13,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
 #include "cache/base/memory/can_read.h"
+#include "cache/base/process/block_signals.h"
 #include "cache/base/process/signal_frame.h"
 #include "shim/profile/loader_lock.h"
 #include "shim/profile/own_calls.h"
@@ -162,23 +163,14 @@ bool has_room() {
 // its locks then.
 class Undisturbed {
  public:
-  Undisturbed() {
-    const std::uint64_t all = ~std::uint64_t{0};
-    base::sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, base::sys::arg(&all),
-                   base::sys::arg(&mask_before_), sizeof all);
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_before_);
-  }
-  ~Undisturbed() {
-    pthread_setcancelstate(cancel_before_, &cancel_before_);
-    base::sys::raw(SYS_rt_sigprocmask, SIG_SETMASK, base::sys::arg(&mask_before_), 0,
-                   sizeof mask_before_);
-  }
+  Undisturbed() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_before_); }
+  ~Undisturbed() { pthread_setcancelstate(cancel_before_, &cancel_before_); }
   Undisturbed(const Undisturbed&) = delete;
   Undisturbed& operator=(const Undisturbed&) = delete;
 
  private:
+  const base::BlockSignals no_signals_;
   int cancel_before_ = PTHREAD_CANCEL_ENABLE;
-  std::uint64_t mask_before_ = 0;
 };
 
 bool may_walk() {

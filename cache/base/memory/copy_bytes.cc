@@ -107,14 +107,6 @@ CopyWay find_way() { return CopyWay::plain; }
 
 }  // namespace
 
-bool can_copy(CopyWay way) {
-#if defined(__x86_64__)
-  return way == CopyWay::plain || way == CopyWay::by_page || (way == CopyWay::ahead && has_avx2());
-#else
-  return way == CopyWay::plain;
-#endif
-}
-
 CopyWay copy_way() {
   // Two threads that get here at the same time find the same way.
   static std::atomic<CopyWay> found{CopyWay::unknown};

@@ -22,8 +22,6 @@ enum class CopyWay : unsigned char {
 
 // The way for this processor. The first call determines it.
 CopyWay copy_way();
-// Whether this processor has the instructions of `way`.
-bool can_copy(CopyWay way);
 // `n` is at least k_long_copy.
 void copy_long(CopyWay way, void* to, const void* from, std::size_t n);
 

@@ -240,6 +240,4 @@ ClusterFigures ClusterClient::figures() const {
   return sum;
 }
 
-const std::vector<std::string>& ClusterClient::servers() const { return options_.servers; }
-
 }  // namespace cube::cache

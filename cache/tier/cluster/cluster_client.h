@@ -131,7 +131,6 @@ class ClusterClient {
   void fail_start(bool for_good);
 
   ClusterFigures figures() const;
-  const std::vector<std::string>& servers() const;
 
  private:
   class Worker;

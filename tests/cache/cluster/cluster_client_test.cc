@@ -83,12 +83,11 @@ TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
     while (is_held) std::this_thread::yield();
     return value(line, "of the slow one");
   });
-  Running running({silent.name(), slow.name()}, 20 * k_ms);
+  const std::vector<std::string> servers{silent.name(), slow.name()};
+  Running running(servers, 20 * k_ms);
   const auto key_of = [&](std::size_t server) {
     int i = 0;
-    while (home_of_key(running.client->servers(), ClusterKey("t", 1, std::to_string(i)).hash()) !=
-           server)
-      ++i;
+    while (home_of_key(servers, ClusterKey("t", 1, std::to_string(i)).hash()) != server) ++i;
     return std::to_string(i);
   };
   Outcome outcome = Outcome::skipped;
