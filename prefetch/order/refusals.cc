@@ -40,9 +40,11 @@ void Refusals::count(Refusal reason, std::string_view path, std::uint64_t line, 
 std::string Refusals::text(Refusal reason) const {
   const Row& row = rows_[static_cast<std::size_t>(reason)];
   if (row.count == 0) return {};
-  std::string text =
-      fmt::format("{} {} {}, the first is {}", row.count,
-                  row.count == 1 ? "entry is" : "entries are", name_of(reason), row.first);
+  const bool is_one = row.count == 1;
+  std::string_view name = name_of(reason);
+  if (is_one && reason == Refusal::not_a_file) name.remove_suffix(1);
+  std::string text = fmt::format("{} {} {}, the first is {}", row.count,
+                                 is_one ? "entry is" : "entries are", name, row.first);
   if (row.line != 0) text += fmt::format(" (line {})", row.line);
   if (row.error != 0) text += fmt::format(": {}", base::text_of_error(row.error));
   return text;
