@@ -10,12 +10,13 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::uint64_t k_second_ns = 1'000'000'000;
 // The leader writes ten times a second, and asks each server every two seconds.
-constexpr std::uint64_t k_old_row_ns = 5 * k_second_ns, k_silent_ns = 6 * k_second_ns;
+constexpr std::uint64_t k_old_row_ns = 5 * base::k_ns_per_s, k_silent_ns = 6 * base::k_ns_per_s;
 
 std::string state_of(const base::ServerRow& row, std::uint64_t now) {
-  const auto seconds = [](std::uint64_t ns) { return (ns + k_second_ns - 1) / k_second_ns; };
+  const auto seconds = [](std::uint64_t ns) {
+    return (ns + base::k_ns_per_s - 1) / base::k_ns_per_s;
+  };
   const std::uint64_t told = row.told_ns, answered = row.answered_ns,
                       rests_until = row.rests_until_ns;
   if (told + k_old_row_ns < now) return "not known";
@@ -23,7 +24,7 @@ std::string state_of(const base::ServerRow& row, std::uint64_t now) {
   if (rests_until > now) return fmt::format("rests for {} s", seconds(rests_until - now));
   if (answered == 0) return "no answer yet";
   if (answered + k_silent_ns < now)
-    return fmt::format("silent for {} s", (now - answered) / k_second_ns);
+    return fmt::format("silent for {} s", (now - answered) / base::k_ns_per_s);
   return row.is_full != 0 ? "full" : "answers";
 }
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -16,11 +15,11 @@
 #include "cache/base/error_text.h"
 #include "cache/metadata/stat_gather.h"
 #include "shim/cli/interrupt.h"
+#include "shim/cli/warmup/work_together.h"
 
 namespace cube::cli {
 namespace {
 
-constexpr unsigned k_name_threads = 16;
 constexpr std::chrono::milliseconds k_longest_gather{2000}, k_between_gathers{5};
 
 struct FoundMetadata {
@@ -91,21 +90,8 @@ class MetadataLoad {
       : names_(names), with_stats_(wanted.with_stats), waiting_(wanted.roots) {}
 
   LoadedMetadata run(Progress& progress) {
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < k_name_threads; ++i) threads.emplace_back([this] { work(); });
-    {
-      std::unique_lock lock(mutex_);
-      while (!is_over_) {
-        changed_.wait_for(lock, std::chrono::milliseconds(100));
-        if (interrupted_by() != 0) is_over_ = true;
-        const Tally tally{.files = loaded_.names};
-        lock.unlock();
-        progress.show(tally);
-        lock.lock();
-      }
-    }
-    changed_.notify_all();
-    for (auto& thread : threads) thread.join();
+    work_together(
+        shared_, progress, [this] { work(); }, [this] { return Tally{.files = loaded_.names}; });
     return std::move(loaded_);
   }
 
@@ -117,8 +103,8 @@ class MetadataLoad {
   };
 
   void work() {
-    std::unique_lock lock(mutex_);
-    while (!is_over_) {
+    std::unique_lock lock(shared_.mutex);
+    while (!shared_.is_over) {
       if (!gathers_.empty()) {
         const Gather gather = gathers_.back();
         std::uint64_t stats = 0;
@@ -132,12 +118,12 @@ class MetadataLoad {
         waiting_.pop_back();
         visit(directory, lock);
       } else if (under_way_ == 0) {
-        is_over_ = true;
+        shared_.is_over = true;
       } else {
-        changed_.wait(lock);
+        shared_.changed.wait(lock);
       }
     }
-    changed_.notify_all();
+    shared_.changed.notify_all();
   }
 
   template <typename Work>
@@ -147,7 +133,7 @@ class MetadataLoad {
     work();
     lock.lock();
     --under_way_;
-    changed_.notify_all();
+    shared_.changed.notify_all();
   }
 
   void visit(const std::string& directory, std::unique_lock<std::mutex>& lock) {
@@ -164,7 +150,7 @@ class MetadataLoad {
     loaded_.stats += found.stats;
     std::ranges::move(found.directories, std::back_inserter(waiting_));
     if (gather != nullptr) gathers_.push_back({directory, std::move(gather), found.names});
-    changed_.notify_all();
+    shared_.changed.notify_all();
   }
 
   // Null if somebody has gathered them. Waits for a job that gathers them, unless it takes long.
@@ -228,13 +214,11 @@ class MetadataLoad {
 
   cache::MountMetadata& names_;
   const bool with_stats_;
-  std::mutex mutex_;  // guards the rest
-  std::condition_variable changed_;
+  SharedWork shared_;                 // guards the rest
   std::vector<std::string> waiting_;  // directories
   std::vector<Gather> gathers_;       // with entries that nobody has asked for yet
   LoadedMetadata loaded_;
   unsigned under_way_ = 0;
-  bool is_over_ = false;
 };
 
 }  // namespace

@@ -2,20 +2,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <condition_variable>
 #include <mutex>
-#include <thread>
 
-#include "shim/cli/interrupt.h"
+#include "shim/cli/warmup/work_together.h"
 
 namespace cube::cli {
 namespace {
 
 using prefetch::PlannedFile;
 using prefetch::Refused;
-
-constexpr unsigned k_threads = 16;
 
 // How much of a file is cached: `present` of `size` bytes.
 struct FileLook {
@@ -77,34 +72,24 @@ class Survey {
       : paths_(paths), place_(place), skipped_(skipped) {}
 
   SurveyCounts run(Progress& progress) {
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < k_threads; ++i) threads.emplace_back([this] { work(); });
-    {
-      std::unique_lock lock(mutex_);
-      while (!is_over_) {
-        changed_.wait_for(lock, std::chrono::milliseconds(100));
-        if (interrupted_by() != 0) is_over_ = true;
-        const Tally tally{.files = counts_.cached + counts_.absent,
-                          .bytes = counts_.cached_bytes + counts_.absent_bytes};
-        lock.unlock();
-        progress.show(tally);
-        lock.lock();
-      }
-    }
-    changed_.notify_all();
-    for (auto& thread : threads) thread.join();
+    work_together(
+        shared_, progress, [this] { work(); },
+        [this] {
+          return Tally{.files = counts_.cached + counts_.absent,
+                       .bytes = counts_.cached_bytes + counts_.absent_bytes};
+        });
     return counts_;
   }
 
  private:
   void work() {
-    std::unique_lock lock(mutex_);
-    while (!is_over_) {
+    std::unique_lock lock(shared_.mutex);
+    while (!shared_.is_over) {
       PlannedFile file;
       if (!paths_.next(file)) {
         // A path that another thread checks now may be a directory, whose files come next.
-        is_over_ = looking_ == 0;
-        if (!is_over_) changed_.wait(lock);
+        shared_.is_over = looking_ == 0;
+        if (!shared_.is_over) shared_.changed.wait(lock);
         continue;
       }
       ++looking_;
@@ -113,9 +98,9 @@ class Survey {
       lock.lock();
       --looking_;
       note(file, look);
-      changed_.notify_all();
+      shared_.changed.notify_all();
     }
-    changed_.notify_all();
+    shared_.changed.notify_all();
   }
 
   void note(const PlannedFile& file, const FileLook& look) {
@@ -130,11 +115,9 @@ class Survey {
   NamedPaths& paths_;
   const SurveyPlace place_;
   Skipped& skipped_;
-  std::mutex mutex_;  // guards the rest, the paths and what is skipped
-  std::condition_variable changed_;
+  SharedWork shared_;  // guards the rest, the paths and what is skipped
   SurveyCounts counts_;
   unsigned looking_ = 0;
-  bool is_over_ = false;
 };
 
 }  // namespace

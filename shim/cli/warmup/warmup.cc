@@ -51,6 +51,15 @@ void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped
       skipped, progress);
 }
 
+// Sets `census` if progress is shown. False: the list cannot be read.
+bool begin_census(const Warmup& warmup, const Progress& progress, std::unique_ptr<Census>& census,
+                  std::string& why) {
+  if (!progress.is_shown()) return true;
+  auto counted = NamedPaths::open(warmup.input, why);
+  if (counted != nullptr) census = std::make_unique<Census>(std::move(counted));
+  return census != nullptr;
+}
+
 bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped& skipped,
            WarmupReport& report, std::string& why) {
   const base::Config& config = target.parsed.config;
@@ -63,11 +72,7 @@ bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skippe
   if (prefetcher == nullptr) return false;
   Progress progress(warmup.progress);
   std::unique_ptr<Census> census;
-  if (progress.is_shown()) {
-    auto counted = NamedPaths::open(warmup.input, why);
-    if (counted == nullptr) return false;
-    census = std::make_unique<Census>(std::move(counted));
-  }
+  if (!begin_census(warmup, progress, census, why)) return false;
   report.loaded = load(paths, *prefetcher, census.get(), skipped, progress);
   return true;
 }
@@ -194,11 +199,7 @@ int warmup_cluster(Warmup& warmup, BackgroundChild* child) {
   {
     Progress progress(warmup.progress);
     std::unique_ptr<Census> census;
-    if (progress.is_shown()) {
-      auto counted = NamedPaths::open(warmup.input, why);
-      if (counted == nullptr) return complain(2, why);
-      census = std::make_unique<Census>(std::move(counted));
-    }
+    if (!begin_census(warmup, progress, census, why)) return complain(2, why);
     const auto counts = load_to_cluster(config, *paths, census.get(), skipped, progress, why);
     if (!counts) return complain(1, why);
     report.cluster = *counts;

@@ -114,6 +114,12 @@ std::string WarmupReport::text() const {
 std::string WarmupReport::json() const {
   nlohmann::ordered_json report = {
       {"what", name_of(what)}, {"interrupted", signal != 0}, {"seconds", seconds}};
+  const auto add_ram = [&] {
+    report["ram"] = {{"region", room.region},
+                     {"capacity", room.capacity},
+                     {"used", room.used},
+                     {"entries", room.files}};
+  };
   if (what == What::load) {
     report["fetched"] = loaded.fetched;
     report["fetched_bytes"] = loaded.fetched_bytes;
@@ -135,10 +141,7 @@ std::string WarmupReport::json() const {
     for (const auto& row : names.skipped)
       report["reasons"].push_back(
           {{"reason", row.reason}, {"directories", row.count}, {"first", row.first}});
-    report["ram"] = {{"region", room.region},
-                     {"capacity", room.capacity},
-                     {"used", room.used},
-                     {"entries", room.files}};
+    add_ram();
     return dumped(report);
   } else if (what == What::evict) {
     report["evicted"] = found.cached;
@@ -162,11 +165,7 @@ std::string WarmupReport::json() const {
     report["reasons"].back()["bytes"] = row.bytes;
     report["reasons"].back()["missing_bytes"] = row.missing;
   }
-  if (what != What::cluster)
-    report["ram"] = {{"region", room.region},
-                     {"capacity", room.capacity},
-                     {"used", room.used},
-                     {"entries", room.files}};
+  if (what != What::cluster) add_ram();
   return dumped(report);
 }
 
