@@ -46,6 +46,7 @@ base::Result<FileCache*> FileCache::attach(const base::Config& config, const bas
   if (!region) return base::fail(region.error().value);
   auto* const cache = new (std::nothrow) FileCache(**region, config);
   if (cache == nullptr) return base::fail(ENOMEM);
+  (*region)->bound_resident(config.rss);
   if (!config.disk_dir.empty()) cache->attach_disk(config, job);
   if (!config.cluster.texts.empty()) cache->attach_cluster(config);
   return cache;
@@ -123,7 +124,10 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
     count_hit(parts_.region);
     if (outcome.pin->is_prefetched())
       parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
-    if (timed) stats.hit_latency.add(base::monotonic_ns() - began);
+    if (timed) {
+      stats.hit_latency.add(base::monotonic_ns() - began);
+      parts_.region.note_read(outcome.pin->stat.size * k_timed_hits);
+    }
     return outcome;
   }
   outcome.pin.release();
@@ -138,7 +142,10 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
     return DemandOpen(parts_, request).open_uncached(Counter::bypassed_busy);
   const base::LowestClosed closed;
   outcome = DemandOpen(parts_, request).open(hash);
-  if (outcome.pin) outcome.freed_fd = closed.fd();
+  if (outcome.pin) {
+    outcome.freed_fd = closed.fd();
+    parts_.region.note_read(outcome.pin->stat.size);
+  }
   return outcome;
 }
 

@@ -20,6 +20,7 @@
 #include "cache/base/unique_fd.h"
 #include "cache/region/layout.h"
 #include "cache/region/life/life_lock.h"
+#include "cache/region/resident_pages.h"
 
 namespace cube::cache {
 
@@ -81,6 +82,10 @@ class Region {
     writable_.reset();
     drop_life_after_fork(life_);
   }
+
+  // Bounds what this process shows of the region as its own memory; see ResidentPages.
+  void bound_resident(std::uint64_t bytes) { resident_.set_bound(bytes); }
+  void note_read(std::uint64_t bytes) { resident_.note_read(bytes, data_, writable_); }
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
   JobRow& job_row(std::uint32_t i) const { return at<JobRow>(layout_.jobs)[i]; }
@@ -208,6 +213,7 @@ class Region {
   // The data part again, inaccessible: windows are duplicates of parts of it, which needs no fd and
   // no name.
   base::Mapping writable_;
+  ResidentPages resident_;
   // Keeps our life lock (life_lock.h).
   base::Mapping life_;
   RegionLayout layout_;

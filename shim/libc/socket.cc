@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "cache/base/memory/kernel_page.h"
+#include "cache/base/memory/can_read.h"
 #include "cache/base/sys.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/name/name_change.h"

@@ -13,7 +13,12 @@ namespace {
 namespace sys = base::sys;
 
 void note_ended(std::uint32_t pid) {
-  if (process::is_active() && process::owns_table()) attachment::note_child_ended(pid);
+  if (!process::is_active() || !process::owns_table()) return;
+  // The child may have made a region of its own, and told that one of its changes.
+  if (auto* const cache = attachment::attached_cache();
+      cache != nullptr && !cache->region().is_named())
+    return process::disable("the region's file was removed");
+  attachment::note_child_ended(pid);
 }
 
 // Whether the kernel reaps children. If it does, a wait that finds none has seen the end of all.

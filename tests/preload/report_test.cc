@@ -231,6 +231,23 @@ os._exit(0)
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }
 
+TEST(Region, WithoutANameServesNothingOnceAChildHasEnded) {
+  Job job;
+  job.checks_region = false;
+  job.env["REGION"] = job.region();
+  const auto outcome = job.python(R"(
+def read():
+  with open(path(0), 'rb') as f:
+    return f.read()
+assert read() == read() == content(0)
+os.unlink(os.environ['REGION'])
+# The child makes a region of its own, and tells that one.
+subprocess.run(['bash', '-c', 'echo changed > "$1"', 'bash', path(0)], check=True)
+assert read() == b'changed\n'
+)");
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+}
+
 TEST(Region, StaysWhereItShall) {
   Job job;
   job.env["CUBESHIM_RAM_KEEP"] = "1";

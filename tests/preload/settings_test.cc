@@ -272,6 +272,32 @@ for flags in (2, 1):
   EXPECT_EQ(job.report("hits.ram"), 1);
 }
 
+TEST(Machine, AProcessShowsLittleOfTheRegionAsItsOwnMemory) {
+  for (const char* bound : {"0", "16M"}) {
+    SCOPED_TRACE(bound);
+    Job job;
+    job.env["CUBESHIM_RAM"] = "256M";
+    job.env["CUBESHIM_RSS"] = bound;
+    const auto outcome = job.python(R"(
+data = os.path.dirname(path(0))
+for i in range(96):
+  with open(f'{data}/large{i}', 'wb') as f:
+    f.write(bytes(1 << 20))
+  os.utime(f'{data}/large{i}', (1e9, 1e9))
+for epoch in range(2):
+  for i in range(96):
+    with open(f'{data}/large{i}', 'rb', buffering=0) as f:
+      assert len(f.read()) == 1 << 20
+with open('/proc/self/status') as f:
+  kib = [int(line.split()[1]) for line in f if line.startswith('RssShmem')][0]
+# Reads are counted in steps of 8 MB, and one file may be too many.
+assert kib < 32 << 10 if os.environ['CUBESHIM_RSS'] != '0' else kib > 64 << 10, kib
+)");
+    expect_well(outcome);
+    EXPECT_EQ(job.report("hits.ram"), 96);
+  }
+}
+
 TEST(Identity, ChangedIdentitySwitchesServingOff) {
   Job job;
   chmod(job.file(4).c_str(), 0644);

@@ -177,12 +177,14 @@ std::uint64_t available_memory() {
   return std::min(available_on_machine(), memory_of_groups().left);
 }
 
-std::uint64_t missing_memory() {
+MemoryLeft memory_left() {
   const GroupMemory groups = memory_of_groups();
+  const std::uint64_t on_machine = available_on_machine();
   const auto missing = [](std::uint64_t left) {
     return k_memory_left_alone - std::min(left, k_memory_left_alone);
   };
-  return std::max(missing(available_on_machine()), std::min(missing(groups.left), groups.shared));
+  return {.left = std::min(on_machine, groups.left),
+          .missing = std::max(missing(on_machine), std::min(missing(groups.left), groups.shared))};
 }
 
 Result<SharedRoom> shared_room(const char* path) {

@@ -25,9 +25,13 @@ GroupMemory memory_of_groups();
 // Memory that always stays free on the machine and in the control group, even if the settings ask
 // for more: if a page of a tmpfs cannot be allocated, the OOM killer comes, not an error.
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
-// How much of k_memory_left_alone is missing: on the machine, or in a control group as far as a
-// tmpfs may have taken it.
-std::uint64_t missing_memory();
+struct MemoryLeft {
+  std::uint64_t left = UINT64_MAX;  // as available_memory()
+  // How much of k_memory_left_alone is missing: on the machine, or in a control group as far as a
+  // tmpfs may have taken it.
+  std::uint64_t missing = 0;
+};
+MemoryLeft memory_left();
 
 // The room in the file system of a region now. Others use that file system, too: a data loader's
 // batches, NCCL, MPI. A program that gets no page there dies (SIGBUS), so some room stays free.

@@ -262,6 +262,7 @@ long LargeFile::read(CacheParts& parts, int fd, FdEpoch fd_epoch, std::byte* to,
   }
   parts.stats().count(has_waited ? Counter::block_misses : Counter::block_hits);
   parts.stats().count(Counter::block_read, done);
+  parts.region.note_read(done);
   return static_cast<long>(done);
 }
 

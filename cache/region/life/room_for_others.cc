@@ -73,19 +73,28 @@ bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint6
          looked_ns.compare_exchange_strong(looked, now, std::memory_order_relaxed);
 }
 
+// Programs that only hit never check, so a thread of the library must check as soon as we have much
+// of what others may want.
+void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
+  if (own > free / 2 && (header.threads_wanted.load(std::memory_order_relaxed) &
+                         RegionHeader::k_to_look_at_room) == 0)
+    header.threads_wanted.fetch_or(RegionHeader::k_to_look_at_room, std::memory_order_relaxed);
+}
+
+std::uint64_t missing_memory(Region& region) {
+  const base::MemoryLeft memory = base::memory_left();
+  want_looks(region.header(), region.header().used_bytes.load(std::memory_order_relaxed),
+             memory.left);
+  return memory.missing;
+}
+
 std::uint64_t missing_room(Region& region) {
-  RegionHeader& header = region.header();
   const auto room = base::shared_room(region.path().c_str());
   struct ::stat st {};
   if (!room || base::sys::failed(
                    base::sys::fstatat(AT_FDCWD, region.path().c_str(), &st, AT_SYMLINK_NOFOLLOW)))
     return 0;
-  // Programs that only hit never check, so a thread of the library must check as soon as we have
-  // much of what others may want.
-  const std::uint64_t own = static_cast<std::uint64_t>(st.st_blocks) * 512;
-  if (own > room->free / 2 && (header.threads_wanted.load(std::memory_order_relaxed) &
-                               RegionHeader::k_to_look_at_room) == 0)
-    header.threads_wanted.fetch_or(RegionHeader::k_to_look_at_room, std::memory_order_relaxed);
+  want_looks(region.header(), static_cast<std::uint64_t>(st.st_blocks) * 512, room->free);
   return room->left_to_others() - std::min(room->free, room->left_to_others());
 }
 
@@ -111,7 +120,7 @@ void keep_room_for_others(Region& region) {
   // Each process may be in its own control group, whose memory takes longer to check.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
   std::uint64_t missing =
-      is_due(memory_looked_ns, now, k_look_at_room_ns) ? base::missing_memory() : 0;
+      is_due(memory_looked_ns, now, k_look_at_room_ns) ? missing_memory(region) : 0;
   if (is_due(header.room_looked_ns, now, k_between_room_looks_ns))
     missing = std::max(missing, missing_room(region));
   if (missing == 0) return;

@@ -1,0 +1,34 @@
+#include "cache/region/resident_pages.h"
+
+#include <sys/mman.h>
+
+#include <utility>
+
+#include "cache/base/sys.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+
+// Threads share the sum, and should write it rarely.
+constexpr std::uint64_t k_step = 8 << 20;  // bytes
+constinit thread_local std::uint64_t t_read [[gnu::tls_model("initial-exec")]] = 0;
+
+}  // namespace
+
+void ResidentPages::note_read(std::uint64_t bytes, const base::Mapping& data,
+                              const base::Mapping& writable) {
+  t_read += bytes;
+  if (t_read < k_step) return;
+  const std::uint64_t own = std::exchange(t_read, 0);
+  const std::uint64_t bound = bound_.load(std::memory_order_relaxed);
+  if (bound == 0 || read_.fetch_add(own, std::memory_order_relaxed) + own < bound) return;
+  read_.store(0, std::memory_order_relaxed);
+  // A shared mapping loses its page table entries, never its bytes. EINVAL: the program has locked
+  // its memory.
+  for (const base::Mapping* part : {&data, &writable})
+    sys::madvise(part->data(), part->size(), MADV_DONTNEED);
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,28 @@
+// Bounds the part of the region that the kernel counts as this process's own memory (RSS). Pages
+// that a process has read stay in its page table, so a monitor that sums or limits the RSS of
+// processes would count the cache once for each. Letting go of them frees nothing and loses
+// nothing: the next read of a page costs a minor fault for each 64 KB. Thread safety: all of it;
+// async-signal-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "cache/base/memory/mapping.h"
+
+namespace cube::cache {
+
+class ResidentPages {
+ public:
+  // `bound`: bytes; 0: none.
+  void set_bound(std::uint64_t bound) { bound_.store(bound, std::memory_order_relaxed); }
+  // This thread has read so many bytes of the region. Bytes that are read again count again, so the
+  // process lets go of its pages sooner than it must, at the price of a few faults.
+  void note_read(std::uint64_t bytes, const base::Mapping& data, const base::Mapping& writable);
+
+ private:
+  std::atomic<std::uint64_t> bound_{0};
+  std::atomic<std::uint64_t> read_{0};  // since the pages were let go of
+};
+
+}  // namespace cube::cache
