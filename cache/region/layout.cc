@@ -14,6 +14,8 @@ constexpr std::uint64_t k_mib = 1 << 20;
 // and all five for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
+// Each stands for a thread that waits for an object store.
+constexpr std::uint32_t k_most_mail_rows = 64;
 constexpr std::uint32_t k_fewest_large_paths = 32, k_most_large_paths = 4096;
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
@@ -61,6 +63,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.chunk_buckets, sizeof(ChunkBucket), layout.chunk_bucket_count());
   table(layout.large_paths, sizeof(LargePathRow), layout.large_path_rows());
   table(layout.servers, sizeof(base::ServerRow), base::k_server_rows);
+  table(layout.mail, sizeof(MailRow), layout.mail_rows());
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each begins on a page, because its memory comes later than that of what precedes it.
     at = (at + k_page - 1) / k_page * k_page;
@@ -85,6 +88,8 @@ std::uint32_t RegionLayout::chunk_bucket_count() const {
 std::uint32_t RegionLayout::large_path_rows() const {
   return std::clamp(chunk_count(), k_fewest_large_paths, k_most_large_paths);
 }
+
+std::uint32_t RegionLayout::mail_rows() const { return rows_for(segment_bytes, k_most_mail_rows); }
 
 std::uint32_t RegionLayout::listed_rows() const {
   return k_most_listed_rows / (segment_bytes >= 16 * k_mib  ? 1

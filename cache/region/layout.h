@@ -19,7 +19,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 25;
+inline constexpr std::uint32_t k_layout_version = 26;
 // The maxima; a smaller region has half or a quarter of them (RegionLayout::process_slots,
 // job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
@@ -58,7 +58,7 @@ struct RegionLayout {
                 own_writers = 0, left_writers = 0;
   std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0,
                 chunk_buckets = 0, large_paths = 0;
-  std::uint64_t servers = 0;
+  std::uint64_t servers = 0, mail = 0;
   std::uint64_t index[k_index_tables] = {};
   // The first segment; everything before it is control.
   std::uint64_t data = 0;
@@ -69,6 +69,7 @@ struct RegionLayout {
   std::uint32_t chunk_count() const { return segment_count * chunks_of_segment(); }
   std::uint32_t chunk_bucket_count() const;
   std::uint32_t large_path_rows() const;
+  std::uint32_t mail_rows() const;
   friend bool operator==(const RegionLayout&, const RegionLayout&) = default;
 };
 // The largest region that fits into `bytes`, control tables included.
@@ -210,6 +211,17 @@ struct RegionHeader {
   // (process_slots.h).
   static constexpr std::uint32_t k_attached = 64;
   std::atomic<std::uint64_t> attached[k_attached];
+
+  // Requests to the gateway (mailbox.h), which holds the mutex.
+  pthread_mutex_t gateway_lock;
+  // generation:32 | slot + 1:32 of the gateway; 0: there is none.
+  std::atomic<std::uint64_t> gateway;
+  // Coarse monotonic clock: a process has started a gateway, and the others wait for it until then.
+  std::atomic<std::uint64_t> gateway_due_ns;
+  // Futexes: how many requests have been posted, and how many rows have become free.
+  std::atomic<std::uint32_t> mail_news, mail_freed;
+  // An asker may be waiting for a free row.
+  std::atomic<std::uint32_t> mail_waiting;
 
   // For the report.
 
@@ -403,6 +415,21 @@ struct ListedRow {
   std::atomic<std::uint32_t> lead;
 };
 
+// A request to the gateway (mailbox.h). state:4 | error:12 | generation of the owner's slot:12 |
+// owner slot + 1:12 | number of the request:24, so that one compare-and-swap decides about it.
+struct alignas(64) MailRow {
+  static constexpr std::uint32_t k_words = 252;
+  std::atomic<std::uint64_t> word;
+  // Coarse monotonic clock: nobody waits for the answer after this time.
+  std::atomic<std::uint64_t> overdue_ns;
+  // kind:8 | prefetch:8 | length of the prefix:16, of the URL:16, of the path below them:16
+  std::atomic<std::uint64_t> head;
+  // Futex: counts answers and steps of progress.
+  std::atomic<std::uint32_t> news;
+  // These three texts, one behind the other.
+  std::atomic<std::uint64_t> text[k_words];
+};
+
 // Each place where a record may begin has one bit: prefetched, and not opened yet. Records are
 // larger than this grain, so no two begin in the same place.
 inline constexpr std::uint64_t k_unread_grain = 256;
@@ -466,6 +493,7 @@ static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(Wr
               sizeof(FlightSlot) == 16);
 static_assert(sizeof(LeftWriter) == 32 && sizeof(LaneRow) == 64);
 static_assert(sizeof(base::ServerRow) == 192);
+static_assert(sizeof(MailRow) == 2048);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);
 
 }  // namespace cube::cache

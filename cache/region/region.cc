@@ -230,7 +230,8 @@ base::Result<void> Region::open_existing(std::string& why) {
   pthread_mutex_t fresh;
   bool sound = init_robust_mutex(&fresh) == 0 && is_robust_mutex(header().lifecycle, fresh) &&
                is_robust_mutex(header().disk_writer, fresh) &&
-               is_robust_mutex(header().cluster_writer, fresh);
+               is_robust_mutex(header().cluster_writer, fresh) &&
+               is_robust_mutex(header().gateway_lock, fresh);
   for (const pthread_mutex_t& lock : header().lead_locks)
     sound = sound && is_robust_mutex(lock, fresh);
   return sound ? base::Result<void>() : not_sound();
@@ -278,6 +279,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   }
   if (error == 0) error = init_robust_mutex(&head.disk_writer);
   if (error == 0) error = init_robust_mutex(&head.cluster_writer);
+  if (error == 0) error = init_robust_mutex(&head.gateway_lock);
   if (error != 0) return complain("robust mutex", error);
   head.magic = k_region_magic;
   const long linked = sys::raw(SYS_linkat, AT_FDCWD, sys::arg(own_name.c_str()), AT_FDCWD,

@@ -14,6 +14,7 @@
 #include "cache/region/large/chunks.h"
 #include "cache/region/life/life_lock.h"
 #include "cache/region/listings.h"
+#include "cache/region/mailbox/mailbox.h"
 #include "cache/region/region.h"
 #include "cache/region/segments.h"
 #include "cache/region/single_flight.h"
@@ -70,6 +71,7 @@ void clear_slot(Region& region, std::uint32_t index) {
     region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
   forget_flights_of(region, index);
   forget_posts_of(region, index);
+  forget_mail_of(region, index);
   slot.demand_waits.store(0, std::memory_order_relaxed);
   slot.demand_fetches.store(0, std::memory_order_relaxed);
   slot.demand_ns.store(0, std::memory_order_relaxed);

@@ -1,0 +1,346 @@
+#include "cache/region/mailbox/mailbox.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/clock.h"
+#include "cache/base/process/went_out.h"
+#include "cache/region/life/process_slots.h"
+
+namespace cube::cache {
+namespace {
+
+enum class MailState : std::uint64_t { free = 0, writing = 1, posted = 2, taken = 3, done = 4 };
+
+// How long others wait for a gateway that one of them has started.
+constexpr std::uint64_t k_start_ns = 5'000'000'000;
+
+// MailRow::word.
+constexpr std::uint64_t k_number_mask = 0xffffff;
+constexpr unsigned k_owner_at = 24, k_error_at = 48, k_state_at = 60;
+constexpr std::uint64_t k_owner_mask = 0xffffffULL << k_owner_at, k_error_mask = 0xfff;
+constexpr std::uint64_t k_request_mask = k_owner_mask | k_number_mask;
+
+MailState state_of(std::uint64_t word) { return static_cast<MailState>(word >> k_state_at); }
+int error_of(std::uint64_t word) { return static_cast<int>(word >> k_error_at & k_error_mask); }
+std::uint64_t with_state(std::uint64_t word, MailState state, int error = 0) {
+  return (word & k_request_mask) | static_cast<std::uint64_t>(state) << k_state_at |
+         (static_cast<std::uint64_t>(error) & k_error_mask) << k_error_at;
+}
+// The generation, because the slot may be another process's by the time we check.
+std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
+  const std::uint64_t generation =
+      region.process_slot(process).generation.load(std::memory_order_relaxed);
+  return ((generation & 0xfff) << 12 | (process + 1)) << k_owner_at;
+}
+std::uint64_t gateway_word(const Region& region, std::uint32_t process) {
+  const std::uint64_t generation =
+      region.process_slot(process).generation.load(std::memory_order_relaxed);
+  return generation << 32 | (process + 1);
+}
+
+void wake(MailRow& row) {
+  row.news.fetch_add(1, std::memory_order_seq_cst);
+  base::sys::futex_wake_all(&row.news);
+}
+
+void tell_row_is_free(const Region& region) {
+  RegionHeader& header = region.header();
+  // seq_cst: either we see the asker that waits, or that asker sees the new count and does not
+  // sleep.
+  header.mail_freed.fetch_add(1, std::memory_order_seq_cst);
+  if (header.mail_waiting.exchange(0, std::memory_order_seq_cst) != 0)
+    base::sys::futex_wake_all(&header.mail_freed);
+}
+
+// Frees the row if its word is still this one.
+bool free_row(const Region& region, std::uint32_t row, std::uint64_t word) {
+  if (!region.mail_row(row).word.compare_exchange_strong(word, word & k_number_mask,
+                                                         std::memory_order_acq_rel))
+    return false;
+  tell_row_is_free(region);
+  return true;
+}
+
+// MailRow::head.
+struct Lengths {
+  std::uint16_t prefix = 0, url = 0, below = 0;
+  std::size_t sum() const { return std::size_t{prefix} + url + below; }
+};
+std::uint64_t head_of(const MailQuery& query) {
+  return static_cast<std::uint64_t>(query.kind) << 56 | std::uint64_t{query.is_prefetch} << 48 |
+         static_cast<std::uint64_t>(query.prefix.size()) << 32 |
+         static_cast<std::uint64_t>(query.url.size()) << 16 | query.below.size();
+}
+Lengths lengths_of(std::uint64_t head) {
+  return {static_cast<std::uint16_t>(head >> 32), static_cast<std::uint16_t>(head >> 16),
+          static_cast<std::uint16_t>(head)};
+}
+
+// The bytes of several texts, one behind the other, as words. Words are atomic because a row that
+// has changed hands is read and written at once; the reader finds that out by the row's word.
+class TextWriter {
+ public:
+  explicit TextWriter(MailRow& row) : row_(row) {}
+  void add(std::string_view text) {
+    for (const char c : text) {
+      word_ |= static_cast<std::uint64_t>(static_cast<unsigned char>(c)) << 8 * (at_ % 8);
+      if (++at_ % 8 == 0) put();
+    }
+  }
+  void end() {
+    if (at_ % 8 != 0) row_.text[at_ / 8].store(word_, std::memory_order_relaxed);
+  }
+
+ private:
+  void put() {
+    row_.text[at_ / 8 - 1].store(word_, std::memory_order_relaxed);
+    word_ = 0;
+  }
+  MailRow& row_;
+  std::uint64_t word_ = 0;
+  std::size_t at_ = 0;
+};
+
+std::string text_of(const MailRow& row, std::size_t at, std::size_t length) {
+  std::string text(length, '\0');
+  for (std::size_t i = 0; i < length; ++i)
+    text[i] = static_cast<char>(row.text[(at + i) / 8].load(std::memory_order_relaxed) >>
+                                8 * ((at + i) % 8));
+  return text;
+}
+
+// Time that this process has waited. A process that was stopped meanwhile, or a machine that was
+// suspended, has waited for one slice only.
+class Waited {
+ public:
+  explicit Waited(std::uint64_t slice_ns) : slice_ns_(slice_ns), last_ns_(base::monotonic_ns()) {}
+  void count() {
+    const std::uint64_t now = base::monotonic_ns();
+    waited_ns_ += std::min(now - last_ns_, slice_ns_);
+    last_ns_ = now;
+  }
+  void start_again() { waited_ns_ = 0; }
+  std::uint64_t ns() const { return waited_ns_; }
+
+ private:
+  std::uint64_t slice_ns_, last_ns_, waited_ns_ = 0;
+};
+
+}  // namespace
+
+void Mailbox::Post::free() {
+  const Region* const region = std::exchange(region_, nullptr);
+  if (region == nullptr) return;
+  MailRow& row = region->mail_row(ticket_.row);
+  std::uint64_t word = row.word.load(std::memory_order_acquire);
+  // The gateway may take or finish the request at this moment.
+  while (((word ^ ticket_.word) & k_request_mask) == 0 && state_of(word) != MailState::free &&
+         !free_row(*region, ticket_.row, word))
+    word = row.word.load(std::memory_order_acquire);
+}
+
+std::optional<MailTicket> Mailbox::claim_row() const {
+  const std::uint64_t owner = owner_bits(*region_, region_->own_slot());
+  for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
+    MailRow& row = region_->mail_row(i);
+    std::uint64_t word = row.word.load(std::memory_order_relaxed);
+    if (state_of(word) != MailState::free) continue;
+    const std::uint64_t mine = with_state(owner | ((word + 1) & k_number_mask), MailState::writing);
+    if (row.word.compare_exchange_strong(word, mine, std::memory_order_acq_rel))
+      return MailTicket{i, mine};
+  }
+  return std::nullopt;
+}
+
+bool Mailbox::free_overdue_rows() const {
+  const std::uint64_t now = base::coarse_monotonic_ns();
+  bool has_freed = false;
+  for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
+    const MailRow& row = region_->mail_row(i);
+    const std::uint64_t word = row.word.load(std::memory_order_acquire);
+    if (state_of(word) == MailState::free || row.overdue_ns.load(std::memory_order_relaxed) > now)
+      continue;
+    has_freed = free_row(*region_, i, word) || has_freed;
+  }
+  return has_freed;
+}
+
+int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) const {
+  if (query.prefix.size() + query.url.size() + query.below.size() > MailRow::k_words * 8)
+    return ENAMETOOLONG;
+  RegionHeader& header = region_->header();
+  Waited waited(patience.look_again_ns);
+  auto ticket = claim_row();
+  for (; !ticket; ticket = claim_row()) {
+    if (free_overdue_rows()) continue;
+    const std::uint32_t freed = header.mail_freed.load(std::memory_order_seq_cst);
+    header.mail_waiting.store(1, std::memory_order_seq_cst);
+    ticket = claim_row();
+    if (ticket) break;
+    waited.count();
+    if (waited.ns() >= patience.longest_ns) return ETIMEDOUT;
+    base::sys::futex_wait(&header.mail_freed, freed, patience.look_again_ns);
+  }
+  MailRow& row = region_->mail_row(ticket->row);
+  // Twice the time, so that a row becomes overdue only after its owner has given it up.
+  row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,
+                       std::memory_order_relaxed);
+  row.head.store(head_of(query), std::memory_order_relaxed);
+  TextWriter text(row);
+  text.add(query.prefix);
+  text.add(query.url);
+  text.add(query.below);
+  text.end();
+  post = Post(region_, *ticket);
+  std::uint64_t mine = ticket->word;
+  // Release: pairs with the acquire in take.
+  if (!row.word.compare_exchange_strong(mine, with_state(mine, MailState::posted),
+                                        std::memory_order_acq_rel))
+    return ETIMEDOUT;
+  header.mail_news.fetch_add(1, std::memory_order_seq_cst);
+  base::sys::futex_wake_all(&header.mail_news);
+  return 0;
+}
+
+int Mailbox::need_gateway(Start start) const {
+  RegionHeader& header = region_->header();
+  if (has_gateway()) return 0;
+  const std::uint64_t now = base::coarse_monotonic_ns();
+  std::uint64_t due = header.gateway_due_ns.load(std::memory_order_relaxed);
+  // Another process has just started one.
+  if (now < due || !header.gateway_due_ns.compare_exchange_strong(due, now + k_start_ns,
+                                                                  std::memory_order_relaxed))
+    return 0;
+  const int error = start();
+  if (error != 0) header.gateway_due_ns.store(0, std::memory_order_relaxed);
+  return error;
+}
+
+int Mailbox::wait(const MailTicket& ticket, Start start, const Patience& patience) const {
+  MailRow& row = region_->mail_row(ticket.row);
+  Waited waited(patience.look_again_ns);
+  std::uint32_t seen = row.news.load(std::memory_order_seq_cst);
+  bool is_to_check = region_->header().gateway.load(std::memory_order_relaxed) == 0;
+  while (true) {
+    const std::uint64_t word = row.word.load(std::memory_order_acquire);
+    // Another asker has found the row overdue.
+    if (((word ^ ticket.word) & k_request_mask) != 0 || state_of(word) == MailState::free)
+      return ETIMEDOUT;
+    if (state_of(word) == MailState::done) return error_of(word);
+    if (const int error = is_to_check ? need_gateway(start) : 0; error != 0) return error;
+    if (waited.ns() >= patience.longest_ns) return ETIMEDOUT;
+    base::note_way_out();
+    is_to_check = base::sys::futex_wait(&row.news, seen, patience.look_again_ns) == -ETIMEDOUT;
+    waited.count();
+    const std::uint32_t news = row.news.load(std::memory_order_seq_cst);
+    if (news == seen) continue;
+    seen = news;
+    waited.start_again();
+    row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,
+                         std::memory_order_relaxed);
+  }
+}
+
+int Mailbox::ask(const MailQuery& query, Start start, const Patience& patience, Post& post) {
+  const int error = this->post(query, patience, post);
+  return error != 0 ? error : wait(post.ticket(), start, patience);
+}
+
+bool Mailbox::has_gateway() const {
+  const std::uint64_t word = region_->header().gateway.load(std::memory_order_acquire);
+  const std::uint32_t slot = static_cast<std::uint32_t>(word) - 1;
+  return word != 0 && slot < region_->layout().process_slots &&
+         gateway_word(*region_, slot) == word && process_is_alive(*region_, slot);
+}
+
+bool Mailbox::become_gateway() {
+  RegionHeader& header = region_->header();
+  lock_.emplace(&header.gateway_lock, 0);
+  if (!*lock_) {
+    lock_.reset();
+    return false;
+  }
+  // A former gateway that died has left these.
+  for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
+    MailRow& row = region_->mail_row(i);
+    std::uint64_t word = row.word.load(std::memory_order_relaxed);
+    if (state_of(word) == MailState::taken)
+      row.word.compare_exchange_strong(word, with_state(word, MailState::posted),
+                                       std::memory_order_relaxed);
+  }
+  header.gateway.store(gateway_word(*region_, region_->own_slot()), std::memory_order_release);
+  header.gateway_due_ns.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+void Mailbox::resign() {
+  if (!lock_) return;
+  region_->header().gateway.store(0, std::memory_order_release);
+  lock_.reset();
+}
+
+std::optional<Mailbox::Request> Mailbox::take() {
+  for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
+    MailRow& row = region_->mail_row(i);
+    std::uint64_t word = row.word.load(std::memory_order_relaxed);
+    const std::uint64_t mine = with_state(word, MailState::taken);
+    if (state_of(word) != MailState::posted ||
+        !row.word.compare_exchange_strong(word, mine, std::memory_order_acq_rel))
+      continue;
+    const std::uint64_t head = row.head.load(std::memory_order_relaxed);
+    const Lengths lengths = lengths_of(head);
+    Request request;
+    request.kind = static_cast<MailKind>(head >> 56);
+    request.is_prefetch = (head >> 48 & 1) != 0;
+    request.ticket = {i, mine};
+    // The asker may have given the row up, and another one may write to it.
+    if (lengths.sum() > MailRow::k_words * 8) continue;
+    request.prefix = text_of(row, 0, lengths.prefix);
+    request.url = text_of(row, lengths.prefix, lengths.url);
+    request.below = text_of(row, std::size_t{lengths.prefix} + lengths.url, lengths.below);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (row.word.load(std::memory_order_relaxed) == mine) return request;
+  }
+  return std::nullopt;
+}
+
+bool Mailbox::is_wanted(const MailTicket& ticket) const {
+  if (ticket.row >= region_->layout().mail_rows()) return false;
+  const std::uint64_t word = region_->mail_row(ticket.row).word.load(std::memory_order_acquire);
+  return ((word ^ ticket.word) & k_request_mask) == 0 &&
+         (state_of(word) == MailState::taken || state_of(word) == MailState::done);
+}
+
+void Mailbox::tell_progress(const MailTicket& ticket) const {
+  if (is_wanted(ticket)) wake(region_->mail_row(ticket.row));
+}
+
+bool Mailbox::finish(const MailTicket& ticket, int error) const {
+  MailRow& row = region_->mail_row(ticket.row);
+  std::uint64_t word = ticket.word;
+  // Release: the asker sees what was published; pairs with the acquire in wait.
+  if (!row.word.compare_exchange_strong(word, with_state(word, MailState::done, error),
+                                        std::memory_order_acq_rel))
+    return false;
+  wake(row);
+  return true;
+}
+
+void Mailbox::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const {
+  base::sys::futex_wait(&region_->header().mail_news, seen, at_most_ns);
+}
+
+void forget_mail_of(Region& region, std::uint32_t process) {
+  const std::uint64_t owner = owner_bits(region, process);
+  for (std::uint32_t i = 0; i < region.layout().mail_rows(); ++i) {
+    const std::uint64_t word = region.mail_row(i).word.load(std::memory_order_acquire);
+    if (state_of(word) != MailState::free && (word & k_owner_mask) == owner)
+      free_row(region, i, word);
+  }
+  std::uint64_t gateway = gateway_word(region, process);
+  region.header().gateway.compare_exchange_strong(gateway, 0, std::memory_order_acq_rel);
+}
+
+}  // namespace cube::cache

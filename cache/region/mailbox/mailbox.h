@@ -1,0 +1,136 @@
+// The mailbox is a fixed table of requests in the region, through which processes ask the gateway,
+// the node's only process that talks to object stores. An asker posts a request and waits for its
+// answer; the gateway takes it, does the work and finishes it:
+//   free -> writing -> posted -> taken -> done -> free
+// The bytes do not pass through here: the gateway puts what was asked for into RAM, and the answer
+// is an errno.
+//
+// Invariants: one compare-and-swap changes the whole word of a row (its state, its owner and the
+// number of its request), so that a step of a process that comes too late changes nothing. The rows
+// of a dead asker become free when its slot is reaped; those that a dead gateway has taken are
+// posted again by the next one. A row that its owner has left by a jump becomes free when it is
+// overdue and another asker needs it. Nobody waits without checking that the gateway lives, nor
+// longer than Patience says. Thread safety: all of it; one thread of the gateway calls
+// become_gateway and resign. The part of the askers is async-signal-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cache/region/life/robust_lock.h"
+#include "cache/region/region.h"
+
+namespace cube::cache {
+
+enum class MailKind : std::uint8_t {
+  object = 1,   // the file, into RAM
+  listing = 2,  // the directory, into RAM
+  copy = 3      // the file, into a kernel file that the asker collects by its ticket
+};
+
+struct MailQuery {
+  MailKind kind = MailKind::object;
+  bool is_prefetch = false;  // no program waits for it
+  // The bucket `url` is seen at `prefix`. `below`: the path below both, empty for themselves.
+  std::string_view prefix, url, below;
+};
+
+// Identifies one request of one row.
+struct MailTicket {
+  std::uint32_t row = 0;
+  std::uint64_t word = 0;
+};
+
+class Mailbox {
+ public:
+  explicit Mailbox(Region& region) : region_(&region) {}
+
+  // The part of the askers.
+
+  struct Patience {
+    // The longest wait without progress, and how often the gateway is checked meanwhile.
+    std::uint64_t longest_ns = 35'000'000'000, look_again_ns = 50'000'000;
+  };
+  // Starts a gateway for this region. Returns 0 or an errno.
+  using Start = int (*)();
+
+  // The asker's row. Its destructor frees it.
+  class Post {
+   public:
+    Post() = default;
+    Post(Post&& other) noexcept
+        : region_(std::exchange(other.region_, nullptr)), ticket_(other.ticket_) {}
+    Post& operator=(Post&& other) noexcept {
+      if (this != &other) {
+        free();
+        region_ = std::exchange(other.region_, nullptr);
+        ticket_ = other.ticket_;
+      }
+      return *this;
+    }
+    ~Post() { free(); }
+    const MailTicket& ticket() const { return ticket_; }
+
+   private:
+    friend class Mailbox;
+    Post(Region* region, const MailTicket& ticket) : region_(region), ticket_(ticket) {}
+    void free();
+
+    Region* region_ = nullptr;
+    MailTicket ticket_;
+  };
+
+  // Asks the gateway, starts one if there is none, and waits for the answer: an errno, or 0.
+  // ETIMEDOUT: there was none in time. ENAMETOOLONG: the query does not fit. `post` keeps the row,
+  // for a copy that is yet to be collected.
+  int ask(const MailQuery& query, Start start, const Patience& patience, Post& post);
+
+  // The part of the gateway.
+
+  // False: another gateway lives. The claim ends with this thread, or with resign().
+  bool become_gateway();
+  void resign();
+
+  struct Request {
+    MailKind kind = MailKind::object;
+    bool is_prefetch = false;
+    std::string prefix, url, below;
+    MailTicket ticket;
+  };
+  // The next request that nobody has taken. Nothing: there is none.
+  std::optional<Request> take();
+  // Whether the asker still wants the answer, or has yet to collect the copy.
+  bool is_wanted(const MailTicket& ticket) const;
+  // The work goes on, so that the asker keeps waiting.
+  void tell_progress(const MailTicket& ticket) const;
+  // False: the asker does not want the answer any more.
+  bool finish(const MailTicket& ticket, int error) const;
+  // Counts posted requests; wait_for_news sleeps until the count is another one.
+  std::uint32_t news() const { return region_->header().mail_news.load(std::memory_order_seq_cst); }
+  void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const;
+
+  // Whether a gateway lives.
+  bool has_gateway() const;
+  // The Unix socket on which the gateway hands over copies.
+  static std::string socket_path(const Region& region) {
+    return Region::socket_path_of(region.path() + ".gateway");
+  }
+
+ private:
+  std::optional<MailTicket> claim_row() const;
+  bool free_overdue_rows() const;
+  int post(const MailQuery& query, const Patience& patience, Post& post) const;
+  int wait(const MailTicket& ticket, Start start, const Patience& patience) const;
+  int need_gateway(Start start) const;
+
+  Region* region_;
+  std::optional<RobustLock> lock_;
+};
+
+// Frees the rows of a process that is gone, and its place as the gateway.
+void forget_mail_of(Region& region, std::uint32_t process);
+
+}  // namespace cube::cache
