@@ -1,0 +1,394 @@
+// Requests to the gateway: each asker gets the answer to its own request, whoever dies meanwhile.
+#include "cache/region/mailbox/mailbox.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cache/base/clock.h"
+#include "tests/support/attached_child.h"
+#include "tests/support/tracee.h"
+
+namespace cube::cache {
+namespace {
+
+using tests::Child;
+using tests::Gate;
+using tests::TestRegion;
+using tests::Tracee;
+
+constexpr MailQuery k_query{.kind = MailKind::object,
+                            .is_prefetch = false,
+                            .prefix = "/data/train",
+                            .url = "s3://bucket/train",
+                            .below = "a/b 1+%.jpg"};
+constexpr Mailbox::Patience k_patient{};
+constexpr std::uint64_t k_ms = 1'000'000;
+
+int never_start() { return ENOEXEC; }
+int start_nothing() { return 0; }
+
+int ask(Region& region, const MailQuery& query, Mailbox::Start start = never_start,
+        const Mailbox::Patience& patience = k_patient) {
+  Mailbox mailbox(region);
+  Mailbox::Post post;
+  return mailbox.ask(query, start, patience, post);
+}
+
+// The next request, waited for.
+Mailbox::Request take_one(Mailbox& mailbox) {
+  while (true) {
+    const std::uint32_t seen = mailbox.news();
+    if (auto request = mailbox.take(); request) return std::move(*request);
+    mailbox.wait_for_news(seen, 30'000 * k_ms);
+  }
+}
+
+std::uint32_t rows_in_use(const Region& region) {
+  std::uint32_t used = 0;
+  for (std::uint32_t i = 0; i < region.layout().mail_rows(); ++i)
+    used += region.mail_row(i).word.load() >> 60 != 0 ? 1 : 0;
+  return used;
+}
+
+// A process that has asked and waits.
+Child asking_child(const TestRegion& region, const MailQuery& query = k_query) {
+  return Child([&] {
+    Region* const mine = tests::attach(region.options);
+    CHILD_CHECK(mine != nullptr);
+    return ask(*mine, query);
+  });
+}
+
+// A gateway that has taken one request and waits to be killed.
+Child gateway_with_a_request(const TestRegion& region, Gate& has_taken) {
+  return Child([&] {
+    Region* const mine = tests::attach(region.options);
+    CHILD_CHECK(mine != nullptr);
+    static Mailbox mailbox(*mine);
+    CHILD_CHECK(mailbox.become_gateway());
+    has_taken.give();
+    take_one(mailbox);
+    has_taken.give();
+    return tests::wait_for_death();
+  });
+}
+
+TEST(Mailbox, CarriesTheQueryThereAndTheErrorBack) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  Child asker = asking_child(region);
+  const Mailbox::Request request = take_one(gateway);
+  EXPECT_EQ(request.kind, MailKind::object);
+  EXPECT_FALSE(request.is_prefetch);
+  EXPECT_EQ(request.prefix, k_query.prefix);
+  EXPECT_EQ(request.url, k_query.url);
+  EXPECT_EQ(request.below, k_query.below);
+  EXPECT_TRUE(gateway.is_wanted(request.ticket));
+  EXPECT_FALSE(gateway.take()) << "a request is taken once";
+  EXPECT_TRUE(gateway.finish(request.ticket, ENOENT));
+  EXPECT_EQ(asker.wait(), ENOENT);
+  EXPECT_FALSE(gateway.is_wanted(request.ticket));
+  EXPECT_EQ(rows_in_use(*region), 0U);
+}
+
+TEST(Mailbox, CarriesTextsUpToItsLimitAndRefusesLongerOnes) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  constexpr std::size_t k_most = MailRow::k_words * 8;
+  const std::string prefix(500, 'p'), url(491, 'u'), below(k_most - 991, 'b');
+  Child asker = asking_child(region, {MailKind::listing, /*is_prefetch=*/true, prefix, url, below});
+  const Mailbox::Request request = take_one(gateway);
+  EXPECT_EQ(request.kind, MailKind::listing);
+  EXPECT_TRUE(request.is_prefetch);
+  EXPECT_EQ(request.prefix, prefix);
+  EXPECT_EQ(request.url, url);
+  EXPECT_EQ(request.below, below);
+  gateway.finish(request.ticket, 0);
+  EXPECT_EQ(asker.wait(), 0);
+  EXPECT_EQ(ask(*region, {MailKind::object, false, prefix, url, below + "b"}), ENAMETOOLONG);
+  EXPECT_EQ(rows_in_use(*region), 0U);
+}
+
+TEST(Mailbox, HasOneGatewayAtATime) {
+  const TestRegion region;
+  Mailbox first(*region);
+  EXPECT_FALSE(first.has_gateway());
+  ASSERT_TRUE(first.become_gateway());
+  EXPECT_TRUE(first.has_gateway());
+  EXPECT_EQ(tests::run_in_child([&] {
+              Region* const mine = tests::attach(region.options);
+              CHILD_CHECK(mine != nullptr);
+              Mailbox second(*mine);
+              return second.become_gateway() ? 10 : 20;
+            }),
+            20);
+  first.resign();
+  EXPECT_FALSE(first.has_gateway());
+  Mailbox next(*region);
+  EXPECT_TRUE(next.become_gateway());
+}
+
+TEST(Mailbox, RequestOfADeadAskerIsNotWantedAndItsRowIsFree) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  Child asker = asking_child(region);
+  const Mailbox::Request request = take_one(gateway);
+  asker.kill();
+  region->reap();
+  EXPECT_FALSE(gateway.is_wanted(request.ticket));
+  EXPECT_EQ(rows_in_use(*region), 0U);
+  EXPECT_FALSE(gateway.finish(request.ticket, 0));
+  EXPECT_EQ(rows_in_use(*region), 0U) << "the late answer changed nothing";
+}
+
+TEST(Mailbox, LateAnswerDoesNotReachTheNextRequestOfTheRow) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  Child first = asking_child(region);
+  const Mailbox::Request old = take_one(gateway);
+  first.kill();
+  region->reap();
+  Child second = asking_child(region);
+  const Mailbox::Request request = take_one(gateway);
+  ASSERT_EQ(request.ticket.row, old.ticket.row);
+  EXPECT_FALSE(gateway.is_wanted(old.ticket));
+  EXPECT_FALSE(gateway.finish(old.ticket, EIO));
+  EXPECT_TRUE(gateway.finish(request.ticket, 0));
+  EXPECT_EQ(second.wait(), 0);
+}
+
+// The next gateway is in another process of this test, and the asker's Start only says that there
+// will be one.
+TEST(Mailbox, NextGatewayAnswersTheRequestThatADeadOneHadTaken) {
+  const TestRegion region;
+  Gate has_taken;
+  Child dead = gateway_with_a_request(region, has_taken);
+  ASSERT_TRUE(has_taken.take());
+  Gate starts;
+  static Gate* start_gate;
+  start_gate = &starts;
+  Child asker([&] {
+    Region* const mine = tests::attach(region.options);
+    CHILD_CHECK(mine != nullptr);
+    return ask(*mine, k_query, [] {
+      start_gate->give();
+      return 0;
+    });
+  });
+  ASSERT_TRUE(has_taken.take());
+  dead.kill();
+  ASSERT_TRUE(starts.take()) << "the asker notices the death and starts another gateway";
+  Mailbox next(*region);
+  ASSERT_TRUE(next.become_gateway());
+  const Mailbox::Request request = take_one(next);
+  EXPECT_EQ(request.below, k_query.below);
+  EXPECT_TRUE(next.finish(request.ticket, 0));
+  EXPECT_EQ(asker.wait(), 0);
+}
+
+TEST(Mailbox, AskersStartOneGatewayBetweenThem) {
+  const TestRegion region;
+  static std::atomic<int> starts{0};
+  std::vector<std::thread> askers;
+  for (int i = 0; i < 8; ++i)
+    askers.emplace_back([&] {
+      EXPECT_EQ(ask(*region, k_query,
+                    [] {
+                      starts.fetch_add(1);
+                      return 0;
+                    }),
+                0);
+    });
+  Mailbox gateway(*region);
+  while (starts.load() == 0) std::this_thread::yield();
+  ASSERT_TRUE(gateway.become_gateway());
+  for (int i = 0; i < 8; ++i) gateway.finish(take_one(gateway).ticket, 0);
+  for (auto& asker : askers) asker.join();
+  EXPECT_EQ(starts.load(), 1);
+}
+
+TEST(Mailbox, ErrorOfTheStartIsTheAnswer) {
+  const TestRegion region;
+  EXPECT_EQ(ask(*region, k_query, never_start), ENOEXEC);
+  EXPECT_EQ(rows_in_use(*region), 0U);
+  EXPECT_EQ(ask(*region, k_query, never_start), ENOEXEC) << "and it is tried again";
+}
+
+TEST(Mailbox, GatewayThatDoesNotAnswerIsWaitedForOnlySoLong) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  EXPECT_EQ(ask(*region, k_query, never_start, {.longest_ns = 50 * k_ms, .look_again_ns = k_ms}),
+            ETIMEDOUT);
+  EXPECT_EQ(rows_in_use(*region), 0U);
+  EXPECT_EQ(ask(*region, k_query, start_nothing, {.longest_ns = 50 * k_ms, .look_again_ns = k_ms}),
+            ETIMEDOUT);
+}
+
+// Progress comes for longer than the asker waits without any.
+TEST(Mailbox, ProgressKeepsTheAskerWaiting) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  constexpr Mailbox::Patience k_short{.longest_ns = 1000 * k_ms, .look_again_ns = 10 * k_ms};
+  std::atomic<int> answer{-1};
+  std::thread asker([&] { answer = ask(*region, k_query, never_start, k_short); });
+  const Mailbox::Request request = take_one(gateway);
+  const std::uint64_t until = base::monotonic_ns() + 3 * k_short.longest_ns / 2;
+  while (base::monotonic_ns() < until) gateway.tell_progress(request.ticket);
+  EXPECT_TRUE(gateway.finish(request.ticket, 0)) << "the asker still waits";
+  asker.join();
+  EXPECT_EQ(answer.load(), 0);
+}
+
+TEST(Mailbox, FullTableMakesTheNextAskerWaitForARow) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  const std::uint32_t rows = region->layout().mail_rows();
+  std::atomic<std::uint32_t> answered{0};
+  std::vector<std::thread> askers;
+  for (std::uint32_t i = 0; i < rows + 3; ++i)
+    askers.emplace_back([&] {
+      if (ask(*region, k_query) == 0) answered.fetch_add(1);
+    });
+  std::vector<Mailbox::Request> taken;
+  while (taken.size() < rows) taken.push_back(take_one(gateway));
+  EXPECT_FALSE(gateway.take()) << "the others wait";
+  for (const auto& request : taken) EXPECT_TRUE(gateway.finish(request.ticket, 0));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(gateway.finish(take_one(gateway).ticket, 0));
+  for (auto& asker : askers) asker.join();
+  EXPECT_EQ(answered.load(), rows + 3);
+}
+
+// A thread that leaves its wait by a jump never frees its row.
+TEST(Mailbox, OverdueRowsGoToTheNextAsker) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  const std::uint32_t rows = region->layout().mail_rows();
+  constexpr Mailbox::Patience k_short{.longest_ns = k_ms, .look_again_ns = k_ms};
+  std::vector<MailTicket> left;
+  for (std::uint32_t i = 0; i < rows; ++i) {
+    auto* const jumped = new Mailbox::Post;
+    tests::never_freed(jumped);
+    Mailbox mailbox(*region);
+    ASSERT_EQ(mailbox.ask(k_query, never_start, k_short, *jumped), ETIMEDOUT);
+    left.push_back(jumped->ticket());
+  }
+  EXPECT_EQ(rows_in_use(*region), rows);
+  std::thread asker([&] { EXPECT_EQ(ask(*region, k_query), 0); });
+  while (true) {
+    const Mailbox::Request request = take_one(gateway);
+    if (gateway.finish(request.ticket, 0) && request.ticket.word >> 60 == 3 &&
+        (request.ticket.word & 0xffffff) > 1)
+      break;
+  }
+  asker.join();
+  EXPECT_FALSE(gateway.is_wanted(left.front()));
+}
+
+// A child by fork has a copy of its parent's Post, and ends without running its destructor.
+TEST(Mailbox, ForkedChildLeavesItsParentsRequestAlone) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  std::thread asker([&] { EXPECT_EQ(ask(*region, k_query), 0); });
+  const Mailbox::Request request = take_one(gateway);
+  EXPECT_EQ(tests::run_in_child([&] {
+              Region* const mine = tests::attach(region.options);
+              CHILD_CHECK(mine != nullptr);
+              mine->detach();
+              return 0;
+            }),
+            0);
+  EXPECT_TRUE(gateway.is_wanted(request.ticket));
+  EXPECT_TRUE(gateway.finish(request.ticket, 0));
+  asker.join();
+}
+
+// Kills an asker after each instruction of its posting. The mailbox works on, and no row is lost.
+TEST(Mailbox, AskerMayDieAtAnyInstruction) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
+  constexpr long k_stride = 7;
+  bool has_posted = false;
+  for (long steps = 1; !has_posted && steps < 20'000; steps += k_stride) {
+    Tracee asker([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      raise(SIGSTOP);
+      return ask(*mine, k_short_query);
+    });
+    ASSERT_TRUE(asker.to_stop());
+    asker.step_on(steps);
+    if (const auto request = gateway.take(); request) {
+      has_posted = true;
+      EXPECT_EQ(request->below, k_short_query.below);
+    }
+    asker.kill();
+    region->reap();
+    ASSERT_EQ(rows_in_use(*region), 0U) << "after " << steps << " instructions";
+  }
+  EXPECT_TRUE(has_posted);
+}
+
+// Kills a gateway after each instruction of its work on one request. The next one either finds the
+// request, or the asker has its answer.
+TEST(Mailbox, GatewayMayDieAtAnyInstruction) {
+  const TestRegion region;
+  constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
+  constexpr long k_stride = 11;
+  bool has_finished = false;
+  for (long steps = 1; !has_finished && steps < 40'000; steps += k_stride) {
+    Child asker([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      return ask(*mine, k_short_query, start_nothing);
+    });
+    Tracee gateway([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      Mailbox mailbox(*mine);
+      CHILD_CHECK(mailbox.become_gateway());
+      const std::uint32_t none = 0;
+      if (mailbox.news() == none) mailbox.wait_for_news(none, 30'000 * k_ms);
+      raise(SIGSTOP);
+      const auto request = mailbox.take();
+      if (request) mailbox.finish(request->ticket, 0);
+      return tests::wait_for_death();
+    });
+    ASSERT_TRUE(gateway.to_stop());
+    // The asker's request of this round, whose count the gateway may have seen before.
+    while (rows_in_use(*region) == 0) std::this_thread::yield();
+    gateway.step_on(steps);
+    gateway.kill();
+    region->reap();
+    Mailbox next(*region);
+    ASSERT_TRUE(next.become_gateway());
+    if (const auto request = next.take(); request) {
+      EXPECT_EQ(request->below, k_short_query.below);
+      EXPECT_TRUE(next.finish(request->ticket, 0));
+    } else {
+      has_finished = true;
+    }
+    next.resign();
+    ASSERT_EQ(asker.wait(), 0) << "after " << steps << " instructions";
+    region->reap();
+    ASSERT_EQ(rows_in_use(*region), 0U);
+  }
+  EXPECT_TRUE(has_finished);
+}
+
+}  // namespace
+}  // namespace cube::cache
