@@ -44,6 +44,13 @@ class FileCache {
   // the index.
   base::Result<Pin> make_mappable(const Record& record);
 
+  // For the gateway, which fills the region by itself.
+  CacheParts& parts() { return parts_; }
+  // For the buckets of this process.
+  BucketRegion bucket_region(const base::Config& config) {
+    return {&parts_.region, &parts_.ram, config.consistency, config.s3_timeout * 1'000'000'000};
+  }
+
   Changes& changes() { return changes_; }
   Corrections& corrections() { return corrections_; }
   FetchAhead& ahead() { return ahead_; }

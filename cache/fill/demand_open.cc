@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "cache/base/clock.h"
+#include "cache/base/hash.h"
 #include "cache/base/memory/copy_bytes.h"
 #include "cache/base/process/block_signals.h"
 #include "cache/fill/background_fill.h"
@@ -135,6 +136,16 @@ OpenOutcome DemandOpen::open_uncached(Counter reason) {
   return opened ? hand_over(*place.opened(), reason) : fail(origin, opened.error().value);
 }
 
+bool DemandOpen::take_filled(const Opened& opened, OpenOutcome& outcome) {
+  if (!opened.file().is_in_ram) return false;
+  outcome.pin = parts_.ram.find_of_origin(opened.file().origin, RecordKind::file, request_.key,
+                                          base::hash_path(request_.key));
+  if (!outcome.pin) return false;
+  parts_.stats().count(Counter::misses);
+  outcome.was_fetched = true;
+  return true;
+}
+
 OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
   OpenOutcome outcome;
   const bool is_of_mount = opened.file().fd >= 0;
@@ -183,6 +194,7 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
                         .flags = request_.flags,
                         .most = parts_.rules.max_file,
                         .with_neighbours = may_fetch_neighbours(),
+                        .may_fill = true,
                         .stats = &parts_.stats()};
   OpenedPlace place;
   const auto opened = origin.open(wish, place);
@@ -205,6 +217,7 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
   const FileAtOrigin& file = opened.file();
   const bool has_been_read = origin.traits().is_whole_in_one_read;
   OpenOutcome outcome;
+  if (take_filled(opened, outcome)) return outcome;
   switch (fill.accept(file)) {
     case RecordFill::Next::refuse: return hand_over(opened, fill.reason());
     case RecordFill::Next::done:

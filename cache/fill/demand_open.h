@@ -37,6 +37,8 @@ class DemandOpen {
   // Publishes the neighbour as a prefetch: an open of the same file waits for it, and it never
   // waits.
   void keep_neighbour(const Opened::Neighbour& neighbour);
+  // Takes the record that the origin has put into RAM. False: there is none.
+  bool take_filled(const Opened& opened, OpenOutcome& outcome);
   // The result if the origin's open failed.
   OpenOutcome fail(const Origin& origin, int error);
   OpenOutcome open_plain(base::Counter reason);

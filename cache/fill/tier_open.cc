@@ -58,9 +58,10 @@ void TierOpen::ask(const Record& record) {
   parts_.stats().count(Counter::origin_stats);
   // lstat is answered from the record, so a path without links must not have become a link.
   const std::uint64_t began = base::monotonic_ns();
-  stat_ = is_physical_ ? stat_path(AT_FDCWD, request_.path,
-                                   AT_SYMLINK_NOFOLLOW | flag_to_ask_server(request_.path))
-                       : stat_path(AT_FDCWD, request_.path, k_ask_server);
+  stat_ = !origin_.traits().has_kernel_fd ? origin_.stat(request_.key, request_.path)
+          : is_physical_                  ? stat_path(AT_FDCWD, request_.path,
+                                                      AT_SYMLINK_NOFOLLOW | flag_to_ask_server(request_.path))
+                                          : stat_path(AT_FDCWD, request_.path, k_ask_server);
   has_waited_ = base::monotonic_ns() - began >= Freshness::k_long_look_ns;
 }
 

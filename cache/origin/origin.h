@@ -30,6 +30,7 @@ struct FileAtOrigin {
   OriginId origin = k_mounts;
   bool is_immutable = false;  // see Origin::Traits
   int fd = -1;                // the file, open for reading, to ask the kernel about it; -1: none
+  bool is_in_ram = false;     // the origin has put the file's record into RAM
 };
 
 // One open file of an origin.
@@ -108,6 +109,7 @@ struct OriginOpen {
   int flags = 0;               // the program's
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
+  bool may_fill = false;  // the origin may put the file's record into RAM itself
   // If not empty, one request reads all of `together`, for several files (Opened::move_to). `place`
   // is the place of this file.
   OriginSpan together = {}, place = {};

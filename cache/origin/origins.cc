@@ -8,9 +8,21 @@
 
 namespace cube::cache {
 
-Origins::Origins(std::unique_ptr<PackMounts> packs) : packs_(std::move(packs)) {
-  for (const auto& mount : packs_->all())
-    places_.push_back({mount.get(), std::make_unique<const PackOrigin>(*mount)});
+void Origins::make_places() {
+  for (const auto& mount : packs_->all()) {
+    OriginPlace& place = places_.emplace_back();
+    place.prefix = mount->prefix();
+    place.pack = std::make_unique<const PackOrigin>(*mount);
+    place.origin = place.pack.get();
+  }
+  for (const auto& bucket : buckets_) {
+    OriginPlace& place = places_.emplace_back();
+    place.prefix = bucket->mount().prefix();
+    place.bucket = std::make_unique<const ObjectOrigin>(*bucket);
+    place.origin = place.bucket.get();
+  }
+  std::ranges::stable_sort(
+      places_, [](const auto& a, const auto& b) { return a.prefix.size() > b.prefix.size(); });
 }
 
 std::string Origins::make_absolute(std::vector<base::OriginSetting>& settings,
@@ -24,13 +36,21 @@ std::string Origins::make_absolute(std::vector<base::OriginSetting>& settings,
   return colons + 1 == settings.size() ? text : std::string();
 }
 
-std::unique_ptr<Origins> Origins::open(const std::vector<base::OriginSetting>& settings,
+std::unique_ptr<Origins> Origins::open(const std::vector<base::OriginSetting>& packs,
+                                       const std::vector<base::OriginSetting>& buckets,
                                        std::vector<std::string>& errors) {
-  return std::unique_ptr<Origins>(new Origins(PackMounts::open(settings, errors)));
+  auto origins = std::unique_ptr<Origins>(new Origins(PackMounts::open(packs, errors)));
+  for (const auto& setting : buckets) origins->add_bucket(setting.prefix, setting.file);
+  origins->make_places();
+  return origins;
 }
 
 std::unique_ptr<Origins> Origins::reopened() const {
-  return std::unique_ptr<Origins>(new Origins(packs_->opened_anew()));
+  auto origins = std::unique_ptr<Origins>(new Origins(packs_->opened_anew()));
+  for (const auto& bucket : buckets_)
+    origins->add_bucket(bucket->mount().prefix(), bucket->mount().url());
+  origins->make_places();
+  return origins;
 }
 
 }  // namespace cube::cache

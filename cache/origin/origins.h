@@ -1,5 +1,6 @@
-// All origins of a process: the packs of CUBESHIM_PACKS at their prefixes, and the mounts
-// everywhere else. Thread safety: immutable after construction. open() and reopened() allocate.
+// All origins of a process: the packs of CUBESHIM_PACKS and the buckets of CUBESHIM_BUCKETS at
+// their prefixes, and the mounts everywhere else. Thread safety: immutable after construction.
+// open() and reopened() allocate.
 #pragma once
 
 #include <memory>
@@ -9,21 +10,24 @@
 
 #include "cache/base/settings/config.h"
 #include "cache/origin/mount_origin.h"
+#include "cache/origin/object_origin.h"
 #include "cache/origin/pack_origin.h"
 
 namespace cube::cache {
 
 class Origins {
  public:
-  // The variable that lists the origins that are not mounts.
+  // The variable that lists the packs.
   static constexpr const char* k_variable = "CUBESHIM_PACKS";
   // Makes each file's path absolute, as seen from `directory`, for processes that start in another
   // directory. Returns the variable's new value; empty if a colon in `directory` would change its
   // meaning.
   static std::string make_absolute(std::vector<base::OriginSetting>& settings,
                                    std::string_view directory);
-  // Opens the packs that can be opened. `errors` gets a sentence for each other pack.
-  static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& settings,
+  // Opens the packs that can be opened, and the buckets. `errors` gets a sentence for each other
+  // pack.
+  static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& packs,
+                                       const std::vector<base::OriginSetting>& buckets,
                                        std::vector<std::string>& errors);
   // Opens the same origins again, for threads with an fd table of their own, where the fds of this
   // object mean nothing. Only such a thread calls it and uses the result. A pack whose path leads
@@ -32,7 +36,7 @@ class Origins {
 
   const Origin& of(std::string_view path) const {
     for (const auto& place : places_) {
-      if (place.mount->covers(path)) return *place.origin;
+      if (base::is_at_or_below(path, place.prefix)) return *place.origin;
     }
     return mount_origin();
   }
@@ -40,15 +44,24 @@ class Origins {
   // The bytes of all records in the packs.
   std::uint64_t known_bytes() const { return packs_->record_bytes(); }
   const PackMounts& packs() const { return *packs_; }
+  const std::vector<std::unique_ptr<const Bucket>>& buckets() const { return buckets_; }
 
  private:
-  explicit Origins(std::unique_ptr<PackMounts> packs);
+  explicit Origins(std::unique_ptr<PackMounts> packs) : packs_(std::move(packs)) {}
+  void add_bucket(const std::string& prefix, const std::string& url) {
+    buckets_.push_back(std::make_unique<const Bucket>(prefix, url));
+  }
+  void make_places();
 
   struct OriginPlace {
-    const PackMount* mount;
-    std::unique_ptr<const PackOrigin> origin;
+    std::string prefix;
+    std::unique_ptr<const PackOrigin> pack;
+    std::unique_ptr<const ObjectOrigin> bucket;
+    const Origin* origin = nullptr;  // one of the two
   };
   std::unique_ptr<PackMounts> packs_;
+  std::vector<std::unique_ptr<const Bucket>> buckets_;
+  // The longest prefix first.
   std::vector<OriginPlace> places_;
 };
 

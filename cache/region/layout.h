@@ -222,6 +222,8 @@ struct RegionHeader {
   std::atomic<std::uint32_t> mail_news, mail_freed;
   // An asker may be waiting for a free row.
   std::atomic<std::uint32_t> mail_waiting;
+  // A bit for each error (modulo 32) that this gateway has answered and an asker has told the user.
+  std::atomic<std::uint32_t> mail_told;
 
   // For the report.
 
@@ -418,7 +420,7 @@ struct ListedRow {
 // A request to the gateway (mailbox.h). state:4 | error:12 | generation of the owner's slot:12 |
 // owner slot + 1:12 | number of the request:24, so that one compare-and-swap decides about it.
 struct alignas(64) MailRow {
-  static constexpr std::uint32_t k_words = 252;
+  static constexpr std::uint32_t k_words = 229, k_why_words = 22;
   std::atomic<std::uint64_t> word;
   // Coarse monotonic clock: nobody waits for the answer after this time.
   std::atomic<std::uint64_t> overdue_ns;
@@ -426,8 +428,12 @@ struct alignas(64) MailRow {
   std::atomic<std::uint64_t> head;
   // Futex: counts answers and steps of progress.
   std::atomic<std::uint32_t> news;
+  // base::boot_ns: a record that was verified since then is the answer.
+  std::atomic<std::uint64_t> since_ns;
   // These three texts, one behind the other.
   std::atomic<std::uint64_t> text[k_words];
+  // The gateway's words about an error, filled up with zeros.
+  std::atomic<std::uint64_t> why[k_why_words];
 };
 
 // Each place where a record may begin has one bit: prefetched, and not opened yet. Records are

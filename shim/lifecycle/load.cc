@@ -19,11 +19,13 @@
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/process/job_variable.h"
+#include "cache/bucket/gateway_start.h"
 #include "shim/calls/loaded_calls.h"
 #include "shim/lifecycle/fork.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/path/near_look.h"
 #include "shim/path/spelling.h"
+#include "shim/process/attachment.h"
 #include "shim/process/cancellation.h"
 #include "shim/process/process.h"
 #include "shim/process/python_site.h"
@@ -67,18 +69,51 @@ base::JobVariable find_job(const base::ProcessId& self) {
   return job;
 }
 
+// Returns the command that came with this library. Empty: there is none.
+std::string find_command() {
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&find_job), &library) == 0 ||
+      library.dli_fname == nullptr)
+    return {};
+  char real[PATH_MAX];
+  if (::realpath(library.dli_fname, real) == nullptr) return {};
+  const std::string_view path = real;
+  const std::string folder(path.substr(0, path.rfind('/') + 1));
+  for (const char* const place : {"cubeshim", "../bin/cubeshim", "../../bin/cubeshim"}) {
+    std::string command = folder + place;
+    if (base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(command.c_str()), X_OK) == 0)
+      return command;
+  }
+  return {};
+}
+
+void ready_buckets(const base::Config& config) {
+  cache::gateway_start::prepare(config.command.empty() ? find_command() : config.command, environ);
+  cache::Bucket::use_start(cache::gateway_start::start);
+  cache::Bucket::use_region([] {
+    // A child of vfork reads by its parent's.
+    cache::FileCache* const own = attachment::cache();
+    cache::FileCache* const cache = own != nullptr ? own : attachment::attached_cache();
+    return cache != nullptr ? cache->bucket_region(process::config()) : cache::BucketRegion{};
+  });
+}
+
 // Opens the origins. Returns one line for each that cannot be used; its prefix is then an ordinary
 // directory.
 std::vector<std::string> open_origins(base::Config& config) {
   std::vector<std::string> errors;
-  if (config.origins.empty() || config.mode == base::Mode::off) return errors;
+  if ((config.origins.empty() && config.buckets.empty()) || config.mode == base::Mode::off)
+    return errors;
   char directory[PATH_MAX];
-  if (!base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory))) {
+  if (!config.origins.empty() &&
+      !base::sys::failed(base::sys::raw(SYS_getcwd, base::sys::arg(directory), sizeof directory))) {
     const std::string absolute = cache::Origins::make_absolute(config.origins, directory);
     if (!absolute.empty()) setenv(cache::Origins::k_variable, absolute.c_str(), 1);
   }
   // Never freed: calls come after every destructor.
-  const cache::Origins* const origins = cache::Origins::open(config.origins, errors).release();
+  const cache::Origins* const origins =
+      cache::Origins::open(config.origins, config.buckets, errors).release();
+  if (!config.buckets.empty()) ready_buckets(config);
   process::g_origins.store(origins, std::memory_order_release);
   process::g_origin_metadata.store(cache::AllMetadata::make(*origins).release(),
                                    std::memory_order_release);
@@ -112,10 +147,7 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
   for (std::size_t i = 0; i < looks.size() && !is_told; ++i) {
     const std::string& prefix = parsed.config.prefixes[i];
     // Only a mount's prefix need exist.
-    const auto& origins = parsed.config.origins;
-    if (std::any_of(origins.begin(), origins.end(),
-                    [&](const auto& origin) { return origin.prefix == prefix; }))
-      continue;
+    if (base::is_without_mount(parsed.config, prefix)) continue;
     const std::string line = complaint_about(prefix, looks[i], parsed.config.strict);
     if (line.empty()) continue;
     base::log(base::LogLevel::error, "{}", line);
@@ -179,8 +211,8 @@ __attribute__((constructor)) void load() {
   // caller (setuid, file capabilities). The settings are the caller's, and could name files for
   // that program to write.
   const bool is_privileged = getauxval(AT_SECURE) != 0;
-  const bool has_work =
-      is_set("CUBESHIM_PREFIXES") || is_set("CUBESHIM_PACKS") || is_set("CUBESHIM_PROFILE");
+  const bool has_work = is_set("CUBESHIM_PREFIXES") || is_set("CUBESHIM_PACKS") ||
+                        is_set("CUBESHIM_BUCKETS") || is_set("CUBESHIM_PROFILE");
   if (!has_work || is_privileged) {
     if (!is_privileged) complain_of_no_work();
     errno = saved_errno;

@@ -90,6 +90,7 @@ TEST(Mailbox, CarriesTheQueryThereAndTheErrorBack) {
   EXPECT_EQ(request.below, k_query.below);
   EXPECT_TRUE(gateway.is_wanted(request.ticket));
   EXPECT_FALSE(gateway.take()) << "a request is taken once";
+  EXPECT_EQ(request.since_ns, k_query.since_ns);
   EXPECT_TRUE(gateway.finish(request.ticket, ENOENT));
   EXPECT_EQ(asker.wait(), ENOENT);
   EXPECT_FALSE(gateway.is_wanted(request.ticket));
@@ -113,6 +114,25 @@ TEST(Mailbox, CarriesTextsUpToItsLimitAndRefusesLongerOnes) {
   EXPECT_EQ(asker.wait(), 0);
   EXPECT_EQ(ask(*region, {MailKind::object, false, prefix, url, below + "b"}), ENAMETOOLONG);
   EXPECT_EQ(rows_in_use(*region), 0U);
+}
+
+TEST(Mailbox, CarriesTheGatewaysWordsAboutAnErrorToBeToldOnce) {
+  const TestRegion region;
+  Mailbox gateway(*region), mailbox(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  const std::string why = "s3://bucket: access denied";
+  std::thread asker([&] {
+    for (const bool is_long : {false, true}) {
+      Mailbox::Post post;
+      char room[Mailbox::k_why];
+      EXPECT_EQ(mailbox.ask(k_query, never_start, k_patient, post), EACCES);
+      EXPECT_EQ(mailbox.why(post, room), is_long ? std::string(Mailbox::k_why, 'x') : why);
+      EXPECT_EQ(mailbox.is_to_be_told(EACCES), !is_long);
+    }
+  });
+  EXPECT_TRUE(gateway.finish(take_one(gateway).ticket, EACCES, why));
+  EXPECT_TRUE(gateway.finish(take_one(gateway).ticket, EACCES, std::string(300, 'x')));
+  asker.join();
 }
 
 TEST(Mailbox, HasOneGatewayAtATime) {

@@ -11,7 +11,7 @@ ORDER = [["shim/cli"], ["shim/libc"], ["shim/lifecycle"], ["shim/calls"], ["shim
          ["shim/path"], ["shim/fd"], ["shim/process"], ["shim/profile"], ["shim"],
          ["prefetch/work"], ["prefetch/pace"], ["prefetch/order", "prefetch/engine"],
          ["prefetch/threads"], ["cache"], ["cache/report"], ["cache/metadata", "cache/fill"],
-         ["cache/origin", "cache/tier"],
+         ["cache/origin", "cache/tier"], ["cache/bucket"],
          ["cache/pack", "cache/region", "cache/tier/disk", "cache/tier/cluster"], ["cache/record"],
          ["cache/base"],]
 # Files (a header and its source count as one) that reach each other by includes: a reader who opens

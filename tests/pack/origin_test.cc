@@ -28,7 +28,7 @@ struct OriginsTest : testing::Test {
   void pack_it() {
     ASSERT_EQ(tree.make(), "");
     std::vector<std::string> errors;
-    origins = Origins::open({{.prefix = tree.root, .file = tree.pack}}, errors);
+    origins = Origins::open({{.prefix = tree.root, .file = tree.pack}}, {}, errors);
     ASSERT_TRUE(errors.empty()) << errors.front();
   }
   std::string in(const std::string& name) const { return tree.root + "/" + name; }

@@ -22,7 +22,8 @@ struct EngineTogether : ::testing::Test {
     lagfs::testing::write_file(mount.source("set.cube"), tests::bytes_of(tree.pack));
     mount.start(lagfs::testing::fast({"--direct"}));
     std::vector<std::string> errors;
-    origins = cache::Origins::open({{.prefix = tree.root, .file = mount.at("set.cube")}}, errors);
+    origins =
+        cache::Origins::open({{.prefix = tree.root, .file = mount.at("set.cube")}}, {}, errors);
     ASSERT_TRUE(errors.empty()) << errors.front();
     std::string why;
     engine = make(Kind::threads, client,

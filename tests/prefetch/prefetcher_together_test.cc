@@ -28,7 +28,7 @@ struct PrefetcherTogether : ::testing::Test {
     ASSERT_EQ(tree.make(), "");
     for (const auto& [name, bytes] : tree.files) paths.push_back(tree.root + "/" + name);
     std::vector<std::string> errors;
-    origins = cache::Origins::open({{.prefix = tree.root, .file = tree.pack}}, errors);
+    origins = cache::Origins::open({{.prefix = tree.root, .file = tree.pack}}, {}, errors);
     ASSERT_TRUE(errors.empty()) << errors.front();
     cache->use_origins(origins.get());
     std::string why;

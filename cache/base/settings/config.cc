@@ -109,6 +109,22 @@ bool server_of(std::string_view text, std::string& server) {
   return true;
 }
 
+// "s3://bucket/a/b/" -> without the slash at its end.
+bool bucket_of(std::string_view text, std::string& url) {
+  constexpr std::string_view k_scheme = "s3://";
+  if (!text.starts_with(k_scheme)) return false;
+  while (text.size() > k_scheme.size() && text.ends_with('/')) text.remove_suffix(1);
+  const std::string_view bucket =
+      text.substr(k_scheme.size(), text.find('/', k_scheme.size()) - k_scheme.size());
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  if (bucket.empty() || !std::ranges::all_of(bucket, allowed)) return false;
+  url = text;
+  return true;
+}
+
 // One function for each type named in config.def. False: the type does not take this value.
 struct Parse {
   static bool Prefixes(std::string_view text, config_types::Prefixes& value) {
@@ -146,6 +162,28 @@ struct Parse {
       return a.prefix.size() > b.prefix.size();
     });
     return are_usable;
+  }
+  static bool Buckets(std::string_view text, config_types::Buckets& value) {
+    // A mailbox row has room for both, and a key of 1,024 bytes.
+    constexpr std::size_t k_longest = 760;
+    while (!text.empty()) {
+      // A colon ends an item if another prefix follows.
+      std::size_t end = text.find(":/");
+      while (end != std::string_view::npos && text.substr(end).starts_with("://"))
+        end = text.find(":/", end + 1);
+      std::string_view item = text.substr(0, end);
+      text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+      while (item.ends_with(':')) item.remove_suffix(1);
+      const std::size_t sign = item.find('=');
+      OriginSetting bucket;
+      if (sign == std::string_view::npos || item.size() > k_longest ||
+          !normalize_prefix(item.substr(0, sign), bucket.prefix) || bucket.prefix == "/" ||
+          std::ranges::find(value, bucket.prefix, &OriginSetting::prefix) != value.end() ||
+          !bucket_of(item.substr(sign + 1), bucket.file))
+        return false;
+      value.push_back(std::move(bucket));
+    }
+    return true;
   }
   static bool Servers(std::string_view text, ServerList& value) {
     constexpr std::size_t k_most_servers = 64;
@@ -324,6 +362,7 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
 #include "cache/base/settings/config.def"
 #undef CUBE_CONFIG
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
+  for (const auto& bucket : parsed.config.buckets) parsed.config.prefixes.push_back(bucket.prefix);
   keep_outermost(parsed.config.prefixes);
   // The default size needs no room, and a wrong size or directory has been reported already.
   RamSize no_bound;
@@ -337,6 +376,13 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
                     for_a_line(lookup("CUBESHIM_DISK")), row_of("CUBESHIM_DISK_DIR").takes));
   }
   return parsed;
+}
+
+bool is_without_mount(const Config& config, std::string_view prefix) {
+  const auto has = [&](const std::vector<OriginSetting>& origins) {
+    return std::ranges::find(origins, prefix, &OriginSetting::prefix) != origins.end();
+  };
+  return has(config.origins) || has(config.buckets);
 }
 
 bool parse_bytes(std::string_view text, std::uint64_t& bytes) {

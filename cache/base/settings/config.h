@@ -55,6 +55,7 @@ struct Duration {
 namespace config_types {
 using Prefixes = std::vector<std::string>;   // absolute, normalized, none within another
 using Origins = std::vector<OriginSetting>;  // prefixes as above, longest first, each once
+using Buckets = std::vector<OriginSetting>;  // as Origins; `file` is the URL, without a last slash
 using Servers = ServerList;
 using OriginIds = std::vector<OriginSetting>;  // as Origins; `file` is the ID
 using Milliseconds = Duration;
@@ -100,6 +101,9 @@ using Lookup = std::function<const char*(const char* variable)>;
 // The caller's reaction to a wrong value: it uses the default, which each line says, or it ends.
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
+
+// Whether the prefix is that of a pack or a bucket, which need not exist in the kernel.
+bool is_without_mount(const Config& config, std::string_view prefix);
 
 // A line for each unknown variable that starts with CUBESHIM_. `environment` is a null-terminated
 // list.

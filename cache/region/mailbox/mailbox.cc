@@ -18,9 +18,9 @@ constexpr std::uint64_t k_start_ns = 5'000'000'000;
 
 // MailRow::word.
 constexpr std::uint64_t k_number_mask = 0xffffff;
-constexpr unsigned k_owner_at = 24, k_error_at = 48, k_state_at = 60;
-constexpr std::uint64_t k_owner_mask = 0xffffffULL << k_owner_at, k_error_mask = 0xfff;
-constexpr std::uint64_t k_request_mask = k_owner_mask | k_number_mask;
+constexpr unsigned k_asker_at = 24, k_error_at = 48, k_state_at = 60;
+constexpr std::uint64_t k_asker_mask = 0xffffffULL << k_asker_at, k_error_mask = 0xfff;
+constexpr std::uint64_t k_request_mask = k_asker_mask | k_number_mask;
 
 MailState state_of(std::uint64_t word) { return static_cast<MailState>(word >> k_state_at); }
 int error_of(std::uint64_t word) { return static_cast<int>(word >> k_error_at & k_error_mask); }
@@ -29,10 +29,10 @@ std::uint64_t with_state(std::uint64_t word, MailState state, int error = 0) {
          (static_cast<std::uint64_t>(error) & k_error_mask) << k_error_at;
 }
 // The generation, because the slot may be another process's by the time we check.
-std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
+std::uint64_t asker_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
-  return ((generation & 0xfff) << 12 | (process + 1)) << k_owner_at;
+  return ((generation & 0xfff) << 12 | (process + 1)) << k_asker_at;
 }
 std::uint64_t gateway_word(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
@@ -78,36 +78,44 @@ Lengths lengths_of(std::uint64_t head) {
           static_cast<std::uint16_t>(head)};
 }
 
-// The bytes of several texts, one behind the other, as words. Words are atomic because a row that
-// has changed hands is read and written at once; the reader finds that out by the row's word.
+// Texts lie one behind the other, as words. Words are atomic because a row that has changed hands
+// is read and written at once; the reader finds that out by the row's word.
 class TextWriter {
  public:
-  explicit TextWriter(MailRow& row) : row_(row) {}
+  explicit TextWriter(std::atomic<std::uint64_t>* words) : words_(words) {}
   void add(std::string_view text) {
     for (const char c : text) {
       word_ |= static_cast<std::uint64_t>(static_cast<unsigned char>(c)) << 8 * (at_ % 8);
       if (++at_ % 8 == 0) put();
     }
   }
-  void end() {
-    if (at_ % 8 != 0) row_.text[at_ / 8].store(word_, std::memory_order_relaxed);
+  // Fills up with zeros.
+  void end(std::size_t words) {
+    for (; at_ < words * 8; at_ = (at_ / 8 + 1) * 8) {
+      words_[at_ / 8].store(word_, std::memory_order_relaxed);
+      word_ = 0;
+    }
   }
 
  private:
   void put() {
-    row_.text[at_ / 8 - 1].store(word_, std::memory_order_relaxed);
+    words_[at_ / 8 - 1].store(word_, std::memory_order_relaxed);
     word_ = 0;
   }
-  MailRow& row_;
+  std::atomic<std::uint64_t>* words_;
   std::uint64_t word_ = 0;
   std::size_t at_ = 0;
 };
 
+void read_text(const std::atomic<std::uint64_t>* words, std::size_t at, std::size_t length,
+               char* to) {
+  for (std::size_t i = 0; i < length; ++i)
+    to[i] = static_cast<char>(words[(at + i) / 8].load(std::memory_order_relaxed) >>
+                              8 * ((at + i) % 8));
+}
 std::string text_of(const MailRow& row, std::size_t at, std::size_t length) {
   std::string text(length, '\0');
-  for (std::size_t i = 0; i < length; ++i)
-    text[i] = static_cast<char>(row.text[(at + i) / 8].load(std::memory_order_relaxed) >>
-                                8 * ((at + i) % 8));
+  read_text(row.text, at, length, text.data());
   return text;
 }
 
@@ -142,7 +150,7 @@ void Mailbox::Post::free() {
 }
 
 std::optional<MailTicket> Mailbox::claim_row() const {
-  const std::uint64_t owner = owner_bits(*region_, region_->own_slot());
+  const std::uint64_t owner = asker_bits(*region_, region_->own_slot());
   for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
     MailRow& row = region_->mail_row(i);
     std::uint64_t word = row.word.load(std::memory_order_relaxed);
@@ -188,11 +196,12 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,
                        std::memory_order_relaxed);
   row.head.store(head_of(query), std::memory_order_relaxed);
-  TextWriter text(row);
+  row.since_ns.store(query.since_ns, std::memory_order_relaxed);
+  TextWriter text(row.text);
   text.add(query.prefix);
   text.add(query.url);
   text.add(query.below);
-  text.end();
+  text.end((lengths_of(head_of(query)).sum() + 7) / 8);
   post = Post(region_, *ticket);
   std::uint64_t mine = ticket->word;
   // Release: pairs with the acquire in take.
@@ -248,6 +257,17 @@ int Mailbox::ask(const MailQuery& query, Start start, const Patience& patience, 
   return error != 0 ? error : wait(post.ticket(), start, patience);
 }
 
+std::string_view Mailbox::why(const Post& post, char* to) const {
+  if (post.region_ == nullptr) return {};
+  read_text(region_->mail_row(post.ticket_.row).why, 0, k_why, to);
+  return {to, strnlen(to, k_why)};
+}
+
+bool Mailbox::is_to_be_told(int error) const {
+  const std::uint32_t bit = 1U << (static_cast<unsigned>(error) % 32);
+  return (region_->header().mail_told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+}
+
 bool Mailbox::has_gateway() const {
   const std::uint64_t word = region_->header().gateway.load(std::memory_order_acquire);
   const std::uint32_t slot = static_cast<std::uint32_t>(word) - 1;
@@ -270,6 +290,7 @@ bool Mailbox::become_gateway() {
       row.word.compare_exchange_strong(word, with_state(word, MailState::posted),
                                        std::memory_order_relaxed);
   }
+  header.mail_told.store(0, std::memory_order_relaxed);
   header.gateway.store(gateway_word(*region_, region_->own_slot()), std::memory_order_release);
   header.gateway_due_ns.store(0, std::memory_order_relaxed);
   return true;
@@ -294,6 +315,7 @@ std::optional<Mailbox::Request> Mailbox::take() {
     Request request;
     request.kind = static_cast<MailKind>(head >> 56);
     request.is_prefetch = (head >> 48 & 1) != 0;
+    request.since_ns = row.since_ns.load(std::memory_order_relaxed);
     request.ticket = {i, mine};
     // The asker may have given the row up, and another one may write to it.
     if (lengths.sum() > MailRow::k_words * 8) continue;
@@ -317,8 +339,13 @@ void Mailbox::tell_progress(const MailTicket& ticket) const {
   if (is_wanted(ticket)) wake(region_->mail_row(ticket.row));
 }
 
-bool Mailbox::finish(const MailTicket& ticket, int error) const {
+bool Mailbox::finish(const MailTicket& ticket, int error, std::string_view why) const {
   MailRow& row = region_->mail_row(ticket.row);
+  if (!is_wanted(ticket)) return false;
+  // If the asker gives the row up at this moment, the next one sees a wrong line at worst.
+  TextWriter text(row.why);
+  text.add(why.substr(0, k_why));
+  text.end(MailRow::k_why_words);
   std::uint64_t word = ticket.word;
   // Release: the asker sees what was published; pairs with the acquire in wait.
   if (!row.word.compare_exchange_strong(word, with_state(word, MailState::done, error),
@@ -333,10 +360,10 @@ void Mailbox::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const 
 }
 
 void forget_mail_of(Region& region, std::uint32_t process) {
-  const std::uint64_t owner = owner_bits(region, process);
+  const std::uint64_t owner = asker_bits(region, process);
   for (std::uint32_t i = 0; i < region.layout().mail_rows(); ++i) {
     const std::uint64_t word = region.mail_row(i).word.load(std::memory_order_acquire);
-    if (state_of(word) != MailState::free && (word & k_owner_mask) == owner)
+    if (state_of(word) != MailState::free && (word & k_asker_mask) == owner)
       free_row(region, i, word);
   }
   std::uint64_t gateway = gateway_word(region, process);

@@ -36,6 +36,8 @@ struct MailQuery {
   bool is_prefetch = false;  // no program waits for it
   // The bucket `url` is seen at `prefix`. `below`: the path below both, empty for themselves.
   std::string_view prefix, url, below;
+  // base::boot_ns: a record that was verified since then is right.
+  std::uint64_t since_ns = UINT64_MAX;
 };
 
 // Identifies one request of one row.
@@ -85,8 +87,13 @@ class Mailbox {
 
   // Asks the gateway, starts one if there is none, and waits for the answer: an errno, or 0.
   // ETIMEDOUT: there was none in time. ENAMETOOLONG: the query does not fit. `post` keeps the row,
-  // for a copy that is yet to be collected.
+  // for a copy that is yet to be collected, and for why().
   int ask(const MailQuery& query, Start start, const Patience& patience, Post& post);
+  // The gateway's words about its answer, a line or nothing. `to` has room for k_why bytes.
+  static constexpr std::size_t k_why = MailRow::k_why_words * 8;
+  std::string_view why(const Post& post, char* to) const;
+  // True once for each error and gateway: the caller should tell the user.
+  bool is_to_be_told(int error) const;
 
   // The part of the gateway.
 
@@ -98,6 +105,7 @@ class Mailbox {
     MailKind kind = MailKind::object;
     bool is_prefetch = false;
     std::string prefix, url, below;
+    std::uint64_t since_ns = 0;
     MailTicket ticket;
   };
   // The next request that nobody has taken. Nothing: there is none.
@@ -106,8 +114,9 @@ class Mailbox {
   bool is_wanted(const MailTicket& ticket) const;
   // The work goes on, so that the asker keeps waiting.
   void tell_progress(const MailTicket& ticket) const;
-  // False: the asker does not want the answer any more.
-  bool finish(const MailTicket& ticket, int error) const;
+  // False: the asker does not want the answer any more. `why`: a line for the user, cut if it is
+  // long.
+  bool finish(const MailTicket& ticket, int error, std::string_view why = {}) const;
   // Counts posted requests; wait_for_news sleeps until the count is another one.
   std::uint32_t news() const { return region_->header().mail_news.load(std::memory_order_seq_cst); }
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const;

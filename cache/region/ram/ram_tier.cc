@@ -76,6 +76,12 @@ Pin RamTier::find_of_kind(RecordKind kind, std::string_view path, std::uint64_t 
   });
 }
 
+Pin RamTier::find_of_origin(OriginId origin, RecordKind kind, std::string_view path,
+                            std::uint64_t hash) const {
+  return find_if(kind, path, hash,
+                 [origin](const Record& record) { return record.origin == origin; });
+}
+
 Pin RamTier::find_directory(const FileStat& directory) const {
   Pin found;
   index_.visit(base::hash_inode(directory.device(), directory.inode),

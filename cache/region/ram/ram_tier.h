@@ -129,6 +129,9 @@ class RamTier {
   bool has_any(std::string_view path, std::uint64_t hash) const;
   // Like find, but for a record of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
+  // Like find_of_kind, but for a record of any view, if it came from this origin.
+  Pin find_of_origin(OriginId origin, RecordKind kind, std::string_view path,
+                     std::uint64_t hash) const;
   // The listing of a directory, by any path under which this view has found it.
   Pin find_directory(const FileStat& directory) const;
   // Shares another view's record with our view, because we have just found the same file by the

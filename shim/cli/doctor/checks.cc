@@ -175,10 +175,7 @@ void check_prefixes(const base::Config& config, Findings& findings) {
           pack.prefix, why);
   }
   for (const auto& prefix : config.prefixes) {
-    // The prefix of a pack need not exist.
-    const bool is_packed = std::any_of(config.origins.begin(), config.origins.end(),
-                                       [&](const auto& pack) { return pack.prefix == prefix; });
-    if (!is_packed) check_prefix(prefix, config, findings);
+    if (!base::is_without_mount(config, prefix)) check_prefix(prefix, config, findings);
   }
 }
 

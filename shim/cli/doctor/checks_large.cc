@@ -78,8 +78,9 @@ void check_copies(Findings& findings) {
 std::string why_no_blocks(const base::Config& config) {
   if (config.block == 0) return "CUBESHIM_BLOCK=0";
   if (config.mode != base::Mode::virtual_files) return "CUBESHIM_MODE";
-  // The table of the packs answers for their paths.
-  return config.origins.empty() ? "" : "CUBESHIM_PACKS";
+  // Packs and buckets answer for their paths.
+  if (!config.origins.empty()) return "CUBESHIM_PACKS";
+  return config.buckets.empty() ? "" : "CUBESHIM_BUCKETS";
 }
 
 void check_large_files(const base::Config& config, Findings& findings) {

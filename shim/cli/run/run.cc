@@ -92,8 +92,7 @@ bool check_prefixes(const Run& run, const base::Config& config) {
   const auto given = run.settings.given();
   const bool is_option = given.contains("CUBESHIM_PREFIXES");
   for (const auto& prefix : config.prefixes) {
-    const auto is_of_pack = [&](const auto& pack) { return pack.prefix == prefix; };
-    if (std::ranges::any_of(config.origins, is_of_pack)) continue;
+    if (base::is_without_mount(config, prefix)) continue;
     const int error = error_of_directory(prefix);
     if (error == 0) continue;
     const bool ends = is_option || config.strict;

@@ -60,7 +60,8 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   const bool has_own_packs =
       settings.given().contains("CUBESHIM_PACKS") || std::getenv("CUBESHIM_PACKS") != nullptr;
   if (target.job.leader.pid != 0 && !has_own_packs) find_packs_of(target.job, config.origins);
-  target.origins = cache::Origins::open(config.origins, target.parsed.errors).release();
+  target.origins =
+      cache::Origins::open(config.origins, config.buckets, target.parsed.errors).release();
   if (!target.parsed.errors.empty()) return target;
   const bool is_running = target.job.is_there();
   if (only_look && region == nullptr) {

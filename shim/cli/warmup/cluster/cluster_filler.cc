@@ -103,9 +103,11 @@ PoolTalk* ClusterFiller::talk_to(std::size_t server) {
 
 void ClusterFiller::fill(ClusterJob& job) {
   const auto place = fill_->paths.place_of(job.file.path);
-  const bool is_packed = std::ranges::any_of(fill_->config.origins, [&](const auto& p) {
-    return base::is_at_or_below(job.file.path, p.prefix);
-  });
+  const auto is_below = [&](const auto& origin) {
+    return base::is_at_or_below(job.file.path, origin.prefix);
+  };
+  const bool is_packed = std::ranges::any_of(fill_->config.origins, is_below) ||
+                         std::ranges::any_of(fill_->config.buckets, is_below);
   if (!place || is_packed) return leave_out(job, NotShared::outside);
   Lease lease{.key = cache::ClusterKey(fill_->config.cluster_name, place->origin, place->below),
               .server = 0,

@@ -1,0 +1,198 @@
+#include "cache/bucket/bucket.h"
+
+#include <cerrno>
+#include <climits>
+
+#include "cache/base/clock.h"
+#include "cache/base/error_text.h"
+#include "cache/base/hash.h"
+#include "cache/base/log.h"
+#include "cache/bucket/copy_socket.h"
+
+namespace cube::cache {
+namespace {
+
+constinit std::atomic<BucketRegion (*)()> g_find{nullptr};
+constinit std::atomic<Mailbox::Start> g_start{nullptr};
+
+BucketRegion find_region() {
+  const auto find = g_find.load(std::memory_order_acquire);
+  return find != nullptr ? find() : BucketRegion{};
+}
+
+// Listings that were made since this time (base::boot_ns) hold.
+std::uint64_t good_since(const BucketRegion& in) {
+  const std::uint64_t now = base::boot_ns();
+  switch (in.consistency.kind) {
+    case base::ConsistencyKind::immutable:
+      return in.region->job_row(in.region->own_job()).started_ns;
+    case base::ConsistencyKind::ttl: {
+      const std::uint64_t ttl = in.consistency.ttl_seconds * 1'000'000'000ULL;
+      return now < ttl ? 0 : now - ttl;
+    }
+    case base::ConsistencyKind::open: break;
+  }
+  return now;
+}
+
+bool is_of_store(int error) { return error == EIO || error == EACCES || error == ETIMEDOUT; }
+
+// The answer for the program: errors of the start and of the region mean nothing to it.
+int as_seen(int error) {
+  const bool is_known = error == 0 || error == ENOENT || error == EFBIG || error == ENOSPC ||
+                        error == ENAMETOOLONG || is_of_store(error);
+  return is_known ? error : EIO;
+}
+
+}  // namespace
+
+void Bucket::use_region(BucketRegion (*find)()) { g_find.store(find, std::memory_order_release); }
+void Bucket::use_start(Mailbox::Start start) { g_start.store(start, std::memory_order_release); }
+
+bool Bucket::has_just_timed_out() const {
+  const std::uint64_t at = timed_out_ns_.load(std::memory_order_relaxed);
+  return at != 0 && base::coarse_monotonic_ns() - at < 1'000'000'000;
+}
+
+void Bucket::note_timeout() const {
+  timed_out_ns_.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
+}
+
+void Bucket::tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) const {
+  if (!mailbox.is_to_be_told(error)) return;
+  char room[Mailbox::k_why];
+  const std::string_view why = mailbox.why(post, room);
+  if (!why.empty()) {
+    base::log(base::LogLevel::error, "{}", why);
+  } else if (error == ETIMEDOUT) {
+    base::log(base::LogLevel::error, "{}: no answer in time (CUBESHIM_S3_TIMEOUT)", mount_.url());
+  } else {
+    base::log(base::LogLevel::error, "{}: the gateway cannot be started: {} (CUBESHIM_COMMAND)",
+              mount_.url(), base::text_of_error(error));
+  }
+}
+
+int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
+                bool is_prefetch, Mailbox::Post& post) const {
+  if (has_just_timed_out()) return ETIMEDOUT;
+  // A little longer than the gateway tries.
+  constexpr std::uint64_t k_more_ns = 5'000'000'000;
+  Mailbox mailbox(*in.region);
+  const int error = mailbox.ask({.kind = kind,
+                                 .is_prefetch = is_prefetch,
+                                 .prefix = mount_.prefix(),
+                                 .url = mount_.url(),
+                                 .below = mount_.below(key),
+                                 .since_ns = since_ns},
+                                g_start.load(std::memory_order_acquire),
+                                {.longest_ns = in.timeout_ns + k_more_ns}, post);
+  const int seen = as_seen(error);
+  if (is_of_store(seen)) tell(mailbox, post, error);
+  if (seen == ETIMEDOUT) note_timeout();
+  return seen;
+}
+
+Pin Bucket::find_listing(const BucketRegion& in, std::string_view directory,
+                         std::uint64_t since_ns) const {
+  // What a bucket holds does not depend on the view.
+  Pin pin = in.ram->find_of_origin(mount_.origin_id(), RecordKind::directory, directory,
+                                   base::hash_path(directory));
+  const bool is_right =
+      pin && ObjectNames::of(*pin) && pin->verified_ns.load(std::memory_order_relaxed) >= since_ns;
+  if (!is_right) pin.release();
+  return pin;
+}
+
+int Bucket::error_above(const BucketRegion& in, std::string_view directory,
+                        std::uint64_t since_ns) const {
+  while (directory.size() > mount_.prefix().size()) {
+    const auto [above, name] = base::split_path(directory);
+    if (const Pin listing = find_listing(in, above, since_ns); listing) {
+      const auto entry = ObjectNames::of(*listing)->find(name);
+      return !entry ? ENOENT : entry->is_directory ? 0 : ENOTDIR;
+    }
+    directory = above;
+  }
+  return 0;
+}
+
+base::Result<Pin> Bucket::ask_for_listing(const BucketRegion& in, std::string_view directory,
+                                          std::uint64_t since_ns) const {
+  Mailbox::Post post;
+  const int error = ask(in, MailKind::listing, directory, since_ns, /*is_prefetch=*/false, post);
+  if (error != 0) return base::fail(error == ENOSPC || error == EFBIG ? EIO : error);
+  Pin listing = find_listing(in, directory, 0);
+  if (!listing) return base::fail(EIO);
+  return listing;
+}
+
+base::Result<Pin> Bucket::list(std::string_view key) const {
+  const BucketRegion in = find_region();
+  if (in.region == nullptr) return base::fail(EIO);
+  const std::uint64_t since_ns = good_since(in);
+  Pin listing = find_listing(in, key, since_ns);
+  if (listing) return listing;
+  if (const int error = error_above(in, key, since_ns); error != 0) return base::fail(error);
+  auto asked = ask_for_listing(in, key, since_ns);
+  if (asked || asked.error().value != ENOENT) return asked;
+  // The store has nothing below it: the listings above tell why.
+  std::string_view directory = key;
+  while (directory.size() > mount_.prefix().size()) {
+    const auto [above, name] = base::split_path(directory);
+    asked = ask_for_listing(in, above, since_ns);
+    if (asked) {
+      const auto entry = ObjectNames::of(**asked)->find(name);
+      return base::fail(entry && !entry->is_directory ? ENOTDIR : ENOENT);
+    }
+    if (asked.error().value != ENOENT) return asked;
+    directory = above;
+  }
+  return base::fail(ENOENT);
+}
+
+base::Result<FileStat> Bucket::stat(std::string_view key) const {
+  const std::string_view below = mount_.below(key);
+  if (below.empty()) return mount_.stat_of_directory(below);
+  const auto [parent, name] = base::split_path(key);
+  const auto listing = list(parent);
+  if (!listing) return base::fail(listing.error().value);
+  if (name.size() > NAME_MAX) return base::fail(ENAMETOOLONG);
+  const auto entry = ObjectNames::of(**listing)->find(name);
+  if (!entry) return base::fail(ENOENT);
+  return entry->is_directory ? mount_.stat_of_directory(below)
+                             : mount_.stat_of_object(below, entry->object);
+}
+
+int Bucket::fetch(std::string_view key) const {
+  const BucketRegion in = find_region();
+  if (in.region == nullptr) return EIO;
+  Mailbox::Post post;
+  return ask(in, MailKind::object, key, good_since(in), /*is_prefetch=*/false, post);
+}
+
+base::Result<base::UniqueFd> Bucket::copy(std::string_view key, const FileStat& stat, int flags,
+                                          bool is_prefetch) const {
+  const BucketRegion in = find_region();
+  if (in.region == nullptr) return base::fail(EIO);
+  if (const Pin pin =
+          in.ram->find_of_origin(mount_.origin_id(), RecordKind::file, key, base::hash_path(key));
+      pin && pin->stat.is_unchanged_since(stat))
+    return copy_of_bytes(pin->data(), pin->stat, flags);
+  // A gateway that has died between its answer and the collection has lost the copy.
+  constexpr int k_attempts = 3;
+  int error = EIO;
+  for (int attempt = 0; attempt < k_attempts; ++attempt) {
+    Mailbox::Post post;
+    error = ask(in, MailKind::copy, key, good_since(in), is_prefetch, post);
+    if (error != 0) return base::fail(error);
+    auto fd = collect_copy(Mailbox::socket_path(*in.region), post.ticket(), flags);
+    if (fd) return fd;
+    error = fd.error().value;
+    const bool is_gone = error == ECONNREFUSED || error == ENOENT || error == ESTALE ||
+                         error == ECONNRESET || error == EPIPE;
+    if (!is_gone) return base::fail(error);
+  }
+  return base::fail(EIO);
+}
+
+}  // namespace cube::cache

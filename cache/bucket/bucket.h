@@ -1,0 +1,71 @@
+// A bucket as the processes of a job see it: answers from the listings and records of the region,
+// and asks the gateway for what is not there. One listing, of one request for each 1,000 names,
+// brings all stats of a directory. Thread safety: all of it; async-signal-safe but for the
+// constructor. Errors: those of a file system, EACCES if the store refuses, ETIMEDOUT if it does
+// not answer, EIO for everything else. The first error of its kind is told on stderr.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cache/base/settings/config.h"
+#include "cache/base/unique_fd.h"
+#include "cache/bucket/bucket_mount.h"
+#include "cache/bucket/object_names.h"
+#include "cache/region/mailbox/mailbox.h"
+#include "cache/region/ram/ram_tier.h"
+
+namespace cube::cache {
+
+// The region of this process, for buckets.
+struct BucketRegion {
+  Region* region = nullptr;  // null: there is none
+  RamTier* ram = nullptr;
+  base::Consistency consistency;
+  std::uint64_t timeout_ns = 0;
+};
+
+class Bucket {
+ public:
+  Bucket(std::string prefix, std::string url) : mount_(std::move(prefix), std::move(url)) {}
+  Bucket(const Bucket&) = delete;
+  Bucket& operator=(const Bucket&) = delete;
+
+  // Both are set once, before the first call. `find` attaches to the region if need be.
+  static void use_region(BucketRegion (*find)());
+  static void use_start(Mailbox::Start start);
+
+  const BucketMount& mount() const { return mount_; }
+
+  // All keys are absolute paths at or below the prefix.
+  base::Result<FileStat> stat(std::string_view key) const;
+  // The names of a directory, as ObjectNames.
+  base::Result<Pin> list(std::string_view key) const;
+  // Has the gateway put the object into RAM. EFBIG, ENOSPC: it does not fit there.
+  int fetch(std::string_view key) const;
+  // A kernel file with the object's bytes (copy_socket.h).
+  base::Result<base::UniqueFd> copy(std::string_view key, const FileStat& stat, int flags,
+                                    bool is_prefetch) const;
+
+ private:
+  Pin find_listing(const BucketRegion& in, std::string_view directory,
+                   std::uint64_t since_ns) const;
+  // Whether the nearest listing above lacks the directory: ENOENT or ENOTDIR, else 0.
+  int error_above(const BucketRegion& in, std::string_view directory, std::uint64_t since_ns) const;
+  base::Result<Pin> ask_for_listing(const BucketRegion& in, std::string_view directory,
+                                    std::uint64_t since_ns) const;
+  int ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
+          bool is_prefetch, Mailbox::Post& post) const;
+  // The store has not answered for so long that the next calls need not wait as long again.
+  bool has_just_timed_out() const;
+  void note_timeout() const;
+  void tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) const;
+
+  BucketMount mount_;
+  // Coarse monotonic clock; 0: never.
+  mutable std::atomic<std::uint64_t> timed_out_ns_{0};
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,59 @@
+// A bucket, or a part of one, as a directory tree: which object a path names, and the stats that
+// objects and directories have as files. The library and the gateway make the same stats from the
+// same listing, so that a record proves to be right. Thread safety: immutable. All of it is
+// async-signal-safe but for the constructor, which allocates.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cache/base/path.h"
+#include "cache/record/file_stat.h"
+#include "cache/record/record.h"
+
+namespace cube::cache {
+
+// An object as a listing or the head of an answer describes it.
+struct ObjectInfo {
+  std::uint64_t size = 0;
+  std::int64_t modified = 0;    // Last-Modified: seconds since 1970
+  std::uint32_t etag_mark = 0;  // mark_of_etag
+
+  friend bool operator==(const ObjectInfo&, const ObjectInfo&) = default;
+};
+
+// A number below 2^29 that stands for an ETag, with or without its quotes.
+std::uint32_t mark_of_etag(std::string_view etag);
+
+class BucketMount {
+ public:
+  // `url`: s3://BUCKET, or s3://BUCKET/PREFIX without a slash at its end.
+  BucketMount(std::string prefix, std::string url);
+
+  const std::string& prefix() const { return prefix_; }
+  const std::string& url() const { return url_; }
+  bool covers(std::string_view path) const { return base::is_at_or_below(path, prefix_); }
+  // The part of a covered path below the prefix; empty for the prefix itself.
+  std::string_view below(std::string_view path) const {
+    path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
+    return path;
+  }
+  // Follows from the prefix and the URL, so all processes of all nodes have the same.
+  OriginId origin_id() const { return id_; }
+  // Regular, mode 0444. The mtime is Last-Modified; the nanoseconds of the ctime, which is the same
+  // second, are the mark of the ETag.
+  FileStat stat_of_object(std::string_view below, const ObjectInfo& object) const;
+  // Mode 0555, all times 0, because stores do not know any.
+  FileStat stat_of_directory(std::string_view below) const;
+
+ private:
+  FileStat stat_of(std::string_view below) const;
+
+  std::string prefix_, url_;
+  OriginId id_;
+  std::uint64_t url_hash_;
+  std::uint32_t user_, group_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,124 @@
+#include "cache/bucket/gateway_start.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cache/base/process/block_signals.h"
+#include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
+
+namespace cube::cache::gateway_start {
+namespace {
+
+namespace sys = base::sys;
+
+struct Prepared {
+  std::string command;
+  std::vector<std::string> texts;
+  std::vector<const char*> environment;  // of `texts`, null-terminated
+};
+
+// Never freed, because calls come after every destructor.
+constinit std::atomic<const Prepared*> g_prepared{nullptr};
+
+// A child that sends no signal when it ends, and that only __WALL waits for.
+long fork_quietly() { return sys::raw(SYS_clone, 0); }
+
+void close_all_but(int kept) {
+  constexpr unsigned k_first = STDERR_FILENO + 1, k_last = ~0U;
+  const auto before = static_cast<unsigned>(kept) - 1;
+  const auto after = static_cast<unsigned>(kept) + 1;
+  const bool is_closed = (kept == static_cast<int>(k_first) ||
+                          !sys::failed(sys::raw(SYS_close_range, k_first, before, 0))) &&
+                         !sys::failed(sys::raw(SYS_close_range, after, k_last, 0));
+  if (is_closed) return;
+  constexpr int k_most = 65536;
+  for (int fd = static_cast<int>(k_first); fd < k_most; ++fd) {
+    if (fd != kept) sys::raw(SYS_close, fd);
+  }
+}
+
+// Becomes the command, or writes the errno to the pipe. Raw calls only: the memory is a copy of
+// that of a process with threads.
+[[noreturn]] void become_gateway(const Prepared& prepared, int pipe) {
+  const long null = sys::open("/dev/null", O_RDWR);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    sys::dup3(static_cast<int>(null), fd, 0);
+  close_all_but(pipe);
+  sys::raw(SYS_chdir, sys::arg("/"));
+  const std::uint64_t no_signals = 0;
+  sys::raw(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, sys::arg(&no_signals), 0, sizeof no_signals);
+  std::uint64_t all_processors[16];
+  for (auto& word : all_processors) word = ~0ULL;
+  sys::raw(SYS_sched_setaffinity, 0, sizeof all_processors, sys::arg(all_processors));
+  const char* const arguments[] = {prepared.command.c_str(), "gateway", nullptr};
+  const long error = sys::raw(SYS_execve, sys::arg(prepared.command.c_str()), sys::arg(arguments),
+                              sys::arg(prepared.environment.data()));
+  sys::write(pipe, &error, sizeof error);
+  sys::raw(SYS_exit_group, 127);
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+bool is_passed_on(const char* variable) {
+  static constexpr std::string_view k_beginnings[] = {"CUBESHIM_", "AWS_", "SSL_CERT_"};
+  static constexpr std::string_view k_names[] = {
+      "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy",
+      "ALL_PROXY",  "no_proxy",    "NO_PROXY",   "HOME",        "CURL_CA_BUNDLE",
+      "PATH",       "USER",        "TMPDIR",     "TZ",          "LANG"};
+  const std::string_view text(variable);
+  const std::string_view name = text.substr(0, text.find('='));
+  for (const auto& beginning : k_beginnings) {
+    if (name.starts_with(beginning)) return true;
+  }
+  for (const auto& known : k_names) {
+    if (name == known) return true;
+  }
+  return false;
+}
+
+void prepare(std::string command, const char* const* environment) {
+  auto* const prepared = new Prepared;
+  prepared->command = std::move(command);
+  for (; *environment != nullptr; ++environment) {
+    if (is_passed_on(*environment)) prepared->texts.emplace_back(*environment);
+  }
+  for (const auto& text : prepared->texts) prepared->environment.push_back(text.c_str());
+  prepared->environment.push_back(nullptr);
+  g_prepared.store(prepared, std::memory_order_release);
+}
+
+int start() {
+  const Prepared* const prepared = g_prepared.load(std::memory_order_acquire);
+  if (prepared == nullptr || prepared->command.empty()) return ENOENT;
+  // A handler of the program must not run in the child.
+  const base::BlockSignals block;
+  int pipe[2];
+  if (const long made = sys::raw(SYS_pipe2, sys::arg(pipe), O_CLOEXEC); sys::failed(made))
+    return static_cast<int>(-made);
+  const base::UniqueFd result(pipe[0]);
+  base::UniqueFd told(pipe[1]);
+  const long child = fork_quietly();
+  if (sys::failed(child)) return static_cast<int>(-child);
+  if (child == 0) {
+    sys::raw(SYS_setsid);
+    // The second fork makes the gateway nobody's child but init's, and no leader of the session.
+    if (fork_quietly() == 0) become_gateway(*prepared, told.get());
+    sys::raw(SYS_exit_group, 0);
+  }
+  told.reset();
+  long error = 0;
+  // The exec closes the pipe, and so does the death of the child.
+  const long got = sys::read(result.get(), &error, sizeof error);
+  sys::raw(SYS_wait4, child, 0, __WALL, 0);
+  return got == static_cast<long>(sizeof error) ? static_cast<int>(-error) : 0;
+}
+
+}  // namespace cube::cache::gateway_start

@@ -1,0 +1,58 @@
+// The data of a record that lists a directory of a bucket: the names in it in the order of their
+// bytes, each with what the store has listed of it. The record's kind is `directory`, and its form
+// is not that of DirectoryData. Thread safety: immutable once written. Async-signal-safe, no
+// allocation. Nothing outside the data is read, even if the data is damaged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "cache/bucket/bucket_mount.h"
+#include "cache/record/record.h"
+
+namespace cube::cache {
+
+class ObjectNames {
+ public:
+  struct Entry {
+    std::string_view name;
+    bool is_directory = false;
+    ObjectInfo object;  // of no meaning for a directory
+  };
+
+  static std::uint64_t bytes_for(std::uint64_t count, std::uint64_t name_bytes) {
+    return sizeof(Head) + count * sizeof(Row) + name_bytes;
+  }
+  // `entries` are in the order of their names. `to` begins on a multiple of 8 and has room for
+  // bytes_for().
+  static void write(std::byte* to, std::span<const Entry> entries, std::uint64_t name_bytes);
+
+  // Nothing: the record is of another kind or form, or damaged.
+  static std::optional<ObjectNames> of(const Record& record);
+
+  std::uint64_t count() const { return count_; }
+  // `place` is below count(). A damaged row has an empty name.
+  Entry at(std::uint64_t place) const;
+  std::optional<Entry> find(std::string_view name) const;
+
+ private:
+  struct Head {
+    std::uint64_t form, count, name_bytes;
+  };
+  struct Row {
+    std::uint64_t size;
+    std::int64_t modified;
+    std::uint64_t name_at;
+    std::uint32_t etag_mark;
+    std::uint16_t name_length, is_directory;
+  };
+
+  const Row* rows_ = nullptr;
+  const char* names_ = nullptr;
+  std::uint64_t count_ = 0, name_bytes_ = 0;
+};
+
+}  // namespace cube::cache

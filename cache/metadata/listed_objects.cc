@@ -1,0 +1,106 @@
+#include "cache/metadata/listed_objects.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <tuple>
+
+#include "cache/base/clock.h"
+#include "cache/base/hash.h"
+
+namespace cube::cache {
+namespace {
+
+// Nothing changes a directory of a bucket through the shim.
+struct NoWatch {
+  bool is_unchanged() const { return true; }
+};
+
+bool is_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.size() <= NAME_MAX &&
+         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+std::string path_of(const BucketMount& mount, std::string_view below) {
+  std::string path = mount.prefix();
+  if (!below.empty()) path.append("/").append(below);
+  return path;
+}
+
+}  // namespace
+
+bool ListedObjects::is_there(const RamTier& ram, const BucketMount& mount, std::string_view below,
+                             std::uint64_t since_ns) {
+  const std::string path = path_of(mount, below);
+  const Pin pin =
+      ram.find_of_origin(mount.origin_id(), RecordKind::directory, path, base::hash_path(path));
+  return pin && ObjectNames::of(*pin) &&
+         pin->verified_ns.load(std::memory_order_relaxed) >= since_ns;
+}
+
+void ListedObjects::add(std::string_view name, bool is_directory, const ObjectInfo& object) {
+  if (!is_name(name)) {
+    // The marker of the directory itself has no name.
+    left_out_ += name.empty() && !is_directory ? 0 : 1;
+    return;
+  }
+  rows_.push_back({names_.size(), static_cast<std::uint32_t>(name.size()), is_directory, object});
+  names_ += name;
+}
+
+// By name, the directory of a name first, and each name once.
+void ListedObjects::sort() {
+  std::ranges::sort(rows_, [&](const Row& a, const Row& b) {
+    const int order = name_of(a).compare(name_of(b));
+    return order != 0 ? order < 0 : a.is_directory && !b.is_directory;
+  });
+  const auto is_hidden = [&](const Row& row, const Row& before) {
+    return name_of(row) == name_of(before);
+  };
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (kept != 0 && is_hidden(rows_[i], rows_[kept - 1])) {
+      hidden_ += rows_[i].is_directory ? 0 : 1;
+      continue;
+    }
+    rows_[kept++] = rows_[i];
+  }
+  rows_.resize(kept);
+}
+
+base::Result<void> ListedObjects::publish(MountMetadata& metadata, RamTier& ram,
+                                          const BucketMount& mount, std::string_view below,
+                                          std::uint64_t looked_ns) {
+  sort();
+  std::vector<ObjectNames::Entry> entries;
+  entries.reserve(rows_.size());
+  std::uint64_t name_bytes = 0;
+  for (const Row& row : rows_) {
+    entries.push_back({name_of(row), row.is_directory, row.object});
+    name_bytes += row.name_length;
+  }
+  const std::uint64_t bytes = ObjectNames::bytes_for(entries.size(), name_bytes);
+  const auto write = [&](std::byte* to) { ObjectNames::write(to, entries, name_bytes); };
+  const std::string path = path_of(mount, below);
+  RecordContent content;
+  content.kind = RecordKind::directory;
+  content.path = path;
+  content.stat = mount.stat_of_directory(below);
+  content.physical = true;
+  content.origin = mount.origin_id();
+  content.fetched_ns = base::wall_ns();
+  content.verified_ns = looked_ns;
+  if (metadata.publish(content, bytes, NoWatch{}, write)) return {};
+  // The room of metadata is used up: the listing takes that of files.
+  content.data_size = bytes;
+  const Pin former = ram.find_of_kind(content.kind, path, base::hash_path(path));
+  auto room = ram.reserve(path.size(), bytes);
+  if (!room) return base::fail(ENOSPC);
+  write(room->data());
+  const auto pin = ram.publish(*room, content);
+  if (!pin || !ram.confirm(std::move(*room), *pin)) return base::fail(ENOSPC);
+  if (former) ram.mark_record_stale(*former);
+  return {};
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,53 @@
+// Gathers the pages of a listing of a bucket's directory, and publishes them to the node as one
+// record. For the gateway. Thread safety: an object belongs to one thread. It allocates.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/bucket/bucket_mount.h"
+#include "cache/bucket/object_names.h"
+#include "cache/metadata/mount_metadata.h"
+
+namespace cube::cache {
+
+class ListedObjects {
+ public:
+  // Whether RAM has a listing of this directory that was made since then (base::boot_ns).
+  static bool is_there(const RamTier& ram, const BucketMount& mount, std::string_view below,
+                       std::uint64_t since_ns);
+
+  // The part of the key behind the directory, in any order. Names that no path can have are left
+  // out: "", ".", "..", and those with a slash, a zero byte or more than NAME_MAX bytes.
+  void add_object(std::string_view name, const ObjectInfo& object) { add(name, false, object); }
+  // Without the slash at its end.
+  void add_directory(std::string_view name) { add(name, true, {}); }
+  std::uint64_t left_out() const { return left_out_; }
+  // Objects that have the name of a directory, which hides them. Known after publish().
+  std::uint64_t hidden() const { return hidden_; }
+
+  // `looked_ns`: base::boot_ns, before the first page was asked for. ENOSPC: there is no room.
+  base::Result<void> publish(MountMetadata& metadata, RamTier& ram, const BucketMount& mount,
+                             std::string_view below, std::uint64_t looked_ns);
+
+ private:
+  struct Row {
+    std::size_t name_at = 0;
+    std::uint32_t name_length = 0;
+    bool is_directory = false;
+    ObjectInfo object;
+  };
+  void add(std::string_view name, bool is_directory, const ObjectInfo& object);
+  std::string_view name_of(const Row& row) const {
+    return std::string_view(names_).substr(row.name_at, row.name_length);
+  }
+  void sort();
+
+  std::string names_;
+  std::vector<Row> rows_;
+  std::uint64_t left_out_ = 0, hidden_ = 0;
+};
+
+}  // namespace cube::cache
