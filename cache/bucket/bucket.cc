@@ -64,11 +64,10 @@ void Bucket::tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) 
   const std::string_view why = mailbox.why(post, room);
   if (!why.empty()) {
     base::log(base::LogLevel::error, "{}", why);
-  } else if (error == ETIMEDOUT) {
-    base::log(base::LogLevel::error, "{}: no answer in time (CUBESHIM_S3_TIMEOUT)", mount_.url());
   } else {
-    base::log(base::LogLevel::error, "{}: the gateway cannot be started: {} (CUBESHIM_COMMAND)",
-              mount_.url(), base::text_of_error(error));
+    base::log(base::LogLevel::error, "{}: {}", mount_.url(),
+              error == ETIMEDOUT ? "no answer in time (CUBESHIM_S3_TIMEOUT)"
+                                 : base::text_of_error(error));
   }
 }
 
@@ -87,7 +86,7 @@ int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std
                                 g_start.load(std::memory_order_acquire),
                                 {.longest_ns = in.timeout_ns + k_more_ns}, post);
   const int seen = as_seen(error);
-  if (is_of_store(seen)) tell(mailbox, post, error);
+  if (is_of_store(error)) tell(mailbox, post, error);
   if (seen == ETIMEDOUT) note_timeout();
   return seen;
 }

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "cache/base/error_text.h"
+#include "cache/base/log.h"
 #include "cache/base/process/block_signals.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
@@ -95,9 +97,9 @@ void prepare(std::string command, const char* const* environment) {
   g_prepared.store(prepared, std::memory_order_release);
 }
 
-int start() {
-  const Prepared* const prepared = g_prepared.load(std::memory_order_acquire);
-  if (prepared == nullptr || prepared->command.empty()) return ENOENT;
+namespace {
+
+int start(const Prepared& prepared) {
   // A handler of the program must not run in the child.
   const base::BlockSignals block;
   int pipe[2];
@@ -110,7 +112,7 @@ int start() {
   if (child == 0) {
     sys::raw(SYS_setsid);
     // The second fork makes the gateway nobody's child but init's, and no leader of the session.
-    if (fork_quietly() == 0) become_gateway(*prepared, told.get());
+    if (fork_quietly() == 0) become_gateway(prepared, told.get());
     sys::raw(SYS_exit_group, 0);
   }
   told.reset();
@@ -119,6 +121,23 @@ int start() {
   const long got = sys::read(result.get(), &error, sizeof error);
   sys::raw(SYS_wait4, child, 0, __WALL, 0);
   return got == static_cast<long>(sizeof error) ? static_cast<int>(-error) : 0;
+}
+
+}  // namespace
+
+int start() {
+  static constinit std::atomic<bool> told{false};
+  const Prepared* const prepared = g_prepared.load(std::memory_order_acquire);
+  const bool is_known = prepared != nullptr && !prepared->command.empty();
+  const int error = is_known ? start(*prepared) : ENOENT;
+  if (error == 0) return 0;
+  if (!told.exchange(true, std::memory_order_relaxed))
+    base::log(
+        base::LogLevel::error,
+        "no bucket can be read: the gateway cannot be started: {}: {}; CUBESHIM_COMMAND takes "
+        "the path of the command",
+        is_known ? prepared->command.c_str() : "cubeshim", base::text_of_error(error));
+  return ECONNREFUSED;
 }
 
 }  // namespace cube::cache::gateway_start

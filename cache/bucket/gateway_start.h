@@ -13,7 +13,7 @@ namespace cube::cache::gateway_start {
 void prepare(std::string command, const char* const* environment);
 // Whether this variable is passed on: "NAME=VALUE".
 bool is_passed_on(const char* variable);
-// Returns 0 or the errno of the start; ENOENT: prepare() has not been called. Async-signal-safe.
+// Returns 0, or ECONNREFUSED after it has told the user why. Async-signal-safe.
 int start();
 
 }  // namespace cube::cache::gateway_start

@@ -1,0 +1,175 @@
+// Listings of buckets, and files handed over by their gateway.
+#include "cache/bucket/bucket.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cache/bucket/copy_socket.h"
+#include "cache/metadata/listed_objects.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+constexpr std::string_view k_prefix = "/data/train", k_url = "s3://bucket/train";
+
+BucketMount mount() { return {std::string(k_prefix), std::string(k_url)}; }
+
+Pin listing_of(tests::TestCache& cache, const BucketMount& mount, std::string_view below) {
+  const std::string path = std::string(k_prefix) + (below.empty() ? "" : "/") + std::string(below);
+  return cache->parts().ram.find_of_origin(mount.origin_id(), RecordKind::directory, path,
+                                           base::hash_path(path));
+}
+
+TEST(BucketMount, MakesTheSameStatsInEachProcessAndOthersForEachVersion) {
+  const BucketMount own = mount();
+  const ObjectInfo object{5, 1'700'000'000, mark_of_etag("\"abc\"")};
+  const FileStat stat = own.stat_of_object("a/x", object);
+  EXPECT_EQ(stat.mode, S_IFREG | 0444U);
+  EXPECT_EQ(stat.size, 5U);
+  EXPECT_EQ(stat.modified.seconds, 1'700'000'000);
+  EXPECT_EQ(stat.modified.nanoseconds, 0U);
+  EXPECT_LT(stat.changed.nanoseconds, 1'000'000'000U);
+  EXPECT_TRUE(stat.is_unchanged_since(mount().stat_of_object("a/x", object)));
+  ObjectInfo other = object;
+  other.etag_mark = mark_of_etag("abd");
+  EXPECT_FALSE(stat.is_unchanged_since(own.stat_of_object("a/x", other)));
+  EXPECT_EQ(mark_of_etag("abc"), object.etag_mark) << "quotes do not matter";
+  EXPECT_NE(own.stat_of_object("a/y", object).inode, stat.inode);
+  EXPECT_NE(BucketMount("/data/train", "s3://bucket/test").origin_id(), own.origin_id());
+  EXPECT_NE(BucketMount("/data/test", "s3://bucket/train").origin_id(), own.origin_id());
+}
+
+TEST(ListedObjects, LeavesOutNamesThatAreNoPathAndHidesObjectsBehindDirectories) {
+  tests::TestCache cache;
+  const BucketMount own = mount();
+  ListedObjects listed;
+  listed.add_object("", {});  // the marker of the directory
+  listed.add_object("b", {7, 3, 1});
+  listed.add_directory("a");
+  listed.add_object("a", {1, 1, 1});
+  listed.add_directory("c");
+  listed.add_object("c", {1, 1, 1});
+  for (const std::string_view name : {".", "..", "x/y"}) listed.add_object(name, {});
+  listed.add_object(std::string_view("z\0z", 3), {});
+  listed.add_object(std::string(256, 'n'), {});
+  listed.add_directory("");  // of keys with "//"
+  listed.add_object(std::string(255, 'n'), {9, 9, 9});
+  ASSERT_TRUE(listed.publish(cache->metadata(), cache->parts().ram, own, "a/b", 17));
+  EXPECT_EQ(listed.left_out(), 6U);
+  EXPECT_EQ(listed.hidden(), 2U);
+  EXPECT_TRUE(ListedObjects::is_there(cache->parts().ram, own, "a/b", 17));
+  EXPECT_FALSE(ListedObjects::is_there(cache->parts().ram, own, "a/b", 18));
+  const Pin pin = listing_of(cache, own, "a/b");
+  ASSERT_TRUE(pin);
+  const auto names = ObjectNames::of(*pin);
+  ASSERT_TRUE(names);
+  ASSERT_EQ(names->count(), 4U);
+  EXPECT_TRUE(names->find("a")->is_directory);
+  EXPECT_TRUE(names->find("c")->is_directory);
+  EXPECT_FALSE(names->find("b")->is_directory);
+  EXPECT_EQ(names->find("b")->object, (ObjectInfo{7, 3, 1}));
+  EXPECT_EQ(names->find(std::string(255, 'n'))->object, (ObjectInfo{9, 9, 9}));
+  for (const std::string_view name : {"", "A", "aa", "d", "x/y"}) EXPECT_FALSE(names->find(name));
+}
+
+TEST(ListedObjects, ReplacesTheFormerListing) {
+  tests::TestCache cache;
+  const BucketMount own = mount();
+  for (const std::uint64_t size : {1, 2, 3}) {
+    ListedObjects listed;
+    listed.add_object("x", {size, 0, 0});
+    ASSERT_TRUE(listed.publish(cache->metadata(), cache->parts().ram, own, "", size));
+    EXPECT_EQ(ObjectNames::of(*listing_of(cache, own, ""))->find("x")->object.size, size);
+  }
+}
+
+TEST(ListedObjects, HoldsMoreNamesThanASegmentOfMetadata) {
+  tests::TestCache cache(64 * tests::k_mib);
+  const BucketMount own = mount();
+  ListedObjects listed;
+  constexpr std::uint64_t k_names = 100'000;
+  for (std::uint64_t i = 0; i < k_names; ++i)
+    listed.add_object("object-" + std::to_string(i), {i, 0, 0});
+  ASSERT_TRUE(listed.publish(cache->metadata(), cache->parts().ram, own, "", 1));
+  const Pin pin = listing_of(cache, own, "");
+  ASSERT_TRUE(pin);
+  const auto names = ObjectNames::of(*pin);
+  for (std::uint64_t i = 0; i < k_names; i += 997)
+    EXPECT_EQ(names->find("object-" + std::to_string(i))->object.size, i);
+}
+
+TEST(ObjectNames, ReadsNothingOutsideADamagedRecord) {
+  std::vector<std::uint64_t> room(64);
+  auto& record = *reinterpret_cast<Record*>(room.data());
+  std::byte* const data = reinterpret_cast<std::byte*>(room.data()) + sizeof(Record);
+  record.kind = RecordKind::directory;
+  record.data_offset = sizeof(Record);
+  const ObjectNames::Entry entry{.name = "name", .is_directory = false, .object = {1, 2, 3}};
+  record.data_size = ObjectNames::bytes_for(1, 4);
+  ObjectNames::write(data, {&entry, 1}, 4);
+  ASSERT_TRUE(ObjectNames::of(record));
+  EXPECT_EQ(ObjectNames::of(record)->find("name")->object, entry.object);
+  for (std::size_t at = 0; at < record.data_size; ++at) {
+    for (const int bit : {1, 0x80}) {
+      data[at] ^= static_cast<std::byte>(bit);
+      if (const auto names = ObjectNames::of(record); names) {
+        EXPECT_EQ(names->count(), 1U);
+        const std::string_view name = names->at(0).name;
+        EXPECT_TRUE(name.empty() || (name.data() >= reinterpret_cast<char*>(data) &&
+                                     name.data() + name.size() <=
+                                         reinterpret_cast<char*>(data) + record.data_size));
+        names->find("name");
+      }
+      data[at] ^= static_cast<std::byte>(bit);
+    }
+  }
+  record.data_size = 8;
+  EXPECT_FALSE(ObjectNames::of(record));
+}
+
+TEST(CopySocket, HandsOverASealedFileWithAnOffsetOfItsOwn) {
+  const std::string path = tests::region_path("/dev/shm", tests::unique_name()) + ".gateway.sock";
+  const auto listener = listen_for_copies(path);
+  ASSERT_TRUE(listener);
+  struct ::stat st {};
+  ASSERT_EQ(::stat(path.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0700U & ~0077U) << "for this user only";
+  const FileStat stat = mount().stat_of_object("x", {5, 1'700'000'000, 1});
+  std::thread gateway([&] {
+    for (int i = 0; i < 2; ++i) {
+      pollfd waiting{listener->get(), POLLIN, 0};
+      ASSERT_EQ(poll(&waiting, 1, 60'000), 1);
+      MailTicket ticket;
+      const auto asker = accept_copy(listener->get(), ticket);
+      ASSERT_TRUE(asker);
+      EXPECT_EQ(ticket.row, 3U);
+      EXPECT_EQ(ticket.word, 77U);
+      const auto file = copy_of_bytes(reinterpret_cast<const std::byte*>("hello"), stat, O_CLOEXEC);
+      ASSERT_TRUE(file);
+      lseek(file->get(), 5, SEEK_SET);
+      EXPECT_TRUE(send_copy(asker->get(), i == 0 ? file->get() : -1));
+    }
+  });
+  const auto fd = collect_copy(path, {3, 77}, O_CLOEXEC);
+  ASSERT_TRUE(fd);
+  char bytes[8];
+  EXPECT_EQ(read(fd->get(), bytes, sizeof bytes), 5);
+  EXPECT_EQ(std::string_view(bytes, 5), "hello");
+  EXPECT_EQ(write(fd->get(), "x", 1), -1);
+  EXPECT_EQ(fcntl(fd->get(), F_GETFD), FD_CLOEXEC);
+  EXPECT_EQ(fcntl(fd->get(), F_GETFL) & O_ACCMODE, O_RDONLY);
+  ASSERT_EQ(fstat(fd->get(), &st), 0);
+  EXPECT_EQ(st.st_mode, S_IFREG | 0444U);
+  EXPECT_EQ(st.st_mtim.tv_sec, 1'700'000'000);
+  const auto none = collect_copy(path, {3, 77}, O_CLOEXEC);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().value, ESTALE);
+  gateway.join();
+  unlink(path.c_str());
+  EXPECT_EQ(collect_copy(path, {3, 77}, O_CLOEXEC).error().value, ENOENT);
+}
+
+}  // namespace
+}  // namespace cube::cache

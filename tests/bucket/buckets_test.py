@@ -1,0 +1,299 @@
+"""CUBESHIM_BUCKETS: programs under the library, whose files lie in a bucket. The gateway is that of
+the tests: its buckets are directories. FAKE_GATEWAY and CUBESHIM_LIBRARY name the build's."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+GATEWAY, LIBRARY = os.environ["FAKE_GATEWAY"], os.environ["CUBESHIM_LIBRARY"]
+
+
+class Buckets(unittest.TestCase):
+    maxDiff = None
+
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = Path(os.path.realpath(folder.name))
+        self.data = self.work / "store/bucket/train"
+        self.prefix, self.log = self.work / "mounted", self.work / "requests"
+        (self.data / "a/b").mkdir(parents=True)
+        (self.data / "none").mkdir()
+        (self.data / "a/x").write_bytes(b"hello")
+        (self.data / "a/b/y 1+%=&ü").write_bytes(os.urandom(5000))
+        (self.data / "a/empty").touch()
+        (self.data / "large").write_bytes(os.urandom(300_000))
+        (self.data / "huge").write_bytes(os.urandom(3_000_000))
+
+    @classmethod
+    def next_number(cls):
+        """Another number each time: each program has a region and a gateway of its own."""
+        cls.count = getattr(cls, "count", 0) + 1
+        return cls.count
+
+    def run_python(self, code, **settings):
+        environment = {
+            "PATH": os.environ["PATH"],
+            "LD_PRELOAD": LIBRARY,
+            "CUBESHIM_COMMAND": GATEWAY,
+            "CUBESHIM_NAME": f"buckets-{os.getpid()}-{self.next_number()}",
+            "CUBESHIM_RAM": "64M",
+            "CUBESHIM_BUCKETS": f"{self.prefix}=s3://bucket/train/",
+            "CUBESHIM_STATS_FORMAT": "json",
+            "CUBESHIM_STATS": str(self.work / "stats"),
+            "AWS_TEST_ROOT": str(self.work / "store"),
+            "AWS_TEST_LOG": str(self.log),
+            **settings
+        }
+        text = f"import errno, os, sys\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\n" + code
+        (self.work / "stats").unlink(missing_ok=True)
+        return subprocess.run([sys.executable, "-c", text],
+                              env=environment,
+                              capture_output=True,
+                              text=True,
+                              timeout=300,
+                              cwd=self.work)
+
+    def check(self, code, **settings):
+        done = self.run_python(code, **settings)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads((self.work / "stats").read_text())
+
+    def requests(self, kind):
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return sorted(line.partition(" ")[2] for line in lines if line.startswith(kind + " "))
+
+    def test_files_have_their_bytes_and_are_fetched_once(self):
+        stats = self.check("""
+for name in ("a/x", "a/empty", "a/b/y 1+%=&ü", "large", "huge"):
+    for _ in range(2):
+        with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
+        if os.fork() == 0:
+            with open(f"{P}/{name}", "rb") as file: os._exit(file.read() != open(f"{D}/{name}", "rb").read())
+        assert os.wait()[1] == 0, name
+""",
+                           CUBESHIM_PREFETCH="0")
+        self.assertEqual(self.requests("GET"), ["a/b/y 1+%=&ü", "a/empty", "a/x", "huge", "large"])
+        self.assertEqual(self.requests("LIST"), ["", "a", "a/b"])
+        self.assertEqual(self.requests("COPY"), [])
+        self.assertEqual((stats["misses"], stats["hits"]["ram"]), (5, 15))
+
+    def test_stats_come_with_the_listing(self):
+        self.check("""
+for top, folders, names in os.walk(P):
+    own = D + top[len(P):]
+    assert sorted(folders) == sorted(n for n in os.listdir(own) if os.path.isdir(f"{own}/{n}")), top
+    assert sorted(names) == sorted(n for n in os.listdir(own) if os.path.isfile(f"{own}/{n}")), top
+    for name in names:
+        mine, its = os.stat(f"{top}/{name}"), os.stat(f"{own}/{name}")
+        assert (mine.st_size, int(mine.st_mtime), int(mine.st_ctime)) == (its.st_size, int(its.st_mtime), int(its.st_mtime))
+        assert (mine.st_mode, mine.st_uid, mine.st_nlink) == (0o100444, os.geteuid(), 1)
+        with open(f"{top}/{name}", "rb") as file:
+            fd = os.fstat(file.fileno())
+            assert [getattr(fd, "st_" + k) for k in ("ino", "dev", "size", "mtime_ns", "ctime_ns", "mode")] == \\
+                   [getattr(mine, "st_" + k) for k in ("ino", "dev", "size", "mtime_ns", "ctime_ns", "mode")], name
+    assert os.stat(top).st_mode == 0o040555
+    for entry in os.scandir(top): assert entry.inode() == os.stat(entry.path).st_ino, entry
+assert os.listdir(P + "/none") == [] and os.path.isdir(P + "/a/../none")
+assert os.path.realpath(P + "/a/../a/x") == P + "/a/x"
+""",
+                   CUBESHIM_PREFETCH="0")
+        self.assertEqual(self.requests("LIST"), ["", "a", "a/b", "none"])
+
+    def test_what_the_bucket_lacks_is_absent_without_a_second_request(self):
+        self.check("""
+def error_of(call, *arguments):
+    try: call(*arguments)
+    except OSError as error: return error.errno
+for _ in range(3):
+    for call in (open, os.stat, os.listdir):
+        assert error_of(call, P + "/a/none") == errno.ENOENT, call
+        assert error_of(call, P + "/a/no/such/path") == errno.ENOENT, call
+        assert error_of(call, P + "/a/x/below") == errno.ENOTDIR, call
+        assert error_of(call, P + "/" + "n" * 256) == errno.ENAMETOOLONG, call
+assert error_of(os.listdir, P + "/a/x") == errno.ENOTDIR
+assert error_of(open, P + "/a") == errno.EISDIR
+""",
+                   CUBESHIM_PREFETCH="0")
+        self.assertEqual(self.requests("GET"), [])
+        lists = self.requests("LIST")
+        self.assertEqual(len(lists), len(set(lists)), lists)
+        self.assertLessEqual(set(lists), {"", "a", "a/no/such"})
+
+    def test_nothing_in_it_can_be_changed(self):
+        self.check("""
+def error_of(call, *arguments):
+    try: call(*arguments)
+    except OSError as error: return error.errno
+for call in (lambda: open(P + "/a/x", "w"), lambda: open(P + "/new", "w"), lambda: os.unlink(P + "/a/x"),
+             lambda: os.rename(P + "/a/x", P + "/z"), lambda: os.chmod(P + "/a/x", 0o600), lambda: os.truncate(P + "/a/x", 0),
+             lambda: os.utime(P + "/a/x"), lambda: os.rmdir(P + "/none"), lambda: os.symlink("x", P + "/link")):
+    assert error_of(call) == errno.EROFS, call
+assert error_of(os.mkdir, P + "/a") == errno.EEXIST
+assert error_of(os.readlink, P + "/a/x") == errno.EINVAL
+assert os.access(P + "/a/x", os.R_OK) and not os.access(P + "/a/x", os.W_OK) and not os.access(P + "/a/x", os.X_OK)
+""",
+                   CUBESHIM_PREFETCH="0")
+
+    def test_files_that_are_not_for_the_cache_are_copies_by_the_gateway(self):
+        self.check("""
+import mmap
+with open(P + "/huge", "rb") as file:
+    data = open(D + "/huge", "rb").read()
+    assert file.read(10) == data[:10] and os.pread(file.fileno(), 100, 2_000_000) == data[2_000_000:2_000_100]
+    assert mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)[:] == data
+    stat = os.fstat(file.fileno())
+    assert (stat.st_size, stat.st_mode, int(stat.st_mtime)) == (3_000_000, 0o100444, int(os.stat(D + "/huge").st_mtime))
+    for change in (lambda: os.ftruncate(file.fileno(), 0), lambda: os.write(file.fileno(), b"x")):
+        try: change()
+        except OSError: pass
+        else: raise AssertionError("a copy can be changed")
+a, b = os.open(P + "/huge", os.O_RDONLY), os.open(P + "/huge", os.O_RDONLY)
+assert os.read(a, 10) == os.read(b, 10) == data[:10], "each has an offset of its own"
+""",
+                   CUBESHIM_PREFETCH="0",
+                   CUBESHIM_MAX_FILE="1M")
+        self.assertEqual(self.requests("COPY"), ["huge"] * 3)
+        self.assertEqual(self.requests("GET"), [])
+
+    def test_a_region_without_room_costs_no_file(self):
+        self.check("""
+for _ in range(2):
+    for name in ("a/x", "large"):
+        with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
+""",
+                   CUBESHIM_PREFETCH="0",
+                   AWS_TEST_FAULT="no_room")
+
+    def test_served_files_become_real_by_their_bytes(self):
+        self.check("""
+import subprocess, mmap
+with open(P + "/large", "rb", buffering=0) as file:
+    data = open(D + "/large", "rb").read()
+    assert file.read(1000) == data[:1000]
+    assert mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)[:] == data
+    assert subprocess.run(["cat"], stdin=file, capture_output=True).stdout == data[1000:]
+""",
+                   CUBESHIM_PREFETCH="0")
+        self.assertEqual(self.requests("GET"), ["large"])
+
+    def test_a_list_is_prefetched(self):
+        (self.work / "list").write_text(f"{self.prefix}/large\n{self.prefix}/a\n")
+        stats = self.check("""
+import time
+def read(name):
+    with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
+read("a/x")
+# The others come by themselves.
+end = time.monotonic() + 120
+while len([l for l in open(os.environ["AWS_TEST_LOG"]) if "(ahead)" in l]) < 2:
+    assert time.monotonic() < end
+for name in ("large", "a/empty", "a/b/y 1+%=&ü", "a/x"): read(name)
+""",
+                           CUBESHIM_PREFETCH_LIST=str(self.work / "list"))
+        self.assertGreaterEqual(len([r for r in self.requests("COPY") if "(ahead)" in r]), 2)
+        everything = self.requests("GET") + self.requests("COPY")
+        names = [r.removesuffix(" (ahead)") for r in everything]
+        self.assertEqual(len(names), len(set(names)), "each is fetched once")
+        self.assertGreater(stats["prefetch"]["fetched"], 0)
+
+    def test_a_gateway_that_dies_costs_time_only(self):
+        for fault, settings in (("die", {}), ("die_copy", {"CUBESHIM_MAX_FILE": "1M"})):
+            with self.subTest(fault):
+                self.check("""
+for name in ("a/x", "huge", "large"):
+    with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
+""",
+                           CUBESHIM_PREFETCH="0",
+                           AWS_TEST_FAULT=fault,
+                           **settings)
+                self.assertTrue(Path(f"{self.log}.struck").exists())
+                os.unlink(f"{self.log}.struck")
+
+    def test_errors_of_the_store_are_told_once_in_its_words(self):
+        done = self.run_python("""
+for _ in range(3):
+    try: open(P + "/a/x")
+    except OSError as error: assert error.errno == errno.EACCES, error
+    else: raise AssertionError("it opened")
+    try: os.stat(P + "/a/x")
+    except OSError as error: assert error.errno == errno.EACCES, error
+""",
+                               CUBESHIM_PREFETCH="0",
+                               AWS_TEST_FAULT="denied")
+        self.assertEqual((done.returncode, done.stderr),
+                         (0, "cubeshim: error: s3://bucket/train: the store says no\n"))
+
+    def test_a_store_that_does_not_answer_ends_the_wait(self):
+        done = self.run_python("""
+for call in (open, os.stat, os.listdir):
+    try: call(P + "/a")
+    except OSError as error: assert error.errno == errno.ETIMEDOUT, error
+    else: raise AssertionError("it answered")
+""",
+                               CUBESHIM_PREFETCH="0",
+                               AWS_TEST_FAULT="silent",
+                               CUBESHIM_S3_TIMEOUT="0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("no answer in time", done.stderr)
+
+    def test_a_command_that_is_not_there_is_one_line_and_eio(self):
+        done = self.run_python("""
+for _ in range(2):
+    try: open(P + "/a/x")
+    except OSError as error: assert error.errno == errno.EIO, error
+    else: raise AssertionError("it opened")
+print(os.listdir(D + "/a/b"))
+""",
+                               CUBESHIM_PREFETCH="0",
+                               CUBESHIM_COMMAND="/nowhere/cubeshim")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("/nowhere/cubeshim", done.stderr)
+
+    def test_the_gateway_is_no_part_of_the_program(self):
+        self.check("""
+import signal, threading
+got = []
+signal.signal(signal.SIGCHLD, lambda *_: got.append(1))
+held = os.open("/dev/null", os.O_RDONLY); os.set_inheritable(held, True)
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+open(P + "/a/x").read()
+assert not got, "SIGCHLD"
+try: os.waitpid(-1, os.WNOHANG)
+except ChildProcessError: pass
+else: raise AssertionError("a child")
+def is_gateway(pid):
+    try:
+        return open(f"/proc/{pid}/cmdline", "rb").read().endswith(b"fake_gateway\\0gateway\\0") and \\
+            os.environ["CUBESHIM_NAME"].encode() in open(f"/proc/{pid}/environ", "rb").read()
+    except OSError: return False
+pids = [p for p in os.listdir("/proc") if p.isdigit() and is_gateway(p)]
+assert len(pids) == 1, pids
+environment = open(f"/proc/{pids[0]}/environ", "rb").read().split(b"\\0")
+assert not [e for e in environment if e.startswith((b"LD_PRELOAD", b"SECRET"))]
+assert os.getsid(int(pids[0])) not in (os.getsid(0), int(pids[0]))
+if os.cpu_count() > 1: assert len(os.sched_getaffinity(int(pids[0]))) > 1
+assert os.readlink(f"/proc/{pids[0]}/cwd") == "/" and os.readlink(f"/proc/{pids[0]}/fd/2") == "/dev/null"
+links = [os.readlink(f"/proc/{pids[0]}/fd/{n}") for n in os.listdir(f"/proc/{pids[0]}/fd")]
+assert links.count("/dev/null") == 3, links
+""",
+                   CUBESHIM_PREFETCH="0",
+                   SECRET="1")
+
+    def test_a_wrong_setting_is_refused(self):
+        for value in ("/data=s3://", "/data=http://x/y", "/=s3://bucket", "data=s3://bucket",
+                      "/a=s3://x:/a=s3://y"):
+            with self.subTest(value):
+                done = self.run_python("pass", CUBESHIM_BUCKETS=value, CUBESHIM_STRICT="1")
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("CUBESHIM_BUCKETS", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

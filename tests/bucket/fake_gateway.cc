@@ -1,0 +1,192 @@
+// A gateway for tests: the buckets are directories of AWS_TEST_ROOT. It is started as the command
+// is (`fake_gateway gateway`), logs each request to AWS_TEST_LOG, and has the faults of
+// AWS_TEST_FAULT:
+//   die      ends as it takes its first request; the next gateway works
+//   die_copy ends after its first answer to a copy
+//   silent   answers nothing
+//   denied   answers EACCES
+//   no_room  answers ENOSPC to each object
+#include <dirent.h>
+#include <poll.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "cache/base/clock.h"
+#include "cache/base/process/job_variable.h"
+#include "cache/bucket/copy_socket.h"
+#include "cache/file_cache.h"
+#include "cache/metadata/listed_objects.h"
+
+namespace cube::cache {
+namespace {
+
+std::string setting(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? text : "";
+}
+
+class FakeGateway {
+ public:
+  explicit FakeGateway(FileCache& cache) : cache_(cache), mailbox_(cache.region()) {}
+
+  int run() {
+    if (!mailbox_.become_gateway()) return 0;
+    auto listener = listen_for_copies(Mailbox::socket_path(cache_.region()));
+    if (!listener) return 1;
+    std::thread([this, fd = listener->release()] { hand_over(fd); }).detach();
+    for (int alone = 0; alone < 3;) {
+      const std::uint32_t seen = mailbox_.news();
+      while (auto request = mailbox_.take()) answer(*request);
+      mailbox_.wait_for_news(seen, 100'000'000);
+      cache_.region().reap();
+      alone = cache_.region().count_processes() > 1 ? 0 : alone + 1;
+    }
+    unlink(Mailbox::socket_path(cache_.region()).c_str());
+    mailbox_.resign();
+    cache_.detach();
+    return 0;
+  }
+
+ private:
+  // The fault strikes only once for all gateways of a test.
+  bool strikes(const char* fault) {
+    if (fault_ != fault) return false;
+    return fopen((log_ + ".struck").c_str(), "wx") != nullptr;
+  }
+
+  void answer(const Mailbox::Request& request) {
+    static const char* const k_kinds[] = {"?", "GET", "LIST", "COPY"};
+    if (std::FILE* const log = fopen(log_.c_str(), "a"); log != nullptr) {
+      std::fprintf(log, "%s %s%s\n", k_kinds[static_cast<int>(request.kind) & 3],
+                   request.below.c_str(), request.is_prefetch ? " (ahead)" : "");
+      fclose(log);
+    }
+    if (strikes("die")) raise(SIGKILL);
+    if (fault_ == "silent") return;
+    if (fault_ == "denied") {
+      mailbox_.finish(request.ticket, EACCES, request.url + ": the store says no");
+      return;
+    }
+    const BucketMount mount(request.prefix, request.url);
+    const std::string file = root_ + request.url.substr(4) + "/" + request.below;
+    int error = EINVAL;
+    switch (request.kind) {
+      case MailKind::object:
+        error = fault_ == "no_room" ? ENOSPC : fetch(mount, request, file);
+        break;
+      case MailKind::listing: error = list(mount, request, file); break;
+      case MailKind::copy: error = copy(mount, request, file); break;
+    }
+    mailbox_.finish(request.ticket, error);
+    if (request.kind == MailKind::copy && strikes("die_copy")) raise(SIGKILL);
+  }
+
+  static ObjectInfo info_of(const struct ::stat& st) {
+    return {static_cast<std::uint64_t>(st.st_size), st.st_mtim.tv_sec,
+            mark_of_etag(std::to_string(st.st_mtim.tv_nsec))};
+  }
+  static std::string bytes_of(const std::string& path, std::size_t size) {
+    std::string bytes(size, '\0');
+    if (std::FILE* const in = fopen(path.c_str(), "rb"); in != nullptr) {
+      bytes.resize(fread(bytes.data(), 1, size, in));
+      fclose(in);
+    }
+    return bytes;
+  }
+  int fetch(const BucketMount& mount, const Mailbox::Request& request, const std::string& path) {
+    const std::string key = request.prefix + "/" + request.below;
+    struct ::stat st {};
+    if (stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) return ENOENT;
+    RecordFill fill(cache_.parts().ram, cache_.parts().rules, key, Lane::demand);
+    const FileAtOrigin file{.stat = mount.stat_of_object(request.below, info_of(st)),
+                            .is_physical = true,
+                            .origin = mount.origin_id(),
+                            .is_immutable = true};
+    if (file.stat.size > cache_.parts().rules.max_file) return EFBIG;
+    const auto next = fill.accept(file);
+    if (next != RecordFill::Next::read) return next == RecordFill::Next::done ? 0 : ENOSPC;
+    const std::string bytes = bytes_of(path, file.stat.size);
+    if (bytes.size() != file.stat.size) return EIO;
+    std::memcpy(fill.room(), bytes.data(), bytes.size());
+    return fill.publish() ? 0 : ENOSPC;
+  }
+  int list(const BucketMount& mount, const Mailbox::Request& request, const std::string& path) {
+    RamTier& ram = cache_.parts().ram;
+    if (ListedObjects::is_there(ram, mount, request.below, request.since_ns)) return 0;
+    const std::uint64_t looked_ns = base::boot_ns();
+    ListedObjects listed;
+    DIR* const directory = opendir(path.c_str());
+    if (directory == nullptr && !request.below.empty()) return ENOENT;
+    while (const dirent* const entry = directory != nullptr ? readdir(directory) : nullptr) {
+      struct ::stat st {};
+      if (fstatat(dirfd(directory), entry->d_name, &st, 0) != 0) continue;
+      if (S_ISDIR(st.st_mode)) {
+        listed.add_directory(entry->d_name);
+      } else {
+        listed.add_object(entry->d_name, info_of(st));
+      }
+    }
+    if (directory != nullptr) closedir(directory);
+    const auto published = listed.publish(cache_.metadata(), ram, mount, request.below, looked_ns);
+    return published ? 0 : published.error().value;
+  }
+  int copy(const BucketMount& mount, const Mailbox::Request& request, const std::string& path) {
+    struct ::stat st {};
+    if (stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) return ENOENT;
+    const std::string bytes = bytes_of(path, static_cast<std::size_t>(st.st_size));
+    base::UniqueFd file(
+        static_cast<int>(base::sys::memfd_create("object", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+    if (!file ||
+        write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+      return EIO;
+    seal_copy(file.get(), mount.stat_of_object(request.below, info_of(st)));
+    const std::lock_guard lock(mutex_);
+    copies_[request.ticket.row] = std::move(file);
+    return 0;
+  }
+  void hand_over(int listener) {
+    while (true) {
+      pollfd waiting{listener, POLLIN, 0};
+      poll(&waiting, 1, -1);
+      MailTicket ticket;
+      const auto asker = accept_copy(listener, ticket);
+      if (!asker) continue;
+      const std::lock_guard lock(mutex_);
+      const auto found = copies_.find(ticket.row);
+      const bool is_there = found != copies_.end() && mailbox_.is_wanted(ticket);
+      send_copy(asker->get(), is_there ? found->second.get() : -1);
+    }
+  }
+
+  FileCache& cache_;
+  Mailbox mailbox_;
+  const std::string root_ = setting("AWS_TEST_ROOT"), log_ = setting("AWS_TEST_LOG"),
+                    fault_ = setting("AWS_TEST_FAULT");
+  std::mutex mutex_;
+  std::map<std::uint32_t, base::UniqueFd> copies_;
+};
+
+int run() {
+  using namespace cube;
+  const base::Config config =
+      base::parse_config([](const char* name) { return std::getenv(name); }).config;
+  base::JobVariable job;
+  const std::string known = setting(base::k_job_variable);
+  if (!base::parse_job_variable(known, job)) job.first = base::current_process();
+  std::string why;
+  const auto cache = FileCache::attach(config, job.first, /*create=*/false, why);
+  return cache ? FakeGateway(**cache).run() : 1;
+}
+
+}  // namespace
+}  // namespace cube::cache
+
+int main() { return cube::cache::run(); }
