@@ -128,12 +128,18 @@ OpenOutcome DemandOpen::open_uncached(Counter reason) {
   const Origin& origin = parts_.freshness.origin_of(request_.key);
   if (origin.traits().has_kernel_fd) return open_plain(reason);
   OpenedPlace place;
+  // While another fetch of the file takes long, an origin that fills RAM itself need not read it
+  // again.
   const auto opened = origin.open({.key = request_.key,
                                    .path = request_.path,
                                    .flags = request_.flags,
-                                   .most = parts_.rules.max_file},
+                                   .most = parts_.rules.max_file,
+                                   .may_fill = reason == Counter::bypassed_busy},
                                   place);
-  return opened ? hand_over(*place.opened(), reason) : fail(origin, opened.error().value);
+  if (!opened) return fail(origin, opened.error().value);
+  OpenOutcome outcome;
+  return take_filled(*place.opened(), outcome) ? std::move(outcome)
+                                               : hand_over(*place.opened(), reason);
 }
 
 bool DemandOpen::take_filled(const Opened& opened, OpenOutcome& outcome) {

@@ -86,7 +86,9 @@ Tier::Verdict TierOpen::judge(const Record& record) {
   const Verdict verdict = is_immutable ? judge_immutable(record) : judge_mutable(record);
   if (verdict != Verdict::taken) return verdict;
   if (!is_immutable && !may_be_opened(record)) return Verdict::refused;
-  switch (fill_.accept({*stat_, is_physical_, origin_.id(), is_immutable})) {
+  // Without a kernel fd, the origin's stat identifies the version.
+  const bool has_versions = !origin_.traits().has_kernel_fd;
+  switch (fill_.accept({*stat_, is_physical_, origin_.id(), is_immutable || has_versions})) {
     case RecordFill::Next::refuse: return Verdict::refused;
     case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;
     case RecordFill::Next::read: break;

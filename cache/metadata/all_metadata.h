@@ -26,6 +26,10 @@ class AllMetadata {
   }
 
  private:
+  // Takes ownership.
+  void add(const Metadata* metadata);
+
+  // The longest prefix first, because the innermost one answers.
   std::vector<std::unique_ptr<const Metadata>> all_;
 };
 

@@ -8,21 +8,17 @@
 
 namespace cube::cache {
 
+void Origins::add_place(std::string_view prefix, const Origin& origin) {
+  const auto shorter = std::ranges::find_if(
+      places_, [&](const auto& place) { return place.prefix.size() < prefix.size(); });
+  places_.insert(shorter, {prefix, &origin});
+}
+
 void Origins::make_places() {
-  for (const auto& mount : packs_->all()) {
-    OriginPlace& place = places_.emplace_back();
-    place.prefix = mount->prefix();
-    place.pack = std::make_unique<const PackOrigin>(*mount);
-    place.origin = place.pack.get();
-  }
-  for (const auto& bucket : buckets_) {
-    OriginPlace& place = places_.emplace_back();
-    place.prefix = bucket->mount().prefix();
-    place.bucket = std::make_unique<const ObjectOrigin>(*bucket);
-    place.origin = place.bucket.get();
-  }
-  std::ranges::stable_sort(
-      places_, [](const auto& a, const auto& b) { return a.prefix.size() > b.prefix.size(); });
+  for (const auto& mount : packs_->all())
+    add_place(mount->prefix(), *pack_origins_.emplace_back(new PackOrigin(*mount)));
+  for (const auto& bucket : buckets_)
+    add_place(bucket->mount().prefix(), *object_origins_.emplace_back(new ObjectOrigin(*bucket)));
 }
 
 std::string Origins::make_absolute(std::vector<base::OriginSetting>& settings,

@@ -52,15 +52,16 @@ class Origins {
     buckets_.push_back(std::make_unique<const Bucket>(prefix, url));
   }
   void make_places();
+  void add_place(std::string_view prefix, const Origin& origin);
 
   struct OriginPlace {
-    std::string prefix;
-    std::unique_ptr<const PackOrigin> pack;
-    std::unique_ptr<const ObjectOrigin> bucket;
-    const Origin* origin = nullptr;  // one of the two
+    std::string_view prefix;
+    const Origin* origin = nullptr;
   };
   std::unique_ptr<PackMounts> packs_;
   std::vector<std::unique_ptr<const Bucket>> buckets_;
+  std::vector<std::unique_ptr<const PackOrigin>> pack_origins_;
+  std::vector<std::unique_ptr<const ObjectOrigin>> object_origins_;
   // The longest prefix first.
   std::vector<OriginPlace> places_;
 };

@@ -38,10 +38,11 @@ inline bool is_same_version(const FileStat& a, const FileStat& b) {
 }
 
 // Whether the record was fetched so soon after a write that another write may have left the file's
-// times unmoved. A later stat of the origin then proves nothing.
+// times unmoved. A later stat of the origin then proves nothing. The stat of an object holds a mark
+// of its ETag, which is another one after each write.
 inline bool may_be_racy(const Record& record) {
-  return is_within_step(record.stat.modified, record.fetched_ns) ||
-         may_hide_change(record.stat, record.fetched_ns);
+  return record.is_in_kernel() && (is_within_step(record.stat.modified, record.fetched_ns) ||
+                                   may_hide_change(record.stat, record.fetched_ns));
 }
 
 }  // namespace cube::cache

@@ -201,6 +201,82 @@ for name in ("large", "a/empty", "a/b/y 1+%=&ü", "a/x"): read(name)
         self.assertEqual(len(names), len(set(names)), "each is fetched once")
         self.assertGreater(stats["prefetch"]["fetched"], 0)
 
+    def test_processes_of_a_node_fetch_each_object_once(self):
+        self.check("""
+names = ["a/x", "a/empty", "a/b/y 1+%=&ü", "large", "huge"]
+for i in range(8):
+    if os.fork() == 0:
+        for name in names[i % 5:] + names[:i % 5]:
+            with open(f"{P}/{name}", "rb") as file:
+                if file.read() != open(f"{D}/{name}", "rb").read(): os._exit(1)
+        os._exit(0)
+for _ in range(8): assert os.wait()[1] == 0
+""", CUBESHIM_PREFETCH="0")
+        self.assertEqual(self.requests("GET") + self.requests("COPY"),
+                         ["a/b/y 1+%=&ü", "a/empty", "a/x", "huge", "large"])
+
+    def test_the_next_job_asks_for_listings_and_for_what_has_changed(self):
+        read = """
+for name in ("a/x", "large"):
+    with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
+"""
+        keeps = {
+            "memory": {"CUBESHIM_RAM_KEEP": "1"},
+            "disk": {"CUBESHIM_DISK_DIR": str(self.work / "disk")}
+        }
+        (self.work / "disk").mkdir()
+        for place, settings in keeps.items():
+            with self.subTest(place):
+                name = f"buckets-{os.getpid()}-{place}"
+                self.log.unlink(missing_ok=True)
+                for _ in range(2):
+                    self.check(read, CUBESHIM_PREFETCH="0", CUBESHIM_NAME=name, **settings)
+                self.assertEqual(self.requests("GET"), ["a/x", "large"])
+                (self.data / "a/x").write_bytes(b"other")
+                self.check(read, CUBESHIM_PREFETCH="0", CUBESHIM_NAME=name, **settings)
+                self.assertEqual(self.requests("GET"), ["a/x", "a/x", "large"])
+                for left in Path("/dev/shm").glob(f"cubeshim-{os.geteuid()}-{name}*"):
+                    left.unlink()
+
+    def test_a_change_is_seen_as_the_consistency_says(self):
+        for consistency, is_seen in (("immutable", False), ("ttl:3600", False), ("ttl:0", True),
+                                     ("open", True)):
+            with self.subTest(consistency):
+                (self.data / "a/x").write_bytes(b"hello")
+                self.check(f"""
+def read(): return open(P + "/a/x", "rb").read(), os.stat(P + "/a/x").st_size, os.path.exists(P + "/a/new")
+before = read()
+assert before == (b"hello", 5, False), before
+open(D + "/a/x", "wb").write(b"changed"); open(D + "/a/new", "w")
+after = read()
+os.unlink(D + "/a/new")
+assert after == ((b"changed", 7, True) if {is_seen} else before), after
+""", CUBESHIM_PREFETCH="0", CUBESHIM_CONSISTENCY=consistency)
+
+    def test_other_origins_keep_their_paths(self):
+        (self.work / "plain").mkdir()
+        (self.work / "plain/file").write_text("plain")
+        (self.work / "store/bucket/other").mkdir()
+        (self.work / "store/bucket/other/z").write_text("inner")
+        self.check(f"""
+W = {str(self.work)!r}
+for _ in range(2):
+    assert open(W + "/plain/file").read() == "plain"
+    assert open(P + "/a/x").read() == "hello" and open(P + "/inner/z").read() == "inner"
+    assert os.listdir(W + "/plain") == ["file"] and os.listdir(P + "/inner") == ["z"]
+""", CUBESHIM_PREFETCH="0", CUBESHIM_PREFIXES=str(self.work / "plain"),
+                   CUBESHIM_BUCKETS=f"{self.prefix}=s3://bucket/train:"
+                   f"{self.prefix}/inner=s3://bucket/other")
+
+    def test_mode_real_gives_kernel_files(self):
+        self.check("""
+for _ in range(2):
+    for name in ("a/x", "large"):
+        fd = os.open(f"{P}/{name}", os.O_RDONLY)
+        assert open(f"/proc/self/fd/{fd}", "rb").read() == open(f"{D}/{name}", "rb").read(), name
+        os.close(fd)
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MODE="real")
+
     def test_a_gateway_that_dies_costs_time_only(self):
         for fault, settings in (("die", {}), ("die_copy", {"CUBESHIM_MAX_FILE": "1M"})):
             with self.subTest(fault):
