@@ -192,6 +192,9 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
     base::sys::futex_wait(&header.mail_freed, freed, patience.look_again_ns);
   }
   MailRow& row = region_->mail_row(ticket->row);
+  // A gateway that still reads the row's former request and sees one of these words also sees that
+  // the row has changed hands; pairs with the fence in take.
+  std::atomic_thread_fence(std::memory_order_release);
   // Twice the time, so that a row becomes overdue only after its owner has given it up.
   row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,
                        std::memory_order_relaxed);
