@@ -3,7 +3,7 @@
 #include <climits>
 #include <cstring>
 
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 
 namespace cube::cache {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 std::uint64_t inode_above(const BucketMount& mount, std::string_view key) {
   const std::string_view above = base::split_path(key).directory;
   if (key.size() > mount.prefix().size()) return mount.stat_of_directory(mount.below(above)).inode;
-  base::Aside room;
+  base::OffStack room;
   if (room && above.size() < PATH_MAX) {
     std::memcpy(room.data(), above.data(), above.size());
     room.data()[above.size()] = '\0';
@@ -26,7 +26,7 @@ std::uint64_t inode_above(const BucketMount& mount, std::string_view key) {
 template <typename Visit>
 bool visit_names(const BucketMount& mount, std::string_view below, const ObjectNames& names,
                  Visit&& visit) {
-  base::Aside room;
+  base::OffStack room;
   if (!room || below.size() + 1 + NAME_MAX >= PATH_MAX) return false;
   std::size_t start = below.size();
   std::memcpy(room.data(), below.data(), start);

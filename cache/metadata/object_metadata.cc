@@ -4,7 +4,7 @@
 #include <climits>
 #include <cstring>
 
-#include "cache/base/process/aside.h"
+#include "cache/base/memory/off_stack.h"
 #include "cache/bucket/bucket_listing.h"
 
 namespace cube::cache {
@@ -23,7 +23,7 @@ base::Result<std::size_t> ObjectMetadata::real_path(std::string_view key, char* 
 
 base::Result<std::size_t> ObjectMetadata::resolve(std::string_view key, char* below) const {
   const std::size_t base_length = prefix().size();
-  base::Aside room;
+  base::OffStack room;
   if (!room) return base::fail(ENOMEM);
   if (key.size() >= PATH_MAX) return base::fail(ENAMETOOLONG);
   // The path so far, with the prefix.

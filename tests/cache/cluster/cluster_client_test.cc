@@ -130,7 +130,9 @@ TEST(ClusterClient, AnOpenThatWaitsForLessThanTheDeadlineMayWaitInVainMoreOften)
   FakeServer server(slow_value);
   Running running({server.name()});
   int late = 0;
-  for (; late < 64 && running.count(base::Counter::cluster_trips) == 0; ++late)
+  // On a busy machine, not each of them is a request: the row of the last may still be in use.
+  const std::uint64_t until = base::monotonic_ns() + k_patience;
+  for (; running.count(base::Counter::cluster_trips) == 0 && base::monotonic_ns() < until; ++late)
     EXPECT_NE(running.get("a", 1 * k_ms), Outcome::hit);
   EXPECT_TRUE(running.rests("a"));
   EXPECT_GE(late, 16) << "a quarter of the last 64";
