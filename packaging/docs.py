@@ -15,7 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # The pages and everything that they link to. The folders keep their names, so links work both here
 # and there.
-CONTENT = ("README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "doc", "packaging/examples")
+CONTENT = ("README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "doc", "packaging/examples",
+           "packaging/kubernetes")
 
 
 def stage(to: Path) -> None:
