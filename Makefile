@@ -17,7 +17,7 @@ RUN_PACKAGES := python3-torch python3-torchvision python3-opencv python3-pil pyt
 TEST_PACKAGES := memcached prometheus chromium libunwind8 libgtest-dev libbenchmark-dev clang-$(CLANG) clang-tidy-$(CLANG) clang-format-$(CLANG) libclang-rt-$(CLANG)-dev libjemalloc2 \
   libmimalloc2.0 libtcmalloc-minimal4 strace libpython3.11-testsuite libcap2-bin bc bsdextrautils busybox-static bzip2 cpio curl dash ed \
   ffmpeg file gdb git less nodejs openssh-client openssl patch perl procps python3-h5py python3-lmdb rsync ruby \
-  sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools python3-pyte libaio1 man-db mandoc zsh fish openmpi-bin
+  sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools python3-pyte libaio1 man-db mandoc zsh fish openmpi-bin python3-yaml
 # A mount over sshfs, from a server of the bench's own on the loopback.
 BENCH_PACKAGES := libbenchmark-dev openssh-server openssh-client sshfs
 # The compiler of a release comes from PyPI (packaging/requirements.txt).
