@@ -11,13 +11,13 @@ BENCH_FLAGS ?=
 
 CLANG := 16
 BUILD_PACKAGES := g++ make cmake ninja-build pkg-config libfmt-dev libxxhash-dev libexpected-dev nlohmann-json3-dev \
-  libcli11-dev liburing-dev libncurses-dev prometheus-cpp-dev
+  libcli11-dev liburing-dev libncurses-dev prometheus-cpp-dev libcurl4-openssl-dev libmbedtls-dev
 DEMO_PACKAGES := libfuse3-dev fuse3
 RUN_PACKAGES := python3-torch python3-torchvision python3-opencv python3-pil python3-numpy python3-matplotlib
 TEST_PACKAGES := memcached prometheus chromium libunwind8 libgtest-dev libbenchmark-dev clang-$(CLANG) clang-tidy-$(CLANG) clang-format-$(CLANG) libclang-rt-$(CLANG)-dev libjemalloc2 \
   libmimalloc2.0 libtcmalloc-minimal4 strace libpython3.11-testsuite libcap2-bin bc bsdextrautils busybox-static bzip2 cpio curl dash ed \
   ffmpeg file gdb git less nodejs openssh-client openssl patch perl procps python3-h5py python3-lmdb rsync ruby \
-  sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools python3-pyte libaio1 man-db mandoc zsh fish openmpi-bin python3-yaml
+  sqlite3 unzip vim xz-utils zip zstd eatmydata faketime valgrind linux-perf musl-tools python3-botocore python3-pyte libaio1 man-db mandoc zsh fish openmpi-bin python3-yaml
 # A mount over sshfs, from a server of the bench's own on the loopback.
 BENCH_PACKAGES := libbenchmark-dev openssh-server openssh-client sshfs
 # The compiler of a release comes from PyPI (packaging/requirements.txt).

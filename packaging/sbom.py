@@ -13,7 +13,8 @@ from targets import version
 LICENCES = {
     "libfmt-dev": "MIT", "libxxhash-dev": "BSD-2-Clause", "libexpected-dev": "CC0-1.0",
     "nlohmann-json3-dev": "MIT", "libcli11-dev": "BSD-3-Clause", "liburing-dev": "MIT",
-    "prometheus-cpp-dev": "MIT", "libcivetweb-dev": "MIT"
+    "prometheus-cpp-dev": "MIT", "libcivetweb-dev": "MIT",
+    "libcurl4-openssl-dev": "curl", "libmbedtls-dev": "Apache-2.0"
 }
 # The compiler brings libc++, libc++abi, libunwind and compiler-rt.
 ZIG_LICENCE = "Apache-2.0 WITH LLVM-exception"

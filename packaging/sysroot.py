@@ -1,5 +1,5 @@
-"""The dependencies of one target: headers of Debian's packages, and liburing, prometheus-cpp and
-civetweb, built from Debian's source packages.
+"""The dependencies of one target: headers of Debian's packages, and liburing, prometheus-cpp,
+civetweb and the hashes of mbedTLS, built from Debian's source packages.
 
 Nothing of the machine's own libc gets in: zig brings the headers of the oldest glibc.
 """
@@ -10,13 +10,16 @@ from pathlib import Path
 
 # Only their headers are used, so one architecture's package serves all.
 HEADER_PACKAGES = [
-    "libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev"
+    "libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev",
+    "libcurl4-openssl-dev"
 ]
 # Source packages, and the package that has the headers of each.
 SOURCE_PACKAGES = {
     "liburing": "liburing-dev", "prometheus-cpp": "prometheus-cpp-dev",
-    "civetweb": "libcivetweb-dev"
+    "civetweb": "libcivetweb-dev", "mbedtls": "libmbedtls-dev"
 }
+# SHA-256 and MD5, with which requests to object stores are signed and checked.
+HASH_SOURCES = ["library/sha256.c", "library/md5.c", "library/platform_util.c"]
 # The sources of the server of `cubeshim exporter`. It serves no files and runs no programs.
 SERVER_SOURCES = {
     "civetweb": ["src/civetweb.c", "src/CivetServer.cpp"],
@@ -54,13 +57,15 @@ def package_version(name: str) -> str:
 
 
 def copy_packages(to: Path) -> None:
-    for package in (*HEADER_PACKAGES, "prometheus-cpp-dev", "libcivetweb-dev"):
+    for package in (*HEADER_PACKAGES, "prometheus-cpp-dev", "libcivetweb-dev", "libmbedtls-dev"):
         listed = subprocess.run(["dpkg", "-L", package], check=True, capture_output=True,
                                 text=True).stdout
         for name in map(Path, listed.splitlines()):
             if name.is_dir() or not str(name).startswith(("/usr/include/", "/usr/share/cmake/")):
                 continue
-            target = to / name.relative_to("/")
+            # curl's headers lie in a folder of the architecture, and are the same in all.
+            parts = [part for part in name.parts[1:] if not part.endswith("-linux-gnu")]
+            target = to.joinpath(*parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(name, target)
 
@@ -147,6 +152,22 @@ def build_server(sources: dict[str, Path], tools: Path, to: Path) -> None:
         f"Version: {package_version('prometheus-cpp-dev').split('-')[0]}\nLibs: {library}\n")
 
 
+def build_hashes(source: Path, tools: Path, to: Path) -> None:
+    work = to / "hash-build"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    objects = []
+    for name in HASH_SOURCES:
+        objects.append(work / f"{Path(name).stem}.o")
+        subprocess.run([
+            tools / "cc", "-O2", "-fPIC", f"-ffile-prefix-map={source}=mbedtls",
+            f"-I{source / 'include'}", "-c", source / name, "-o", objects[-1]
+        ], check=True)
+    library = to / "usr/lib/libmbedcrypto.a"
+    library.unlink(missing_ok=True)
+    subprocess.run([tools / "ar", "rcs", library, *objects], check=True)
+
+
 def make_libgcc(to: Path, tools: Path) -> None:
     """Makes names to link with: those that the system's unwinder exports, with their versions."""
     work = to / "usr/lib"
@@ -170,5 +191,6 @@ def make(to: Path, tools: Path, work: Path) -> None:
         sources = {package: unpack_source(work, package) for package in SOURCE_PACKAGES}
         build_liburing(sources["liburing"], tools, to)
         build_server(sources, tools, to)
+        build_hashes(sources["mbedtls"], tools, to)
         (to / "made").touch()
     make_libgcc(to, tools)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 # A folder, with its subfolders, may include itself and the folders of later lines. Folders of one
 # line do not include each other.
-ORDER = [["shim/cli"], ["shim/libc"], ["shim/lifecycle"], ["shim/calls"], ["shim/threads"],
-         ["shim/path"], ["shim/fd"], ["shim/process"], ["shim/profile"], ["shim"],
+ORDER = [["shim/cli"], ["prefetch/object"], ["shim/libc"], ["shim/lifecycle"], ["shim/calls"],
+         ["shim/threads"], ["shim/path"], ["shim/fd"], ["shim/process"], ["shim/profile"], ["shim"],
          ["prefetch/work"], ["prefetch/pace"], ["prefetch/order", "prefetch/engine"],
          ["prefetch/threads"], ["cache"], ["cache/report"], ["cache/metadata", "cache/fill"],
          ["cache/origin", "cache/tier"], ["cache/bucket"],
-         ["cache/pack", "cache/region", "cache/tier/disk", "cache/tier/cluster"], ["cache/record"],
-         ["cache/base"],]
+         ["cache/pack", "cache/region", "cache/tier/disk", "cache/tier/cluster"],
+         ["cache/record"], ["prefetch/object/s3"], ["cache/base"],]
 # Files (a header and its source count as one) that reach each other by includes: a reader who opens
 # one must open all.
 LARGEST_CIRCLE = 2

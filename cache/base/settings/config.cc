@@ -294,6 +294,14 @@ struct Parse {
     value = static_cast<unsigned>(parsed);
     return true;
   }
+  static bool S3Addressing(std::string_view text, base::S3Addressing& value) {
+    static constexpr Choice<base::S3Addressing> k_choices[] = {
+        {"auto", base::S3Addressing::automatic},
+        {"path", base::S3Addressing::path},
+        {"virtual", base::S3Addressing::virtual_host}};
+    return choose(text, k_choices, value);
+  }
+
   static bool IoEngine(std::string_view text, EngineKind& value) {
     static constexpr Choice<EngineKind> k_choices[] = {{"auto", EngineKind::automatic},
                                                        {"uring", EngineKind::uring},

@@ -38,6 +38,7 @@ struct MetadataTtl {
 
 enum class StatsFormat { text, classic, json };
 enum class EngineKind { automatic, uring, threads };
+enum class S3Addressing { automatic, path, virtual_host };
 
 // An origin that is a file, and the directory at which programs see it.
 struct OriginSetting {
@@ -75,6 +76,7 @@ using Seconds = std::uint64_t;
 using MetadataTtl = base::MetadataTtl;
 using Depth = unsigned;
 using IoEngine = EngineKind;
+using S3Addressing = base::S3Addressing;
 using Log = LogLevel;
 }  // namespace config_types
 

@@ -1,0 +1,133 @@
+// Asks an S3-compatible store for objects and listings, many at a time, with signatures, retries,
+// an adaptive limit of requests in flight and checks of the bytes. Nothing blocks but step().
+// Thread safety: one thread, but for wake().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/base/unique_fd.h"
+#include "prefetch/object/s3/credentials.h"
+#include "prefetch/object/s3/http.h"
+#include "prefetch/object/s3/list_page.h"
+#include "prefetch/object/s3/pace.h"
+#include "prefetch/object/s3/place.h"
+#include "prefetch/object/s3/sign.h"
+
+namespace cube::s3 {
+
+// How a request ended.
+struct Outcome {
+  int error = 0;        // errno: EACCES, ENOENT, ESTALE (If-Match), EFBIG (no room), EIO, ETIMEDOUT
+  std::string trouble;  // one line about the error
+  std::string kind;     // the same for all errors of one kind: "503 SlowDown"
+  bool is_unchanged = false;  // If-None-Match
+  std::uint64_t bytes = 0;    // of the body
+  std::uint64_t size = 0;     // of the whole object
+  std::time_t modified = 0;
+  std::string etag;  // without its quotes
+  unsigned retries = 0;
+  HttpAnswer http;
+};
+using Done = std::function<void(Outcome&)>;
+
+struct GetWish {
+  std::string bucket, key;
+  // Where the bytes go; none: Outcome::http.body, up to 16 MiB.
+  Transfer::Room room = {};
+  // [first, first + bytes) of the object.
+  struct Range {
+    std::uint64_t first = 0, bytes = 0;
+  };
+  std::optional<Range> range = {};
+  std::string if_match = {}, if_none_match = {};  // ETags without quotes
+  std::optional<std::uint64_t> expected_bytes = {};
+};
+
+struct ListWish {
+  std::string bucket, prefix = {};
+  std::string delimiter = "/";
+  std::string token = {};
+  unsigned most = 1000;
+};
+using ListDone = std::function<void(Outcome&, ListPage&)>;
+
+struct ClientOptions {
+  unsigned timeout_s = 30;  // for one request with its retries
+  unsigned most_in_flight = 256;
+  // Hears of each retry and each failure; `kind` as in Outcome.
+  std::function<void(const std::string& kind, const std::string& text)> note = {};
+};
+
+struct ClientFigures {
+  std::uint64_t requests = 0, retries = 0, failed = 0, bytes = 0;
+};
+
+class Client {
+ public:
+  // `credentials` must outlive the client. Only if curl() is not null.
+  Client(Place place, KeptCredentials& credentials, ClientOptions options);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // `done` is called in step(), once, and may ask for more.
+  void get(GetWish wish, Done done);
+  void list(ListWish wish, ListDone done);
+
+  // Works on all requests, and waits up to `most_ms` for something to happen.
+  void step(int most_ms);
+  void run_until_idle();
+  // Ends a wait of step(); from any thread.
+  void wake();
+
+  bool is_idle() const { return in_flight_ == 0 && ready_.empty() && later_.empty(); }
+  unsigned in_flight() const { return in_flight_; }
+  unsigned limit() const { return limit_.now(); }
+  const ClientFigures& figures() const { return figures_; }
+  const Place& place() const { return place_; }
+
+ private:
+  struct Job;
+  using JobPointer = std::unique_ptr<Job>;
+  void add(JobPointer job);
+  void start_ready();
+  void start(JobPointer job);
+  void collect();
+  void judge(JobPointer job);
+  // The verdict about an answer that came.
+  enum class Next : std::uint8_t { done, again_now, again_later, fail };
+  Next judge_answer(Job& job);
+  Next judge_error(Job& job, const std::string& code);
+  bool is_intact(Job& job);
+  void fail(Job& job, int error, const std::string& text);
+  void finish(JobPointer job);
+  void retry(JobPointer job, std::uint64_t wait_ms);
+
+  Place place_;
+  KeptCredentials& credentials_;
+  const ClientOptions options_;
+  Signer signer_;
+  InFlightLimit limit_;
+  ClientFigures figures_;
+  CURLM* multi_;
+  base::UniqueFd wake_;
+  unsigned in_flight_ = 0;
+  std::time_t clock_ahead_ = 0;  // how far the store's clock is ahead of ours
+  std::deque<JobPointer> ready_;
+  std::multimap<std::uint64_t, JobPointer> later_;  // by the time of their next attempt
+  std::map<CURL*, JobPointer> running_;
+  std::vector<std::unique_ptr<Transfer>> spare_;
+  std::minstd_rand random_;
+};
+
+}  // namespace cube::s3

@@ -1,0 +1,118 @@
+#include "prefetch/object/s3/digest.h"
+
+#include <mbedtls/md5.h>
+#include <mbedtls/sha256.h>
+
+#include <cstring>
+
+namespace cube::s3 {
+namespace {
+
+const unsigned char* bytes_of(std::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
+}
+unsigned char* bytes_of(std::string& text) { return reinterpret_cast<unsigned char*>(text.data()); }
+
+constexpr std::size_t k_sha256_bytes = 32, k_md5_bytes = 16, k_sha256_block = 64;
+
+template <typename Word>
+std::string in_network_order(Word value) {
+  std::string bytes;
+  for (int shift = static_cast<int>(sizeof(Word)) * 8 - 8; shift >= 0; shift -= 8)
+    bytes += static_cast<char>(value >> shift & 0xff);
+  return bytes;
+}
+
+}  // namespace
+
+std::string sha256(std::string_view bytes) {
+  std::string digest(k_sha256_bytes, '\0');
+  mbedtls_sha256_ret(bytes_of(bytes), bytes.size(), bytes_of(digest), /*is224=*/0);
+  return digest;
+}
+
+std::string md5(std::string_view bytes) {
+  std::string digest(k_md5_bytes, '\0');
+  mbedtls_md5_ret(bytes_of(bytes), bytes.size(), bytes_of(digest));
+  return digest;
+}
+
+std::string hmac_sha256(std::string_view key, std::string_view text) {
+  std::string inner = key.size() > k_sha256_block ? sha256(key) : std::string(key);
+  inner.resize(k_sha256_block, '\0');
+  std::string outer = inner;
+  for (auto& c : inner) c = static_cast<char>(c ^ 0x36);
+  for (auto& c : outer) c = static_cast<char>(c ^ 0x5c);
+  return sha256(outer + sha256(inner.append(text)));
+}
+
+std::string hex(std::string_view bytes) {
+  constexpr char k_digits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const char c : bytes) {
+    text += k_digits[static_cast<unsigned char>(c) >> 4];
+    text += k_digits[static_cast<unsigned char>(c) & 15];
+  }
+  return text;
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr char k_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    std::uint32_t three = 0;
+    for (std::size_t i = 0; i < 3; ++i)
+      three = three << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0);
+    for (std::size_t i = 0; i < 4; ++i)
+      text += at + i > bytes.size() ? '=' : k_digits[three >> (18 - 6 * i) & 63];
+  }
+  return text;
+}
+
+template <typename Word>
+Crc<Word>::Crc(Word polynomial) {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    Word value = byte;
+    for (int bit = 0; bit < 8; ++bit)
+      value = static_cast<Word>((value >> 1) ^ ((value & 1) != 0 ? polynomial : 0));
+    tables_[0][byte] = value;
+  }
+  for (std::size_t table = 1; table < tables_.size(); ++table) {
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      const Word before = tables_[table - 1][byte];
+      tables_[table][byte] = static_cast<Word>(before >> 8) ^ tables_[0][before & 0xff];
+    }
+  }
+}
+
+template <typename Word>
+Word Crc<Word>::of(std::string_view bytes) const {
+  Word crc = ~Word{0};
+  while (bytes.size() >= 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, bytes.data(), 8);
+    eight ^= crc;
+    crc = 0;
+    for (std::size_t i = 0; i < 8; ++i) crc ^= tables_[7 - i][eight >> (8 * i) & 0xff];
+    bytes.remove_prefix(8);
+  }
+  for (const char c : bytes)
+    crc = static_cast<Word>(crc >> 8) ^ tables_[0][(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
+}
+
+template class Crc<std::uint32_t>;
+template class Crc<std::uint64_t>;
+
+std::optional<std::string> checksum(std::string_view name, std::string_view bytes) {
+  static const Crc<std::uint32_t> crc32(0xedb88320U), crc32c(0x82f63b78U);
+  static const Crc<std::uint64_t> crc64nvme(0x9a6c9329ac4bc9b5ULL);
+  if (name == "crc32") return base64(in_network_order(crc32.of(bytes)));
+  if (name == "crc32c") return base64(in_network_order(crc32c.of(bytes)));
+  if (name == "crc64nvme") return base64(in_network_order(crc64nvme.of(bytes)));
+  if (name == "sha256") return base64(sha256(bytes));
+  return std::nullopt;
+}
+
+}  // namespace cube::s3

@@ -1,0 +1,37 @@
+// Hashes, checksums and encodings of the S3 protocol. SHA-256 and MD5 are mbedTLS's. Thread safety:
+// pure functions; a Crc is constant.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace cube::s3 {
+
+// Binary digests.
+std::string sha256(std::string_view bytes);
+std::string md5(std::string_view bytes);
+std::string hmac_sha256(std::string_view key, std::string_view text);
+
+std::string hex(std::string_view bytes);
+std::string base64(std::string_view bytes);
+
+// A reflected CRC, eight bytes at a time.
+template <typename Word>
+class Crc {
+ public:
+  explicit Crc(Word polynomial);
+  Word of(std::string_view bytes) const;
+
+ private:
+  std::array<std::array<Word, 256>, 8> tables_{};
+};
+
+// The value that an x-amz-checksum-NAME header has for these bytes: crc32, crc32c, crc64nvme,
+// sha256. Empty: an unknown algorithm.
+std::optional<std::string> checksum(std::string_view name, std::string_view bytes);
+
+}  // namespace cube::s3

@@ -1,0 +1,85 @@
+// HTTP by libcurl: one request and its answer, and the options that all requests share. Thread
+// safety: exchange() all; a Transfer belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "prefetch/object/s3/curl_api.h"
+#include "prefetch/object/s3/request.h"
+
+namespace cube::s3 {
+
+struct HttpAnswer {
+  CURLcode curl = CURLE_OK;      // not OK: the exchange broke off
+  int status = 0;                // 0: there was no answer
+  Pairs headers = {};            // of the last answer, names in lower case
+  std::string body = {};         // of which at most a few MiB are kept
+  std::uint64_t body_bytes = 0;  // all that came, also to a room
+  std::time_t date = 0;          // the server's clock
+  double seconds = 0, first_byte_seconds = 0;
+
+  std::string_view header(std::string_view name) const;
+  bool is_whole() const { return curl == CURLE_OK && status != 0; }
+  // "HTTP 403 AccessDenied: not yours", or why there was no answer. `code`: where an error document
+  // names its code; the message lies beside it.
+  std::string trouble(std::string_view code) const;
+};
+
+// The settings of the connection that are not the request's.
+struct Connection {
+  std::string ca_bundle;  // empty: libcurl's own
+  bool no_proxy = false;
+};
+
+// One request of a curl handle, which is kept for later requests.
+class Transfer {
+ public:
+  Transfer();
+  ~Transfer();
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  // Where the body of a successful answer goes, instead of HttpAnswer::body: a larger one breaks
+  // the exchange off.
+  struct Room {
+    std::byte* at = nullptr;
+    std::size_t bytes = 0;
+  };
+  // Sets the handle up. `body` is sent if it is not empty.
+  void prepare(const HttpRequest& request, const std::string& body, Room room,
+               const Connection& connection, int timeout_ms);
+  // Notes how the exchange ended.
+  void end(CURLcode code);
+  CURL* handle() const { return handle_; }
+  HttpAnswer& answer() { return answer_; }
+  bool has_overflowed() const { return has_overflowed_; }
+
+ private:
+  static std::size_t take_header(char* at, std::size_t size, std::size_t n, void* self);
+  static std::size_t take_body(char* at, std::size_t size, std::size_t n, void* self);
+  void drop_headers();
+
+  CURL* handle_;
+  curl_slist* headers_ = nullptr;
+  HttpAnswer answer_;
+  Room room_;
+  bool has_overflowed_ = false;
+};
+
+// One request in the thread of the caller, for credentials. Without libcurl the answer has status
+// 0.
+struct Exchange {
+  std::string url = {}, method = "GET", body = {};  // a body makes it a POST of a form
+  Pairs headers = {};
+  bool no_proxy = false;
+  int timeout_ms = 0;
+};
+HttpAnswer exchange(const Exchange& wish);
+
+}  // namespace cube::s3

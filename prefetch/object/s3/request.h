@@ -1,0 +1,26 @@
+// An HTTP request to a store, and its query in the form in which it is signed and sent. Thread
+// safety: plain values.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cube::s3 {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method = "GET";
+  std::string scheme = "https", host;  // with the port, if it is not the scheme's own
+  std::string path = "/";              // encoded
+  Pairs query;                         // not encoded
+  Pairs headers;                       // names in lower case
+
+  std::string url() const;
+};
+
+// Sorted and encoded: the form in which a query is signed and sent.
+std::string canonical_query(const Pairs& query);
+
+}  // namespace cube::s3

@@ -1,0 +1,24 @@
+// Names of objects: s3://bucket/key, and the percent encoding of SigV4. Thread safety: pure
+// functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace cube::s3 {
+
+struct ObjectName {
+  std::string bucket, key;  // the key may be empty
+};
+bool is_s3_uri(std::string_view text);
+// Empty: not of the form s3://BUCKET[/KEY]. The key is taken as it is: nothing in it is decoded.
+std::optional<ObjectName> parse_s3_uri(std::string_view text);
+
+// Encodes every byte but letters, digits and -._~; `keep` is not encoded either.
+std::string percent_encoded(std::string_view text, std::string_view keep = {});
+std::string lower_case(std::string_view text);
+// Without the white space at both ends.
+std::string_view trimmed(std::string_view text);
+
+}  // namespace cube::s3

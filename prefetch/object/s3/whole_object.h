@@ -1,0 +1,35 @@
+// Fetches an object of any size: by one request if it is small, else by several ranges at a time,
+// all of one version (If-Match). Thread safety: the thread of the client.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "prefetch/object/s3/client.h"
+
+namespace cube::s3 {
+
+// Takes the bytes.
+class ObjectSink {
+ public:
+  virtual ~ObjectSink() = default;
+  // The object's size is known. Returns an errno to end the fetch.
+  virtual int begin(const Outcome& first) = 0;
+  // Room for this range; it stays valid until take().
+  virtual std::byte* room(std::uint64_t first, std::size_t bytes) = 0;
+  // The range has come. Ranges may come in any order.
+  virtual int take(std::uint64_t first, std::size_t bytes) = 0;
+};
+
+struct WholeOptions {
+  std::uint64_t range_bytes = 8 << 20;
+  unsigned in_flight = 8;  // ranges behind the first one that is missing
+};
+
+// `sink` lives until `done` was called; the Outcome has the object's size, or the first error.
+void get_whole(Client& client, std::string bucket, std::string key,
+               std::shared_ptr<ObjectSink> sink, WholeOptions options, Done done);
+
+}  // namespace cube::s3

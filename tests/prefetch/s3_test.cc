@@ -1,0 +1,126 @@
+// The parts of the S3 client that need no server. Whole requests, and all faults of a store, are in
+// tests/cli/test_bucket.py.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+
+#include "prefetch/object/s3/client.h"
+#include "prefetch/object/s3/digest.h"
+#include "prefetch/object/s3/pace.h"
+#include "prefetch/object/s3/place.h"
+#include "prefetch/object/s3/xml.h"
+
+namespace cube::s3 {
+namespace {
+
+TEST(S3Digest, HasTheValuesOfTheStandards) {
+  EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hex(md5("message digest")), "f96b697d7cb7938d525a2f31aaf161d0");
+  // RFC 4231, cases 2 and 6: a short key, and one above a block.
+  EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(hex(hmac_sha256(std::string(131, '\xaa'),
+                            "Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+  // The check values of the catalogue of CRCs, and of a text longer than a round of the loop.
+  EXPECT_EQ(checksum("crc32", "123456789"), base64("\xcb\xf4\x39\x26"));
+  EXPECT_EQ(checksum("crc32c", "123456789"), base64("\xe3\x06\x92\x83"));
+  EXPECT_EQ(checksum("crc64nvme", "123456789"), base64("\xae\x8b\x14\x86\x0a\x79\x98\x88"));
+  EXPECT_EQ(checksum("md4", ""), std::nullopt);
+  EXPECT_EQ(base64("a") + base64("ab") + base64("abc") + base64(""), "YQ==YWI=YWJj");
+}
+
+TEST(S3Sign, EncodesAndSortsTheQuery) {
+  EXPECT_EQ(canonical_query({{"prefix", "a b+c/ü*~"}, {"list-type", "2"}, {"list", ""}}),
+            "list=&list-type=2&prefix=a%20b%2Bc%2F%C3%BC%2A~");
+}
+
+TEST(S3Pace, HalvesOnceForEachRoundAndGrowsByOne) {
+  InFlightLimit limit(100);
+  EXPECT_EQ(limit.now(), 64U);
+  limit.note_slow_down(/*started_ns=*/10, /*now_ns=*/20);
+  EXPECT_EQ(limit.now(), 32U);
+  limit.note_slow_down(15, 21);  // sent before the cut
+  EXPECT_EQ(limit.now(), 32U);
+  for (int i = 0; i < 33; ++i) limit.note_success();
+  EXPECT_EQ(limit.now(), 33U);
+  for (std::uint64_t i = 1; i < 20; ++i) limit.note_slow_down(100 * i, 100 * i);
+  EXPECT_EQ(limit.now(), 1U);
+}
+
+TEST(S3Pace, BacksOffWithFullJitterUpToFiveSeconds) {
+  EXPECT_EQ(backoff_ms(0, 0.5), 50U);
+  EXPECT_EQ(backoff_ms(3, 0.5), 400U);
+  EXPECT_EQ(backoff_ms(70, 0.5), 2500U);
+  EXPECT_EQ(backoff_ms(3, 0), 0U);
+  EXPECT_EQ(retry_after_ms("120"), 120'000U);
+  EXPECT_EQ(retry_after_ms("Fri, 31 Dec 1999 23:59:59 GMT"), 0U);
+}
+
+std::string url_of(const char* endpoint, const char* region, std::string_view bucket,
+                   base::S3Addressing addressing = base::S3Addressing::automatic) {
+  Place place;
+  place.endpoint = endpoint;
+  place.region = region;
+  place.addressing = addressing;
+  return place.request(bucket, "a b").url();
+}
+
+TEST(S3Place, NamesTheBucketInTheHostOrInThePath) {
+  EXPECT_EQ(url_of("", "", "b"), "https://b.s3.amazonaws.com/a%20b");
+  EXPECT_EQ(url_of("", "cn-north-1", "b"), "https://b.s3.cn-north-1.amazonaws.com.cn/a%20b");
+  EXPECT_EQ(url_of("", "eu-west-1", "b.c"), "https://s3.eu-west-1.amazonaws.com/b.c/a%20b");
+  EXPECT_EQ(url_of("http://10.0.0.1", "", "b"), "http://10.0.0.1/b/a%20b");
+  EXPECT_EQ(url_of("http://[::1]:9000/", "", "b"), "http://[::1]:9000/b/a%20b");
+  EXPECT_EQ(url_of("https://store.example:443/base/", "", "b"),
+            "https://store.example/base/b/a%20b");
+  EXPECT_EQ(url_of("https://oss.example", "", "b"), "https://b.oss.example/a%20b");
+  EXPECT_EQ(url_of("https://oss.example", "", "b", base::S3Addressing::path),
+            "https://oss.example/b/a%20b");
+}
+
+TEST(S3Xml, GivesPathsAndTextsAndRefusesWhatIsNotWellFormed) {
+  XmlReader reader("<a x=\"1>2\"><n:b xmlns:n='u'>1&lt;<![CDATA[&amp;]]></n:b><c/></a>");
+  std::string seen;
+  while (reader.next()) seen += reader.path() + "=" + reader.text() + " ";
+  EXPECT_EQ(seen, "a/b=1<&amp; a/c= a= ");
+  EXPECT_TRUE(reader.is_sound());
+  for (const char* const text : {"<a><b></a></b>", "<a>", "<a></a><b/>", "<a>&#0;</a>",
+                                 "<a>&#x110000;</a>", "<a>&lt</a>", "</a>", "<a", "text"}) {
+    XmlReader bad(text);
+    while (bad.next()) {
+    }
+    EXPECT_FALSE(bad.is_sound()) << text;
+  }
+}
+
+TEST(KeptCredentials, AreRenewedAheadAndKeptIfThatFails) {
+  std::atomic<int> looks = 0;
+  std::atomic<bool> is_failing = false;
+  KeptCredentials kept([&](std::string& why) -> base::Result<Credentials> {
+    ++looks;
+    if (is_failing) {
+      why = "gone";
+      return base::fail(EACCES);
+    }
+    return Credentials{.access_key = std::to_string(looks), .expires = 1000 * looks};
+  });
+  EXPECT_EQ(kept.current(0)->access_key, "1");
+  EXPECT_EQ(kept.current(300)->access_key, "1");
+  EXPECT_EQ(looks, 1);
+  EXPECT_EQ(kept.current(500)->access_key, "1");  // starts a renewal, without waiting
+  EXPECT_EQ(kept.current(990)->access_key, "2");  // waits for it
+  is_failing = true;
+  EXPECT_EQ(kept.current(1900)->access_key, "2");
+  EXPECT_EQ(kept.current(1990)->access_key, "2");
+  EXPECT_EQ(kept.why(), "gone");
+  is_failing = false;
+  kept.refused(Credentials{.access_key = "other"});
+  kept.refused(*kept.current(1990));
+  const int before = looks;
+  EXPECT_EQ(kept.current(1990)->access_key, std::to_string(before + 1));
+}
+
+}  // namespace
+}  // namespace cube::s3
