@@ -11,6 +11,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "shim/cli/bench/bench_report.h"
+#include "shim/cli/bucket/session.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/doctor/checks.h"
@@ -64,6 +65,9 @@ void measure_mount(const Bench& bench, BenchResult& result) {
 }
 
 int bench(const Bench& bench) {
+  if (const auto name = s3::parse_s3_uri(bench.directory))
+    return bench_bucket(
+        {.name = *name, .files = bench.files, .seconds = bench.seconds, .json = bench.json});
   const auto parsed = bench.settings.parse();
   for (const auto& error : parsed.errors) complain(2, error);
   if (!parsed.errors.empty()) return 2;
@@ -105,7 +109,7 @@ void add_bench(CLI::App& app, int& status) {
   const auto options = std::make_shared<Bench>();
   command
       ->add_option("DIRECTORY", options->directory,
-                   "A directory of the mount; nothing is written there")
+                   "A directory of the mount, or s3://BUCKET/PREFIX; nothing is written there")
       ->required();
   command
       ->add_option("--files", options->files,

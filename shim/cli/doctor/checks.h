@@ -67,6 +67,8 @@ bool is_filtered();
 void check_kernel(const base::Config& config, Findings& findings);
 // The soft limit; UINT64_MAX: there is none.
 std::uint64_t limit_of(__rlimit_resource resource);
+// A bucket, s3://NAME/PREFIX: endpoint, region, credentials, clock, the rights to list and to get.
+void check_bucket(const std::string& uri, Findings& findings);
 // The ulimits.
 void check_limits(const base::Config& config, Findings& findings);
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "prefetch/object/s3/uri.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/doctor/checks.h"
 #include "shim/cli/settings.h"
@@ -22,9 +23,8 @@ const char* name_of(Health health) {
   return health == Health::well ? "ok" : health == Health::slow ? "warn" : "fail";
 }
 
-int doctor(const Doctor& doctor) {
+void check_machine(const Doctor& doctor, Findings& findings) {
   const auto parsed = doctor.settings.parse();
-  Findings findings;
   check_settings(parsed, findings);
   check_prefixes(parsed.config, findings);
   check_memory(parsed.config, findings);
@@ -39,6 +39,15 @@ int doctor(const Doctor& doctor) {
   check_preloaded(findings);
   check_kernel(parsed.config, findings);
   check_limits(parsed.config, findings);
+}
+
+int doctor(const Doctor& doctor) {
+  Findings findings;
+  if (!doctor.program.empty() && s3::is_s3_uri(doctor.program.front())) {
+    for (const auto& uri : doctor.program) check_bucket(uri, findings);
+  } else {
+    check_machine(doctor, findings);
+  }
   if (doctor.json) {
     auto list = nlohmann::json::array();
     for (const auto& f : findings)
@@ -64,8 +73,10 @@ void add_doctor(CLI::App& app, int& status) {
   const auto options = std::make_shared<Doctor>();
   options->settings.add_to(*command, Settings::Which::all);
   command->add_flag("--json", options->json, "A JSON list");
-  command->add_option("PROGRAM", options->program,
-                      "Whether the library can be preloaded into it; -- goes before its arguments");
+  command->add_option(
+      "PROGRAM", options->program,
+      "Whether the library can be preloaded into it; -- goes before its arguments. Or a "
+      "bucket, s3://BUCKET/PREFIX: whether it can be read");
   command->callback([options, &status] { status = doctor(*options); });
 }
 

@@ -1,4 +1,5 @@
-// cubeshim ls, cat and verify: show what is in a pack.
+// cubeshim ls, cat and verify: show what is in a pack. ls and cat of s3:// names are in
+// shim/cli/bucket.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <ctime>
 
 #include "cache/base/error_text.h"
+#include "shim/cli/bucket/session.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
@@ -117,6 +119,11 @@ int list_all(const PackLook& look, const cache::PackReader& pack, const std::str
 }
 
 int list(const PackLook& look) {
+  if (s3::is_s3_uri(look.file)) {
+    if (!look.path.empty())
+      return complain(2, "ls takes one name: s3://BUCKET/PREFIX has the path in it");
+    return list_bucket(look.file, look.is_long, look.is_recursive);
+  }
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
   if (pack == nullptr) return complain(1, why);
@@ -144,6 +151,12 @@ int print_data(const cache::PackReader& pack, const cache::PackEntry& entry) {
 }
 
 int cat(const PackLook& look) {
+  if (s3::is_s3_uri(look.file)) {
+    std::vector<std::string> uris = {look.file};
+    uris.insert(uris.end(), look.paths.begin(), look.paths.end());
+    return print_objects(uris);
+  }
+  if (look.paths.empty()) return complain(2, "PATH is required: which files of the pack");
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
   if (pack == nullptr) return complain(1, why);
@@ -191,7 +204,7 @@ int verify(const PackLook& look) {
 }
 
 CLI::Option* add_file(CLI::App& command, const std::shared_ptr<PackLook>& look) {
-  return command.add_option("FILE", look->file, "The pack")->required();
+  return command.add_option("FILE", look->file, "The pack, or s3://BUCKET/PREFIX")->required();
 }
 
 }  // namespace
@@ -199,7 +212,7 @@ CLI::Option* add_file(CLI::App& command, const std::shared_ptr<PackLook>& look) 
 void add_pack_look(CLI::App& app, int& status) {
   const auto listed = std::make_shared<PackLook>(), printed = std::make_shared<PackLook>(),
              verified = std::make_shared<PackLook>();
-  CLI::App* const ls = app.add_subcommand("ls", "List a directory of a pack");
+  CLI::App* const ls = app.add_subcommand("ls", "List a directory of a pack or of a bucket");
   add_file(*ls, listed);
   ls->add_option("PATH", listed->path,
                  "Which directory, or file, of the pack; the default is its root");
@@ -208,9 +221,10 @@ void add_pack_look(CLI::App& app, int& status) {
                "Everything below it, one path per line, in the order of the pack");
   ls->callback([listed, &status] { status = list(*listed); });
 
-  CLI::App* const cat_command = app.add_subcommand("cat", "Print files of a pack");
+  CLI::App* const cat_command = app.add_subcommand("cat", "Print files of a pack, or objects");
   add_file(*cat_command, printed);
-  cat_command->add_option("PATH", printed->paths, "Files of the pack")->required();
+  cat_command->add_option("PATH", printed->paths,
+                          "Files of the pack; s3:// names after the first one");
   cat_command->callback([printed, &status] { status = cat(*printed); });
 
   CLI::App* const check =

@@ -1,0 +1,60 @@
+#include "shim/cli/bucket/session.h"
+
+#include <sys/prctl.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "cache/base/settings/config.h"
+#include "prefetch/object/s3/curl_api.h"
+#include "shim/cli/complaint.h"
+
+namespace cube::cli {
+
+void hide_secrets() { prctl(PR_SET_DUMPABLE, 0); }
+
+unsigned bucket_timeout() {
+  const char* const given = std::getenv("CUBESHIM_S3_TIMEOUT");
+  constexpr unsigned k_default = 30;
+  const int seconds = given == nullptr ? 0 : std::atoi(given);
+  return seconds > 0 ? static_cast<unsigned>(seconds) : k_default;
+}
+
+std::optional<base::Config> bucket_config() {
+  auto parsed =
+      base::parse_config([](const char* name) { return std::getenv(name); }, base::IfWrong::end);
+  for (const auto& error : parsed.errors) complain(2, error);
+  if (!parsed.errors.empty()) return std::nullopt;
+  return std::move(parsed.config);
+}
+
+BucketSession::BucketSession(const base::Config& config, s3::ClientOptions options)
+    : environment([](const char* name) { return std::getenv(name); }),
+      credentials([this](std::string& why) { return s3::find_credentials(environment, why); }),
+      client(s3::find_place(environment, config.s3_addressing), credentials, std::move(options)) {}
+
+std::unique_ptr<BucketSession> BucketSession::open(unsigned most_in_flight) {
+  hide_secrets();
+  if (s3::curl() == nullptr) {
+    complain(1, s3::why_no_curl());
+    return nullptr;
+  }
+  const auto config = bucket_config();
+  if (!config) return nullptr;
+  return std::make_unique<BucketSession>(
+      *config, s3::ClientOptions{.timeout_s = bucket_timeout(), .most_in_flight = most_in_flight});
+}
+
+bool list_pages(s3::Client& client, s3::ListWish wish, const TakePage& take, s3::Outcome& outcome) {
+  for (bool wants_more = true; wants_more;) {
+    client.list(wish, [&](s3::Outcome& one, s3::ListPage& page) {
+      outcome = std::move(one);
+      wants_more = outcome.error == 0 && take(page) && !page.next_token.empty();
+      wish.token = page.next_token;
+    });
+    client.run_until_idle();
+  }
+  return outcome.error == 0;
+}
+
+}  // namespace cube::cli

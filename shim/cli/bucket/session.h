@@ -1,0 +1,50 @@
+// What the commands need to talk to a bucket: settings of AWS's and ours, credentials, a client.
+// Thread safety: one thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cache/base/settings/config.h"
+#include "prefetch/object/s3/client.h"
+#include "prefetch/object/s3/uri.h"
+
+namespace cube::cli {
+
+struct BucketSession {
+  // Null, and one line on stderr: there is no libcurl, or a setting is wrong.
+  static std::unique_ptr<BucketSession> open(unsigned most_in_flight = 256);
+  BucketSession(const base::Config& config, s3::ClientOptions options);
+
+  s3::Environment environment;
+  s3::KeptCredentials credentials;
+  s3::Client client;
+};
+
+// Keeps the secrets of this process out of core dumps, and from other processes of the user.
+void hide_secrets();
+// The settings, of the environment alone. Null, and a line on stderr: one is wrong.
+std::optional<base::Config> bucket_config();
+// CUBESHIM_S3_TIMEOUT, in seconds.
+unsigned bucket_timeout();
+
+// Asks for all pages of a listing, one behind the other. False: `outcome` says why not.
+using TakePage = std::function<bool(s3::ListPage&)>;  // false: no more pages are wanted
+bool list_pages(s3::Client& client, s3::ListWish wish, const TakePage& take, s3::Outcome& outcome);
+
+// bench, doctor, ls and cat for s3:// names. They return the status of the command.
+struct BucketBench {
+  s3::ObjectName name;
+  std::size_t files = 0;
+  unsigned seconds = 0;
+  bool json = false;
+};
+int bench_bucket(const BucketBench& bench);
+int list_bucket(const std::string& uri, bool is_long, bool is_recursive);
+int print_objects(const std::vector<std::string>& uris);
+
+}  // namespace cube::cli
