@@ -27,6 +27,8 @@ void add_clear(CLI::App& app, int& status);
 void add_pool(CLI::App& app, int& status);
 void add_pack(CLI::App& app, int& status);
 void add_pack_look(CLI::App& app, int& status);  // ls, cat, verify
+// Further status: 3 if there is no cache to serve.
+void add_gateway(CLI::App& app, int& status);
 void add_extract(CLI::App& app, int& status);
 // Hidden: the child of bench.
 void add_read_hits(CLI::App& app, int& status);

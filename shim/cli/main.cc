@@ -36,6 +36,7 @@ int run_command(int argc, char** argv) {
   cube::cli::add_pack(app, status);
   cube::cli::add_pack_look(app, status);
   cube::cli::add_extract(app, status);
+  cube::cli::add_gateway(app, status);
   cube::cli::add_read_hits(app, status);
   cube::cli::add_completion(app, status);
   cube::cli::add_manual(app, status);

@@ -59,10 +59,10 @@ class Store:
         return sum(one == kind for one, _ in self.log)
 
     def after(self, answers: int, change):
-        """Calls `change` when this many more objects have been sent."""
+        """Calls `change` when objects were asked for this many times more."""
         self._after.append([answers, change])
 
-    def note_sent(self):
+    def note_asked(self):
         with self.lock:
             for row in self._after:
                 row[0] -= 1
@@ -215,6 +215,7 @@ class Answer(BaseHTTPRequestHandler):
 
     def get(self, key: str):
         store = self.store_of_test
+        store.note_asked()
         fault = self.take_fault()
         refusals = {
             "503": "ServiceUnavailable",
@@ -256,7 +257,6 @@ class Answer(BaseHTTPRequestHandler):
             headers.append(("x-amz-checksum-crc32", base64.b64encode(crc.to_bytes(4,
                                                                                   "big")).decode()))
         self.give(fault, status, part, headers)
-        store.note_sent()
 
     def give(self, fault, status: int, part: bytes, headers):
         if fault == "damaged":

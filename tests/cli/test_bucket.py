@@ -98,7 +98,7 @@ class LooksAtBuckets(BucketCase):
         self.store.objects["plain"] = content
         self.assertEqual(self.cat(timeout=30).stdout, content)
         self.assertEqual(self.store.requests("GET"), 3)
-        self.store.after(1, lambda: self.store.objects.update(plain=content[::-1]))
+        self.store.after(2, lambda: self.store.objects.update(plain=content[::-1]))
         done = self.cat(timeout=30)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertLessEqual(len(done.stdout), 8 << 20)

@@ -85,7 +85,8 @@ void Client::get(GetWish wish, Done done) {
   auto job = std::make_unique<Job>();
   job->wish = std::move(wish);
   job->done = std::move(done);
-  ready_.push_back(std::move(job));
+  const auto at = job->wish.is_urgent ? ready_.begin() : ready_.end();
+  ready_.insert(at, std::move(job));
 }
 
 void Client::list(ListWish wish, ListDone done) {
@@ -156,7 +157,12 @@ void Client::start(JobPointer job) {
   spare_.pop_back();
   const std::uint64_t left_ms =
       (std::max(job->until_ns, job->started_ns) - job->started_ns) / k_ns_of_ms + 1;
-  job->transfer->prepare(request, "", wish.room, {.ca_bundle = place_.ca_bundle},
+  const auto begin = [raw = job.get()](const HttpAnswer& head, Transfer::Room& room) {
+    Outcome& outcome = raw->outcome;
+    return read_head(head, raw->wish, outcome) && raw->wish.begin ? raw->wish.begin(outcome, room)
+                                                                  : 0;
+  };
+  job->transfer->prepare(request, "", begin, {.ca_bundle = place_.ca_bundle},
                          static_cast<int>(left_ms));
   ++figures_.requests;
   ++in_flight_;
@@ -229,8 +235,8 @@ void Client::retry(JobPointer job, std::uint64_t wait_ms) {
   ++figures_.retries;
   const std::uint64_t at = base::monotonic_ns() + wait_ms * k_ns_of_ms;
   if (at >= job->until_ns) {
-    const bool broke_off = !job->outcome.http.is_whole();
-    job->outcome.error = broke_off ? ETIMEDOUT : EIO;
+    const bool was_late = job->outcome.http.curl == CURLE_OPERATION_TIMEDOUT;
+    job->outcome.error = was_late ? ETIMEDOUT : EIO;
     job->outcome.trouble +=
         fmt::format("; given up after {} attempts in {} s", job->attempts, options_.timeout_s);
     return finish(std::move(job));
@@ -248,7 +254,7 @@ void Client::finish(JobPointer job) {
   Outcome& outcome = job->outcome;
   outcome.retries = job->attempts;
   figures_.bytes += outcome.bytes;
-  if (outcome.error != 0 && outcome.error != ENOENT && outcome.error != ESTALE) {
+  if (!outcome.trouble.empty() && outcome.error != ENOENT && outcome.error != ESTALE) {
     ++figures_.failed;
     if (options_.note) options_.note(outcome.kind, outcome.trouble);
   }
@@ -260,10 +266,9 @@ void Client::finish(JobPointer job) {
 bool Client::is_intact(Job& job) {
   const HttpAnswer& http = job.outcome.http;
   const GetWish& wish = job.wish;
+  const auto* const room = reinterpret_cast<const char*>(job.transfer->room().at);
   const std::string_view bytes =
-      wish.room.at != nullptr
-          ? std::string_view(reinterpret_cast<const char*>(wish.room.at), http.body_bytes)
-          : std::string_view(http.body);
+      room != nullptr ? std::string_view(room, http.body_bytes) : std::string_view(http.body);
   if (wish.range) {
     const auto left = job.outcome.size - std::min(job.outcome.size, wish.range->first);
     if (http.body_bytes != std::min(wish.range->bytes, left)) return false;
@@ -283,12 +288,28 @@ bool Client::is_intact(Job& job) {
   return !is_etag_md5 || hex(md5(bytes)) == job.outcome.etag;
 }
 
+// False: the answer is not for the range that was asked for.
+bool Client::read_head(const HttpAnswer& http, const GetWish& wish, Outcome& outcome) {
+  outcome.etag = without_quotes(http.header("etag"));
+  outcome.modified = http_time(http.header("last-modified"));
+  const auto size = wish.range ? size_of_range(http.header("content-range"), wish.range->first)
+                               : number(http.header("content-length"));
+  outcome.is_size_known = size.has_value();
+  outcome.size = size.value_or(http.body_bytes);
+  return !wish.range || (http.status == 206 && size);
+}
+
 Client::Next Client::judge_answer(Job& job) {
   Outcome& outcome = job.outcome;
   HttpAnswer& http = outcome.http;
   outcome.error = 0;
   outcome.trouble.clear();
-  if (!http.is_whole()) {
+  const bool is_cut = job.wish.may_be_cut && job.transfer->has_overflowed();
+  if (!http.is_whole() && !is_cut) {
+    if (const int error = job.transfer->begin_error(); error != 0) {
+      outcome.error = error;
+      return Next::fail;
+    }
     if (job.transfer->has_overflowed()) {
       fail(job, EFBIG, "the object is larger than it was listed");
       outcome.kind = "larger";
@@ -306,24 +327,16 @@ Client::Next Client::judge_answer(Job& job) {
     outcome.kind = fmt::format("{} {}", http.status, code);
     return judge_error(job, code);
   }
-  outcome.etag = without_quotes(http.header("etag"));
-  outcome.modified = http_time(http.header("last-modified"));
+  const bool has_range = read_head(http, job.wish, outcome);
   outcome.bytes = http.body_bytes;
-  outcome.size = number(http.header("content-length")).value_or(http.body_bytes);
-  if (http.status == 304) {
-    outcome.is_unchanged = true;
-    return Next::done;
+  outcome.is_unchanged = http.status == 304;
+  if (outcome.is_unchanged || job.is_listing) return Next::done;
+  if (!has_range) {
+    outcome.kind = "range";
+    fail(job, EIO, "the store ignores ranges");
+    return Next::fail;
   }
-  if (job.is_listing) return Next::done;
-  if (job.wish.range) {
-    const auto total = size_of_range(http.header("content-range"), job.wish.range->first);
-    if (http.status != 206 || !total) {
-      outcome.kind = "range";
-      fail(job, EIO, "the store ignores ranges");
-      return Next::fail;
-    }
-    outcome.size = *total;
-  }
+  if (is_cut) return Next::done;
   if (!is_intact(job)) {
     outcome.kind = "damaged";
     fail(job, EIO, "the bytes that came are not those that the store names");

@@ -33,6 +33,7 @@ struct Outcome {
   bool is_unchanged = false;  // If-None-Match
   std::uint64_t bytes = 0;    // of the body
   std::uint64_t size = 0;     // of the whole object
+  bool is_size_known = false;
   std::time_t modified = 0;
   std::string etag;  // without its quotes
   unsigned retries = 0;
@@ -42,8 +43,14 @@ using Done = std::function<void(Outcome&)>;
 
 struct GetWish {
   std::string bucket, key;
-  // Where the bytes go; none: Outcome::http.body, up to 16 MiB.
-  Transfer::Room room = {};
+  // Called when the head of a good answer has come, and again for each retry. The head has the
+  // object's size (if is_size_known), ETag and time. It makes room, or returns an errno that ends
+  // the request. Without room the bytes go to Outcome::http.body, up to 16 MiB. It is not called
+  // for an empty body.
+  std::function<int(const Outcome& head, Transfer::Room& room)> begin = {};
+  bool is_urgent = false;  // goes before those that wait for a place in flight
+  // An object that is larger than the room fills it, and the rest is not read.
+  bool may_be_cut = false;
   // [first, first + bytes) of the object.
   struct Range {
     std::uint64_t first = 0, bytes = 0;
@@ -108,6 +115,7 @@ class Client {
   enum class Next : std::uint8_t { done, again_now, again_later, fail };
   Next judge_answer(Job& job);
   Next judge_error(Job& job, const std::string& code);
+  static bool read_head(const HttpAnswer& http, const GetWish& wish, Outcome& outcome);
   bool is_intact(Job& job);
   void fail(Job& job, int error, const std::string& text);
   void finish(JobPointer job);

@@ -68,29 +68,36 @@ std::size_t Transfer::take_header(char* at, std::size_t size, std::size_t n, voi
 std::size_t Transfer::take_body(char* at, std::size_t size, std::size_t n, void* self) {
   auto& own = *static_cast<Transfer*>(self);
   const std::size_t bytes = size * n;
-  if (own.room_.at != nullptr && own.answer_.status / 100 == 2) {
-    if (bytes > own.room_.bytes - own.answer_.body_bytes) {
-      own.has_overflowed_ = true;
-      return 0;
-    }
-    std::memcpy(own.room_.at + own.answer_.body_bytes, at, bytes);
-  } else if (own.answer_.body.size() + bytes > k_most_body) {
+  const bool is_good = own.answer_.status / 100 == 2;
+  if (is_good && own.begin_ && !std::exchange(own.has_begun_, true)) {
+    own.begin_error_ = own.begin_(own.answer_, own.room_);
+    if (own.begin_error_ != 0) return 0;
+  }
+  if (is_good && own.room_.at != nullptr) {
+    const std::size_t fits = std::min<std::size_t>(bytes, own.room_.bytes - own.answer_.body_bytes);
+    std::memcpy(own.room_.at + own.answer_.body_bytes, at, fits);
+    own.answer_.body_bytes += fits;
+    own.has_overflowed_ = fits != bytes;
+    return fits;
+  }
+  if (own.answer_.body.size() + bytes > k_most_body) {
     own.has_overflowed_ = true;
     return 0;
-  } else {
-    own.answer_.body.append(at, bytes);
   }
+  own.answer_.body.append(at, bytes);
   own.answer_.body_bytes += bytes;
   return bytes;
 }
 
-void Transfer::prepare(const HttpRequest& request, const std::string& body, Room room,
+void Transfer::prepare(const HttpRequest& request, const std::string& body, Begin begin,
                        const Connection& connection, int timeout_ms) {
   const CurlApi& api = *curl();
   api.easy_reset(handle_);
   answer_ = {};
-  room_ = room;
-  has_overflowed_ = false;
+  room_ = {};
+  begin_ = std::move(begin);
+  begin_error_ = 0;
+  has_overflowed_ = has_begun_ = false;
   drop_headers();
   for (const auto& [name, value] : request.headers)
     headers_ = api.list_append(headers_, fmt::format("{}: {}", name, value).c_str());

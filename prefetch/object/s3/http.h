@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,19 +47,24 @@ class Transfer {
   Transfer& operator=(const Transfer&) = delete;
 
   // Where the body of a successful answer goes, instead of HttpAnswer::body: a larger one breaks
-  // the exchange off.
+  // the exchange off, after the room is full.
   struct Room {
     std::byte* at = nullptr;
     std::size_t bytes = 0;
   };
+  // Called before the first byte of the body of a successful answer: makes room, or returns an
+  // errno that breaks the exchange off.
+  using Begin = std::function<int(const HttpAnswer& head, Room& room)>;
   // Sets the handle up. `body` is sent if it is not empty.
-  void prepare(const HttpRequest& request, const std::string& body, Room room,
+  void prepare(const HttpRequest& request, const std::string& body, Begin begin,
                const Connection& connection, int timeout_ms);
   // Notes how the exchange ended.
   void end(CURLcode code);
   CURL* handle() const { return handle_; }
   HttpAnswer& answer() { return answer_; }
   bool has_overflowed() const { return has_overflowed_; }
+  int begin_error() const { return begin_error_; }
+  const Room& room() const { return room_; }
 
  private:
   static std::size_t take_header(char* at, std::size_t size, std::size_t n, void* self);
@@ -69,7 +75,9 @@ class Transfer {
   curl_slist* headers_ = nullptr;
   HttpAnswer answer_;
   Room room_;
-  bool has_overflowed_ = false;
+  Begin begin_;
+  int begin_error_ = 0;
+  bool has_overflowed_ = false, has_begun_ = false;
 };
 
 // One request in the thread of the caller, for credentials. Without libcurl the answer has status

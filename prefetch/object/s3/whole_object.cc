@@ -22,28 +22,59 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
         done_(std::move(done)) {}
 
   void start() {
-    client_.get({.bucket = bucket_, .key = key_, .range = {{0, options_.range_bytes}}},
-                [self = shared_from_this()](Outcome& outcome) { self->begin(outcome); });
+    client_.get({.bucket = bucket_,
+                 .key = key_,
+                 .begin =
+                     [this](const Outcome& head, Transfer::Room& room) {
+                       return head.is_size_known ? begin(head, room) : 0;
+                     },
+                 .may_be_cut = true},
+                [self = shared_from_this()](Outcome& outcome) { self->end_first(outcome); });
   }
 
  private:
-  void begin(Outcome& outcome) {
-    // No range of an empty object exists.
-    if (outcome.error != 0 && outcome.http.status == 416) {
-      outcome.error = 0;
-      outcome.size = 0;
-      outcome.http.body.clear();
+  // The head has come, of the first attempt or a later one.
+  int begin(const Outcome& head, Transfer::Room& room) {
+    bool is_first = !std::exchange(has_begun_, true);
+    if (!is_first && (head.etag != total_.etag || head.size != total_.size)) {
+      if (total_.size > options_.range_bytes) return ESTALE;
+      is_first = true;  // no other range is in flight
     }
-    if (outcome.error != 0) return done_(outcome);
-    total_ = std::move(outcome);
-    const std::string& bytes = total_.http.body;
-    total_.error = sink_->begin(total_);
-    if (total_.error == 0 && !bytes.empty()) {
-      std::memcpy(sink_->room(0, bytes.size()), bytes.data(), bytes.size());
-      total_.error = sink_->take(0, bytes.size());
+    if (is_first) {
+      total_.size = head.size;
+      total_.etag = head.etag;
+      total_.modified = head.modified;
+      next_ = std::min(head.size, options_.range_bytes);
+      running_.insert(0);
+      if (const int error = sink_->begin(total_); error != 0) return error;
+      first_room_ = {sink_->room(0, next_), next_};
+      start_ranges();
     }
-    next_ = bytes.size();
+    room = first_room_;
+    return 0;
+  }
+
+  void end_first(Outcome& outcome) {
+    // A body of unknown length, or none.
+    const std::string& body = outcome.http.body;
+    if (outcome.error == 0 && !has_begun_) {
+      Transfer::Room room;
+      outcome.size = body.size();
+      outcome.error = begin(outcome, room);
+      if (outcome.error == 0 && !body.empty())
+        std::memcpy(room.at, body.data(), std::min(body.size(), room.bytes));
+    }
+    running_.erase(0);
+    if (outcome.error == 0) outcome.error = sink_->take(0, first_room_.bytes);
+    note_error(outcome);
     start_ranges();
+  }
+
+  void note_error(Outcome& outcome) {
+    if (outcome.error == 0 || total_.error != 0) return;
+    total_.error = outcome.error;
+    total_.trouble = std::move(outcome.trouble);
+    total_.kind = std::move(outcome.kind);
   }
 
   void start_ranges() {
@@ -60,7 +91,12 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       running_.insert(first);
       client_.get({.bucket = bucket_,
                    .key = key_,
-                   .room = {sink_->room(first, bytes), bytes},
+                   .begin =
+                       [at = sink_->room(first, bytes), bytes](const Outcome& /*head*/,
+                                                               Transfer::Room& room) {
+                         room = {at, bytes};
+                         return 0;
+                       },
                    .range = {{first, bytes}},
                    .if_match = total_.etag},
                   [self = shared_from_this(), first, bytes](Outcome& outcome) {
@@ -77,11 +113,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       outcome.trouble = key_ + ": the object has changed";
     }
     if (outcome.error == 0) outcome.error = sink_->take(first, bytes);
-    if (outcome.error != 0 && total_.error == 0) {
-      total_.error = outcome.error;
-      total_.trouble = std::move(outcome.trouble);
-      total_.kind = std::move(outcome.kind);
-    }
+    note_error(outcome);
     start_ranges();
   }
 
@@ -91,6 +123,8 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   const WholeOptions options_;
   const Done done_;
   Outcome total_;
+  bool has_begun_ = false;
+  Transfer::Room first_room_;
   std::uint64_t next_ = 0;           // the first byte that was not asked for
   std::set<std::uint64_t> running_;  // the first byte of each range in flight
 };

@@ -15,7 +15,7 @@ namespace cube::s3 {
 class ObjectSink {
  public:
   virtual ~ObjectSink() = default;
-  // The object's size is known. Returns an errno to end the fetch.
+  // The object's size is known. Returns an errno to end the fetch. A second call begins anew.
   virtual int begin(const Outcome& first) = 0;
   // Room for this range; it stays valid until take().
   virtual std::byte* room(std::uint64_t first, std::size_t bytes) = 0;

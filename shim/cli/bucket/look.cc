@@ -32,7 +32,10 @@ void print_object(const s3::ListedObject& object, std::string_view name, bool is
 // Writes the ranges of an object in their order.
 class ToStdout final : public s3::ObjectSink {
  public:
-  int begin(const s3::Outcome& /*first*/) override { return 0; }
+  int begin(const s3::Outcome& /*first*/) override {
+    ranges_.clear();
+    return 0;
+  }
   std::byte* room(std::uint64_t first, std::size_t bytes) override {
     return reinterpret_cast<std::byte*>((ranges_[first].bytes = std::string(bytes, '\0')).data());
   }

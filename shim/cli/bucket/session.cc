@@ -13,13 +13,6 @@ namespace cube::cli {
 
 void hide_secrets() { prctl(PR_SET_DUMPABLE, 0); }
 
-unsigned bucket_timeout() {
-  const char* const given = std::getenv("CUBESHIM_S3_TIMEOUT");
-  constexpr unsigned k_default = 30;
-  const int seconds = given == nullptr ? 0 : std::atoi(given);
-  return seconds > 0 ? static_cast<unsigned>(seconds) : k_default;
-}
-
 std::optional<base::Config> bucket_config() {
   auto parsed =
       base::parse_config([](const char* name) { return std::getenv(name); }, base::IfWrong::end);
@@ -34,15 +27,20 @@ BucketSession::BucketSession(const base::Config& config, s3::ClientOptions optio
       client(s3::find_place(environment, config.s3_addressing), credentials, std::move(options)) {}
 
 std::unique_ptr<BucketSession> BucketSession::open(unsigned most_in_flight) {
+  const auto config = bucket_config();
+  return config ? open(*config, most_in_flight) : nullptr;
+}
+
+std::unique_ptr<BucketSession> BucketSession::open(const base::Config& config,
+                                                   unsigned most_in_flight) {
   hide_secrets();
   if (s3::curl() == nullptr) {
     complain(1, s3::why_no_curl());
     return nullptr;
   }
-  const auto config = bucket_config();
-  if (!config) return nullptr;
   return std::make_unique<BucketSession>(
-      *config, s3::ClientOptions{.timeout_s = bucket_timeout(), .most_in_flight = most_in_flight});
+      config, s3::ClientOptions{.timeout_s = static_cast<unsigned>(config.s3_timeout),
+                                .most_in_flight = most_in_flight});
 }
 
 bool list_pages(s3::Client& client, s3::ListWish wish, const TakePage& take, s3::Outcome& outcome) {

@@ -16,8 +16,10 @@
 namespace cube::cli {
 
 struct BucketSession {
-  // Null, and one line on stderr: there is no libcurl, or a setting is wrong.
+  // Null, and one line on stderr: there is no libcurl, or a setting of the environment is wrong.
   static std::unique_ptr<BucketSession> open(unsigned most_in_flight = 256);
+  static std::unique_ptr<BucketSession> open(const base::Config& config,
+                                             unsigned most_in_flight = 256);
   BucketSession(const base::Config& config, s3::ClientOptions options);
 
   s3::Environment environment;
@@ -29,8 +31,6 @@ struct BucketSession {
 void hide_secrets();
 // The settings, of the environment alone. Null, and a line on stderr: one is wrong.
 std::optional<base::Config> bucket_config();
-// CUBESHIM_S3_TIMEOUT, in seconds.
-unsigned bucket_timeout();
 
 // Asks for all pages of a listing, one behind the other. False: `outcome` says why not.
 using TakePage = std::function<bool(s3::ListPage&)>;  // false: no more pages are wanted

@@ -70,7 +70,7 @@ void check_bucket(const std::string& uri, Findings& findings) {
     say(findings, Health::broken, "correct the setting", "a setting is wrong, see above");
     return;
   }
-  BucketSession session(*config, {.timeout_s = bucket_timeout()});
+  BucketSession session(*config, {.timeout_s = static_cast<unsigned>(config->s3_timeout)});
   check_place(session.client.place(), *name, findings);
   if (!check_keys(session.credentials, findings)) return;
 

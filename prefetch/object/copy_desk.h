@@ -1,0 +1,47 @@
+// Keeps finished copies of objects, kernel files, until their askers collect them over the
+// gateway's Unix socket. A thread of its own serves the socket. Thread safety: all of it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "cache/base/unique_fd.h"
+#include "cache/bucket/copy_socket.h"
+#include "cache/region/mailbox/mailbox.h"
+
+namespace cube::prefetch {
+
+class CopyDesk {
+ public:
+  // `listener`: of listen_for_copies(). `mailbox` must outlive this.
+  CopyDesk(const cache::Mailbox& mailbox, base::UniqueFd listener);
+  ~CopyDesk();
+  CopyDesk(const CopyDesk&) = delete;
+  CopyDesk& operator=(const CopyDesk&) = delete;
+
+  // Askers of one object share its file. Call it before Mailbox::finish.
+  void add(const cache::MailTicket& ticket, std::shared_ptr<const base::UniqueFd> file);
+  // Forgets the copies that nobody will collect any more.
+  void drop_unwanted();
+
+ private:
+  void serve();
+  std::shared_ptr<const base::UniqueFd> take(const cache::MailTicket& ticket);
+
+  struct Copy {
+    cache::MailTicket ticket;
+    std::shared_ptr<const base::UniqueFd> file;
+  };
+
+  const cache::Mailbox& mailbox_;
+  base::UniqueFd listener_, stop_;
+  std::mutex mutex_;
+  std::map<std::uint32_t, Copy> copies_;  // by the row of the ticket
+  std::thread thread_;
+};
+
+}  // namespace cube::prefetch

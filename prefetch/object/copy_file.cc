@@ -1,0 +1,68 @@
+#include "prefetch/object/copy_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "cache/base/memory/memory_limits.h"
+
+namespace cube::prefetch {
+namespace {
+
+constexpr std::uint64_t k_most_in_memory = 256 << 20;
+
+}  // namespace
+
+CopyFile::CopyFile(std::string disk_dir, std::function<void()> note_progress)
+    : disk_dir_(std::move(disk_dir)), note_progress_(std::move(note_progress)) {}
+
+CopyFile::~CopyFile() { unmap(); }
+
+void CopyFile::unmap() {
+  if (at_ != nullptr) munmap(std::exchange(at_, nullptr), head_.size);
+}
+
+int CopyFile::make_file(std::uint64_t size) {
+  if (size > k_most_in_memory && !disk_dir_.empty()) {
+    file_ =
+        base::UniqueFd(open(disk_dir_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  }
+  if (!file_) {
+    // Memory of a memfd that cannot be had would end in a SIGBUS, or in the OOM killer.
+    if (size > base::available_memory() / 2) return ENOSPC;
+    file_ = base::UniqueFd(memfd_create("cubeshim", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  }
+  if (!file_) return errno;
+  if (size == 0) return 0;
+  if (const int error = posix_fallocate(file_.get(), 0, static_cast<off_t>(size)); error != 0)
+    return error;
+  void* const at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  if (at == MAP_FAILED) return errno;
+  at_ = static_cast<std::byte*>(at);
+  return 0;
+}
+
+int CopyFile::begin(const s3::Outcome& first) {
+  unmap();
+  head_.size = first.size;
+  head_.etag = first.etag;
+  head_.modified = first.modified;
+  return make_file(first.size);
+}
+
+std::byte* CopyFile::room(std::uint64_t first, std::size_t /*bytes*/) { return at_ + first; }
+
+int CopyFile::take(std::uint64_t /*first*/, std::size_t /*bytes*/) {
+  note_progress_();
+  return 0;
+}
+
+base::UniqueFd CopyFile::finish() {
+  unmap();
+  return std::move(file_);
+}
+
+}  // namespace cube::prefetch

@@ -1,0 +1,40 @@
+// Takes the bytes of an object into a kernel file that programs get: a memfd, or an unlinked file
+// on the local disk if it is large. Thread safety: one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cache/base/unique_fd.h"
+#include "prefetch/object/s3/whole_object.h"
+
+namespace cube::prefetch {
+
+class CopyFile final : public s3::ObjectSink {
+ public:
+  // `disk_dir`: where large files go; empty: nowhere. `note_progress` hears of each range.
+  CopyFile(std::string disk_dir, std::function<void()> note_progress);
+  ~CopyFile() override;
+
+  int begin(const s3::Outcome& first) override;
+  std::byte* room(std::uint64_t first, std::size_t bytes) override;
+  int take(std::uint64_t first, std::size_t bytes) override;
+
+  // After the last range: the file, which nobody maps for writing any more. Its ETag and time are
+  // those of `head()`.
+  base::UniqueFd finish();
+  const s3::Outcome& head() const { return head_; }
+
+ private:
+  int make_file(std::uint64_t size);
+  void unmap();
+
+  const std::string disk_dir_;
+  const std::function<void()> note_progress_;
+  s3::Outcome head_;
+  base::UniqueFd file_;
+  std::byte* at_ = nullptr;
+};
+
+}  // namespace cube::prefetch

@@ -1,0 +1,71 @@
+// The gateway: the node's only process that talks to object stores. It takes requests from the
+// mailbox and answers them: objects and listings into RAM, copies over a socket. Requests for one
+// thing share one transfer. It can be killed at any instruction: what it has not published is lost,
+// and the next gateway is asked for it again. Thread safety: one thread, which calls run(), besides
+// the desk's and the one that waits for news.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/bucket/bucket_mount.h"
+#include "cache/file_cache.h"
+#include "cache/region/mailbox/mailbox.h"
+#include "prefetch/object/copy_desk.h"
+#include "prefetch/object/s3/client.h"
+#include "prefetch/object/s3/uri.h"
+
+namespace cube::prefetch {
+
+struct GatewayOptions {
+  std::string disk_dir;         // for large copies; empty: none
+  std::string who;              // whose keys these are, for messages
+  std::uint64_t linger_ns = 0;  // after the last other process has gone
+};
+
+class Gateway {
+ public:
+  // All of them must outlive the gateway. `mailbox` is this thread's.
+  Gateway(cache::FileCache& cache, cache::Mailbox& mailbox, s3::Client& client, CopyDesk& desk,
+          GatewayOptions options)
+      : cache_(cache),
+        mailbox_(mailbox),
+        client_(client),
+        desk_(desk),
+        options_(std::move(options)) {}
+
+  // Serves until `is_to_end` says so, about once a second, or nobody needs it any more.
+  void run(const std::function<bool()>& is_to_end);
+
+ private:
+  using Request = cache::Mailbox::Request;
+  struct Work;
+  struct ListingWork;
+  using WorkPointer = std::shared_ptr<Work>;
+
+  void take_requests();
+  void start(WorkPointer work);
+  void fetch_object(const WorkPointer& work);
+  void fetch_copy(const WorkPointer& work);
+  void fetch_listing(const WorkPointer& work);
+  void fetch_page(const std::shared_ptr<ListingWork>& listing);
+  void finish(const WorkPointer& work, int error, const std::string& trouble);
+  void tell_progress(const Work& work) const;
+  // Returns whether the gateway should go on.
+  bool look_around();
+
+  cache::FileCache& cache_;
+  cache::Mailbox& mailbox_;
+  s3::Client& client_;
+  CopyDesk& desk_;
+  const GatewayOptions options_;
+  std::map<std::string, WorkPointer> works_;
+  std::uint64_t alone_since_ns_ = 0, looked_around_ns_ = 0;
+};
+
+}  // namespace cube::prefetch

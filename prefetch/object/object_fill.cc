@@ -1,0 +1,54 @@
+#include "prefetch/object/object_fill.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace cube::prefetch {
+
+ObjectFill::ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::string below,
+                       cache::Lane lane)
+    : parts_(parts),
+      mount_(std::move(mount)),
+      below_(std::move(below)),
+      key_(below_.empty() ? mount_.prefix() : mount_.prefix() + "/" + below_),
+      lane_(lane) {
+  fill_.emplace(parts_.ram, parts_.rules, key_, lane_);
+}
+
+int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
+  if (head.size > parts_.rules.max_file) return EFBIG;
+  if (std::exchange(has_accepted_, true)) fill_.emplace(parts_.ram, parts_.rules, key_, lane_);
+  const cache::ObjectInfo object{head.size, head.modified, cache::mark_of_etag(head.etag)};
+  has_room_ = false;
+  switch (fill_->accept({.stat = mount_.stat_of_object(below_, object),
+                         .is_physical = true,
+                         .origin = mount_.origin_id(),
+                         .is_immutable = true})) {
+    case cache::RecordFill::Next::refuse: return ENOSPC;
+    case cache::RecordFill::Next::done: is_there_ = true; return EEXIST;
+    case cache::RecordFill::Next::read: break;
+  }
+  has_room_ = true;
+  room = {fill_->room(), head.size};
+  return 0;
+}
+
+int ObjectFill::end(const s3::Outcome& outcome) {
+  if (is_there_) return 0;
+  if (outcome.error != 0) return outcome.error;
+  if (!has_room_) {  // a body of unknown length, or none
+    s3::Outcome head;
+    head.size = outcome.http.body.size();
+    head.modified = outcome.modified;
+    head.etag = outcome.etag;
+    s3::Transfer::Room room;
+    const int error = begin(head, room);
+    if (is_there_) return 0;
+    if (error != 0) return error;
+    if (room.bytes != 0) std::memcpy(room.at, outcome.http.body.data(), room.bytes);
+  }
+  return fill_->publish() ? 0 : ENOSPC;
+}
+
+}  // namespace cube::prefetch

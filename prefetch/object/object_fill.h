@@ -1,0 +1,35 @@
+// One object on its way into RAM. Thread safety: one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cache/bucket/bucket_mount.h"
+#include "cache/fill/cache_parts.h"
+#include "cache/fill/record_fill.h"
+#include "prefetch/object/s3/client.h"
+
+namespace cube::prefetch {
+
+class ObjectFill {
+ public:
+  // Made before the object is asked for. `parts` must outlive this.
+  ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::string below,
+             cache::Lane lane);
+
+  // The head of an answer, of the first attempt or a later one. Returns 0 and room, EFBIG, ENOSPC,
+  // or an error if RAM has the object already: end() then says so.
+  int begin(const s3::Outcome& head, s3::Transfer::Room& room);
+  // All bytes are there. Returns 0: RAM has the object.
+  int end(const s3::Outcome& outcome);
+
+ private:
+  cache::CacheParts& parts_;
+  const cache::BucketMount mount_;
+  const std::string below_, key_;
+  const cache::Lane lane_;
+  std::optional<cache::RecordFill> fill_;
+  bool has_accepted_ = false, has_room_ = false, is_there_ = false;
+};
+
+}  // namespace cube::prefetch

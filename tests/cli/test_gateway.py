@@ -1,0 +1,205 @@
+"""cubeshim gateway: jobs read a bucket of the test's own store through it. CUBESHIM_COMMAND and
+CUBESHIM_LIBRARY are the build's files."""
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from bucket_store import SECRET, Store
+from cli_case import COMMAND, Case
+
+LIBRARY = os.environ["CUBESHIM_LIBRARY"]
+PYTHON, DEADLINE_S = "/usr/bin/python3", 120
+READ_ALL = """
+import hashlib, json, os, sys
+found = {}
+for top, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        path = os.path.join(top, name)
+        with open(path, "rb") as file:
+            found[os.path.relpath(path, sys.argv[1])] = [
+                hashlib.sha256(file.read()).hexdigest(), os.path.getsize(path)]
+os.write(1, (json.dumps(found) + "\\n").encode())
+"""
+FORK_THREE = """
+import os
+children = []
+while len(children) < 3:
+    children.append(os.fork())
+    if children[-1] == 0:
+        children = []
+        break
+"""
+WAIT = "for child in children: os.waitpid(child, 0)"
+
+
+class GatewayCase(Case):
+    def setUp(self):
+        super().setUp()
+        self.store = Store()
+        self.addCleanup(self.store.close)
+        self.mount = self.data / "bucket"
+        self.addCleanup(self.end_gateways)
+        for number in range(40):
+            self.store.objects[f"train/{number % 4}/file {number}+ü.jpg"] = os.urandom(
+                1000 * (number + 1))
+        self.store.objects["train/empty"] = b""
+
+    def environment(self, **settings):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("CUBESHIM_", "AWS_"))}
+        return clean | {
+            "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
+            "CUBESHIM_STATS": "off", "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_COMMAND": COMMAND,
+            "CUBESHIM_BUCKETS": f"{self.mount}=s3://bucket/train", "CUBESHIM_S3_TIMEOUT": "5",
+            "AWS_ENDPOINT_URL": self.store.url, "AWS_REGION": self.store.region,
+            "AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": SECRET, "HOME": str(self.data)
+        } | settings
+
+    def start_job(self, text, *words, **settings):
+        job = subprocess.Popen([PYTHON, "-uc", text, *map(str, words)],
+                               env=self.environment(**settings), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+        return job
+
+    def run_job(self, text, *words, **settings):
+        return subprocess.run([PYTHON, "-uc", text, *map(str, words)], text=True,
+                              env=self.environment(**settings), capture_output=True,
+                              timeout=DEADLINE_S)
+
+    def gateways(self):
+        """The gateways of this test's region, by what they were started with."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                environ = (folder / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[1:2] == [b"gateway"] and f"CUBESHIM_NAME={self.name}".encode() in environ:
+                found.append(int(folder.name))
+        return found
+
+    def end_gateways(self, number=signal.SIGKILL):
+        ended = self.gateways()
+        for pid in ended:
+            os.kill(pid, number)
+        return ended
+
+    def wait_until(self, is_so):
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_so():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def wanted(self):
+        return {
+            key.removeprefix("train/"): [hashlib.sha256(content).hexdigest(),
+                                         len(content)]
+            for key, content in self.store.objects.items()
+        }
+
+    def assert_reads_all(self, done):
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(json.loads(done.stdout), self.wanted())
+
+
+class Serves(GatewayCase):
+    def test_each_object_is_fetched_once_for_all_processes(self):
+        done = self.run_job(FORK_THREE + READ_ALL + WAIT, self.mount)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()],
+                         [self.wanted()] * 4)
+        gets = sorted(key for kind, key in self.store.log if kind == "GET")
+        self.assertEqual(gets, sorted(self.store.objects))
+        self.assertEqual(self.store.requests("HEAD"), 0)
+        self.assertEqual(self.store.requests("LIST"), 5)
+        self.assertEqual(self.store.refused, [])
+
+    def test_a_large_directory_takes_a_listing_of_a_thousand_names_each(self):
+        self.store.objects = {f"train/{i:05}": b"x" for i in range(2500)}
+        done = self.run_job("import os, sys; print(len(os.listdir(sys.argv[1])))", self.mount)
+        self.assertEqual((done.stdout, done.stderr), ("2500\n", ""))
+        self.assertEqual(self.store.requests("LIST"), 3)
+
+    def test_an_object_above_the_largest_file_comes_as_a_copy(self):
+        self.store.objects = {"train/large": os.urandom(20 << 20), "train/small": b"s"}
+        self.assert_reads_all(self.run_job(READ_ALL, self.mount))
+
+    def test_a_killed_gateway_is_replaced(self):
+        job = self.start_job(
+            "import sys\n"
+            "for line in sys.stdin:\n"
+            "    print(len(open(sys.argv[1] + '/' + line[:-1], 'rb').read()))", self.mount)
+        for number in range(6):
+            job.stdin.write(f"{number % 4}/file {number}+ü.jpg\n")
+            job.stdin.flush()
+            self.assertEqual(job.stdout.readline(), f"{1000 * (number + 1)}\n")
+            ended = self.end_gateways()
+            self.assertEqual(len(ended), 1)
+            self.wait_until(lambda: not self.gateways())
+
+    def test_a_gateway_that_is_killed_in_a_transfer_costs_only_time(self):
+        self.store.objects["train/plain"] = os.urandom(100_000)
+        self.store.fault = [None, "stalled"]
+        job = self.start_job("import sys; print(len(open(sys.argv[1] + '/plain', 'rb').read()))",
+                             self.mount)
+        self.wait_until(lambda: self.store.requests("GET") == 1)
+        self.end_gateways()
+        self.assertEqual(job.communicate(timeout=DEADLINE_S), ("100000\n", ""))
+
+    def test_faults_of_the_store_are_overcome(self):
+        self.store.fault = [
+            None, "503", "truncated", "reset", "damaged_checksum", "chunked", "http_1_0",
+            "reset_mid_body", "slow_down", "closed"
+        ]
+        self.assert_reads_all(self.run_job(READ_ALL, self.mount, CUBESHIM_S3_TIMEOUT="30"))
+
+    def test_a_refusal_is_eacces_and_one_line(self):
+        done = self.run_job(
+            "import sys\n"
+            "for _ in range(3):\n"
+            "    try:\n"
+            "        open(sys.argv[1] + '/empty')\n"
+            "    except OSError as error:\n"
+            "        print(error.errno)", self.mount, AWS_SECRET_ACCESS_KEY="wrong")
+        self.assertEqual(done.stdout, "13\n" * 3)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn("SignatureDoesNotMatch", done.stderr)
+        self.assertIn("credentials from the environment", done.stderr)
+        self.assertNotIn("wrong", done.stderr)
+
+    def test_a_path_without_an_object_is_absent(self):
+        done = self.run_job(
+            "import os, sys\n"
+            "print(os.path.exists(sys.argv[1] + '/no'), os.path.exists(sys.argv[1] + '/no/no'),"
+            " os.path.isdir(sys.argv[1] + '/0'))", self.mount)
+        self.assertEqual((done.stdout, done.stderr), ("False False True\n", ""))
+
+    def test_it_ends_after_the_last_process(self):
+        done = self.run_job("import os, sys; os.listdir(sys.argv[1])", self.mount)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(len(self.gateways()), 1)
+        self.wait_until(lambda: not self.gateways())
+
+    def test_it_keeps_secrets_to_itself(self):
+        job = self.start_job(
+            "import os, sys; os.listdir(sys.argv[1]); print(open(sys.argv[1] + '/empty').read());"
+            "sys.stdin.read()", self.mount)
+        job.stdout.readline()
+        gateway, = self.gateways()
+        self.assertNotIn(SECRET.encode(), self.region.read_bytes())
+        self.assertNotIn(SECRET.encode(), Path(f"/proc/{gateway}/cmdline").read_bytes())
+        # Not dumpable: its memory and its environment belong to root.
+        self.assertEqual(os.stat(f"/proc/{gateway}/environ").st_uid, 0)
+        limits = Path(f"/proc/{gateway}/limits").read_text()
+        self.assertRegex(limits, r"Max core file size +0 +0 ")
+
+
+if __name__ == "__main__":
+    unittest.main()
