@@ -115,6 +115,8 @@ class Kitchen:
             "YOLO_OFFLINE": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "OMP_NUM_THREADS": "1",
+            # DeepSpeed compiles parts of itself, once for all runs.
+            "TORCH_EXTENSIONS_DIR": str(self.work / "extensions"),
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"
         }
