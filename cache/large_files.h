@@ -58,6 +58,18 @@ class LargeFiles {
                                           std::uint64_t begin, int region_fd) {
     return file.keep_pages(parts_, mapping, begin, region_fd);
   }
+  LargeFile::Reading reading_of(const LargeFile& file, const LargeFile::Range& mapped) {
+    return file.reading_of(parts_, mapped);
+  }
+  void ask_mapped(const LargeFile& file, const base::Mapping& mapping, std::uint64_t begin,
+                  const LargeFile::Range& range) {
+    file.ask_mapped(parts_, mapping, begin, range);
+  }
+  std::optional<std::uint64_t> bring_mapped(LargeFile& file, const base::Mapping& mapping,
+                                            std::uint64_t begin, const LargeFile::Range& range,
+                                            int region_fd) {
+    return file.bring_mapped(parts_, mapping, begin, range, region_fd);
+  }
   void note_shown(const LargeFile& file, const LargeFile::Range& range) {
     file.note_shown(parts_, range);
   }

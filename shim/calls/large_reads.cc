@@ -181,7 +181,8 @@ bool serve(int fd, std::string_view key, bool close_on_exec) {
     file->kind = OpenFile::Kind::served;
     return false;
   }
-  if (auto* const reader = own_threads::reader(); reader != nullptr) reader->opened(*file->large);
+  if (auto* const reader = own_threads::reader(); reader != nullptr)
+    reader->mapped().opened(*file->large);
   g_fds.set(fd, RowKind::large, std::move(file), close_on_exec);
   own_threads::offer_to_read_ahead(*cache);
   return true;

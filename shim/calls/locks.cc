@@ -13,7 +13,7 @@ void before_lock_of_large(int fd, Owner owner) {
   if (!file) return;
   file->large->note_lock(owner == Owner::flock ? LargeFile::Lock::flock : LargeFile::Lock::other);
   if (auto* const reader = own_threads::reader(); reader != nullptr)
-    reader->let_go_of(*file->large);
+    reader->mapped().let_go_of(*file->large);
 }
 
 void after_lock_of_large(int fd, Owner owner) {

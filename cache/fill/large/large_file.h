@@ -149,6 +149,20 @@ class LargeFile {
   std::optional<std::uint64_t> keep_pages(CacheParts& parts, const base::Mapping& mapping,
                                           std::uint64_t begin, int region_fd);
 
+  // How a mapped range will be read. `in_order`: from one end to the other, because the program has
+  // said so, or because the file is of such a format (read_whole.h). `whole`: all of it in any
+  // order, because a tenth of it is present and all of it fits.
+  enum class Reading : std::uint8_t { unknown, in_order, whole };
+  Reading reading_of(CacheParts& parts, const Range& mapped) const;
+  // For such a range. `mapping` is as in keep_pages. ask_mapped makes the kernel request the absent
+  // pages of `range` from the origin, without waiting. bring_mapped waits until those of one block
+  // are there, copies them to the chunks, and returns how many bytes it copied. Pages that cannot
+  // be read, and those that another process fetches, are left out. Nothing: the caller should stop.
+  void ask_mapped(CacheParts& parts, const base::Mapping& mapping, std::uint64_t begin,
+                  const Range& range) const;
+  std::optional<std::uint64_t> bring_mapped(CacheParts& parts, const base::Mapping& mapping,
+                                            std::uint64_t begin, const Range& range, int region_fd);
+
   // Opens the file again by its path. Empty: it has another version by now.
   base::UniqueFd reopen() const;
 
@@ -229,8 +243,9 @@ class LargeFile {
   Chunks::Claim find(const Chunks& chunks, std::uint32_t number) const;
   std::uint32_t place_of(Chunks& chunks, std::uint32_t number);
   bool is_block_present(CacheParts& parts, std::uint64_t at, std::uint64_t block) const;
+  // `reads`: whether the pages must be read first.
   std::optional<std::uint64_t> keep_run(CacheParts& parts, const std::byte* from, std::uint64_t at,
-                                        std::uint64_t end, int region_fd);
+                                        std::uint64_t end, int region_fd, bool reads);
   std::uint64_t block_hash(std::uint64_t at, std::uint64_t block) const;
   bool has_no_place(CacheParts& parts, std::uint64_t at) const;
 

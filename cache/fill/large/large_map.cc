@@ -2,9 +2,12 @@
 // has touched to the chunks.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "cache/base/process/high_fd.h"
+#include "cache/base/readahead.h"
 #include "cache/fill/large/large_file.h"
+#include "cache/fill/large/read_whole.h"
 #include "cache/region/large/large_pages.h"
 
 namespace cube::cache {
@@ -12,6 +15,16 @@ namespace {
 
 constexpr std::uint64_t k_asked_at_once = 16 << 20;
 constexpr std::uint64_t k_kept_at_once = 1 << 20;
+// A program that has touched this part of a file at random will touch most of the rest.
+constexpr std::uint64_t k_touched_part = 10;
+
+// Reads pages of a mapping. False: not all of them can be read. A kernel that does not know the
+// advice (before 5.14) reads them when they are copied.
+bool read_in(const std::byte* from, std::uint64_t bytes) {
+  constexpr int k_madv_populate_read = 22;
+  const long error = base::sys::madvise(const_cast<std::byte*>(from), bytes, k_madv_populate_read);
+  return !base::sys::failed(error) || error == -EINVAL;
+}
 
 }  // namespace
 
@@ -83,16 +96,19 @@ bool LargeFile::tells_pages() const {
 
 // Copies pages of one block. Nothing: the caller should stop.
 std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::byte* from,
-                                                 std::uint64_t at, std::uint64_t end,
-                                                 int region_fd) {
+                                                 std::uint64_t at, std::uint64_t end, int region_fd,
+                                                 bool reads) {
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);
   PageRun pages = find(chunks, number).next_absent(pages_of(at, end));
   if (pages.is_empty()) return 0;
   SingleFlight::Ticket ticket;
-  if (parts.flights.begin_prefetch(block_hash(at, parts.rules.block), ticket) !=
-      SingleFlight::Prefetch::mine)
-    return 0;
+  const std::uint64_t hash = block_hash(at, parts.rules.block);
+  if (parts.flights.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine) {
+    // The first bytes tell the format, so they are waited for.
+    if (!reads || at != 0) return 0;
+    if (parts.flights.begin(hash, ticket) == SingleFlight::Outcome::too_long) return 0;
+  }
   if (ticket.hold().slot == nullptr) return 0;
   const auto claim = chunks.make(key_, number, place_of(chunks, number));
   if (!claim) return {};
@@ -101,7 +117,9 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   if (pages.is_empty()) return 0;
   note_read_now(chunks, claim, pages);
   const std::uint64_t first = byte_of(number, pages.first);
-  if (!chunks.copy_in(region_fd, claim, pages, from + (first - at))) return {};
+  const std::byte* const begin = from + (first - at);
+  if (reads && (!read_in(begin, pages.count() * k_chunk_page) || is_locked())) return 0;
+  if (!chunks.copy_in(region_fd, claim, pages, begin)) return {};
   if (!may_publish(parts, {})) return {};
   chunks.note_present(claim, pages);
   note_brought(parts, chunks, claim, first);
@@ -138,12 +156,71 @@ std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base
       // A lock of the program must not last longer than it wants.
       if (is_locked()) return {};
       const auto run =
-          keep_run(parts, mapping.data() + (at - begin), at, std::min(end, stat_.size), region_fd);
+          keep_run(parts, mapping.data() + (at - begin), at, std::min(end, stat_.size), region_fd,
+                   /*reads=*/false);
       if (!run) return {};
       kept += *run;
     }
   }
   return kept;
+}
+
+LargeFile::Reading LargeFile::reading_of(CacheParts& parts, const Range& mapped) const {
+  const Advice advice = advice_.load(std::memory_order_relaxed);
+  if (advice == Advice::sequential) return Reading::in_order;
+  if (advice == Advice::random) return Reading::unknown;
+  const Chunks chunks = this->chunks(parts);
+  if (const auto head = find(chunks, 0); head.has_all({0, 1})) {
+    if (is_read_whole({head.data(), std::min(k_chunk_page, stat_.size)}, stat_.size))
+      return Reading::in_order;
+  }
+  const std::uint64_t bytes = mapped.end - mapped.begin;
+  // A huge mapping is not searched in vain.
+  if (bytes > std::uint64_t{parts.region.layout().chunk_count()} * k_chunk_bytes)
+    return Reading::unknown;
+  const std::uint64_t present = present_bytes(parts, mapped);
+  return present >= bytes / k_touched_part && bytes <= present + chunks.free_bytes()
+             ? Reading::whole
+             : Reading::unknown;
+}
+
+void LargeFile::ask_mapped(CacheParts& parts, const base::Mapping& mapping, std::uint64_t begin,
+                           const Range& range) const {
+  const Chunks chunks = this->chunks(parts);
+  for (std::uint64_t at = range.begin, end = 0; at < range.end; at = end) {
+    end = std::min(range.end, (at / k_chunk_bytes + 1) * k_chunk_bytes);
+    const PageRun all = pages_of(at, end);
+    const auto claim = find(chunks, chunk_of(at));
+    constexpr auto k_most = static_cast<std::uint32_t>(base::k_one_readahead / k_chunk_page);
+    for (PageRun run = claim.next_absent(all, k_most); !run.is_empty();
+         run = claim.next_absent({run.end, all.end}, k_most))
+      base::sys::madvise(mapping.data() + (byte_of(chunk_of(at), run.first) - begin),
+                         run.count() * k_chunk_page, MADV_WILLNEED);
+  }
+}
+
+std::optional<std::uint64_t> LargeFile::bring_mapped(CacheParts& parts,
+                                                     const base::Mapping& mapping,
+                                                     std::uint64_t begin, const Range& range,
+                                                     int region_fd) {
+  const std::uint64_t block = parts.rules.block, last = std::min(range.end, stat_.size);
+  std::uint64_t brought = 0;
+  for (std::uint64_t at = range.begin, end = 0; at < last; at = end) {
+    end = std::min((at / block + 1) * block, last);
+    const PageRun all = pages_of(at, end);
+    for (PageRun run{all.first, all.first};;) {
+      run = find(chunks(parts), chunk_of(at)).next_absent({run.end, all.end});
+      if (run.is_empty()) break;
+      if (is_locked() || is_over()) return {};
+      const std::uint64_t from = byte_of(chunk_of(at), run.first),
+                          to = byte_of(chunk_of(at), run.end);
+      const auto kept = keep_run(parts, mapping.data() + (from - begin), from,
+                                 std::min(to, stat_.size), region_fd, /*reads=*/true);
+      if (!kept) return {};
+      brought += *kept;
+    }
+  }
+  return brought;
 }
 
 }  // namespace cube::cache

@@ -273,6 +273,20 @@ std::uint32_t Chunks::place_for(std::uint32_t count) {
   return k_none;
 }
 
+std::uint64_t Chunks::free_bytes() const {
+  const std::uint32_t each = region_->layout().chunks_of_segment(),
+                      end = resident_segments(*region_);
+  std::uint64_t places = 0;
+  for (std::uint32_t segment = 0; segment < end; ++segment) {
+    const SegmentState state = word_of(region_->segment_row(segment)).state;
+    if (state == SegmentState::free) places += each;
+    if (state != SegmentState::chunks) continue;
+    for (std::uint32_t place = segment * each; place < (segment + 1) * each; ++place)
+      places += word_of(region_->chunk_row(place)).state == SegmentState::free ? 1 : 0;
+  }
+  return places * k_chunk_bytes;
+}
+
 std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
   // A search goes through the whole region.
   if (is_full()) return may_have_former(*region_, key) ? former_place(key, number) : k_none;

@@ -156,6 +156,8 @@ class Chunks {
   bool is_full() const;
   // Bytes for chunks that pass, once no place is free.
   std::uint64_t passing_bytes() const;
+  // How many bytes of places are free.
+  std::uint64_t free_bytes() const;
   // Returns the first of `count` consecutive free places for the chunks of a file.
   std::uint32_t place_for(std::uint32_t count);
 

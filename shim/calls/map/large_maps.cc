@@ -112,9 +112,8 @@ std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
 // Returns false if there is no such mapping, or if no thread has taken it.
 bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
                      std::uint64_t before) {
-  auto own = base::Mapping::shared(fd, static_cast<std::uint64_t>(request.offset),
-                                   round_up(request.length), PROT_READ);
-  // A mount without pages in the kernel refuses it.
+  auto own = base::Mapping::private_view(fd, static_cast<std::uint64_t>(request.offset),
+                                         round_up(request.length));
   if (!own) return false;
   // A child would keep the open file, with its locks, and has no thread that releases it.
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
@@ -122,14 +121,16 @@ bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& reques
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
   auto* const reader = own_threads::reader();
   return reader != nullptr &&
-         reader->keep_mapped(file, std::move(*own), static_cast<std::uint64_t>(request.offset), at,
-                             before);
+         reader->mapped().add(file, {.own = std::move(*own),
+                                     .begin = static_cast<std::uint64_t>(request.offset),
+                                     .program_has = at,
+                                     .before = before,
+                                     .tells_pages = file.tells_pages()});
 }
 
 bool may_keep_pages(const LargeFile& file) {
   const auto* const reader = own_threads::reader();
-  return reader != nullptr && reader->may_keep_mapped() && file.tells_pages() && may_map_twice() &&
-         !file.is_locked();
+  return reader != nullptr && reader->may_follow_mappings() && may_map_twice() && !file.is_locked();
 }
 
 // Keeps what the kernel reads of the file for the next mapping.

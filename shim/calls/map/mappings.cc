@@ -346,7 +346,8 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
 void unmapped(void* at, std::size_t length) {
   const auto begin = reinterpret_cast<std::uintptr_t>(at);
   const PageRange gone{begin, begin + round_up(length)};
-  if (auto* const reader = own_threads::reader(); reader != nullptr) reader->unmapped(at, length);
+  if (auto* const reader = own_threads::reader(); reader != nullptr)
+    reader->mapped().unmapped(at, length);
   const std::size_t used = g_used.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < used; ++i) {
     MappingRow& entry = g_entries[i];

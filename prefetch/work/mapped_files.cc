@@ -1,0 +1,353 @@
+#include "prefetch/work/mapped_files.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "cache/base/clock.h"
+#include "cache/base/memory/kernel_page.h"
+#include "cache/base/readahead.h"
+#include "cache/base/unique_fd.h"
+
+namespace cube::prefetch {
+namespace {
+
+// The pause between two looks at what the kernel has of mapped files. It lasts at least
+// k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on copying
+// extends it to k_most_pause_ns at most. A look that has taken longer than k_longest_look_ns leaves
+// the other mappings to the next look.
+constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,
+                        k_pause_for_each = 20;
+constexpr std::uint64_t k_longest_look_ns = 50'000'000;
+// A thread brings so much of a mapping at once.
+constexpr std::uint64_t k_part = 1 << 20;
+// The first bytes, which tell the format. A program reads them first, and the kernel reads as many
+// for it.
+constexpr std::uint64_t k_head = base::k_one_readahead;
+// How far ahead of the program a mapping is read, or the kernel asked for it: at first, after a
+// drop of pages, and at most. It is a share of what has come already.
+constexpr std::uint64_t k_nearest = 2 << 20, k_farthest = 16 << 20, k_ahead_share = 4;
+// The pause between two checks whether the program has come closer.
+constexpr std::uint64_t k_least_wait_ns = 500'000, k_wait_share = 8;
+
+// Whether the process has touched a page of its own there since they were last dropped.
+bool has_touched(std::uintptr_t from, std::uintptr_t to) {
+  constexpr std::uint64_t k_present = std::uint64_t{1} << 63;
+  const std::uint64_t page = base::kernel_page();
+  const auto map = base::open_fd("/proc/self/pagemap", O_RDONLY);
+  std::array<std::uint64_t, 512> pages;
+  while (map && from < to) {
+    const std::size_t count = std::min<std::size_t>((to - from + page - 1) / page, pages.size());
+    if (base::sys::pread(map->get(), pages.data(), count * sizeof pages[0],
+                         static_cast<std::int64_t>(from / page * sizeof pages[0])) !=
+        static_cast<long>(count * sizeof pages[0]))
+      return false;
+    for (std::size_t i = 0; i < count; ++i) {
+      if ((pages[i] & k_present) != 0) return true;
+    }
+    from += count * page;
+  }
+  return false;
+}
+
+bool is_in_kernel(const std::byte* page) {
+  unsigned char is_there = 0;
+  return !base::sys::failed(
+             base::sys::raw(SYS_mincore, base::sys::arg(page), 1, base::sys::arg(&is_there))) &&
+         (is_there & 1) != 0;
+}
+
+}  // namespace
+
+// The caller owns the row.
+void MappedFiles::drop(Row& row) {
+  LargeFile& file = *row.file;
+  row.own.reset();
+  file.own_mappings().end();
+  file.end();
+  count_.fetch_sub(1, std::memory_order_relaxed);
+  row.put_back(ClaimedRow::Is::free);
+}
+
+// Gives up ownership of the row. Drops it if it is over or its file locked, unless it has users.
+void MappedFiles::give_back(Row& row) {
+  for (;;) {
+    const LargeFile& file = *row.file;
+    const auto is_to_go = [&] {
+      return (row.is_over.load(std::memory_order_seq_cst) || file.is_locked()) &&
+             row.users.load(std::memory_order_seq_cst) == 0;
+    };
+    if (is_to_go()) return drop(row);
+    row.put_back(ClaimedRow::Is::filled);
+    // A thread that locked the file meanwhile, or that was the last user, found the row claimed.
+    if (!is_to_go() || !row.claim(ClaimedRow::Is::filled)) return;
+  }
+}
+
+// The caller owns the row.
+void MappedFiles::note_reading(Row& row, LargeFile::Reading reading) {
+  if (reading == LargeFile::Reading::unknown || reading == row.reading) return;
+  row.reading = reading;
+  row.may_have_part.store(true, std::memory_order_relaxed);
+  // From now on an access of ours may make the kernel read more of the file.
+  base::sys::madvise(row.own.data(), row.own.size(), MADV_NORMAL);
+}
+
+// Whether the program has come so close to the next part that it may be brought.
+bool MappedFiles::may_go_on(const Row& row) {
+  if (row.reading != LargeFile::Reading::in_order) return true;
+  // The head was brought.
+  const bool has_lost = row.begin == 0 && !is_in_kernel(row.own.data());
+  const bool is_narrow = is_narrow_.load(std::memory_order_relaxed) || !row.tells_pages || has_lost;
+  if (is_narrow) is_narrow_.store(true, std::memory_order_relaxed);
+  const std::uint64_t far =
+      is_narrow ? k_nearest : std::clamp(row.next / k_ahead_share, k_nearest, k_farthest);
+  // A program that reads the header alone touches the first half of the head, as pages come by 16.
+  const std::uint64_t begin = std::max(row.next - std::min(row.next, far), k_head / 2);
+  const std::uintptr_t at = row.from.load(std::memory_order_relaxed);
+  if (has_touched(at + begin, at + std::max(row.next, k_head))) return true;
+  std::uint64_t none = 0;
+  waits_since_ns_.compare_exchange_strong(none, base::monotonic_ns(), std::memory_order_relaxed);
+  return false;
+}
+
+// The caller owns the row. Nothing: all parts are taken, or something must come first.
+std::optional<MappedFiles::Part> MappedFiles::next_part(Row& row) {
+  const LargeFile::Range all = range_of(row);
+  const std::uint64_t size = all.end - all.begin;
+  const bool is_unwanted = row.is_over.load(std::memory_order_relaxed) ||
+                           row.is_left.load(std::memory_order_acquire) || row.file->is_locked() ||
+                           is_stopping_.load(std::memory_order_relaxed);
+  if (!is_unwanted && row.reading == LargeFile::Reading::unknown) {
+    if (all.begin == 0 && row.next == 0) {
+      row.next = std::min(k_head, size);
+      return Part{{0, row.next}, {}};
+    }
+    if (row.users.load(std::memory_order_relaxed) != 0) return {};
+    note_reading(row, cache_.large().reading_of(*row.file, all));
+  }
+  if (is_unwanted || row.reading == LargeFile::Reading::unknown || row.next >= size) {
+    row.may_have_part.store(false, std::memory_order_relaxed);
+    return {};
+  }
+  if (!may_go_on(row)) return {};
+  waits_since_ns_.store(0, std::memory_order_relaxed);
+  // Parts begin at multiples of their size in the file.
+  const std::uint64_t from = all.begin + row.next,
+                      to = std::min((from / k_part + 1) * k_part, all.end);
+  row.next = to - all.begin;
+  const std::uint64_t ahead = row.reading == LargeFile::Reading::whole
+                                  ? std::clamp(row.next / k_ahead_share, k_nearest, k_farthest)
+                                  : 0;
+  const std::uint64_t asked =
+      std::exchange(row.asked, std::max(row.asked, std::min(row.next + ahead, size)));
+  return Part{{from, to}, {all.begin + asked, all.begin + row.asked}};
+}
+
+bool MappedFiles::bring_part() {
+  if (count_.load(std::memory_order_relaxed) == 0) return false;
+  for (Row& row : rows_) {
+    if (!row.may_have_part.load(std::memory_order_relaxed)) continue;
+    if (row.is_left.load(std::memory_order_acquire)) {
+      keep_last(row);
+      continue;
+    }
+    if (!row.claim(ClaimedRow::Is::filled)) continue;
+    const std::optional<Part> part = next_part(row);
+    if (part) row.users.fetch_add(1, std::memory_order_seq_cst);
+    give_back(row);
+    if (!part) continue;
+    news_.notify();
+    const auto region_fd = cache_.region().reopen(O_RDWR);
+    cache_.large().ask_mapped(*row.file, row.own, row.begin, part->ask);
+    const auto brought = region_fd ? cache_.large().bring_mapped(*row.file, row.own, row.begin,
+                                                                 part->bring, region_fd->get())
+                                   : std::nullopt;
+    count_kept(row, brought.value_or(0));
+    if (!brought) row.is_over.store(true, std::memory_order_seq_cst);
+    row.users.fetch_sub(1, std::memory_order_seq_cst);
+    if (row.claim(ClaimedRow::Is::filled)) give_back(row);
+    return true;
+  }
+  return false;
+}
+
+// Counts bytes that were copied and that the kernel had not read before.
+void MappedFiles::count_kept(Row& row, std::uint64_t bytes) {
+  std::uint64_t before = row.before.load(std::memory_order_relaxed), old = 0;
+  do {
+    old = std::min(before, bytes);
+  } while (!row.before.compare_exchange_weak(before, before - old, std::memory_order_relaxed));
+  if (bytes != old) cache_.large().note_faulted(bytes - old);
+}
+
+bool MappedFiles::is_all_present(const Row& row) {
+  const LargeFile::Range all = range_of(row);
+  return cache_.large().present_bytes(*row.file, all) == all.end - all.begin;
+}
+
+// Copies the bytes of the mapping that the kernel has. Returns how many there were.
+std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
+  if (!row.claim(ClaimedRow::Is::filled)) return 0;
+  // If the program left the mapping before this look, the look is the last one.
+  const bool is_last = row.is_left.load(std::memory_order_acquire);
+  std::optional<std::uint64_t> kept = 0;
+  if (row.tells_pages && (!is_last || !is_all_present(row)))
+    kept = cache_.large().keep_pages(*row.file, row.own, row.begin, region_fd);
+  if (kept) {
+    if (is_last && row.tells_pages && !row.has_lost_pages.load(std::memory_order_relaxed))
+      cache_.large().note_watched();
+    count_kept(row, *kept);
+    if (*kept != 0 && row.reading == LargeFile::Reading::unknown && !is_last)
+      note_reading(row, cache_.large().reading_of(*row.file, range_of(row)));
+  }
+  if (is_last || !kept || is_stopping_.load(std::memory_order_relaxed))
+    row.is_over.store(true, std::memory_order_seq_cst);
+  give_back(row);
+  return kept.value_or(0);
+}
+
+// The last look at a mapping that the program has read to its end may be early.
+void MappedFiles::keep_last(Row& row) {
+  row.may_have_part.store(false, std::memory_order_relaxed);
+  const auto region_fd = cache_.region().reopen(O_RDWR);
+  if (region_fd) keep(row, region_fd->get());
+}
+
+// Drops a mapping that the program has left, without a look.
+void MappedFiles::drop_left(Row& row) {
+  if (!row.is_left.load(std::memory_order_acquire) || !row.claim(ClaimedRow::Is::filled)) return;
+  row.is_over.store(true, std::memory_order_seq_cst);
+  give_back(row);
+}
+
+// A look goes through all pages of a mapping, which may be of a huge file, so looks may take only a
+// small share of the time.
+void MappedFiles::look() {
+  if (count_.load(std::memory_order_relaxed) == 0 ||
+      is_looking_.exchange(true, std::memory_order_acquire))
+    return;
+  const std::uint64_t began = base::monotonic_ns(),
+                      earliest = earliest_look_ns_.load(std::memory_order_relaxed);
+  if (began < earliest) {
+    if (began >= next_look_ns_.load(std::memory_order_relaxed)) {
+      for (Row& row : rows_) drop_left(row);
+      next_look_ns_.store(earliest, std::memory_order_relaxed);
+    }
+  } else if (began >= next_look_ns_.load(std::memory_order_relaxed)) {
+    // Each byte is copied once, in less than a nanosecond: the rest of the time is the check.
+    std::uint64_t kept = 0, took = 0, looked = 0;
+    const auto region_fd = cache_.region().reopen(O_RDWR);
+    const std::size_t first = first_to_keep_;
+    for (std::size_t i = 0; i < std::size(rows_); ++i) {
+      const std::size_t at = (first + i) % std::size(rows_);
+      if (looked > k_longest_look_ns) {
+        drop_left(rows_[at]);
+        continue;
+      }
+      kept += region_fd ? keep(rows_[at], region_fd->get()) : 0;
+      took = base::monotonic_ns() - began;
+      looked = took - std::min(took, kept);
+      first_to_keep_ = (at + 1) % std::size(rows_);
+    }
+    const std::uint64_t share = looked * k_pause_for_each;
+    const std::uint64_t pause = took * (kept != 0 ? k_pause_for_each : 2 * k_pause_for_each);
+    earliest_look_ns_.store(began + took + share, std::memory_order_relaxed);
+    next_look_ns_.store(
+        began + took + std::max(share, std::clamp(pause, k_least_pause_ns, k_most_pause_ns)),
+        std::memory_order_relaxed);
+  }
+  is_looking_.store(false, std::memory_order_release);
+}
+
+std::uint64_t MappedFiles::pause_ns() const {
+  if (count_.load(std::memory_order_relaxed) == 0) return UINT64_MAX;
+  const std::uint64_t now = base::monotonic_ns(),
+                      due = next_look_ns_.load(std::memory_order_relaxed);
+  const std::uint64_t since = waits_since_ns_.load(std::memory_order_relaxed),
+                      look = due > now ? due - now : k_least_pause_ns;
+  // The longer the program has not come closer, the longer the pause.
+  return since == 0 ? look
+                    : std::min(look, std::max(k_least_wait_ns, (now - since) / k_wait_share));
+}
+
+bool MappedFiles::add(LargeFile& file, Added&& added) {
+  Row* const row = claim_any(rows_, ClaimedRow::Is::free);
+  if (row == nullptr) return false;
+  row->file = file.share();
+  row->own = std::move(added.own);
+  row->begin = added.begin;
+  row->tells_pages = added.tells_pages;
+  row->reading = LargeFile::Reading::unknown;
+  row->next = row->asked = 0;
+  row->before.store(added.before, std::memory_order_relaxed);
+  const auto from = reinterpret_cast<std::uintptr_t>(added.program_has);
+  row->from.store(from, std::memory_order_relaxed);
+  row->to.store(from + row->own.size(), std::memory_order_relaxed);
+  row->is_left.store(false, std::memory_order_relaxed);
+  row->has_lost_pages.store(false, std::memory_order_relaxed);
+  row->is_over.store(false, std::memory_order_relaxed);
+  row->may_have_part.store(true, std::memory_order_relaxed);
+  count_.fetch_add(1, std::memory_order_relaxed);
+  give_back(*row);
+  news_.notify();
+  return true;
+}
+
+void MappedFiles::let_go_of(LargeFile& file) {
+  for (Row& row : rows_) {
+    if (row.claim(ClaimedRow::Is::filled)) give_back(row);
+  }
+  // A thread may be using a mapping; it will see the lock.
+  file.own_mappings().wait_for_none();
+}
+
+void MappedFiles::opened(const LargeFile& file) {
+  if (count_.load(std::memory_order_relaxed) == 0) return;
+  for (Row& row : rows_) {
+    // A row that another thread changes is being looked at, or is new.
+    const bool is_ours = row.claim(ClaimedRow::Is::filled);
+    if (!is_ours || row.file->is_same_file(file))
+      row.has_lost_pages.store(true, std::memory_order_relaxed);
+    if (is_ours) give_back(row);
+  }
+}
+
+void MappedFiles::unmapped(const void* at, std::size_t length) {
+  const auto from = reinterpret_cast<std::uintptr_t>(at);
+  bool is_any = false;
+  for (Row& row : rows_) {
+    if (row.state() == ClaimedRow::Is::free) continue;
+    if (from >= row.to.load(std::memory_order_relaxed) ||
+        from + length <= row.from.load(std::memory_order_relaxed))
+      continue;
+    is_any |= !row.is_left.exchange(true, std::memory_order_acq_rel);
+  }
+  if (!is_any) return;
+  // If a look is due in a moment, wait for it.
+  const std::uint64_t earliest = earliest_look_ns_.load(std::memory_order_relaxed);
+  const bool is_soon = earliest <= base::monotonic_ns() + k_least_pause_ns;
+  next_look_ns_.store(is_soon ? earliest : 0, std::memory_order_relaxed);
+  news_.notify();
+}
+
+void MappedFiles::drop_all() {
+  // A claimed row belongs to a thread that hangs, and so does one with users.
+  for (Row& row : rows_) {
+    if (!row.claim(ClaimedRow::Is::filled)) continue;
+    row.is_over.store(true, std::memory_order_seq_cst);
+    give_back(row);
+  }
+}
+
+void MappedFiles::forget() {
+  for (Row& row : rows_) {
+    // The child does not have the mapping (MADV_DONTFORK).
+    row.own.forget();
+    if (row.state() == ClaimedRow::Is::filled) row.file->end();
+  }
+}
+
+}  // namespace cube::prefetch

@@ -1,0 +1,120 @@
+// The files in blocks that the program maps (cache/fill/large/large_file.h). The kernel reads their
+// pages; threads of the block reader copy these pages to the chunks for the next mapping, through a
+// mapping of the library's own of the same bytes. A mapping that will be read whole is read ahead
+// of the program as well, several parts at the same time, through the kernel's pages: so the
+// program's own accesses find them, and each byte leaves the origin once. Some mounts (FUSE) make
+// the kernel drop a file's pages at each open, and all that lies ahead of the program is then read
+// again. So a file that is read from one end to the other is read only a little ahead.
+//
+// Use: add() for each new mapping, unmapped() when the program lets go of it; the threads call
+// bring_part() and look(). Thread safety: all of it, lock-free, but forget() only in a forked
+// child; unmapped() and opened() are async-signal-safe.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+
+#include "cache/file_cache.h"
+#include "prefetch/threads/claimed_row.h"
+#include "prefetch/threads/event_count.h"
+
+namespace cube::prefetch {
+
+class MappedFiles {
+ public:
+  using LargeFile = cache::LargeFile;
+  // `news` wakes the threads, which set out to end when `is_stopping` is set.
+  MappedFiles(cache::FileCache& cache, EventCount& news, const std::atomic<bool>& is_stopping)
+      : cache_(cache), news_(news), is_stopping_(is_stopping) {}
+
+  // A mapping of the program, and the library's own of the same bytes, from byte `begin` of the
+  // file on.
+  struct Added {
+    base::Mapping own;
+    std::uint64_t begin = 0;
+    const void* program_has = nullptr;  // the address of the program's; see unmapped()
+    // How many of the bytes the kernel had when the program made its mapping; it has not read these
+    // for the program.
+    std::uint64_t before = 0;
+    bool tells_pages = false;  // LargeFile::tells_pages
+  };
+  // The caller has counted `own` as one of the file's own mappings, and keeps that count if there
+  // is no room for it (false).
+  bool add(LargeFile& file, Added&& added);
+  // Call after LargeFile::note_lock, before the lock is made: drops the file's mappings, unless a
+  // thread hangs in one for more than a second.
+  void let_go_of(LargeFile& file);
+  // The program has opened the file. Some mounts (FUSE) make the kernel drop its pages then,
+  // including those that no thread has copied yet.
+  void opened(const LargeFile& file);
+  // The program has unmapped these pages. Bytes that were read by then are still copied.
+  void unmapped(const void* at, std::size_t length);
+
+  // Reads and copies a part of a mapping that will be read whole. False: there is none.
+  bool bring_part();
+  // Copies what the kernel has read, if it is time for that.
+  void look();
+  // The time until the next look.
+  std::uint64_t pause_ns() const;
+
+  void drop_all();
+  void forget();
+
+ private:
+  // Any thread may use the atomics, also one that does not own the row.
+  struct Row : ClaimedRow {
+    std::atomic<bool> is_left{false};         // the program has unmapped it
+    std::atomic<bool> has_lost_pages{false};  // pages that no look has seen may be gone
+    std::atomic<bool> may_have_part{false};   // for bring_part()
+    // Threads that use the file and the mapping without owning the row. They stay until the last
+    // one has gone.
+    std::atomic<std::uint32_t> users{0};
+    std::atomic<bool> is_over{false};      // to be dropped; set by the owner or a user
+    std::atomic<std::uint64_t> before{0};  // of Added, those that were not found yet
+    LargeFile* file = nullptr;
+    base::Mapping own;
+    std::uint64_t begin = 0;
+    bool tells_pages = false;
+    LargeFile::Reading reading = LargeFile::Reading::unknown;
+    // Within the mapping: the first byte that no thread brings yet, and the first one for which the
+    // kernel was not asked yet.
+    std::uint64_t next = 0, asked = 0;
+    // The addresses at which the program has mapped them.
+    std::atomic<std::uintptr_t> from{0}, to{0};
+  };
+  // Bytes of the file to bring now, and to ask the kernel for beforehand.
+  struct Part {
+    LargeFile::Range bring, ask;
+  };
+
+  std::optional<Part> next_part(Row& row);
+  static LargeFile::Range range_of(const Row& row) {
+    return {row.begin, std::min(row.begin + row.own.size(), row.file->size())};
+  }
+  bool may_go_on(const Row& row);
+  void note_reading(Row& row, LargeFile::Reading reading);
+  void count_kept(Row& row, std::uint64_t bytes);
+  bool is_all_present(const Row& row);
+  std::uint64_t keep(Row& row, int region_fd);
+  void keep_last(Row& row);
+  void drop(Row& row);
+  void drop_left(Row& row);
+  void give_back(Row& row);
+
+  cache::FileCache& cache_;
+  EventCount& news_;
+  const std::atomic<bool>& is_stopping_;
+  Row rows_[64];
+  std::atomic<bool> is_looking_{false};  // a thread looks at the mappings
+  std::size_t first_to_keep_ = 0;        // for that thread: the row at which the next look begins
+  // base::monotonic_ns: the time of the next look, and the time before which mappings that the
+  // program has left are dropped without a look.
+  std::atomic<std::uint64_t> next_look_ns_{0}, earliest_look_ns_{0};
+  std::atomic<std::uint32_t> count_{0};
+  std::atomic<bool> is_narrow_{false};  // the kernel has dropped pages ahead of the program
+  // base::monotonic_ns: since when a part waits for the program; 0: none does.
+  std::atomic<std::uint64_t> waits_since_ns_{0};
+};
+
+}  // namespace cube::prefetch
