@@ -129,9 +129,9 @@ class Answer(BaseHTTPRequestHandler):
             self.deny(400, "ExpiredToken")
             return False
         path, _, query = self.path.partition("?")
+        anew = quote(unquote(path), safe="/~")
         request = AWSRequest(
-            self.command,
-            f"http://{self.headers['host']}{quote(unquote(path, errors='surrogateescape'), safe='/~', errors='surrogateescape')}",
+            self.command, f"http://{self.headers['host']}{anew}",
             {name: self.headers[name] for name in signed},
             params=dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))))
         request.context["timestamp"] = self.headers["x-amz-date"]

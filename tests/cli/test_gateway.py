@@ -55,7 +55,8 @@ class GatewayCase(Case):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("CUBESHIM_", "AWS_"))}
         return clean | {
             "LD_PRELOAD": LIBRARY, "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "64M",
-            "CUBESHIM_STATS": "off", "CUBESHIM_ANNOUNCE": "0", "CUBESHIM_COMMAND": str(self.own_command),
+            "CUBESHIM_STATS": "off", "CUBESHIM_ANNOUNCE": "0",
+            "CUBESHIM_COMMAND": str(self.own_command),
             "CUBESHIM_BUCKETS": f"{self.mount}=s3://bucket/train", "CUBESHIM_S3_TIMEOUT": "5",
             "AWS_ENDPOINT_URL": self.store.url, "AWS_REGION": self.store.region,
             "AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": SECRET, "HOME": str(self.data)
