@@ -45,6 +45,9 @@ class GatewayCase(Case):
         self.mount = self.data / "bucket"
         self.own_command = self.data / "cubeshim"
         self.own_command.symlink_to(COMMAND)
+        # A killed gateway leaves its socket.
+        socket = Path(f"{self.region}.gateway.sock")
+        self.addCleanup(lambda: socket.unlink(missing_ok=True))
         self.addCleanup(self.end_gateways)
         for number in range(40):
             self.store.objects[f"train/{number % 4}/file {number}+ü.jpg"] = os.urandom(
@@ -188,6 +191,7 @@ class Serves(GatewayCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(len(self.gateways()), 1)
         self.wait_until(lambda: not self.gateways())
+        self.assertFalse(Path(f"{self.region}.gateway.sock").exists())
 
     def test_it_keeps_secrets_to_itself(self):
         job = self.start_job(
