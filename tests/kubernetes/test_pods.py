@@ -125,7 +125,8 @@ class ExpectedPods(unittest.TestCase):
                     if mount["name"] == label
                 ]
                 found = variables(container)
-                self.assertEqual(bool(at) or "CUBESHIM_PACKS" in found, "LD_PRELOAD" in found)
+                says = {"CUBESHIM_PACKS", "CUBESHIM_BUCKETS"} & set(found)
+                self.assertEqual(bool(at or says), "LD_PRELOAD" in found)
                 if at:
                     self.assertTrue(found["CUBESHIM_PREFIXES"].startswith(":".join(at)))
 

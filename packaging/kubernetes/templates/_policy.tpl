@@ -95,7 +95,7 @@ env:
     (has(object.spec.containers[i].volumeMounts) &&
       object.spec.containers[i].volumeMounts.exists(m, m.name == {{ include "cubeshim.volume" . }})) ||
     (has(object.spec.containers[i].env) &&
-      object.spec.containers[i].env.exists(e, e.name in ["CUBESHIM_PREFIXES", "CUBESHIM_PACKS"])))
+      object.spec.containers[i].env.exists(e, e.name in ["CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_BUCKETS"])))
 {{- end }}
 
 {{/*
