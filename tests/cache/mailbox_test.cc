@@ -10,7 +10,6 @@
 
 #include "cache/base/clock.h"
 #include "tests/support/attached_child.h"
-#include "tests/support/tracee.h"
 
 namespace cube::cache {
 namespace {
@@ -18,7 +17,6 @@ namespace {
 using tests::Child;
 using tests::Gate;
 using tests::TestRegion;
-using tests::Tracee;
 
 constexpr MailQuery k_query{.kind = MailKind::object,
                             .is_prefetch = false,
@@ -333,81 +331,6 @@ TEST(Mailbox, ForkedChildLeavesItsParentsRequestAlone) {
   EXPECT_TRUE(gateway.is_wanted(request.ticket));
   EXPECT_TRUE(gateway.finish(request.ticket, 0));
   asker.join();
-}
-
-// Kills an asker after each instruction of its posting. The mailbox works on, and no row is lost.
-TEST(Mailbox, AskerMayDieAtAnyInstruction) {
-  const TestRegion region;
-  Mailbox gateway(*region);
-  ASSERT_TRUE(gateway.become_gateway());
-  constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
-  constexpr long k_stride = 7;
-  bool has_posted = false;
-  for (long steps = 1; !has_posted && steps < 20'000; steps += k_stride) {
-    Tracee asker([&] {
-      Region* const mine = tests::attach(region.options);
-      CHILD_CHECK(mine != nullptr);
-      raise(SIGSTOP);
-      return ask(*mine, k_short_query);
-    });
-    ASSERT_TRUE(asker.to_stop());
-    asker.step_on(steps);
-    if (const auto request = gateway.take(); request) {
-      has_posted = true;
-      EXPECT_EQ(request->below, k_short_query.below);
-    }
-    asker.kill();
-    region->reap();
-    ASSERT_EQ(rows_in_use(*region), 0U) << "after " << steps << " instructions";
-  }
-  EXPECT_TRUE(has_posted);
-}
-
-// Kills a gateway after each instruction of its work on one request. The next one either finds the
-// request, or the asker has its answer.
-TEST(Mailbox, GatewayMayDieAtAnyInstruction) {
-  const TestRegion region;
-  constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
-  constexpr long k_stride = 11;
-  bool has_finished = false;
-  for (long steps = 1; !has_finished && steps < 40'000; steps += k_stride) {
-    Child asker([&] {
-      Region* const mine = tests::attach(region.options);
-      CHILD_CHECK(mine != nullptr);
-      return ask(*mine, k_short_query, start_nothing);
-    });
-    Tracee gateway([&] {
-      Region* const mine = tests::attach(region.options);
-      CHILD_CHECK(mine != nullptr);
-      Mailbox mailbox(*mine);
-      CHILD_CHECK(mailbox.become_gateway());
-      const std::uint32_t none = 0;
-      if (mailbox.news() == none) mailbox.wait_for_news(none, 30'000 * k_ms);
-      raise(SIGSTOP);
-      const auto request = mailbox.take();
-      if (request) mailbox.finish(request->ticket, 0);
-      return tests::wait_for_death();
-    });
-    ASSERT_TRUE(gateway.to_stop());
-    // The asker's request of this round, whose count the gateway may have seen before.
-    while (rows_in_use(*region) == 0) std::this_thread::yield();
-    gateway.step_on(steps);
-    gateway.kill();
-    region->reap();
-    Mailbox next(*region);
-    ASSERT_TRUE(next.become_gateway());
-    if (const auto request = next.take(); request) {
-      EXPECT_EQ(request->below, k_short_query.below);
-      EXPECT_TRUE(next.finish(request->ticket, 0));
-    } else {
-      has_finished = true;
-    }
-    next.resign();
-    ASSERT_EQ(asker.wait(), 0) << "after " << steps << " instructions";
-    region->reap();
-    ASSERT_EQ(rows_in_use(*region), 0U);
-  }
-  EXPECT_TRUE(has_finished);
 }
 
 }  // namespace

@@ -1,0 +1,111 @@
+// Requests to the gateway, instruction by instruction: whoever dies between two of them, nobody
+// else waits in vain and no row is lost.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "cache/region/mailbox/mailbox.h"
+#include "tests/support/attached_child.h"
+#include "tests/support/tracee.h"
+
+namespace cube::cache {
+namespace {
+
+using tests::Child;
+using tests::TestRegion;
+using tests::Tracee;
+
+constexpr std::uint64_t k_longest_ns = 30'000'000'000;
+
+int ask_gateway(Region& region, const MailQuery& query) {
+  Mailbox mailbox(region);
+  Mailbox::Post post;
+  return mailbox.ask(
+      query, [] { return 0; }, {}, post);
+}
+
+std::uint32_t mail_rows_in_use(const Region& region) {
+  std::uint32_t used = 0;
+  for (std::uint32_t i = 0; i < region.layout().mail_rows(); ++i)
+    used += region.mail_row(i).word.load() >> 60 != 0 ? 1 : 0;
+  return used;
+}
+
+// Kills an asker after each instruction of its posting. The mailbox works on, and no row is lost.
+TEST(MailboxSteps, AskerMayDieAtAnyInstruction) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_TRUE(gateway.become_gateway());
+  constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
+  constexpr long k_stride = 7;
+  bool has_posted = false;
+  for (long steps = 1; !has_posted && steps < 20'000; steps += k_stride) {
+    Tracee asker([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      raise(SIGSTOP);
+      return ask_gateway(*mine, k_short_query);
+    });
+    ASSERT_TRUE(asker.to_stop());
+    asker.step_on(steps);
+    if (const auto request = gateway.take(); request) {
+      has_posted = true;
+      EXPECT_EQ(request->below, k_short_query.below);
+    }
+    asker.kill();
+    region->reap();
+    ASSERT_EQ(mail_rows_in_use(*region), 0U) << "after " << steps << " instructions";
+  }
+  EXPECT_TRUE(has_posted);
+}
+
+// Kills a gateway after each instruction of its work on one request. The next one either finds the
+// request, or the asker has its answer.
+TEST(MailboxSteps, GatewayMayDieAtAnyInstruction) {
+  const TestRegion region;
+  constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
+  constexpr long k_stride = 11;
+  bool has_finished = false;
+  for (long steps = 1; !has_finished && steps < 40'000; steps += k_stride) {
+    Child asker([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      return ask_gateway(*mine, k_short_query);
+    });
+    Tracee gateway([&] {
+      Region* const mine = tests::attach(region.options);
+      CHILD_CHECK(mine != nullptr);
+      Mailbox mailbox(*mine);
+      CHILD_CHECK(mailbox.become_gateway());
+      const std::uint32_t none = 0;
+      if (mailbox.news() == none) mailbox.wait_for_news(none, k_longest_ns);
+      raise(SIGSTOP);
+      const auto request = mailbox.take();
+      if (request) mailbox.finish(request->ticket, 0);
+      return tests::wait_for_death();
+    });
+    ASSERT_TRUE(gateway.to_stop());
+    // The asker's request of this round, whose count the gateway may have seen before.
+    while (mail_rows_in_use(*region) == 0) std::this_thread::yield();
+    gateway.step_on(steps);
+    gateway.kill();
+    region->reap();
+    Mailbox next(*region);
+    ASSERT_TRUE(next.become_gateway());
+    if (const auto request = next.take(); request) {
+      EXPECT_EQ(request->below, k_short_query.below);
+      EXPECT_TRUE(next.finish(request->ticket, 0));
+    } else {
+      has_finished = true;
+    }
+    next.resign();
+    ASSERT_EQ(asker.wait(), 0) << "after " << steps << " instructions";
+    region->reap();
+    ASSERT_EQ(mail_rows_in_use(*region), 0U);
+  }
+  EXPECT_TRUE(has_finished);
+}
+
+}  // namespace
+}  // namespace cube::cache
