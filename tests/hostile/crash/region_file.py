@@ -5,7 +5,7 @@ import struct
 # its places.
 HEADER = struct.Struct("<QII"
                        "10I"
-                       "24Q")
+                       "25Q")
 MUTEX_BYTES, SEGMENTS_BEGIN_ON = 40, 2 << 20
 WRITER_STRIPES, OWN_WRITERS, LEFT_WRITERS = 256, 64, 256
 FLIGHT_SLOTS, RECENT_MISSES, LISTING_SLOTS, LISTED_ROWS, SERVER_ROWS = 4096, 4096, 64, 2048, 64
@@ -24,9 +24,10 @@ class Layout:
         self.process_lanes, self.bucket_count = fields[7], fields[8:13]
         (self.jobs, self.processes, self.pins, self.lanes, self.segments, self.writers,
          self.own_writers, self.left_writers, self.flights, self.unread, self.misses, self.listings,
-         self.listed, self.chunks, self.chunk_buckets, self.large_paths, self.servers) = fields[13:30]
-        self.index = fields[30:35]
-        self.data, self.file_bytes = fields[35:37]
+         self.listed, self.chunks, self.chunk_buckets, self.large_paths, self.servers,
+         self.mail) = fields[13:31]
+        self.index = fields[31:36]
+        self.data, self.file_bytes = fields[36:38]
         self.chunk_count = self.segment_count * self.segment_bytes // CHUNK
         self.check()
 
@@ -44,6 +45,9 @@ class Layout:
         index_end = self.index[-1] + 64 * self.bucket_count[-1]
         assert self.data == -(-index_end //
                               SEGMENTS_BEGIN_ON) * SEGMENTS_BEGIN_ON, "the index is read wrongly"
+
+    def mail_rows(self):
+        return {2 << 20: 16, 4 << 20: 32, 16 << 20: 64}[self.segment_bytes]
 
     def parts(self):
         """The parts that hold no lock: name, start, length."""
@@ -64,8 +68,9 @@ class Layout:
                                                                  384 * self.chunk_count),
             "chunk buckets": (self.chunk_buckets, 32 * (self.chunk_count * 2 // 8 + 1)),
             "large paths": (self.large_paths, 1024 * min(max(self.chunk_count, 32), 4096)),
-            "servers": (self.servers, 192 * SERVER_ROWS), "index": (self.index[0],
-                                                                    64 * self.bucket_count[0]),
+            "servers": (self.servers, 192 * SERVER_ROWS), "mail": (self.mail,
+                                                                   2048 * self.mail_rows()),
+            "index": (self.index[0], 64 * self.bucket_count[0]),
             "counters": (HEADER.size + 8 + MUTEX_BYTES, 8 * 8 + 8 * 8),
         }
 

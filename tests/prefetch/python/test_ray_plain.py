@@ -110,7 +110,7 @@ class Env(unittest.TestCase):
         names = {
             word[len("CUBESHIM_"):].lower()
             for word in words
-            if re.fullmatch("CUBESHIM_[A-Z_]+", word)
+            if re.fullmatch("CUBESHIM_[A-Z0-9_]+", word)
         } - {"prefixes"}
         self.assertGreater(len(names), 20)
         self.assertEqual(names - _env.SETTINGS, set())
