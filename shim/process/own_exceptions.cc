@@ -10,8 +10,16 @@
 #include <exception>
 #include <new>
 
+// libc++abi, with which a release is built, has the two functions of memory in one object with the
+// rest of its exceptions, so a second definition does not link: its exceptions take their memory
+// from the host.
+#ifndef _LIBCPP_VERSION
+#define CUBE_OWN_EXCEPTION_MEMORY
+#endif
+
 namespace {
 
+#ifdef CUBE_OWN_EXCEPTION_MEMORY
 // The runtimes of gcc and clang expect their header, zeroed, before the exception.
 constexpr std::size_t k_header = 128;
 
@@ -30,6 +38,8 @@ void* take_reserve(std::size_t size) {
   std::terminate();
 }
 
+#endif
+
 using Iterate = int (*)(int (*)(dl_phdr_info*, std::size_t, void*), void*);
 constinit std::atomic<Iterate> g_iterate{nullptr};
 
@@ -38,6 +48,7 @@ constinit std::atomic<Iterate> g_iterate{nullptr};
 // NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" {
 
+#ifdef CUBE_OWN_EXCEPTION_MEMORY
 void* __cxa_allocate_exception(std::size_t size) noexcept {
   const std::size_t whole = size + k_header;
   void* at = operator new(whole, std::nothrow);
@@ -53,6 +64,8 @@ void __cxa_free_exception(void* exception) noexcept {
   }
   operator delete(at);
 }
+
+#endif
 
 int dl_iterate_phdr(int (*callback)(dl_phdr_info*, std::size_t, void*), void* data) {
   const Iterate iterate = g_iterate.load(std::memory_order_relaxed);
