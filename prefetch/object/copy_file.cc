@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cache/base/memory/memory_limits.h"
+#include "cache/base/sys.h"
 
 namespace cube::prefetch {
 namespace {
@@ -33,7 +34,9 @@ int CopyFile::make_file(std::uint64_t size) {
   if (!file_) {
     // Memory of a memfd that cannot be had would end in a SIGBUS, or in the OOM killer.
     if (size > base::available_memory() / 2) return ENOSPC;
-    file_ = base::UniqueFd(memfd_create("cubeshim", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const long made = base::sys::memfd_create("cubeshim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (base::sys::failed(made)) return static_cast<int>(-made);
+    file_ = base::UniqueFd(static_cast<int>(made));
   }
   if (!file_) return errno;
   if (size == 0) return 0;

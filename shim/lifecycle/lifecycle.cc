@@ -55,7 +55,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
   process::g_active.store(is_on, std::memory_order_release);
   // A shell without the library may have opened them for writing: `tool >> file`.
   constexpr int k_shells_fds = 10;
-  for (int fd = 0; is_on && fd < k_shells_fds; ++fd) note_foreign_fd(fd);
+  for (int fd = 0; is_on && fd < k_shells_fds; ++fd) note_inherited_fd(fd);
   own_threads::allow_cluster();
 }
 

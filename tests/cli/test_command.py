@@ -332,8 +332,8 @@ class Run(Case):
         """This includes a command that runs until it is interrupted, and one whose text is longer
         than the buffer."""
         for words in (["top", "--interval", "1", "--name",
-                       self.name], ["top", "--json", "--interval",
-                                    "1"], ["man"], ["completion", "bash"], ["library"]):
+                       self.name], ["top", "--json", "--interval", "1", "--name",
+                                    self.name], ["man"], ["completion", "bash"], ["library"]):
             with self.subTest(words=words), open("/dev/full", "wb") as full:
                 done = subprocess.run([COMMAND, *words], stdout=full, stderr=subprocess.PIPE,
                                       timeout=60)

@@ -192,7 +192,7 @@ class Completion(Texts):
     def test_the_words_of_the_program_are_not_ours(self):
         program = ["run", "-p", str(self.data), "--name=x", "--", "cat"]
         self.assertEqual(self.ask_bash(*program, "--mo"), [])
-        self.assertEqual(self.ask_bash(*program, "--mode", "re"), [])
+        self.assertEqual(self.ask_bash(*program, "--mode", "virt"), [])
         self.assertEqual(self.ask_bash(*program, f"{self.data}/"), [str(self.file)])
         self.assertIn("cat", self.ask_bash("run", "-p", str(self.data), "ca"))
 

@@ -62,6 +62,11 @@ std::string text_of(const Consistency& c) {
   if (c.kind == ConsistencyKind::ttl) return "ttl:" + std::to_string(c.ttl_seconds);
   return c.kind == ConsistencyKind::open ? "open" : "immutable";
 }
+std::string text_of(S3Addressing addressing) {
+  return addressing == S3Addressing::path           ? "path"
+         : addressing == S3Addressing::virtual_host ? "virtual"
+                                                    : "auto";
+}
 std::string text_of(StatsFormat format) {
   return format == StatsFormat::json ? "json" : format == StatsFormat::classic ? "classic" : "text";
 }

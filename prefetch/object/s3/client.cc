@@ -60,6 +60,7 @@ struct Client::Job {
   Credentials signed_with;
   std::uint64_t started_ns = 0, until_ns = 0;
   unsigned attempts = 0;
+  std::string trouble_before;  // of the attempt before this one
   bool has_moved = false, has_new_credentials = false, has_new_clock = false;
 };
 
@@ -237,6 +238,8 @@ void Client::retry(JobPointer job, std::uint64_t wait_ms) {
   if (at >= job->until_ns) {
     const bool was_late = job->outcome.http.curl == CURLE_OPERATION_TIMEDOUT;
     job->outcome.error = was_late ? ETIMEDOUT : EIO;
+    // The bound cuts the last attempt short, which says nothing about the store.
+    if (was_late && !job->trouble_before.empty()) job->outcome.trouble = job->trouble_before;
     job->outcome.trouble +=
         fmt::format("; given up after {} attempts in {} s", job->attempts, options_.timeout_s);
     return finish(std::move(job));
@@ -303,7 +306,7 @@ Client::Next Client::judge_answer(Job& job) {
   Outcome& outcome = job.outcome;
   HttpAnswer& http = outcome.http;
   outcome.error = 0;
-  outcome.trouble.clear();
+  job.trouble_before = std::exchange(outcome.trouble, {});
   const bool is_cut = job.wish.may_be_cut && job.transfer->has_overflowed();
   if (!http.is_whole() && !is_cut) {
     if (const int error = job.transfer->begin_error(); error != 0) {

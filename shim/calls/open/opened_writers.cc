@@ -55,6 +55,16 @@ int note_foreign_fd(int fd) {
   return fd;
 }
 
+void note_inherited_fd(int fd) {
+  const long flags = sys::fcntl(fd, F_GETFL, 0);
+  if (sys::failed(flags) || (flags & O_ACCMODE) == O_RDONLY) return;
+  char path[PATH_MAX];
+  const long length = read_path_of_fd(fd, path);
+  if (length <= 0 || length == PATH_MAX || path[0] != '/') return;
+  path[length] = '\0';
+  if (!path_filter::passes_by(path)) note_foreign_fd(fd);
+}
+
 void note_foreign_writer(int dir, const char* path) {
   if (!process::tells() || !process::owns_table()) return;
   const KeepErrno keep;

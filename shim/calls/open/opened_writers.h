@@ -15,6 +15,9 @@ void note_vforked_writer(int fd);
 // Notes an fd that no open of a path has made. If it is open for writing, its file counts as being
 // written until it is closed. Returns the fd.
 int note_foreign_fd(int fd);
+// Like note_foreign_fd, for a program that starts: only a file whose path the text alone does not
+// exclude costs more than a few system calls.
+void note_inherited_fd(int fd);
 // A file that another process, perhaps one without the library, has opened for writing: it counts
 // as being written until this process ends.
 void note_foreign_writer(int dir, const char* path);

@@ -63,13 +63,20 @@ constexpr Page k_pages[] = {
      {"cubeshim pool start --memory 64G --listen 10.0.0.7", "cubeshim pool status",
       "cubeshim pool stop"},
      " --memory --nvme --nvme-size --listen --port "},
+    {"gateway",
+     {"cubeshim gateway --buckets /data/train=s3://bucket/train",
+      "cubeshim run --buckets /data/train=s3://bucket/train -- python train.py"},
+     " --buckets --name --ram-dir --s3-timeout --s3-addressing "},
     {"pack",
      {"cubeshim pack /mnt/data/train train.cube",
       "cubeshim pack --verify /mnt/data/train train.cube",
       "CUBESHIM_PACKS=/mnt/data/train=train.cube cubeshim run -- python train.py"},
      " --verify --list --jobs --json "},
-    {"ls", {"cubeshim ls train.cube", "cubeshim ls -l train.cube n01440764"}, ""},
-    {"cat", {"cubeshim cat train.cube labels.csv"}, ""},
+    {"ls",
+     {"cubeshim ls train.cube", "cubeshim ls -l train.cube n01440764",
+      "cubeshim ls s3://bucket/train"},
+     ""},
+    {"cat", {"cubeshim cat train.cube labels.csv", "cubeshim cat s3://bucket/labels.csv"}, ""},
     {"verify",
      {"cubeshim verify train.cube", "cubeshim verify --against /mnt/data/train train.cube"},
      ""},
@@ -196,8 +203,7 @@ constexpr std::string_view k_of_packs = " ls cat verify extract ";
 
 std::string help_of_all(const CLI::App& app) {
   std::string text = paragraph(app.get_description());
-  text += R"(
-Usage: cubeshim COMMAND [OPTION...]
+  text += R"(Usage: cubeshim COMMAND [OPTION...]
   cubeshim bench /mnt/data                            # What would it bring?
   cubeshim doctor --prefix /mnt/data                  # Would files be served?
   cubeshim run --prefix /mnt/data -- python train.py
