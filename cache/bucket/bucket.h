@@ -1,8 +1,9 @@
-// A bucket as the processes of a job see it: answers from the listings and records of the region,
-// and asks the gateway for what is not there. One listing, of one request for each 1,000 names,
-// brings all stats of a directory. Thread safety: all of it; async-signal-safe but for the
-// constructor. Errors: those of a file system, EACCES if the store refuses, ETIMEDOUT if it does
-// not answer, EIO for everything else. The first error of its kind is told on stderr.
+// A bucket as the processes of a job see it. It answers from the listings and records of the
+// region, and asks the gateway for those that are missing. One listing has all stats of a
+// directory, and costs one request for each 1,000 names. Thread safety: all of it;
+// async-signal-safe, except the constructor. Errors: those of a file system, EACCES if the store
+// refuses, ETIMEDOUT if it does not answer, EIO for everything else. The first error of each kind
+// is reported on stderr.
 #pragma once
 
 #include <atomic>
@@ -43,7 +44,7 @@ class Bucket {
   base::Result<FileStat> stat(std::string_view key) const;
   // The names of a directory, as ObjectNames.
   base::Result<Pin> list(std::string_view key) const;
-  // Has the gateway put the object into RAM. EFBIG, ENOSPC: it does not fit there.
+  // Makes the gateway put the object into RAM. EFBIG, ENOSPC: the object does not fit there.
   int fetch(std::string_view key) const;
   // A kernel file with the object's bytes (copy_socket.h).
   base::Result<base::UniqueFd> copy(std::string_view key, const FileStat& stat, int flags,

@@ -1,7 +1,7 @@
-// A bucket, or a part of one, as a directory tree: which object a path names, and the stats that
-// objects and directories have as files. The library and the gateway make the same stats from the
-// same listing, so that a record proves to be right. Thread safety: immutable. All of it is
-// async-signal-safe but for the constructor, which allocates.
+// A bucket, or a part of one, as a directory tree: it maps paths to objects, and makes the stats of
+// objects and directories. The library and the gateway make the same stats from the same listing,
+// so a record that one of them writes passes the other's check. Thread safety: immutable. All of it
+// is async-signal-safe, except the constructor, which allocates.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,12 @@ class BucketMount {
     path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
     return path;
   }
-  // Follows from the prefix and the URL, so all processes of all nodes have the same.
+  // Depends only on the prefix and the URL, so it is the same in all processes on all nodes.
   OriginId origin_id() const { return id_; }
-  // Regular, mode 0444. The mtime is Last-Modified; the nanoseconds of the ctime, which is the same
-  // second, are the mark of the ETag.
+  // A regular file, mode 0444. The mtime is Last-Modified. The ctime is the same second, and its
+  // nanoseconds are the mark of the ETag.
   FileStat stat_of_object(std::string_view below, const ObjectInfo& object) const;
-  // Mode 0555, all times 0, because stores do not know any.
+  // Mode 0555. All times are 0, because stores keep none for directories.
   FileStat stat_of_directory(std::string_view below) const;
 
  private:

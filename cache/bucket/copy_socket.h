@@ -1,6 +1,7 @@
 // Hands a kernel file with an object's bytes from the gateway to the process that has asked for it:
-// the asker sends its ticket over the gateway's Unix socket and gets an fd. Both sides check that
-// the other one is the same user. Thread safety: all of it. The asker's part is async-signal-safe.
+// the asker sends its ticket over the gateway's Unix socket and gets an fd. Each side checks that
+// the other one runs as the same user. Thread safety: all of it. The asker's part is
+// async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 
 namespace cube::cache {
 
-// The asker's part. The result has the lowest fd that was free, an offset of its own, and of
-// `flags` O_CLOEXEC, O_PATH, O_APPEND, O_NONBLOCK and O_SYNC. ECONNREFUSED, ENOENT: no gateway
-// listens. ESTALE: it does not have the copy any more.
+// The asker's part. The result is the lowest free fd, has its own offset, and takes O_CLOEXEC,
+// O_PATH, O_APPEND, O_NONBLOCK and O_SYNC from `flags`. ECONNREFUSED, ENOENT: no gateway listens.
+// ESTALE: the gateway no longer has the copy.
 base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const MailTicket& ticket,
                                           int flags);
-// A copy of bytes in memory, with the same properties.
+// The same for bytes in memory, which it copies.
 base::Result<base::UniqueFd> copy_of_bytes(const std::byte* data, const FileStat& stat, int flags);
 
 // The gateway's part.
@@ -26,7 +27,7 @@ base::Result<base::UniqueFd> copy_of_bytes(const std::byte* data, const FileStat
 void seal_copy(int fd, const FileStat& stat);
 // Listens on the path, and removes a socket that a dead gateway has left there.
 base::Result<base::UniqueFd> listen_for_copies(const std::string& socket_path);
-// The next asker and its ticket. EAGAIN: there is none, or it was not one of ours.
+// The next asker and its ticket. EAGAIN: no asker waits, or it was refused.
 base::Result<base::UniqueFd> accept_copy(int listener, MailTicket& ticket);
 // `fd` -1: the gateway does not have that copy.
 bool send_copy(int socket, int fd);

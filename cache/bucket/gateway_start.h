@@ -1,17 +1,18 @@
-// Starts the gateway, `cubeshim gateway`: a process of its own session, without the program's fds,
-// memory, signal mask and CPU affinity, and with no environment but the settings of cubeshim, what
-// finds the store and what proves the right to read it. The program never gets a SIGCHLD for it,
-// and no handler of a fork runs. Thread safety: prepare() once, at load; start() from any thread.
+// Starts the gateway, `cubeshim gateway`: a process in its own session, without the program's fds,
+// memory, signal mask and CPU affinity. Its environment has only cubeshim's settings and the
+// variables that name the store and the credentials. The program never gets a SIGCHLD for the
+// gateway, and no fork handler runs. Thread safety: prepare() once, at load; start() from any
+// thread.
 #pragma once
 
 #include <string>
 
 namespace cube::cache::gateway_start {
 
-// `command`: the path of the command. `environment`: a null-terminated list, of which this makes
-// copies. Allocates.
+// `command`: the path of the command. `environment`: a null-terminated list, which is copied.
+// Allocates.
 void prepare(std::string command, const char* const* environment);
-// Whether this variable is passed on: "NAME=VALUE".
+// Whether the gateway gets this variable, "NAME=VALUE".
 bool is_passed_on(const char* variable);
 // Returns 0, or ECONNREFUSED after it has told the user why. Async-signal-safe.
 int start();

@@ -1,7 +1,7 @@
-// The data of a record that lists a directory of a bucket: the names in it in the order of their
-// bytes, each with what the store has listed of it. The record's kind is `directory`, and its form
-// is not that of DirectoryData. Thread safety: immutable once written. Async-signal-safe, no
-// allocation. Nothing outside the data is read, even if the data is damaged.
+// The data of a record that lists a directory of a bucket: its names in byte order, each with the
+// size, time and ETag that the store listed. The record's kind is `directory`, but its form differs
+// from that of DirectoryData. Thread safety: immutable once written. Async-signal-safe, no
+// allocation. It reads nothing outside the data, even if the data is damaged.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class ObjectNames {
   // bytes_for().
   static void write(std::byte* to, std::span<const Entry> entries, std::uint64_t name_bytes);
 
-  // Nothing: the record is of another kind or form, or damaged.
+  // Nothing: the record has another kind or form, or is damaged.
   static std::optional<ObjectNames> of(const Record& record);
 
   std::uint64_t count() const { return count_; }

@@ -1,8 +1,8 @@
 // Bounds the part of the region that the kernel counts as this process's own memory (RSS). Pages
 // that a process has read stay in its page table, so a monitor that sums or limits the RSS of
-// processes would count the cache once for each. Letting go of them frees nothing and loses
-// nothing: the next read of a page costs a minor fault for each 64 KB. Thread safety: all of it;
-// async-signal-safe.
+// processes would count the cache once for each process. Dropping the pages from the table neither
+// frees memory nor loses data: the next read costs one minor fault for each 64 KB. Thread safety:
+// all of it; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@ class ResidentPages {
  public:
   // `bound`: bytes; 0: none.
   void set_bound(std::uint64_t bound) { bound_.store(bound, std::memory_order_relaxed); }
-  // This thread has read so many bytes of the region. Bytes that are read again count again, so the
-  // process lets go of its pages sooner than it must, at the price of a few faults.
+  // Notes that this thread has read this many bytes of the region. Bytes that are read twice count
+  // twice, so the process drops its pages earlier than it must, at the price of a few faults.
   void note_read(std::uint64_t bytes, const base::Mapping& data, const base::Mapping& writable);
 
  private:

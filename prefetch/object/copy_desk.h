@@ -1,5 +1,6 @@
-// Keeps finished copies of objects, kernel files, until their askers collect them over the
-// gateway's Unix socket. A thread of its own serves the socket. Thread safety: all of it.
+// The copy desk keeps finished copies of objects, which are kernel files, until their askers
+// collect them over the gateway's Unix socket. It serves the socket in a thread of its own. Thread
+// safety: all of it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +18,13 @@ namespace cube::prefetch {
 
 class CopyDesk {
  public:
-  // `listener`: of listen_for_copies(). `mailbox` must outlive this.
+  // `listener`: from listen_for_copies(). `mailbox` must outlive this.
   CopyDesk(const cache::Mailbox& mailbox, base::UniqueFd listener);
   ~CopyDesk();
   CopyDesk(const CopyDesk&) = delete;
   CopyDesk& operator=(const CopyDesk&) = delete;
 
-  // Askers of one object share its file. Call it before Mailbox::finish.
+  // All askers of an object share its file. Call this before Mailbox::finish.
   void add(const cache::MailTicket& ticket, std::shared_ptr<const base::UniqueFd> file);
   // Forgets the copies that nobody will collect any more.
   void drop_unwanted();

@@ -1,5 +1,5 @@
-// Takes the bytes of an object into a kernel file that programs get: a memfd, or an unlinked file
-// on the local disk if it is large. Thread safety: one thread.
+// Receives the bytes of an object in a kernel file for programs: a memfd, or, for a large object,
+// an unlinked file on the local disk. Thread safety: one thread.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ class CopyFile final : public s3::ObjectSink {
   std::byte* room(std::uint64_t first, std::size_t bytes) override;
   int take(std::uint64_t first, std::size_t bytes) override;
 
-  // After the last range: the file, which nobody maps for writing any more. Its ETag and time are
-  // those of `head()`.
+  // Call after the last range. Returns the file, which is no longer mapped for writing. Its ETag
+  // and time are those of `head()`.
   base::UniqueFd finish();
   const s3::Outcome& head() const { return head_; }
 

@@ -1,8 +1,8 @@
 // The gateway: the node's only process that talks to object stores. It takes requests from the
-// mailbox and answers them: objects and listings into RAM, copies over a socket. Requests for one
-// thing share one transfer. It can be killed at any instruction: what it has not published is lost,
-// and the next gateway is asked for it again. Thread safety: one thread, which calls run(), besides
-// the desk's and the one that waits for news.
+// mailbox and answers them: objects and listings into RAM, copies over a socket. Requests for the
+// same object or listing share one transfer. The gateway may be killed at any instruction: its
+// unpublished work is lost, and askers repeat the request to the next gateway. Thread safety: one
+// thread calls run(); the copy desk and the wait for news have threads of their own.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ class Gateway {
         desk_(desk),
         options_(std::move(options)) {}
 
-  // Serves until `is_to_end` says so, about once a second, or nobody needs it any more.
+  // Serves until `is_to_end`, asked about once a second, returns true, or until no process needs
+  // it.
   void run(const std::function<bool()>& is_to_end);
 
  private:

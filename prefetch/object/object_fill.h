@@ -13,12 +13,12 @@ namespace cube::prefetch {
 
 class ObjectFill {
  public:
-  // Made before the object is asked for. `parts` must outlive this.
+  // Construct it before requesting the object. `parts` must outlive this.
   ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::string below,
              cache::Lane lane);
 
-  // The head of an answer, of the first attempt or a later one. Returns 0 and room, EFBIG, ENOSPC,
-  // or an error if RAM has the object already: end() then says so.
+  // Call with the head of each answer, also of a retry. Returns 0 and room for the bytes, EFBIG or
+  // ENOSPC, or an error if RAM already has the object: end() then returns 0.
   int begin(const s3::Outcome& head, s3::Transfer::Room& room);
   // All bytes are there. Returns 0: RAM has the object.
   int end(const s3::Outcome& outcome);

@@ -1,14 +1,15 @@
 // The files in blocks that the program maps (cache/fill/large/large_file.h). The kernel reads their
 // pages; threads of the block reader copy these pages to the chunks for the next mapping, through a
-// mapping of the library's own of the same bytes. A mapping that will be read whole is read ahead
-// of the program as well, several parts at the same time, through the kernel's pages: so the
-// program's own accesses find them, and each byte leaves the origin once. Some mounts (FUSE) make
-// the kernel drop a file's pages at each open, and all that lies ahead of the program is then read
-// again. So a file that is read from one end to the other is read only a little ahead.
+// mapping of the library's own of the same bytes. If the program will read the whole mapping, the
+// threads also read ahead of it, several parts at a time, through the kernel's pages: the program's
+// own accesses then find these pages, and each byte leaves the origin once. Some mounts (FUSE) make
+// the kernel drop a file's pages at each open, so that all pages ahead of the program are read
+// again. For that reason the threads stay only a little ahead in a file that is read from end to
+// end.
 //
 // Use: add() for each new mapping, unmapped() when the program lets go of it; the threads call
-// bring_part() and look(). Thread safety: all of it, lock-free, but forget() only in a forked
-// child; unmapped() and opened() are async-signal-safe.
+// bring_part() and look(). Thread safety: all of it, lock-free, except forget(), which only a
+// forked child may call; unmapped() and opened() are async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ namespace cube::prefetch {
 class MappedFiles {
  public:
   using LargeFile = cache::LargeFile;
-  // `news` wakes the threads, which set out to end when `is_stopping` is set.
+  // `news` wakes the threads, which end when `is_stopping` is set.
   MappedFiles(cache::FileCache& cache, EventCount& news, const std::atomic<bool>& is_stopping)
       : cache_(cache), news_(news), is_stopping_(is_stopping) {}
 
@@ -33,9 +34,8 @@ class MappedFiles {
   struct Added {
     base::Mapping own;
     std::uint64_t begin = 0;
-    const void* program_has = nullptr;  // the address of the program's; see unmapped()
-    // How many of the bytes the kernel had when the program made its mapping; it has not read these
-    // for the program.
+    const void* program_has = nullptr;  // the address of the program's mapping; see unmapped()
+    // How many of the bytes the kernel already had when the program made its mapping.
     std::uint64_t before = 0;
     bool tells_pages = false;  // LargeFile::tells_pages
   };
@@ -43,7 +43,7 @@ class MappedFiles {
   // is no room for it (false).
   bool add(LargeFile& file, Added&& added);
   // Call after LargeFile::note_lock, before the lock is made: drops the file's mappings, unless a
-  // thread hangs in one for more than a second.
+  // thread is stuck in one for more than a second.
   void let_go_of(LargeFile& file);
   // The program has opened the file. Some mounts (FUSE) make the kernel drop its pages then,
   // including those that no thread has copied yet.
@@ -62,7 +62,7 @@ class MappedFiles {
   void forget();
 
  private:
-  // Any thread may use the atomics, also one that does not own the row.
+  // Any thread may use the atomics, even if it does not own the row.
   struct Row : ClaimedRow {
     std::atomic<bool> is_left{false};         // the program has unmapped it
     std::atomic<bool> has_lost_pages{false};  // pages that no look has seen may be gone
@@ -77,8 +77,8 @@ class MappedFiles {
     std::uint64_t begin = 0;
     bool tells_pages = false;
     LargeFile::Reading reading = LargeFile::Reading::unknown;
-    // Within the mapping: the first byte that no thread brings yet, and the first one for which the
-    // kernel was not asked yet.
+    // Offsets within the mapping: the first byte that no thread has begun to bring, and the first
+    // byte that the kernel has not been asked for.
     std::uint64_t next = 0, asked = 0;
     // The addresses at which the program has mapped them.
     std::atomic<std::uintptr_t> from{0}, to{0};

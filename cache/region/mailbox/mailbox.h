@@ -6,12 +6,12 @@
 // is an errno.
 //
 // Invariants: one compare-and-swap changes the whole word of a row (its state, its owner and the
-// number of its request), so that a step of a process that comes too late changes nothing. The rows
-// of a dead asker become free when its slot is reaped; those that a dead gateway has taken are
-// posted again by the next one. A row that its owner has left by a jump becomes free when it is
-// overdue and another asker needs it. Nobody waits without checking that the gateway lives, nor
-// longer than Patience says. Thread safety: all of it; one thread of the gateway calls
-// become_gateway and resign. The part of the askers is async-signal-safe.
+// number of its request), so a process that is too late changes nothing. The rows of a dead asker
+// become free when its slot is reaped; the next gateway posts again those that a dead one had
+// taken. If an owner leaves its row by a jump, the row becomes free when it is overdue and another
+// asker needs it. Every wait checks that the gateway lives, and ends when Patience says so. Thread
+// safety: all of it; one thread of the gateway calls become_gateway and resign. The askers' part is
+// async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ enum class MailKind : std::uint8_t {
 struct MailQuery {
   MailKind kind = MailKind::object;
   bool is_prefetch = false;  // no program waits for it
-  // The bucket `url` is seen at `prefix`. `below`: the path below both, empty for themselves.
+  // The bucket `url` appears at `prefix`. `below`: the path below both, empty for the root itself.
   std::string_view prefix, url, below;
-  // base::boot_ns: a record that was verified since then is right.
+  // base::boot_ns: a record that was verified since then is fresh enough.
   std::uint64_t since_ns = UINT64_MAX;
 };
 
@@ -86,18 +86,18 @@ class Mailbox {
   };
 
   // Asks the gateway, starts one if there is none, and waits for the answer: an errno, or 0.
-  // ETIMEDOUT: there was none in time. ENAMETOOLONG: the query does not fit. `post` keeps the row,
-  // for a copy that is yet to be collected, and for why().
+  // ETIMEDOUT: no answer came in time. ENAMETOOLONG: the query does not fit. `post` keeps the row,
+  // so that a copy can be collected and why() be called.
   int ask(const MailQuery& query, Start start, const Patience& patience, Post& post);
-  // The gateway's words about its answer, a line or nothing. `to` has room for k_why bytes.
+  // The gateway's message about its answer, a line or nothing. `to` has room for k_why bytes.
   static constexpr std::size_t k_why = MailRow::k_why_words * 8;
   std::string_view why(const Post& post, char* to) const;
-  // True once for each error and gateway: the caller should tell the user.
+  // True once for each error and gateway: the caller should then report the error to the user.
   bool is_to_be_told(int error) const;
 
   // The part of the gateway.
 
-  // False: another gateway lives. The claim ends with this thread, or with resign().
+  // False: another gateway lives. The claim ends when this thread ends or calls resign().
   bool become_gateway();
   void resign();
 
@@ -112,12 +112,12 @@ class Mailbox {
   std::optional<Request> take();
   // Whether the asker still wants the answer, or has yet to collect the copy.
   bool is_wanted(const MailTicket& ticket) const;
-  // The work goes on, so that the asker keeps waiting.
+  // Notes progress, so that the asker keeps waiting.
   void tell_progress(const MailTicket& ticket) const;
   // False: the asker does not want the answer any more. `why`: a line for the user, cut if it is
   // long.
   bool finish(const MailTicket& ticket, int error, std::string_view why = {}) const;
-  // Counts posted requests; wait_for_news sleeps until the count is another one.
+  // Counts posted requests; wait_for_news sleeps until the count changes.
   std::uint32_t news() const { return region_->header().mail_news.load(std::memory_order_seq_cst); }
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const;
 

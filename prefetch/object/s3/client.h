@@ -1,6 +1,6 @@
 // Asks an S3-compatible store for objects and listings, many at a time, with signatures, retries,
 // an adaptive limit of requests in flight and checks of the bytes. Nothing blocks but step().
-// Thread safety: one thread, but for wake().
+// Thread safety: one thread, except wake().
 #pragma once
 
 #include <cstddef>
@@ -43,10 +43,10 @@ using Done = std::function<void(Outcome&)>;
 
 struct GetWish {
   std::string bucket, key;
-  // Called when the head of a good answer has come, and again for each retry. The head has the
-  // object's size (if is_size_known), ETag and time. It makes room, or returns an errno that ends
-  // the request. Without room the bytes go to Outcome::http.body, up to 16 MiB. It is not called
-  // for an empty body.
+  // Called with the head of a good answer, and again after each retry, but not for an empty body.
+  // The head has the object's size (if is_size_known), ETag and time. The callee makes room, or
+  // returns an errno that ends the request. Without room the bytes go to Outcome::http.body, up to
+  // 16 MiB.
   std::function<int(const Outcome& head, Transfer::Room& room)> begin = {};
   bool is_urgent = false;  // goes before those that wait for a place in flight
   // An object that is larger than the room fills it, and the rest is not read.
@@ -81,13 +81,13 @@ struct ClientFigures {
 
 class Client {
  public:
-  // `credentials` must outlive the client. Only if curl() is not null.
+  // `credentials` must outlive the client. Construct a client only if curl() is not null.
   Client(Place place, KeptCredentials& credentials, ClientOptions options);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // `done` is called in step(), once, and may ask for more.
+  // step() calls `done` once. `done` may start further requests.
   void get(GetWish wish, Done done);
   void list(ListWish wish, ListDone done);
 

@@ -1,8 +1,8 @@
-// The keys with which requests are signed, and the chain of places where they are found, in the
-// order of AWS's own tools: CUBESHIM_S3_ANONYMOUS, the environment, a web identity token, the
-// profile (keys, role of a web identity, credential_process), the container's endpoint, the
-// instance's metadata service. Secrets are never logged: only `source` may be printed. Thread
-// safety: KeptCredentials all; the rest are pure functions over the environment and files.
+// The keys that sign requests, and the chain of places that may hold them, in the order of AWS's
+// own tools: CUBESHIM_S3_ANONYMOUS, the environment, a web identity token, the profile (keys, role
+// of a web identity, credential_process), the container's endpoint, the instance's metadata
+// service. Secrets are never logged: only `source` may be printed. Thread safety: all of
+// KeptCredentials; the rest are pure functions of the environment and files.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ base::Result<Credentials> find_credentials(const Environment& environment, std::
 // "2026-11-27T02:05:00Z". 0: not a time.
 std::time_t parse_iso_time(const std::string& text);
 
-// Credentials that are renewed before they expire. A renewal runs in a thread of its own while the
-// old ones still hold.
+// Renews credentials before they expire. A renewal runs in its own thread while the old credentials
+// are still valid.
 class KeptCredentials {
  public:
   using Find = std::function<base::Result<Credentials>(std::string& why)>;
@@ -41,9 +41,9 @@ class KeptCredentials {
   KeptCredentials(const KeptCredentials&) = delete;
   KeptCredentials& operator=(const KeptCredentials&) = delete;
 
-  // Waits only if there are none that hold. EACCES: none were found; why() says why.
+  // Waits only if no valid credentials are kept. EACCES: none were found; why() says why.
   base::Result<Credentials> current(std::time_t now);
-  // The store has refused these: the next call of current() looks for others.
+  // Call if the store has refused these: the next current() looks for others.
   void refused(const Credentials& credentials);
   std::string why() const;
 

@@ -1,5 +1,5 @@
 // HTTP by libcurl: one request and its answer, and the options that all requests share. Thread
-// safety: exchange() all; a Transfer belongs to one thread.
+// safety: any thread may call exchange(); a Transfer belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -27,18 +27,18 @@ struct HttpAnswer {
 
   std::string_view header(std::string_view name) const;
   bool is_whole() const { return curl == CURLE_OK && status != 0; }
-  // "HTTP 403 AccessDenied: not yours", or why there was no answer. `code`: where an error document
-  // names its code; the message lies beside it.
+  // "HTTP 403 AccessDenied: not yours", or why there was no answer. `code`: the path of the error
+  // code in an error document; the message is its sibling.
   std::string trouble(std::string_view code) const;
 };
 
-// The settings of the connection that are not the request's.
+// The settings of a connection that do not depend on the request.
 struct Connection {
   std::string ca_bundle;  // empty: libcurl's own
   bool no_proxy = false;
 };
 
-// One request of a curl handle, which is kept for later requests.
+// One request at a time on a curl handle, which is kept for later requests.
 class Transfer {
  public:
   Transfer();
@@ -46,14 +46,14 @@ class Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  // Where the body of a successful answer goes, instead of HttpAnswer::body: a larger one breaks
-  // the exchange off, after the room is full.
+  // Receives the body of a successful answer instead of HttpAnswer::body. A larger body fills the
+  // room and then breaks the exchange off.
   struct Room {
     std::byte* at = nullptr;
     std::size_t bytes = 0;
   };
-  // Called before the first byte of the body of a successful answer: makes room, or returns an
-  // errno that breaks the exchange off.
+  // Called before the first byte of a successful answer's body. It makes room, or returns an errno
+  // that breaks the exchange off.
   using Begin = std::function<int(const HttpAnswer& head, Room& room)>;
   // Sets the handle up. `body` is sent if it is not empty.
   void prepare(const HttpRequest& request, const std::string& body, Begin begin,
@@ -80,7 +80,7 @@ class Transfer {
   bool has_overflowed_ = false, has_begun_ = false;
 };
 
-// One request in the thread of the caller, for credentials. Without libcurl the answer has status
+// Makes one request in the caller's thread, for credentials. Without libcurl the answer has status
 // 0.
 struct Exchange {
   std::string url = {}, method = "GET", body = {};  // a body makes it a POST of a form

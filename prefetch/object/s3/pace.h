@@ -1,4 +1,4 @@
-// How fast a store is asked: the limit of requests in flight (additive increase, multiplicative
+// Paces the requests to a store: the limit of requests in flight (additive increase, multiplicative
 // decrease), and the wait before a retry (exponential, full jitter). Thread safety: one thread.
 #pragma once
 
@@ -13,7 +13,7 @@ class InFlightLimit {
   explicit InFlightLimit(unsigned most) : most_(most), limit_(std::min(most, k_first)) {}
 
   unsigned now() const { return static_cast<unsigned>(limit_); }
-  // One more for each round of `now()` successes.
+  // Raises the limit by one for each `now()` successes.
   void note_success() { limit_ = std::min<double>(most_, limit_ + 1 / limit_); }
   // `started_ns`: when the request was sent. Requests sent before the last cut say nothing new.
   void note_slow_down(std::uint64_t started_ns, std::uint64_t now_ns) {

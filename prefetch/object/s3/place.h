@@ -1,5 +1,6 @@
-// Where a store answers: endpoint, region, and whether the bucket is part of the host's name or of
-// the path. AWS's variables and profile come first. Thread safety: constant values.
+// The address of a store: its endpoint, its region, and whether requests name the bucket in the
+// host's name or in the path. AWS's variables and profile decide first. Thread safety: constant
+// values.
 #pragma once
 
 #include <string>
@@ -24,7 +25,7 @@ struct Place {
   HttpRequest request(std::string_view bucket, std::string_view key) const;
 };
 
-// `addressing`: of CUBESHIM_S3_ADDRESSING; the profile's counts if it is automatic.
+// `addressing`: from CUBESHIM_S3_ADDRESSING; if it is automatic, the profile's setting applies.
 Place find_place(const Environment& environment, base::S3Addressing addressing);
 
 }  // namespace cube::s3

@@ -1,5 +1,5 @@
-// An HTTP request to a store, and its query in the form in which it is signed and sent. Thread
-// safety: plain values.
+// An HTTP request to a store, and the form of its query that is signed and sent. Thread safety:
+// plain values.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct HttpRequest {
   std::string url() const;
 };
 
-// Sorted and encoded: the form in which a query is signed and sent.
+// Sorts and encodes a query, into the form that is signed and sent.
 std::string canonical_query(const Pairs& query);
 
 }  // namespace cube::s3

@@ -1,5 +1,5 @@
 // Signs requests to S3 by AWS Signature Version 4, in headers. The payload of a GET is not signed
-// (UNSIGNED-PAYLOAD). A Signer derives the key of the day once. Thread safety: a Signer belongs to
+// (UNSIGNED-PAYLOAD). A Signer derives each day's key only once. Thread safety: a Signer belongs to
 // one thread.
 #pragma once
 

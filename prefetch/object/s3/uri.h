@@ -15,10 +15,10 @@ bool is_s3_uri(std::string_view text);
 // Empty: not of the form s3://BUCKET[/KEY]. The key is taken as it is: nothing in it is decoded.
 std::optional<ObjectName> parse_s3_uri(std::string_view text);
 
-// Encodes every byte but letters, digits and -._~; `keep` is not encoded either.
+// Encodes every byte except letters, digits, -._~ and the bytes of `keep`.
 std::string percent_encoded(std::string_view text, std::string_view keep = {});
 std::string lower_case(std::string_view text);
-// Without the white space at both ends.
+// The text without the white space at both ends.
 std::string_view trimmed(std::string_view text);
 
 }  // namespace cube::s3

@@ -1,5 +1,6 @@
-// Fetches an object of any size: by one request if it is small, else by several ranges at a time,
-// all of one version (If-Match). Thread safety: the thread of the client.
+// Fetches an object of any size. One request fetches a small object; a large one is fetched in
+// ranges, several at a time, all of one version (If-Match). Thread safety: the thread of the
+// client.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@ namespace cube::s3 {
 class ObjectSink {
  public:
   virtual ~ObjectSink() = default;
-  // The object's size is known. Returns an errno to end the fetch. A second call begins anew.
+  // Called when the object's size is known. Returns an errno to end the fetch. A second call means
+  // that the fetch begins again.
   virtual int begin(const Outcome& first) = 0;
   // Room for this range; it stays valid until take().
   virtual std::byte* room(std::uint64_t first, std::size_t bytes) = 0;
@@ -28,7 +30,7 @@ struct WholeOptions {
   unsigned in_flight = 8;  // ranges behind the first one that is missing
 };
 
-// `sink` lives until `done` was called; the Outcome has the object's size, or the first error.
+// `sink` must live until `done` is called, whose Outcome has the object's size, or the first error.
 void get_whole(Client& client, std::string bucket, std::string key,
                std::shared_ptr<ObjectSink> sink, WholeOptions options, Done done);
 

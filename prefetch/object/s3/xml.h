@@ -1,6 +1,6 @@
 // Reads the XML that object stores answer with: elements, text, CDATA, character references and the
-// five entities of XML. Prefixes of namespaces are dropped. A document type is refused, so no
-// entity is ever defined, and nothing expands. Thread safety: one reader belongs to one thread.
+// five entities of XML. It drops namespace prefixes. It refuses a document type, so a document
+// cannot define entities, and none expands. Thread safety: one reader belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ class XmlReader {
   // `text` must outlive the reader.
   explicit XmlReader(std::string_view text) : rest_(text) {}
 
-  // Goes to the end of the next element that has no children, or of one that has. False: the
-  // document has ended, or is_sound() is false.
+  // Goes to the end of the next element; children end before their parent. False: the document has
+  // ended, or is_sound() is false.
   bool next();
   // The names of the elements from the root to this one: "ListBucketResult/Contents/Key".
   const std::string& path() const { return path_; }
