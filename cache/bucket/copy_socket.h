@@ -27,7 +27,8 @@ base::Result<base::UniqueFd> copy_of_bytes(const std::byte* data, const FileStat
 void seal_copy(int fd, const FileStat& stat);
 // Listens on the path, and removes a socket that a dead gateway has left there.
 base::Result<base::UniqueFd> listen_for_copies(const std::string& socket_path);
-// The next asker and its ticket. EAGAIN: no asker waits, or it was refused.
+// The next asker and its ticket. EAGAIN: no asker waits, or it is of another user or sent no
+// ticket.
 base::Result<base::UniqueFd> accept_copy(int listener, MailTicket& ticket);
 // `fd` -1: the gateway does not have that copy.
 bool send_copy(int socket, int fd);

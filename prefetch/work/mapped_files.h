@@ -35,7 +35,8 @@ class MappedFiles {
     base::Mapping own;
     std::uint64_t begin = 0;
     const void* program_has = nullptr;  // the address of the program's mapping; see unmapped()
-    // How many of the bytes the kernel already had when the program made its mapping.
+    // How many of the bytes the kernel already had when the program made its mapping, and so did
+    // not read for the program.
     std::uint64_t before = 0;
     bool tells_pages = false;  // LargeFile::tells_pages
   };
