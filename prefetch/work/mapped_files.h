@@ -68,8 +68,8 @@ class MappedFiles {
     std::atomic<bool> is_left{false};         // the program has unmapped it
     std::atomic<bool> has_lost_pages{false};  // pages that no look has seen may be gone
     std::atomic<bool> may_have_part{false};   // for bring_part()
-    // Threads that use the file and the mapping without owning the row. They stay until the last
-    // one has gone.
+    // Counts threads that use the file and the mapping without owning the row. Both stay until the
+    // last of these threads has gone.
     std::atomic<std::uint32_t> users{0};
     std::atomic<bool> is_over{false};      // to be dropped; set by the owner or a user
     std::atomic<std::uint64_t> before{0};  // of Added, those that were not found yet

@@ -56,7 +56,7 @@ class Mailbox {
     // The longest wait without progress, and how often the gateway is checked meanwhile.
     std::uint64_t longest_ns = 35'000'000'000, look_again_ns = 50'000'000;
   };
-  // Starts a gateway for this region. Returns 0 or an errno that no gateway answers.
+  // Starts a gateway for this region. Returns 0, or an errno that a gateway never answers with.
   using Start = int (*)();
 
   // The asker's row. Its destructor frees it.

@@ -20,8 +20,8 @@ struct HttpAnswer {
   CURLcode curl = CURLE_OK;      // not OK: the exchange broke off
   int status = 0;                // 0: there was no answer
   Pairs headers = {};            // of the last answer, names in lower case
-  std::string body = {};         // of which at most a few MiB are kept
-  std::uint64_t body_bytes = 0;  // all that came, also to a room
+  std::string body = {};         // at most a few MiB of it
+  std::uint64_t body_bytes = 0;  // all that came, a room's included
   std::time_t date = 0;          // the server's clock
   double seconds = 0, first_byte_seconds = 0;
 
