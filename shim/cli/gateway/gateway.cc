@@ -81,7 +81,7 @@ int gateway(const Settings& settings) {
 
 void add_gateway(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand(
-      "gateway", "Fetch objects for the jobs of this node; the library starts it by itself");
+      "gateway", "Fetch objects for the jobs of this node. The library starts it by itself");
   const auto settings = std::make_shared<Settings>();
   settings->add_to(*command, Settings::Which::but_for_profile);
   command->callback([settings, &status] { status = gateway(*settings); });
