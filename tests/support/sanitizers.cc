@@ -12,3 +12,8 @@ const char* __tsan_default_suppressions() { return "mutex:cube::\n"; }
 // races.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
 const char* __tsan_default_options() { return "report_mutex_bugs=0:die_after_fork=0"; }
+
+// A child that shares this process's memory, or a jump, leaves functions without their end: marks
+// of their frames stay on the stack and are taken for errors when frames lie on two stacks.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options();
+const char* __asan_default_options() { return "detect_stack_use_after_return=0"; }
