@@ -156,7 +156,9 @@ base::Result<FileStat> Bucket::stat(std::string_view key) const {
   const auto listing = list(parent);
   if (!listing) return base::fail(listing.error().value);
   if (name.size() > NAME_MAX) return base::fail(ENAMETOOLONG);
-  const auto entry = ObjectNames::of(**listing)->find(name);
+  const auto names = ObjectNames::of(**listing);
+  if (!names) return base::fail(EIO);
+  const auto entry = names->find(name);
   if (!entry) return base::fail(ENOENT);
   return entry->is_directory ? mount_.stat_of_directory(below)
                              : mount_.stat_of_object(below, entry->object);

@@ -48,7 +48,9 @@ base::Result<Listing*> list_bucket(const Bucket& bucket, std::string_view key, b
   const FileStat stat = mount.stat_of_directory(below);
   const auto listed = bucket.list(key);
   if (!listed) return base::fail(listed.error().value);
-  const ObjectNames names = *ObjectNames::of(**listed);
+  const auto found = ObjectNames::of(**listed);
+  if (!found) return base::fail(EIO);
+  const ObjectNames names = *found;
   std::uint64_t bytes = 0;
   if (with_names) {
     bytes = Listing::entry_bytes(1) + Listing::entry_bytes(2);

@@ -108,11 +108,11 @@ void Gateway::take_requests() {
     while (key.ends_with('/')) key.pop_back();
     if (!request->below.empty()) key += (key.empty() ? "" : "/") + request->below;
     works_[work->id] = work;
-    start(std::move(work));
+    start(work);
   }
 }
 
-void Gateway::start(WorkPointer work) {
+void Gateway::start(const WorkPointer& work) {
   switch (work->request.kind) {
     case cache::MailKind::object: return fetch_object(work);
     case cache::MailKind::listing: return fetch_listing(work);

@@ -50,7 +50,7 @@ class Gateway {
   using WorkPointer = std::shared_ptr<Work>;
 
   void take_requests();
-  void start(WorkPointer work);
+  void start(const WorkPointer& work);
   void fetch_object(const WorkPointer& work);
   void fetch_copy(const WorkPointer& work);
   void fetch_listing(const WorkPointer& work);

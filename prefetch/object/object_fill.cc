@@ -13,12 +13,13 @@ ObjectFill::ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::
       below_(std::move(below)),
       key_(below_.empty() ? mount_.prefix() : mount_.prefix() + "/" + below_),
       lane_(lane) {
-  fill_.emplace(parts_.ram, parts_.rules, key_, lane_);
+  fill_ = std::make_unique<cache::RecordFill>(parts_.ram, parts_.rules, key_, lane_);
 }
 
 int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
   if (head.size > parts_.rules.max_file) return EFBIG;
-  if (std::exchange(has_accepted_, true)) fill_.emplace(parts_.ram, parts_.rules, key_, lane_);
+  if (std::exchange(has_accepted_, true))
+    fill_ = std::make_unique<cache::RecordFill>(parts_.ram, parts_.rules, key_, lane_);
   const cache::ObjectInfo object{head.size, head.modified, cache::mark_of_etag(head.etag)};
   has_room_ = false;
   switch (fill_->accept({.stat = mount_.stat_of_object(below_, object),

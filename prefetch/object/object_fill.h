@@ -1,7 +1,7 @@
 // One object on its way into RAM. Thread safety: one thread.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "cache/bucket/bucket_mount.h"
@@ -28,7 +28,7 @@ class ObjectFill {
   const cache::BucketMount mount_;
   const std::string below_, key_;
   const cache::Lane lane_;
-  std::optional<cache::RecordFill> fill_;
+  std::unique_ptr<cache::RecordFill> fill_;
   bool has_accepted_ = false, has_room_ = false, is_there_ = false;
 };
 

@@ -175,22 +175,27 @@ bool Mailbox::free_overdue_rows() const {
   return has_freed;
 }
 
-int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) const {
-  if (query.prefix.size() + query.url.size() + query.below.size() > MailRow::k_words * 8)
-    return ENAMETOOLONG;
+std::optional<MailTicket> Mailbox::await_row(const Patience& patience) const {
   RegionHeader& header = region_->header();
   Waited waited(patience.look_again_ns);
-  auto ticket = claim_row();
-  for (; !ticket; ticket = claim_row()) {
+  while (true) {
+    if (const auto ticket = claim_row()) return ticket;
     if (free_overdue_rows()) continue;
     const std::uint32_t freed = header.mail_freed.load(std::memory_order_seq_cst);
     header.mail_waiting.store(1, std::memory_order_seq_cst);
-    ticket = claim_row();
-    if (ticket) break;
+    if (const auto ticket = claim_row()) return ticket;
     waited.count();
-    if (waited.ns() >= patience.longest_ns) return ETIMEDOUT;
+    if (waited.ns() >= patience.longest_ns) return std::nullopt;
     base::sys::futex_wait(&header.mail_freed, freed, patience.look_again_ns);
   }
+}
+
+int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) const {
+  if (query.prefix.size() + query.url.size() + query.below.size() > MailRow::k_words * 8)
+    return ENAMETOOLONG;
+  const auto ticket = await_row(patience);
+  if (!ticket) return ETIMEDOUT;
+  RegionHeader& header = region_->header();
   MailRow& row = region_->mail_row(ticket->row);
   // A gateway that still reads the row's former request and sees one of these words also sees that
   // the row has changed hands; pairs with the fence in take.

@@ -131,6 +131,8 @@ class Mailbox {
  private:
   std::optional<MailTicket> claim_row() const;
   bool free_overdue_rows() const;
+  // Nothing: no row became free within the patience.
+  std::optional<MailTicket> await_row(const Patience& patience) const;
   int post(const MailQuery& query, const Patience& patience, Post& post) const;
   int wait(const MailTicket& ticket, Start start, const Patience& patience) const;
   int need_gateway(Start start) const;

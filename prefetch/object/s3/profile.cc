@@ -84,7 +84,9 @@ void Environment::read(const std::string& path, bool is_config) {
     value = trimmed(value.substr(0, std::min(value.find(" #"), value.find(" ;"))));
     const bool is_nested = line.front() == ' ' || line.front() == '\t';
     if (!is_nested) parent = value.empty() ? key : "";
-    const std::string name = is_nested && !parent.empty() ? parent + "." + key : key;
+    std::string name = is_nested && !parent.empty() ? parent : "";
+    if (!name.empty()) name += '.';
+    name += key;
     sections_[section][name] = value;
   }
 }

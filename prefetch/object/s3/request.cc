@@ -12,7 +12,10 @@ std::string canonical_query(const Pairs& query) {
     encoded.emplace_back(percent_encoded(name), percent_encoded(value));
   std::ranges::sort(encoded);
   std::string text;
-  for (const auto& [name, value] : encoded) text += (text.empty() ? "" : "&") + name + "=" + value;
+  for (const auto& [name, value] : encoded) {
+    if (!text.empty()) text += '&';
+    text.append(name).append("=").append(value);
+  }
   return text;
 }
 
