@@ -102,7 +102,7 @@ namespace {
 int start(const Prepared& prepared) {
   // A handler of the program must not run in the child.
   const base::BlockSignals block;
-  int pipe[2];
+  int pipe[2] = {-1, -1};
   if (const long made = sys::raw(SYS_pipe2, sys::arg(pipe), O_CLOEXEC); sys::failed(made))
     return static_cast<int>(-made);
   const base::UniqueFd result(pipe[0]);

@@ -191,9 +191,10 @@ void LargeFile::ask_mapped(CacheParts& parts, const base::Mapping& mapping, std:
     end = std::min(range.end, (at / k_chunk_bytes + 1) * k_chunk_bytes);
     const PageRun all = pages_of(at, end);
     const auto claim = find(chunks, chunk_of(at));
-    constexpr auto k_most = static_cast<std::uint32_t>(base::k_one_readahead / k_chunk_page);
-    for (PageRun run = claim.next_absent(all, k_most); !run.is_empty();
-         run = claim.next_absent({run.end, all.end}, k_most))
+    constexpr auto k_most_at_once =
+        static_cast<std::uint32_t>(base::k_one_readahead / k_chunk_page);
+    for (PageRun run = claim.next_absent(all, k_most_at_once); !run.is_empty();
+         run = claim.next_absent({run.end, all.end}, k_most_at_once))
       base::sys::madvise(mapping.data() + (byte_of(chunk_of(at), run.first) - begin),
                          run.count() * k_chunk_page, MADV_WILLNEED);
   }

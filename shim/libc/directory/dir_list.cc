@@ -24,7 +24,6 @@ namespace real = cube::shim::real;
 
 namespace {
 
-using Wants = shim::PathCall::Wants;
 using Filter = int (*)(const struct ::dirent*);
 using Compare = int (*)(const struct ::dirent**, const struct ::dirent**);
 
@@ -105,13 +104,13 @@ int list_stream(DIR* directory, struct ::dirent*** list, Filter wanted, Compare 
 
 }  // namespace
 
-#define CUBE_SCANDIR(name, at, declaration, ...)                             \
-  int export_##name declaration {                                            \
-    const std::optional<DIR*> stream = open_stream(at, path);                \
-    if (stream && *stream == nullptr) return -1;                             \
-    if (stream) return list_stream(*stream, list, wanted, compare);          \
-    return shim::told(real::name(__VA_ARGS__),                               \
-                      {.dir = at, .path = path, .wants = Wants::directory}); \
+#define CUBE_SCANDIR(name, at, declaration, ...)                                             \
+  int export_##name declaration {                                                            \
+    const std::optional<DIR*> stream = open_stream(at, path);                                \
+    if (stream && *stream == nullptr) return -1;                                             \
+    if (stream) return list_stream(*stream, list, wanted, compare);                          \
+    return shim::told(real::name(__VA_ARGS__),                                               \
+                      {.dir = at, .path = path, .wants = shim::PathCall::Wants::directory}); \
   }
 CUBE_SCANDIR(scandir, AT_FDCWD,
              (const char* path, struct ::dirent*** list, Filter wanted, Compare compare), path,
