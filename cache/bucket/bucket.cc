@@ -93,7 +93,7 @@ int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std
 
 Pin Bucket::find_listing(const BucketRegion& in, std::string_view directory,
                          std::uint64_t since_ns) const {
-  // What a bucket holds does not depend on the view.
+  // All views see the same objects of a bucket.
   Pin pin = in.ram->find_of_origin(mount_.origin_id(), RecordKind::directory, directory,
                                    base::hash_path(directory));
   const bool is_right =

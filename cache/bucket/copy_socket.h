@@ -18,7 +18,7 @@ namespace cube::cache {
 // ESTALE: the gateway no longer has the copy.
 base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const MailTicket& ticket,
                                           int flags);
-// The same for bytes in memory, which it copies.
+// Makes such an fd of bytes in memory, which it copies.
 base::Result<base::UniqueFd> copy_of_bytes(const std::byte* data, const FileStat& stat, int flags);
 
 // The gateway's part.

@@ -45,7 +45,7 @@ class NewsWatch {
 
 }  // namespace
 
-// What several askers may wait for.
+// A transfer or a listing, for which several askers may wait.
 struct Gateway::Work {
   Request request;  // of the first asker
   s3::ObjectName name;

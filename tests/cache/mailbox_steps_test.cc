@@ -1,5 +1,5 @@
-// Requests to the gateway, instruction by instruction: whoever dies between two of them, nobody
-// else waits in vain and no row is lost.
+// Requests to the gateway, instruction by instruction: the death of a process between any two
+// leaves nobody waiting in vain and loses no row.
 #include <gtest/gtest.h>
 
 #include <csignal>

@@ -1,4 +1,5 @@
-// Requests to the gateway: each asker gets the answer to its own request, whoever dies meanwhile.
+// Requests to the gateway: each asker gets the answer to its own request, even if others die
+// meanwhile.
 #include "cache/region/mailbox/mailbox.h"
 
 #include <gtest/gtest.h>

@@ -173,9 +173,7 @@ GroupMemory memory_of_groups() {
   return memory;
 }
 
-std::uint64_t available_memory() {
-  return std::min(available_on_machine(), memory_of_groups().left);
-}
+std::uint64_t available_memory() { return memory_left().left; }
 
 MemoryLeft memory_left() {
   const GroupMemory groups = memory_of_groups();

@@ -109,6 +109,10 @@ bool server_of(std::string_view text, std::string& server) {
   return true;
 }
 
+bool is_name(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return is_word(c) || c == '_'; });
+}
+
 // "s3://bucket/a/b/" -> without the slash at its end.
 bool bucket_of(std::string_view text, std::string& url) {
   constexpr std::string_view k_scheme = "s3://";
@@ -116,11 +120,7 @@ bool bucket_of(std::string_view text, std::string& url) {
   while (text.size() > k_scheme.size() && text.ends_with('/')) text.remove_suffix(1);
   const std::string_view bucket =
       text.substr(k_scheme.size(), text.find('/', k_scheme.size()) - k_scheme.size());
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  if (bucket.empty() || !std::ranges::all_of(bucket, allowed)) return false;
+  if (bucket.empty() || !is_name(bucket)) return false;
   url = text;
   return true;
 }
@@ -219,9 +219,7 @@ struct Parse {
     return choose(text, k_choices, value);
   }
   static bool Name(std::string_view text, std::string& value) {
-    if (text.empty() || text.size() > 64 ||
-        !std::ranges::all_of(text, [](char c) { return is_word(c) || c == '_'; }))
-      return false;
+    if (text.empty() || text.size() > 64 || !is_name(text)) return false;
     value = text;
     return true;
   }

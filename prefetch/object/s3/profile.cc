@@ -34,7 +34,7 @@ Environment::Environment(Lookup lookup) : lookup_(std::move(lookup)) {
     const std::string given = variable(name);
     return given.empty() ? variable("HOME") + below_home : given;
   };
-  // Of a key that both files have, the one of `credentials` counts.
+  // `credentials` comes last, because its value counts if both files have a key.
   read(path_of("AWS_CONFIG_FILE", "/.aws/config"), /*is_config=*/true);
   read(path_of("AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials"), /*is_config=*/false);
 }

@@ -1,5 +1,5 @@
-// What the commands need to talk to a bucket: settings of AWS's and ours, credentials, a client.
-// Thread safety: one thread.
+// The parts by which a command talks to a bucket: settings of AWS's and ours, credentials, a
+// client. Thread safety: one thread.
 #pragma once
 
 #include <cstddef>

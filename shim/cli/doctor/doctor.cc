@@ -68,8 +68,8 @@ int doctor(const Doctor& doctor) {
 }  // namespace
 
 void add_doctor(CLI::App& app, int& status) {
-  CLI::App* const command = app.add_subcommand(
-      "doctor", "Find what keeps files from being served, and say what to do");
+  CLI::App* const command =
+      app.add_subcommand("doctor", "Find what keeps files from being served, and say what to do");
   const auto options = std::make_shared<Doctor>();
   options->settings.add_to(*command, Settings::Which::all);
   command->add_flag("--json", options->json, "A JSON list");

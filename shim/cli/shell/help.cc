@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t k_help_width = 80, k_help_column = 27;
 constexpr std::size_t k_few_options = 6;  // a command with so many at most shows all of them
 
-// What --help of a command shows beside the parser's own texts.
+// The texts that --help of a command adds to the parser's own.
 struct Page {
   std::string_view command;
   std::array<std::string_view, 3> examples;

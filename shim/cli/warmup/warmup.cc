@@ -232,8 +232,8 @@ int warmup(Warmup& warmup) {
 }  // namespace
 
 void add_warmup(CLI::App& app, int& status) {
-  CLI::App* const command = app.add_subcommand(
-      "warmup", "Load files into the cache of a job, or into one that is kept");
+  CLI::App* const command =
+      app.add_subcommand("warmup", "Load files into the cache of a job, or into one that is kept");
   const auto options = std::make_shared<Warmup>();
   command->add_option("PATH", options->input.paths, "Files, and directories with all below them");
   command
