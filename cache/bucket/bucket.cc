@@ -76,7 +76,7 @@ int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std
   if (has_just_timed_out()) return ETIMEDOUT;
   // A little longer than the gateway tries.
   constexpr std::uint64_t k_more_ns = 5'000'000'000;
-  Mailbox mailbox(*in.region);
+  Mailbox mailbox(*in.region, BucketMount::store());
   const int error = mailbox.ask({.kind = kind,
                                  .is_prefetch = is_prefetch,
                                  .prefix = mount_.prefix(),
@@ -186,7 +186,8 @@ base::Result<base::UniqueFd> Bucket::copy(std::string_view key, const FileStat& 
     Mailbox::Post post;
     error = ask(in, MailKind::copy, key, good_since(in), is_prefetch, post);
     if (error != 0) return base::fail(error);
-    auto fd = collect_copy(Mailbox::socket_path(*in.region), post.ticket(), flags);
+    auto fd =
+        collect_copy(Mailbox(*in.region, BucketMount::store()).socket_path(), post.ticket(), flags);
     if (fd) return fd;
     error = fd.error().value;
     const bool is_gone = error == ECONNREFUSED || error == ENOENT || error == ESTALE ||

@@ -1,5 +1,6 @@
 #include "cache/bucket/bucket_mount.h"
 
+#include <atomic>
 #include <utility>
 
 #include "cache/base/hash.h"
@@ -10,8 +11,11 @@ namespace {
 // As of packs (k_pack_device): a minor number that no device of the kernel has.
 constexpr std::uint32_t k_no_kernel_device = 1U << 31;
 
+constinit std::atomic<std::uint64_t> g_store{0};
+
 OriginId id_of(std::string_view prefix, std::string_view url) {
-  const std::uint64_t words[] = {base::hash_path(prefix), base::hash_path(url)};
+  const std::uint64_t words[] = {base::hash_path(prefix), base::hash_path(url),
+                                 BucketMount::store()};
   return k_no_kernel_device |
          static_cast<OriginId>(base::hash_bytes(words, sizeof words) & (k_no_kernel_device - 1));
 }
@@ -23,6 +27,9 @@ std::uint32_t mark_of_etag(std::string_view etag) {
     etag = etag.substr(1, etag.size() - 2);
   return static_cast<std::uint32_t>(base::hash_path(etag) & ((1U << 29) - 1));
 }
+
+void BucketMount::use_store(std::uint64_t mark) { g_store.store(mark, std::memory_order_relaxed); }
+std::uint64_t BucketMount::store() { return g_store.load(std::memory_order_relaxed); }
 
 BucketMount::BucketMount(std::string prefix, std::string url)
     : prefix_(std::move(prefix)),

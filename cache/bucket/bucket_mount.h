@@ -28,6 +28,11 @@ std::uint32_t mark_of_etag(std::string_view etag);
 
 class BucketMount {
  public:
+  // Names the store, and the identity that asks it (gateway_start.h), for all mounts of this
+  // process. Call it once, before the first mount is made.
+  static void use_store(std::uint64_t mark);
+  static std::uint64_t store();
+
   // `url`: s3://BUCKET, or s3://BUCKET/PREFIX without a slash at its end.
   BucketMount(std::string prefix, std::string url);
 
@@ -39,7 +44,8 @@ class BucketMount {
     path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
     return path;
   }
-  // Depends only on the prefix and the URL, so it is the same in all processes on all nodes.
+  // Depends only on the prefix, the URL and the store, so it is the same in all processes on all
+  // nodes that ask this store with these credentials.
   OriginId origin_id() const { return id_; }
   // A regular file, mode 0444. The mtime is Last-Modified. The ctime is the same second, and its
   // nanoseconds are the mark of the ETag.

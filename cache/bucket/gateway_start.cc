@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "cache/base/error_text.h"
+#include "cache/base/hash.h"
 #include "cache/base/log.h"
 #include "cache/base/process/block_signals.h"
 #include "cache/base/sys.h"
@@ -28,6 +30,23 @@ struct Prepared {
 
 // Never freed, because calls come after every destructor.
 constinit std::atomic<const Prepared*> g_prepared{nullptr};
+
+std::string_view name_of(const char* variable) {
+  const std::string_view text(variable);
+  return text.substr(0, text.find('='));
+}
+
+// These name the store, the way to it, and the credentials.
+bool is_of_store(std::string_view name) {
+  static constexpr std::string_view k_beginnings[] = {"AWS_", "SSL_CERT_", "CUBESHIM_S3_"};
+  static constexpr std::string_view k_names[] = {
+      "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy",
+      "ALL_PROXY",  "no_proxy",    "NO_PROXY",   "HOME",        "CURL_CA_BUNDLE"};
+  return name != "CUBESHIM_S3_TIMEOUT" &&
+         (std::ranges::any_of(k_beginnings,
+                              [&](const auto& beginning) { return name.starts_with(beginning); }) ||
+          std::ranges::find(k_names, name) != std::end(k_names));
+}
 
 // A child that sends no signal when it ends, and that only __WALL waits for.
 long fork_quietly() { return sys::raw(SYS_clone, 0); }
@@ -70,20 +89,19 @@ void close_all_but(int kept) {
 }  // namespace
 
 bool is_passed_on(const char* variable) {
-  static constexpr std::string_view k_beginnings[] = {"CUBESHIM_", "AWS_", "SSL_CERT_"};
-  static constexpr std::string_view k_names[] = {
-      "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy",
-      "ALL_PROXY",  "no_proxy",    "NO_PROXY",   "HOME",        "CURL_CA_BUNDLE",
-      "PATH",       "USER",        "TMPDIR",     "TZ",          "LANG"};
-  const std::string_view text(variable);
-  const std::string_view name = text.substr(0, text.find('='));
-  for (const auto& beginning : k_beginnings) {
-    if (name.starts_with(beginning)) return true;
+  static constexpr std::string_view k_names[] = {"PATH", "USER", "TMPDIR", "TZ", "LANG"};
+  const std::string_view name = name_of(variable);
+  return name.starts_with("CUBESHIM_") || is_of_store(name) ||
+         std::ranges::find(k_names, name) != std::end(k_names);
+}
+
+std::uint64_t store_mark(const char* const* environment) {
+  // A sum, because the order of the variables means nothing.
+  std::uint64_t mark = 0;
+  for (; *environment != nullptr; ++environment) {
+    if (is_of_store(name_of(*environment))) mark += base::hash_path(*environment);
   }
-  for (const auto& known : k_names) {
-    if (name == known) return true;
-  }
-  return false;
+  return mark;
 }
 
 void prepare(std::string command, const char* const* environment) {

@@ -5,6 +5,7 @@
 // thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace cube::cache::gateway_start {
@@ -14,6 +15,10 @@ namespace cube::cache::gateway_start {
 void prepare(std::string command, const char* const* environment);
 // Whether the gateway gets this variable, "NAME=VALUE".
 bool is_passed_on(const char* variable);
+// A mark of the variables that name the store and the credentials. A program with another store or
+// other credentials has another mark, and neither its gateway nor its objects are shared with ours.
+// Async-signal-safe.
+std::uint64_t store_mark(const char* const* environment);
 // Returns 0, or ECONNREFUSED after it has told the user why. Async-signal-safe.
 int start();
 

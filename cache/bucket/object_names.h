@@ -21,6 +21,8 @@ class ObjectNames {
     std::string_view name;
     bool is_directory = false;
     ObjectInfo object;  // of no meaning for a directory
+
+    friend bool operator==(const Entry&, const Entry&) = default;
   };
 
   static std::uint64_t bytes_for(std::uint64_t count, std::uint64_t name_bytes) {

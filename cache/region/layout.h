@@ -19,7 +19,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 26;
+inline constexpr std::uint32_t k_layout_version = 27;
 // The maxima; a smaller region has half or a quarter of them (RegionLayout::process_slots,
 // job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
@@ -80,6 +80,19 @@ RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count)
 // The status of a tier, as in base::TierStatus.
 struct TierRow {
   std::atomic<std::uint64_t> capacity, used, entries, unwritten, is_there;
+};
+
+// A gateway (mailbox.h).
+struct GatewayRow {
+  // The mark of the store and of the credentials that it uses (bucket_mount.h).
+  std::atomic<std::uint64_t> store;
+  // generation:32 | slot + 1:32 of its process; 0: the row is free.
+  std::atomic<std::uint64_t> process;
+  // Coarse monotonic clock: a process has started a gateway, and the others wait for it until then.
+  // It belongs to the stores whose mark, modulo k_gateways, is this row's number.
+  std::atomic<std::uint64_t> due_ns;
+  // A bit for each error (modulo 32) that this gateway has answered and an asker has told the user.
+  std::atomic<std::uint32_t> told;
 };
 
 struct RegionHeader {
@@ -212,18 +225,14 @@ struct RegionHeader {
   static constexpr std::uint32_t k_attached = 64;
   std::atomic<std::uint64_t> attached[k_attached];
 
-  // Requests to the gateway (mailbox.h), which holds the mutex.
+  // Requests to gateways (mailbox.h). A gateway holds the mutex while it claims a row.
   pthread_mutex_t gateway_lock;
-  // generation:32 | slot + 1:32 of the gateway; 0: there is none.
-  std::atomic<std::uint64_t> gateway;
-  // Coarse monotonic clock: a process has started a gateway, and the others wait for it until then.
-  std::atomic<std::uint64_t> gateway_due_ns;
+  static constexpr std::uint32_t k_gateways = 8;
+  GatewayRow gateways[k_gateways];
   // Futexes: how many requests have been posted, and how many rows have become free.
   std::atomic<std::uint32_t> mail_news, mail_freed;
   // An asker may be waiting for a free row.
   std::atomic<std::uint32_t> mail_waiting;
-  // A bit for each error (modulo 32) that this gateway has answered and an asker has told the user.
-  std::atomic<std::uint32_t> mail_told;
 
   // For the report.
 
@@ -420,7 +429,7 @@ struct ListedRow {
 // A request to the gateway (mailbox.h). state:4 | error:12 | generation of the owner's slot:12 |
 // owner slot + 1:12 | number of the request:24, so that one compare-and-swap decides about it.
 struct alignas(64) MailRow {
-  static constexpr std::uint32_t k_words = 229, k_why_words = 22;
+  static constexpr std::uint32_t k_words = 228, k_why_words = 22;
   std::atomic<std::uint64_t> word;
   // Coarse monotonic clock: nobody waits for the answer after this time.
   std::atomic<std::uint64_t> overdue_ns;
@@ -430,6 +439,8 @@ struct alignas(64) MailRow {
   std::atomic<std::uint32_t> news;
   // base::boot_ns: a record that was verified since then is the answer.
   std::atomic<std::uint64_t> since_ns;
+  // GatewayRow::store of the gateway that is asked.
+  std::atomic<std::uint64_t> store;
   // These three texts, one behind the other.
   std::atomic<std::uint64_t> text[k_words];
   // The gateway's words about an error, filled up with zeros.

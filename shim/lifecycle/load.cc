@@ -110,6 +110,7 @@ std::vector<std::string> open_origins(base::Config& config) {
     const std::string absolute = cache::Origins::make_absolute(config.origins, directory);
     if (!absolute.empty()) setenv(cache::Origins::k_variable, absolute.c_str(), 1);
   }
+  cache::BucketMount::use_store(cache::gateway_start::store_mark(environ));
   // Never freed: calls come after every destructor.
   const cache::Origins* const origins =
       cache::Origins::open(config.origins, config.buckets, errors).release();

@@ -22,6 +22,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/process/job_variable.h"
 #include "cache/bucket/copy_socket.h"
+#include "cache/bucket/gateway_start.h"
 #include "cache/file_cache.h"
 #include "cache/metadata/listed_objects.h"
 
@@ -35,11 +36,12 @@ std::string setting(const char* name) {
 
 class FakeGateway {
  public:
-  explicit FakeGateway(FileCache& cache) : cache_(cache), mailbox_(cache.region()) {}
+  explicit FakeGateway(FileCache& cache)
+      : cache_(cache), mailbox_(cache.region(), BucketMount::store()) {}
 
   int run() {
-    if (!mailbox_.become_gateway()) return 0;
-    auto listener = listen_for_copies(Mailbox::socket_path(cache_.region()));
+    if (mailbox_.become_gateway() != 0) return 0;
+    auto listener = listen_for_copies(mailbox_.socket_path());
     if (!listener) return 1;
     std::thread([this, fd = listener->release()] { hand_over(fd); }).detach();
     for (int alone = 0; alone < 3;) {
@@ -49,7 +51,7 @@ class FakeGateway {
       cache_.region().reap();
       alone = cache_.region().count_processes() > 1 ? 0 : alone + 1;
     }
-    unlink(Mailbox::socket_path(cache_.region()).c_str());
+    unlink(mailbox_.socket_path().c_str());
     mailbox_.resign();
     cache_.detach();
     return 0;
@@ -176,6 +178,7 @@ class FakeGateway {
 
 int run() {
   using namespace cube;
+  BucketMount::use_store(gateway_start::store_mark(environ));
   const base::Config config =
       base::parse_config([](const char* name) { return std::getenv(name); }).config;
   base::JobVariable job;

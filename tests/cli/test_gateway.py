@@ -126,6 +126,59 @@ class Serves(GatewayCase):
         self.assertEqual(self.store.requests("LIST"), 5)
         self.assertEqual(self.store.refused, [])
 
+    def test_another_store_and_other_keys_share_nothing(self):
+        other = Store()
+        self.addCleanup(other.close)
+        read = "import sys; print(open(sys.argv[1] + '/who').read()); sys.stdin.read()"
+        self.store.objects, other.objects = {"train/who": b"first"}, {"train/who": b"second"}
+        job = self.start_job(read, self.mount)
+        self.assertEqual(job.stdout.readline(), "first\n")
+        done = self.run_job(read, self.mount, AWS_ENDPOINT_URL=other.url)
+        self.assertEqual((done.stdout, done.stderr), ("second\n", ""))
+        without = self.run_job(read, self.mount, AWS_SECRET_ACCESS_KEY="wrong")
+        self.assertIn("PermissionError", without.stderr)
+        self.assertEqual(len(self.gateways()), 3)
+        job.communicate()
+
+    def test_listings_without_end_fit_into_a_small_cache(self):
+        self.store.objects = {f"train/{i:05}" + "n" * 200: b"x" for i in range(2000)}
+        read = """
+import os, sys
+for i in range(60):
+    assert os.path.getsize(sys.argv[1] + "/00007" + "n" * 200) == 1
+    if len(sys.argv) > 2: print(i, flush=True), sys.stdin.readline()
+"""
+        settings = {"CUBESHIM_RAM": "8M", "CUBESHIM_CONSISTENCY": "open"}
+        done = self.run_job(read, self.mount, **settings)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        job = self.start_job(read, self.mount, "changes", **settings)
+        for i in range(60):
+            self.assertEqual(job.stdout.readline(), f"{i}\n", "the listings differ")
+            self.store.objects[f"train/new {i}"] = b"x"
+            job.stdin.write("\n")
+            job.stdin.flush()
+        self.assertEqual(job.communicate()[1], "")
+
+    def test_a_page_without_an_etag_is_no_object(self):
+        self.store.objects = {"train/a": b"a" * 1000}
+        read = "import sys; print(len(open(sys.argv[1] + '/a', 'rb').read()))"
+        self.store.fault = [None, "page"]
+        self.assertEqual(self.run_job(read, self.mount).stdout, "1000\n")
+        self.store.fault = [None, *["page"] * 99]
+        done = self.run_job(read, self.mount, CUBESHIM_NAME=self.name + "-2")
+        self.assertIn("Input/output error", done.stderr)
+        self.assertIn("without an ETag", done.stderr)
+
+    def test_stat_agrees_with_an_object_that_has_changed_since_it_was_listed(self):
+        self.store.objects = {"train/a": b"old"}
+        job = self.start_job(
+            "import os, sys; a = sys.argv[1] + '/a'; print(os.path.getsize(a), flush=True); "
+            "sys.stdin.readline(); file = open(a); print(file.read(), os.path.getsize(a))",
+            self.mount)
+        self.assertEqual(job.stdout.readline(), "3\n")
+        self.store.objects["train/a"] = b"longer"
+        self.assertEqual(job.communicate("\n")[0], "longer 6\n")
+
     def test_a_large_directory_takes_a_listing_of_a_thousand_names_each(self):
         self.store.objects = {f"train/{i:05}": b"x" for i in range(2500)}
         done = self.run_job("import os, sys; print(len(os.listdir(sys.argv[1])))", self.mount)

@@ -1,5 +1,7 @@
 #include "cache/region/mailbox/mailbox.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -7,6 +9,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/process/went_out.h"
 #include "cache/region/life/process_slots.h"
+#include "cache/region/life/robust_lock.h"
 
 namespace cube::cache {
 namespace {
@@ -38,6 +41,12 @@ std::uint64_t gateway_word(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
   return generation << 32 | (process + 1);
+}
+// `word`: as gateway_word.
+bool is_alive(Region& region, std::uint64_t word) {
+  const std::uint32_t slot = static_cast<std::uint32_t>(word) - 1;
+  return word != 0 && slot < region.layout().process_slots && gateway_word(region, slot) == word &&
+         process_is_alive(region, slot);
 }
 
 void wake(MailRow& row) {
@@ -205,6 +214,7 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
                        std::memory_order_relaxed);
   row.head.store(head_of(query), std::memory_order_relaxed);
   row.since_ns.store(query.since_ns, std::memory_order_relaxed);
+  row.store.store(store_, std::memory_order_relaxed);
   TextWriter text(row.text);
   text.add(query.prefix);
   text.add(query.url);
@@ -221,17 +231,31 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   return 0;
 }
 
+GatewayRow* Mailbox::row_of_gateway() const {
+  for (GatewayRow& row : region_->header().gateways) {
+    // Acquire: pairs with the release in become_gateway.
+    if (row.process.load(std::memory_order_acquire) != 0 &&
+        row.store.load(std::memory_order_relaxed) == store_)
+      return &row;
+  }
+  return nullptr;
+}
+
+std::atomic<std::uint64_t>& Mailbox::start_due_ns() const {
+  return region_->header().gateways[store_ % RegionHeader::k_gateways].due_ns;
+}
+
 int Mailbox::need_gateway(Start start) const {
-  RegionHeader& header = region_->header();
   if (has_gateway()) return 0;
+  auto& due_ns = start_due_ns();
   const std::uint64_t now = base::coarse_monotonic_ns();
-  std::uint64_t due = header.gateway_due_ns.load(std::memory_order_relaxed);
+  std::uint64_t due = due_ns.load(std::memory_order_relaxed);
   // Another process has just started one.
-  if (now < due || !header.gateway_due_ns.compare_exchange_strong(due, now + k_start_ns,
-                                                                  std::memory_order_relaxed))
+  if (now < due ||
+      !due_ns.compare_exchange_strong(due, now + k_start_ns, std::memory_order_relaxed))
     return 0;
   const int error = start();
-  if (error != 0) header.gateway_due_ns.store(0, std::memory_order_relaxed);
+  if (error != 0) due_ns.store(0, std::memory_order_relaxed);
   return error;
 }
 
@@ -239,7 +263,7 @@ int Mailbox::wait(const MailTicket& ticket, Start start, const Patience& patienc
   MailRow& row = region_->mail_row(ticket.row);
   Waited waited(patience.look_again_ns);
   std::uint32_t seen = row.news.load(std::memory_order_seq_cst);
-  bool is_to_check = region_->header().gateway.load(std::memory_order_relaxed) == 0;
+  bool is_to_check = row_of_gateway() == nullptr;
   while (true) {
     const std::uint64_t word = row.word.load(std::memory_order_acquire);
     // Another asker has found the row overdue.
@@ -272,50 +296,67 @@ std::string_view Mailbox::why(const Post& post, char* to) const {
 }
 
 bool Mailbox::is_to_be_told(int error) const {
+  GatewayRow* const row = row_of_gateway();
   const std::uint32_t bit = 1U << (static_cast<unsigned>(error) % 32);
-  return (region_->header().mail_told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+  return row == nullptr || (row->told.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
 }
 
 bool Mailbox::has_gateway() const {
-  const std::uint64_t word = region_->header().gateway.load(std::memory_order_acquire);
-  const std::uint32_t slot = static_cast<std::uint32_t>(word) - 1;
-  return word != 0 && slot < region_->layout().process_slots &&
-         gateway_word(*region_, slot) == word && process_is_alive(*region_, slot);
+  const GatewayRow* const row = row_of_gateway();
+  return row != nullptr && is_alive(*region_, row->process.load(std::memory_order_relaxed));
 }
 
-bool Mailbox::become_gateway() {
+std::string Mailbox::socket_path() const {
+  // Eight digits: the path of a socket has 107 bytes.
+  constexpr std::uint64_t k_digits = 0xffffffff;
+  return Region::socket_path_of(
+      fmt::format("{}.gateway-{:08x}", region_->path(), store_ & k_digits));
+}
+
+int Mailbox::become_gateway() {
   RegionHeader& header = region_->header();
-  lock_.emplace(&header.gateway_lock, 0);
-  if (!*lock_) {
-    lock_.reset();
-    return false;
+  const RobustLock lock(&header.gateway_lock);
+  if (!lock) return EEXIST;
+  // The lock lets one process at a time change these.
+  if (GatewayRow* const former = row_of_gateway(); former != nullptr) {
+    if (has_gateway()) return EEXIST;
+    former->process.store(0, std::memory_order_relaxed);
   }
+  const auto is_free = [&](const GatewayRow& row) {
+    return !is_alive(*region_, row.process.load(std::memory_order_relaxed));
+  };
+  GatewayRow* const row = std::ranges::find_if(header.gateways, is_free);
+  if (row == std::end(header.gateways)) return EUSERS;
   // A former gateway that died has left these.
   for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
-    MailRow& row = region_->mail_row(i);
-    std::uint64_t word = row.word.load(std::memory_order_relaxed);
-    if (state_of(word) == MailState::taken)
-      row.word.compare_exchange_strong(word, with_state(word, MailState::posted),
-                                       std::memory_order_relaxed);
+    MailRow& mail = region_->mail_row(i);
+    std::uint64_t word = mail.word.load(std::memory_order_acquire);
+    if (state_of(word) == MailState::taken && mail.store.load(std::memory_order_relaxed) == store_)
+      mail.word.compare_exchange_strong(word, with_state(word, MailState::posted),
+                                        std::memory_order_relaxed);
   }
-  header.mail_told.store(0, std::memory_order_relaxed);
-  header.gateway.store(gateway_word(*region_, region_->own_slot()), std::memory_order_release);
-  header.gateway_due_ns.store(0, std::memory_order_relaxed);
-  return true;
+  row->process.store(0, std::memory_order_relaxed);
+  row->store.store(store_, std::memory_order_release);
+  row->told.store(0, std::memory_order_relaxed);
+  row->process.store(gateway_word(*region_, region_->own_slot()), std::memory_order_release);
+  start_due_ns().store(0, std::memory_order_relaxed);
+  own_ = row;
+  return 0;
 }
 
 void Mailbox::resign() {
-  if (!lock_) return;
-  region_->header().gateway.store(0, std::memory_order_release);
-  lock_.reset();
+  if (GatewayRow* const row = std::exchange(own_, nullptr); row != nullptr)
+    row->process.store(0, std::memory_order_release);
 }
 
 std::optional<Mailbox::Request> Mailbox::take() {
   for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
     MailRow& row = region_->mail_row(i);
-    std::uint64_t word = row.word.load(std::memory_order_relaxed);
+    std::uint64_t word = row.word.load(std::memory_order_acquire);
     const std::uint64_t mine = with_state(word, MailState::taken);
+    // If the row changes hands at this moment, its word changes, too.
     if (state_of(word) != MailState::posted ||
+        row.store.load(std::memory_order_relaxed) != store_ ||
         !row.word.compare_exchange_strong(word, mine, std::memory_order_acq_rel))
       continue;
     const std::uint64_t head = row.head.load(std::memory_order_relaxed);
@@ -374,8 +415,11 @@ void forget_mail_of(Region& region, std::uint32_t process) {
     if (state_of(word) != MailState::free && (word & k_asker_mask) == owner)
       free_row(region, i, word);
   }
-  std::uint64_t gateway = gateway_word(region, process);
-  region.header().gateway.compare_exchange_strong(gateway, 0, std::memory_order_acq_rel);
+  const std::uint64_t gateway = gateway_word(region, process);
+  for (GatewayRow& row : region.header().gateways) {
+    std::uint64_t word = gateway;
+    row.process.compare_exchange_strong(word, 0, std::memory_order_acq_rel);
+  }
 }
 
 }  // namespace cube::cache

@@ -1,6 +1,7 @@
 // The mailbox is a fixed table of requests in the region, through which processes ask the gateway,
-// the node's only process that talks to object stores. An asker posts a request and waits for its
-// answer; the gateway takes it, does the work and finishes it:
+// the node's only process that talks to an object store. Each store, and each identity that asks
+// it, has a gateway of its own. An asker posts a request and waits for its answer; the gateway
+// takes it, does the work and finishes it:
 //   free -> writing -> posted -> taken -> done -> free
 // The bytes do not pass through here: the gateway puts what was asked for into RAM, and the answer
 // is an errno.
@@ -20,7 +21,6 @@
 #include <string_view>
 #include <utility>
 
-#include "cache/region/life/robust_lock.h"
 #include "cache/region/region.h"
 
 namespace cube::cache {
@@ -48,7 +48,8 @@ struct MailTicket {
 
 class Mailbox {
  public:
-  explicit Mailbox(Region& region) : region_(&region) {}
+  // `store`: which gateway is asked, or is this one (GatewayRow::store).
+  explicit Mailbox(Region& region, std::uint64_t store = 0) : region_(&region), store_(store) {}
 
   // The part of the askers.
 
@@ -97,8 +98,9 @@ class Mailbox {
 
   // The part of the gateway.
 
-  // False: another gateway lives. The claim ends when this thread ends or calls resign().
-  bool become_gateway();
+  // Returns 0, EEXIST if the store has a gateway, or EUSERS if as many stores as there can be have
+  // one. The claim ends when this process ends or calls resign().
+  int become_gateway();
   void resign();
 
   struct Request {
@@ -108,7 +110,7 @@ class Mailbox {
     std::uint64_t since_ns = 0;
     MailTicket ticket;
   };
-  // The next request that nobody has taken. Nothing: there is none.
+  // The next request to this store that nobody has taken. Nothing: there is none.
   std::optional<Request> take();
   // Whether the asker still wants the answer, or has yet to collect the copy.
   bool is_wanted(const MailTicket& ticket) const;
@@ -121,12 +123,10 @@ class Mailbox {
   std::uint32_t news() const { return region_->header().mail_news.load(std::memory_order_seq_cst); }
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const;
 
-  // Whether a gateway lives.
+  // Whether the store's gateway lives.
   bool has_gateway() const;
   // The Unix socket on which the gateway hands over copies.
-  static std::string socket_path(const Region& region) {
-    return Region::socket_path_of(region.path() + ".gateway");
-  }
+  std::string socket_path() const;
 
  private:
   std::optional<MailTicket> claim_row() const;
@@ -136,9 +136,13 @@ class Mailbox {
   int post(const MailQuery& query, const Patience& patience, Post& post) const;
   int wait(const MailTicket& ticket, Start start, const Patience& patience) const;
   int need_gateway(Start start) const;
+  // Null: the store has no gateway, dead or alive.
+  GatewayRow* row_of_gateway() const;
+  std::atomic<std::uint64_t>& start_due_ns() const;
 
   Region* region_;
-  std::optional<RobustLock> lock_;
+  std::uint64_t store_;
+  GatewayRow* own_ = nullptr;
 };
 
 // Frees the rows of a process that is gone, and its place as the gateway.

@@ -5,10 +5,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 
 #include "cache/base/error_text.h"
+#include "cache/base/process/block_signals.h"
 #include "cache/base/process/job_variable.h"
+#include "cache/bucket/gateway_start.h"
 #include "prefetch/object/gateway.h"
 #include "shim/cli/bucket/session.h"
 #include "shim/cli/commands.h"
@@ -28,7 +31,17 @@ base::ProcessId job_of_environment() {
                                                                 : base::current_process();
 }
 
+// The programs hear why, because nobody reads our stderr.
+void refuse_all(cache::Mailbox& mailbox) {
+  while (const auto request = mailbox.take())
+    mailbox.finish(request->ticket, EIO,
+                   fmt::format("{}: jobs of this cache use {} stores or credentials already; set "
+                               "another CUBESHIM_NAME",
+                               request->url, cache::RegionHeader::k_gateways));
+}
+
 int gateway(const Settings& settings) {
+  cache::BucketMount::use_store(cache::gateway_start::store_mark(environ));
   const auto parsed = settings.parse();
   for (const auto& error : parsed.errors) complain(2, error);
   if (!parsed.errors.empty()) return 2;
@@ -44,18 +57,19 @@ int gateway(const Settings& settings) {
                                                            base::text_of_error(cache.error().value)
                                                      : why);
   cache::Region& region = (*cache)->region();
-  // Before a thread starts: the claim is this thread's, and its signals are blocked.
-  cache::Mailbox mailbox(region);
-  if (!mailbox.become_gateway()) {
+  cache::Mailbox mailbox(region, cache::BucketMount::store());
+  if (const int error = mailbox.become_gateway(); error != 0) {
+    if (error == EUSERS) refuse_all(mailbox);
     (*cache)->detach();
     return 0;
   }
+  const base::BlockSignals block;
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
   const base::UniqueFd signals(signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
-  const std::string path = cache::Mailbox::socket_path(region);
+  const std::string path = mailbox.socket_path();
   auto listener = cache::listen_for_copies(path);
   int status = 0;
   if (!listener) {
