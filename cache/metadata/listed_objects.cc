@@ -7,6 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/region/life/room_for_others.h"
 
 namespace cube::cache {
 namespace {
@@ -19,6 +20,27 @@ struct NoWatch {
 bool is_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.size() <= NAME_MAX &&
          name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+bool is_listing_of(const Record& record, std::span<const ObjectNames::Entry> entries) {
+  const auto names = ObjectNames::of(record);
+  if (!names || names->count() != entries.size()) return false;
+  std::uint64_t place = 0;
+  return std::ranges::all_of(entries,
+                             [&](const auto& entry) { return names->at(place++) == entry; });
+}
+
+// Without a listing, no file below the directory can be opened, so listings displace files.
+base::Result<RamTier::Reservation> reserve(RamTier& ram, std::size_t path_length,
+                                           std::uint64_t bytes) {
+  auto room = ram.reserve(path_length, bytes);
+  // A long listing needs segments in sequence, so more may have to go than it has bytes.
+  for (std::uint64_t wanted = bytes + path_length; !room; wanted *= 2) {
+    const std::uint64_t given = give_back(ram.region(), wanted);
+    room = ram.reserve(path_length, bytes);
+    if (given < wanted) break;
+  }
+  return room;
 }
 
 std::string path_of(const BucketMount& mount, std::string_view below) {
@@ -82,6 +104,12 @@ base::Result<void> ListedObjects::publish(MountMetadata& metadata, RamTier& ram,
   const std::uint64_t bytes = ObjectNames::bytes_for(entries.size(), name_bytes);
   const auto write = [&](std::byte* to) { ObjectNames::write(to, entries, name_bytes); };
   const std::string path = path_of(mount, below);
+  const Pin former =
+      ram.find_of_origin(mount.origin_id(), RecordKind::directory, path, base::hash_path(path));
+  if (former && is_listing_of(*former, entries)) {
+    ram.mark_verified(*former, looked_ns);
+    return {};
+  }
   RecordContent content;
   content.kind = RecordKind::directory;
   content.path = path;
@@ -93,8 +121,7 @@ base::Result<void> ListedObjects::publish(MountMetadata& metadata, RamTier& ram,
   if (metadata.publish(content, bytes, NoWatch{}, write)) return {};
   // The room of metadata is used up: the listing takes that of files.
   content.data_size = bytes;
-  const Pin former = ram.find_of_kind(content.kind, path, base::hash_path(path));
-  auto room = ram.reserve(path.size(), bytes);
+  auto room = reserve(ram, path.size(), bytes);
   if (!room) return base::fail(ENOSPC);
   write(room->data());
   const auto pin = ram.publish(*room, content);

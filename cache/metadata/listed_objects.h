@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,11 +25,13 @@ class ListedObjects {
   void add_object(std::string_view name, const ObjectInfo& object) { add(name, false, object); }
   // Without the slash at its end.
   void add_directory(std::string_view name) { add(name, true, {}); }
+  std::uint64_t count() const { return rows_.size(); }
   std::uint64_t left_out() const { return left_out_; }
   // Objects that have the name of a directory, which hides them. Known after publish().
   std::uint64_t hidden() const { return hidden_; }
 
-  // `looked_ns`: base::boot_ns, before the first page was asked for. ENOSPC: there is no room.
+  // Keeps the record that RAM has if it lists the same. `looked_ns`: base::boot_ns, before the first
+  // page was asked for. ENOSPC: there is no room, even without the files that nobody has open.
   base::Result<void> publish(MountMetadata& metadata, RamTier& ram, const BucketMount& mount,
                              std::string_view below, std::uint64_t looked_ns);
 

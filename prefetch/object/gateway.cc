@@ -217,7 +217,10 @@ void Gateway::fetch_page(const std::shared_ptr<ListingWork>& listing) {
       base::log(base::LogLevel::warn, "{} names in s3://{}/{} have no path",
                 listing->names.left_out() + listing->names.hidden(), work.name.bucket,
                 listing->directory);
-    finish(listing->work, made ? 0 : made.error().value, "");
+    if (made) return finish(listing->work, 0, "");
+    finish(listing->work, EIO,
+           fmt::format("s3://{}/{}: the cache has no room for {} names; raise CUBESHIM_RAM",
+                       work.name.bucket, listing->directory, listing->names.count()));
   };
   client_.list(
       {.bucket = listing->work->name.bucket, .prefix = listing->directory, .token = listing->token},

@@ -4,6 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/base/hash.h"
+#include "cache/bucket/object_names.h"
+
 namespace cube::prefetch {
 
 ObjectFill::ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::string below,
@@ -17,10 +20,11 @@ ObjectFill::ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::
 }
 
 int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
+  const cache::ObjectInfo object{head.size, head.modified, cache::mark_of_etag(head.etag)};
+  forget_listing_unless(object);
   if (head.size > parts_.rules.max_file) return EFBIG;
   if (std::exchange(has_accepted_, true))
     fill_ = std::make_unique<cache::RecordFill>(parts_.ram, parts_.rules, key_, lane_);
-  const cache::ObjectInfo object{head.size, head.modified, cache::mark_of_etag(head.etag)};
   has_room_ = false;
   switch (fill_->accept({.stat = mount_.stat_of_object(below_, object),
                          .is_physical = true,
@@ -33,6 +37,20 @@ int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
   has_room_ = true;
   room = {fill_->room(), head.size};
   return 0;
+}
+
+// Stat and fstat of an object that has changed since it was listed should agree.
+void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
+  const auto [directory, name] = base::split_path(key_);
+  const cache::Pin listing = parts_.ram.find_of_origin(
+      mount_.origin_id(), cache::RecordKind::directory, directory, base::hash_path(directory));
+  const auto names = listing ? cache::ObjectNames::of(*listing) : std::nullopt;
+  const auto entry = names ? names->find(name) : std::nullopt;
+  // A store may name another ETag or another fraction of a second in listings.
+  const bool has_changed =
+      entry && (entry->object.size != object.size || (entry->object.etag_mark != object.etag_mark &&
+                                                      entry->object.modified != object.modified));
+  if (has_changed) parts_.ram.mark_record_stale(*listing);
 }
 
 int ObjectFill::end(const s3::Outcome& outcome) {

@@ -24,6 +24,8 @@ class ObjectFill {
   int end(const s3::Outcome& outcome);
 
  private:
+  void forget_listing_unless(const cache::ObjectInfo& object) const;
+
   cache::CacheParts& parts_;
   const cache::BucketMount mount_;
   const std::string below_, key_;

@@ -234,6 +234,8 @@ class Answer(BaseHTTPRequestHandler):
         if fault == "closed":
             self.close_connection = True
             return None
+        if fault == "page":
+            return self.send(200, b"<html>Please log in</html>")
         content = store.objects.get(key)
         if content is None:
             return self.deny(404, "NoSuchKey")

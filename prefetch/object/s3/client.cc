@@ -47,6 +47,14 @@ std::time_t http_time(std::string_view text) {
              : timegm(&parts);
 }
 
+// It becomes a part of a host name and of the signature.
+bool is_region_name(std::string_view name) {
+  constexpr std::size_t k_longest = 63;
+  return !name.empty() && name.size() <= k_longest && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
+}
+
 }  // namespace
 
 struct Client::Job {
@@ -339,6 +347,12 @@ Client::Next Client::judge_answer(Job& job) {
     fail(job, EIO, "the store ignores ranges");
     return Next::fail;
   }
+  // Every S3 store sends one, so a proxy or a login page has answered.
+  if (outcome.etag.empty()) {
+    outcome.kind = "no ETag";
+    fail(job, EIO, "an answer without an ETag, as no S3 store sends");
+    return Next::again_later;
+  }
   if (is_cut) return Next::done;
   if (!is_intact(job)) {
     outcome.kind = "damaged";
@@ -354,7 +368,7 @@ Client::Next Client::judge_error(Job& job, const std::string& code) {
   fail(job, EIO, http.trouble(k_code));
   std::string region(http.header("x-amz-bucket-region"));
   if (region.empty()) region = xml_text(http.body, "Error/Region");
-  if ((status == 301 || status == 307 || status == 400) && !region.empty() &&
+  if ((status == 301 || status == 307 || status == 400) && is_region_name(region) &&
       !std::exchange(job.has_moved, true)) {
     place_.region = region;
     return Next::again_now;

@@ -143,6 +143,9 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
     const bool may_attach = is_covered && call.is_change && process::owns_table();
     auto* const cache = may_attach ? attachment::existing_cache() : attachment::attached_cache();
     if (cache == nullptr || cache->corrections().has_nothing()) return;
+    // The kernel does not know what a pack or a bucket has.
+    const auto* const unmounted = is_covered ? process::origin_metadata() : nullptr;
+    if (unmounted != nullptr && unmounted->of(covered.key()) != nullptr) return;
     if (is_covered) learn(cache->corrections(), covered.key());
     if (!may_ask) return;
     // The path may lead there through links, and memory may know the directory by another path.
