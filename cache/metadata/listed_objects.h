@@ -30,8 +30,9 @@ class ListedObjects {
   // Objects that have the name of a directory, which hides them. Known after publish().
   std::uint64_t hidden() const { return hidden_; }
 
-  // Keeps the record that RAM has if it lists the same. `looked_ns`: base::boot_ns, before the first
-  // page was asked for. ENOSPC: there is no room, even without the files that nobody has open.
+  // Keeps the record that RAM has if it lists the same. `looked_ns`: base::boot_ns, before the
+  // first page was asked for. ENOSPC: there is no room, even without the files that nobody has
+  // open.
   base::Result<void> publish(MountMetadata& metadata, RamTier& ram, const BucketMount& mount,
                              std::string_view below, std::uint64_t looked_ns);
 
