@@ -40,7 +40,7 @@ bool is_of_store(int error) { return error == EIO || error == EACCES || error ==
 // The answer for the program: errors of the start and of the region mean nothing to it.
 int as_seen(int error) {
   const bool is_known = error == 0 || error == ENOENT || error == EFBIG || error == ENOSPC ||
-                        error == ENAMETOOLONG || is_of_store(error);
+                        error == ENAMETOOLONG || error == EINTR || is_of_store(error);
   return is_known ? error : EIO;
 }
 

@@ -93,6 +93,8 @@ struct GatewayRow {
   std::atomic<std::uint64_t> due_ns;
   // A bit for each error (modulo 32) that this gateway has answered and an asker has told the user.
   std::atomic<std::uint32_t> told;
+  // A part of the name of its socket. It is random, so that no other user takes the name first.
+  std::atomic<std::uint32_t> socket;
 };
 
 struct RegionHeader {

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <glob.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -17,6 +18,7 @@
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
 #include "cache/region/life/process_slots.h"
+#include "cache/region/mailbox/mailbox.h"
 #include "cache/tier/disk/disk_survey.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
@@ -68,10 +70,8 @@ Done clear_region(const base::Config& config, bool force) {
   return Done::removed;
 }
 
-// The socket on which the job announced what it would read. A killed process leaves it.
-Done clear_socket(const base::Config& config) {
-  const std::string path =
-      cache::Region::socket_path_of(cache::Region::path_of(config.ram_dir, config.name));
+// Removes a socket that a killed process has left.
+Done clear_socket(const std::string& path) {
   sockaddr_un address{};
   struct ::stat st {};
   if (path.size() >= sizeof address.sun_path || lstat(path.c_str(), &st) != 0 ||
@@ -90,6 +90,21 @@ Done clear_socket(const base::Config& config) {
   }
   fmt::print("removed {}, on which nobody listened\n", path);
   return Done::removed;
+}
+
+// Those of announcements and of gateways.
+Done clear_sockets(const base::Config& config) {
+  const std::string path = cache::Region::path_of(config.ram_dir, config.name);
+  Done all = clear_socket(cache::Region::socket_path_of(path));
+  glob_t found{};
+  if (glob(cache::Mailbox::socket_path_of(path, "*").c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+    for (std::size_t i = 0; i < found.gl_pathc; ++i) {
+      const Done one = clear_socket(found.gl_pathv[i]);
+      if (all == Done::nothing || one == Done::failed) all = one;
+    }
+  }
+  globfree(&found);
+  return all;
 }
 
 Done clear_disk(const base::Config& config, bool force) {
@@ -147,7 +162,7 @@ int clear(const Clear& clear) {
   const Done region = clear_region(config, clear.force);
   if (region == Done::failed) return 1;
   const Done rest[] = {
-      clear_socket(config), clear_disk(config, clear.force),
+      clear_sockets(config), clear_disk(config, clear.force),
       clear_learned(config.ram_dir, config.name),
       config.disk_dir.empty() ? Done::nothing : clear_learned(config.disk_dir, config.name)};
   if (std::find(std::begin(rest), std::end(rest), Done::failed) != std::end(rest)) return 1;

@@ -46,8 +46,7 @@ class GatewayCase(Case):
         self.own_command = self.data / "cubeshim"
         self.own_command.symlink_to(COMMAND)
         # A killed gateway leaves its socket.
-        socket = Path(f"{self.region}.gateway.sock")
-        self.addCleanup(lambda: socket.unlink(missing_ok=True))
+        self.addCleanup(lambda: [socket.unlink() for socket in self.sockets()])
         self.addCleanup(self.end_gateways)
         for number in range(40):
             self.store.objects[f"train/{number % 4}/file {number}+ü.jpg"] = os.urandom(
@@ -89,6 +88,9 @@ class GatewayCase(Case):
             if words[:2] == [os.fsencode(self.own_command), b"gateway"]:
                 found.append(int(folder.name))
         return found
+
+    def sockets(self):
+        return list(Path(self.region).parent.glob(Path(self.region).name + ".gateway-*"))
 
     def end_gateways(self, number=signal.SIGKILL):
         ended = self.gateways()
@@ -179,6 +181,22 @@ for i in range(60):
         self.store.objects["train/a"] = b"longer"
         self.assertEqual(job.communicate("\n")[0], "longer 6\n")
 
+    def test_a_signal_handler_ends_the_wait_for_a_store(self):
+        self.store.objects = {"train/a": b"a" * 1000}
+        self.store.fault = [None, *["stalled"] * 9]
+        done = self.run_job(
+            """
+import os, signal, sys
+class Alarm(Exception): pass
+def ring(*_): raise Alarm
+signal.signal(signal.SIGALRM, ring)
+os.stat(sys.argv[1] + "/a")
+signal.alarm(1)
+try: open(sys.argv[1] + "/a").read()
+except Alarm: print("interrupted")
+""", self.mount, CUBESHIM_S3_TIMEOUT="60")
+        self.assertEqual((done.stdout, done.stderr), ("interrupted\n", ""))
+
     def test_a_large_directory_takes_a_listing_of_a_thousand_names_each(self):
         self.store.objects = {f"train/{i:05}": b"x" for i in range(2500)}
         done = self.run_job("import os, sys; print(len(os.listdir(sys.argv[1])))", self.mount)
@@ -244,7 +262,20 @@ for i in range(60):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(len(self.gateways()), 1)
         self.wait_until(lambda: not self.gateways())
-        self.assertFalse(Path(f"{self.region}.gateway.sock").exists())
+        self.assertEqual(self.sockets(), [])
+
+    def test_clear_removes_the_socket_of_a_killed_gateway(self):
+        job = self.start_job("import os, sys; os.listdir(sys.argv[1]); print(); sys.stdin.read()",
+                             self.mount)
+        job.stdout.readline()
+        [socket] = self.sockets()
+        self.end_gateways()
+        self.wait_until(lambda: not self.gateways())
+        job.kill()
+        job.wait()
+        done = self.command("clear", "--name", self.name)
+        self.assertIn(f"removed {socket}, on which nobody listened", done.stdout.decode())
+        self.assertEqual(self.sockets(), [])
 
     def test_it_keeps_secrets_to_itself(self):
         job = self.start_job(

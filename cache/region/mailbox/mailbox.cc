@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cache/base/clock.h"
+#include "cache/base/process/interrupting_handlers.h"
 #include "cache/base/process/went_out.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/region/life/robust_lock.h"
@@ -273,7 +274,9 @@ int Mailbox::wait(const MailTicket& ticket, Start start, const Patience& patienc
     if (const int error = is_to_check ? need_gateway(start) : 0; error != 0) return error;
     if (waited.ns() >= patience.longest_ns) return ETIMEDOUT;
     base::note_way_out();
-    is_to_check = base::sys::futex_wait(&row.news, seen, patience.look_again_ns) == -ETIMEDOUT;
+    const long slept = base::sys::futex_wait(&row.news, seen, patience.look_again_ns);
+    is_to_check = slept == -ETIMEDOUT;
+    if (slept == -EINTR && base::handlers_interrupt_calls()) return EINTR;
     waited.count();
     const std::uint32_t news = row.news.load(std::memory_order_seq_cst);
     if (news == seen) continue;
@@ -307,10 +310,13 @@ bool Mailbox::has_gateway() const {
 }
 
 std::string Mailbox::socket_path() const {
-  // Eight digits: the path of a socket has 107 bytes.
-  constexpr std::uint64_t k_digits = 0xffffffff;
-  return Region::socket_path_of(
-      fmt::format("{}.gateway-{:08x}", region_->path(), store_ & k_digits));
+  const GatewayRow* const row = row_of_gateway();
+  const std::uint32_t socket = row == nullptr ? 0 : row->socket.load(std::memory_order_relaxed);
+  return socket_path_of(region_->path(), fmt::format("{:08x}", socket));
+}
+
+std::string Mailbox::socket_path_of(const std::string& region_path, std::string_view socket) {
+  return Region::socket_path_of(fmt::format("{}.gateway-{}", region_path, socket));
 }
 
 int Mailbox::become_gateway() {
@@ -338,6 +344,9 @@ int Mailbox::become_gateway() {
   row->process.store(0, std::memory_order_relaxed);
   row->store.store(store_, std::memory_order_release);
   row->told.store(0, std::memory_order_relaxed);
+  std::uint32_t socket = 0;
+  base::sys::raw(SYS_getrandom, base::sys::arg(&socket), sizeof socket, 0);
+  row->socket.store(socket, std::memory_order_relaxed);
   row->process.store(gateway_word(*region_, region_->own_slot()), std::memory_order_release);
   start_due_ns().store(0, std::memory_order_relaxed);
   own_ = row;

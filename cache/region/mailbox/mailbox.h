@@ -87,8 +87,8 @@ class Mailbox {
   };
 
   // Asks the gateway, starts one if there is none, and waits for the answer: an errno, or 0.
-  // ETIMEDOUT: no answer came in time. ENAMETOOLONG: the query does not fit. `post` keeps the row,
-  // so that a copy can be collected and why() be called.
+  // ETIMEDOUT: no answer came in time. EINTR: a signal handler ran. ENAMETOOLONG: the query does
+  // not fit. `post` keeps the row, so that a copy can be collected and why() be called.
   int ask(const MailQuery& query, Start start, const Patience& patience, Post& post);
   // The gateway's message about its answer, a line or nothing. `to` has room for k_why bytes.
   static constexpr std::size_t k_why = MailRow::k_why_words * 8;
@@ -127,6 +127,7 @@ class Mailbox {
   bool has_gateway() const;
   // The Unix socket on which the gateway hands over copies.
   std::string socket_path() const;
+  static std::string socket_path_of(const std::string& region_path, std::string_view socket);
 
  private:
   std::optional<MailTicket> claim_row() const;

@@ -1,0 +1,11 @@
+// Tells whether a signal handler that has run during a wait should end the wait, as it would end a
+// blocking call of the kernel: with EINTR, unless the handler was installed with SA_RESTART. A
+// futex with a timeout does not tell. Thread safety: all of it; async-signal-safe.
+#pragma once
+
+namespace cube::base {
+
+// True if no signal has a handler with SA_RESTART, and so none expects the call to go on.
+bool handlers_interrupt_calls();
+
+}  // namespace cube::base
