@@ -31,6 +31,31 @@ TEST(S3Digest, HasTheValuesOfTheStandards) {
   EXPECT_EQ(base64("a") + base64("ab") + base64("abc") + base64(""), "YQ==YWI=YWJj");
 }
 
+// One bit at a time.
+template <typename Word>
+Word plain_crc(Word polynomial, std::string_view bytes) {
+  Word crc = ~Word{0};
+  for (const char c : bytes) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? polynomial : 0);
+  }
+  return ~crc;
+}
+
+TEST(S3Digest, CrcIsRightAtEachLengthAndAlignment) {
+  const Crc<std::uint32_t> crc32c(0x82f63b78U);
+  const Crc<std::uint64_t> crc64nvme(0x9a6c9329ac4bc9b5ULL);
+  std::string text;
+  for (unsigned i = 0; i < 700; ++i) text += static_cast<char>(i * i * 7 + i);
+  for (std::size_t first = 0; first < 16; ++first) {
+    for (std::size_t bytes = 0; bytes + first <= text.size(); bytes += 1 + first) {
+      const std::string_view part = std::string_view(text).substr(first, bytes);
+      ASSERT_EQ(crc32c.of(part), plain_crc<std::uint32_t>(0x82f63b78U, part)) << bytes;
+      ASSERT_EQ(crc64nvme.of(part), plain_crc<std::uint64_t>(0x9a6c9329ac4bc9b5ULL, part)) << bytes;
+    }
+  }
+}
+
 TEST(S3Sign, EncodesAndSortsTheQuery) {
   EXPECT_EQ(canonical_query({{"prefix", "a b+c/ü*~"}, {"list-type", "2"}, {"list", ""}}),
             "list=&list-type=2&prefix=a%20b%2Bc%2F%C3%BC%2A~");

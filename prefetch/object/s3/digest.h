@@ -19,7 +19,8 @@ std::string hmac_sha256(std::string_view key, std::string_view text);
 std::string hex(std::string_view bytes);
 std::string base64(std::string_view bytes);
 
-// A reflected CRC, eight bytes at a time.
+// A reflected CRC: by carry-less multiplication if the processor has it, otherwise by tables, eight
+// bytes at a time.
 template <typename Word>
 class Crc {
  public:
@@ -27,7 +28,13 @@ class Crc {
   Word of(std::string_view bytes) const;
 
  private:
+  // Both go on from the state `crc`.
+  Word by_tables(Word crc, std::string_view bytes) const;
+  Word by_multiplication(Word crc, std::string_view bytes) const;
+
   std::array<std::array<Word, 256>, 8> tables_{};
+  // Factors that move 128 bits over as many, and over 512.
+  std::array<std::uint64_t, 2> over_128_{}, over_512_{};
 };
 
 // The value that an x-amz-checksum-NAME header has for these bytes: crc32, crc32c, crc64nvme,
