@@ -52,6 +52,7 @@ struct Gateway::Work {
   cache::BucketMount mount;
   std::string id;
   std::vector<cache::MailTicket> askers;
+  std::uint64_t told_ns = base::monotonic_ns();  // when the askers heard of progress
 };
 
 struct Gateway::ListingWork {
@@ -121,7 +122,11 @@ void Gateway::start(const WorkPointer& work) {
   finish(work, EINVAL, "");
 }
 
-void Gateway::tell_progress(const Work& work) const {
+// Askers wait much longer, and each of them wakes up.
+void Gateway::tell_progress(Work& work) const {
+  const std::uint64_t now = base::monotonic_ns();
+  if (now - work.told_ns < k_second_ns) return;
+  work.told_ns = now;
   for (const auto& ticket : work.askers) mailbox_.tell_progress(ticket);
 }
 
@@ -190,7 +195,7 @@ void Gateway::fetch_listing(const WorkPointer& work) {
 
 void Gateway::fetch_page(const std::shared_ptr<ListingWork>& listing) {
   const auto take = [this, listing](s3::Outcome& outcome, s3::ListPage& page) {
-    const Work& work = *listing->work;
+    Work& work = *listing->work;
     if (outcome.error != 0) return finish(listing->work, outcome.error, outcome.trouble);
     tell_progress(work);
     const std::size_t head = listing->directory.size();

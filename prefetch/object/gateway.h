@@ -56,7 +56,7 @@ class Gateway {
   void fetch_listing(const WorkPointer& work);
   void fetch_page(const std::shared_ptr<ListingWork>& listing);
   void finish(const WorkPointer& work, int error, const std::string& trouble);
-  void tell_progress(const Work& work) const;
+  void tell_progress(Work& work) const;
   // Returns whether the gateway should go on.
   bool look_around();
 

@@ -1,6 +1,7 @@
 #include "prefetch/object/s3/client.h"
 
 #include <fmt/core.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -79,8 +80,16 @@ Client::Client(Place place, KeptCredentials& credentials, ClientOptions options)
       limit_(options_.most_in_flight),
       multi_(curl()->multi_init()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      poll_(epoll_create1(EPOLL_CLOEXEC)),
       random_(static_cast<unsigned>(base::monotonic_ns())) {
-  curl()->multi_set(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(options_.most_in_flight));
+  epoll_event event{.events = EPOLLIN, .data = {.fd = wake_.get()}};
+  epoll_ctl(poll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+  const CurlApi& api = *curl();
+  api.multi_set(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(options_.most_in_flight));
+  api.multi_set(multi_, CURLMOPT_SOCKETFUNCTION, &watch_socket);
+  api.multi_set(multi_, CURLMOPT_SOCKETDATA, this);
+  api.multi_set(multi_, CURLMOPT_TIMERFUNCTION, &set_timer);
+  api.multi_set(multi_, CURLMOPT_TIMERDATA, this);
 }
 
 Client::~Client() {
@@ -119,7 +128,10 @@ void Client::list(ListWish wish, ListDone done) {
   ready_.push_back(std::move(job));
 }
 
-void Client::wake() { eventfd_write(wake_.get(), 1); }
+void Client::wake() {
+  // Pairs with the exchange in step: either we see its false, or it goes on to look for news.
+  if (!is_woken_.exchange(true, std::memory_order_seq_cst)) eventfd_write(wake_.get(), 1);
+}
 
 void Client::start_ready() {
   const std::uint64_t now = base::monotonic_ns();
@@ -180,25 +192,57 @@ void Client::start(JobPointer job) {
   running_.emplace(handle, std::move(job));
 }
 
+int Client::watch_socket(CURL* /*handle*/, curl_socket_t socket, int wish, void* self,
+                         void* /*watched*/) {
+  const int poll = static_cast<Client*>(self)->poll_.get();
+  // A socket that was closed has left by itself.
+  if (wish == CURL_POLL_REMOVE) return epoll_ctl(poll, EPOLL_CTL_DEL, socket, nullptr), 0;
+  epoll_event event{.events = 0, .data = {.fd = socket}};
+  if ((wish & CURL_POLL_IN) != 0) event.events |= EPOLLIN;
+  if ((wish & CURL_POLL_OUT) != 0) event.events |= EPOLLOUT;
+  if (epoll_ctl(poll, EPOLL_CTL_MOD, socket, &event) != 0)
+    epoll_ctl(poll, EPOLL_CTL_ADD, socket, &event);
+  return 0;
+}
+
+int Client::set_timer(CURLM* /*multi*/, long ms, void* self) {
+  static_cast<Client*>(self)->timer_ns_ =
+      ms < 0 ? UINT64_MAX : base::monotonic_ns() + static_cast<std::uint64_t>(ms) * k_ns_of_ms;
+  return 0;
+}
+
+int Client::ms_to_wait(int most_ms) const {
+  const std::uint64_t due =
+      std::min(timer_ns_, later_.empty() ? UINT64_MAX : later_.begin()->first);
+  const std::uint64_t now = base::monotonic_ns();
+  const std::uint64_t wait = due > now ? (due - now - 1) / k_ns_of_ms + 1 : 0;
+  return static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(most_ms), wait));
+}
+
 void Client::step(int most_ms) {
   const CurlApi& api = *curl();
-  start_ready();
   int running = 0;
-  api.multi_perform(multi_, &running);
-  collect();
   start_ready();
-  if (most_ms == 0) return;
-  if (!later_.empty()) {
-    const std::uint64_t now = base::monotonic_ns(), next = later_.begin()->first;
-    const std::uint64_t wait = next > now ? (next - now) / k_ns_of_ms + 1 : 0;
-    most_ms = static_cast<int>(std::min<std::uint64_t>(static_cast<unsigned>(most_ms), wait));
+  epoll_event events[64];
+  const int ready = epoll_wait(poll_.get(), events, std::size(events), ms_to_wait(most_ms));
+  for (int i = 0; i < ready; ++i) {
+    const int fd = events[i].data.fd;
+    if (fd == wake_.get()) {
+      eventfd_t unused;
+      eventfd_read(fd, &unused);
+      is_woken_.exchange(false, std::memory_order_seq_cst);
+      continue;
+    }
+    int what = 0;
+    if ((events[i].events & EPOLLIN) != 0) what |= CURL_CSELECT_IN;
+    if ((events[i].events & EPOLLOUT) != 0) what |= CURL_CSELECT_OUT;
+    if ((events[i].events & (EPOLLERR | EPOLLHUP)) != 0) what |= CURL_CSELECT_ERR;
+    api.multi_act(multi_, fd, what, &running);
   }
-  curl_waitfd woken{wake_.get(), CURL_WAIT_POLLIN, 0};
-  int ready = 0;
-  api.multi_wait(multi_, &woken, 1, most_ms, &ready);
-  eventfd_t unused;
-  eventfd_read(wake_.get(), &unused);
-  api.multi_perform(multi_, &running);
+  if (timer_ns_ <= base::monotonic_ns()) {
+    timer_ns_ = UINT64_MAX;
+    api.multi_act(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
+  }
   collect();
 }
 

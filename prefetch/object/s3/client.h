@@ -3,6 +3,7 @@
 // Thread safety: one thread, except wake().
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -106,7 +107,10 @@ class Client {
  private:
   struct Job;
   using JobPointer = std::unique_ptr<Job>;
-  void add(JobPointer job);
+  // libcurl tells which sockets it waits for, and for how long.
+  static int watch_socket(CURL* handle, curl_socket_t socket, int wish, void* self, void* watched);
+  static int set_timer(CURLM* multi, long ms, void* self);
+  int ms_to_wait(int most_ms) const;
   void start_ready();
   void start(JobPointer job);
   void collect();
@@ -128,7 +132,9 @@ class Client {
   InFlightLimit limit_;
   ClientFigures figures_;
   CURLM* multi_;
-  base::UniqueFd wake_;
+  base::UniqueFd wake_, poll_;
+  std::atomic<bool> is_woken_ = false;
+  std::uint64_t timer_ns_ = UINT64_MAX;  // when libcurl wants to be called
   unsigned in_flight_ = 0;
   std::time_t clock_ahead_ = 0;  // how far the store's clock is ahead of ours
   std::deque<JobPointer> ready_;

@@ -43,8 +43,7 @@ std::unique_ptr<const CurlApi> load() {
   find(api->multi_init, "curl_multi_init");
   find(api->multi_add, "curl_multi_add_handle");
   find(api->multi_remove, "curl_multi_remove_handle");
-  find(api->multi_perform, "curl_multi_perform");
-  find(api->multi_wait, "curl_multi_wait");
+  find(api->multi_act, "curl_multi_socket_action");
   find(api->multi_next, "curl_multi_info_read");
   find(api->multi_cleanup, "curl_multi_cleanup");
   find(api->multi_set, "curl_multi_setopt");

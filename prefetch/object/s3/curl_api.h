@@ -21,8 +21,7 @@ struct CurlApi {
   decltype(&::curl_multi_init) multi_init;
   decltype(&::curl_multi_add_handle) multi_add;
   decltype(&::curl_multi_remove_handle) multi_remove;
-  decltype(&::curl_multi_perform) multi_perform;
-  decltype(&::curl_multi_wait) multi_wait;
+  decltype(&::curl_multi_socket_action) multi_act;
   decltype(&::curl_multi_info_read) multi_next;
   decltype(&::curl_multi_cleanup) multi_cleanup;
   decltype(&::curl_multi_setopt) multi_set;
