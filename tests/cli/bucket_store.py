@@ -31,6 +31,7 @@ class Store:
         self.clock_ahead = 0
         self.is_public = self.endless = self.expire_first_token = False
         self.fault: list[str] = []  # of the next requests for objects or listings
+        self.checksums = None  # headers of objects instead of x-amz-checksum-crc32
         self.listing = None  # the text of all listings
         self.log: list[tuple[str, str]] = []  # kind of request, key or prefix
         self.refused: list[str] = []
@@ -254,6 +255,8 @@ class Answer(BaseHTTPRequestHandler):
             part, status = content[first:last + 1], 206
             headers.append(
                 ("content-range", f"bytes {first}-{first + len(part) - 1}/{len(content)}"))
+        elif store.checksums is not None:
+            headers += store.checksums
         elif self.headers.get("x-amz-checksum-mode") == "ENABLED":
             crc = zlib.crc32(content) ^ (fault == "damaged_checksum")
             headers.append(("x-amz-checksum-crc32", base64.b64encode(crc.to_bytes(4,

@@ -141,6 +141,22 @@ class Faults(BucketCase):
         row = json.loads(self.bucket("bench", "s3://bucket/", "--json").stdout)[0]
         self.assertEqual((row["objects"], row["retries"], row["failed"]), (1, 1, 0))
 
+    def test_bytes_are_compared_with_the_checksums_of_other_stores(self):
+        self.store.objects["plain"] = self.content = b"123456789"
+        crc64, unpacked = str(0x995dc9bbdf1939fa), ("x-goog-stored-content-encoding", "gzip")
+        for good, bad in (
+            ([("x-oss-hash-crc64ecma", crc64)], [("x-oss-hash-crc64ecma", "1")]),
+            ([("x-cos-hash-crc64ecma", crc64)], [("x-cos-hash-crc64ecma", "1")]),
+            ([("x-goog-hash", "crc32c=4waSgw==,md5=eA==")], [("x-goog-hash", "crc32c=AAAAAA==")]),
+            ([("x-goog-hash", "crc32c=AAAAAA=="), unpacked], None),
+        ):
+            with self.subTest(headers=good):
+                self.store.checksums = good
+                self.assert_read(self.cat())
+            if bad:
+                self.store.checksums = bad
+                self.assert_fails(self.cat(timeout=1), "bytes")
+
     def test_odd_but_good_answers_are_read(self):
         for fault in ("chunked", "http_1_0", "close"):
             with self.subTest(fault=fault):

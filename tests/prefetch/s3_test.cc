@@ -27,6 +27,7 @@ TEST(S3Digest, HasTheValuesOfTheStandards) {
   EXPECT_EQ(checksum("crc32", "123456789"), base64("\xcb\xf4\x39\x26"));
   EXPECT_EQ(checksum("crc32c", "123456789"), base64("\xe3\x06\x92\x83"));
   EXPECT_EQ(checksum("crc64nvme", "123456789"), base64("\xae\x8b\x14\x86\x0a\x79\x98\x88"));
+  EXPECT_EQ(crc64ecma("123456789"), 0x995dc9bbdf1939faU);
   EXPECT_EQ(checksum("md4", ""), std::nullopt);
   EXPECT_EQ(base64("a") + base64("ab") + base64("abc") + base64(""), "YQ==YWI=YWJj");
 }

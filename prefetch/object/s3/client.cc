@@ -33,6 +33,21 @@ bool is_md5(std::string_view etag) {
   return etag.size() == 32 && etag.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+// From "x-goog-hash: crc32c=...": of the stored bytes, which Google may unpack on their way.
+std::string_view google_crc32c(const HttpAnswer& http) {
+  constexpr std::string_view k_name = "crc32c=";
+  const std::string_view stored = http.header("x-goog-stored-content-encoding");
+  if (!stored.empty() && stored != "identity") return {};
+  for (const auto& [name, value] : http.headers) {
+    if (name != "x-goog-hash") continue;
+    const std::size_t at = value.find(k_name);
+    if (at == std::string::npos) continue;
+    const std::string_view sent = std::string_view(value).substr(at + k_name.size());
+    return sent.substr(0, sent.find(','));
+  }
+  return {};
+}
+
 // The object's size, from "bytes FIRST-LAST/SIZE".
 std::optional<std::uint64_t> size_of_range(std::string_view range, std::uint64_t first) {
   const std::size_t slash = range.find('/');
@@ -336,6 +351,11 @@ bool Client::is_intact(Job& job) {
     if (!sent.empty() && sent.find('-') == std::string_view::npos)
       return sent == checksum(name, bytes);
   }
+  for (const std::string_view name : {"x-oss-hash-crc64ecma", "x-cos-hash-crc64ecma"}) {
+    if (const auto sent = number(http.header(name))) return *sent == crc64ecma(bytes);
+  }
+  if (const std::string_view sent = google_crc32c(http); !sent.empty())
+    return sent == checksum("crc32c", bytes);
   const std::string_view encryption = http.header("x-amz-server-side-encryption");
   const bool is_etag_md5 = is_md5(job.outcome.etag) &&
                            (encryption.empty() || encryption == "AES256") &&

@@ -179,4 +179,9 @@ std::optional<std::string> checksum(std::string_view name, std::string_view byte
   return std::nullopt;
 }
 
+std::uint64_t crc64ecma(std::string_view bytes) {
+  static const Crc<std::uint64_t> crc(0xc96c5795d7870f42ULL);
+  return crc.of(bytes);
+}
+
 }  // namespace cube::s3

@@ -40,5 +40,7 @@ class Crc {
 // The value that an x-amz-checksum-NAME header has for these bytes: crc32, crc32c, crc64nvme,
 // sha256. Empty: an unknown algorithm.
 std::optional<std::string> checksum(std::string_view name, std::string_view bytes);
+// The checksum of OSS and COS.
+std::uint64_t crc64ecma(std::string_view bytes);
 
 }  // namespace cube::s3
