@@ -293,5 +293,45 @@ except Alarm: print("interrupted")
         self.assertRegex(limits, r"Max core file size +0 +0 ")
 
 
+class WarmsUp(GatewayCase):
+
+    def warm_up(self, *words, **settings):
+        known = self.environment(**settings)
+        del known["LD_PRELOAD"]
+        return self.command("warmup", *words, env=known)
+
+    def test_a_warm_up_fetches_each_object_once_for_the_next_job(self):
+        kept = {"CUBESHIM_RAM_KEEP": "1"}
+        done = self.warm_up("--json", "s3://bucket/train", **kept)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertEqual(json.loads(done.stdout)["fetched"], len(self.store.objects))
+        self.assert_reads_all(self.run_job(READ_ALL, self.mount, **kept))
+        gets = sorted(key for kind, key in self.store.log if kind == "GET")
+        self.assertEqual(gets, sorted(self.store.objects))
+        self.assertEqual(self.store.requests("HEAD"), 0)
+
+    def test_a_warm_up_of_a_running_job_has_its_buckets_and_credentials(self):
+        job = self.start_job(
+            "import os, sys\n"
+            "os.listdir(sys.argv[1])\n"
+            "print(flush=True)\n"
+            "sys.stdin.readline()\n"
+            "print(len(open(sys.argv[1] + '/1/file 1+ü.jpg', 'rb').read()), flush=True)", self.mount)
+        job.stdout.readline()
+        self.end_gateways()
+        self.wait_until(lambda: not self.gateways())
+        done = self.command("warmup", "--name", self.name, "s3://bucket/train/1/")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertIn(b"10 fetched", done.stdout)
+        self.store.log.clear()
+        self.assertEqual(job.communicate("\n", timeout=DEADLINE_S), ("2000\n", ""))
+        self.assertEqual(self.store.requests("GET"), 0)
+
+    def test_a_warm_up_of_an_unknown_bucket_is_refused(self):
+        done = self.warm_up("s3://bucket/trains", CUBESHIM_RAM_KEEP="1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"no directory of CUBESHIM_BUCKETS shows it", done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

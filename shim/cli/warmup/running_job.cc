@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/base/sys.h"
+#include "cache/bucket/gateway_start.h"
 #include "cache/region/life/process_slots.h"
 
 namespace cube::cli {
@@ -22,7 +23,8 @@ std::map<std::string, std::string> environment_of(std::uint32_t pid) {
     const std::string_view row = rest.substr(0, rest.find('\0'));
     rest.remove_prefix(std::min(rest.size(), row.size() + 1));
     const std::size_t equals = row.find('=');
-    if (row.starts_with("CUBESHIM_") && equals != std::string_view::npos)
+    if (cache::gateway_start::is_passed_on(std::string(row).c_str()) &&
+        equals != std::string_view::npos)
       result[std::string(row.substr(0, equals))] = row.substr(equals + 1);
   }
   return result;

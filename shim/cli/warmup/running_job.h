@@ -13,8 +13,8 @@ namespace cube::cli {
 struct RunningJob {
   std::uint32_t processes = 0;  // attached processes of all jobs
   base::ProcessId leader;       // of the oldest job whose first process lives; pid 0: none
-  std::map<std::string, std::string>
-      environment;  // the leader's CUBESHIM_ variables, if they can be read
+  // The leader's variables that a gateway is given, if they can be read.
+  std::map<std::string, std::string> environment;
 
   // The job's first process may be the only one, for example between two epochs.
   bool is_there() const { return processes != 0 || leader.pid != 0; }

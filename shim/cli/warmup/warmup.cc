@@ -134,7 +134,8 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   note_interrupts();
   const std::uint64_t began = base::monotonic_ns();
   std::unique_ptr<NamedPaths> paths;
-  if (warmup.input.prepare(prefixes_or_all(target.parsed.config), why)) {
+  if (find_objects(target.parsed.config, warmup.input.paths, why) &&
+      warmup.input.prepare(prefixes_or_all(target.parsed.config), why)) {
     for (auto& list : warmup.input.lists) list.origins = target.origins;
     paths = NamedPaths::open(warmup.input, why);
   }
@@ -235,7 +236,9 @@ void add_warmup(CLI::App& app, int& status) {
   CLI::App* const command =
       app.add_subcommand("warmup", "Load files into the cache of a job, or into one that is kept");
   const auto options = std::make_shared<Warmup>();
-  command->add_option("PATH", options->input.paths, "Files, and directories with all below them");
+  command->add_option("PATH", options->input.paths,
+                      "Files, and directories with all below them; also the s3:// names "
+                      "of those in a bucket of CUBESHIM_BUCKETS");
   command
       ->add_option(
           "--filelist", options->input.list,

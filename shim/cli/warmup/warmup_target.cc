@@ -2,9 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
+
+#include "cache/base/path.h"
+#include "prefetch/object/s3/uri.h"
+#include "shim/cli/bucket/gateway_ahead.h"
 
 namespace cube::cli {
 namespace {
@@ -14,9 +20,10 @@ std::map<std::string, std::string> of_the_data(
     const std::map<std::string, std::string>& environment) {
   std::map<std::string, std::string> result;
   for (const char* const name :
-       {"CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_MAX_FILE", "CUBESHIM_BLOCK",
-        "CUBESHIM_MODE", "CUBESHIM_CONSISTENCY", "CUBESHIM_METADATA", "CUBESHIM_METADATA_TTL",
-        "CUBESHIM_METADATA_RAM", "CUBESHIM_RAM_KEEP"}) {
+       {"CUBESHIM_PREFIXES", "CUBESHIM_PACKS", "CUBESHIM_BUCKETS", "CUBESHIM_MAX_FILE",
+        "CUBESHIM_BLOCK", "CUBESHIM_MODE", "CUBESHIM_CONSISTENCY", "CUBESHIM_METADATA",
+        "CUBESHIM_METADATA_TTL", "CUBESHIM_METADATA_RAM", "CUBESHIM_RAM_KEEP", "CUBESHIM_COMMAND",
+        "CUBESHIM_S3_TIMEOUT"}) {
     if (const auto found = environment.find(name); found != environment.end())
       result.insert(*found);
   }
@@ -29,6 +36,21 @@ void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& pack
     if (pack.file.front() != '/')
       pack.file = fmt::format("/proc/{}/cwd/{}", job.leader.pid, pack.file);
   }
+}
+
+// The environment of a gateway for this cache: the job's own, which has the job's credentials. Our
+// settings go before the job's.
+std::map<std::string, std::string> environment_of_gateway(const Settings& settings,
+                                                          const RunningJob& job) {
+  std::map<std::string, std::string> all = job.environment;
+  for (const char* const* row = environ; *row != nullptr; ++row) {
+    const std::string_view text = *row;
+    const std::size_t equals = std::min(text.find('='), text.size() - 1);
+    if (job.environment.empty() || text.starts_with("CUBESHIM_"))
+      all[std::string(text.substr(0, equals))] = text.substr(equals + 1);
+  }
+  for (const auto& [variable, value] : settings.given()) all[variable] = value;
+  return all;
 }
 
 std::string nothing_to_load_into(const base::Config& config, bool is_there) {
@@ -81,6 +103,8 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   if (cache) {
     target.cache = *cache;
     target.cache->use_origins(target.origins);
+    if (!config.buckets.empty())
+      use_gateway(*target.cache, config, job, environment_of_gateway(settings, target.job));
   } else {
     target.is_broken = !target.why.empty();
     if (!target.is_broken) target.why = nothing_to_load_into(config, false);
@@ -92,6 +116,21 @@ bool WarmupTarget::leave() {
   const std::string path = cache->region().path();
   cache->detach();
   return access(path.c_str(), F_OK) == 0;
+}
+
+bool find_objects(const base::Config& config, std::vector<std::string>& paths, std::string& why) {
+  for (auto& path : paths) {
+    if (!s3::is_s3_uri(path)) continue;
+    const auto& buckets = config.buckets;
+    const auto shown = std::ranges::find_if(
+        buckets, [&](const auto& bucket) { return base::is_at_or_below(path, bucket.file); });
+    if (shown == buckets.end()) {
+      why = path + ": no directory of CUBESHIM_BUCKETS shows it, and the cache goes by paths";
+      return false;
+    }
+    path = shown->prefix + path.substr(shown->file.size());
+  }
+  return true;
 }
 
 }  // namespace cube::cli

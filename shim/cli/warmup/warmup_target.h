@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cache/file_cache.h"
 #include "shim/cli/settings.h"
@@ -26,5 +27,9 @@ struct WarmupTarget {
 
 // `only_look`: nothing is made, and an existing cache is left as it is.
 WarmupTarget find_target(const Settings& settings, bool only_look);
+
+// Replaces names of objects (s3://...) by the paths at which a job sees them. False: a job does not
+// see one of them; `why` is a sentence.
+bool find_objects(const base::Config& config, std::vector<std::string>& paths, std::string& why);
 
 }  // namespace cube::cli
