@@ -43,7 +43,10 @@ class Store:
         class Handler(Answer):
             store_of_test = store
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 128  # a client connects many times at once
+
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.server.handle_error = lambda *_: None  # of a connection that the test broke
         self.port = self.server.server_address[1]

@@ -2,6 +2,8 @@
 botocore's own implementation, and misbehaves as it is told."""
 import json
 import os
+import signal
+import subprocess
 import unittest
 
 from bucket_store import SECRET, Store
@@ -20,16 +22,20 @@ class BucketCase(Case):
         self.store = Store()
         self.addCleanup(self.store.close)
 
-    def bucket(self, *words, env=None, keys=True, timeout=3):
+    def known_environment(self, keys=True, timeout=3):
         known = {
             "AWS_ENDPOINT_URL": self.store.url,
             "AWS_REGION": "eu-central-1",
-            "HOME": self.data,
+            "HOME": str(self.data),
             "AWS_EC2_METADATA_DISABLED": "true",
             "CUBESHIM_S3_TIMEOUT": str(timeout)
         }
         if keys:
             known |= {"AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": SECRET}
+        return known
+
+    def bucket(self, *words, env=None, keys=True, timeout=3):
+        known = self.known_environment(keys, timeout)
         return self.command(*words, env={k: str(v) for k, v in (known | (env or {})).items()})
 
     def cat(self, key="plain", **options):
@@ -115,6 +121,74 @@ class LooksAtBuckets(BucketCase):
         self.assertEqual([(row["in_flight"], row["objects"], row["failed"]) for row in rows],
                          [(1, 10, 0), (8, 10, 0), (64, 10, 0)])
         self.assertEqual(self.store.requests("GET"), 30)
+
+
+class PacksBuckets(BucketCase):
+
+    def setUp(self):
+        super().setUp()
+        self.file = self.data / "out.cube"
+
+    def pack(self, *words, uri="s3://bucket/train/"):
+        return self.bucket("pack", "--json", "--verify", *words, uri, self.file, timeout=30)
+
+    def packed(self):
+        """The contents of the pack's files."""
+        out = self.data / "out"
+        done = self.command("extract", self.file, out)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+    def test_objects_are_fetched_once_and_become_files(self):
+        wanted = {
+            "with space": b"1", "a-b": b"2", "a/c": b"3", "a/ümläut": b"4" * 70_000, "z/y/x": b"",
+            "plus+%25": os.urandom(17 << 20)
+        }
+        self.store.objects = {f"train/{name}": content for name, content in wanted.items()}
+        self.store.objects["train/"] = self.store.objects["train/empty/"] = b""
+        self.store.objects["trainer"] = b"no"
+        self.store.page = 3
+        done = self.pack()
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertEqual(self.packed(), wanted)
+        self.assertTrue((self.data / "out/empty").is_dir())
+        gets = [key for kind, key in self.store.log if kind == "GET"]
+        # The large one comes in three ranges.
+        self.assertEqual(sorted(set(gets)), sorted(f"train/{name}" for name in wanted))
+        self.assertEqual(len(gets), len(wanted) + 2)
+        self.assertEqual((self.store.requests("LIST"), self.store.requests("HEAD")), (3, 0))
+
+    def test_keys_without_a_path_and_changed_objects_are_reported(self):
+        self.store.objects = {
+            f"train/{name}": b"12345" for name in ("good", "a", "a/b", "c//d", "e/../f", "changed")
+        }
+        self.store.after(1, lambda: self.store.objects.update({"train/changed": b"54321"}))
+        done = self.pack()
+        self.assertEqual((done.returncode, done.stderr), (1, b""))
+        reasons = {row["reason"]: row["files"] for row in json.loads(done.stdout)["reasons"]}
+        self.assertEqual(reasons, {
+            "objects whose keys are no paths": 3,
+            "changed while they were read": 1
+        })
+        self.assertEqual(self.packed(), {"good": b"12345", "a/b": b"12345"})
+
+    def test_an_interrupted_run_goes_on(self):
+        wanted = {f"{i // 90}/{i % 3}/{i:04}": b"%d" % i for i in range(270)}
+        self.store.objects = {f"train/{name}": content for name, content in wanted.items()}
+        self.store.is_public = True
+        known = self.known_environment(keys=False, timeout=30) | {"CUBESHIM_S3_ANONYMOUS": "1"}
+        child = self.start("pack", "s3://bucket/train", self.file, env=known,
+                           stderr=subprocess.PIPE)
+        self.store.after(100, lambda: child.send_signal(signal.SIGINT))
+        self.assertIn(b"interrupted", child.communicate(timeout=60)[1])
+        done = self.command("pack", "--json", "s3://bucket/train", self.file, env=known)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["resumed"], 256)
+        self.assertEqual(self.store.requests("GET"), len(wanted))
+        self.assertEqual(self.packed(), wanted)
+
+    def test_a_prefix_without_objects_is_refused(self):
+        self.assert_fails(self.pack(), "s3://bucket/train: no object lies below it")
 
 
 class Faults(BucketCase):

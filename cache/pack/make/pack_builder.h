@@ -24,7 +24,8 @@ enum class PackSkip : std::uint8_t {
   too_deep,
   unreadable,
   changing,
-  below_no_directory
+  below_no_directory,
+  no_path
 };
 // "unreadable"
 std::string_view name_of(PackSkip reason);

@@ -15,6 +15,8 @@
 #include "cache/base/path.h"
 #include "cache/pack/make/pack_builder.h"
 #include "prefetch/order/list_paths.h"
+#include "shim/cli/bucket/bucket_packer.h"
+#include "shim/cli/bucket/session.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
@@ -147,7 +149,65 @@ int verify(const Pack& pack) {
   return found.problems == 0 ? 0 : 1;
 }
 
+// Verifies the pack if that is wanted, and prints the report.
+int end_well(const Pack& pack, Report& report, std::uint64_t began) {
+  const int status = pack.verify ? verify(pack) : 0;
+  report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
+  fmt::print("{}", pack.json ? report.as_json(pack.file) : report.text(pack.file));
+  std::fflush(stdout);
+  return status != 0 ? status : report.left_out() != 0 ? 1 : 0;
+}
+
+cache::PackBuild build_of(const Pack& pack, Report& report) {
+  cache::PackBuild build;
+  build.file = pack.file;
+  build.threads = pack.jobs;
+  if (const char* const scratch = std::getenv("TMPDIR"); scratch != nullptr)
+    build.scratch = scratch;
+  build.skipped = [&report](cache::PackSkip reason, std::string_view path, int error) {
+    std::string first = shown(path);
+    if (error != 0) first += fmt::format(": {}", base::text_of_error(error));
+    add_row(report.skipped, {std::string(cache::name_of(reason)), 1, first, false});
+  };
+  return build;
+}
+
+int pack_objects(const Pack& pack) {
+  const auto name = s3::parse_s3_uri(pack.directory);
+  if (!name) return complain(2, pack.directory + " is not of the form s3://BUCKET/PREFIX");
+  if (!pack.list.empty()) return complain(2, "--list takes a directory, not a bucket");
+  std::string why;
+  if (!may_be_written(pack.file, why)) return complain(1, why);
+  const auto session = BucketSession::open();
+  if (session == nullptr) return 1;
+  note_interrupts();
+  const std::uint64_t began = base::monotonic_ns();
+  Progress progress(pack.progress);
+  Report report;
+  cache::PackBuild build = build_of(pack, report);
+  s3::ObjectName prefix = *name;
+  while (prefix.key.ends_with('/')) prefix.key.pop_back();
+  build.root = fmt::format("s3://{}{}{}", prefix.bucket, prefix.key.empty() ? "" : "/", prefix.key);
+  const BucketPacker* packer = nullptr;
+  build.go_on = [&](const cache::PackHeader& so_far) {
+    progress.show({.files = so_far.files,
+                   .bytes = so_far.data_bytes,
+                   .total_files = packer->objects(),
+                   .is_total_final = so_far.files != 0});
+    return interrupted_by() == 0;
+  };
+  BucketPacker made(session->client, prefix, build);
+  packer = &made;
+  const auto end = made.run(why);
+  progress.clear();
+  if (end != cache::PackBuilder::End::done) return end_of(pack, end, printable(why));
+  report.header = made.header();
+  report.resumed = made.resumed();
+  return end_well(pack, report, began);
+}
+
 int pack(const Pack& pack) {
+  if (s3::is_s3_uri(pack.directory)) return pack_objects(pack);
   char root[PATH_MAX];
   if (realpath(pack.directory.c_str(), root) == nullptr)
     return complain(1,
@@ -180,18 +240,9 @@ int pack(const Pack& pack) {
       census = std::make_unique<Census>(std::move(counted));
   }
   Report report;
-  const char* const scratch = std::getenv("TMPDIR");
-  cache::PackBuild build;
+  cache::PackBuild build = build_of(pack, report);
   build.root = root;
-  build.file = pack.file;
   build.list = pack.list.empty() ? nullptr : &paths;
-  build.threads = pack.jobs;
-  if (scratch != nullptr) build.scratch = scratch;
-  build.skipped = [&](cache::PackSkip reason, std::string_view path, int error) {
-    std::string first = shown(path);
-    if (error != 0) first += fmt::format(": {}", base::text_of_error(error));
-    add_row(report.skipped, {std::string(cache::name_of(reason)), 1, first, false});
-  };
   build.go_on = [&](const cache::PackHeader& so_far) {
     Tally tally{.files = so_far.files + so_far.links, .bytes = so_far.data_bytes};
     if (census != nullptr) tally.total_files = census->files();
@@ -217,11 +268,7 @@ int pack(const Pack& pack) {
   }
   report.header = builder.header();
   report.resumed = builder.resumed();
-  const int status = pack.verify ? verify(pack) : 0;
-  report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
-  fmt::print("{}", pack.json ? report.as_json(pack.file) : report.text(pack.file));
-  std::fflush(stdout);
-  return status != 0 ? status : report.left_out() != 0 ? 1 : 0;
+  return end_well(pack, report, began);
 }
 
 }  // namespace
@@ -230,7 +277,9 @@ void add_pack(CLI::App& app, int& status) {
   CLI::App* const command =
       app.add_subcommand("pack", "Make one file of a directory of many small files");
   const auto options = std::make_shared<Pack>();
-  command->add_option("DIRECTORY", options->directory, "What is packed, with all below it")
+  command
+      ->add_option("DIRECTORY", options->directory,
+                   "What is packed, with all below it: a directory, or s3://BUCKET/PREFIX")
       ->required();
   command
       ->add_option("FILE", options->file,

@@ -1,0 +1,75 @@
+// Packs what lies below an s3:// name, as PackBuilder packs a directory: one listing finds all
+// objects, many of them are fetched at a time, and they are written in the order of a pack. The
+// files have the stats that they have below a prefix of CUBESHIM_BUCKETS. Thread safety: one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/bucket/bucket_mount.h"
+#include "cache/pack/make/pack_builder.h"
+#include "prefetch/object/s3/client.h"
+#include "prefetch/object/s3/uri.h"
+
+namespace cube::cli {
+
+class BucketPacker {
+ public:
+  // `build.root` is the s3:// name, without a slash at its end.
+  BucketPacker(s3::Client& client, s3::ObjectName name, const cache::PackBuild& build);
+  cache::PackBuilder::End run(std::string& why);
+  const cache::PackHeader& header() const { return writer_->header(); }  // after done
+  std::uint64_t resumed() const { return resumed_; }
+  std::uint64_t objects() const { return rows_.size(); }
+
+ private:
+  struct Row {
+    std::string path;
+    cache::ObjectInfo object;
+    bool is_directory = false;  // the marker of one
+  };
+  struct DirectoryRecord {
+    std::string path, listing;
+  };
+  struct Level {
+    std::string path;
+    cache::TreeNames names;
+    bool is_whole = true;
+    // Written together, as PackBuilder does.
+    std::vector<DirectoryRecord> done;
+  };
+  struct Fetched;
+
+  bool list(std::string& why);
+  void add_page(s3::ListPage& page);
+  void sort();
+  bool go_to(std::string_view directory);
+  bool leave();
+  bool write(const DirectoryRecord& record);
+  std::size_t end_of_batch(std::size_t first) const;
+  bool take_batch(std::size_t first, std::size_t end);
+  void fetch(const Row& row, Fetched& fetched);
+  bool take(const Row& row, Fetched& fetched);
+  base::Result<void> add_large(const Row& row);
+  cache::FileStat stat_of(const Row& row) const;
+  bool is_same(const cache::OldRecord* old, const Row& row) const;
+  std::string key_of(const Row& row) const { return directory_ + row.path; }
+  bool check(const base::Result<void>& written);
+
+  s3::Client& client_;
+  const s3::ObjectName name_;
+  const std::string directory_;  // the beginning of all keys
+  const cache::PackBuild build_;
+  const cache::BucketMount mount_;
+  std::unique_ptr<cache::PackWriter> writer_;
+  std::vector<Row> rows_;
+  std::vector<Level> levels_;
+  std::uint64_t resumed_ = 0;
+  std::string why_;
+};
+
+}  // namespace cube::cli
