@@ -21,8 +21,8 @@ std::string own_command() {
 
 }  // namespace
 
-void use_gateway(cache::FileCache& cache, const base::Config& config, const base::ProcessId& job,
-                 std::map<std::string, std::string> environment) {
+void prepare_gateway(const base::Config& config, const base::ProcessId& job,
+                     std::map<std::string, std::string> environment) {
   char text[80];
   base::format_job_variable({.first = job}, text, sizeof text);
   environment[base::k_job_variable] = text;
@@ -35,11 +35,16 @@ void use_gateway(cache::FileCache& cache, const base::Config& config, const base
   list.push_back(nullptr);
   cache::gateway_start::prepare(config.command.empty() ? own_command() : config.command,
                                 list.data());
+  cache::BucketMount::use_store(cache::gateway_start::store_mark(list.data()));
+}
+
+void use_gateway(cache::FileCache& cache, const base::Config& config) {
   g_region_of_buckets = cache.bucket_region(config);
   cache::Bucket::use_region([] { return g_region_of_buckets; });
   cache::Bucket::use_start(cache::gateway_start::start);
   // Two gateways settle by a lock which of them stays.
-  if (!cache::Mailbox(cache.region()).has_gateway()) cache::gateway_start::start();
+  if (!cache::Mailbox(cache.region(), cache::BucketMount::store()).has_gateway())
+    cache::gateway_start::start();
 }
 
 }  // namespace cube::cli

@@ -1,5 +1,5 @@
 // Lets a command that fills a cache ask the gateway of that cache, and start it. Thread safety: one
-// call, before the first use of a bucket.
+// thread.
 #pragma once
 
 #include <map>
@@ -11,9 +11,11 @@
 
 namespace cube::cli {
 
-// Starts the gateway unless there is one. It gets the variables of `environment` that a gateway is
-// given, and belongs to `job`. `cache` and `config` must outlive the process's use of buckets.
-void use_gateway(cache::FileCache& cache, const base::Config& config, const base::ProcessId& job,
-                 std::map<std::string, std::string> environment);
+// Call before a bucket is opened: the environment names the store and the identity that asks it.
+// The gateway gets the variables of it that a gateway is given, and belongs to `job`.
+void prepare_gateway(const base::Config& config, const base::ProcessId& job,
+                     std::map<std::string, std::string> environment);
+// Starts the gateway unless there is one. `cache` and `config` must outlive all use of buckets.
+void use_gateway(cache::FileCache& cache, const base::Config& config);
 
 }  // namespace cube::cli

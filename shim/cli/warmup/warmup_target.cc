@@ -82,6 +82,10 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   const bool has_own_packs =
       settings.given().contains("CUBESHIM_PACKS") || std::getenv("CUBESHIM_PACKS") != nullptr;
   if (target.job.leader.pid != 0 && !has_own_packs) find_packs_of(target.job, config.origins);
+  const base::ProcessId job =
+      target.job.leader.pid != 0 ? target.job.leader : base::current_process();
+  if (!config.buckets.empty())
+    prepare_gateway(config, job, environment_of_gateway(settings, target.job));
   target.origins =
       cache::Origins::open(config.origins, config.buckets, target.parsed.errors).release();
   if (!target.parsed.errors.empty()) return target;
@@ -96,15 +100,12 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
   }
   // A command that only looks at an unused cache is the last to leave it, and must not remove it.
   if (only_look && !is_running) config.ram_keep = true;
-  const base::ProcessId job =
-      target.job.leader.pid != 0 ? target.job.leader : base::current_process();
   const auto cache =
       cache::FileCache::attach(config, job, /*create=*/!is_running && !only_look, target.why);
   if (cache) {
     target.cache = *cache;
     target.cache->use_origins(target.origins);
-    if (!config.buckets.empty())
-      use_gateway(*target.cache, config, job, environment_of_gateway(settings, target.job));
+    if (!config.buckets.empty()) use_gateway(*target.cache, config);
   } else {
     target.is_broken = !target.why.empty();
     if (!target.is_broken) target.why = nothing_to_load_into(config, false);
