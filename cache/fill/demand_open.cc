@@ -6,6 +6,7 @@
 #include "cache/base/hash.h"
 #include "cache/base/memory/copy_bytes.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/went_out.h"
 #include "cache/fill/background_fill.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/fill/recent_misses.h"
@@ -101,6 +102,7 @@ bool DemandOpen::may_be_large(Counter reason) const {
 }
 
 OpenOutcome DemandOpen::open_plain(Counter reason) {
+  base::note_way_out();
   OpenOutcome outcome;
   request_.before_kernel_open();
   const long fd = base::sys::open(request_.path, request_.flags);
@@ -191,6 +193,7 @@ bool DemandOpen::may_fetch_neighbours() const {
 }
 
 OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
+  base::note_way_out();
   const std::uint64_t began = base::monotonic_ns();
   const Origin& origin = parts_.freshness.origin_of(request_.key);
   if (origin.traits().has_kernel_fd) request_.before_kernel_open();

@@ -4,6 +4,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/memory/copy_bytes.h"
+#include "cache/base/process/went_out.h"
 #include "cache/origin/kept_attributes.h"
 #include "cache/tier/rights.h"
 
@@ -124,6 +125,7 @@ bool TierOpen::open(OpenOutcome& outcome) {
   }
   outcome.has_waited_for_stat = has_waited_;
   if (is_found) {
+    base::note_way_out(base::Way::tier);
     outcome.pin = std::move(fill_.pin());
     if (outcome.pin->is_prefetched())
       parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);

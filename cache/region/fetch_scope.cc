@@ -56,7 +56,7 @@ void end_left_fetch() {
 }  // namespace
 
 FetchScope::FetchScope() {
-  base::note_way_out();
+  base::note_way_out(base::Way::waited);
   clear();
   before_next_store();
   t_fetch.scope = this;

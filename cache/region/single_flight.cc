@@ -216,7 +216,7 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
       const std::uint64_t slice_ns =
           is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;
-      base::note_way_out();
+      base::note_way_out(base::Way::waited);
       if (base::sys::futex_wait(&slot.wakeups, wakeups, slice_ns) != -ETIMEDOUT) continue;
     }
     if (!is_owner_gone(flight.seen)) {

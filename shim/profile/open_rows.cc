@@ -7,6 +7,7 @@
 namespace cube::shim::profile {
 namespace {
 
+constexpr std::uint32_t k_soon = 3;  // opens later: of the same item, even if there are few files
 constexpr std::uint32_t k_few_opens = 16;  // between two readings of a file: not another epoch
 constexpr std::uint64_t k_large_bytes = 16 << 20;  // CUBESHIM_MAX_FILE by default
 
@@ -62,10 +63,33 @@ void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32
   if (file == nullptr) return;
   const std::uint32_t last = file->last_open.exchange(now, k_relaxed);
   if (last != 0 && now - last <= k_few_opens) row.flags.fetch_or(k_was_open, k_relaxed);
+  if (last != 0 && now - last <= k_soon && (flags & k_other_use) == 0)
+    add(file->counts[k_soon_again], 1);
   if (file->stats_since_open.load(k_relaxed) == 0) return;
   file->stats_since_open.store(0, k_relaxed);
   add(tables.sites[site].opens[k_stat_first], 1);
   add(tables.sites[site].opens[k_stat_first_us], file->stat_us.exchange(0, k_relaxed));
+}
+
+void note_use(Tables& tables, std::uint64_t path_hash, const FileUse& use) {
+  FileRow* const file = file_of(tables, path_hash);
+  if (file == nullptr) return;
+  auto& counts = file->counts;
+  const bool is_memory = use.way == base::Way::memory, is_tier = use.way == base::Way::tier;
+  const std::uint64_t ns = use.end_ns - use.begin_ns;
+  add(counts[is_memory ? k_file_memory_ns : is_tier ? k_file_tier_ns : k_file_origin_ns], ns);
+  // Threads may store it in another order, by less than one call.
+  counts[k_last_ns].store(use.end_ns, k_relaxed);
+  if (use.is_read) {
+    add(counts[k_file_bytes], use.bytes);
+    if (!is_memory && !is_tier) add(counts[k_file_read_ns], ns);
+  }
+  if (!use.is_open) return;
+  std::uint64_t none = 0;
+  counts[k_first_ns].compare_exchange_strong(none, use.begin_ns, k_relaxed);
+  add(counts[k_file_opens], 1);
+  if (!is_memory)
+    add(counts[is_tier ? k_from_tier : use.way == base::Way::origin ? k_from_origin : k_waited], 1);
 }
 
 void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got, std::uint64_t ns) {
@@ -106,6 +130,11 @@ void end_open(Tables& tables, FdRow& row) {
   if (path_hash == 0 || (flags & k_directory) != 0) return;
   if (FdRow* const original = original_of(tables, row, path_hash); original != nullptr)
     return add_to_original(*original, row);
+  if (FileRow* const file = file_of(tables, path_hash); file != nullptr) {
+    Count& size = file->counts[k_file_size];
+    size.store(std::max(size.load(k_relaxed), row.size.load(k_relaxed)), k_relaxed);
+    if ((flags & k_mapped) != 0) add(file->counts[k_file_maps], 1);
+  }
   // Its copy may have been read instead, or the fd that it is a copy of.
   if ((flags & (k_has_copy | k_mapped)) == k_has_copy && row.reads.load(k_relaxed) == 0) return;
   auto& counts = tables.sites[row.site.load(k_relaxed)].opens;

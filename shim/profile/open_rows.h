@@ -19,6 +19,14 @@ void begin_open(Tables& tables, FdRow& row, std::uint64_t path_hash, std::uint32
 // From now on, the fd of `to` is a copy of the fd of `from`: the same open file. Its reads count
 // for `from` when it is closed.
 void begin_copy(Tables& tables, FdRow& from, FdRow& to);
+// One call on a file, by its path or an fd.
+struct FileUse {
+  bool is_open = false, is_read = false;  // is_open: to be read
+  base::Way way = base::Way::memory;
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  std::size_t bytes = 0;
+};
+void note_use(Tables& tables, std::uint64_t path_hash, const FileUse& use);
 // `at` is -1 for a read at the file's own offset.
 void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got, std::uint64_t ns);
 // `size` is that of the whole file.

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <iterator>
+#include <utility>
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
@@ -67,6 +68,8 @@ bool has_read_path(int error) {
                               ELOOP,  EROFS,  EIO,     ESTALE, ETIMEDOUT};
   return std::find(std::begin(k_errors), std::end(k_errors), error) != std::end(k_errors);
 }
+
+bool is_to_be_read(int open_flags) { return (open_flags & (O_ACCMODE | O_PATH)) == O_RDONLY; }
 
 // Returns the row of the call site: walks the stack, or takes the row of the last such call with
 // the same caller and the same Python functions.
@@ -223,8 +226,7 @@ bool Call::begin(const Subject& subject) {
     // After the close, the fd may be another thread's.
     if (subject.kind == Kind::close) end_open(*tables, *row);
   }
-  went_out_before_ = base::t_went_out;
-  base::t_went_out = false;
+  way_before_ = std::exchange(base::t_way, base::Way::memory);
   start_ns_ = base::monotonic_ns();
   return true;
 }
@@ -232,10 +234,10 @@ bool Call::begin(const Subject& subject) {
 void Call::end(const Subject& subject, long result) {
   const int saved_errno = errno;
   const std::uint64_t end_ns = base::monotonic_ns();
-  const bool went_out = base::t_went_out;
-  base::t_went_out = went_out || went_out_before_;
+  const base::Way way = base::t_way;
+  base::note_way_out(way_before_);
   if (const Recording recording; recording && is_on())
-    record_timed(subject, result, {end_ns, saved_errno, went_out});
+    record_timed(subject, result, {end_ns, saved_errno, way});
   errno = saved_errno;
 }
 
@@ -253,7 +255,7 @@ void Call::record_timed(const Subject& subject, long result, const Ending& endin
 }
 
 void Call::record(const Subject& subject, long result, const Ending& ending) {
-  const auto [end_ns, error, went_out] = ending;
+  const auto [end_ns, error, way] = ending;
   Tables* const tables = tables_in_use();
   const bool failed = result == -1;
   const std::uint64_t ns = end_ns - start_ns_;
@@ -281,7 +283,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   if (failed) add(site->counts[k_errors], 1);
   if (subject.kind == Kind::read && bytes != 0 && bytes <= k_tiny_read)
     add(site->counts[k_tiny], 1);
-  if (went_out) {
+  if (way != base::Way::memory) {
     add(site->counts[k_origin_calls], 1);
     add(site->counts[k_origin_ns], ns);
     add_to_time_line(*tables, start_ns_, end_ns);
@@ -291,6 +293,16 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
       .fetch_add(1, k_relaxed);
   if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
     site->example.store(keep_path(*tables, subject), k_relaxed);
+  const bool is_of_directory = subject.kind == Kind::list || (subject.flags & O_DIRECTORY) != 0 ||
+                               (row != nullptr && (row->flags.load(k_relaxed) & k_directory) != 0);
+  if (!failed && !is_of_directory)
+    note_use(*tables, path_hash_,
+             {.is_open = subject.kind == Kind::open && is_to_be_read(subject.flags),
+              .is_read = subject.kind == Kind::read,
+              .way = way,
+              .begin_ns = start_ns_,
+              .end_ns = end_ns,
+              .bytes = bytes});
   if (subject.path != nullptr) return note_path(*tables, *site, subject, row, failed, ns);
   if (row == nullptr) return;
   // The path of an fd is not kept; the first path that its site opened stands for it.
@@ -319,10 +331,9 @@ void Call::note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRo
   if (row != nullptr) {
     const auto number = static_cast<std::uint32_t>(&site - tables.sites.data());
     const bool is_directory = is_list || (subject.flags & O_DIRECTORY) != 0;
-    const bool is_to_be_read = (subject.flags & (O_ACCMODE | O_PATH)) == O_RDONLY;
     begin_open(tables, *row, path_hash_, number,
                (is_directory ? std::uint32_t{k_directory} : 0U) |
-                   (is_to_be_read ? 0U : std::uint32_t{k_other_use}));
+                   (is_to_be_read(subject.flags) ? 0U : std::uint32_t{k_other_use}));
     row->open_ns.store(ns, k_relaxed);
   }
   if (failed) return;

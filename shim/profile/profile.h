@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/base/process/went_out.h"
 #include "cache/base/settings/config.h"
 
 struct stat;
@@ -67,7 +68,7 @@ class Call {
   struct Ending {
     std::uint64_t ns;
     int error;
-    bool went_out;
+    base::Way way;
   };
   // Also measures the time of the recorder.
   void record_timed(const Subject& subject, long result, const Ending& ending);
@@ -77,7 +78,7 @@ class Call {
 
   std::uint64_t start_ns_ = 0;
   std::uint64_t path_hash_ = 0;
-  bool went_out_before_ = false;
+  base::Way way_before_ = base::Way::memory;
   bool has_walked_ = false;  // walked a native stack
 };
 

@@ -3,7 +3,7 @@
 // cut off is not lost: each line stands for itself. In texts a backslash, a tab and a newline are
 // \\, \t and \n.
 //
-//   cubeshim-profile  2  PID  PARENT  START_NS  END_NS  EVERY  OBSERVES
+//   cubeshim-profile  3  PID  PARENT  START_NS  END_NS  EVERY  OBSERVES
 //   map     a line of /proc/self/maps that can be executed
 //   code    NUMBER  LINE  FUNCTION  FILE                          a function of Python
 //   site    NUMBER  KIND  EXAMPLE  NATIVE  PYTHON  COUNTS  LATENCY  OPENS
@@ -11,6 +11,7 @@
 //             SiteCount; LATENCY: counts of calls that took [2^i, 2^(i+1)) ns; OPENS: OpenCount, of
 //             an open alone. Commas between them, "-" for none
 //   bin     LEVEL  NUMBER  BUSY_NS  CALLS      time that calls of the origin took in the bin
+//   file    HASH  FileCount                    a file that was opened to be read, by its path
 //   dropped DropCounts
 //   cost    CostCounts
 //   end
@@ -26,7 +27,7 @@
 namespace cube::shim::profile {
 
 inline constexpr std::string_view k_raw_head = "cubeshim-profile";
-inline constexpr unsigned k_raw_version = 2;
+inline constexpr unsigned k_raw_version = 3;
 
 inline constexpr std::size_t k_most_native = 32, k_most_python = 24, k_latency_buckets = 40;
 inline constexpr std::size_t k_bins = 1024, k_bin_levels = 7;
@@ -72,6 +73,25 @@ enum OpenCount : std::size_t {
   k_read_bytes,
   k_read_ns,
   k_open_counts
+};
+// How one file was used, for `cubeshim plan`. Times are those of all its calls: open, read, seek,
+// stat, close, map.
+enum FileCount : std::size_t {
+  k_first_ns,     // monotonic clock: the begin of its first open
+  k_last_ns,      // the end of its last call
+  k_file_size,    // the largest that was seen; 0: not known
+  k_file_bytes,   // read
+  k_file_opens,   // to be read
+  k_soon_again,   // of those, shortly after another open of this process
+  k_file_maps,    // closed after they had been mapped
+  k_waited,       // opens that waited for another's fetch
+  k_from_origin,  // opens that asked the origin, or the kernel
+  k_from_tier,    // opens whose bytes came from a tier
+  k_file_memory_ns,
+  k_file_origin_ns,  // calls that waited, or asked the origin
+  k_file_read_ns,    // of those, the reads
+  k_file_tier_ns,
+  k_file_counts
 };
 // The profiler's own cost. It times each walk of a stack, and one in k_cost_sample of the calls
 // without a walk.

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "cache/base/process/went_out.h"
 #include "shim/profile/raw_format.h"
 
 namespace cube::shim::profile {
@@ -43,6 +44,7 @@ struct SiteRow {
 struct FileRow {
   std::atomic<std::uint64_t> key;  // the hash of the path
   std::atomic<std::uint32_t> lists, stats_since_open, stat_us, last_open, last_whole;
+  std::array<Count, k_file_counts> counts;  // FileCount
 };
 
 struct CodeRow {

@@ -148,6 +148,12 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
                 bin.calls.load(k_relaxed));
     }
   }
+  for (const FileRow& file : tables.files) {
+    if (file.counts[k_file_opens].load(k_relaxed) == 0) continue;
+    out.put("file\t{:x}", file.key.load(k_relaxed));
+    out.put_counts(file.counts);
+    out.put("\n");
+  }
   out.put("dropped");
   out.put_counts(tables.dropped);
   out.flush();

@@ -15,7 +15,7 @@ LISTS = ",".join(["0"] * 20 + ["2"] + ["0"] * 19)
 # 40 files of 20 reads and 9 seeks each.
 OPENS = "40,0,0,0,0,0,0,0,0,40,7000000000,0,0,0,0,0,800,360,0,640000,7000000000"
 RAW = "\n".join([
-    "cubeshim-profile\t2\t77\t1\t1000000000\t11000000000\t1\t0",
+    "cubeshim-profile\t3\t77\t1\t1000000000\t11000000000\t1\t0",
     f"code\t1\t12\tload_{HOSTILE}\t/job/train.py",
     f"site\t1\topen\t/mnt/data/{HOSTILE}.jpg\t-\t1\t40,0,500000000,40,500000000,0,0,0\t{LATENCY}"
     f"\t{OPENS}",

@@ -258,5 +258,51 @@ TEST_F(OpenRows, FdsBeyondTheTableHaveNoRow) {
   EXPECT_EQ(row_of_fd(all(), Tables::k_fds), nullptr);
 }
 
+TEST_F(OpenRows, UsesOfAFileAreSummedUpByHowTheyWereAnswered) {
+  const auto use = [](base::Way way, std::uint64_t from, std::uint64_t to, bool is_open) {
+    note_use(all(), 77,
+             {.is_open = is_open,
+              .is_read = !is_open,
+              .way = way,
+              .begin_ns = from,
+              .end_ns = to,
+              .bytes = 8});
+  };
+  const auto count_of = [](FileCount which) { return file_of(all(), 77)->counts[which].load(); };
+  use(base::Way::origin, 100, 110, true);
+  use(base::Way::origin, 110, 113, false);
+  use(base::Way::waited, 200, 202, true);
+  use(base::Way::tier, 300, 307, true);
+  use(base::Way::memory, 400, 401, true);
+  use(base::Way::memory, 401, 403, false);
+  EXPECT_EQ(count_of(k_first_ns), 100U);
+  EXPECT_EQ(count_of(k_last_ns), 403U);
+  EXPECT_EQ(count_of(k_file_opens), 4U);
+  EXPECT_EQ(count_of(k_from_origin), 1U);
+  EXPECT_EQ(count_of(k_waited), 1U);
+  EXPECT_EQ(count_of(k_from_tier), 1U);
+  EXPECT_EQ(count_of(k_file_bytes), 16U);
+  EXPECT_EQ(count_of(k_file_origin_ns), 15U);
+  EXPECT_EQ(count_of(k_file_read_ns), 3U);
+  EXPECT_EQ(count_of(k_file_tier_ns), 7U);
+  EXPECT_EQ(count_of(k_file_memory_ns), 3U);
+}
+
+TEST_F(OpenRows, OpensSoonAfterAnotherAreNoOtherEpoch) {
+  const auto open_and_close = [](std::uint64_t file) {
+    open(file);
+    read(100, 40);
+    close();
+  };
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (std::uint64_t file = 1; file <= 6; ++file) {
+      open_and_close(file);
+      open_and_close(file);
+    }
+  }
+  EXPECT_EQ(file_of(all(), 3)->counts[k_soon_again], 2U) << "six files make two epochs";
+  EXPECT_EQ(file_of(all(), 3)->counts[k_file_size], 40U);
+}
+
 }  // namespace
 }  // namespace cube::shim::profile

@@ -26,7 +26,7 @@ std::string site(const std::string& kind, const std::string& python,
          "\t" + counts(profile::k_open_counts, "2") + "\n";
 }
 
-const std::string k_head = "cubeshim-profile\t2\t42\t1\t1000\t2000\t1\t0\n";
+const std::string k_head = "cubeshim-profile\t3\t42\t1\t1000\t2000\t1\t0\n";
 const std::string k_code = "code\t7\t12\tload\t/job/train.py\n";
 const std::string k_end = "dropped\t0,0,0,0,1\nend\n";
 
@@ -47,6 +47,15 @@ TEST(RawProfile, SectionIsReadBack) {
   EXPECT_EQ(section.sites.at(0).opens[profile::k_closed], 2U);
   EXPECT_EQ(section.bins.at(0).busy_ns, 600U);
   EXPECT_EQ(section.dropped[profile::k_no_native], 1U);
+}
+
+TEST(RawProfile, UseOfAFileIsReadBack) {
+  const std::string line = "file\tff\t" + counts(profile::k_file_counts, "5") + "\n";
+  const RawFile file = parse_raw(k_head + line + k_end);
+  EXPECT_EQ(file.bad_lines, 0U);
+  EXPECT_EQ(file.sections.at(0).files.at(0).path_hash, 255U);
+  EXPECT_EQ(file.sections.at(0).files.at(0).counts[profile::k_first_ns], 5U);
+  EXPECT_EQ(parse_raw(k_head + "file\tff\t5\n" + k_end).bad_lines, 1U);
 }
 
 TEST(RawProfile, FileCutAnywhereIsReadAsFarAsItGoes) {
@@ -92,7 +101,7 @@ TEST(RawProfile, LinesThatAreNotOursAreCounted) {
 TEST(RawProfile, OtherVersionsAndWrongHeadsAreLeftOutAsAWhole) {
   for (const char* const head :
        {"cubeshim-profile\t1\t42\t1\t1000\t2000\t1\t0\n",
-        "cubeshim-profile\t2\t42\t1\t3000\t2000\t1\t0\n", "cubeshim-profile\n"}) {
+        "cubeshim-profile\t3\t42\t1\t3000\t2000\t1\t0\n", "cubeshim-profile\n"}) {
     const RawFile file = parse_raw(head + site("open", "-") + k_end);
     EXPECT_TRUE(file.sections.empty()) << head;
     EXPECT_EQ(file.bad_lines, 4U) << head;
@@ -109,7 +118,7 @@ TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
 // Many short processes, one after another, would fill a page if each had its own bins.
 TEST(RawProfile, TimeLineHoldsAllProcessesInAsManyBinsAsThoseOfOne) {
   const auto process = [](std::uint64_t begin) {
-    std::string text = "cubeshim-profile\t2\t43\t42\t" + std::to_string(begin) + "\t" +
+    std::string text = "cubeshim-profile\t3\t43\t42\t" + std::to_string(begin) + "\t" +
                        std::to_string(begin + 1000) + "\t1\t0\n";
     for (std::size_t level = 0; level < profile::k_bin_levels; ++level)
       text += "bin\t" + std::to_string(level) + "\t" +
@@ -130,7 +139,7 @@ TEST(RawProfile, TimeLineHoldsAllProcessesInAsManyBinsAsThoseOfOne) {
 TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
   const std::string other_number = "code\t9\t12\tload\t/job/train.py\n";
   const RawFile one = parse_raw(k_head + k_code + site("open", "7") + k_end);
-  const RawFile other = parse_raw("cubeshim-profile\t2\t43\t42\t1500\t3000\t1\t0\n" + other_number +
+  const RawFile other = parse_raw("cubeshim-profile\t3\t43\t42\t1500\t3000\t1\t0\n" + other_number +
                                   site("open", "9") + k_end);
   const Profile made = make_profile({one, other});
   EXPECT_EQ(made.processes, 2U);

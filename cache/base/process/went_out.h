@@ -1,12 +1,20 @@
-// Marks a call of this thread that was not answered from memory alone. Code that asks the kernel,
-// an origin or a tier for a program's call sets the mark; a hit never does. The profiler
-// (shim/profile) counts the time of a marked call as lost to the origin. Thread safety and
-// async-signal safety: a thread's own. A handler may set the mark of the call that it interrupts.
+// Marks how a call of this thread was answered, unless memory alone did it. Code that asks the
+// kernel, an origin or a tier for a program's call, or waits for another fetch, sets the mark; a
+// hit never does. The profiler (shim/profile) counts the time of a marked call as lost to the
+// origin. Thread safety and async-signal safety: a thread's own. A handler may set the mark of the
+// call that it interrupts.
 #pragma once
+
+#include <cstdint>
 
 namespace cube::base {
 
-inline constinit thread_local bool t_went_out [[gnu::tls_model("initial-exec")]] = false;
-inline void note_way_out() { t_went_out = true; }
+// In this order: a call keeps the last of its marks.
+enum class Way : std::uint8_t { memory, waited, origin, tier };
+
+inline constinit thread_local Way t_way [[gnu::tls_model("initial-exec")]] = Way::memory;
+inline void note_way_out(Way way = Way::origin) {
+  if (way > t_way) t_way = way;
+}
 
 }  // namespace cube::base

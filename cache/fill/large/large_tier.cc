@@ -5,6 +5,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/memory/copy_bytes.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/went_out.h"
 #include "cache/fill/large/large_file.h"
 #include "cache/record/recent_change.h"
 #include "cache/region/fetch_scope.h"
@@ -60,6 +61,7 @@ class LargeFile::FromTier final : public Tier::Judge {
       tier_ = tier;
       if (!tier->visit(name.text(), *this)) continue;
       parts_.stats().count(base::k_tier_kinds[tier->kind()].blocks, bytes);
+      base::note_way_out(base::Way::tier);
       return true;
     }
     return false;

@@ -106,6 +106,15 @@ bool read_line(const std::vector<std::string_view>& f, RawSection& section) {
   if (f[0] == "cost" && f.size() == 2) return read_counts(f[1], section.cost);
   if (f[0] == "site" && f.size() == 9)
     return section.sites.size() < k_most_rows && read_site(f, section);
+  if (f[0] == "file" && f.size() == 3) {
+    RawUse use;
+    const auto hash = number_of(f[1], 16);
+    if (!hash || section.files.size() >= k_most_rows || !read_counts(f[2], use.counts))
+      return false;
+    use.path_hash = *hash;
+    section.files.push_back(use);
+    return true;
+  }
   if (f[0] == "code" && f.size() == 5) {
     const auto number = number_of(f[1]), line = number_of(f[2]);
     if (!number || !line || section.codes.size() >= k_most_rows) return false;
@@ -154,7 +163,10 @@ RawFile parse_raw(std::string_view text) {
       auto section = read_head(fields);
       is_ours = section.has_value();
       if (section) file.sections.push_back(std::move(*section));
-      if (!is_ours) ++file.bad_lines;
+      if (is_ours) continue;
+      ++file.bad_lines;
+      if (fields.size() > 1 && number_of(fields[1]) != shim::profile::k_raw_version)
+        ++file.other_versions;
     } else if (!is_ours || fields.empty() || !read_line(fields, file.sections.back())) {
       ++file.bad_lines;
     }

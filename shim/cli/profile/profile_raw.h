@@ -31,6 +31,10 @@ struct RawSite {
   std::array<std::uint64_t, shim::profile::k_latency_buckets> latency{};
   std::array<std::uint64_t, shim::profile::k_open_counts> opens{};
 };
+struct RawUse {
+  std::uint64_t path_hash = 0;
+  std::array<std::uint64_t, shim::profile::k_file_counts> counts{};
+};
 struct RawBin {
   std::size_t level = 0;
   std::uint64_t number = 0, busy_ns = 0, calls = 0;
@@ -43,12 +47,14 @@ struct RawSection {
   std::map<std::uint32_t, RawCode> codes;
   std::vector<RawSite> sites;
   std::vector<RawBin> bins;
+  std::vector<RawUse> files;
   std::array<std::uint64_t, shim::profile::k_drop_counts> dropped{};
   std::array<std::uint64_t, shim::profile::k_cost_counts> cost{};
 };
 struct RawFile {
   std::vector<RawSection> sections;
   std::uint64_t bad_lines = 0;
+  std::uint64_t other_versions = 0;  // sections of another version of the library
 };
 
 RawFile parse_raw(std::string_view text);
