@@ -37,6 +37,7 @@ from bench.harness.report import (  # noqa: E402
     Section, as_json, markdown, section_text, targets_table)
 from bench.harness.suite import Bench  # noqa: E402
 from bench.jobs.data_loader import measure_data_loader  # noqa: E402
+from bench.jobs.planned import measure_plan  # noqa: E402
 from bench.jobs.real_loaders import measure_loaders  # noqa: E402
 from bench.large.disk import measure_large_disk  # noqa: E402
 from bench.large.large import measure_large_files  # noqa: E402
@@ -71,6 +72,7 @@ SUITES: dict[str, Callable[[Bench], Section]] = {
     "calls": measure_calls, "start": measure_start, "loaders": measure_loaders,
     "memory": measure_memory, "epoch2": measure_second_epoch, "epoch1": measure_first_epoch,
     "unannounced": measure_unannounced, "dataloader": measure_data_loader,
+    "plan": measure_plan,
     "prefetch": measure_prefetch, "packs": measure_packs, "sidecar": of_parts(
         "the sidecar", measure_first_epochs,
         measure_large_data), "node": of_parts("the sidecar on a node", measure_demand,

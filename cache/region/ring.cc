@@ -75,13 +75,16 @@ void Ring::note_published(const Record& record) {
   region_->unread_bits()[place / 64].fetch_or(1ULL << (place % 64), std::memory_order_release);
 }
 
-void Ring::make(std::uint64_t bytes) {
-  const RegionLayout& layout = region_->layout();
+std::uint32_t Ring::segments_for(const RegionLayout& layout, std::uint64_t bytes) {
   // One segment is filled while others are read, if the region has so many.
   const std::uint32_t most = layout.segment_count / 2, fewest = std::min(most, 4U);
-  if (most == 0) return;
-  const auto wanted = static_cast<std::uint32_t>(
+  return static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(bytes / layout.segment_bytes, fewest, most));
+}
+
+void Ring::make(std::uint64_t bytes) {
+  const std::uint32_t wanted = segments_for(region_->layout(), bytes);
+  if (wanted == 0) return;
   std::uint32_t none = 0;
   region_->header().ring_segments.compare_exchange_strong(none, wanted, std::memory_order_seq_cst);
 }

@@ -62,6 +62,8 @@ class Ring {
   // True if the ring is made, but resident records had already taken all of its segments, and no
   // segment can join now.
   bool came_too_late() const;
+  // The segments of a ring of so many bytes; 0: the region is too small for one.
+  static std::uint32_t segments_for(const RegionLayout& layout, std::uint64_t bytes);
   // Makes a ring of so many bytes: at least four segments, at most half of the region. No-op if
   // there is one.
   void make(std::uint64_t bytes);

@@ -13,6 +13,7 @@ void add_run(CLI::App& app, int& status);
 // Removes the `--` before the program, which the parser would misread.
 void drop_separator_of_run(std::vector<std::string>& words);
 void add_profile(CLI::App& app, int& status);
+void add_plan(CLI::App& app, int& status);
 void add_library(CLI::App& app, int& status);
 void add_stats(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);

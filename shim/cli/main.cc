@@ -23,6 +23,7 @@ int run_command(int argc, char** argv) {
   int status = 0;
   cube::cli::add_run(app, status);
   cube::cli::add_profile(app, status);
+  cube::cli::add_plan(app, status);
   cube::cli::add_library(app, status);
   cube::cli::add_warmup(app, status);
   cube::cli::add_stats(app, status);

@@ -20,12 +20,12 @@ namespace {
 // Four windows of read-ahead. With fewer than four places, chunks would go before they are read.
 constexpr std::uint32_t k_usual_places = (64U << 20) / k_chunk_bytes, k_fewest_places = 4;
 
-std::uint32_t most_of(std::uint32_t places) {
+}  // namespace
+
+std::uint32_t Chunks::most_passing(std::uint32_t places) {
   return places / 2 < k_fewest_places ? 0
                                       : std::min(std::max(places / 8, k_usual_places), places / 2);
 }
-
-}  // namespace
 
 bool Chunks::is_full() const {
   return base::coarse_monotonic_ns() <
@@ -49,7 +49,7 @@ void Chunks::count_passing() const {
   }
   RegionHeader& header = region_->header();
   header.passing.store(passing, std::memory_order_relaxed);
-  header.most_passing.store(most_of(places), std::memory_order_relaxed);
+  header.most_passing.store(most_passing(places), std::memory_order_relaxed);
 }
 
 std::uint32_t Chunks::passing_place(const FileKey& key, std::uint32_t number, Pass pass) {

@@ -1,0 +1,42 @@
+// Predicts an epoch of an observed run under other settings. The model places the files in the
+// order of their first opens, by the layout of a real region of that size and the plan of a real
+// record, and follows the cache's policy: a full tier keeps what it has. Thread safety: pure
+// functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cache/base/settings/config.h"
+#include "shim/cli/plan/observed.h"
+
+namespace cube::cli {
+
+struct Wish {
+  std::uint64_t ram = 0, disk = 0;  // bytes; disk 0: none
+  unsigned nodes = 1;  // each reads another part of the files in each epoch, and has this memory
+  bool has_pack = false;
+};
+
+struct Epoch {
+  double hit_ratio = 0;  // of opens; a file above CUBESHIM_MAX_FILE counts by its bytes
+  // Nothing: a latency that it depends on was not measured.
+  std::optional<double> seconds;
+  // Hits were not measured, so their time is missing in `seconds`.
+  bool is_at_least = false;
+};
+
+struct Forecast {
+  Epoch first;  // nothing is cached
+  Epoch later;  // the tiers have what they can hold
+};
+
+// `config`: CUBESHIM_MAX_FILE, CUBESHIM_BLOCK, CUBESHIM_RING, CUBESHIM_METADATA.
+Forecast forecast(const Observed& observed, const Wish& wish, const base::Config& config);
+
+// The least memory that holds all files; 0: none does.
+std::uint64_t ram_for_all(const Observed& observed, const base::Config& config);
+// The room that all files take on a disk.
+std::uint64_t disk_for_all(const Observed& observed);
+
+}  // namespace cube::cli

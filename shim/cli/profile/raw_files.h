@@ -1,0 +1,20 @@
+// The raw files of a profile in their directory. Thread safety: that of the kernel's calls.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shim/cli/profile/profile_raw.h"
+
+namespace cube::cli {
+
+inline constexpr const char* k_profile_directory = "cubeshim-profile";
+inline constexpr const char* k_raw_name = "raw.";
+
+// Those with the name and the first word of a raw file: the directory is the user's, and files of
+// others may have such names.
+std::vector<std::string> raw_files_in(const std::string& directory);
+// Returns the line that says why a file cannot be read; empty on success.
+std::string read_raw_files(const std::vector<std::string>& paths, std::vector<RawFile>& files);
+
+}  // namespace cube::cli
