@@ -89,6 +89,14 @@ struct Kept {
   bool is_all = true;
 };
 
+// The prefetcher makes the ring, and so does a disk.
+bool makes_ring(const Observed& observed, std::uint64_t disk) {
+  const auto ahead = std::count_if(observed.files.begin(), observed.files.end(),
+                                   [](const auto& file) { return file.was_fetched_ahead(); });
+  return disk != 0 || (observed.has_cache && static_cast<double>(ahead) >
+                                                 0.01 * static_cast<double>(observed.files.size()));
+}
+
 Kept keep_in_memory(const Observed& observed, std::uint64_t ram, bool has_ring,
                     const base::Config& config) {
   const cache::RegionLayout layout = cache::layout_for(ram);
@@ -97,8 +105,9 @@ Kept keep_in_memory(const Observed& observed, std::uint64_t ram, bool has_ring,
   const std::uint32_t ring = has_ring ? cache::Ring::segments_for(layout, ring_bytes) : 0;
   // Listings take a segment as soon as there is one.
   const std::uint32_t names = config.metadata && observed.lists && layout.segment_count > 1 ? 1 : 0;
+  constexpr double k_most_readers = 1024;  // process slots of a region
   Rooms rooms(layout, layout.segment_count - std::min(layout.segment_count, ring + names),
-              static_cast<std::size_t>(std::lround(observed.readers)));
+              static_cast<std::size_t>(std::lround(std::min(observed.readers, k_most_readers))));
   Kept kept;
   std::vector<double> chunks(observed.files.size());
   double placed = 0, wanted_chunks = 0;
@@ -225,12 +234,7 @@ class Sum {
 }  // namespace
 
 Forecast forecast(const Observed& observed, const Wish& wish, const base::Config& config) {
-  const auto ahead = std::count_if(observed.files.begin(), observed.files.end(),
-                                   [](const auto& file) { return file.was_fetched_ahead(); });
-  // The prefetcher makes the ring, and so does a disk.
-  const bool has_ring = wish.disk != 0 || (observed.has_cache &&
-                                           static_cast<double>(ahead) >
-                                               0.01 * static_cast<double>(observed.files.size()));
+  const bool has_ring = makes_ring(observed, wish.disk);
   const Kept kept = keep_in_memory(observed, wish.ram, has_ring, config);
   Sum first(observed, wish, config), later(observed, wish, config);
   std::uint64_t on_disk = 0;
@@ -246,8 +250,9 @@ Forecast forecast(const Observed& observed, const Wish& wish, const base::Config
 
 std::uint64_t ram_for_all(const Observed& observed, const base::Config& config) {
   constexpr std::uint64_t k_step = 1 << 20, k_least = 8;
+  const bool has_ring = makes_ring(observed, /*disk=*/0);
   const auto holds_all = [&](std::uint64_t steps) {
-    return keep_in_memory(observed, steps * k_step, /*has_ring=*/false, config).is_all;
+    return keep_in_memory(observed, steps * k_step, has_ring, config).is_all;
   };
   const std::uint64_t most = 4 * (observed.bytes / k_step) + 64;
   if (!holds_all(most)) return 0;

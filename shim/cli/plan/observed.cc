@@ -26,17 +26,14 @@ void add_use(ObservedFile& file, const RawUse& use) {
   }
 }
 
-// Reader-seconds of one process: the time between its first and its last call, more than once if
-// several threads read.
+// Returns how long a process read: from its first call to the end of its last one, or the time of
+// all its calls if several threads read.
 double reading_ns(const RawSection& section, double all_opens) {
-  Files files;
   ObservedFile sum;
   for (const RawUse& use : section.files) add_use(sum, use);
   constexpr double k_few = 0.01;  // a process that reads its labels is no reader
   if (sum.number(recorded::k_file_opens) < k_few * all_opens) return 0;
-  const double span =
-      static_cast<double>(sum.at(recorded::k_last_ns) - sum.at(recorded::k_first_ns));
-  return std::max(span, sum.all_ns());
+  return std::max(sum.number(recorded::k_last_ns) - sum.number(recorded::k_first_ns), sum.all_ns());
 }
 
 void note_sites(const std::vector<RawFile>& files, Observed& observed) {

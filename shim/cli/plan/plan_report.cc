@@ -42,17 +42,15 @@ std::string point_text(const Planned& plan) {
 }
 
 std::string observed_text(const Observed& o) {
-  std::string text = fmt::format(
-      "Observed {}: {} files, {}, {:.1f} epochs in {:.2f} s,\n{} processes, {:.1f} of them "
-      "reading at a time; the profiler took {:.1f} % of it.\n",
-      o.has_cache ? "with the cache" : "without a cache", o.files.size(), in_units(o.bytes),
-      o.epochs, o.seconds, o.processes, o.readers,
-      100 * o.profiler_seconds / o.readers / o.seconds);
-  return text + fmt::format(
-                    "A file took: {} from the origin, {} from memory,\n"
-                    "{} from a disk, {} from a pack on the origin.\n\n",
-                    us_text(o.origin_ns), us_text(o.memory_ns), us_text(o.tier_ns),
-                    us_text(o.packed_ns));
+  const double profiler = o.profiler_seconds / o.readers / o.seconds;
+  return fmt::format(
+      "Observed {}: {} in {} files, {:.1f} epochs in {:.2f} s;\n"
+      "{:.1f} processes read at a time; the profiler took {:.1f} % of the time.\n"
+      "A file took: {} from the origin, {} from memory,\n"
+      "{} from a disk, {} from a pack on the origin.\n\n",
+      o.has_cache ? "with the cache" : "without a cache", in_units(o.bytes), o.files.size(),
+      o.epochs, o.seconds, o.readers, 100 * profiler, us_text(o.origin_ns), us_text(o.memory_ns),
+      us_text(o.tier_ns), us_text(o.packed_ns));
 }
 
 PlanJson us_json(const Time& ns) { return ns ? PlanJson(*ns / 1e3) : PlanJson(nullptr); }
@@ -69,11 +67,12 @@ std::string plans_as_text(const Observed& observed, const Plans& plans) {
   std::string text = observed_text(observed);
   text += fmt::format("{:>11} {:>11} {:>5} {:>5} {:>10} {:>13} {:>13}\n", "RAM", "disk", "nodes",
                       "pack", "hit ratio", "first epoch", "later epochs");
-  bool is_at_least = false, has_nodes = false;
+  bool is_at_least = false, has_nodes = false, lacks_times = false;
   for (const Planned& plan : plans.table) {
     text += plan_row(plan);
     is_at_least = is_at_least || plan.forecast.later.is_at_least;
     has_nodes = has_nodes || plan.wish.nodes > 1;
+    lacks_times = lacks_times || !plan.forecast.first.seconds || !plan.forecast.later.seconds;
   }
   text += fmt::format("\n{:>11} {:>10} {:>13}  without disk and pack\n", "RAM", "hit ratio",
                       "later epochs");
@@ -81,6 +80,10 @@ std::string plans_as_text(const Observed& observed, const Plans& plans) {
   text += "\n";
   if (is_at_least)
     text += "> the time of hits is missing: they were not measured without the cache.\n";
+  if (lacks_times)
+    text +=
+        "not measured: observe a run that has it: mappings, files above CUBESHIM_MAX_FILE\n"
+        "and a disk (--disk-dir) need the cache, a pack needs --observe.\n";
   if (has_nodes)
     text +=
         "Several nodes: once the memory of each is full; their load on the origin was\n"
