@@ -93,6 +93,26 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
+// Whether the kernel would accept the read. Only a direct file has reads that it refuses.
+bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at) {
+  if (!file.is_direct()) [[likely]]
+    return true;
+  return std::all_of(to.parts, to.parts + to.count, [&](const struct ::iovec& part) {
+    return file.accepts(part.iov_base, part.iov_len, at);
+  });
+}
+
+// The threads of the reader fetch the other blocks of a wide read with O_DIRECT at the same time:
+// the kernel would request all of it at once.
+void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
+                        cache::LargeFile::FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n) {
+  const std::uint64_t block = cache.large().block();
+  const cache::LargeFile::Range rest{(at / block + 1) * block, at + n};
+  if (rest.is_empty() || cache.large().present_bytes(file, rest) == rest.end - rest.begin) return;
+  if (auto* const reader = own_threads::reader(); reader != nullptr)
+    reader->submit(file, fd, fd_epoch, rest);
+}
+
 // Copies the bytes [at, at + n) of the file into the parts, which have room for them. Returns how
 // many bytes it copied, or -errno if none.
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
@@ -106,13 +126,17 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
     const std::size_t wanted = std::min(to.parts[i].iov_len, n - done);
     std::size_t got = 0;
     if (cache != nullptr && is_fd_of(fd, file)) {
+      if (large.is_direct()) fetch_other_blocks(*cache, large, fd, fd_epoch, at + done, wanted);
       const long answer = cache->large().read(large, fd, fd_epoch, bytes, wanted, at + done);
       if (answer < 0 && done == 0) return answer;
       got = answer > 0 ? static_cast<std::size_t>(answer) : 0;
       file.count(got);
     }
     while (got < wanted) {
-      const long rest = read_origin(file, fd, bytes + got, wanted - got, at + done + got);
+      // At its end a direct file accepts no other length than the program's.
+      const std::size_t asked = (large.is_direct() ? to.parts[i].iov_len : wanted) - got;
+      const long rest = std::min(read_origin(file, fd, bytes + got, asked, at + done + got),
+                                 static_cast<long>(wanted - got));
       if (rest < 0 && done + got == 0) return rest;
       if (rest <= 0) return static_cast<long>(done + got);
       if (cache != nullptr) cache->large().note_left_to_kernel(static_cast<std::uint64_t>(rest));
@@ -143,7 +167,9 @@ Answer read_at_offset(int fd, const Parts& to) {
   if (!is_fd_of(fd, *file)) return {};
   const long end = sys::lseek(fd, n, SEEK_CUR);
   if (sys::failed(end)) return {};
-  const std::int64_t at = end - n, granted = std::clamp<std::int64_t>(size - at, 0, n);
+  const std::int64_t at = end - n;
+  const bool accepted = is_accepted(*file->large, to, static_cast<std::uint64_t>(at));
+  const std::int64_t granted = accepted ? std::clamp<std::int64_t>(size - at, 0, n) : 0;
   // Done at once, because others may seek while the bytes come.
   if (granted < n) sys::lseek(fd, granted - n, SEEK_CUR);
   // The file may have grown past its end.
@@ -162,7 +188,7 @@ Answer read_at(int fd, const Parts& to, std::int64_t at) {
   const auto total = total_of(to);
   if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
   const auto from = static_cast<std::uint64_t>(at), size = file->large->size();
-  if (from >= size) return {};
+  if (from >= size || !is_accepted(*file->large, to, from)) return {};
   return copy(*file, fd, to, from, std::min<std::uint64_t>(*total, size - from));
 }
 

@@ -31,6 +31,37 @@ PARITY(Read, MovesTheOffsetToTheEnd) {
   CALL(read(-1, got, 1));
 }
 
+// The second round finds the bytes in memory, if the file is large.
+PARITY(Read, WithODirectGivesTheSameBytesAndErrors) {
+  constexpr std::size_t k_size = 10'000;
+  const int fd = CALL(open(t.file("a", k_size), O_RDONLY | O_DIRECT));
+  alignas(4096) char got[5 * 4096];
+  const auto look = [&](const char* name, ssize_t n, const char* from) {
+    t.note(name, n);
+    t.bytes(name, from, n > 0 ? static_cast<std::size_t>(n) : 0);
+    t.note("offset", lseek(fd, 0, SEEK_CUR));
+    errno = cube::parity::k_errno_kept;
+  };
+  errno = cube::parity::k_errno_kept;
+  for (int round = 0; round < 2; ++round) {
+    for (const off_t at : {0, 4096, 512, 100, 8192, 12'288}) {
+      for (const std::size_t n : {4096, 16'384, 512, 100, 10'000})
+        look("pread", pread(fd, got, n, at), got);
+    }
+    for (const std::size_t beside : {1, 2, 4, 16, 256, 512})
+      look("pread beside a page", pread(fd, got + beside, 4096, 0), got + beside);
+    CALL(lseek(fd, 0, SEEK_SET));
+    for (const std::size_t n : {4096, 10, 8192, 4096, 4096}) look("read", read(fd, got, n), got);
+    iovec parts[2] = {{got, 4096}, {got + 4096, 8192}};
+    look("preadv", preadv(fd, parts, 2, 0), got);
+    parts[0].iov_len = 50;
+    look("preadv with an odd part", preadv(fd, parts, 2, 0), got);
+    CALL(lseek(fd, 100, SEEK_SET));
+    look("readv from an odd place", readv(fd, parts + 1, 1), got);
+  }
+  CALL(close(fd));
+}
+
 PARITY(Read, EverySymbolGivesTheSame) {
   const std::string content = cube::parity::content_of("a", 5000);
   const int fd = CALL(open(t.file("a", 5000), O_RDONLY));

@@ -101,6 +101,21 @@ said["digests"] = [first, second]
         self.assertEqual(blocks["origin"], SIZE)
         self.assertEqual(blocks["memory"], -(-SIZE // 4096) * 4096)
 
+    def test_reads_with_o_direct_share_the_blocks(self):
+        said = self.run_job("""
+def direct():
+    file, buffer = os.open(path, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 3 << 20)
+    parts = [buffer[:got] for got in iter(lambda: os.readv(file, [buffer]), 0)]
+    os.close(file)
+    return digest(b"".join(parts))
+before = asked(); digests = [direct()]; said["first"] = asked() - before
+before = asked(); digests += [direct(), digest(read_all())]; said["again"] = asked() - before
+said["digests"] = digests
+""")
+        self.assertEqual(said["digests"], [hashlib.blake2b(DATA).hexdigest()] * 3)
+        self.assertLessEqual(said["first"], 1.05 * SIZE)
+        self.assertEqual(said["again"], 0)
+
     def test_other_process_has_the_same_pages(self):
         said = self.run_job("""
 read_all()

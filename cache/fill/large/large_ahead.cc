@@ -21,8 +21,11 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
                                            PageRun pages, const SingleFlight::Ticket& ticket,
                                            std::uint64_t& bytes, const MayGoOn& may_go_on) {
   const Chunks chunks = this->chunks(parts);
-  const auto step = static_cast<std::uint32_t>(
-      std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
+  // Without the kernel's pages, only the parts of one read come at the same time.
+  const auto step =
+      is_direct() ? pages.count()
+                  : static_cast<std::uint32_t>(
+                        std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
   for (bool has_asked_tiers = false;;) {
     const PageRun gap = find(chunks, number).next_absent(pages, step);
     if (gap.is_empty()) return Steps::done;

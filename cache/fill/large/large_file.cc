@@ -23,6 +23,25 @@ namespace {
 
 using base::Counter;
 
+// What the offset and length, and the memory, of a read with O_DIRECT must be multiples of.
+struct DirectUnits {
+  std::uint32_t memory, offset;
+};
+
+// Asks the kernel (STATX_DIOALIGN, since 6.1). If the file system does not say, whole pages will
+// do.
+DirectUnits direct_units_of(int fd) {
+  constexpr unsigned k_asks = 0x2000;
+  constexpr std::size_t k_place_of_memory = 0x98;  // libc's structure may have no names for them
+  const auto page = static_cast<std::uint32_t>(base::kernel_page());
+  struct ::statx answer {};
+  std::uint32_t said[2] = {};
+  const long error = base::sys::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, k_asks, &answer);
+  if (!base::sys::failed(error) && (answer.stx_mask & k_asks) != 0)
+    std::memcpy(said, reinterpret_cast<const std::byte*>(&answer) + k_place_of_memory, sizeof said);
+  return said[1] != 0 ? DirectUnits{std::max(said[0], 1U), said[1]} : DirectUnits{page, page};
+}
+
 constexpr std::uint32_t k_large_files = 2048;
 // A chunk's number has 32 bits. Sparse files can be larger, and an origin may report any size.
 constexpr std::uint64_t k_most_size = std::uint64_t{1} << 48;
@@ -86,7 +105,7 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   // is seen.
   ChangeWatch watch(parts.region);
   const auto found = stat_fd(fd, AT_STATX_DONT_SYNC);
-  if (!found) return nullptr;
+  if (!found || found->size <= parts.rules.max_file) return nullptr;
   // Before the check for writers, as in RecordFill::begin_watch.
   parts.ram.note_device(found->device());
   if (!watch.watch(*found, fd)) return nullptr;
@@ -125,9 +144,8 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
     file.next_.store(0, std::memory_order_relaxed);
     file.ahead_end_.store(0, std::memory_order_relaxed);
     file.window_.store(0, std::memory_order_relaxed);
-    file.kernel_pages_.store(KernelPages::unknown, std::memory_order_relaxed);
     file.wanted_block_.store(0, std::memory_order_relaxed);
-    file.advice_.store(Advice::none, std::memory_order_relaxed);
+    file.note_flags(fd, static_cast<int>(flags));
     file.locks_.store(0, std::memory_order_relaxed);
     file.stat_ = *stat;
     file.key_ = key_of_file(key, *stat);
@@ -136,6 +154,17 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
     return &file;
   }
   return nullptr;
+}
+
+void LargeFile::note_flags(int fd, int flags) {
+  const bool is_direct = (flags & O_DIRECT) != 0;
+  const DirectUnits units = is_direct ? direct_units_of(fd) : DirectUnits{0, 0};
+  direct_memory_unit_ = units.memory;
+  direct_unit_ = units.offset;
+  // The kernel keeps no pages for such a file, and reads nothing ahead.
+  kernel_pages_.store(is_direct ? KernelPages::none : KernelPages::unknown,
+                      std::memory_order_relaxed);
+  advice_.store(is_direct ? Advice::random : Advice::none, std::memory_order_relaxed);
 }
 
 bool LargeFile::reserve() { return g_large_pool.reserve(); }
@@ -275,8 +304,8 @@ Chunks::Pass LargeFile::pass_of(const By& by, std::uint64_t block) const {
 
 // The absent pages to fetch for a read at `at`, all of one block, beginning with the first absent
 // page.
-PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, const By& by, std::uint64_t at,
-                                std::size_t n, std::uint64_t block) {
+PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, const By& by,
+                                std::uint64_t at, std::size_t n, std::uint64_t block) {
   const std::uint64_t block_begin = at / block * block,
                       block_end = std::min(block_begin + block, stat_.size);
   std::uint64_t end = std::min(at + n, block_end);
@@ -287,6 +316,8 @@ PageRun LargeFile::wanted_pages(const Chunks::Claim& claim, const By& by, std::u
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && !is_random && by.bytes < block / 4)
     wanted_block_.store(at / block + 1, std::memory_order_relaxed);
+  // Threads that read a model with O_DIRECT have parts of a block each, with overlaps.
+  if (is_direct() && is_of_whole_format(parts)) end = block_end;
   const PageRun pages = pages_of(at, end);
   return claim.absent_from(pages.first, pages.end);
 }
@@ -331,7 +362,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
     fetched = bring_from_tier(parts, now, at, bytes);
     if (fetched == Fetched::at_origin)
       fetched = bring(parts, now, chunk_of(at),
-                      wanted_pages(find(chunks, chunk_of(at)), by, at, n, block));
+                      wanted_pages(parts, find(chunks, chunk_of(at)), by, at, n, block));
     if (fetched == Fetched::waits) now.pass = after_wait(chunks, ended, true);
   }
   end_block(parts, now, at);
@@ -355,12 +386,15 @@ bool LargeFile::may_publish(CacheParts& parts, const By& by) {
 
 LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::uint64_t at,
                                          std::byte* to, std::uint64_t bytes) {
+  // A read with O_DIRECT ends where a page ends.
+  const std::uint64_t beyond = is_direct() ? -bytes % k_chunk_page : 0;
   while (bytes != 0) {
     parts.stats().count(Counter::origin_reads);
-    const long n = base::sys::pread(by.fd, to, bytes, static_cast<std::int64_t>(at));
+    const long n = base::sys::pread(by.fd, to, bytes + beyond, static_cast<std::int64_t>(at));
     if (n == -EINTR) return Fetched::interrupted;
-    // The kernel's read will report an error. A file that ends before its size is another version.
-    if (n <= 0) return Fetched::at_origin;
+    // The kernel's read will report an error. A file that ends before or after its size is another
+    // version.
+    if (n <= 0 || static_cast<std::uint64_t>(n) > bytes) return Fetched::at_origin;
     parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     parts.stats().count(Counter::block_origin, static_cast<std::uint64_t>(n));
     at += static_cast<std::uint64_t>(n);

@@ -45,6 +45,15 @@ class LargeFile {
 
   std::uint64_t size() const { return stat_.size; }
 
+  // Opened with O_DIRECT. The kernel refuses some reads of such a file: those whose memory, offset
+  // or length is no multiple of a unit of the file system.
+  bool is_direct() const { return direct_unit_ != 0; }
+  // Whether the kernel accepts this read of a direct file. False: the kernel must answer it.
+  bool accepts(const void* to, std::size_t n, std::uint64_t at) const {
+    return (reinterpret_cast<std::uintptr_t>(to) % direct_memory_unit_ | n % direct_unit_ |
+            at % direct_unit_) == 0;
+  }
+
   FdEpoch fd_epoch() const { return fd_epoch_.load(std::memory_order_seq_cst); }
   // Called before an fd of the file is closed or becomes another file's. A lock of the program must
   // end with its last fd, so this waits, a second at most, for the library's copies of fds.
@@ -154,6 +163,8 @@ class LargeFile {
   // order, because a tenth of it is present and all of it fits.
   enum class Reading : std::uint8_t { unknown, in_order, whole };
   Reading reading_of(CacheParts& parts, const Range& mapped) const;
+  // Whether the first bytes are present and of a format that programs read from end to end.
+  bool is_of_whole_format(CacheParts& parts) const;
   // For such a range. `mapping` is as in keep_pages. ask_mapped makes the kernel request the absent
   // pages of `range` from the origin, without waiting. bring_mapped waits until those of one block
   // are there, copies them to the chunks, and returns how many bytes it copied. Pages that cannot
@@ -190,11 +201,12 @@ class LargeFile {
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
   // Whether there was no room for a chunk a moment ago.
   static bool is_full();
+  void note_flags(int fd, int flags);
   static std::uint64_t widest_window(const Chunks& chunks);
   bool is_current(CacheParts& parts, int fd);
   bool look_again(CacheParts& parts, int fd);
-  PageRun wanted_pages(const Chunks::Claim& claim, const By& by, std::uint64_t at, std::size_t n,
-                       std::uint64_t block);
+  PageRun wanted_pages(CacheParts& parts, const Chunks::Claim& claim, const By& by,
+                       std::uint64_t at, std::size_t n, std::uint64_t block);
   Fetched fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n);
   Fetched bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages);
   // Fetches the absent pages of the block at `at` from a tier. at_origin: no tier has the block, or
@@ -234,6 +246,7 @@ class LargeFile {
   // Makes the kernel request the whole range from the origin at once, if it keeps pages of the
   // file. The reads that follow then cause no further readahead.
   void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
+  // `to` has room for whole pages.
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);
   bool may_publish(CacheParts& parts, const By& by);
@@ -267,6 +280,9 @@ class LargeFile {
   std::atomic<std::uint64_t> wanted_block_{0};  // the block to fetch as a whole, plus one; 0: none
   enum class KernelPages : std::uint8_t { unknown, none, kept };
   std::atomic<KernelPages> kernel_pages_{KernelPages::unknown};
+  // With O_DIRECT: reads whose memory, and whose offset and length, are multiples of these are
+  // accepted. 0: without O_DIRECT.
+  std::uint32_t direct_memory_unit_ = 0, direct_unit_ = 0;
   FileKey key_;
   FileStat stat_{};
   char path_[PATH_MAX] = {};

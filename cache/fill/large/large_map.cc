@@ -165,15 +165,18 @@ std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base
   return kept;
 }
 
+bool LargeFile::is_of_whole_format(CacheParts& parts) const {
+  const auto head = find(chunks(parts), 0);
+  return head.has_all({0, 1}) &&
+         is_read_whole({head.data(), std::min(k_chunk_page, stat_.size)}, stat_.size);
+}
+
 LargeFile::Reading LargeFile::reading_of(CacheParts& parts, const Range& mapped) const {
   const Advice advice = advice_.load(std::memory_order_relaxed);
   if (advice == Advice::sequential) return Reading::in_order;
   if (advice == Advice::random) return Reading::unknown;
+  if (is_of_whole_format(parts)) return Reading::in_order;
   const Chunks chunks = this->chunks(parts);
-  if (const auto head = find(chunks, 0); head.has_all({0, 1})) {
-    if (is_read_whole({head.data(), std::min(k_chunk_page, stat_.size)}, stat_.size))
-      return Reading::in_order;
-  }
   const std::uint64_t bytes = mapped.end - mapped.begin;
   // A huge mapping is not searched in vain.
   if (bytes > std::uint64_t{parts.region.layout().chunk_count()} * k_chunk_bytes)

@@ -90,7 +90,7 @@ void OpenPlan::plan(Kind kind) {
     case Kind::outside: return plan_outside();
     case Kind::change: return plan_change();
     case Kind::directory: return plan_directory();
-    case Kind::kernel_flags: return count(Counter::bypassed_flags);
+    case Kind::kernel_flags: return plan_kernel_flags();
     case Kind::name: return plan_name();
     case Kind::name_without_table: return plan_name_without_table();
     case Kind::below_served: return answer(-ENOENT);
@@ -114,6 +114,22 @@ void OpenPlan::plan_change() {
 void OpenPlan::plan_directory() {
   follow_ = Follow::directory;
   listed_ = path_.key();
+}
+
+// The kernel opens it; the blocks of a large file answer reads with O_DIRECT.
+void OpenPlan::plan_kernel_flags() {
+  const bool is_direct = (flags_ & k_needs_kernel) == O_DIRECT && metadata_ == nullptr;
+  if (is_direct && !process::is_forking() && attachment::cache() != nullptr) {
+    follow_ = Follow::direct;
+  } else {
+    count(Counter::bypassed_flags);
+  }
+}
+
+void OpenPlan::note_direct(int fd) {
+  const KeepErrno keep;
+  const bool is_large = large_reads::serve(fd, path_.key(), (flags_ & O_CLOEXEC) != 0);
+  count(is_large ? Counter::large_opens : Counter::bypassed_flags);
 }
 
 // Looks the path up in our own tables first, and asks the kernel only if it is not there.
@@ -365,6 +381,7 @@ int OpenPlan::note(int fd) {
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
   if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec);
   if (follow_ == Follow::stranger) note_writer(fd, {}, close_on_exec);
+  if (follow_ == Follow::direct) note_direct(fd);
   if (follow_ == Follow::outside) spelling::opened_outside(fd, program_path_);
   if (follow_ == Follow::directory) {
     g_fds.set_directory(fd);

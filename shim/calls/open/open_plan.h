@@ -45,6 +45,7 @@ class OpenPlan {
   void plan_outside();
   void plan_change();
   void plan_directory();
+  void plan_kernel_flags();
   void plan_name();
   void plan_name_without_table();
   void plan_file();
@@ -60,6 +61,7 @@ class OpenPlan {
   void answer(int result);
   bool may_write() const;
   bool is_listed(const cache::FileCache& cache, int fd) const;
+  void note_direct(int fd);
   void note_new_name(int fd);
   void learn(int error) const;
 
@@ -69,7 +71,8 @@ class OpenPlan {
     outside,
     writer,
     stranger,  // written by a path that is not covered; the file may have another path that is
-    directory
+    directory,
+    direct  // opened with O_DIRECT
   };
 
   int dir_;
