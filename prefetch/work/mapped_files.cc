@@ -113,6 +113,29 @@ bool MappedFiles::may_go_on(const Row& row) {
   return false;
 }
 
+// The caller owns the row.
+std::optional<MappedFiles::Part> MappedFiles::wanted_part(Row& row) {
+  const LargeFile::Range all = range_of(row);
+  const std::uint64_t from = all.begin + row.wanted.load(std::memory_order_relaxed),
+                      last = std::min(all.begin + row.wanted_end.load(std::memory_order_relaxed),
+                                      all.end);
+  if (from >= last) return {};
+  const std::uint64_t to = std::min((from / k_part + 1) * k_part, last);
+  row.wanted.store(to - all.begin, std::memory_order_relaxed);
+  const bool goes_on = row.wanted_asked >= from && row.wanted_asked <= from + k_farthest;
+  const std::uint64_t asked = goes_on ? row.wanted_asked : from;
+  row.wanted_asked = std::min(from + k_farthest, last);
+  return Part{{from, to}, {asked, row.wanted_asked}};
+}
+
+MappedFiles::LargeFile::Reading MappedFiles::reading_of(const Row& row) {
+  switch (row.advice.load(std::memory_order_relaxed)) {
+    case MADV_SEQUENTIAL: return LargeFile::Reading::in_order;
+    case MADV_RANDOM: return LargeFile::Reading::unknown;
+    default: return cache_.large().reading_of(*row.file, range_of(row));
+  }
+}
+
 // The caller owns the row. Nothing: all parts are taken, or something must come first.
 std::optional<MappedFiles::Part> MappedFiles::next_part(Row& row) {
   const LargeFile::Range all = range_of(row);
@@ -120,15 +143,19 @@ std::optional<MappedFiles::Part> MappedFiles::next_part(Row& row) {
   const bool is_unwanted = row.is_over.load(std::memory_order_relaxed) ||
                            row.is_left.load(std::memory_order_acquire) || row.file->is_locked() ||
                            is_stopping_.load(std::memory_order_relaxed);
-  if (!is_unwanted && row.reading == LargeFile::Reading::unknown) {
+  if (!is_unwanted) {
+    if (const auto part = wanted_part(row); part) return part;
+  }
+  const bool is_random = row.advice.load(std::memory_order_relaxed) == MADV_RANDOM;
+  if (!is_unwanted && !is_random && row.reading == LargeFile::Reading::unknown) {
     if (all.begin == 0 && row.next == 0) {
       row.next = std::min(k_head, size);
-      return Part{{0, row.next}, {}};
+      return Part{{0, row.next}, {0, row.next}};
     }
     if (row.users.load(std::memory_order_relaxed) != 0) return {};
-    note_reading(row, cache_.large().reading_of(*row.file, all));
+    note_reading(row, reading_of(row));
   }
-  if (is_unwanted || row.reading == LargeFile::Reading::unknown || row.next >= size) {
+  if (is_unwanted || is_random || row.reading == LargeFile::Reading::unknown || row.next >= size) {
     row.may_have_part.store(false, std::memory_order_relaxed);
     return {};
   }
@@ -201,7 +228,7 @@ std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
       cache_.large().note_watched();
     count_kept(row, *kept);
     if (*kept != 0 && row.reading == LargeFile::Reading::unknown && !is_last)
-      note_reading(row, cache_.large().reading_of(*row.file, range_of(row)));
+      note_reading(row, reading_of(row));
   }
   if (is_last || !kept || is_stopping_.load(std::memory_order_relaxed))
     row.is_over.store(true, std::memory_order_seq_cst);
@@ -281,7 +308,10 @@ bool MappedFiles::add(LargeFile& file, Added&& added) {
   row->begin = added.begin;
   row->tells_pages = added.tells_pages;
   row->reading = LargeFile::Reading::unknown;
-  row->next = row->asked = 0;
+  row->next = row->asked = row->wanted_asked = 0;
+  row->advice.store(MADV_NORMAL, std::memory_order_relaxed);
+  row->wanted.store(0, std::memory_order_relaxed);
+  row->wanted_end.store(0, std::memory_order_relaxed);
   row->before.store(added.before, std::memory_order_relaxed);
   const auto from = reinterpret_cast<std::uintptr_t>(added.program_has);
   row->from.store(from, std::memory_order_relaxed);
@@ -330,6 +360,29 @@ void MappedFiles::unmapped(const void* at, std::size_t length) {
   const std::uint64_t earliest = earliest_look_ns_.load(std::memory_order_relaxed);
   const bool is_soon = earliest <= base::monotonic_ns() + k_least_pause_ns;
   next_look_ns_.store(is_soon ? earliest : 0, std::memory_order_relaxed);
+  news_.notify();
+}
+
+void MappedFiles::advised(const void* at, std::size_t length, int advice) {
+  if (count_.load(std::memory_order_relaxed) == 0) return;
+  const auto from = reinterpret_cast<std::uintptr_t>(at), to = from + length;
+  for (Row& row : rows_) {
+    const std::uintptr_t begin = row.from.load(std::memory_order_relaxed),
+                         end = row.to.load(std::memory_order_relaxed);
+    if (row.state() == ClaimedRow::Is::free || from >= end || to <= begin) continue;
+    if (advice != MADV_WILLNEED) {
+      row.advice.store(advice, std::memory_order_relaxed);
+    } else {
+      const std::uint64_t first = std::max(from, begin) - begin, last = std::min(to, end) - begin;
+      if (last - first <= base::k_one_readahead) continue;
+      const std::uint64_t wanted = row.wanted.load(std::memory_order_relaxed),
+                          wanted_end = row.wanted_end.load(std::memory_order_relaxed);
+      const bool goes_on = wanted < wanted_end && first <= wanted_end && last >= wanted;
+      row.wanted.store(goes_on ? std::min(first, wanted) : first, std::memory_order_relaxed);
+      row.wanted_end.store(goes_on ? std::max(last, wanted_end) : last, std::memory_order_relaxed);
+    }
+    row.may_have_part.store(true, std::memory_order_relaxed);
+  }
   news_.notify();
 }
 

@@ -51,6 +51,10 @@ class MappedFiles {
   void opened(const LargeFile& file);
   // The program has unmapped these pages. Bytes that were read by then are still copied.
   void unmapped(const void* at, std::size_t length);
+  // The program has given this advice for these pages. MADV_WILLNEED: they are read now, unless the
+  // kernel has read them, which it does for a short range. MADV_SEQUENTIAL: the mapping is read
+  // from one end to the other. MADV_RANDOM: it is not read ahead.
+  void advised(const void* at, std::size_t length, int advice);
 
   // Reads and copies a part of a mapping that will be read whole. False: there is none.
   bool bring_part();
@@ -73,6 +77,9 @@ class MappedFiles {
     std::atomic<std::uint32_t> users{0};
     std::atomic<bool> is_over{false};      // to be dropped; set by the owner or a user
     std::atomic<std::uint64_t> before{0};  // of Added, those that were not found yet
+    std::atomic<int> advice{0};            // MADV_NORMAL, SEQUENTIAL or RANDOM
+    // Offsets within the mapping: the rest of what MADV_WILLNEED asked for.
+    std::atomic<std::uint64_t> wanted{0}, wanted_end{0};
     LargeFile* file = nullptr;
     base::Mapping own;
     std::uint64_t begin = 0;
@@ -81,6 +88,7 @@ class MappedFiles {
     // Offsets within the mapping: the first byte that no thread has begun to bring, and the first
     // byte that the kernel has not been asked for.
     std::uint64_t next = 0, asked = 0;
+    std::uint64_t wanted_asked = 0;  // like `asked`, in the wanted range
     // The addresses at which the program has mapped them.
     std::atomic<std::uintptr_t> from{0}, to{0};
   };
@@ -90,6 +98,8 @@ class MappedFiles {
   };
 
   std::optional<Part> next_part(Row& row);
+  static std::optional<Part> wanted_part(Row& row);
+  LargeFile::Reading reading_of(const Row& row);
   static LargeFile::Range range_of(const Row& row) {
     return {row.begin, std::min(row.begin + row.own.size(), row.file->size())};
   }

@@ -50,6 +50,14 @@ int unmap(void* at, size_t n, int (*libcs)(void*, size_t)) {
   return libcs(at, n);
 }
 
+// The kernel has taken the advice. The threads that read mappings ahead follow it, too.
+int note_advice(int result, void* at, size_t n, int advice) {
+  const bool is_about_reading = advice >= MADV_NORMAL && advice <= MADV_WILLNEED;
+  if (is_about_reading && result == 0 && shim::mappings::any()) [[unlikely]]
+    shim::mappings::advised(at, n, advice);
+  return result;
+}
+
 void* remap(const shim::mappings::RemapRequest& request,
             void* (*libcs)(const shim::mappings::RemapRequest&)) {
   if (shim::mappings::any()) {
@@ -76,6 +84,13 @@ CUBE_MMAP(mmap)
 CUBE_MMAP(mmap64)
 int export_munmap(void* at, size_t n) {
   return unmap(at, n, [](void* a, size_t b) { return real::munmap(a, b); });
+}
+int export_madvise(void* at, size_t n, int advice) {
+  return note_advice(real::madvise(at, n, advice), at, n, advice);
+}
+// POSIX_MADV_* of reading are MADV_*.
+int export_posix_madvise(void* at, size_t n, int advice) {
+  return note_advice(real::posix_madvise(at, n, advice), at, n, advice);
 }
 int export_mlockall(int flags) {
   return shim::memory_locks::lock_all(flags, [](int f) { return real::mlockall(f); });

@@ -33,6 +33,9 @@ void* mmap(void* at, size_t n, int protection, int flags, int fd, off_t offset) 
   return reinterpret_cast<void*>(to_c(sys::mmap(at, n, protection, flags, fd, offset)));
 }
 int munmap(void* at, size_t n) { return static_cast<int>(to_c(sys::munmap(at, n))); }
+int madvise(void* at, size_t n, int advice) {
+  return static_cast<int>(to_c(sys::madvise(at, n, advice)));
+}
 
 int fstatat(int dir, const char* path, struct ::stat* st, int flags) {
   return static_cast<int>(to_c(sys::fstatat(dir, path, st, flags)));

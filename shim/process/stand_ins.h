@@ -16,6 +16,7 @@ off_t lseek(int fd, off_t offset, int whence);
 int close(int fd);
 void* mmap(void* at, size_t n, int protection, int flags, int fd, off_t offset);
 int munmap(void* at, size_t n);
+int madvise(void* at, size_t n, int advice);
 int stat(const char* path, struct ::stat* st);
 int lstat(const char* path, struct ::stat* st);
 int fstatat(int dir, const char* path, struct ::stat* st, int flags);

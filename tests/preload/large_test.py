@@ -562,6 +562,54 @@ said["asked"] = asked()
 """)
         self.assertEqual(said, {"right": True, "asked": SIZE})
 
+    def test_a_wanted_part_of_a_mapping_is_read_before_it_is_touched(self):
+        said = self.run_job("""
+mapping = mmap.mmap(os.open(path, os.O_RDONLY), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+mapping.madvise(mmap.MADV_WILLNEED)
+deadline = time.monotonic() + 120
+while asked() < len(mapping) and time.monotonic() < deadline:
+    os.sched_yield()
+said["asked"] = asked()
+said["digest"] = digest(mapping[:])
+said["again"] = asked() - said["asked"]
+""")
+        self.assertEqual(said, {
+            "asked": SIZE, "digest": hashlib.blake2b(DATA).hexdigest(), "again": 0
+        })
+
+    def test_a_model_that_is_read_at_random_is_not_read_ahead(self):
+        (self.source / "f").write_bytes(self.MODEL)
+        os.utime(self.source / "f", (1e9, 1e9))
+        said = self.run_job("""
+mapping = mmap.mmap(os.open(path, os.O_RDONLY), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
+mapping.madvise(mmap.MADV_RANDOM)
+before = asked()
+touched = sum(mapping[at] for at in range(0, 6 << 20, 1 << 16))
+# By now the threads would have read ahead of these places.
+mapping.madvise(mmap.MADV_WILLNEED, 12 << 20, 4 << 20)
+deadline = time.monotonic() + 120
+while asked() - before < 4 << 20 and time.monotonic() < deadline:
+    os.sched_yield()
+said["asked"] = asked() - before
+""")
+        self.assertLess(said["asked"], 5 << 20)
+
+    def test_a_mapping_that_is_populated_takes_what_is_there_and_reads_the_rest(self):
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+while os.lseek(file, 0, os.SEEK_CUR) < 8 << 20:
+    os.read(file, 1 << 20)
+# FUSE drops the pages of the file.
+file = os.open(path, os.O_RDONLY)
+mapping = mmap.mmap(file, 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE | mmap.MAP_POPULATE)
+said["asked"] = asked()
+said["digest"] = digest(mapping[:])
+said["again"] = asked() - said["asked"]
+""", CUBESHIM_PREFETCH="0")
+        self.assertEqual((said["digest"], said["again"]), (hashlib.blake2b(DATA).hexdigest(), 0))
+        # A fault reads around its page.
+        self.assertTrue(SIZE <= said["asked"] < 1.01 * SIZE, said["asked"])
+
     # Another test at the same time may delay a job, but not each time.
     TRIES = 4
 

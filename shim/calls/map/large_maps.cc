@@ -75,10 +75,9 @@ std::optional<std::size_t> show_pieces(cache::FileCache& cache, LargeFile& file,
 // Makes the kernel's mapping, and puts the pieces over parts of it.
 long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
                 const mappings::MapRequest& request) {
-  const long at =
-      sys::mmap(request.at, request.length, request.protection, request.flags, fd, request.offset);
-  // A mapping that is populated at once is read from the origin.
-  if (sys::failed(at) || (request.flags & MAP_POPULATE) != 0) return at;
+  const long at = sys::mmap(request.at, request.length, request.protection,
+                            request.flags & ~MAP_POPULATE, fd, request.offset);
+  if (sys::failed(at)) return at;
   const std::size_t most = mappings::take_pieces(k_most_pieces);
   const auto pieces = show_pieces(cache, file, request, at, most);
   const std::size_t shown = pieces.value_or(0);
@@ -141,6 +140,16 @@ void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, co
     file.own_mappings().end();
 }
 
+// Reads all of a mapping for MAP_POPULATE. The threads that follow it read ahead of the kernel.
+// Like the kernel, this reports no error.
+void populate(void* at, const mappings::MapRequest& request) {
+  constexpr int k_madv_populate_read = 22, k_madv_populate_write = 23;
+  mappings::advised(at, request.length, MADV_WILLNEED);
+  sys::madvise(
+      at, request.length,
+      (request.protection & PROT_WRITE) != 0 ? k_madv_populate_write : k_madv_populate_read);
+}
+
 // Counts a mapping that the kernel makes without our help.
 file_calls::Answer left_to_kernel(cache::FileCache& cache) {
   cache.large().note_mapping();
@@ -180,6 +189,7 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
   if (sys::failed(at)) return at;
   cache->large().note_mapping();
   if (may_keep) keep_pages(fd, *file->large, request, reinterpret_cast<void*>(at), before);
+  if ((request.flags & MAP_POPULATE) != 0) populate(reinterpret_cast<void*>(at), request);
   return at;
 }
 

@@ -359,6 +359,11 @@ void unmapped(void* at, std::size_t length) {
   }
 }
 
+void advised(void* at, std::size_t length, int advice) {
+  if (auto* const reader = own_threads::reader(); reader != nullptr)
+    reader->mapped().advised(at, round_up(length), advice);
+}
+
 std::optional<long> remap(const RemapRequest& request) {
   const auto call = [&] {
     return sys::raw(SYS_mremap, sys::arg(request.at), static_cast<long>(request.old_size),

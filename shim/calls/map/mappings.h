@@ -47,6 +47,9 @@ void give_pieces_back(std::size_t count);
 // The program has unmapped or replaced these pages, or is about to.
 void unmapped(void* at, std::size_t length);
 
+// The kernel has taken this advice (MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED) for these pages.
+void advised(void* at, std::size_t length, int advice);
+
 struct RemapRequest {
   void* at;
   std::size_t old_size, new_size;
