@@ -175,7 +175,7 @@ std::optional<MappedFiles::Part> MappedFiles::next_part(Row& row) {
 
 bool MappedFiles::bring_part() {
   if (count_.load(std::memory_order_relaxed) == 0) return false;
-  for (Row& row : rows_) {
+  for (Row& row : rows()) {
     if (!row.may_have_part.load(std::memory_order_relaxed)) continue;
     if (row.is_left.load(std::memory_order_acquire)) {
       keep_last(row);
@@ -260,24 +260,25 @@ void MappedFiles::look() {
                       earliest = earliest_look_ns_.load(std::memory_order_relaxed);
   if (began < earliest) {
     if (began >= next_look_ns_.load(std::memory_order_relaxed)) {
-      for (Row& row : rows_) drop_left(row);
+      for (Row& row : rows()) drop_left(row);
       next_look_ns_.store(earliest, std::memory_order_relaxed);
     }
   } else if (began >= next_look_ns_.load(std::memory_order_relaxed)) {
     // Each byte is copied once, in less than a nanosecond: the rest of the time is the check.
     std::uint64_t kept = 0, took = 0, looked = 0;
     const auto region_fd = cache_.region().reopen(O_RDWR);
+    const std::span<Row> rows = this->rows();
     const std::size_t first = first_to_keep_;
-    for (std::size_t i = 0; i < std::size(rows_); ++i) {
-      const std::size_t at = (first + i) % std::size(rows_);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::size_t at = (first + i) % rows.size();
       if (looked > k_longest_look_ns) {
-        drop_left(rows_[at]);
+        drop_left(rows[at]);
         continue;
       }
-      kept += region_fd ? keep(rows_[at], region_fd->get()) : 0;
+      kept += region_fd ? keep(rows[at], region_fd->get()) : 0;
       took = base::monotonic_ns() - began;
       looked = took - std::min(took, kept);
-      first_to_keep_ = (at + 1) % std::size(rows_);
+      first_to_keep_ = (at + 1) % rows.size();
     }
     const std::uint64_t share = looked * k_pause_for_each;
     const std::uint64_t pause = took * (kept != 0 ? k_pause_for_each : 2 * k_pause_for_each);
@@ -303,6 +304,10 @@ std::uint64_t MappedFiles::pause_ns() const {
 bool MappedFiles::add(LargeFile& file, Added&& added) {
   Row* const row = claim_any(rows_, ClaimedRow::Is::free);
   if (row == nullptr) return false;
+  const auto reached = static_cast<std::uint32_t>(row - rows_) + 1;
+  std::uint32_t known = reached_.load(std::memory_order_relaxed);
+  while (known < reached && !reached_.compare_exchange_weak(known, reached)) {
+  }
   row->file = file.share();
   row->own = std::move(added.own);
   row->begin = added.begin;
@@ -327,7 +332,7 @@ bool MappedFiles::add(LargeFile& file, Added&& added) {
 }
 
 void MappedFiles::let_go_of(LargeFile& file) {
-  for (Row& row : rows_) {
+  for (Row& row : rows()) {
     if (row.claim(ClaimedRow::Is::filled)) give_back(row);
   }
   // A thread may be using a mapping; it will see the lock.
@@ -336,7 +341,7 @@ void MappedFiles::let_go_of(LargeFile& file) {
 
 void MappedFiles::opened(const LargeFile& file) {
   if (count_.load(std::memory_order_relaxed) == 0) return;
-  for (Row& row : rows_) {
+  for (Row& row : rows()) {
     // A row that another thread changes is being looked at, or is new.
     const bool is_ours = row.claim(ClaimedRow::Is::filled);
     if (!is_ours || row.file->is_same_file(file))
@@ -348,7 +353,7 @@ void MappedFiles::opened(const LargeFile& file) {
 void MappedFiles::unmapped(const void* at, std::size_t length) {
   const auto from = reinterpret_cast<std::uintptr_t>(at);
   bool is_any = false;
-  for (Row& row : rows_) {
+  for (Row& row : rows()) {
     if (row.state() == ClaimedRow::Is::free) continue;
     if (from >= row.to.load(std::memory_order_relaxed) ||
         from + length <= row.from.load(std::memory_order_relaxed))
@@ -366,7 +371,7 @@ void MappedFiles::unmapped(const void* at, std::size_t length) {
 void MappedFiles::advised(const void* at, std::size_t length, int advice) {
   if (count_.load(std::memory_order_relaxed) == 0) return;
   const auto from = reinterpret_cast<std::uintptr_t>(at), to = from + length;
-  for (Row& row : rows_) {
+  for (Row& row : rows()) {
     const std::uintptr_t begin = row.from.load(std::memory_order_relaxed),
                          end = row.to.load(std::memory_order_relaxed);
     if (row.state() == ClaimedRow::Is::free || from >= end || to <= begin) continue;
@@ -388,7 +393,7 @@ void MappedFiles::advised(const void* at, std::size_t length, int advice) {
 
 void MappedFiles::drop_all() {
   // A claimed row belongs to a thread that hangs, and so does one with users.
-  for (Row& row : rows_) {
+  for (Row& row : rows()) {
     if (!row.claim(ClaimedRow::Is::filled)) continue;
     row.is_over.store(true, std::memory_order_seq_cst);
     give_back(row);
@@ -396,7 +401,7 @@ void MappedFiles::drop_all() {
 }
 
 void MappedFiles::forget() {
-  for (Row& row : rows_) {
+  for (Row& row : rows()) {
     // The child does not have the mapping (MADV_DONTFORK).
     row.own.forget();
     if (row.state() == ClaimedRow::Is::filled) row.file->end();

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <span>
 
 #include "cache/file_cache.h"
 #include "prefetch/threads/claimed_row.h"
@@ -25,6 +26,7 @@ namespace cube::prefetch {
 class MappedFiles {
  public:
   using LargeFile = cache::LargeFile;
+  static constexpr std::size_t k_most = 512;  // mappings
   // `news` wakes the threads, which end when `is_stopping` is set.
   MappedFiles(cache::FileCache& cache, EventCount& news, const std::atomic<bool>& is_stopping)
       : cache_(cache), news_(news), is_stopping_(is_stopping) {}
@@ -116,9 +118,12 @@ class MappedFiles {
   cache::FileCache& cache_;
   EventCount& news_;
   const std::atomic<bool>& is_stopping_;
-  Row rows_[64];
-  std::atomic<bool> is_looking_{false};  // a thread looks at the mappings
-  std::size_t first_to_keep_ = 0;        // for that thread: the row at which the next look begins
+  std::span<Row> rows() { return {rows_, reached_.load(std::memory_order_acquire)}; }
+
+  Row rows_[k_most];
+  std::atomic<std::uint32_t> reached_{0};  // no row from this one on was ever filled
+  std::atomic<bool> is_looking_{false};    // a thread looks at the mappings
+  std::size_t first_to_keep_ = 0;          // for that thread: the row at which the next look begins
   // base::monotonic_ns: the time of the next look, and the time before which mappings that the
   // program has left are dropped without a look.
   std::atomic<std::uint64_t> next_look_ns_{0}, earliest_look_ns_{0};

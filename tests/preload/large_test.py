@@ -610,6 +610,27 @@ said["again"] = asked() - said["asked"]
         # A fault reads around its page.
         self.assertTrue(SIZE <= said["asked"] < 1.01 * SIZE, said["asked"])
 
+    def test_two_hundred_mappings_of_a_file_are_followed_at_once(self):
+        said = self.run_job("""
+file = os.open(path, os.O_RDONLY)
+def mapped(i):
+    return mmap.mmap(file, 1 << 16, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED, offset=i << 16)
+mappings = [mapped(i) for i in range(200)]
+touched = [mapping[:] for mapping in mappings]
+def pieces():
+    with open("/proc/self/maps") as maps:
+        return maps.read().count(" /dev/shm/cubeshim-")
+def is_kept(i):
+    before = pieces()
+    with mapped(i):
+        return pieces() > before
+left, deadline = list(range(200)), time.monotonic() + 120
+while left and time.monotonic() < deadline:
+    left = [i for i in left if not is_kept(i)]
+said["left"] = left
+""")
+        self.assertEqual(said["left"], [])
+
     # Another test at the same time may delay a job, but not each time.
     TRIES = 4
 
