@@ -113,6 +113,18 @@ base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes)
 
 }  // namespace
 
+void Region::warn_of_other_size(const RegionOptions& options) const {
+  const RegionLayout wanted = layout_for(options.size);
+  if (options.is_percent || (wanted.segment_bytes == layout_.segment_bytes &&
+                             wanted.segment_count == layout_.segment_count))
+    return;
+  base::log(
+      base::LogLevel::warn,
+      "CUBESHIM_RAM has no effect: {} exists, and keeps its size of {} MiB until its last job "
+      "ends or `cubeshim clear` removes it",
+      path_, (layout_.file_bytes - layout_.data) >> 20);
+}
+
 base::Result<Region*> Region::attach(const RegionOptions& options, std::string& why) {
   if (!has_robust_mutexes()) {
     why =
@@ -131,6 +143,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     region->keep_ = options.keep;
     region->path_ = path_of(options.directory, options.name);
     auto opened = region->open_existing(why);
+    const bool is_existing = opened.has_value();
     if (!opened && opened.error().value == ENOENT && options.create) {
       // Beforehand, because a new region may need the memory that dead jobs have left.
       sweep_once();
@@ -145,6 +158,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     switch (region->join(options, why)) {
       case Joined::yes:
         if (region->began_job_) sweep_once();
+        if (region->began_job_ && is_existing) region->warn_of_other_size(options);
         return region;
       case Joined::no: delete region; return base::fail(EBUSY);
       case Joined::gone: delete region; break;

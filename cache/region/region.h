@@ -207,6 +207,8 @@ class Region {
     return reinterpret_cast<T*>(control_.data() + offset);
   }
   base::Result<void> open_existing(std::string& why);
+  // Warns if the region, which another job has made, has another size than this job asks for.
+  void warn_of_other_size(const RegionOptions& options) const;
   base::Result<void> create(const RegionOptions& options, std::string& why);
   base::Result<void> map(int read_write_fd, int read_only_fd);
 

@@ -93,6 +93,16 @@ class Run(Case):
         self.assertEqual(json.loads(job.communicate(timeout=60)[1])["misses"], 1)
         self.assertTrue(self.region.exists())
 
+    def test_a_job_is_told_if_the_cache_keeps_another_size(self):
+        told = "CUBESHIM_RAM has no effect: "
+        self.keep_a_region()
+        # Each job has two processes that use the cache.
+        for size, times in (("32M", 0), ("64M", 1), ("50%", 0)):
+            done = self.command("run", "-p", self.data, "--name", self.name, "--ram", size,
+                                "--ram-keep", "1", "sh", "-c", f"cat {self.file}; cat {self.file}")
+            self.assertEqual((done.stdout, done.stderr.decode().count(told)),
+                             (CONTENT * 2, times), done.stderr)
+
     def test_a_job_without_the_library_at_its_head_has_one_report(self):
         """Only the command can report for the children of such a program."""
         words = [
@@ -624,11 +634,18 @@ class Disk(Case):
         self.assertIn("'cubeshim disk 99'", found[1][1])
         self.cache.chmod(0o777)
         self.assertIn("is refused", self.doctor()[1][1][1])
-        self.options[1] = self.disk / "none"
+        self.options[1] = self.disk / "no/ne"
         status, found = self.doctor()
         self.assertEqual(
             (status, found),
-            (0, [("warn", f"CUBESHIM_DISK_DIR={self.disk}/none: No such file or directory")]))
+            (0, [("warn", f"CUBESHIM_DISK_DIR={self.disk}/no/ne: No such file or directory")]))
+
+    def test_a_directory_that_is_missing_is_made(self):
+        self.disk.rmdir()
+        self.assertEqual(self.doctor(),
+                         (0, [("ok", f"CUBESHIM_DISK_DIR={self.disk}: the first job makes it")]))
+        self.run_job()
+        self.assertEqual(self.disk.stat().st_mode & 0o777, 0o700)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,15 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
   if (const auto named = directory.name_it(parent, name, why); !named)
     return base::fail(named.error().value);
   if (!is_read_only) {
-    const long made = sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(directory.path_.c_str()), 0700);
+    const auto make = [](const std::string& path) {
+      return sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(path.c_str()), 0700);
+    };
+    long made = make(directory.path_);
+    // More than one missing directory is rather a wrong path than a new one.
+    if (made == -ENOENT) {
+      make(parent);
+      made = make(directory.path_);
+    }
     if (sys::failed(made) && made != -EEXIST) {
       const int error = static_cast<int>(-made);
       why = fmt::format(
