@@ -272,6 +272,14 @@ class Looking(Pack):
         self.assertEqual(os.readlink(self.out / "link"), "b")
         self.assertEqual(sorted(os.listdir(self.out)), ["a", "b", "c", "link"])
 
+    def test_it_says_how_many_failures_have_no_line(self):
+        for i in range(25):
+            (self.data / f"f{i}").touch()
+        self.make()
+        self.extract()
+        told = self.extract(status=1).stderr.decode().splitlines()
+        self.assertEqual((len(told), told[-1]), (21, "cubeshim: and 5 more that failed"))
+
     def test_a_directory_that_was_there_stays_as_it_is(self):
         os.chmod(self.data, 0o700)
         self.make()

@@ -50,6 +50,21 @@ std::string row_text(const BenchRow& row) {
                      is_whole && row.pass->bytes != 0 ? megabytes(*row.pass) : "");
 }
 
+// A pass needs files of its own, so each one has a share of --files.
+std::string share_text(const BenchResult& r) {
+  const std::string many = fmt::format("{} at once", r.read_many.in_flight);
+  std::string text;
+  const auto add = [&](const Pass& pass, std::string_view what, std::string_view how) {
+    if (pass.whole.count() == 0) return;
+    text += fmt::format("{}{} {} {}", text.empty() ? ": " : ", ", pass.whole.count(), what, how);
+  };
+  add(r.read_one, "read", "one at a time");
+  add(r.read_many, "read", many);
+  add(r.stat_one, "only stat'ed", "one at a time");
+  add(r.stat_many, "only stat'ed", many);
+  return text;
+}
+
 std::string sample_text(const BenchResult& r) {
   std::string text =
       fmt::format("{} ({}): {} {} files in {} directories that were listed", r.directory,
@@ -62,7 +77,7 @@ std::string sample_text(const BenchResult& r) {
     text += fmt::format("\n{} of them were read: {} on average, {} to {}", sizes.size(),
                         in_units(r.mean_size()), in_units(sizes.front()), in_units(sizes.back()));
   }
-  text += "\n";
+  text += fmt::format("\n{} were measured{}\n", r.sample.files.size(), share_text(r));
   for (const Pass* const pass : {&r.read_one, &r.read_many, &r.stat_one, &r.stat_many,
                                  &r.sample.list_one, &r.sample.list_many}) {
     if (pass->failed != 0)

@@ -64,10 +64,12 @@ class Extractor {
   std::uint64_t files() const { return files_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t failures() const { return failures_; }
+  // Failures that had no line of their own.
+  std::uint64_t failures_untold() const { return failures_ - std::min(failures_, k_shown); }
 
  private:
+  static constexpr std::uint64_t k_shown = 20;
   void fail(const std::string& path, int error) {
-    constexpr std::uint64_t k_shown = 20;
     if (failures_++ < k_shown) complain(1, fmt::format("{}: {}", shown(path), pack_error(error)));
   }
 
@@ -255,6 +257,8 @@ int extract(const Extract& extract) {
   }
   extractor.finish();
   progress.clear();
+  if (const std::uint64_t more = extractor.failures_untold(); more != 0)
+    complain(1, fmt::format("and {} more that failed", more));
   const bool is_damaged = next == cache::PackScan::Next::damaged;
   if (is_damaged)
     complain(1, fmt::format("{}: no sound record behind byte {}: the rest is lost", extract.file,
