@@ -94,6 +94,7 @@ file opens                         3000         3000 x1.00
 file opens per second               150          300 x2.00
 hit ratio                        66.7 %       99.7 % +33.0
 not served                            0            9
+memory in use                     0.2 %        0.2 % +0.0
 bytes to the program          150.0 MiB    150.0 MiB x1.00
 operations at the origin              3           15 x5.00
 bytes from the origin          50.0 MiB      5.0 MiB x0.10
@@ -208,6 +209,42 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         _, _, charts = self.page(a)
         points = re.findall(r"[ML]", charts[1].getElementsByTagName("path")[0].getAttribute("d"))
         self.assertTrue(300 < len(points) < 420, len(points))
+
+    def test_the_page_groups_the_figures_and_marks_what_is_better(self):
+        base = {"milliseconds": 20000, "opens": 3000, "hits.ram": 2000, "misses": 1000}
+        a = self.made("a.json", base)
+        b = self.made(
+            "b.json", base | {
+                "milliseconds": 10000, "hits.ram": 2990, "misses": 10, "origin.reads": 500,
+                "latency_us.hit.p50": 1500.0
+            })
+        # It has opened so many more files that counts say nothing.
+        c = self.made("c.json", base | {"milliseconds": 40000, "opens": 9000, "misses": 7000})
+
+        def rows(*files):
+            html = self.page(*files)[0]
+            return [(name, re.findall(r'<td class="(\w*)">', rest)[1:])
+                    for name, rest in re.findall(r"<tr><t[dh][^>]*>([^<]+)</t[dh]>(.*)</tr>", html)]
+
+        found = rows(a, b)
+        self.assertEqual([name for name, marks in found if not marks],
+                         ["Summary", "Opens", "Origin", "Times"])
+        for name, mark in (("time of the job", "better"), ("hit ratio", "better"), ("misses",
+                                                                                    "better"),
+                           ("origin.reads", "worse"), ("latency_us.hit.p50", "worse"),
+                           ("file opens", ""), ("bytes to the program", "")):
+            self.assertIn((name, [mark]), found)
+        found = rows(a, c)
+        for name, mark in (("time of the job", "worse"), ("misses", "")):
+            self.assertIn((name, [mark]), found)
+
+    def test_it_says_when_the_memory_was_full(self):
+        a = self.made("a.json", {"milliseconds": 1000}, {"milliseconds": 2000, "bypassed.full": 1},
+                      {"milliseconds": 3000, "bypassed.full": 9})
+        b = self.made("b.json", {"milliseconds": 3000, "bypassed.full": 9})
+        c = self.made("c.json", {})
+        self.assertRegex(self.table(a, b, c), r"\nmemory was full +by 2\.0 s +yes +no\n")
+        self.assertNotIn("memory was full", self.table(c))
 
     def test_without_a_course_the_page_says_how_to_get_one(self):
         html, text, charts = self.page(self.made("a.json", {}))

@@ -123,8 +123,12 @@ bool read_report(const std::string& path, JobReport& report, std::string& why) {
       why = fmt::format("{}, line {}: {}", path, number, trouble);
       return false;
     }
-    const CoursePoint point = {report.value("milliseconds") / 1000, report.value("opens"),
-                               report.requests(), report.hits(), report.origin_operations()};
+    const CoursePoint point = {report.value("milliseconds") / 1000,
+                               report.value("opens"),
+                               report.requests(),
+                               report.hits(),
+                               report.origin_operations(),
+                               report.value("bypassed.full") != 0};
     const CoursePoint& last = report.course.back();
     if (point.seconds < last.seconds || point.opens < last.opens) {
       report.course.assign(1, {});

@@ -13,6 +13,7 @@ namespace cube::cli {
 // Counts since the job began.
 struct CoursePoint {
   double seconds = 0, opens = 0, requests = 0, hits = 0, origin_operations = 0;
+  bool is_full = false;  // some files were not served because the memory was full
 };
 
 struct JobReport {

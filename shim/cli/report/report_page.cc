@@ -25,7 +25,9 @@ body { font: 15px/1.45 system-ui, sans-serif; max-width: 800px; margin: 2em auto
 h1 { font-size: 1.4em; } h2 { font-size: 1.05em; margin: 1.6em 0 .3em; }
 table { border-collapse: collapse; } td, th { padding: .15em .7em; text-align: right; font-variant-numeric: tabular-nums; }
 td:first-child, th:first-child { text-align: left; padding-left: 0; } tr + tr { border-top: 1px solid #8884; }
-td small { opacity: .7; margin-left: .6em; }
+td small { opacity: .7; margin-left: .6em; } tbody th { padding-top: 1em; }
+.better small { opacity: 1; color: #1a7f37; color: light-dark(#1a7f37, #4ac26b); }
+.worse small { opacity: 1; color: #b42318; color: light-dark(#b42318, #ff7b72); }
 svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: currentColor; }
 .grid { stroke: #8886; stroke-width: 1; } .line { fill: none; stroke-width: 1.8; stroke-linecap: round; }
 .c0 { stroke: #1f77b4; } .c1 { stroke: #e0701a; } .c2 { stroke: #2a9d4a; } .c3 { stroke: #c23b3b; } .c4 { stroke: #8a63b5; }
@@ -91,15 +93,27 @@ std::string table(const std::vector<JobReport>& jobs) {
   std::string html = "<table>\n<tr><th></th>";
   for (std::size_t i = 0; i < jobs.size(); ++i) html += fmt::format("<th>{}</th>", letter_of(i));
   html += "</tr>\n";
+  std::string group;
   for (const ReportRow& row : report_rows(jobs)) {
+    if (row.group != group)
+      html += fmt::format("{}<tbody>\n<tr><th colspan=\"{}\">{}</th></tr>\n",
+                          group.empty() ? "" : "</tbody>\n", jobs.size() + 1, row.group);
+    group = row.group;
     html += fmt::format("<tr><td>{}</td>", html_text(row.name));
-    for (std::size_t i = 0; i < jobs.size(); ++i)
-      html +=
-          fmt::format("<td>{}{}</td>", row.values[i],
-                      row.ratios[i].empty() ? "" : fmt::format("<small>{}</small>", row.ratios[i]));
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      // A word beside the colour, for those who do not see it.
+      const char* const mark = row.marks[i] == ReportRow::Mark::better  ? "better"
+                               : row.marks[i] == ReportRow::Mark::worse ? "worse"
+                                                                        : "";
+      html += fmt::format("<td class=\"{}\">{}", mark, row.values[i]);
+      if (!row.ratios[i].empty() || *mark != '\0')
+        html += fmt::format("<small>{}{}{}</small>", row.ratios[i],
+                            row.ratios[i].empty() || *mark == '\0' ? "" : " ", mark);
+      html += "</td>";
+    }
     html += "</tr>\n";
   }
-  return html + "</table>\n";
+  return html + "</tbody>\n</table>\n";
 }
 
 }  // namespace

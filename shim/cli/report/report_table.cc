@@ -37,10 +37,76 @@ std::string text_of_value(Unit unit, double value) {
 
 double share(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
+enum class Better { neither, more, less };
+
+constexpr const char* k_summary = "Summary";
+
+// The headings of the groups of figures, by the figure's object.
+constexpr struct {
+  std::string_view object;
+  const char* heading;
+} k_headings[] = {{"", "Opens"},
+                  {"hits", "Opens"},
+                  {"bypassed", "Not served"},
+                  {"origin", "Origin"},
+                  {"metadata", "Metadata"},
+                  {"prefetch", "Prefetching"},
+                  {"blocks", "Large files"},
+                  {"ram", "Memory"},
+                  {"disk", "Disk"},
+                  {"cluster", "Cluster"},
+                  {"time_ns", "Times"},
+                  {"latency_us.hit", "Times"},
+                  {"latency_us.miss", "Times"}};
+
+std::string heading_of(std::string_view object) {
+  for (const auto& row : k_headings) {
+    if (row.object == object) return row.heading;
+  }
+  return "Other";
+}
+
+// Figures of which one direction is better, whatever the job does. Times are always better if less.
+constexpr std::string_view k_more_is_better[] = {
+    "hits.ram",       "hits.disk",   "hits.cluster",      "hit_rate",
+    "stat_hits",      "calls_saved", "metadata.listings", "metadata.stats",
+    "prefetch.early", "blocks.hits", "blocks.used"};
+constexpr std::string_view k_less_is_better[] = {"misses",
+                                                 "prefetch.late",
+                                                 "prefetch.wasted",
+                                                 "prefetch.duplicate",
+                                                 "blocks.misses",
+                                                 "blocks.kernel",
+                                                 "blocks.origin",
+                                                 "blocks.wasted",
+                                                 "blocks.faulted",
+                                                 "metadata.read",
+                                                 "metadata.revalidations",
+                                                 "cluster.late",
+                                                 "cluster.outdated",
+                                                 "cluster.damaged",
+                                                 "cluster.refused",
+                                                 "cluster.trips",
+                                                 "cluster.skipped",
+                                                 "materialized",
+                                                 "locked"};
+
+Better better_of(std::string_view group, const std::string& name, Unit unit) {
+  const auto has = [&](const auto& names) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
+  if (has(k_more_is_better)) return Better::more;
+  const bool is_time = unit == Unit::us || unit == Unit::ms || unit == Unit::ns;
+  return has(k_less_is_better) || is_time || group == "origin" || group == "bypassed"
+             ? Better::less
+             : Better::neither;
+}
+
 // A value is missing if a job has no such figure, or if too little was measured.
 struct KeyRow {
   const char* name;
   Unit unit;
+  Better better;
   Value (*value)(const JobReport& job);
   std::set<std::string> figures = {};  // the figures it stands for
 };
@@ -49,13 +115,15 @@ const std::vector<KeyRow>& key_rows() {
   static const std::vector<KeyRow> rows = {
       {"time of the job",
        Unit::ms,
+       Better::less,
        [](const JobReport& job) -> Value { return job.value("milliseconds"); },
        {"milliseconds"}},
       {"file opens",
        Unit::opens,
+       Better::neither,
        [](const JobReport& job) -> Value { return job.value("opens"); },
        {"opens"}},
-      {"file opens per second", Unit::opens,
+      {"file opens per second", Unit::opens, Better::more,
        [](const JobReport& job) -> Value {
          return job.value("milliseconds") == 0
                     ? Value()
@@ -63,22 +131,32 @@ const std::vector<KeyRow>& key_rows() {
        }},
       {"hit ratio",
        Unit::share,
+       Better::more,
        [](const JobReport& job) -> Value { return share(job.hits(), job.requests()); },
        {"hit_rate"}},
-      {"not served", Unit::opens,
+      {"not served", Unit::opens, Better::less,
        [](const JobReport& job) -> Value { return job.sum_of("bypassed"); }},
+      {"memory in use", Unit::share, Better::neither,
+       [](const JobReport& job) -> Value {
+         return job.value("ram.capacity") == 0
+                    ? Value()
+                    : share(job.value("ram.used"), job.value("ram.capacity"));
+       }},
       {"bytes to the program",
        Unit::bytes,
+       Better::neither,
        [](const JobReport& job) -> Value { return job.value("bytes_served"); },
        {"bytes_served"}},
-      {"operations at the origin", Unit::calls,
+      {"operations at the origin", Unit::calls, Better::less,
        [](const JobReport& job) -> Value { return job.origin_operations(); }},
       {"bytes from the origin",
        Unit::bytes,
+       Better::less,
        [](const JobReport& job) -> Value { return job.value("origin.bytes"); },
        {"origin.bytes"}},
       {"waited for the origin",
        Unit::ns,
+       Better::less,
        [](const JobReport& job) -> Value { return job.value("time_ns.misses"); },
        {"time_ns.misses"}}};
   return rows;
@@ -103,13 +181,44 @@ std::string ratio_text(Unit unit, Value first, Value value) {
   return *first == 0 ? "" : fmt::format("x{:.2f}", *value / *first);
 }
 
-ReportRow row_of_values(const std::string& name, Unit unit, const std::vector<Value>& values) {
-  ReportRow row{name, {}, {}};
-  for (const Value& value : values) {
+// Whether counts of the two jobs can be compared.
+bool have_opened_alike(const JobReport& one, const JobReport& other) {
+  return !differs(Unit::opens, std::min(one.value("opens"), other.value("opens")),
+                  std::max(one.value("opens"), other.value("opens")));
+}
+
+bool is_count(Unit unit) {
+  return unit == Unit::opens || unit == Unit::calls || unit == Unit::bytes || unit == Unit::files ||
+         unit == Unit::records;
+}
+
+ReportRow row_of_values(std::string group, const std::string& name, Unit unit, Better better,
+                        const std::vector<Value>& values, const std::vector<JobReport>& jobs) {
+  ReportRow row{std::move(group), name, {}, {}, {}};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Value &first = values[0], &value = values[i];
     row.values.push_back(value ? text_of_value(unit, *value) : "-");
-    row.ratios.push_back(&value == values.data() ? "" : ratio_text(unit, values[0], value));
+    row.ratios.push_back(i == 0 ? "" : ratio_text(unit, first, value));
+    const bool is_judged =
+        better != Better::neither && first && value &&
+        differs(unit, std::min(*first, *value), std::max(*first, *value)) &&
+        (!is_count(unit) || better == Better::more || have_opened_alike(jobs[0], jobs[i]));
+    row.marks.push_back(!is_judged                                      ? ReportRow::Mark::none
+                        : (*value > *first) == (better == Better::more) ? ReportRow::Mark::better
+                                                                        : ReportRow::Mark::worse);
   }
   return row;
+}
+
+// When files were not served for the first time because the memory was full.
+std::string time_of_full(const JobReport& job) {
+  if (job.value("bypassed.full") == 0) return "no";
+  // A job that reported only at its end has one point after that of zeros.
+  const auto full = std::find_if(job.course.begin(), job.course.end(),
+                                 [](const CoursePoint& point) { return point.is_full; });
+  return job.course.size() <= 2 || full == job.course.end()
+             ? "yes"
+             : fmt::format("by {}", time_text(1e9 * full->seconds));
 }
 
 }  // namespace
@@ -130,8 +239,18 @@ std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs) {
   std::vector<Value> values(jobs.size());
   for (const KeyRow& key : key_rows()) {
     std::transform(jobs.begin(), jobs.end(), values.begin(), key.value);
-    rows.push_back(row_of_values(key.name, key.unit, values));
+    rows.push_back(row_of_values(k_summary, key.name, key.unit, key.better, values, jobs));
     told.insert(key.figures.begin(), key.figures.end());
+  }
+  if (std::any_of(jobs.begin(), jobs.end(),
+                  [](const JobReport& job) { return job.value("bypassed.full") != 0; })) {
+    ReportRow row{k_summary,
+                  "memory was full",
+                  {},
+                  std::vector<std::string>(jobs.size()),
+                  std::vector<ReportRow::Mark>(jobs.size())};
+    for (const JobReport& job : jobs) row.values.push_back(time_of_full(job));
+    rows.push_back(std::move(row));
   }
   for (const auto& figure : cache::figures()) {
     const std::string name =
@@ -143,8 +262,18 @@ std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs) {
     const auto [least, most] = std::minmax_element(numbers.begin(), numbers.end());
     if (!differs(figure.unit, *least, *most)) continue;
     values.assign(numbers.begin(), numbers.end());
-    rows.push_back(row_of_values(name, figure.unit, values));
+    rows.push_back(row_of_values(heading_of(figure.group), name, figure.unit,
+                                 better_of(figure.group, name, figure.unit), values, jobs));
   }
+  // Rows of a heading come from several objects.
+  std::vector<std::string> order;
+  for (const ReportRow& row : rows) {
+    if (std::find(order.begin(), order.end(), row.group) == order.end()) order.push_back(row.group);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [&](const ReportRow& one, const ReportRow& other) {
+    return std::find(order.begin(), order.end(), one.group) <
+           std::find(order.begin(), order.end(), other.group);
+  });
   return rows;
 }
 

@@ -9,9 +9,13 @@
 namespace cube::cli {
 
 struct ReportRow {
+  // Relative to the first job. Counts of jobs that have opened unlike numbers of files have none.
+  enum class Mark { none, better, worse };
+  std::string group;  // "Origin"; rows of a group are adjacent
   std::string name;
   std::vector<std::string> values;  // one for each job
   std::vector<std::string> ratios;  // each job relative to the first; empty for the first
+  std::vector<Mark> marks;
 };
 
 // The figures that a reader wants first, and then any other figures that differ by more than
