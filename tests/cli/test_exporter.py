@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import unittest
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -157,6 +158,18 @@ class Figures(ExporterCase):
         done, written = self.textfile("--name", "nobody")
         self.assertEqual((done.returncode, done.stderr.decode()),
                          (1, f"cubeshim: there is no cache named nobody in {self.ram_dir}\n"))
+
+    def test_a_browser_gets_a_page_that_leads_to_the_metrics(self):
+        exporter = Exporter(self)
+        root = exporter.url.removesuffix("metrics")
+        with urllib.request.urlopen(root, timeout=60) as answer:
+            self.assertEqual(answer.headers.get_content_type(), "text/html")
+            self.assertIn('<a href="metrics">', answer.read().decode())
+        with self.assertRaises(urllib.error.HTTPError) as other:
+            urllib.request.urlopen(root + "other", timeout=60)
+        self.addCleanup(other.exception.close)
+        self.assertEqual(other.exception.code, 404)
+        exporter.scrape()
 
     def test_signals_end_it(self):
         exporters = {number: Exporter(self) for number in (signal.SIGTERM, signal.SIGINT)}

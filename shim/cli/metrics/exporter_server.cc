@@ -1,5 +1,6 @@
 #include "shim/cli/metrics/exporter_server.h"
 
+#include <CivetServer.h>
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
@@ -7,6 +8,7 @@
 #include <fmt/core.h>
 
 #include <exception>
+#include <string_view>
 #include <vector>
 
 namespace cube::cli {
@@ -14,6 +16,42 @@ namespace {
 
 // A client that is slow or silent occupies a thread for this long.
 constexpr const char *k_answering_threads = "16", *k_client_patience_ms = "2000";
+
+constexpr std::string_view k_page = R"(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>cubeshim exporter</title>
+<style>:root { color-scheme: light dark; } body { font: 15px/1.45 system-ui, sans-serif; margin: 2em; }</style>
+</head>
+<body>
+<h1>cubeshim exporter</h1>
+<p><a href="metrics">Metrics</a> of the caches on this node, for Prometheus.</p>
+<p>Version )" CUBESHIM_VERSION R"(</p>
+</body>
+</html>
+)";
+
+// Answers `/`, for people who open the address of the exporter in a browser. civetweb calls it for
+// each request; 0 leaves the request to the metrics.
+int answer_with_page(mg_connection* connection) {
+  const mg_request_info* const request = mg_get_request_info(connection);
+  const std::string_view method = request->request_method;
+  if (std::string_view(request->local_uri) != "/" || (method != "GET" && method != "HEAD"))
+    return 0;
+  constexpr int k_ok = 200;
+  const std::string head = fmt::format(
+      "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n"
+      "Connection: close\r\n\r\n",
+      k_page.size());
+  mg_write(connection, head.data(), head.size());
+  if (method == "GET") mg_write(connection, k_page.data(), k_page.size());
+  return k_ok;
+}
+
+struct PageCallbacks : CivetCallbacks {
+  PageCallbacks() { begin_request = answer_with_page; }
+};
 
 prometheus::MetricFamily converted(const MetricFamily& family) {
   prometheus::MetricFamily result;
@@ -65,9 +103,10 @@ class Server : public ExporterServer {
   Server(const std::string& address, CacheMetrics& metrics,
          void (*tell_of)(const std::vector<std::string>&))
       : collector_(std::make_shared<Collector>(metrics, tell_of)),
-        exposer_(std::vector<std::string>{"listening_ports", address, "num_threads",
-                                          k_answering_threads, "request_timeout_ms",
-                                          k_client_patience_ms}) {
+        exposer_(
+            std::vector<std::string>{"listening_ports", address, "num_threads", k_answering_threads,
+                                     "request_timeout_ms", k_client_patience_ms},
+            &callbacks_) {
     exposer_.RegisterCollectable(collector_);
   }
   int port() const override {
@@ -76,8 +115,9 @@ class Server : public ExporterServer {
   }
 
  private:
-  // It must outlive the exposer's threads.
+  // Both must outlive the exposer's threads.
   std::shared_ptr<Collector> collector_;
+  const PageCallbacks callbacks_;
   prometheus::Exposer exposer_;
 };
 
