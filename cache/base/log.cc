@@ -1,12 +1,16 @@
 #include "cache/base/log.h"
 
+#include <asm/ioctls.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 
+#include "cache/base/process/proc_fd_name.h"
 #include "cache/base/sys.h"
+#include "cache/base/unique_fd.h"
 
 namespace cube::base {
 
@@ -64,7 +68,33 @@ std::size_t printable_length(std::string_view text) {
   return n;
 }
 
+// Whether the program has left this fd as it was at load.
+bool is_stderr_of_load(int fd) {
+  struct ::stat st {};
+  return !g_stderr_known.load(std::memory_order_acquire) ||
+         (!sys::failed(sys::fstat(fd, &st)) &&
+          st.st_dev == g_stderr_device.load(std::memory_order_relaxed) &&
+          st.st_ino == g_stderr_inode.load(std::memory_order_relaxed));
+}
+
+bool is_terminal(int fd) {
+  char attributes[256];  // the kernel's struct termios, which libc's headers do not have
+  return !sys::failed(sys::raw(SYS_ioctl, fd, TCGETS, sys::arg(attributes)));
+}
+
 }  // namespace
+
+bool is_stderr_a_terminal() {
+  return is_terminal(STDERR_FILENO) && is_stderr_of_load(STDERR_FILENO);
+}
+
+void write_to_terminal(std::string_view text) {
+  // The first thread's stderr.
+  const ProcFdName name(STDERR_FILENO, ProcFdName::Table::process);
+  const auto terminal = open_fd(name.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK);
+  if (terminal && is_terminal(terminal->get()) && is_stderr_of_load(terminal->get()))
+    write_quietly(terminal->get(), text);
+}
 
 void remember_stderr() {
   struct ::stat st {};
@@ -92,14 +122,7 @@ long write_quietly(int fd, std::string_view text) {
 }
 
 void write_to_stderr(std::string_view text) {
-  struct ::stat st {};
-  if (g_stderr_known.load(std::memory_order_acquire) &&
-      (sys::failed(sys::fstat(STDERR_FILENO, &st)) ||
-       st.st_dev != g_stderr_device.load(std::memory_order_relaxed) ||
-       st.st_ino != g_stderr_inode.load(std::memory_order_relaxed))) {
-    return;
-  }
-  write_quietly(STDERR_FILENO, text);
+  if (is_stderr_of_load(STDERR_FILENO)) write_quietly(STDERR_FILENO, text);
 }
 
 void set_log_level(LogLevel level) {

@@ -19,6 +19,11 @@ bool log_enabled(LogLevel level);
 void remember_stderr();
 // Writes text of the library to stderr with one write.
 void write_to_stderr(std::string_view text);
+// Whether stderr is a terminal, and the same as at load.
+bool is_stderr_a_terminal();
+// Writes text to that terminal, from a thread with an fd table of its own, too, and never waits for
+// it.
+void write_to_terminal(std::string_view text);
 // One write, without the signals for a closed pipe (SIGPIPE) or a file at its limit (SIGXFSZ).
 // Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);

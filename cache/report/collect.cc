@@ -14,6 +14,18 @@ namespace cube::cache {
 
 using base::Counter;
 
+JobTotals JobTotals::since(const JobTotals& before) const {
+  const auto subtract = [](auto& now, const auto& earlier) {
+    for (std::size_t i = 0; i < now.size(); ++i) now[i] -= std::min(now[i], earlier[i]);
+  };
+  JobTotals rise = *this;
+  subtract(rise.totals.counters, before.totals.counters);
+  subtract(rise.totals.hit_latency, before.totals.hit_latency);
+  subtract(rise.totals.miss_latency, before.totals.miss_latency);
+  rise.milliseconds -= std::min(rise.milliseconds, before.milliseconds);
+  return rise;
+}
+
 std::uint64_t JobTotals::hits() const {
   std::uint64_t sum = totals[Counter::hits_ram];
   for (const base::TierKind& kind : base::k_tier_kinds) sum += totals[kind.hits];

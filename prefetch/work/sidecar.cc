@@ -22,16 +22,18 @@ constexpr unsigned k_patience_of_lost_ms = 50;
 
 class Sidecar::Leader final : public ThreadCrew {
  public:
-  Leader(cache::FileCache& cache, const base::Config& config)
+  Leader(cache::FileCache& cache, const base::Config& config, cache::Progress* progress)
       : ThreadCrew({.without = "nothing is prefetched",
                     .stack = 256 << 10,
                     .nice = 1,
                     .level = base::LogLevel::warn}),
         cache_(cache),
         config_(config),
+        progress_(progress),
         claim_(cache.ahead().lead_claim()) {}
-  static Leader* start(cache::FileCache& cache, const base::Config& config) {
-    return ThreadCrew::start<Leader>(1, cache, config);
+  static Leader* start(cache::FileCache& cache, const base::Config& config,
+                       cache::Progress* progress) {
+    return ThreadCrew::start<Leader>(1, cache, config, progress);
   }
   void stop(unsigned patience_ms);
 
@@ -40,6 +42,7 @@ class Sidecar::Leader final : public ThreadCrew {
   bool do_lead();
   void turn_by_turn(Lead& own);
   void drain(Lead& own);
+  void show_progress();
   void show(Lead* own) {
     const std::lock_guard lock(lead_mutex_);
     lead_ = own;
@@ -47,10 +50,18 @@ class Sidecar::Leader final : public ThreadCrew {
 
   cache::FileCache& cache_;
   const base::Config& config_;
+  cache::Progress* const progress_;
   cache::LeadClaim claim_;
   base::Mutex lead_mutex_;  // guards the rest
   Lead* lead_ = nullptr;    // null until it has begun
 };
+
+void Sidecar::Leader::show_progress() {
+  if (progress_ == nullptr) return;
+  const cache::ReportText line =
+      progress_->look(cache_.region(), cache_.region().own_job(), base::coarse_monotonic_ns());
+  if (line.size != 0) base::write_to_terminal(line.view());
+}
 
 void Sidecar::Leader::turn_by_turn(Lead& own) {
   while (!is_stopping() && claim_.beat()) {
@@ -58,6 +69,7 @@ void Sidecar::Leader::turn_by_turn(Lead& own) {
     const std::uint64_t most_ns =
         cache_.ahead().keep_room_for_others() ? cache::k_look_at_room_ns : UINT64_MAX;
     const std::uint64_t pause_ns = own.turn();
+    show_progress();
     if (!is_stopping()) own.wait(seen, std::min(pause_ns, most_ns));
   }
 }
@@ -102,6 +114,7 @@ void Sidecar::Leader::work(unsigned) {
   while (!is_stopping()) {
     const std::uint32_t seen = news_.now();
     const bool looks_at_room = cache_.ahead().keep_room_for_others();
+    show_progress();
     if (!cache_.ahead().is_wanted() || !claim_.look(base::monotonic_ns())) {
       // Does not wait for a mutex, because such a wait could not be stopped.
       if (!is_stopping())
@@ -128,8 +141,9 @@ void Sidecar::Leader::stop(unsigned patience_ms) {
   if (lead_ != nullptr) lead_->remove_socket();
 }
 
-Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config) {
-  Leader* const leader = config.prefetch ? Leader::start(cache, config) : nullptr;
+Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config,
+                        cache::Progress* progress) {
+  Leader* const leader = config.prefetch ? Leader::start(cache, config, progress) : nullptr;
   DiskFlusher* const flusher = !cache.tiers().is_empty() ? DiskFlusher::start(cache) : nullptr;
   if (leader == nullptr && flusher == nullptr) return nullptr;
   auto* const sidecar = new (std::nothrow) Sidecar(leader, flusher);

@@ -13,14 +13,17 @@
 
 #include "cache/base/settings/config.h"
 #include "cache/file_cache.h"
+#include "cache/report/progress.h"
 #include "prefetch/work/disk_flusher.h"
 
 namespace cube::prefetch {
 
 class Sidecar {
  public:
-  // Null if there can be no thread; the log says why. Never freed.
-  static Sidecar* start(cache::FileCache& cache, const base::Config& config);
+  // Null if there can be no thread; the log says why. Never freed. The thread writes the lines of
+  // `progress` to the terminal; null: it writes none.
+  static Sidecar* start(cache::FileCache& cache, const base::Config& config,
+                        cache::Progress* progress);
   // Takes up to 50 ms more if there is a disk.
   void stop(unsigned patience_ms = 15);
 

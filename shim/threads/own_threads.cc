@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include <bit>
+#include <new>
 #include <utility>
 
+#include "cache/base/clock.h"
 #include "cache/base/log.h"
 #include "cache/base/process/signal_frame.h"
 #include "prefetch/threads/background_thread.h"
@@ -107,6 +109,18 @@ constinit OnDemand<prefetch::MetadataScout> g_scout;
 
 }  // namespace
 
+// Null if another process shows the job's progress, or nobody does. Never freed.
+static cache::Progress* progress_to_show() {
+  static constinit cache::Progress* progress = nullptr;
+  const std::uint64_t seconds = process::config().progress;
+  if (seconds == 0 || !process::g_speaks.load(std::memory_order_relaxed) ||
+      !base::is_stderr_a_terminal())
+    return nullptr;
+  if (progress == nullptr)
+    progress = new (std::nothrow) cache::Progress(seconds * base::k_ns_per_s);
+  return progress;
+}
+
 static bool start_threads() {
   const Starting starting;
   auto none = State::none;
@@ -115,7 +129,8 @@ static bool start_threads() {
   const KeepErrno keep;
   cache::FileCache* const cache = attachment::cache();
   prefetch::Sidecar* const sidecar =
-      cache != nullptr ? prefetch::Sidecar::start(*cache, process::config()) : nullptr;
+      cache != nullptr ? prefetch::Sidecar::start(*cache, process::config(), progress_to_show())
+                       : nullptr;
   g_sidecar = sidecar;
   // An attachment that failed is not tried again.
   auto busy = State::busy;

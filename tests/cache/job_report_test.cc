@@ -15,6 +15,7 @@
 #include "cache/report/figures.h"
 #include "cache/report/json_report.h"
 #include "cache/report/notes.h"
+#include "cache/report/progress.h"
 #include "cache/report/text_report.h"
 #include "cache/report/write_report.h"
 #include "tests/support/attached_child.h"
@@ -419,6 +420,54 @@ TEST(JobReport, LargeFilesAreToldOfWhereThereAreSome) {
             "while open)");
   set(Counter::large_opens, 0);
   EXPECT_EQ(line(), "");
+}
+
+TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {
+  constexpr std::uint64_t k_minute = 60'000;
+  JobTotals before = totals({{Counter::hits_ram, 1000}, {Counter::misses, 500}});
+  before.milliseconds = k_minute;
+  JobTotals now = totals({{Counter::hits_ram, 1600},
+                          {Counter::misses, 900},
+                          {Counter::miss_ns, 31'000'000'000}});
+  now.milliseconds = 2 * k_minute;
+  now.ram_capacity = 12ULL << 30;
+  now.ram_used = 3ULL << 30;
+  now.totals.miss_latency[base::Histogram::bucket_of(2'200'000)] = 400;
+  EXPECT_EQ(progress_text(before, now).view(),
+            "cubeshim: 2.0 min: 1000 opens, 60 % from the cache; 3.0 GiB cached (25 % of the "
+            "room); mount 2.1 ms a file; waited 31.0 s for it (nothing announces which files come "
+            "next)\n");
+  const auto set = [&](Counter counter, std::uint64_t n) {
+    now.totals.counters[static_cast<std::size_t>(counter)] = n;
+  };
+  set(Counter::prefetch_fetched, 90);
+  EXPECT_TRUE(progress_text(before, now).view().ends_with("; waited 31.0 s for it\n"));
+  set(Counter::miss_ns, 1'000'000'000);
+  EXPECT_TRUE(progress_text(before, now).view().ends_with("; mount 2.1 ms a file\n"));
+  // The memory is full, and hardly anything is fetched any more.
+  set(Counter::prefetch_fetched, 0);
+  set(Counter::misses, 501);
+  set(Counter::bypassed_full, 400);
+  EXPECT_TRUE(progress_text(before, now).view().ends_with(
+      "; 400 not served: while the memory was full (raise CUBESHIM_RAM); hardly anything new is "
+      "cached: this is the last line\n"));
+}
+
+TEST(JobReport, ProgressEndsWhenHardlyAnythingIsCachedAnyMore) {
+  TestRegion region;
+  std::string why;
+  constexpr std::uint64_t k_second = 1'000'000'000;
+  Progress progress(10 * k_second);
+  const std::uint32_t job = region->own_job();
+  EXPECT_EQ(progress.look(*region, job, k_second).size, 0U) << "the first interval has only begun";
+  region->stats().count(Counter::misses);
+  EXPECT_EQ(progress.look(*region, job, 5 * k_second).size, 0U);
+  EXPECT_NE(progress.look(*region, job, 11 * k_second).size, 0U);
+  EXPECT_EQ(progress.look(*region, job, 21 * k_second).size, 0U) << "nothing was opened";
+  region->stats().count(Counter::hits_ram);
+  EXPECT_TRUE(progress.look(*region, job, 31 * k_second).view().ends_with("the last line\n"));
+  region->stats().count(Counter::hits_ram);
+  EXPECT_EQ(progress.look(*region, job, 41 * k_second).size, 0U);
 }
 
 TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {

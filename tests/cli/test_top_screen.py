@@ -1,63 +1,16 @@
 """`cubeshim top` on a terminal: pages, keys and sizes, as a terminal shows them."""
 import fcntl
 import os
-import pty
 import re
 import select
-import struct
 import subprocess
 import termios
-import time
 import unittest
 
-import pyte
-
 from cli_case import Case
+from cli_terminal import Terminal
 
 DOWN, LEFT, ESCAPE = "\x1b[B", "\x1b[D", "\x1b"
-
-
-class Terminal:
-    """A terminal of this size, and the text on it."""
-    def __init__(self, columns, rows):
-        self.master, self.slave = pty.openpty()
-        self.resize(columns, rows)
-
-    def resize(self, columns, rows):
-        self.screen = pyte.Screen(columns, rows)
-        self.stream = pyte.ByteStream(self.screen)
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def close(self):
-        for fd in (self.master, self.slave):
-            os.close(fd)
-        self.master = self.slave = None
-
-    def text(self):
-        return "\n".join(line.rstrip() for line in self.screen.display)
-
-    # Returns the first match on the screen, as soon as there is one.
-    def until(self, pattern, is_full=True, patience=30):
-        deadline = time.monotonic() + patience
-        # The last row is drawn last.
-        while not (found := re.search(pattern, self.text(),
-                                      re.M)) or (is_full and not self.screen.display[-1].strip()):
-            ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
-            if not ready:
-                raise AssertionError(f"{pattern!r} did not come:\n{self.text()}")
-            self.stream.feed(os.read(self.master, 65536))
-        return found
-
-    def press(self, keys):
-        os.write(self.master, keys.encode())
-
-    def selected(self):
-        """The lines in reverse video, judged by their first character that is not a space."""
-        return [
-            line for row, line in enumerate(self.screen.display)
-            if any(self.screen.buffer[row][column].reverse for column, c in enumerate(line)
-                   if c != " ")
-        ]
 
 
 class Screen(Case):

@@ -275,6 +275,10 @@ struct Parse {
   static bool Seconds(std::string_view text, std::uint64_t& value) {
     return parse_number(text, value) && value <= UINT32_MAX;
   }
+  static bool Interval(std::string_view text, std::uint64_t& value) {
+    static constexpr Choice<std::uint64_t> k_choices[] = {{"auto", 60}, {"off", 0}};
+    return choose(text, k_choices, value) || Seconds(text, value);
+  }
   static bool MetadataTtl(std::string_view text, base::MetadataTtl& value) {
     using Kind = base::MetadataTtl::Kind;
     static constexpr Choice<Kind> k_choices[] = {{"auto", Kind::automatic}, {"job", Kind::job}};

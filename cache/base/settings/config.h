@@ -73,6 +73,7 @@ using Consistency = base::Consistency;
 using Text = std::string;
 using StatsFormat = base::StatsFormat;
 using Seconds = std::uint64_t;
+using Interval = std::uint64_t;  // seconds; 0: never
 using MetadataTtl = base::MetadataTtl;
 using Depth = unsigned;
 using IoEngine = EngineKind;

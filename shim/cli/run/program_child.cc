@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -15,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cache/base/clock.h"
 #include "cache/base/sys.h"
 
 namespace cube::cli {
@@ -89,13 +91,25 @@ class Supervisor {
     return program_ > 0;
   }
 
-  int wait() {
+  int wait(const Tick& tick) {
+    std::uint64_t next = base::monotonic_ns() + tick.seconds * base::k_ns_per_s;
     for (;;) {
       if (const std::optional<int> status = reap()) return *status;
       siginfo_t info{};
       if (sigtimedwait(&all_, &info, &k_no_time) <= 0) {
         left_by_witness_ = 0;
-        if (sigwaitinfo(&all_, &info) <= 0) continue;
+        const std::uint64_t now = base::monotonic_ns();
+        if (tick.seconds != 0 && now >= next) {
+          next = now + tick.seconds * base::k_ns_per_s;
+          tick.run();
+          continue;
+        }
+        const std::uint64_t rest = next - std::min(now, next);
+        const timespec patience{static_cast<time_t>(rest / base::k_ns_per_s),
+                                static_cast<long>(rest % base::k_ns_per_s)};
+        if ((tick.seconds != 0 ? sigtimedwait(&all_, &info, &patience)
+                               : sigwaitinfo(&all_, &info)) <= 0)
+          continue;
       }
       if (info.si_signo != SIGCHLD) hand_on(info);
     }
@@ -200,11 +214,12 @@ void close_fds_from(int first) {
   for (int fd = first; fd < k_usual_limit; ++fd) close(fd);
 }
 
-std::optional<int> run_in_child(const std::function<int()>& exec, bool keeps_stdout) {
+std::optional<int> run_in_child(const std::function<int()>& exec, bool keeps_stdout,
+                                const Tick& tick) {
   Supervisor supervisor;
   if (!supervisor.start(exec)) return {};
   let_go(keeps_stdout);
-  return supervisor.wait();
+  return supervisor.wait(tick);
 }
 
 int shell_status(int wait_status) {

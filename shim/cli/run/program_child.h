@@ -18,10 +18,17 @@
 
 namespace cube::cli {
 
+// What this process does beside waiting.
+struct Tick {
+  unsigned seconds = 0;  // 0: never
+  std::function<void()> run = {};
+};
+
 // Runs `exec` in a child, which ends with its result unless it becomes the program. Returns the
 // status of wait(); empty if no child could be made. From then on all fds of this process belong to
 // the program alone, except stderr, and stdout if it is kept.
-std::optional<int> run_in_child(const std::function<int()>& exec, bool keeps_stdout);
+std::optional<int> run_in_child(const std::function<int()>& exec, bool keeps_stdout,
+                                const Tick& tick = {});
 
 void close_fds_from(int first);
 

@@ -15,13 +15,16 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <optional>
 
+#include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/nearest_word.h"
 #include "cache/base/process/block_signals.h"
 #include "cache/base/process/job_variable.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
+#include "cache/report/progress.h"
 #include "cache/report/write_report.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
@@ -170,6 +173,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
         "cubeshim: {} runs with musl ({}), the library only with glibc: its files are not served\n",
         executable, elf->interpreter);
   }
+  // This command shows it: the program's first process may be a shell that reads nothing.
+  setenv("CUBESHIM_PROGRESS", "off", 1);
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
   if (run.config.announce && !run.is_not_announced && is_preloaded) {
     // The library does so itself if the program is a Python; a program that embeds one needs it
@@ -204,20 +209,48 @@ void retire_in_background(cache::Region& region) {
   _exit(0);
 }
 
+std::optional<std::uint32_t> row_of(cache::Region& region, const base::ProcessId& job) {
+  for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
+    if (region.job_row(i).leader == job) return i;
+  }
+  return {};
+}
+
+// Shows how the cache fills, on the terminal.
+class JobProgress {
+ public:
+  JobProgress(const base::Config& config, const base::ProcessId& job)
+      : config_(config), job_(job) {}
+  void show() {
+    std::string why;
+    if (region_ == nullptr || !region_->is_named()) region_.reset(look_at_region(config_, why));
+    if (region_ == nullptr) return;
+    const auto row = row_of(*region_, job_);
+    if (!row) return;
+    const cache::ReportText line = progress_.look(*region_, *row, base::monotonic_ns());
+    if (line.size != 0) base::write_to_terminal(line.view());
+  }
+
+ private:
+  const base::Config& config_;
+  const base::ProcessId job_;
+  // Each call is one interval.
+  cache::Progress progress_{0};
+  std::unique_ptr<cache::Region> region_;
+};
+
 // Writes the report: the program has ended, and may have been killed before it could.
 void end_job(const base::Config& config, const base::ProcessId& job) {
   std::string why;
   const std::unique_ptr<cache::Region> region(look_at_region(config, why));
   if (region == nullptr) return;
-  for (std::uint32_t i = 0; i < region->layout().job_rows; ++i) {
-    if (region->job_row(i).leader != job) continue;
-    cache::write_last_report(*region, i, config);
-    region->job_row(i).reported.store(1, std::memory_order_relaxed);
-    // Other processes of the job may live on.
-    const bool stays = region->header().kept.load(std::memory_order_relaxed) != 0;
-    if (!stays && !region->retire_if_unused() && getpid() != 1) retire_in_background(*region);
-    return;
-  }
+  const auto row = row_of(*region, job);
+  if (!row) return;
+  cache::write_last_report(*region, *row, config);
+  region->job_row(*row).reported.store(1, std::memory_order_relaxed);
+  // Other processes of the job may live on.
+  const bool stays = region->header().kept.load(std::memory_order_relaxed) != 0;
+  if (!stays && !region->retire_if_unused() && getpid() != 1) retire_in_background(*region);
 }
 
 }  // namespace
@@ -225,7 +258,10 @@ void end_job(const base::Config& config, const base::ProcessId& job) {
 int run_program(const Run& run, bool keeps_stdout) {
   base::remember_stderr();
   const base::ProcessId job = base::current_process();
-  const auto status = run_in_child([&] { return exec_program(run, job); }, keeps_stdout);
+  JobProgress progress(run.config, job);
+  const Tick tick{base::is_stderr_a_terminal() ? static_cast<unsigned>(run.config.progress) : 0,
+                  [&] { progress.show(); }};
+  const auto status = run_in_child([&] { return exec_program(run, job); }, keeps_stdout, tick);
   if (!status) {
     tell("cubeshim: cannot start a process: {}\n", base::text_of_error(errno));
     return W_EXITCODE(126, 0);

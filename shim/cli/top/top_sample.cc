@@ -38,21 +38,16 @@ std::vector<JobSample> sample_jobs(cache::Region& region) {
   return jobs;
 }
 
-template <typename Counts>
-void subtract(Counts& now, const Counts& before) {
-  for (std::size_t i = 0; i < now.size(); ++i) now[i] -= std::min(now[i], before[i]);
-}
-
 std::vector<JobRise> all_rises(const std::vector<JobSample>& now,
                                const std::vector<JobSample>& before, double seconds);
 
 JobRise rise_of(const JobSample& now, const JobSample& before, double seconds) {
-  JobRise rise{now.leader.pid, !now.is_alive, seconds,
-               now.totals,     now.totals,    all_rises(now.processes, before.processes, seconds)};
-  subtract(rise.rise.totals.counters, before.totals.totals.counters);
-  subtract(rise.rise.totals.hit_latency, before.totals.totals.hit_latency);
-  subtract(rise.rise.totals.miss_latency, before.totals.totals.miss_latency);
-  return rise;
+  return {.pid = now.leader.pid,
+          .is_over = !now.is_alive,
+          .seconds = seconds,
+          .rise = now.totals.since(before.totals),
+          .totals = now.totals,
+          .processes = all_rises(now.processes, before.processes, seconds)};
 }
 
 // The rises of living jobs and of those that have ended in between.

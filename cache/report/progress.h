@@ -1,0 +1,37 @@
+// What a job says on a terminal while its cache fills (CUBESHIM_PROGRESS), as a line after each
+// interval. The lines end when hardly anything is fetched any more. Thread safety: all of it; if
+// two threads look at once, one of them gets no line.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "cache/report/collect.h"
+#include "cache/report/report_text.h"
+
+namespace cube::cache {
+
+// "cubeshim: 2.0 min: 9000 opens, 61 % from the cache; 5.3 GiB cached (44 % of the room); mount 2.4
+// ms a file; waited 31.0 s for it". `before` and `now` are the totals at both ends of the interval.
+ReportText progress_text(const JobTotals& before, const JobTotals& now);
+
+class Progress {
+ public:
+  // 0: each look ends an interval.
+  explicit Progress(std::uint64_t every_ns) : every_ns_(every_ns) {}
+  // Ends the interval if it has passed. Returns the line that is due; empty: none, because the
+  // interval has not passed, nothing was opened, or the lines have ended. It begins by wiping out
+  // what another program has written into this line of the terminal, such as a bar.
+  ReportText look(Region& region, std::uint32_t job, std::uint64_t now_ns);
+
+ private:
+  ReportText look_alone(Region& region, std::uint32_t job, std::uint64_t now_ns);
+
+  const std::uint64_t every_ns_;
+  std::atomic<bool> is_busy_{false};
+  std::uint64_t next_ns_ = 0;
+  bool is_over_ = false;
+  JobTotals before_;
+};
+
+}  // namespace cube::cache

@@ -1,0 +1,82 @@
+"""Lines that a user sees only on a terminal."""
+import os
+import subprocess
+import sys
+import unittest
+
+from cli_case import COMMAND, CONTENT, Case
+from cli_terminal import Terminal
+
+# Reads all files of the directory, and does it again until the time is over.
+READS = """import glob, sys, time
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    for path in sorted(glob.glob(sys.argv[1] + '/*')):
+        open(path, 'rb').read()
+"""
+LONG, SHORT = "60", "1.5"
+
+
+class OnTerminal(Case):
+    def start_on_terminal(self, *words, env=None, columns=200):
+        """Starts a program whose stderr is a terminal."""
+        terminal = Terminal(columns, 24)
+        self.addCleanup(lambda: terminal.master and terminal.close())
+        clean = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith("CUBESHIM_") and k not in ("LD_PRELOAD", "NO_COLOR")
+        }
+        child = subprocess.Popen(list(map(str, words)), stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=terminal.slave,
+                                 env=clean | {"TERM": "xterm"} | (env or {}))
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        terminal.child = child
+        return terminal
+
+
+class Progress(OnTerminal):
+    """The line about a job while its cache fills."""
+    LINE = (r"^cubeshim: \S+ \S+: \d+ opens, \d+ % from the cache; 2\.\d MiB cached "
+            r"\(\d+ % of the room\); mount \S.*; hardly anything new is cached: this is the last "
+            r"line$")
+
+    def setUp(self):
+        super().setUp()
+        for i in range(40):
+            (self.data / f"{i}").write_bytes(CONTENT)
+        # With a list the library has its thread at once.
+        self.list = self.data.parent / "list"
+        self.list.write_text(f"{self.data}\n")
+
+    def library_on(self):
+        return {
+            "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M",
+            "CUBESHIM_PROGRESS": "1", "LD_PRELOAD": os.environ["CUBESHIM_LIBRARY"],
+            "CUBESHIM_PREFETCH_LIST": str(self.list)
+        }
+
+    def test_the_first_process_of_a_job_shows_it(self):
+        terminal = self.start_on_terminal(sys.executable, "-c", READS, self.data, LONG,
+                                          env=self.library_on())
+        terminal.until(self.LINE, is_full=False)
+
+    def test_the_command_shows_it_for_a_program_that_reads_nothing_itself(self):
+        terminal = self.start_on_terminal(
+            COMMAND, "run", "-p", self.data, "--name", self.name, "--ram", "32M", "sh", "-c",
+            f"{sys.executable} -c \"$0\" {self.data} {LONG}; :", READS, env={"CUBESHIM_PROGRESS": "1"})
+        terminal.until(self.LINE, is_full=False)
+
+    def test_no_pipe_gets_it(self):
+        words = [sys.executable, "-c", READS, str(self.data), SHORT]
+        by_library = subprocess.Popen(words, env=os.environ | self.library_on(),
+                                      stderr=subprocess.PIPE)
+        by_command = self.run_program(*words, options=["--progress", "1"])
+        for told in (by_library.communicate(timeout=60)[1], by_command.stderr):
+            self.assertIn(b"cubeshim: served: ", told)
+            self.assertNotIn(b" % from the cache; ", told)
+
+
+if __name__ == "__main__":
+    unittest.main()
