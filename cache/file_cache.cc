@@ -132,7 +132,7 @@ OpenOutcome FileCache::open(const OpenRequest& request) {
   }
   outcome.pin.release();
   if (metadata_.is_absent(request.key)) {
-    stats.count(Counter::bypassed_error);
+    parts_.count_unserved(Counter::bypassed_error, request.key);
     outcome.error = ENOENT;
     outcome.is_known_absent = true;
     return outcome;

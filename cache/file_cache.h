@@ -61,6 +61,10 @@ class FileCache {
   // Only for a cache that has tiers.
   TierWriter tier_writer() { return {parts_.ram, parts_.tiers, parts_.rules.block}; }
   base::Stats& stats() { return parts_.stats(); }
+  // Counts an open that is not served, and keeps the first path for the report.
+  void count_unserved(base::Counter reason, std::string_view path) {
+    parts_.count_unserved(reason, path);
+  }
   // For mappings of the region's file, and for reports.
   Region& region() { return parts_.region; }
 

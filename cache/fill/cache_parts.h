@@ -8,6 +8,7 @@
 #include "cache/fill/freshness.h"
 #include "cache/fill/record_fill.h"
 #include "cache/region/listings.h"
+#include "cache/region/noted_path.h"
 #include "cache/region/ram/ram_tier.h"
 #include "cache/region/single_flight.h"
 #include "cache/tier/tier.h"
@@ -28,6 +29,13 @@ struct CacheParts {
         serves_in_parts(config.mode == base::Mode::virtual_files) {}
 
   base::Stats& stats() const { return region.stats(); }
+  // Counts an open that is not served, and keeps its path if it is the first for this reason.
+  void count_unserved(base::Counter reason, std::string_view path) const {
+    stats().count(reason);
+    const auto number =
+        static_cast<std::size_t>(reason) - static_cast<std::size_t>(base::Counter::bypassed_size);
+    note_path(region.job_row(region.own_job()).unserved[number], path);
+  }
   // Notes that a program has opened a prefetched record.
   void note_opened(const Record& record, bool waited_for_prefetch);
   bool has_tiers() const { return !tiers.is_empty() || !remote.is_empty(); }

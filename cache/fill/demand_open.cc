@@ -112,7 +112,7 @@ OpenOutcome DemandOpen::open_plain(Counter reason) {
     outcome.kernel_fd = static_cast<int>(fd);
     if (may_be_large(reason)) outcome.unless_large = reason;
   }
-  if (!outcome.unless_large) parts_.stats().count(reason);
+  if (!outcome.unless_large) parts_.count_unserved(reason, request_.key);
   return outcome;
 }
 
@@ -120,7 +120,8 @@ OpenOutcome DemandOpen::open_plain(Counter reason) {
 OpenOutcome DemandOpen::fail(const Origin& origin, int error) {
   if (error == ENOENT && !origin.traits().knows_all_names)
     return open_plain(Counter::bypassed_kind);
-  parts_.stats().count(error == EISDIR ? Counter::bypassed_kind : Counter::bypassed_error);
+  parts_.count_unserved(error == EISDIR ? Counter::bypassed_kind : Counter::bypassed_error,
+                        request_.key);
   OpenOutcome outcome;
   outcome.error = error;
   return outcome;
@@ -166,7 +167,7 @@ OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
   } else {
     outcome.error = fd.error().value;
   }
-  if (!outcome.unless_large) parts_.stats().count(reason);
+  if (!outcome.unless_large) parts_.count_unserved(reason, request_.key);
   return outcome;
 }
 
@@ -181,7 +182,11 @@ bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::
   outcome.kernel_fd = opened.hand_over(request_.flags).value_or(-1);
   outcome.is_filling =
       outcome.kernel_fd >= 0 && request_.serve_fill(request_.who, *parts, outcome.kernel_fd);
-  parts_.stats().count(outcome.is_filling ? Counter::misses : Counter::bypassed_busy);
+  if (outcome.is_filling) {
+    parts_.stats().count(Counter::misses);
+  } else {
+    parts_.count_unserved(Counter::bypassed_busy, request_.key);
+  }
   if (!outcome.is_filling) parts->end();
   if (outcome.kernel_fd < 0) outcome.error = EINTR;
   return true;
@@ -246,7 +251,7 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
     if (read.error().value != EINTR) return hand_over(opened, Counter::bypassed_busy);
     // A signal has ended the program's wait: if the file were handed over, the program's own read
     // would begin to wait again.
-    stats.count(Counter::bypassed_error);
+    parts_.count_unserved(Counter::bypassed_error, request_.key);
     outcome.was_fetched = false;
     outcome.error = EINTR;
     return outcome;

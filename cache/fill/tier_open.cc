@@ -133,7 +133,7 @@ bool TierOpen::open(OpenOutcome& outcome) {
   }
   // A signal has ended the program's wait: an open would begin to wait again.
   if (!has_asked_ || stat_ || stat_.error().value != EINTR) return false;
-  parts_.stats().count(Counter::bypassed_error);
+  parts_.count_unserved(Counter::bypassed_error, request_.key);
   outcome.error = EINTR;
   return true;
 }

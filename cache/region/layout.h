@@ -15,6 +15,7 @@
 #include "cache/base/settings/server_row.h"
 #include "cache/base/settings/stats.h"
 #include "cache/base/settings/tier_kinds.h"
+#include "cache/region/noted_path.h"
 
 namespace cube::cache {
 
@@ -263,6 +264,11 @@ struct CallCount {
 // Only Counter::materialized counts further calls.
 inline constexpr std::uint32_t k_call_counts = 6;
 
+// The counters of opens that were not served follow each other.
+inline constexpr std::size_t k_unserved_reasons =
+    static_cast<std::size_t>(base::Counter::bypassed_error) -
+    static_cast<std::size_t>(base::Counter::bypassed_size) + 1;
+
 // A job: the first process that loaded the shim, and its descendants. One more row follows the last
 // one; its `finished` is the sum over all jobs whose rows other jobs have taken.
 struct JobRow {
@@ -283,10 +289,10 @@ struct JobRow {
   // The counts at the last report.
   std::atomic<std::uint64_t> reported_requests, reported_hits;
   CallCount materialized_by[k_call_counts];
-  // A file below a prefix that was opened by a path that no prefix covers. 0: none; 1: being
-  // written; 2: present.
-  std::atomic<std::uint32_t> misspelled_state;
-  char misspelled[252];
+  // A file below a prefix that was opened by a path that no prefix covers.
+  NotedPath<256> misspelled;
+  // The first file that was not served for each reason.
+  NotedPath<128> unserved[k_unserved_reasons];
   // Entries of its list that have been handled.
   std::atomic<std::uint64_t> listed;
   // base::boot_ns: a child ended that may have changed paths without reporting it. Listings that

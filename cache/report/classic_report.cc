@@ -84,7 +84,7 @@ void append_classic_served(ReportText& text, const JobTotals& job,
   const std::uint64_t served = job.opens() - job.bypassed();
   append(text, "cubeshim: served {} of {} opens under the prefixes", served, job.opens());
   if (job.bypassed() != 0) append(text, "; not served: ");
-  append_reasons(text, job);
+  append_reasons(text, job, /*with_paths=*/false);
   if (job.totals[Counter::materialized] != 0) {
     append(text, "; served, then handed to the kernel: {}", job.totals[Counter::materialized]);
     append_materializing_calls(text, job);

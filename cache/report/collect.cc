@@ -145,10 +145,9 @@ JobTotals collect(Region& region, std::uint32_t job) {
   const JobRow& row = region.job_row(job);
   // Another process has written these characters, and the report may go to a terminal.
   const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
-  if (row.misspelled_state.load(std::memory_order_acquire) == 2) {
-    for (std::size_t i = 0; i + 1 < sizeof result.misspelled && row.misspelled[i] != '\0'; ++i)
-      result.misspelled[i] = is_printed(row.misspelled[i]) ? row.misspelled[i] : '?';
-  }
+  copy_noted_path(row.misspelled, result.misspelled);
+  for (std::size_t i = 0; i < k_unserved_reasons; ++i)
+    copy_noted_path(row.unserved[i], result.unserved[i]);
   for (std::uint32_t i = 0; i < k_call_counts; ++i) {
     const CallCount& from = row.materialized_by[i];
     const std::uint64_t name[2] = {from.name[0].load(std::memory_order_relaxed),

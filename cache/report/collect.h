@@ -23,8 +23,10 @@ struct JobTotals {
 
   base::TierStatus tiers[base::k_tiers];
   bool is_index_full = false;
-  char misspelled[sizeof JobRow::misspelled] =
-      {};  // a file below a prefix that was opened by another path; empty: none
+  // A file below a prefix that was opened by another path; empty: none.
+  char misspelled[sizeof JobRow::misspelled] = {};
+  // The first file that was not served for each reason, in the order of k_bypassed; empty: none.
+  char unserved[k_unserved_reasons][sizeof(NotedPath<128>)] = {};
 
   // The calls that materialized served files, and how many files each.
   struct Call {

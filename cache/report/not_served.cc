@@ -1,5 +1,7 @@
 #include "cache/report/not_served.h"
 
+#include <iterator>
+
 #include "cache/report/figures.h"
 
 namespace cube::cache {
@@ -7,20 +9,25 @@ namespace {
 
 using base::Counter;
 
+static_assert(std::size(k_bypassed) == k_unserved_reasons &&
+              k_bypassed[0].counter == Counter::bypassed_size);
+
 // This is another reason for bypassed_full, which usually means that the memory is full.
 constexpr const char* k_index_is_full =
     "while the index was full: very many small files (raise CUBESHIM_RAM)";
 
 }  // namespace
 
-void append_reasons(ReportText& text, const JobTotals& job) {
+void append_reasons(ReportText& text, const JobTotals& job, bool with_paths) {
   const char* before = "";
   for (const Bypassed& bypassed : k_bypassed) {
     const std::uint64_t n = job.totals[bypassed.counter];
     if (n == 0) continue;
     const bool is_index = bypassed.counter == Counter::bypassed_full && job.is_index_full;
     append(text, "{}{} {}", before, n, is_index ? k_index_is_full : bypassed.reason);
-    before = ", ";
+    const char* const path = job.unserved[&bypassed - k_bypassed];
+    if (with_paths && *path != '\0') append(text, "{} {}", n == 1 ? ":" : ", first", path);
+    before = with_paths ? "; " : ", ";
   }
 }
 

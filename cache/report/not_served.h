@@ -11,8 +11,8 @@
 namespace cube::cache {
 
 // "2 of files larger than CUBESHIM_MAX_FILE (raise it, or see CUBESHIM_BLOCK), 3 for writing";
-// nothing if all were served.
-void append_reasons(ReportText& text, const JobTotals& job);
+// nothing if all were served. `with_paths`: "...; 3 for writing, first /mnt/data/log".
+void append_reasons(ReportText& text, const JobTotals& job, bool with_paths);
 
 // " (for flock 2, sendfile 1)": the calls that materialized served files.
 void append_materializing_calls(ReportText& text, const JobTotals& job);

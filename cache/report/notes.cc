@@ -1,7 +1,5 @@
 #include "cache/report/notes.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -23,17 +21,7 @@ void count_materialized(Region& region, std::uint32_t job, const char* call) {
 }
 
 void note_misspelled(Region& region, std::uint32_t job, std::string_view path) {
-  JobRow& row = region.job_row(job);
-  std::uint32_t none = 0;
-  if (!row.misspelled_state.compare_exchange_strong(none, 1, std::memory_order_relaxed)) return;
-  // Keeps the end of a long path, which says more than its beginning.
-  constexpr std::string_view k_left_out = "...";
-  constexpr std::size_t k_room = sizeof row.misspelled - 1;
-  const bool fits = path.size() <= k_room;
-  if (!fits) path.remove_prefix(path.size() - (k_room - k_left_out.size()));
-  *fmt::format_to_n(row.misspelled, k_room, "{}{}", fits ? "" : k_left_out, path).out = '\0';
-  // Pairs with the acquire in collect.
-  row.misspelled_state.store(2, std::memory_order_release);
+  note_path(region.job_row(job).misspelled, path);
 }
 
 }  // namespace cube::cache

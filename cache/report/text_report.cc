@@ -44,7 +44,7 @@ void append_not_served(ReportText& text, const JobTotals& job,
                        std::span<const std::string> prefixes) {
   append(text, "cubeshim: not served: ");
   if (job.bypassed() == 0) append(text, "nothing");
-  append_reasons(text, job);
+  append_reasons(text, job, /*with_paths=*/true);
   if (const std::uint64_t n = job.totals[Counter::materialized]; n != 0) {
     append(text, "; served first, then handed to the kernel: {}", n);
     append_materializing_calls(text, job);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
+#include "cache/fill/cache_parts.h"
 #include "cache/report/classic_report.h"
 #include "cache/report/figures.h"
 #include "cache/report/json_report.h"
@@ -420,6 +421,22 @@ TEST(JobReport, LargeFilesAreToldOfWhereThereAreSome) {
             "while open)");
   set(Counter::large_opens, 0);
   EXPECT_EQ(line(), "");
+}
+
+TEST(JobReport, TextNamesTheFirstFileOfEachReason) {
+  TestRegion region;
+  const CacheParts parts(*region, tests::config_for(region.options));
+  parts.count_unserved(Counter::bypassed_write, "/mnt/a\x1b[1m");
+  parts.count_unserved(Counter::bypassed_write, "/mnt/b");
+  const std::string longest = "/mnt/" + std::string(200, 'c') + "/end";
+  parts.count_unserved(Counter::bypassed_size, longest);
+  EXPECT_EQ(std::string(report_as_text(collect(*region, region->own_job())).view())
+                .substr(std::strlen("cubeshim: served: 0 file opens, 0.0 KiB\n")),
+            "cubeshim: not served: 1 of files larger than CUBESHIM_MAX_FILE (raise it, or see "
+            "CUBESHIM_BLOCK): ..." +
+                longest.substr(longest.size() - 120) +
+                "; 2 for writing, first /mnt/a?[1m\n"
+                "cubeshim: time saved: none, no file was in the cache when it was opened\n");
 }
 
 TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {

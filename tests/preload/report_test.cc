@@ -118,6 +118,13 @@ TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
   EXPECT_NE(o.err.find("cubeshim: served: nothing; no file below " + job.data() + " was opened"),
             std::string::npos)
       << o.err;
+  // If another job has made the cache, the prefix is spelled well, and this one is a helper.
+  job.env["CUBESHIM_RAM_KEEP"] = "1";
+  expect_well(job.helper({"read", job.file(0)}));
+  EXPECT_EQ(job.python("for n in range(50):\n  with open('/proc/self/stat', 'rb') as f: "
+                       "f.read()\n")
+                .err,
+            "");
   // A command that opens next to nothing gets no line, and neither does one that only reads
   // metadata.
   EXPECT_EQ(job.run({"true"}).err, "");

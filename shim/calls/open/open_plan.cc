@@ -41,8 +41,13 @@ int status_flags(int flags) {
   return (flags & k_kept) | k_large_file;
 }
 
-void count(Counter counter) {
-  if (auto* const cache = attachment::cache(); cache != nullptr) cache->stats().count(counter);
+void count_large_open() {
+  if (auto* const cache = attachment::cache(); cache != nullptr)
+    cache->stats().count(Counter::large_opens);
+}
+
+void count_unserved(Counter reason, std::string_view key) {
+  if (auto* const cache = attachment::cache(); cache != nullptr) cache->count_unserved(reason, key);
 }
 
 }  // namespace
@@ -108,7 +113,7 @@ void OpenPlan::plan_outside() {
 
 void OpenPlan::plan_change() {
   follow_ = Follow::writer;
-  count(Counter::bypassed_write);
+  count_unserved(Counter::bypassed_write, path_.key());
 }
 
 void OpenPlan::plan_directory() {
@@ -145,7 +150,7 @@ void OpenPlan::plan_name() {
     if (served_directory::is_below(dir_, program_path_)) answer(-ENOENT);
     return;
   }
-  if ((flags_ & k_needs_kernel) != 0) return count(Counter::bypassed_flags);
+  if ((flags_ & k_needs_kernel) != 0) return count_unserved(Counter::bypassed_flags, path_.key());
   plan_file();
 }
 
@@ -267,7 +272,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
       if (outcome.unless_large) {
         const bool is_large = metadata_ == nullptr &&
                               large_reads::serve(result_, path_.key(), (flags_ & O_CLOEXEC) != 0);
-        count(is_large ? Counter::large_opens : *outcome.unless_large);
+        if (is_large) count_large_open();
+        if (!is_large) count_unserved(*outcome.unless_large, path_.key());
       }
     }
     return;

@@ -1,0 +1,49 @@
+// A path in the region that is noted once, for the report of a job. Thread safety: any thread and
+// signal handler of any process.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace cube::cache {
+
+// Zeros are a path that is not noted.
+template <std::size_t Bytes>
+struct NotedPath {
+  // 0: none; 1: being written; 2: present.
+  std::atomic<std::uint32_t> state;
+  char text[Bytes - sizeof(std::uint32_t)];
+};
+
+// Writes the text with a 0 behind it. A long path keeps its end, which says more than its
+// beginning.
+void write_noted_path(std::span<char> text, std::string_view path);
+
+// Keeps the first path.
+template <std::size_t Bytes>
+void note_path(NotedPath<Bytes>& noted, std::string_view path) {
+  std::uint32_t none = 0;
+  if (noted.state.load(std::memory_order_relaxed) != 0 ||
+      !noted.state.compare_exchange_strong(none, 1, std::memory_order_relaxed))
+    return;
+  write_noted_path(noted.text, path);
+  // Pairs with the acquire in copy_noted_path.
+  noted.state.store(2, std::memory_order_release);
+}
+
+// Copies the path to `text`, with '?' for characters that a terminal should not get, because
+// another process has written them. An empty text: there is none.
+template <std::size_t Bytes>
+void copy_noted_path(const NotedPath<Bytes>& noted, std::span<char> text) {
+  text[0] = '\0';
+  if (noted.state.load(std::memory_order_acquire) != 2) return;
+  std::size_t n = 0;
+  for (; n + 1 < text.size() && n < sizeof noted.text && noted.text[n] != '\0'; ++n)
+    text[n] = noted.text[n] >= ' ' && noted.text[n] <= '~' ? noted.text[n] : '?';
+  text[n] = '\0';
+}
+
+}  // namespace cube::cache
