@@ -1,13 +1,7 @@
 #include "shim/lifecycle/lifecycle.h"
 
-#include <unistd.h>
-
-#include <string>
-
 #include "cache/base/log.h"
 #include "cache/base/process/signal_frame.h"
-#include "cache/base/sys.h"
-#include "cache/region/region.h"
 #include "cache/report/write_report.h"
 #include "shim/calls/directory/mount_stream.h"
 #include "shim/calls/loaded_calls.h"
@@ -85,26 +79,18 @@ void seal() {
 
 namespace {
 
-bool has_region() {
-  const std::string path =
-      cache::Region::path_of(process::g_config->ram_dir, process::g_config->name);
-  return !base::sys::failed(
-      base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(path.c_str()), F_OK));
-}
-
 void report() {
   if (!process::g_speaks.exchange(false, std::memory_order_acq_rel)) return;
   cache::FileCache* const cache = attachment::cache_to_report_by();
   if (cache != nullptr) {
     flush_counters();
-    cache::write_last_report(cache->region(), cache->region().own_job(), *process::g_config,
-                             spelling::has_opened_many());
+    // A cache is there, so the prefix is spelled as programs spell it. A process that has opened
+    // nothing below it is a helper, and not worth a line.
+    cache::write_last_report(cache->region(), cache->region().own_job(), *process::g_config);
   } else if (process::is_active()) {
-    // Without a cache it is unknown what was opened. If another job has made the cache, the prefix
-    // is spelled as programs spell it, and this one is a helper that reads other files.
-    const bool may_be_misspelled =
-        spelling::has_opened_many() && !attachment::has_failed() && !has_region();
-    cache::write_empty_report(*process::g_config, process::job().pid, may_be_misspelled);
+    // Without a cache it is unknown what was opened.
+    cache::write_empty_report(*process::g_config, process::job().pid,
+                              spelling::has_opened_many() && !attachment::has_failed());
   }
 }
 

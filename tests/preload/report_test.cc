@@ -76,12 +76,13 @@ os.fstatvfs(os.open(path(4), os.O_RDONLY))
 os.sendfile(os.open('/dev/null', os.O_WRONLY), os.open(path(5), os.O_RDONLY), 0, 100)
 )"));
   const std::string text = job.report_text();
-  EXPECT_TRUE(
-      std::regex_search(text, std::regex("cubeshim: served: 10 file opens, .*\ncubeshim: not "
-                                         "served: 2 of files larger than CUBESHIM_MAX_FILE "
-                                         "\\(raise it, or see CUBESHIM_BLOCK\\); served first, "
-                                         "then handed to the kernel: 2 \\(for fstatvfs(64)? 1, "
-                                         "sendfile(64)? 1\\)\ncubeshim: time saved: .*\n$")))
+  EXPECT_TRUE(std::regex_search(
+      text,
+      std::regex("cubeshim: served: 10 file opens, .*\ncubeshim: not "
+                 "served: 2 of files larger than CUBESHIM_MAX_FILE "
+                 "\\(raise it, or see CUBESHIM_BLOCK\\), first /\\S+/data/f\\d; served first, "
+                 "then handed to the kernel: 2 \\(for fstatvfs(64)? 1, "
+                 "sendfile(64)? 1\\)\ncubeshim: time saved: .*\n$")))
       << text;
 }
 
@@ -125,6 +126,7 @@ TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
                        "f.read()\n")
                 .err,
             "");
+  ASSERT_EQ(unlink(job.region().c_str()), 0);
   // A command that opens next to nothing gets no line, and neither does one that only reads
   // metadata.
   EXPECT_EQ(job.run({"true"}).err, "");
