@@ -3,6 +3,7 @@
     packaging_test.py ROOT LIBRARY      LIBRARY: libcubeshim.so as this machine's compiler built it
 """
 
+import ast
 import importlib
 import os
 import re
@@ -38,6 +39,34 @@ class Wheel(unittest.TestCase):
         page = wheels.metadata()
         self.assertIn(f"\nVersion: {targets.version()}\n", page)
         self.assertEqual(re.findall(r"\]\((?!http)[^)]*\)", page), [])
+
+    def test_the_package_has_the_version_of_the_library(self):
+        text = (ROOT / "prefetch/python/cubeshim/__init__.py").read_text()
+        self.assertIn(f'\n__version__ = "{targets.version()}"\n', text)
+
+    def test_the_stubs_have_the_signatures_of_the_package(self):
+        package = ROOT / "prefetch/python/cubeshim"
+
+        def arguments(path, wanted):
+            return {
+                node.name: ast.unparse(without_hints(node.args))
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.FunctionDef) and node.name in wanted
+            }
+
+        def without_hints(args):
+            for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg):
+                if arg is not None:
+                    arg.annotation = None
+            return args
+
+        for source, stub, names in (("__init__.py", "__init__.pyi", {"announce"}),
+                                    ("ray/_env.py", "ray/__init__.pyi", {"env"}),
+                                    ("ray/_loader.py", "ray/__init__.pyi", {"__init__"})):
+            found = arguments(package / source, names)
+            self.assertEqual(found, arguments(package / stub, names))
+            self.assertEqual(set(found), names)
+        self.assertTrue((package / "py.typed").exists())
 
     def test_tags_name_the_oldest_glibc(self):
         self.assertEqual(targets.TARGETS["x86_64"].wheel,

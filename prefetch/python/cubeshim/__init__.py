@@ -9,13 +9,23 @@ import os
 from cubeshim import _hook
 
 __all__ = ["announce"]
+# That of the library; a test compares the two.
+__version__ = "0.1.0"
 
 
 def announce(paths, epoch=0):
-    """Announces paths, a sequence or an iterable, which will be read in about this order. Orders
-    that earlier calls announced stay. Returns an object that gives the same paths when iterated
-    over and tracks how far the program is. As a context manager, it withdraws the rest of the
-    announcement at the end of the block. Never blocks, never fails."""
+    """Announces files in the order in which the program will read them.
+
+    paths: a sequence or an iterable of paths, each a str, bytes or os.PathLike; one str or bytes is
+    one path. Relative paths start at the working directory. An iterable is read to its end at once.
+    epoch: a whole number from 0 that grows with each pass over the data.
+
+    Returns an object with the length of `paths` that gives the same paths when iterated over and so
+    tracks how far the program is. As a context manager, or by close(), it withdraws the rest of the
+    announcement. Orders that earlier calls announced stay.
+
+    Never blocks. Raises only what iterating over `paths` raises: if cubeshim itself fails, the files
+    are fetched as they are opened."""
     from cubeshim._announce import Announcement
     return Announcement(paths, epoch)
 

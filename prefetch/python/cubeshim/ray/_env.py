@@ -35,8 +35,8 @@ def of_prefixes(given):
 def of_setting(name, value):
     if name not in SETTINGS:
         raise TypeError(
-            "%r is not a setting: doc/CONFIG.md has CUBESHIM_* in capitals, "
-            "here they are in lower case and without CUBESHIM_"
+            "%r is not a setting: `cubeshim run --help-all` lists them as options; "
+            "--disk-dir is disk_dir here"
             % name)
     if isinstance(value, bool):
         value = int(value)
@@ -85,10 +85,16 @@ def in_front(library, others):
 def env(prefixes, *, library=None, runtime_env=None, **settings):
     """A runtime_env for ray.init(), ray.remote() and ray.data in which `prefixes` are cached.
 
-    `prefixes`: a path or several. `library`: the path of libcubeshim.so on all nodes; default: that
-    of this process or package. `settings`: those of doc/CONFIG.md, in lower case and without
-    CUBESHIM_: ram="32G", disk_dir="/nvme/cache". `runtime_env`: one of the program's own, which is
-    copied; its entries stay. Wrong input raises ValueError or TypeError."""
+    prefixes: a path or a sequence of paths, absolute, other than / and without ':'.
+    library: the path of libcubeshim.so on all nodes; default: that of this process or package.
+    runtime_env: one of the program's own, which is copied; its entries stay.
+    settings: the variables CUBESHIM_*, in lower case and without CUBESHIM_: ram="32G",
+    disk_dir="/nvme/cache"; `cubeshim run --help-all` lists them as options. Each is a str, a number,
+    a bool or an os.PathLike.
+
+    Returns a dict whose env_vars have the settings and LD_PRELOAD. Raises ValueError for a path that
+    is no prefix, for no prefix at all, and for a variable that runtime_env gives another value;
+    TypeError for an unknown setting or a value of another type."""
     made = dict(runtime_env or {})
     variables = dict(made.get("env_vars") or {})
     ours = {"CUBESHIM_PREFIXES": of_prefixes(prefixes)}
