@@ -11,7 +11,7 @@ BENCH_FLAGS ?=
 
 CLANG := 16
 BUILD_PACKAGES := g++ make cmake ninja-build pkg-config libfmt-dev libxxhash-dev libexpected-dev nlohmann-json3-dev \
-  libcli11-dev liburing-dev libncurses-dev prometheus-cpp-dev libcurl4-openssl-dev libmbedtls-dev
+  libcli11-dev liburing-dev prometheus-cpp-dev libcurl4-openssl-dev libmbedtls-dev
 DEMO_PACKAGES := libfuse3-dev fuse3
 RUN_PACKAGES := python3-torch python3-torchvision python3-opencv python3-pil python3-numpy python3-matplotlib
 TEST_PACKAGES := memcached prometheus chromium libunwind8 libgtest-dev libbenchmark-dev clang-$(CLANG) clang-tidy-$(CLANG) clang-format-$(CLANG) libclang-rt-$(CLANG)-dev libjemalloc2 \

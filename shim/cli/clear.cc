@@ -20,6 +20,7 @@
 #include "cache/region/life/process_slots.h"
 #include "cache/region/mailbox/mailbox.h"
 #include "cache/tier/disk/disk_survey.h"
+#include "shim/cli/color.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
@@ -31,6 +32,8 @@ struct Clear {
   Settings settings;
   bool force = false;
 };
+
+std::string removed_word() { return painted("removed", Color::good); }
 
 enum class Done { removed, nothing, failed };
 
@@ -57,7 +60,8 @@ Done clear_region(const base::Config& config, bool force) {
            base::text_of_error(removed.error().value));
       return Done::failed;
     }
-    fmt::print("removed {} ({})\n", region->path(), in_units(region->header().used_bytes.load()));
+    fmt::print("{} {} ({})\n", removed_word(), region->path(),
+               in_units(region->header().used_bytes.load()));
     return Done::removed;
   }
   const std::string path = cache::Region::path_of(config.ram_dir, config.name);
@@ -66,7 +70,7 @@ Done clear_region(const base::Config& config, bool force) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(static_cast<int>(-removed)));
     return Done::failed;
   }
-  fmt::print("removed {}, which was no region of this version\n", path);
+  fmt::print("{} {}, which was no region of this version\n", removed_word(), path);
   return Done::removed;
 }
 
@@ -88,7 +92,7 @@ Done clear_socket(const std::string& path) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
-  fmt::print("removed {}, on which nobody listened\n", path);
+  fmt::print("{} {}, on which nobody listened\n", removed_word(), path);
   return Done::removed;
 }
 
@@ -126,7 +130,7 @@ Done clear_disk(const base::Config& config, bool force) {
   if (!removed)
     return fail_with(fmt::format("cannot remove {}: {}", directory->path(),
                                  base::text_of_error(removed.error().value)));
-  fmt::print("removed {} ({} segments, {})\n", directory->path(), removed->segments,
+  fmt::print("{} {} ({} segments, {})\n", removed_word(), directory->path(), removed->segments,
              in_units(removed->bytes));
   if (removed->has_others) fmt::print("{} is still there: it has other files\n", directory->path());
   return Done::removed;
@@ -149,7 +153,7 @@ Done clear_learned(const std::string& parent, const std::string& name) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
-  fmt::print("removed {}, what was learned of data sets\n", path);
+  fmt::print("{} {}, what was learned of data sets\n", removed_word(), path);
   return Done::removed;
 }
 
@@ -183,6 +187,7 @@ void add_clear(CLI::App& app, int& status) {
   options->settings.add_to(*command, Settings::Which::of_the_places);
   command->add_flag("--force", options->force,
                     "Also one that is in use, or that this version cannot read");
+  add_color_option(*command);
   command->callback([options, &status] { status = clear(*options); });
 }
 

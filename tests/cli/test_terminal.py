@@ -78,5 +78,24 @@ class Progress(OnTerminal):
             self.assertNotIn(b" % from the cache; ", told)
 
 
+class Colors(OnTerminal):
+    def test_the_option_decides_and_a_pipe_has_none(self):
+        for option, has_colors in (("auto", False), ("never", False), ("always", True)):
+            done = self.command("doctor", "--color", option)
+            self.assertEqual(b"\x1b[32mok" in done.stdout, has_colors, done.stdout)
+            self.assertEqual(b"\x1b" in done.stdout, has_colors)
+
+    def test_a_terminal_has_them_unless_no_color_is_set(self):
+        for no_color, color in (("", "green"), ("1", "default")):
+            terminal = Terminal(200, 24)
+            self.addCleanup(terminal.close)
+            self.keep_a_region()
+            subprocess.run([COMMAND, "clear", "--name", self.name], stdin=subprocess.DEVNULL,
+                           stdout=terminal.slave, check=True, timeout=60,
+                           env=os.environ | {"TERM": "xterm", "NO_COLOR": no_color})
+            terminal.until(r"^removed /dev/shm/", is_full=False)
+            self.assertEqual(terminal.screen.buffer[0][0].fg, color)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -265,7 +265,8 @@ class Top(Case):
         self.assertEqual(
             lines[1],
             "     PID  opens/s   hits misses/s served/s origin/s ahead/s hit p99 miss p99")
-        self.assertEqual(lines[2].split()[1:], "0 0.0% 0 0 0 0 0us 0us".split())
+        # The means since the job began.
+        self.assertGreater(float(lines[2].split()[1]), 0)
         self.assertLessEqual(max(map(len, lines)), 80)
 
     def test_a_long_name_fits_too(self):

@@ -3,15 +3,19 @@
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "shim/cli/bench/bench_report.h"
 #include "shim/cli/bucket/session.h"
+#include "shim/cli/color.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/doctor/checks.h"
@@ -32,12 +36,29 @@ struct Bench {
   bool json = false;
 };
 
+// Says on a terminal what is measured now.
+class Step {
+ public:
+  explicit Step(std::string_view what) {
+    if (is_shown()) tell("\r{}\x1b[K", what);
+  }
+  ~Step() {
+    if (is_shown()) tell("\r\x1b[K");
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+ private:
+  static bool is_shown() { return isatty(STDERR_FILENO) != 0; }
+};
+
 // Each pass has files of its own, so that none is warmed by another.
 void measure_mount(const Bench& bench, BenchResult& result) {
   const auto after = [&](unsigned percent) {
     return base::monotonic_ns() + bench.seconds * 10'000'000ULL * percent;
   };
   constexpr std::size_t k_listed_for_each = 20;
+  std::optional<Step> step(std::in_place, "bench 1/5: listing directories");
   result.sample = take_bench_sample(result.directory, {.files = bench.files,
                                                        .listed = k_listed_for_each * bench.files,
                                                        .in_flight = k_many,
@@ -52,13 +73,16 @@ void measure_mount(const Bench& bench, BenchResult& result) {
   };
   // With few files, all of them are read one at a time.
   const auto one = quarter == 0 ? files : files.subspan(0, quarter);
+  step.emplace("bench 2/5: reading files, one at a time");
   result.read_one = read_files(one, options(1, true));
   result.read_again =
       read_files(one.subspan(0, result.read_one.whole.count() + result.read_one.too_large +
                                     result.read_one.failed),
                  options(1, false));
+  step.emplace("bench 3/5: reading files, many at once");
   result.read_many = read_files(files.subspan(quarter == 0 ? files.size() : quarter, quarter),
                                 options(k_many, true));
+  step.emplace("bench 4/5: files' attributes");
   result.stat_one = stat_files(files.subspan(2 * quarter, quarter), options(1, false));
   result.stat_many =
       stat_files(files.subspan(quarter == 0 ? files.size() : 3 * quarter), options(k_many, false));
@@ -94,10 +118,16 @@ int bench(const Bench& bench) {
   if (interrupted_by() == 0) {
     auto sizes = result.read_one.sizes;
     sizes.insert(sizes.end(), result.read_many.sizes.begin(), result.read_many.sizes.end());
+    const Step step("bench 5/5: this machine's disk, and hits");
     result.machine = measure_machine(parsed.config, sizes);
   }
   if (interrupted_by() != 0) return 128 + interrupted_by();
-  fmt::print("{}", bench.json ? result.json() : result.text());
+  fmt::print("{}", bench.json
+                       ? result.json()
+                       : with_painted_lines(result.text(), {{"Today:", Color::strong},
+                                                            {"Epoch 1:", Color::strong},
+                                                            {"Epoch 2:", Color::strong},
+                                                            {"Not measured:", Color::fair}}));
   return result.read_one.whole.count() != 0 ? 0 : 1;
 }
 
@@ -122,6 +152,7 @@ void add_bench(CLI::App& app, int& status) {
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
   command->add_flag("--json", options->json, "One JSON object");
+  add_color_option(*command);
   options->settings.add_to(*command, Settings::Which::all);
   command->callback([options, &status] { status = bench(*options); });
 }

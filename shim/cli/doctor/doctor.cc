@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "prefetch/object/s3/uri.h"
+#include "shim/cli/color.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/doctor/checks.h"
 #include "shim/cli/settings.h"
@@ -55,7 +56,10 @@ int doctor(const Doctor& doctor) {
     fmt::print("{}\n", list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     for (const auto& f : findings) {
-      fmt::print("{:<4}  {}\n", name_of(f.health), f.what);
+      const Color color = f.health == Health::well   ? Color::good
+                          : f.health == Health::slow ? Color::fair
+                                                     : Color::bad;
+      fmt::print("{}  {}\n", painted(fmt::format("{:<4}", name_of(f.health)), color), f.what);
       if (!f.advice.empty()) fmt::print("      -> {}\n", f.advice);
     }
   }
@@ -73,6 +77,7 @@ void add_doctor(CLI::App& app, int& status) {
   const auto options = std::make_shared<Doctor>();
   options->settings.add_to(*command, Settings::Which::all);
   command->add_flag("--json", options->json, "A JSON list");
+  add_color_option(*command);
   command->add_option(
       "PROGRAM", options->program,
       "Whether the library can be preloaded into it; -- goes before its arguments. Or a "

@@ -17,6 +17,7 @@
 #include "prefetch/order/list_paths.h"
 #include "shim/cli/bucket/bucket_packer.h"
 #include "shim/cli/bucket/session.h"
+#include "shim/cli/color.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
@@ -153,7 +154,10 @@ int verify(const Pack& pack) {
 int end_well(const Pack& pack, Report& report, std::uint64_t began) {
   const int status = pack.verify ? verify(pack) : 0;
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
-  fmt::print("{}", pack.json ? report.as_json(pack.file) : report.text(pack.file));
+  fmt::print("{}", pack.json
+                       ? report.as_json(pack.file)
+                       : with_painted_lines(report.text(pack.file), {{"skipped:", Color::fair},
+                                                                     {"left out:", Color::fair}}));
   std::fflush(stdout);
   return status != 0 ? status : report.left_out() != 0 ? 1 : 0;
 }
@@ -300,6 +304,7 @@ void add_pack(CLI::App& app, int& status) {
       ->type_name("NUMBER")
       ->check(whole_number(1, 256));
   command->add_flag("--json", options->json, "The summary as one JSON object");
+  add_color_option(*command);
   add_progress_options(*command, options->progress);
   command->callback([options, &status] { status = pack(*options); });
 }

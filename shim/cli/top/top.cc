@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -87,6 +88,16 @@ void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& to
   }
 }
 
+// Turns the rates of a moment, in which nothing was counted yet, into those since the jobs began.
+void show_totals(std::vector<CacheLook>& caches) {
+  for (CacheLook& cache : caches) {
+    for (JobRise& job : cache.jobs) {
+      job.rise = job.totals;
+      job.seconds = std::max(static_cast<double>(job.totals.milliseconds) / 1000, 1e-3);
+    }
+  }
+}
+
 int show_on(TopTerminal& terminal, WatchedCaches& watched, TopView view, unsigned interval) {
   while (true) {
     std::vector<std::string> troubles;
@@ -123,7 +134,8 @@ int top(const Top& top) {
   std::set<std::string> told;
   for (unsigned shown = 0;; ++shown) {
     std::vector<std::string> troubles;
-    const auto caches = watched.look(troubles);
+    auto caches = watched.look(troubles);
+    if (top.count == 1) show_totals(caches);
     has_seen = has_seen || !caches.empty();
     if (top.json) {
       for (const auto& cache : caches) fmt::print("{}", top_json(&cache));
@@ -154,9 +166,10 @@ void add_top(CLI::App& app, int& status) {
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
   command
-      ->add_option(
-          "--count", options->count,
-          "End when it has been shown this many times; with status 1 if there was no cache")
+      ->add_option("--count", options->count,
+                   "End when it has been shown this many times; with status 1 if there was no "
+                   "cache. 1 shows "
+                   "the means since each job began")
       ->type_name("TIMES")
       ->check(whole_number(1, UINT32_MAX));
   command->add_flag("--json", options->json, "One JSON object per line, for each cache");

@@ -1,38 +1,41 @@
 #include "shim/cli/top/top_terminal.h"
 
-#ifdef CUBESHIM_HAS_NCURSES
-
-#define NCURSES_NOMACROS
-#include <ncurses.h>
+#include <fmt/core.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <string_view>
 
 namespace cube::cli {
 namespace {
 
-constexpr int k_escape = 27, k_delete = 127, k_escape_delay_ms = 25;
+// An escape that nothing follows within this time is the key itself.
+constexpr int k_escape_delay_ms = 25;
+constexpr char k_interrupt = 3, k_suspend = 26, k_escape = 27, k_delete = 127;
 
-TopKey key_of(int code) {
-  switch (code) {
+volatile std::sig_atomic_t g_end_signal = 0;
+
+// Interrupts the wait for a key.
+void note_signal(int signal) {
+  if (signal != SIGWINCH && signal != SIGCONT) g_end_signal = signal;
+}
+
+TopKey key_of_letter(char c) {
+  switch (c) {
     case 'q':
-    case 'Q': return TopKey::quit;
-    case 'k':
-    case KEY_UP: return TopKey::up;
-    case 'j':
-    case KEY_DOWN: return TopKey::down;
-    case KEY_PPAGE: return TopKey::page_up;
-    case KEY_NPAGE: return TopKey::page_down;
+    case 'Q':
+    case k_interrupt: return TopKey::quit;
+    case 'k': return TopKey::up;
+    case 'j': return TopKey::down;
     case '\n':
-    case '\r':
-    case KEY_ENTER:
-    case KEY_RIGHT: return TopKey::enter;
+    case '\r': return TopKey::enter;
     case k_escape:
     case k_delete:
-    case '\b':
-    case KEY_BACKSPACE:
-    case KEY_LEFT: return TopKey::back;
+    case '\b': return TopKey::back;
     case 's': return TopKey::next_sort;
     case 'S': return TopKey::last_sort;
     case 'r': return TopKey::reverse;
@@ -43,70 +46,159 @@ TopKey key_of(int code) {
   }
 }
 
-attr_t attributes_of(ScreenLine::Look look) {
+// The keys that send several bytes: ESC [ A, or ESC O A.
+TopKey key_of_sequence(std::string_view rest) {
+  if (rest == "[A" || rest == "OA") return TopKey::up;
+  if (rest == "[B" || rest == "OB") return TopKey::down;
+  if (rest == "[C" || rest == "OC") return TopKey::enter;
+  if (rest == "[D" || rest == "OD") return TopKey::back;
+  if (rest == "[5~") return TopKey::page_up;
+  if (rest == "[6~") return TopKey::page_down;
+  return TopKey::none;
+}
+
+bool has_input(int at_most_ms) {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  return poll(&input, 1, at_most_ms) > 0 && (input.revents & POLLIN) != 0;
+}
+
+const char* begin_of(Paint paint) {
+  switch (paint) {
+    case Paint::good: return "\x1b[32m";
+    case Paint::fair: return "\x1b[33m";
+    case Paint::bad: return "\x1b[31m";
+    case Paint::faint: return "\x1b[2m";
+    default: return "";
+  }
+}
+
+const char* begin_of(ScreenLine::Look look) {
   switch (look) {
-    case ScreenLine::Look::heading: return A_UNDERLINE;
-    case ScreenLine::Look::selected: return A_REVERSE;
-    case ScreenLine::Look::strong: return A_BOLD;
-    default: return A_NORMAL;
+    case ScreenLine::Look::heading: return "\x1b[4m";
+    case ScreenLine::Look::selected: return "\x1b[7m";
+    case ScreenLine::Look::strong: return "\x1b[1m";
+    default: return "";
+  }
+}
+
+// The line with its attributes. Nothing is painted in a line in reverse video.
+std::string drawn(const ScreenLine& line, bool has_colors) {
+  std::string text = begin_of(line.look);
+  std::size_t at = 0;
+  for (const PaintedPart& part : line.parts) {
+    if (!has_colors || part.begin >= part.end || part.begin < at) continue;
+    text += line.text.substr(at, part.begin - at);
+    text += begin_of(part.paint) + line.text.substr(part.begin, part.end - part.begin) + "\x1b[0m";
+    text += begin_of(line.look);
+    at = part.end;
+  }
+  return text + line.text.substr(at) + "\x1b[0m\x1b[K";
+}
+
+bool is_utf8() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string_view text(value);
+    return text.find("UTF-8") != std::string_view::npos ||
+           text.find("utf8") != std::string_view::npos;
+  }
+  return false;
+}
+
+bool is_set(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+// A terminal that has gone takes nothing, and the next wait for a key notices that.
+void put(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(n));
   }
 }
 
 }  // namespace
 
 std::unique_ptr<TopTerminal> TopTerminal::open() {
-  if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) return nullptr;
-  SCREEN* const screen = newterm(nullptr, stdout, stdin);
-  if (screen == nullptr) return nullptr;
-  std::unique_ptr<TopTerminal> terminal(new TopTerminal(screen));
-  cbreak();
-  noecho();
-  keypad(stdscr, TRUE);
-  set_escdelay(k_escape_delay_ms);
-  curs_set(0);
+  std::unique_ptr<TopTerminal> terminal(new TopTerminal);
+  if (tcgetattr(STDIN_FILENO, &terminal->before_) != 0 || isatty(STDOUT_FILENO) == 0)
+    return nullptr;
+  draw_history_in_utf8(is_utf8());
+  terminal->has_colors_ = !is_set("NO_COLOR");
+  struct sigaction action {};
+  action.sa_handler = note_signal;
+  for (const int signal : {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGWINCH, SIGCONT})
+    sigaction(signal, &action, nullptr);
+  terminal->enter();
   return terminal;
 }
 
-TopTerminal::~TopTerminal() {
-  endwin();
-  delscreen(static_cast<SCREEN*>(screen_));
+// Takes the second screen of the terminal, so that the first one is as it was afterwards.
+void TopTerminal::enter() {
+  struct ::termios raw = before_;
+  raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
+  raw.c_cc[VMIN] = 1;
+  raw.c_cc[VTIME] = 0;
+  tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+  put("\x1b[?1049h\x1b[?25l\x1b[2J");
+  is_in_ = true;
+  shown_.clear();
 }
 
+void TopTerminal::leave() {
+  if (!is_in_) return;
+  is_in_ = false;
+  put("\x1b[2J\x1b[H\x1b[?25h\x1b[?1049l");
+  tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+}
+
+TopTerminal::~TopTerminal() { leave(); }
+
 void TopTerminal::draw(TopView& view) {
-  const int rows = getmaxy(stdscr), columns = getmaxx(stdscr);
-  werase(stdscr);
-  int row = 0;
-  for (const ScreenLine& line :
-       view.lines(static_cast<std::size_t>(rows), static_cast<std::size_t>(columns))) {
-    wattrset(stdscr, static_cast<int>(attributes_of(line.look)));
-    mvwaddnstr(stdscr, row++, 0, line.text.c_str(), static_cast<int>(line.text.size()));
-  }
-  wattrset(stdscr, A_NORMAL);
-  wrefresh(stdscr);
+  struct ::winsize size {};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row != 0;
+  const std::size_t rows = is_known ? size.ws_row : 24, columns = is_known ? size.ws_col : 80;
+  std::string frame = "\x1b[H";
+  const auto lines = view.lines(rows, columns);
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    frame += (i == 0 ? "" : "\r\n") + drawn(lines[i], has_colors_);
+  frame += "\x1b[J";
+  if (frame == shown_) return;
+  put(frame);
+  shown_ = std::move(frame);
+}
+
+void TopTerminal::suspend() {
+  leave();
+  std::raise(SIGTSTP);
+  enter();
 }
 
 TopKey TopTerminal::wait_for_key(int milliseconds) {
-  wtimeout(stdscr, milliseconds);
-  const int code = wgetch(stdscr);
-  if (code != ERR) return key_of(code);
+  const bool is_ready = has_input(milliseconds);
+  if (g_end_signal != 0) return TopKey::quit;
+  char c = 0;
+  if (is_ready && read(STDIN_FILENO, &c, 1) == 1) {
+    if (c == k_suspend) suspend();
+    if (c != k_escape || !has_input(k_escape_delay_ms)) return key_of_letter(c);
+    std::string rest;
+    constexpr std::size_t k_longest = 8;
+    while (rest.size() < k_longest && has_input(0) && read(STDIN_FILENO, &c, 1) == 1) {
+      rest += c;
+      // The first byte is '[' or 'O', and a letter or '~' ends the rest.
+      if (rest.size() > 1 && (c == '~' || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'))) break;
+    }
+    return key_of_sequence(rest);
+  }
   // A terminal that has gone reports input at once, again and again.
   pollfd input{STDIN_FILENO, POLLIN, 0};
   const bool is_gone =
-      poll(&input, 1, 0) > 0 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+      is_ready || (poll(&input, 1, 0) > 0 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0);
   return is_gone ? TopKey::quit : TopKey::none;
 }
 
 }  // namespace cube::cli
-
-#else
-
-namespace cube::cli {
-
-std::unique_ptr<TopTerminal> TopTerminal::open() { return nullptr; }
-TopTerminal::~TopTerminal() = default;
-void TopTerminal::draw(TopView&) {}
-TopKey TopTerminal::wait_for_key(int) { return TopKey::quit; }
-
-}  // namespace cube::cli
-
-#endif

@@ -1,8 +1,11 @@
-// The terminal of `cubeshim top`, by ncurses. Thread safety: one thread, one object.
+// The terminal of `cubeshim top`, by the sequences that all terminals of today know. Thread safety:
+// one thread, one object.
 #pragma once
 
+#include <termios.h>
+
 #include <memory>
-#include <vector>
+#include <string>
 
 #include "shim/cli/top/top_view.h"
 
@@ -10,8 +13,7 @@ namespace cube::cli {
 
 class TopTerminal {
  public:
-  // Null if stdin or stdout is not a terminal, its kind is unknown, or the command was built
-  // without ncurses.
+  // Null if stdin or stdout is not a terminal.
   static std::unique_ptr<TopTerminal> open();
   ~TopTerminal();  // restores the terminal
   TopTerminal(const TopTerminal&) = delete;
@@ -19,12 +21,18 @@ class TopTerminal {
 
   void draw(TopView& view);
   // Returns `none` if the time has passed, another key was pressed, or the size of the terminal has
-  // changed.
+  // changed; `quit` also if a signal ends the command, or the terminal has gone.
   TopKey wait_for_key(int milliseconds);
 
  private:
-  explicit TopTerminal(void* screen) : screen_(screen) {}
-  void* const screen_;
+  TopTerminal() = default;
+  void enter();
+  void leave();
+  void suspend();
+
+  struct ::termios before_ {};
+  bool is_in_ = false, has_colors_ = true;
+  std::string shown_;  // the last frame
 };
 
 }  // namespace cube::cli

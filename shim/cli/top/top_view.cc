@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cache/base/sys.h"
 #include "cache/report/figures.h"
@@ -87,6 +88,24 @@ std::vector<TopColumn> columns_for(TopSet set, std::size_t columns) {
   return some;
 }
 
+// "python3 train.py" instead of "/usr/bin/python3 train.py".
+std::string without_folder(const std::string& command) {
+  const std::size_t end = std::min(command.find(' '), command.size());
+  const std::size_t slash = command.rfind('/', end);
+  return slash == std::string::npos ? command : command.substr(slash + 1);
+}
+
+std::optional<double> last_of(const GaugeHistory& history) {
+  return history.empty() ? std::nullopt : history.back();
+}
+
+// 10 us to 1 s, each factor of ten as long as the others.
+std::optional<double> share_of_latency(std::optional<double> us) {
+  constexpr double k_least_us = 10, k_factors = 5;
+  if (!us) return us;
+  return std::clamp(std::log10(std::max(*us, 1.0) / k_least_us) / k_factors, 0.02, 1.0);
+}
+
 const char* name_of(TopSet set) {
   return set == TopSet::large ? "LARGE" : set == TopSet::metadata ? "METADATA" : "PID";
 }
@@ -106,11 +125,86 @@ void TopView::update(const std::vector<CacheLook>& caches,
       if (ended_.size() > k_most_ended) ended_.pop_front();
     }
     if (!cache.is_gone) here.push_back(cache);
+    note_course(cache);
   }
+  commands_.clear();
   update_chosen(caches);
   is_waiting_ = here.empty();
   // The figures of the last cache stay until there is another.
   if (!here.empty()) caches_ = std::move(here);
+}
+
+void TopView::note_course(const CacheLook& cache) {
+  constexpr std::size_t k_most_values = 256;
+  cache::JobTotals sum;
+  for (const JobRise& job : cache.jobs) {
+    const auto add = [](auto& to, const auto& from) {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+    };
+    add(sum.totals.counters, job.rise.totals.counters);
+    add(sum.totals.miss_latency, job.rise.totals.miss_latency);
+  }
+  Course& course = courses_[cache.name];
+  const auto keep = [](GaugeHistory& history, bool is_known, double value) {
+    history.push_back(is_known ? std::optional(value) : std::nullopt);
+    if (history.size() > k_most_values) history.pop_front();
+  };
+  keep(course.hit_ratio, sum.requests() != 0, sum.hit_rate());
+  keep(course.miss_us, sum.timed_misses() != 0, sum.miss_us(0.5));
+}
+
+// Memory, hit ratio, and how long the mount takes for a file.
+void TopView::add_gauges(std::vector<ScreenLine>& lines, const CacheLook& cache,
+                         std::size_t columns) const {
+  const double used = static_cast<double>(cache.used),
+               capacity = static_cast<double>(std::max<std::uint64_t>(cache.capacity, 1));
+  constexpr double k_nearly_full = 0.9, k_good_ratio = 0.9, k_fair_ratio = 0.5;
+  constexpr double k_good_us = 1000, k_fair_us = 10'000;
+  lines.push_back(line_of_gauge(
+      {.name = "memory",
+       .full = used / capacity,
+       .value = fmt::format("{}/{}", short_bytes(used), short_bytes(capacity)),
+       .paint = used < k_nearly_full * capacity ? Paint::good : Paint::fair,
+       .rest =
+           cache.large == 0 ? "" : short_bytes(static_cast<double>(cache.large)) + " large files"},
+      columns));
+  const auto found = courses_.find(cache.name);
+  const Course course = found == courses_.end() ? Course() : found->second;
+  const auto ratio = last_of(course.hit_ratio), us = last_of(course.miss_us);
+  lines.push_back(
+      line_of_gauge({.name = "hits",
+                     .full = ratio,
+                     .value = ratio ? short_value(cache::Unit::share, *ratio) : "no opens",
+                     .paint = !ratio                   ? Paint::faint
+                              : *ratio >= k_good_ratio ? Paint::good
+                              : *ratio >= k_fair_ratio ? Paint::fair
+                                                       : Paint::bad,
+                     .rest = "",
+                     .history = course.hit_ratio},
+                    columns));
+  GaugeHistory shares;
+  for (const auto& value : course.miss_us) shares.push_back(share_of_latency(value));
+  lines.push_back(
+      line_of_gauge({.name = "mount",
+                     .full = share_of_latency(us),
+                     .value = us ? short_value(cache::Unit::us, *us) + " a file" : "not asked",
+                     .paint = !us               ? Paint::faint
+                              : *us < k_good_us ? Paint::good
+                              : *us < k_fair_us ? Paint::fair
+                                                : Paint::bad,
+                     .rest = "",
+                     .history = shares},
+                    columns));
+}
+
+// A job that `cubeshim run` leads is named after its program.
+const std::string& TopView::command_of_row(const JobRise& rise) {
+  const auto [at, is_new] = commands_.try_emplace(rise.pid);
+  if (!is_new) return at->second;
+  std::string command = without_folder(command_of(rise.pid));
+  if (command.starts_with("cubeshim run ") && !rise.processes.empty())
+    command = without_folder(command_of(rise.processes.front().pid));
+  return at->second = std::move(command);
 }
 
 void TopView::update_chosen(const std::vector<CacheLook>& caches) {
@@ -251,7 +345,12 @@ std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) co
     for (std::size_t i = 0; i < caches_.size(); ++i) {
       const std::string mark =
           caches_.size() == 1 ? "" : fmt::format("{} ", static_cast<char>('a' + i % 26));
+      // The gauges take four lines for a cache.
+      constexpr std::size_t k_most_with_gauges = 2, k_lines = 4, k_for_others = 6;
+      const bool has_gauges =
+          caches_.size() <= k_most_with_gauges && k_lines * caches_.size() + k_for_others <= most;
       lines.push_back({mark + line_of_cache(caches_[i]), Look::strong});
+      if (has_gauges) add_gauges(lines, caches_[i], columns);
       std::vector<std::string> places;
       add_places(places, caches_[i], columns);
       for (const auto& place : places) lines.push_back({"  " + place});
@@ -321,10 +420,15 @@ std::vector<std::string> TopView::text_of_process() const {
 
 std::vector<ScreenLine> TopView::table(std::size_t room, std::size_t columns) {
   const TopSet set = k_top_sets[set_];
-  const auto shown = columns_for(set, columns);
+  // The command takes what the figures leave, and some of them make room for it.
+  constexpr std::size_t k_least_command = 16;
+  constexpr std::size_t k_narrow = 64;
+  const bool has_command = columns >= k_narrow;
+  const auto shown = columns_for(set, columns - (has_command ? k_least_command + 1 : 0));
   std::string heading = fmt::format("{:>{}}", name_of(set), k_mark_width - 1);
   for (const TopColumn& column : shown)
     heading += fmt::format(" {:>{}}", column.heading, column.width);
+  if (has_command) heading += " COMMAND";
   std::vector<ScreenLine> lines = {
       {heading + std::string(columns - std::min(columns, heading.size()), ' '), Look::heading}};
   const auto all = rows();
@@ -337,6 +441,8 @@ std::vector<ScreenLine> TopView::table(std::size_t room, std::size_t columns) {
     std::string text = fmt::format("{}{:>{}}", all[i].mark, all[i].rise->pid, k_mark_width - 2);
     for (const TopColumn& column : shown)
       text += fmt::format(" {:>{}}", cell_of(column, *all[i].rise), column.width);
+    if (has_command) text += " " + command_of_row(*all[i].rise);
+    text.resize(std::max(text.size(), columns), ' ');
     lines.push_back({text, i == chosen ? Look::selected : Look::plain});
   }
   return lines;
@@ -380,7 +486,7 @@ std::vector<ScreenLine> TopView::lines(std::size_t rows, std::size_t columns) {
                        : "q end  Esc back  ? help",
                    Look::strong});
   lines.resize(std::min(lines.size(), rows));
-  for (ScreenLine& line : lines) line.text.resize(std::min(line.text.size(), columns));
+  for (ScreenLine& line : lines) cut(line, columns);
   return lines;
 }
 

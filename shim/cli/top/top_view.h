@@ -4,9 +4,11 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "shim/cli/top/top_gauge.h"
 #include "shim/cli/top/top_table.h"
 
 namespace cube::cli {
@@ -25,12 +27,6 @@ enum class TopKey {
   reverse,
   next_set,
   help
-};
-
-struct ScreenLine {
-  enum class Look { plain, heading, selected, strong };
-  std::string text;
-  Look look = Look::plain;
 };
 
 class TopView {
@@ -60,6 +56,15 @@ class TopView {
     const JobRise* rise = nullptr;
   };
 
+  // What the jobs of a cache have done together, one value for each update.
+  struct Course {
+    GaugeHistory hit_ratio, miss_us;
+  };
+
+  void note_course(const CacheLook& cache);
+  void add_gauges(std::vector<ScreenLine>& lines, const CacheLook& cache,
+                  std::size_t columns) const;
+  const std::string& command_of_row(const JobRise& rise);
   std::vector<Row> rows() const;
   void move(long by);
   void look_into();
@@ -85,6 +90,8 @@ class TopView {
   std::size_t scrolled_ = 0;  // lines of a text
   std::size_t shown_rows_ = 1;
   Chosen job_, process_;
+  std::map<std::string, Course> courses_;          // by the cache's name
+  std::map<std::uint32_t, std::string> commands_;  // by pid
 };
 
 }  // namespace cube::cli

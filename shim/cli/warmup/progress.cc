@@ -51,7 +51,7 @@ double Tally::expected_bytes() const {
          (is_bytes_final ? 0 : mean * static_cast<double>(unknown));
 }
 
-std::string progress_text(const Tally& tally, const Rate& rate) {
+std::string progress_text(const Tally& tally, const Rate& rate, bool is_short) {
   std::string text = fmt::format("{}", tally.files);
   if (tally.total_files != 0)
     text += fmt::format(" of {}{}", tally.is_total_final ? "" : "at least ", tally.total_files);
@@ -59,8 +59,8 @@ std::string progress_text(const Tally& tally, const Rate& rate) {
   if (tally.has_large)
     text += fmt::format(" of {}{}", tally.is_bytes_final ? "" : "at least ",
                         in_units(tally.bytes + tally.bytes_to_come));
-  text += fmt::format(", {}/s, {:.0f} files/s", in_units(static_cast<std::uint64_t>(rate.bytes())),
-                      rate.files());
+  text += fmt::format(", {}/s", in_units(static_cast<std::uint64_t>(rate.bytes())));
+  if (!is_short) text += fmt::format(", {:.0f} files/s", rate.files());
   if (!tally.is_total_final || tally.total_files < tally.files) return text;
   if (tally.has_large && rate.bytes() > 0) {
     text += fmt::format(", {} left", clock_text(tally.expected_bytes() / rate.bytes()));
@@ -99,15 +99,18 @@ void Progress::show(const Tally& tally) {
 }
 
 void Progress::draw(const Tally& tally) {
-  const std::string text = progress_text(tally, rate_);
+  std::string text = progress_text(tally, rate_);
   if (kind_ == Kind::lines) {
     tell("cubeshim: {}\n", text);
     return;
   }
   const std::size_t width = terminal_width();
   std::string line;
-  constexpr std::size_t k_bar = 20;
-  if (tally.is_total_final && tally.total_files != 0 && width > text.size() + k_bar + 10) {
+  // "[", "] 100 % ", and the last column, in which some terminals wrap.
+  constexpr std::size_t k_around = 10, k_widest = 20, k_narrowest = 6;
+  if (text.size() + k_around + k_narrowest > width) text = progress_text(tally, rate_, true);
+  const std::size_t bar = std::min(k_widest, width - std::min(width, text.size() + k_around));
+  if (tally.is_total_final && tally.total_files != 0 && bar >= k_narrowest) {
     const double all = static_cast<double>(tally.bytes) + tally.expected_bytes();
     const bool by_bytes = tally.has_large && all > 0;
     const double share =
@@ -116,7 +119,7 @@ void Progress::draw(const Tally& tally) {
     const auto done = [&](std::size_t of) {
       return static_cast<std::size_t>(static_cast<double>(of) * std::min(share, 1.0));
     };
-    line = fmt::format("[{:<{}}] {:3} % ", std::string(done(k_bar), '#'), k_bar, done(100));
+    line = fmt::format("[{:<{}}] {:3} % ", std::string(done(bar), '#'), bar, done(100));
   }
   line = (line + text).substr(0, width - 1);
   // Returns to the start of the line, and wipes out the rest of the old one.

@@ -39,7 +39,8 @@ class Rate {
 };
 
 // "412 of 1000 files, 1.2 GiB [of at least 7.0 GiB], 310.0 MiB/s, 2100 files/s, 0:05 left"
-std::string progress_text(const Tally& tally, const Rate& rate);
+// `is_short`: without the files per second.
+std::string progress_text(const Tally& tally, const Rate& rate, bool is_short = false);
 
 struct ProgressOptions {
   bool quiet = false;      // shows nothing

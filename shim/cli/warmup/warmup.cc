@@ -7,6 +7,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/path.h"
+#include "shim/cli/color.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
@@ -163,7 +164,8 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
   report.signal = interrupted_by();
   report.skipped = skipped.rows(*paths);
-  fmt::print("{}", warmup.json ? report.json() : report.text());
+  fmt::print("{}", warmup.json ? report.json()
+                               : with_painted_lines(report.text(), {{"skipped:", Color::fair}}));
   std::fflush(stdout);
   if (!is_there)
     return complain(1,
@@ -208,7 +210,8 @@ int warmup_cluster(Warmup& warmup, BackgroundChild* child) {
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
   report.signal = interrupted_by();
   report.skipped = skipped.rows(*paths);
-  fmt::print("{}", warmup.json ? report.json() : report.text());
+  fmt::print("{}", warmup.json ? report.json()
+                               : with_painted_lines(report.text(), {{"skipped:", Color::fair}}));
   return status_of(report);
 }
 
@@ -280,6 +283,7 @@ void add_warmup(CLI::App& app, int& status) {
       ->excludes(dry_run)
       ->excludes(evict);
   command->add_flag("--json", options->json, "The summary as one JSON object");
+  add_color_option(*command);
   add_progress_options(*command, options->progress);
   options->settings.add_to(*command, Settings::Which::all);
   command->callback([options, &status] { status = warmup(*options); });

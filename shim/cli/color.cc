@@ -1,0 +1,59 @@
+#include "shim/cli/color.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace cube::cli {
+namespace {
+
+std::string g_color_option = "auto";
+
+bool shows_colors(std::FILE* stream) {
+  if (g_color_option != "auto") return g_color_option == "always";
+  const char* const no_color = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  const bool is_dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
+  return (no_color == nullptr || *no_color == '\0') && !is_dumb && isatty(fileno(stream)) != 0;
+}
+
+}  // namespace
+
+void add_color_option(CLI::App& command) {
+  command
+      .add_option("--color", g_color_option,
+                  "Colours: always, never, or if the output is a terminal and NO_COLOR is not set; "
+                  "the default is auto")
+      ->type_name("auto|always|never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+}
+
+std::string painted(std::string_view text, Color color, std::FILE* stream) {
+  if (!shows_colors(stream)) return std::string(text);
+  const char* const begin = color == Color::good   ? "\x1b[32m"
+                            : color == Color::fair ? "\x1b[33m"
+                            : color == Color::bad  ? "\x1b[1;31m"
+                                                   : "\x1b[1m";
+  return fmt::format("{}{}\x1b[0m", begin, text);
+}
+
+std::string with_painted_lines(std::string_view text,
+                               std::initializer_list<PaintedBeginning> beginnings) {
+  std::string result;
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n') + 1);
+    if (line.empty()) line = text;
+    text.remove_prefix(line.size());
+    for (const PaintedBeginning& beginning : beginnings) {
+      if (!line.starts_with(beginning.begin)) continue;
+      result += painted(beginning.begin, beginning.color);
+      line.remove_prefix(beginning.begin.size());
+      break;
+    }
+    result += line;
+  }
+  return result;
+}
+
+}  // namespace cube::cli

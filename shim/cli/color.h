@@ -1,0 +1,28 @@
+// Colours of a command's output on a terminal: --color, NO_COLOR and TERM=dumb. Thread safety: the
+// option is set once, before anything is painted.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace cube::cli {
+
+enum class Color { good, fair, bad, strong };
+
+// Adds --color auto|always|never.
+void add_color_option(CLI::App& command);
+// The text in this colour, if `stream` shows colours.
+std::string painted(std::string_view text, Color color, std::FILE* stream = stdout);
+
+// The text, with each line's beginning in its colour if it is one of these.
+struct PaintedBeginning {
+  std::string_view begin;
+  Color color;
+};
+std::string with_painted_lines(std::string_view text,
+                               std::initializer_list<PaintedBeginning> beginnings);
+
+}  // namespace cube::cli
