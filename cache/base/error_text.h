@@ -9,7 +9,7 @@ namespace cube::base {
 inline const char* text_of_error(int error) {
   const char* const unknown = "unknown error";
   if (&strerrordesc_np == nullptr) {
-    // The GNU version, which writes to the buffer only if it has no text.
+    // The GNU strerror_r writes to the buffer only if it has no text for the error.
     char buffer[1];
     const char* const text = strerror_r(error, buffer, sizeof buffer);
     return text != buffer ? text : unknown;

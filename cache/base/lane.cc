@@ -10,7 +10,7 @@ namespace {
 constinit std::atomic<std::uint32_t> g_chosen{0};
 }  // namespace
 
-// A handler may choose another one in between; either will do.
+// A handler may choose another lane in the meantime; either lane will do.
 [[gnu::noinline, gnu::cold]] std::uint32_t choose_lane() {
   const std::uint32_t lane = g_chosen.fetch_add(1, std::memory_order_seq_cst) % k_lanes;
   t_lane = lane + 1;

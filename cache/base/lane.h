@@ -1,8 +1,8 @@
 // A lane is a thread's part of the data that every hit writes, so that threads that read at the
 // same time write no common cache line. A thread takes a lane at its first use and keeps it. If
 // there are more threads than lanes, several share one, and a signal handler uses the lane of its
-// thread; so each part must bear stores by any thread at any time. The end of a thread needs no
-// action. Thread safety: all of it; async-signal-safe.
+// thread. So any thread may store to a part at any time. The end of a thread needs no action.
+// Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <atomic>

@@ -7,8 +7,8 @@
 
 namespace cube::base {
 
-// The first of the candidates with the fewest characters to change, add or remove to make `word`
-// into it. Empty: none needs fewer than three, and fewer than half of its own.
+// The candidate with the smallest edit distance from `word`, and the first of several such. Empty:
+// no candidate has a distance that is below three and below half its own length.
 std::string_view nearest_word(std::string_view word,
                               const std::vector<std::string_view>& candidates);
 

@@ -8,8 +8,8 @@
 
 namespace cube::base {
 
-// Checks 8 bytes, by the cheapest call that reads memory: it reads a signal set, and fails with
-// EFAULT if it cannot. Otherwise it does nothing, because its `how` is invalid.
+// Checks 8 bytes by the cheapest call that reads memory. rt_sigprocmask fails with EFAULT if it
+// cannot read the signal set; otherwise it does nothing, because its `how` is invalid.
 inline bool can_read(const void* at) {
   constexpr long k_no_how = -1;
   return sys::raw(SYS_rt_sigprocmask, k_no_how, sys::arg(at), 0, 8) != -EFAULT;

@@ -21,8 +21,8 @@ class Held {
   // Gives back the resource that a row's two words describe.
   using GiveBack = void (*)(std::uintptr_t what, std::size_t size);
 
-  // Gives back resources that a jump has left. A new object on the stack calls it before it takes
-  // its own resource.
+  // Gives back resources that a jump has left behind. A new object on the stack calls it before it
+  // takes its own resource.
   static void give_back_left(const void* holder) {
     if (t_held_count != 0) [[unlikely]]
       give_back_left_slow(holder);

@@ -1,7 +1,7 @@
-// Room for objects that are never freed: zero pages, reserved at the first use, of which the first
-// become usable step by step. A program that uses none does not have the pool in its address space,
-// which `ulimit -v` and mlockall count; `ulimit -d` counts only what is usable. Thread safety: all
-// of it; async-signal-safe.
+// Room for objects that are never freed. The first use reserves zero pages; they become usable step
+// by step, from the first one on. `ulimit -v` and mlockall count all reserved pages, so a program
+// that uses no object reserves none; `ulimit -d` counts only the usable ones. Thread safety: all of
+// it; async-signal-safe.
 #pragma once
 
 #include <algorithm>

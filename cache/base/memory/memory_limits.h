@@ -27,8 +27,8 @@ GroupMemory memory_of_groups();
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 struct MemoryLeft {
   std::uint64_t left = UINT64_MAX;  // as available_memory()
-  // How much of k_memory_left_alone is missing: on the machine, or in a control group as far as a
-  // tmpfs may have taken it.
+  // How much of k_memory_left_alone is missing on the machine, or in a control group. For a control
+  // group, at most as much as its tmpfs files take.
   std::uint64_t missing = 0;
 };
 MemoryLeft memory_left();

@@ -50,9 +50,9 @@ class LiftedFdLimit {
   }
 
  private:
-  // The count and the limit change together: a thread that found the limit lifted would be without
-  // it when the last user restores it. The lock is held for a few system calls that do not wait.
-  // Signals are blocked, so no handler waits for a lock of its own thread.
+  // The lock makes the count and the limit change together. Otherwise a thread could find the limit
+  // lifted just before the last user restores it. The lock is held for a few system calls that do
+  // not wait. Signals are blocked, so no handler waits for a lock of its own thread.
   class Lock {
    public:
     Lock() {

@@ -75,8 +75,8 @@ std::uint64_t own_pid_namespace() {
 // No real start time has this bit.
 constexpr std::uint64_t k_first_asked = 1ULL << 63;
 
-// The start time if /proc cannot be read: two containers may have the same pids, one after the
-// other, and must not count as one job.
+// Replaces the start time if /proc cannot be read, because two containers may use the same pids one
+// after the other and must not count as one job.
 std::uint64_t first_asked(std::uint32_t pid) {
   static constinit std::atomic<std::uint64_t> time{0};
   static constinit std::atomic<std::uint32_t> asked_by{0};

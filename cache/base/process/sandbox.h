@@ -8,9 +8,9 @@ namespace cube::base {
 // True also if it is not known.
 bool may_be_sandboxed();
 
-// Whether clone(2) is known to be allowed; a child that tries calls needs it. It is if the process
-// has other threads, or if its parent has as many filters, because the process was then made under
-// them. A later call may know more.
+// Whether clone(2) is known to be allowed; a child that tries calls needs it. It is allowed if the
+// process has other threads. It is also allowed if the parent has as many filters, because the
+// process was then created under these filters. A later call may know more.
 bool is_clone_known_to_be_allowed();
 
 }  // namespace cube::base

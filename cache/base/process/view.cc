@@ -59,8 +59,8 @@ std::uint64_t inode_of(const char* path) {
 // ended namespace.
 bool is_in_first_user_namespace() { return inode_of("/proc/self/ns/user") == 0xeffffffd; }
 
-// A token that forked children share, but no executed program has. k_none: the process is in
-// no Landlock domain.
+// A token that forked children share, but executed programs do not. k_none: the process is in no
+// Landlock domain.
 std::uint64_t domain_token() {
   constexpr std::uint64_t k_none = 1;
   static constinit std::atomic<std::uint64_t> g_token{0};
@@ -100,8 +100,9 @@ std::uint64_t current_rights() {
 }
 
 View current_view() {
-  // The root's mount belongs to one namespace. Paths lead into that one, even if the process is in
-  // another. Another directory may have the inode of a removed root, but not its birth time.
+  // The root's mount belongs to one mount namespace. Paths lead into that namespace, even if the
+  // process is in another one. Another directory may have the inode of a removed root, but not its
+  // birth time.
   struct ::statx root {};
   sys::statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT,
              STATX_INO | STATX_BTIME | STATX_MNT_ID | k_unique_mount_id, &root);

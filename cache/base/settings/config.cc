@@ -164,7 +164,7 @@ struct Parse {
     return are_usable;
   }
   static bool Buckets(std::string_view text, config_types::Buckets& value) {
-    // A mailbox row has room for both, and a key of 1,024 bytes.
+    // A mailbox row then has room for prefix and URL, and for a key of 1,024 bytes.
     constexpr std::size_t k_longest = 760;
     while (!text.empty()) {
       // A colon ends an item if another prefix follows.
@@ -374,7 +374,8 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   for (const auto& bucket : parsed.config.buckets) parsed.config.prefixes.push_back(bucket.prefix);
   keep_outermost(parsed.config.prefixes);
-  // The default size needs no room, and a wrong size or directory has been reported already.
+  // A size without a directory is reported, unless it is the default, or size or directory are
+  // wrong and have been reported already.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
   if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {

@@ -101,11 +101,11 @@ struct ParsedConfig {
 };
 
 using Lookup = std::function<const char*(const char* variable)>;
-// The caller's reaction to a wrong value: it uses the default, which each line says, or it ends.
+// How the caller reacts to a wrong value: it uses the default, and each line says so, or it exits.
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 
-// Whether the prefix is that of a pack or a bucket, which need not exist in the kernel.
+// Whether the prefix is that of a pack or a bucket. The kernel need not have such a directory.
 bool is_without_mount(const Config& config, std::string_view prefix);
 
 // A line for each unknown variable that starts with CUBESHIM_. `environment` is a null-terminated

@@ -1,6 +1,6 @@
-// A server of the cluster as this node knows it: a row in the region, by its place in
-// CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader may see a row that is
-// partly updated, which is good enough for a report. Thread safety: all of it.
+// A server of the cluster as this node knows it: a row of a table in the region, which has the
+// order of CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader may see a row
+// that is partly updated, which is good enough for a report. Thread safety: all of it.
 #pragma once
 
 #include <algorithm>
