@@ -21,7 +21,7 @@ class FetchScope {
 
   // True if this thread is inside a fetch.
   static bool is_open();
-  // For a forked child: what the scope holds is the parent's.
+  // For a forked child: the parent owns what the scope holds.
   static void forget();
 
   // False: another open took this scope for abandoned and ended it (the handler has continued on
@@ -29,8 +29,8 @@ class FetchScope {
   bool is_own() const;
   // Registers the flight, which ends if this scope is left behind.
   void hold(const SingleFlight::Hold& flight);
-  // The program waits for the origin between these two calls. The prefetcher is told that it waits,
-  // and for how long it did.
+  // The program waits for the origin between these two calls. They tell the prefetcher that it
+  // waits and, afterwards, for how long it has waited.
   void begin_wait(ProcessSlot& process);
   void end_wait();
 

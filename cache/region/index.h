@@ -27,9 +27,9 @@ struct RecordPlace {
 class Index {
  public:
   static constexpr std::uint32_t k_generation_mask = 0xfff;
-  // The number of entries that a hash is sure to have room for if other hashes leave it any. The
-  // later, large tables do not raise it: all paths of a file share the hash of its inode, and so do
-  // all files of an origin that has no inode numbers.
+  // The number of entries for which one hash is sure to find room, unless other hashes fill its
+  // buckets. The later, large tables do not raise it: all paths of a file share the hash of its
+  // inode, and so do all files of an origin that has no inode numbers.
   static constexpr std::uint32_t k_most_of_one = 3 * 2 * IndexBucket::k_slots;
 
   explicit Index(Region& region) : region_(&region) {}

@@ -129,8 +129,8 @@ bool Listings::post(std::string_view directory) {
     if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release,
                                             std::memory_order_relaxed))
       return false;
-    // Not earlier: a death in between would leave a directory that nobody posts. Posting it twice
-    // does no harm.
+    // Noted after the post: if the process died between a note and its post, nobody would post the
+    // directory. Posting it twice does no harm.
     listed->lead.store(lead, std::memory_order_relaxed);
     return true;
   }

@@ -28,10 +28,10 @@ class Listings {
 
   void note_listed(std::string_view directory);
 
-  // A file is opened for the first time since it came into memory. True: its directory was listed
-  // and is read file by file, and the leader does not know of it.
+  // Notes that a file is opened for the first time since it came into memory. True: its directory
+  // was listed and is read file by file, and the leader does not know of it.
   bool note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead);
-  // More was read of a file whose first open has been noted.
+  // Notes that more was read of a file whose first open has been noted.
   void note_bytes(std::string_view file, std::uint64_t bytes);
   // Posts the directory for the leader to fetch from. False: too many are waiting, or its path is
   // too long.

@@ -145,7 +145,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     auto opened = region->open_existing(why);
     const bool is_existing = opened.has_value();
     if (!opened && opened.error().value == ENOENT && options.create) {
-      // Beforehand, because a new region may need the memory that dead jobs have left.
+      // Sweeps first, because a new region may need the memory that dead jobs have left.
       sweep_once();
       opened = region->create(options, why);
     }

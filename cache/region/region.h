@@ -83,7 +83,7 @@ class Region {
     drop_life_after_fork(life_);
   }
 
-  // Bounds what this process shows of the region as its own memory; see ResidentPages.
+  // Bounds how much of the region the kernel counts as memory of this process; see ResidentPages.
   void bound_resident(std::uint64_t bytes) { resident_.set_bound(bytes); }
   void note_read(std::uint64_t bytes) { resident_.note_read(bytes, data_, writable_); }
 
@@ -174,12 +174,12 @@ class Region {
   }
   // Reserves memory for segments [first, first + count). ENOSPC or ENOMEM: there is none.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
-  // Would enough of the directory's file system stay free for its other users
-  // (life/room_for_others.h) if the region took so many more bytes? After the region has given
-  // memory back, it takes none for a while.
+  // Whether enough of the directory's file system would stay free for its other users
+  // (life/room_for_others.h) if the region took so many more bytes. False for a while after the
+  // region has given memory back.
   bool leaves_room_for_others(std::uint64_t bytes) const;
-  // Do the machine, the control group and the directory have so many bytes left, and some for
-  // others?
+  // Whether the machine, the control group and the directory have so many bytes left, and some for
+  // others.
   bool has_memory_for(std::uint64_t bytes) const;
   // Reserves memory for part of the data without checking what the machine has: `at` is a multiple
   // of the page size, counted from the first segment.
@@ -213,8 +213,8 @@ class Region {
   base::Result<void> map(int read_write_fd, int read_only_fd);
 
   base::Mapping control_, data_;
-  // The data part again, inaccessible: windows are duplicates of parts of it, which needs no fd and
-  // no name.
+  // A second mapping of the data part, which is inaccessible. Windows are duplicates of its parts,
+  // so they need no fd and no name.
   base::Mapping writable_;
   ResidentPages resident_;
   // Keeps our life lock (life_lock.h).

@@ -90,11 +90,10 @@ class Ring {
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Call it before the record can be found.
   void note_published(const Record& record);
-  // The record will not be found after all, or not any more.
+  // Undoes note_published: the record will not be found, or not any more.
   void take_back(const Record& record) { clear_bit(record); }
-  // The record is still there, and its reader wants it once more: its segment is kept until that
-  // read. False: the reader has not had it yet, or the record is not the ring's. The caller has a
-  // pin on it.
+  // Keeps the segment until the reader, which wants the record once more, has read it again. False:
+  // the reader has not read it yet, or the record is not the ring's. The caller has a pin on it.
   bool want_again(const Record& record);
   // True if the record is there, prefetched and not opened yet. `generation`: that of its segment
   // when the record was published.
@@ -143,9 +142,9 @@ class Ring {
   bool is_pinned(std::uint32_t segment) const;
   // True if the ring has so few segments that another one may join.
   bool is_short() const;
-  // True if the rules would let the segment join if nobody had a pin on it.
+  // True if the segment may join, apart from pins on it.
   bool may_join(std::uint32_t segment) const;
-  // Returns the first segment that may join and that take(segment) takes.
+  // Returns the first segment that may join and for which take(segment) succeeds.
   template <typename Take>
   std::optional<std::uint32_t> join(Take&& take) const;
   bool can_join() const;

@@ -38,8 +38,8 @@ base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t co
   return {};
 }
 
-// A segment that was leased before the ring was made may lie in the ring's place. It is not the
-// ring's, which would never use it. Segments for metadata are left out.
+// A segment that was leased before the ring was made may lie in the ring's place. The ring does not
+// own such a segment, and would never use it. Segments for metadata are left out.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
   for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
@@ -205,7 +205,7 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
       if (before.state == SegmentState::evicting)
         swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
     } else if (row.run_length.load(std::memory_order_acquire) > 1) {
-      // A run is sealed before its record is published, so nothing of this one was.
+      // A run is sealed before its record is published, so this one has published nothing.
       free_run(region, i);
     } else if (row.fill.load(std::memory_order_acquire) == 0) {
       // It may have no memory yet.

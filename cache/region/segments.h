@@ -64,7 +64,7 @@ base::Result<void> lease_free(Region& region, std::uint32_t segment);
 // not wait for that (4-10 ms if a virtual machine has to ask its host). False: all of them have
 // memory.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
-// Takes this very segment in that state, perhaps without memory. False: it is not free.
+// Takes this very segment, which gets that state but perhaps has no memory. False: it is not free.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state);
 // Counts the segments of the run that begins here, never beyond the region's last segment, even if
 // the region has wrong bytes.

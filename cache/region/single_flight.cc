@@ -69,8 +69,8 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
       if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
         taken = &slot;
       } else if ((seen & k_tag_mask) == tag_of(hash)) {
-        // Another process has come first. Two that took a slot each would both give way, and could
-        // do so again and again.
+        // Another process has come first. If each of two processes took a slot, both would give
+        // way, and could do so again and again.
         return {&slot, seen};
       }
     }
@@ -190,7 +190,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
-    // In this process, the waiting thread may be the very one that would have to read on.
+    // If the flight is this process's own, the waiting thread may be the very one that would have
+    // to read on.
     const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();

@@ -38,7 +38,7 @@ class SingleFlight {
       Hold copy = *this;
       copy.end();
     }
-    // For a fetch in parts: has anybody begun to wait since the last progress?
+    // For a fetch in parts: whether anybody has begun to wait since the last progress.
     bool is_waited_for() const;
     void tell_progress() const;
   };
@@ -75,7 +75,7 @@ class SingleFlight {
 
   explicit SingleFlight(Region& region) : SingleFlight(region, Patience()) {}
   SingleFlight(Region& region, const Patience& patience) : region_(&region), patience_(patience) {}
-  // Ends a wait before the flight ends.
+  // A condition that ends a wait before the flight ends.
   struct Wanted {
     bool (*is_here)(const void* of);
     const void* of;
@@ -85,8 +85,8 @@ class SingleFlight {
   // `wanted` is here.
   Outcome begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr,
                 bool may_wait = true, const Wanted* wanted = nullptr);
-  // The flight of a prefetch, which waits for nobody. Otherwise: which kind of fetch has the
-  // flight.
+  // Begins the flight of a prefetch, which waits for nobody. If another fetch has the flight, the
+  // result is the kind of that fetch.
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
 
@@ -95,7 +95,7 @@ class SingleFlight {
   Hold take(FlightSlot* slot, std::uint64_t word) const;
   // Null: no process can be the owner.
   ProcessSlot* owner_of(std::uint64_t word) const;
-  // The process that held this flight has died, or has become another program.
+  // Whether the process that held this flight has died, or has become another program.
   bool is_owner_gone(std::uint64_t word) const;
 
   Region* region_;

@@ -162,7 +162,8 @@ enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 // Local file systems and FUSE refuse it only because of writers. A file system of a block device is
 // local; any other is asked for its type once, not at each refusal.
 bool refuses_for_writers_alone(int fd, const FileStat& stat) {
-  // The device plus one, and whether it refuses only because of writers.
+  // The device plus one, shifted by one bit; the lowest bit says whether the device refuses a lease
+  // only because of writers.
   static constinit std::atomic<std::uint64_t> last{0};
   if (stat.device_major != 0) return true;
   const std::uint64_t known = last.load(std::memory_order_relaxed), device = (stat.device() + 1)
@@ -246,8 +247,8 @@ void writing_begins(Region& region, const FileStat& stat) {
   WriterStripe& stripe = writer_stripe_of(region, stat);
   if (!add(stripe.writers, WriterStripe::k_places, hash))
     stripe.others.fetch_add(1, std::memory_order_seq_cst);
-  // Our own note last: if we are killed in between, the file stays out of the cache, which is only
-  // slow.
+  // Our own note comes last: if we are killed in between, the file stays out of the cache, which is
+  // only slow.
   add(region.own_writers(region.own_slot()), k_own_writers, hash);
 }
 

@@ -46,8 +46,8 @@ class LifeProbe {
 
 // For a forked child: drops the mapping that its parent keeps.
 void drop_life_after_fork(base::Mapping& life);
-// For a forked child: another thread of the parent may have been about to take the lock, through an
-// fd that the child has, too.
+// For a forked child: closes its copy of the fd through which another thread of the parent may have
+// been taking the lock.
 void close_life_lock_after_fork();
 
 }  // namespace cube::cache

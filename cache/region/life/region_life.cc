@@ -210,7 +210,7 @@ std::string Region::why_not_claimed(int error) const {
 std::uint32_t Region::claim_view(const base::View& view) {
   for (std::uint32_t i = 0; i < k_views; ++i) {
     std::uint64_t& known = header().views[i];
-    // The kernel may have reused the numbers of a view that has ended for this one.
+    // This view may have the numbers of an ended view, which the kernel has reused.
     if (known == view.number && !view.is_lasting &&
         (living_views(*this, LeftViews::have_ended) >> i & 1) == 0)
       known = base::View::k_ended;

@@ -15,9 +15,9 @@ namespace {
 constexpr std::uint64_t k_between_room_looks_ns = 10'000'000;
 enum class Goes : std::uint8_t { empty, read, any };
 
-// The segments are ours, and nobody finds anything in them. The mark is cleared first: a process
-// that dies in between leaves memory that is reserved once more, but never a segment that is marked
-// as having memory that it does not have.
+// The segments are ours, and nobody finds anything in them. The mark is cleared first. A process
+// that dies in between leaves memory that is later reserved once more, but never a mark on a
+// segment without memory.
 void drop_memory(const Region& region, std::uint32_t first, std::uint32_t count) {
   for (std::uint32_t i = first; i < first + count; ++i)
     region.segment_row(i).has_memory.store(0, std::memory_order_release);

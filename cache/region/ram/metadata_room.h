@@ -1,9 +1,10 @@
 // The segments for records of metadata. Unlike resident segments they are reclaimed: directories
 // change, and each change leaves a dead listing. All processes of the node fill one of them at a
-// time, as with the ring's segments (ring.h). A segment that holds metadata does so for as long as
-// it has memory. Invariants: a pinned segment keeps its bytes. There are no more metadata segments
-// than the caller allows, plus at most one for each process that leases at the same instant. Thread
-// safety: all of it, between processes; one thread of a process at a time calls next_filling.
+// time, as with the ring's segments (ring.h). A segment that holds metadata takes nothing else
+// until it gives its memory back. Invariants: a pinned segment keeps its bytes. There are no more
+// metadata segments than the caller allows, plus at most one for each process that leases at the
+// same instant. Thread safety: all of it, between processes; one thread of a process at a time
+// calls next_filling.
 #pragma once
 
 #include <cstdint>

@@ -235,8 +235,8 @@ Pin RamTier::write_head(const Reservation& reservation, const RecordContent& con
 base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();
-  // Before the record can be found, so a writer that finds its device unknown, or no records at
-  // all, came before the record.
+  // Both come before the record can be found. So a writer that finds its device unknown, or no
+  // records at all, came before the record.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
   const RecordContent seen = seen_by_us(content);
@@ -252,7 +252,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   // back to others.
   if (window.count > 1) seal_segment(*region_, window.segment);
   if (content.prefetched) ring_.note_published(*pin);
-  // By its inode first: a writer may come by another path.
+  // The entry by inode comes first, because a writer may use another path.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
   // From here on somebody may have seen the record; earlier, its room can be given back.
   reservation.published_ = static_cast<bool>(inserted) || window.count > 1;
@@ -264,8 +264,8 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
     note_index_error(inserted.error().value);
     return base::fail(inserted.error().value);
   }
-  // The totals first: what the ring subtracts from them, by the rows, is then never more than they
-  // hold.
+  // The totals come first, so that the ring, which subtracts the values of the rows, never
+  // subtracts more than the totals hold.
   header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.records.fetch_add(1, std::memory_order_relaxed);
@@ -280,7 +280,7 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
   const bool confirmed =
       record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
   if (!confirmed && pin->is_prefetched()) ring_.take_back(*pin);
-  // Counted now that the record may be written to the disk, and while it is pinned.
+  // Counts the record once it may be written to the disk, and while it is still pinned.
   if (confirmed && !pin->is_from_disk())
     region_->segment_row(reservation.window_->segment)
         .fresh.fetch_add(1, std::memory_order_seq_cst);

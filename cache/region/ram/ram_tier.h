@@ -121,8 +121,8 @@ class RamTier {
 
   explicit RamTier(Region& region);
 
-  // find: a record that this process's view has found by this path. find_of_others: one that only
-  // other views have found.
+  // find returns a record that this process's view has found by this path, find_of_others one that
+  // only other views have found.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
   // True if there is a record of this path, of any view.
@@ -144,8 +144,8 @@ class RamTier {
   // The leader of the prefetching reserves room in a segment of its own. EFBIG: a segment of the
   // ring does not hold the record.
   base::Result<Reservation> reserve_in_ring(std::size_t path_length, std::uint64_t data_size);
-  // Any process may reserve room in the segment of the ring that all fill. ENOSPC: none for now, or
-  // the record is too large for any.
+  // Any process may reserve room in the segment of the ring that all fill. ENOSPC: there is no such
+  // segment for now, or the record is too large for any.
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
   // For metadata, in a segment that all fill (metadata_room.h). ENOSPC: the most that there may be
   // are all in use; ENOMEM: there is no memory for one; EFBIG: none holds the record.
@@ -167,8 +167,8 @@ class RamTier {
   // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC:
   // the index has no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
-  // Shows the record to all, unless it has been marked; returns false then. Nobody ever finds a
-  // record that is not confirmed.
+  // Shows the record to all. Returns false, and does not show it, if it has been marked meanwhile.
+  // Nobody ever finds a record that is not confirmed.
   bool confirm(Reservation&& reservation, const Pin& pin);
 
   // True if the path and the data lie inside the region. The answer is right even for a header that
@@ -199,7 +199,7 @@ class RamTier {
       const Record* const record = published_at(segment, at);
       if (record != nullptr) visit(at, *record);
       if (is_run) return;
-      // Room that was given out and is not filled (yet) does not show its length.
+      // Room that was given out but holds no record (yet) has no length to skip by.
       at += record != nullptr ? record->record_size : k_record_alignment;
     }
   }
@@ -212,8 +212,9 @@ class RamTier {
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // True if a fetch is not worth trying: while the index gets no memory. Otherwise true for at most
-  // some seconds, and not while small files still fit into this process's own segment.
+  // True if a fetch is not worth trying. This lasts while the index gets no memory; for any other
+  // reason it lasts some seconds at most, and holds only if this process's own segment has no room
+  // for small files either.
   bool is_full() const;
   // The room for records that stay, used or not.
   std::uint64_t resident_bytes() const {

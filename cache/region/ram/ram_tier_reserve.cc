@@ -76,8 +76,8 @@ void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
 void RamTier::Reservation::lose() {
   if (window_ == nullptr) return;
   // The mapping and the pin are kept, and everybody except the region forgets them. While there is
-  // a pin, detach() leaves the slot, and with it everything that is leased, to the kernel, which
-  // reports when nothing of this process runs any more.
+  // a pin, detach() keeps the slot and all leases. The kernel reports when nothing of this process
+  // runs any more.
   if (!has_claim_) pin_segment(*tier_->region_, window_->segment);
   keep_for_ever(std::move(window_));
   claim_.forget();
