@@ -43,8 +43,8 @@ Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& st
                             const BlockPlace& place);
 
 // plan_block computes the size and place of a record of the block after `fill` bytes; write_block
-// writes it. `fetched_ns` is a wall-clock time after which the file was not changed within the
-// grain of its times.
+// writes it. `fetched_ns` is a time of the wall clock: a later change of the file would have moved
+// its times.
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
                       const FileStat& stat);
 struct BlockContent {

@@ -42,7 +42,7 @@ class TierWriter {
   // that makes is_over() true calls wake() afterwards.
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                      const std::function<bool()>& is_over);
-  // Takes back the pins of killed processes, which would keep segments of the ring, and chunks,
+  // Takes back the pins of killed processes. Such pins would keep chunks, and segments of the ring,
   // from being reclaimed.
   void free_claims();
   // Tells waiting threads that they need not wait for this writer any more.

@@ -112,7 +112,7 @@ class ClusterClient::Worker {
   unsigned sendings_ = 0;        // how often this offer was sent
   bool has_looked_ = false;
   std::uint32_t were_there_ =
-      UINT32_MAX;  // the last that were offered: a bit for each that the server had already
+      UINT32_MAX;  // one bit for each of the last offers: the server had the record already
 };
 
 }  // namespace cube::cache

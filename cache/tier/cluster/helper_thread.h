@@ -22,7 +22,7 @@ class HelperDesk {
   [[nodiscard]] bool start();
   bool is_idle() const { return state_.load(std::memory_order_acquire) == idle; }
   bool is_asked() const { return state_.load(std::memory_order_acquire) == asked; }
-  // The result may be taken: it is the caller's until it asks again.
+  // True if there is a result, which belongs to the caller until it asks again.
   bool is_done() const { return state_.load(std::memory_order_acquire) == done; }
   void take() { state_.store(idle, std::memory_order_relaxed); }
   // Only while the desk is idle.

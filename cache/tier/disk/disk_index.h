@@ -127,8 +127,8 @@ class DiskIndex {
   std::uint64_t reserved_bytes() const { return end_of_tables(tables()); }
   // The bytes that one more table takes; 0 if there is no further table.
   std::uint64_t next_table_bytes() const;
-  // True if the header and the rows can still be touched. Call it before anything else if the file
-  // may have been truncated.
+  // True if the header and the rows can still be read. If the file may have been truncated, call
+  // this before anything else.
   bool is_there() const;
 
   static std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset,

@@ -100,8 +100,8 @@ class DiskStore {
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
   // Drops this record alone, which the origin has shown to be out of date.
   bool drop(const DiskPlace& place, std::string_view path);
-  // Too many paths mean another file now, for example because a directory was renamed: no record is
-  // of this run any more.
+  // From now on no record counts as of this run, because too many paths have come to mean another
+  // file, for example by the rename of a directory.
   void distrust_all();
 
   DiskStatus status() const;

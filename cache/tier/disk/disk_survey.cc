@@ -67,7 +67,7 @@ bool is_in_use(const DiskDirectory& directory) {
 
 base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
-  // Without a version file there is no lock, and no job either.
+  // A directory without a version file has no lock, and no job uses it.
   const bool is_busy = lock ? index_is_in_use(directory) : lock.error().value == EBUSY;
   if (is_busy && !force) return base::fail(EBUSY);
   const auto numbers = directory.list_segments();

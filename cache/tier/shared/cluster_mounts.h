@@ -1,8 +1,8 @@
 // Knows what this process has learned of the mounts that other nodes have read: the device that is
 // mounted here, and whether files have the same inode numbers there and here. The first files of a
 // mount are compared with a stat of the origin. Invariants: a mount is stable after 16 files whose
-// inodes agree, and never again after one that does not. If this machine itself has read a file,
-// and the device is the same or is a disk, a file with another inode number is another file. Thread
+// inodes agree, and never again after one that does not. For a file that this machine itself has
+// read, another inode number means another file if the device is the same, or is a disk. Thread
 // safety: all of it.
 #pragma once
 
@@ -21,7 +21,7 @@ class ClusterMounts {
   std::uint64_t row_of(std::uint64_t tag, bool is_own_machine = false);
   bool is_stable(std::uint64_t row) const;
   bool are_any_stable() const;
-  // Makes the stat what it would be here. The mount must be stable.
+  // Changes the stat into the one that this node would see. The mount must be stable.
   void localise(std::uint64_t row, FileStat& stat) const;
   // True if it may be the same file, apart from its inode number.
   bool may_be_same(std::uint64_t row, const FileStat& remote, const FileStat& here) const;

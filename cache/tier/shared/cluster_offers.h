@@ -120,7 +120,8 @@ class ClusterOffers final : public OfferSource {
   PushedBlock pushed_blocks_[k_most_pushed_blocks];
   std::size_t next_pushed_block_ = 0;
   std::atomic<std::uint64_t> no_blocks_until_ns_{
-      0};    // base::coarse_monotonic_ns; when a block with a lease could last not be shared
+      0};    // base::coarse_monotonic_ns of the last time that a block with a lease could not be
+             // shared
   Pin pin_;  // of the record that is being offered
   Place place_;
   ClusterHead head_;

@@ -97,7 +97,7 @@ class ClusterTier final : public Tier {
   LeaseWaits block_waits_;
   // Leases of this process; a `cas` of 0 marks a block that it fetches without a lease. The thread
   // that has won a lease takes it from the table. A thread claims a place that is free, or whose
-  // lease is over, by writing its end first.
+  // lease has expired, by first writing the end of its own lease.
   struct Lease {
     std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };
