@@ -30,7 +30,8 @@ class Changes {
   // A child of this process has opened the file for writing.
   void child_writes(std::string_view key, const FileStat& stat);
 
-  // Whether a file of this device was ever cached. May be true wrongly, but never false wrongly.
+  // Whether a file of this device was ever cached. May wrongly return true, but never wrongly
+  // returns false.
   bool knows_device(std::uint64_t device) const { return parts_.ram.knows_device(device); }
   // True if nothing is cached or being fetched: no change made so far matters, but a later one may.
   bool is_empty() const {

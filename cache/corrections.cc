@@ -15,7 +15,7 @@ namespace {
 // Bounds the loops: several records may claim the same about one path, for files of other sizes, or
 // for other views by other paths.
 constexpr int k_most_records = 16;
-// MountMetadata climbs as many levels in search of a directory that lacks a name.
+// MountMetadata climbs as many levels when it searches for a directory that lacks a name.
 constexpr int k_most_levels = 9;
 
 bool is_root(std::string_view key) { return key.size() < 2; }
@@ -153,7 +153,7 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
     if (!listed.listing || !contradicts(key, kind_of_type(listed.type), told) || !is_refuted())
       break;
     drop(*listed.listing);
-    // Records of paths that lead through this entry.
+    // Drops the records of paths that lead through this entry.
     if (listed.type != DT_REG) changes_.tree_changed(key);
     has_corrected = true;
   }

@@ -58,8 +58,8 @@ class Corrections {
   Pin listing_of(std::string_view directory) const;
   // The listing that contains the path's last component.
   Listed listed_name(std::string_view key) const;
-  // The listing that serves as a negative entry for the path. `is_certain`: its directory lists all
-  // names that it finds; else the listing merely lacks the name.
+  // The listing that serves as a negative entry for the path. `is_certain`: a name that the listing
+  // lacks does not exist; otherwise the directory may also find names that it does not list.
   Pin prover_of_negative_entries(std::string_view key, bool& is_certain) const;
   bool drop_negative_entries(std::string_view key);
   bool correct_presence(std::string_view key, const Told& told);

@@ -16,7 +16,8 @@
 
 namespace cube::cache {
 
-// The demand of one job: operations of its living processes that fetch for themselves.
+// The demand of one job: operations for which its living processes themselves fetch from the
+// origin.
 struct Demand {
   std::uint32_t job = 0;
   unsigned waiting = 0;               // operations that wait now

@@ -73,10 +73,11 @@ class FileCache {
   bool has_cluster_thread() const;
   bool stop_cluster(std::uint64_t at_most_ns);
 
-  // A child of this process has ended. If the child never attached, it may have changed files
-  // silently, so the metadata of this job is revalidated. `pid` 0: the child is not known.
+  // Call it when a child of this process has ended. If the child never attached, it may have
+  // changed files silently, so the metadata of this job is revalidated. `pid` 0: the child is not
+  // known.
   void note_child_ended(std::uint32_t pid);
-  // This process is about to exec another program.
+  // Call it before this process execs another program.
   void note_exec();
 
   // Leaves the region at the end of the process.
@@ -84,8 +85,8 @@ class FileCache {
   // In a forked child: unmaps the parent's mappings by system calls alone. The object must not be
   // used afterwards.
   void abandon();
-  // In any forked child: closes the life lock that another thread of the parent may have been
-  // taking in order to attach.
+  // Call it in any forked child. Another thread of the parent may have been taking the life lock in
+  // order to attach; the child must close its copy.
   static void forget_attaching() { close_life_lock_after_fork(); }
   // Forgets fills in progress, which belong to the parent. Each forked child must call this before
   // it ends any open file.

@@ -73,15 +73,15 @@ class LargeFiles {
   void note_shown(const LargeFile& file, const LargeFile::Range& range) {
     file.note_shown(parts_, range);
   }
-  // The kernel shows a part of a program's mapping.
+  // Counts a mapping of the program that the kernel shows in part.
   void note_mapping() { parts_.stats().count(base::Counter::block_mappings); }
-  // A mapping was watched to its end.
+  // Counts a mapping that was watched to its end.
   void note_watched() { parts_.stats().count(base::Counter::block_watched); }
-  // The kernel has read so many bytes for mappings.
+  // Counts bytes that the kernel has read for mappings.
   void note_faulted(std::uint64_t bytes) {
     parts_.stats().count(base::Counter::block_faulted, bytes);
   }
-  // The kernel has read so many bytes for the program.
+  // Counts bytes that the kernel has read for the program.
   void note_left_to_kernel(std::uint64_t bytes) {
     parts_.stats().count(base::Counter::block_kernel, bytes);
   }

@@ -33,11 +33,11 @@ class BackgroundFill {
     absent,
     refused  // reason() says why
   };
-  // Takes the file from another node. `stat`: the origin's stat of the path, a link at its end not
-  // followed; null: the origin was not asked. `most_bytes`: a larger file counts as absent.
+  // Takes the file from another node. `stat`: the origin's lstat of the path; null: the origin was
+  // not asked. `most_bytes`: a larger file counts as absent.
   Remote take_remote(const FileStat* stat, std::uint64_t most_bytes);
   std::byte* room() const { return fill_.room(); }
-  // The bytes in room() were checked by this hash.
+  // Notes that the bytes in room() were checked by this hash.
   void note_hash(std::uint64_t data_hash) { fill_.note_hash(data_hash); }
   bool wants_second_look() const { return fill_.wants_second_look(); }
   // False: reason() says why not.

@@ -27,8 +27,8 @@ class ChangeWatch {
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
     std::uint64_t removals = 0;
     const bool may_be = may_be_written(*region_, stat, fd, &removals);
-    // The removals are added to name_changes too, so that every other fetch of the file in progress
-    // is dropped.
+    // name_changes has grown by the removals, too, so that every other fetch of the file in
+    // progress is dropped.
     names_ += removals;
     // A writer that ended between the stat and this check is no longer in any table.
     is_stat_in_doubt_ =

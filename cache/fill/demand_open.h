@@ -34,8 +34,8 @@ class DemandOpen {
                       OpenOutcome& outcome);
   bool may_fetch_neighbours() const;
   void keep_neighbours(const Origin& origin, Opened& opened);
-  // Publishes the neighbour as a prefetch: an open of the same file waits for it, and it never
-  // waits.
+  // Publishes the neighbour as a prefetch does: an open of the same file waits for this, but this
+  // waits for nobody.
   void keep_neighbour(const Opened::Neighbour& neighbour);
   // Takes the record that the origin has put into RAM. False: there is none.
   bool take_filled(const Opened& opened, OpenOutcome& outcome);

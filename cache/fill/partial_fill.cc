@@ -20,8 +20,8 @@ using base::Counter;
 constexpr std::size_t k_fills = 64;
 // Small enough to be still in the processor's caches when the bytes are copied to the program.
 constexpr std::uint64_t k_step = 1 << 20;
-// Used while another process waits for the flight, because it takes a long silence for the end of
-// this process.
+// Used while another process waits for the flight, because that process takes a long silence for
+// the death of this one.
 constexpr std::uint64_t k_waited_step = 256 << 10;
 // The first read, after which look_for_pages() tells whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
@@ -89,8 +89,8 @@ PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at
     return Bytes::at_origin;
   }
   // A reader that goes back may check whether the bytes that it has read are still right, so the
-  // file is checked first. A reader that goes forward gets each part as of its first read, which is
-  // good enough, and a missing part as of now.
+  // file is checked first. A reader that goes forward gets a part as it was at its first read,
+  // which is good enough, and a missing part as it is now.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
   if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd, /*flags=*/0)) {
     if (may_go_on(fd_epoch)) give_up();
@@ -109,7 +109,7 @@ PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at
   const std::uint64_t wanted = read_ahead(fd, at, end);
   Bytes bytes = bring_parts(fd, fd_epoch, first,
                             static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
-  // Otherwise another process would wait for this program's next reads.
+  // Fetches the rest, because another process would otherwise wait for this program's next reads.
   if (bytes == Bytes::here && is_under_way() && flight_.is_waited_for())
     bring_parts(fd, fd_epoch, 0, part_count_);
   return bytes;
@@ -252,7 +252,7 @@ void PartialFill::hash_parts(std::uint64_t from, std::uint64_t to) {
 }
 
 // Prefetching from a listed directory is bounded by the bytes that programs have read from it. The
-// open of this file counted none.
+// open of this file has counted no bytes.
 void PartialFill::note_read() const {
   const std::uint64_t parts = part_count_ - missing_.load(std::memory_order_relaxed);
   Listings(fetch().tier().region())

@@ -1,15 +1,15 @@
 // A fetch whose bytes come as the program reads them: accept -> (the program opens the file) ->
-// parts, each when it is read -> publish. It needs no thread. A file has up to 256 parts. Each
-// reader takes the parts that its read needs and that no reader has taken, and reads them through
-// its own fd, which is the origin's file. A reader never waits: if another reader is fetching a
-// part, this one asks the kernel for the bytes. The reader that fetches the last part revalidates
-// the file and publishes the record. Objects live in a static pool of the process. Thread safety:
-// all of it, lock-free except for publishing; async-signal-safe. In a handler that interrupts a
-// fetch, nothing is fetched. Invariants: the record lies in its room from the beginning, marked
-// unconfirmed so that it is not found; publishing clears the mark. A part that was left under way
-// (a jump, a dead thread) stays so, and the record is then never published. While an fd is read,
-// another thread may close it and open another file there. So a read counts only if no fd has left
-// the file since it began.
+// parts, each when it is read -> publish. It needs no thread. A file has up to 256 parts. A reader
+// takes the parts that its read needs, unless another reader has taken them. It fetches them
+// through its own fd, which is the origin's file. A reader never waits: if another reader is
+// fetching a part, this one asks the kernel for the bytes. The reader that fetches the last part
+// revalidates the file and publishes the record. Objects live in a static pool of the process.
+// Thread safety: all of it, lock-free except for publishing; async-signal-safe. In a handler that
+// interrupts a fetch, nothing is fetched. Invariants: the record lies in its room from the
+// beginning, marked unconfirmed so that it is not found; publishing clears the mark. If a reader
+// leaves a part unfinished (by a jump or its death), that part stays under way, and the record is
+// never published. While an fd is read, another thread may close it and open another file there. So
+// a read counts only if no fd has left the file since it began.
 #pragma once
 
 #include "cache/base/hash.h"
@@ -52,8 +52,8 @@ class PartialFill {
   Bytes bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(int fd, FdEpoch fd_epoch);
-  // The program closes its last fd. A file that is nearly whole, or that was read in part before,
-  // is completed.
+  // The program closes its last fd. Completes a file that is nearly whole, or that was read in part
+  // before.
   void finish_at_close(int fd);
   // Ends the fill: from now on the program has only the origin's file.
   void give_up();

@@ -1,9 +1,9 @@
 // Files that programs have just read from the origin, because there was no room or because they
 // read only a part. A prefetch of such a file would come too late, so the prefetcher skips it once.
-// The region has a table of rows, indexed by the hash of the path. A row holds the hash without its
-// last 16 bits, and in their place a time: 0 until a prefetcher has skipped the file, then the
-// second in which it did. The skipped prefetch may have been for a later epoch; a program that then
-// misses the file clears the row, or else the file would be skipped and missed in every epoch.
+// The region has a table of rows, indexed by the hash of the path. A row holds the hash, whose last
+// 16 bits are replaced by a time: 0 until a prefetcher has skipped the file, then the second in
+// which it did. A skipped prefetch may have been meant for a later epoch. So a program that misses
+// a skipped file clears the row; otherwise the file would be skipped and missed in every epoch.
 // Thread safety: all of it. A race can cost one fetch.
 #pragma once
 

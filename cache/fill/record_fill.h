@@ -40,8 +40,8 @@ class RecordFill {
   // Begins to watch the file early, with a stat that the origin has just given; accept() then need
   // not. False: a process may have the file open for writing, or had until now.
   bool watch(const FileStat& stat);
-  // The stat that accept() will get was asked for at this time (base::boot_ns), before the
-  // construction of this.
+  // Notes when the stat that accept() will get was requested (base::boot_ns), which was before this
+  // object was constructed.
   void note_looked(std::uint64_t looked_ns);
   // The next accept() gets a later stat, and watches the file again.
   void end_watch() { is_watched_ = false; }
@@ -79,7 +79,7 @@ class RecordFill {
   // Makes the record visible to all processes. False: refused after all; reason() says why.
   bool publish();
 
-  // Never reuses the room, because others may still write to it for an unknown time.
+  // Gives the room up for good, because others may write to it at any later time.
   void lose_room() { reservation_.lose(); }
 
   base::Counter reason() const { return reason_; }

@@ -70,7 +70,7 @@ void ListedObjects::add(std::string_view name, bool is_directory, const ObjectIn
   names_ += name;
 }
 
-// By name, the directory of a name first, and each name once.
+// Sorts by name, puts a directory before an object of the same name, and keeps each name once.
 void ListedObjects::sort() {
   std::ranges::sort(rows_, [&](const Row& a, const Row& b) {
     const int order = name_of(a).compare(name_of(b));
@@ -119,7 +119,7 @@ base::Result<void> ListedObjects::publish(MountMetadata& metadata, RamTier& ram,
   content.fetched_ns = base::wall_ns();
   content.verified_ns = looked_ns;
   if (metadata.publish(content, bytes, NoWatch{}, write)) return {};
-  // The room of metadata is used up: the listing takes that of files.
+  // The room for metadata is used up, so the listing takes room of files.
   content.data_size = bytes;
   auto room = reserve(ram, path.size(), bytes);
   if (!room) return base::fail(ENOSPC);

@@ -85,7 +85,7 @@ base::Result<RamTier::Reservation> MountMetadata::reserve(std::size_t path_lengt
     std::uint64_t used_since = now - std::min(now, k_unused_ns);
     if (ttl_.kind == base::MetadataTtl::Kind::seconds)
       used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * base::k_ns_per_s));
-    // In such a job, uses of records are not noted.
+    // With a TTL of the whole job, uses of records are not noted.
     if (ttl_.kind == base::MetadataTtl::Kind::job) used_since = std::min(used_since, job_start_ns_);
     auto reserved = ram_->reserve_for_metadata(path_length, bytes,
                                                {.segments = segments, .used_since_ns = used_since});
@@ -210,7 +210,7 @@ bool MountMetadata::note_miss(std::string_view key) {
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
   const bool are_many =
       misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
-  // A storm that continues is reported again, because the gathered stats may be too old by then.
+  // If misses continue, they are reported again, because the gathered stats may be too old by then.
   row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
   return are_many;
 }

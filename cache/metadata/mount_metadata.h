@@ -69,13 +69,14 @@ class MountMetadata final : public KnownStats {
   std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
   // The target of a link. `present` with an empty target: the key is not a link.
   Says read_link(std::string_view key, FoundPath& target);
-  // The origin has just given this stat for the key or for the target of a link there, or this
-  // target for the link. If the gathered stat or target differs, it is not used again.
-  // correct_target: whether it differed.
+  // The origin has just given this stat for the key (or for the target of a link there), or this
+  // target for the link. A gathered stat or target that differs is not used again. correct_target
+  // returns whether it differed.
   void correct_stat(std::string_view key, const FileStat& stat);
   bool correct_target(std::string_view key, std::string_view target);
-  // The real path of a key, with links at its end followed. `by_link`: unknown if the key does not
-  // end in a link, and the final target is not revalidated. Unknown: memory knew no more at `real`.
+  // The real path of a key, with links at its end followed. `by_link`: the result is unknown if the
+  // key does not end in a link, and the final target is not revalidated. If the result is unknown,
+  // `real` is the path at which memory knew no more.
   enum class Leads : std::uint8_t { anywhere, by_link };
   Says real_path(std::string_view key, Leads leads, FoundPath& real);
   // Whether memory has a listing of the key's directory. If so, a negative entry for the key comes
@@ -93,16 +94,16 @@ class MountMetadata final : public KnownStats {
     base::UniqueFd fd;
     bool is_long = false;
     bool is_from_origin = false;  // the kernel has just opened the directory
-    // True if this listing had to be waited for, and so many before it that threads should list the
-    // next directories ahead.
+    // True if the program had to wait for this listing, and for so many before it that threads
+    // should list the next directories ahead.
     bool was_worth_listing_ahead = false;
   };
   // The listing of a directory, read at the origin if needed. `path`: the key with a terminating
   // zero.
   Listed list(std::string_view key, const char* path);
 
-  // Notes a stat that the kernel has to answer. True: so many were in one directory that its stats
-  // should be gathered, and so many in all that threads should do it.
+  // Notes a stat that the kernel has to answer. True: this directory has had so many that its stats
+  // should be gathered, and the process so many that threads should gather them.
   bool note_miss(std::string_view key);
   // Like note_miss, but for an open that has waited for the file's stat in order to prove a record.
   // Never true in a region that is too small.
@@ -175,8 +176,8 @@ class MountMetadata final : public KnownStats {
   // Like stat_of, however old the stat is.
   EntryStat gathered_stat(std::string_view key, const Entry& entry) const;
   // When the origin was asked for the file at the entry's path. Threads that gather stats open the
-  // directory first, and continue in it even if it is replaced, so their stats hold for the path as
-  // it was when the first thread began.
+  // directory first, and stay in it even if another directory replaces it. So their stats hold for
+  // the path as it was when the first thread began.
   static std::uint64_t looked_ns(const EntryStat& known);
   bool is_shown(const EntryStat& stat, const Entry& entry);
   Says go_on(FoundPath& path, Leads leads, bool& is_link);
@@ -193,11 +194,12 @@ class MountMetadata final : public KnownStats {
   class StoredListing;
   Pin read_from_tiers(std::string_view key, const char* path);
 
-  // `beside_files`: the bytes of the record, if it lies in a segment of files, where it stays.
+  // `beside_files`: the bytes of the record if it lies in a segment of files, from which it is
+  // never reclaimed.
   base::Result<RamTier::Reservation> reserve(std::size_t path_length, std::uint64_t bytes,
                                              std::uint64_t& beside_files);
-  // Metadata records have segments of their own, which are reclaimed. A small region spares one
-  // only if its opens wait for stats.
+  // Metadata records have segments of their own, which are reclaimed. A small region has one to
+  // spare only if its opens wait for stats.
   std::uint32_t most_segments() const;
 
   static constexpr std::uint64_t k_least_room = 4096;
@@ -233,7 +235,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
   std::uint64_t beside_files = 0;
   auto reservation = reserve(content.path.size(), bytes, beside_files);
   if (!reservation) return {};
-  // Looked up only now, because reserve() may reclaim the segment of the former record.
+  // The lookup comes after reserve(), which may reclaim the segment of the former record.
   const Pin former = ram_->find_of_kind(content.kind, content.path, base::hash_path(content.path));
   write(reservation->data());
   if (!watch.is_unchanged()) return {};

@@ -7,8 +7,8 @@
 namespace cube::cache {
 namespace {
 
-// Inodes of listed directories that contain directories, for the ".." of these: a program that
-// walks a tree lists the parent first. A row is found by the hash of the path; its two words belong
+// Inodes of listed directories, kept for the ".." of their subdirectories: a program that walks a
+// tree lists the parent first. A row is found by the hash of the path; its two words belong
 // together if their xor is the hash.
 struct KnownInode {
   std::atomic<std::uint64_t> inode{0}, check{0};

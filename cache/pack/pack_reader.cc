@@ -50,7 +50,7 @@ std::unique_ptr<PackReader> PackReader::open(const std::string& file, std::strin
   pack->fd_.store(fd->release(), std::memory_order_relaxed);
   std::string what;
   if (pack->read_frame(what)) {
-    // Without pages, two mappings could share nothing.
+    // keeps_pages() tries a shared mapping, which a mount that keeps no pages refuses.
     const int opened = pack->fd_.load(std::memory_order_relaxed);
     pack->keeps_pages_ = base::keeps_pages(opened);
     return pack;
@@ -157,8 +157,8 @@ void PackReader::will_need(std::uint64_t at, std::uint64_t n) const {
 void PackReader::will_need_index() const {
   if (!can_keep_index() || index_is_asked_for_.load(std::memory_order_relaxed)) return;
   if (index_is_asked_for_.exchange(true, std::memory_order_relaxed)) return;
-  // Requested by the mapping, because the caller may be a thread in whose fd table the fd means
-  // nothing.
+  // Requests the index through the mapping, because the caller may be a thread with its own fd
+  // table, where the fd means nothing.
   for (std::uint64_t at = 0; at < index_.size(); at += base::k_one_readahead)
     base::sys::madvise(index_.data() + at,
                        std::min<std::uint64_t>(base::k_one_readahead, index_.size() - at),

@@ -4,9 +4,9 @@
 // used. A damaged pack gives errors, never wrong bytes. The host may close the pack's fd: if a read
 // does not give what it should and the fd leads to another file, the pack is opened again. Thread
 // safety: all const functions, by any number of threads. find, locate, read_record, read_span, read
-// and read_part allocate nothing and are async-signal-safe. Truncation: a pack may be cut short
+// and read_part allocate nothing and are async-signal-safe. Truncation: a pack may be truncated
 // while it is mapped, so the kernel is asked whether a page of the index can be read before it is
-// read. Known limit: a cut in the microsecond between the two.
+// read. Known limit: a truncation between that question and the read.
 #pragma once
 
 #include <atomic>

@@ -17,9 +17,9 @@ inline bool has_coarse_clock(const FileStat& stat) {
   return stat.changed.nanoseconds % 1'000'000 == 0;
 }
 
-// Whether another change at `wall_ns` could fall into the same step of the clock as `time`. A time
-// in the future, of a clock that runs ahead, counts as such. A clock that runs behind cannot be
-// detected.
+// Whether another change at `wall_ns` could fall into the same step of the clock as `time`. True
+// for a time in the future, which is that of a clock that runs ahead. A clock that runs behind
+// cannot be detected.
 inline bool is_within_step(const FileTime& time, std::uint64_t wall_ns) {
   return static_cast<std::int64_t>(wall_ns / 1'000'000'000ULL) - time.seconds < k_racy_seconds;
 }
@@ -39,7 +39,7 @@ inline bool is_same_version(const FileStat& a, const FileStat& b) {
 
 // Whether the record was fetched so soon after a write that another write may have left the file's
 // times unmoved. A later stat of the origin then proves nothing. The stat of an object holds a mark
-// of its ETag, which is another one after each write.
+// of its ETag, which differs after each write.
 inline bool may_be_racy(const Record& record) {
   return record.is_in_kernel() && (is_within_step(record.stat.modified, record.fetched_ns) ||
                                    may_hide_change(record.stat, record.fetched_ns));
