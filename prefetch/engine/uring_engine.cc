@@ -119,7 +119,7 @@ void UringCore::begin_waiting() {
     if (flight == nullptr) {
       client.ended(*fetch, {.ending = Ending::failed, .error = ENOMEM});
       queue.one_is_over();
-      // If nothing is in flight, no completion will begin the rest.
+      // If nothing is in flight, no completion will come to begin the remaining fetches.
       if (in_flight_ == 0) queue.end_all(client, Ending::failed, ENOMEM);
       return;
     }

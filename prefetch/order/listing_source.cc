@@ -10,17 +10,17 @@ namespace {
 
 constexpr std::uint64_t k_kib = 1024;
 
-// May be fetched in any case.
+// The bytes that may be fetched of any listed directory.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
-// With fewer files it is unknown whether the reads meet fetched files.
+// With fewer files, it cannot be known whether the program reads what was fetched.
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 
 // The most that one file may have: this many times the average of the files read, or this share of
 // what is left. A larger file is left to the program.
 constexpr std::uint64_t k_times_average = 2, k_share = 64;
-// A closed directory is opened again only once this share of the earlier fetches may be fetched, so
-// that it is not opened for each file.
+// A closed directory is opened again only when the bytes that may be fetched of it reach this share
+// of those fetched before. Otherwise it would be opened for each file.
 constexpr std::uint64_t k_reopen_share = 8;
 
 // This many windows are checked every time; more windows only every k_between_looks_ns.

@@ -31,7 +31,7 @@ struct PlannedFile {
   cache::OriginSpan place = {};  // at its origin; set by the prefetcher
 };
 
-// This many files of the reader were read, dropped, or not fetched after all: the reader is that
+// How many files of the reader were read, dropped, or not fetched after all. The reader is that
 // much less ahead.
 struct Settled {
   std::uint32_t reader = 0, files = 0;
@@ -45,8 +45,8 @@ class PathSource {
   virtual Next next(PlannedFile& file) = 0;
   // See Settled; of the files that next() gave.
   virtual void settled(std::uint32_t /*reader*/, std::uint32_t /*files*/) {}
-  // Returns a sequence number: the reader will not read the earlier paths that next() gave, because
-  // it has left their epoch or ended.
+  // The sequence number below which the reader will read no more paths that next() gave, because it
+  // has left their epoch or ended.
   virtual std::uint64_t passed(std::uint32_t /*reader*/) { return 0; }
 };
 

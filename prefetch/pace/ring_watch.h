@@ -1,16 +1,16 @@
-// RingWatch knows which records of the ring are unread and how far each reader has got, and gives
-// up segments that their readers will never finish, because a segment with an unread record is not
-// reused. It also tells if the ring is too small for how far apart its readers read: workers of a
-// loader read several batches at the same time, so the prefetcher waits for room while programs
-// fetch files of its plan themselves. Thread safety: add() by any thread, the rest by one.
+// RingWatch knows which records of the ring are unread and how far each reader has got. It gives up
+// segments that their readers will never finish, because a segment with an unread record is not
+// reused. It also tells if the ring is too small. The workers of a loader read several batches at
+// the same time; if the ring does not hold all of these, the prefetcher waits for room while
+// programs themselves fetch files of its plan. Thread safety: add() by any thread, the rest by one.
 //
 // It gives up a segment in four cases:
 //  - The segment's readers no longer want any of its unread records (PathSource::passed).
 //  - Prefetching is stuck, and (a) or (b) holds: (a) the segment's readers follow the order and are
 //    past its unread records; (b) 97 % of its files were read. If the readers do not follow the
 //    order, only (b) counts.
-//  - Another reader, which has nothing in the ring, fetches its own files: the segment that its
-//    readers would reach last.
+// - A reader that has nothing in the ring fetches its own files. Then the segment goes that its
+// readers would reach last.
 //  - Prefetching has been stuck for long, and a former leader has filled the segment.
 //
 // Prefetching is stuck while it waits for room, nobody opens a file of the ring, and programs fetch

@@ -1,17 +1,17 @@
 // Scheduling of the library's threads. The kernel gives a new thread the traits of the thread that
-// starts it, and the thread of the program that misses first starts ours. If that thread has a
-// real-time policy, ours would take precedence over the whole program. If it is pinned to a
-// processor, that one is the busiest. Assumption: the main thread's traits are meant for the whole
-// program (chrt, nice, taskset); another thread's are not. The threads keep other inherited traits,
-// because these belong to the program or cannot be obtained in another way: identity and
-// capabilities (a change of them ends our threads, shim/libc/identity), umask and working
-// directory, the control group, the memory policy. Thread safety: all of it.
+// starts it, and the thread of the program that misses first starts ours. If that thread had a
+// real-time policy, ours would take precedence over the whole program. If it were pinned to a
+// processor, ours would share the busiest one. Assumption: the main thread's traits are meant for
+// the whole program (chrt, nice, taskset); another thread's are not. The threads keep other
+// inherited traits, because these belong to the program or cannot be obtained in another way:
+// identity and capabilities (a change of them ends our threads, shim/libc/identity), umask and
+// working directory, the control group, the memory policy. Thread safety: all of it.
 #pragma once
 
 namespace cube::prefetch {
 
-// Call in the thread that starts another one, because the answer is read from a file: the new
-// thread still has the program's fd table, where an fd that is open for a moment changes the fd of
+// Call it in the thread that starts another one. The answer is read from a file, and the new thread
+// still has the program's fd table: an fd that it opens there for a moment could change the fd of
 // the program's next file. False in a sandbox, unless a trial has shown that the calls below do not
 // kill. A thread of the library has the answer from its own start: a sandbox that the process
 // enters later ends these threads first (shim/libc/identity).

@@ -57,7 +57,7 @@ void call_as_cluster_does() {
   sys::raw(SYS_getrandom, 0, 0, 0);
   sys::raw(SYS_prctl, PR_SET_TIMERSLACK, 0);
   sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
-  // For an invalid target: this child must end soon, and a lower priority would delay it.
+  // The target is invalid, because a lower priority would delay the end of this child.
   sys::raw(SYS_setpriority, -1, 0, 0);
   // The calls of each thread of the library as it starts (starter_traits.cc). Without a mask or
   // parameters they change nothing.

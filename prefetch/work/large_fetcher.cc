@@ -221,7 +221,7 @@ bool LargeFetcher::submit(std::unique_ptr<LargeFetch>& fetch) {
   if (is_stopping() || cannot_run_) return false;
   auto row = std::make_unique<Row>(std::move(fetch));
   const PlannedFile& file = row->fetch->file;
-  // Files that were asked for at the same time turn out to be large in any order.
+  // Files that were requested at the same time may turn out to be large in any order.
   auto at = rows_.end();
   while (at != rows_.begin()) {
     const auto before = std::prev(at);

@@ -36,7 +36,7 @@ struct LargeFetch {
     stopped
   } ending = Ending::stopped;
   int error = 0;
-  // How many bytes were wanted, and how many of these are not there.
+  // How many bytes were wanted, and how many of these could not be fetched.
   std::uint64_t bytes = 0, missing = 0;
   std::uint64_t fetched = 0;
 };

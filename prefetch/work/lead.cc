@@ -83,8 +83,8 @@ void Lead::lose() {
 
 void Lead::end(unsigned patience_ms) {
   {
-    // First, because the stopping thread does not wait for the rest. The socket is found by its
-    // name, which also wakes the listening thread.
+    // This comes first, because the stopping thread does not wait for the rest. The socket is found
+    // by its name, which also wakes the listening thread.
     const std::lock_guard lock(socket_mutex_);
     plan_.set_announcements(nullptr);
   }

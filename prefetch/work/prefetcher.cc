@@ -253,7 +253,7 @@ std::vector<Settled> Prefetcher::take_settled() {
 void Prefetcher::stop(unsigned patience_ms) {
   if (!begin_stop()) return wait_for_stop(patience_ms);
   large_->begin_stop();
-  // First, because the other engines get the fetches that it hands on meanwhile.
+  // This engine stops first, because it may still hand fetches on to the others.
   if (remote_engine_ != nullptr) remote_engine_->stop(patience_ms);
   if (engine_ != nullptr) engine_->stop(patience_ms);
   if (whole_file_engine_ != nullptr) whole_file_engine_->stop(patience_ms);

@@ -96,8 +96,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   }
   // The next file waits for room in the ring.
   bool is_blocked();
-  // The next file waits, a reader has few files in the ring while others have many, and that reader
-  // has itself fetched files that waited here. Since the last call.
+  // True if, since the last call, the next file has waited, and a reader that has few files in the
+  // ring while others have many has itself fetched files that waited here.
   bool take_starved();
   PrefetchCounts counts();
   // Fetches of whole files from the origin since the last call.
@@ -184,7 +184,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   void submit(std::unique_ptr<PlannedFetch> flight);
   void begin(std::unique_ptr<PlannedFetch> flight);
   void begin_all(Flights flights);
-  // False: the file needs no fetch, and the end of it has been noted.
+  // False: the file needs no fetch, and has been noted as ended.
   bool needs_fetch(PlannedFetch& flight);
   // Watches the record of a fetch that has its place in the ring.
   void watch(const PlannedFetch& flight);
@@ -216,10 +216,10 @@ class Prefetcher final : public FetchClient, public LargeClient {
   const Options options_;
   RingWatch watch_;
   std::unique_ptr<IoEngine> engine_;
-  // Serves origins that read a file whole in one open; null: there are none. Threads serve best,
-  // because a file takes one call.
+  // The engine for origins that read a file whole in one open; null: there are none. It uses
+  // threads, because a file takes a single call.
   std::unique_ptr<IoEngine> whole_file_engine_;
-  // Threads that ask other nodes; null: there are none.
+  // The engine whose threads ask other nodes; null: there are none.
   std::unique_ptr<IoEngine> remote_engine_;
   const CrewPtr<LargeFetcher> large_;
   EventCount own_progress_;

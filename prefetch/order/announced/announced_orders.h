@@ -44,8 +44,8 @@ class AnnouncedOrders {
   // The reader of the file that next() would give.
   std::optional<std::uint32_t> next_reader() const;
   void settled(std::uint32_t reader, std::uint32_t files);
-  // Up to which sequence number the reader will not read its paths: it has left their epoch, or was
-  // killed.
+  // The sequence number below which the reader will read no more paths, because it has left their
+  // epoch or was killed.
   std::uint64_t passed(std::uint32_t reader) const;
   void refuse(Refusal reason, const std::string& path);
   // One line for each reason for which paths were left out, each returned once.

@@ -57,9 +57,9 @@ class UpToAPermutation(Fixed):
 
 
 class Watched(Fixed):
-    """Watches some draws of an unknown sampler. It is drawn ahead only if they moved no generator
-    and changed nothing in the sampler, and if the program did not either in the meantime. If a
-    later draw moves a generator, the generator can be put back until the draw is due."""
+    """Watches some draws of an unknown sampler. The sampler is drawn ahead only if neither these
+    draws nor the program between them moved a generator or changed the sampler. If a later draw
+    moves a generator, the generator can be put back until the draw is due."""
     most = MOST_AHEAD_UNKNOWN
 
     def __init__(self, sampler):
