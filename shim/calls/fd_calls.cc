@@ -13,7 +13,7 @@ namespace sys = base::sys;
 
 Answer close(int fd) {
   if (g_fds.kind(fd) == RowKind::none) {
-    // Closed already, as far as the program knows.
+    // The program has closed this fd already.
     if (placeholder::is_parked(fd) && process::owns_table()) return -EBADF;
     return {};
   }

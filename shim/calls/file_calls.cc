@@ -37,7 +37,7 @@ void materialize_named_fds(unsigned long request, const void* argument) {
     case LOOP_SET_FD:
     case LOOP_CHANGE_FD:
       materialize(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)), "ioctl");
-      // The device goes on writing.
+      // The loop device goes on writing to its file.
       if (request != FICLONE)
         let_writer_outlive_us(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)));
       break;

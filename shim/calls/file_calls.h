@@ -24,9 +24,9 @@ Answer lseek(int fd, std::int64_t offset, int whence);
 // file_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
-// If these two have no answer: the fd to pass to libc, or to the library that answers stat in its
-// place (real::stat_is_anothers). For a served file, it is the origin's own file, opened for its
-// path only, which costs a lookup and no open.
+// The fd to pass on if stat and statx have no answer: to libc, or to the library that answers stat
+// in its place (real::stat_is_anothers). For a served file, it is the origin's own file, opened for
+// its path only, which costs a lookup and no open.
 class StatFd {
  public:
   explicit StatFd(int fd) : fd_(fd) {
@@ -51,11 +51,11 @@ Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0
 Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
 
-// fd_calls.cc: the fd itself. `close` answers for parked and served fds; `note_close` is for all
-// others, before libc closes them.
+// The rest is in fd_calls.cc and is about the fd itself. `close` answers for parked and served fds;
+// `note_close` is for all others, before libc closes them.
 Answer close(int fd);
-// An fd that libc closes during the lifetime of the object. Once the file is closed, a writer ends,
-// and the fd counts as free.
+// An fd that libc closes during the lifetime of the object. The destructor ends the file's writer,
+// and counts the fd as free.
 class ClosingFd {
  public:
   ClosingFd() = default;

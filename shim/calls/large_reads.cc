@@ -89,7 +89,7 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   if (is_its && fd_epoch == file.large->fd_epoch()) return got;
   const base::UniqueFd again = file.large->reopen();
   if (again) return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
-  // One of several fds was closed, or this one, and the file cannot be opened any more.
+  // An fd of the file was closed, and the file cannot be opened any more.
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
@@ -163,7 +163,8 @@ Answer read_at_offset(int fd, const Parts& to) {
   if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
   const auto n = static_cast<std::int64_t>(*total);
   const std::int64_t size = static_cast<std::int64_t>(file->large->size());
-  // Checking the file took time, and another file has an offset of its own.
+  // Checks again, because the first check took time, and a seek must not move another file's
+  // offset.
   if (!is_fd_of(fd, *file)) return {};
   const long end = sys::lseek(fd, n, SEEK_CUR);
   if (sys::failed(end)) return {};

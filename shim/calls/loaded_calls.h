@@ -2,11 +2,11 @@
 // loaded with a scope of its own (RTLD_DEEPBIND), if another library has rewritten the tables by
 // which libraries call each other (UCX's hooks), or if a library in front of ours in LD_PRELOAD
 // calls libc itself. On a served file such a call finds a placeholder: EBADF. The process is then
-// served as in mode real, and one line names the library. Each address in such a table for read,
-// mmap and their kin is ours, or the library's own (not bound yet), or libc's, or another
-// library's. A function of another library is called once, with the fd of a file made for that,
-// which shows whether the call reaches this library. Thread safety: all of it; one thread checks at
-// a time. Not for signal handlers: it takes the loader's lock.
+// served as in mode real, and one line names the library. For read, mmap and their kin, an address
+// in such a table is ours, the library's own (not bound yet), libc's, or another library's. A
+// function of another library is called once, with the fd of a file made for this purpose; that
+// shows whether the call reaches this library. Thread safety: all of it; one thread checks at a
+// time. Not for signal handlers: it takes the loader's lock.
 #pragma once
 
 namespace cube::shim::loaded_calls {
@@ -16,7 +16,8 @@ void start();
 // Called when a process attaches, and after misses: checks at most once a second what was loaded or
 // rewritten since.
 void look_if_due();
-// A library may get a scope of its own: files are served as in mode real until the next check.
+// Call it before a dlopen, by which a library may get a scope of its own: files are served as in
+// mode real until the next check.
 void before_dlopen(int flags);
 // Called before an open that is served as in mode real: checks whether it has to be, because a
 // library with a scope of its own was loaded.

@@ -54,7 +54,7 @@ long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::
   return read_origin(file, fd, to, n, at);
 }
 
-// A count that is less than n means that the file has become shorter, or that an error came after
+// Reads n bytes. A lower count means that the file has become shorter, or that an error came after
 // some bytes.
 long read_at(const OpenFile& file, int fd, void* to, std::size_t n, std::uint64_t at) {
   std::size_t done = 0;
@@ -86,7 +86,7 @@ long counted(OpenFile& file, long result) {
   return result;
 }
 
-// Takes the offset back to what was read. It was moved over all that was claimed.
+// Moves the offset, which was moved by all that was claimed, back to the end of what was read.
 long told(OpenFile& file, int fd, std::uint64_t at, std::size_t claimed, long result) {
   const std::size_t got = sys::failed(result) ? 0 : static_cast<std::size_t>(result);
   if (got < claimed) {

@@ -18,8 +18,8 @@ constexpr std::size_t k_most_bytes = 0x7ffff000;       // what the kernel moves 
 constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
 
 // Mode real: makes a call that the kernel answers at the copy's offset. Returns nothing if another
-// thread is giving the file to the kernel, because this call would still move the offset: it then
-// releases the file and waits for that thread.
+// thread is giving the file to the kernel, because this call would still move the offset. In that
+// case, releases the file and waits for that thread.
 template <typename Call>
 Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
                          const char* caller = __builtin_FUNCTION()) {

@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   occupy_standard_fds();
   try {
     const int status = run_command(argc, argv);
-    // Otherwise a full disk would silently lose the rest of the buffer.
+    // Without this flush, a full disk would silently lose the rest of the buffer.
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
     std::fputs(k_cannot_write, stderr);
     return status != 0 ? status : 1;

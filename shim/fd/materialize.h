@@ -1,7 +1,7 @@
 // Materializing a served file replaces its placeholder by a kernel file: the origin's own, opened
 // by the record's path and found to be the same file, at the right offset, put over every fd that
 // shares it. If the origin no longer has the file, a memfd copy of the pinned bytes replaces the
-// placeholder. After that the shim knows nothing of these fds. Signals are blocked during that, so
+// placeholder. After that the shim knows nothing of these fds. Signals are blocked meanwhile, so
 // that a handler cannot wait for the thread that it interrupts. Thread safety: all of it;
 // async-signal-safe.
 #pragma once
@@ -13,8 +13,8 @@
 namespace cube::shim {
 
 // Returns 0; or -errno if no kernel file could be opened (EMFILE ...), and the file stays served.
-// An fd that is not served: 0, at the cost of one load. `call`: the call that needs the kernel
-// file, for the report; by default the calling function, which is named like libc's.
+// If the fd is not served, returns 0 at the cost of one load. `call`: the call that needs the
+// kernel file, for the report; by default the calling function, which is named like libc's.
 int materialize_slow(int fd, const char* call = __builtin_FUNCTION());
 inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
   placeholder::unpark_if(fd);

@@ -28,8 +28,8 @@ namespace real = cube::shim::real;
 // afterwards, or about what lies there.
 namespace {
 
-// libc makes each thread that it knows change these rights, and waits for it. It does not know our
-// threads (prefetch/threads).
+// For some calls libc makes each thread that it knows change its rights, and waits for it. libc
+// does not know our threads (prefetch/threads).
 shim::own_threads::Hanging hanging_at(const char* name) {
   const std::string_view call = name != nullptr ? name : "";
   const bool is_of_all_threads =

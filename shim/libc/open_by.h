@@ -1,5 +1,5 @@
-// The open that hooks of several topics make. For the files of this folder alone. Thread safety: as
-// libc's.
+// Opens a file for the hooks of several topics. For the files of this folder alone. Thread safety:
+// as libc's.
 #pragma once
 
 #include "shim/calls/name/unmounted_paths.h"

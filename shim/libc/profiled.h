@@ -1,5 +1,5 @@
-// Calls that the profiler records (shim/profile). A hit pays nothing for that if its call is a
-// cancellation point; otherwise, it pays one load and a jump that is not taken. For the files of
+// Calls that the profiler records (shim/profile). If the call is a cancellation point, recording
+// costs a hit nothing; otherwise it costs one load and a jump that is not taken. For the files of
 // this folder alone. Thread safety: as libc's.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace cube::shim {
 
-// Not inlined, so that its frame is gone when the call is recorded, for which even a small stack
-// must have room.
+// Not inlined, so that its frame is gone when the call is recorded. Even a small stack must have
+// room for the recording.
 template <typename Plain>
 __attribute__((noinline)) auto by_itself(Plain& plain) -> decltype(plain()) {
   return plain();
@@ -28,8 +28,8 @@ __attribute__((noinline)) auto profiled(const profile::Subject& subject, Plain&&
   return result;
 }
 
-// Comes first in a cancellation point. Returns true if the profiler is on, which sets the mark of a
-// cancellation at its start.
+// Comes first in a cancellation point. Returns true if the profiler is on, because the profiler
+// sets the mark of a cancellation when it starts.
 inline bool cancel_or_profile() {
   if (!g_may_be_cancelled.load(std::memory_order_relaxed)) [[likely]]
     return false;

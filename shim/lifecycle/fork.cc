@@ -43,8 +43,8 @@ void prepare_clone(std::uint64_t flags) {
   if (shares_memory && shares_table) return;
   if (shares_memory) attachment::existing_cache();
   prepare_child();
-  // There would be one fd table of the kernel and two of ours, or two tables of the kernel in one
-  // process, which getpid does not distinguish.
+  // Otherwise two tables of ours would describe one fd table of the kernel, or one process would
+  // have two fd tables, which getpid does not distinguish.
   if (shares_table || (flags & CLONE_THREAD) != 0)
     process::disable("a clone that shares fds without memory, or is a thread without the fds");
 }

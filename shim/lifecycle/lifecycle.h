@@ -1,6 +1,6 @@
 // The transitions of this process: its start, a loss of rights, a sandbox, its end; forks are in
-// fork.h. They know every part of the shim that has to follow; process.h holds the state that they
-// change.
+// fork.h. The transitions change the state in process.h, and tell every part of the shim that
+// depends on it.
 // Thread safety: call start once; any thread may call the rest.
 #pragma once
 

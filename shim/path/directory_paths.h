@@ -12,9 +12,9 @@ namespace cube::shim::path_filter {
 // `buffer` has PATH_MAX bytes, here and below.
 std::string_view working_directory(char* buffer);
 
-// Returns the directory in which relative paths begin, null-terminated; empty if it has no path, or
-// none that surely leads there. For changes, which must not be missed, the kernel's report
-// suffices.
+// Returns the null-terminated path of the directory in which relative paths begin; empty if there
+// is none, or if it is not certain to lead there. For changes, which must not be missed, the path
+// that the kernel reports suffices.
 std::string_view directory_of(int dir, char* buffer, Care care);
 
 }  // namespace cube::shim::path_filter

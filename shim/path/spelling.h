@@ -23,9 +23,9 @@ inline constexpr std::uint32_t k_done = ~0U;
 // other's counts.
 extern constinit std::atomic<std::uint32_t> g_opens;
 
-// Called at the start of a process. The first process of a job has found out where the prefixes
-// really lie, if this machine knows. The others pass empty `looks`, and compare with the prefixes
-// as they are spelled.
+// Called at the start of a process. The first process of a job passes in `looks` where the prefixes
+// really lie, as far as this machine knows. The other processes pass nothing, and compare with the
+// prefixes as they are spelled.
 void start(const base::Config& config, std::vector<near_look::DirectoryLook> looks);
 void look(int fd, const char* path);
 

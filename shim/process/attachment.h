@@ -18,18 +18,18 @@ inline cache::FileCache* cache() {
 // Like cache(), but makes no region if there is none. A process that no longer serves files, but
 // still reports its changes, may call this, too.
 cache::FileCache* existing_cache();
-// For a call that has changed a file of this device, or is about to, under any name: the attached
-// cache, or one that is attached now, to a region in which others have cached files of this device.
-// A process that has cached nothing must report its changes, too.
+// For a call that has changed, or will change, a file of this device under any name: the attached
+// cache. If there is none, attaches to a region in which others have cached files of this device,
+// because a process that has cached nothing must report its changes, too.
 cache::FileCache* cache_of_device(std::uint64_t device);
 // Reports that a child has ended which may have changed metadata silently; 0: some child. The cache
 // is told as soon as there is one.
 void note_child_ended(std::uint32_t pid);
 // Whether attaching was tried and failed.
 bool has_failed();
-// For a call that only asks for metadata of a file: the attached cache, or one that is attached
-// now. A region is made only if there is a list to fetch, or if metadata is cached and the process
-// has looked at many files; otherwise the cache is that of a region that others have made.
+// For a call that only asks for metadata of a file: the attached cache. If there is none, attaches
+// to a region that others have made. It makes a region only if there is a list to fetch, or if
+// metadata is cached and the process has looked at many files.
 cache::FileCache* cache_to_look_at();
 // Whether cache_to_look_at() is worth a call. If it is not, the check costs a load and a reading of
 // the clock.

@@ -31,8 +31,8 @@ struct alignas(k_alignment) Header {
 };
 static_assert(sizeof(Header) == k_alignment);
 
-// Address / 16 : 44 | changes : 20. The count keeps a list that was changed and changed back from
-// looking untouched.
+// Address / 16 : 44 | changes : 20. The count of changes distinguishes a list that was changed and
+// changed back from an untouched one.
 constexpr int k_change_bits = 20;
 constinit std::atomic<std::uint64_t> g_lists[k_lists] = {};
 

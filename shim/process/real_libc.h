@@ -13,8 +13,8 @@
 namespace cube::shim::real {
 
 void* next_symbol(const char* name);
-// Finds a function of a library that only its users see (RTLD_LOCAL), by searching the caller's own
-// libraries. Null: none of them has the function.
+// Searches the libraries of the caller for a function. This also finds a library that only its
+// users see (RTLD_LOCAL). Null: none of them has the function.
 void* symbol_of_caller(const char* name, const void* caller);
 
 // libc's address for a hook that is a jump (jumps.S). Found without next_symbol(), which calls
@@ -47,8 +47,8 @@ class Function {
     }
     return function(arguments...);
   }
-  // A function that libc does not have (io_submit belongs to libaio, close_range is newer than
-  // glibc 2.33) stays as it was.
+  // Keeps the old address of a function that libc does not have (io_submit belongs to libaio,
+  // close_range is newer than glibc 2.33).
   void resolve() {
     if (void* const symbol = next_symbol(name_); symbol != nullptr) {
       function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);

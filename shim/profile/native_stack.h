@@ -1,9 +1,9 @@
 // The native stack of a call, by libunwind, which is loaded only if the profiler is on. Frames of
 // this library are left out. A fork waits, 10 ms at most, until no thread is inside libunwind,
-// which has locks of its own. A child of a fork that did not wait long enough has no native stacks,
-// nor has one if another thread of its parent held the loader's lock. Signals and cancellation are
-// blocked during a walk, and no walk is made if the stack has no room for libunwind. Thread safety:
-// all of it except start(). Async-signal-safe, with one exception: libunwind's thread-local data is
+// which has locks of its own. A child has no native stacks if the fork did not wait long enough, or
+// if another thread of the parent held the loader's lock. Signals and cancellation are blocked
+// during a walk, and no walk is made if the stack has no room for libunwind. Thread safety: all of
+// it except start(). Async-signal-safe, with one exception: libunwind's thread-local data is
 // allocated at a thread's first call, so that call is left out in a handler.
 #pragma once
 

@@ -1,7 +1,7 @@
 // A stream (DIR*) over a directory of a mount whose listing is in memory. Its fd is an empty
-// directory that no path leads to, and the program does not know that fd: as soon as it asks for it
-// (dirfd), the origin's own directory takes its place, at the same position. The row of the fd
-// holds an OpenFile, whose offset is the position. Thread safety: as libc's for streams.
+// directory that no path leads to. The program does not know that fd: as soon as the program asks
+// for it (dirfd), the origin's own directory replaces the empty one, at the same position. The row
+// of the fd holds an OpenFile, whose offset is the position. Thread safety: as libc's for streams.
 // Async-signal-safe, except for the stream itself.
 #pragma once
 
@@ -36,8 +36,8 @@ bool seek(OpenFile& file, long place);
 // to none.
 int materialize_directory(int fd);
 // Call it before a directory or a link is moved or removed. Replaces the fds of all streams by the
-// origin's own directories, while the streams are still read from memory, because their paths may
-// not lead there any more when the program asks for the fds.
+// origin's own directories, because the paths may lead elsewhere by the time the program asks for
+// the fds. The streams are still read from memory.
 void hold_all();
 
 }  // namespace cube::shim::mount_stream

@@ -1,10 +1,10 @@
 // An open directory that this process answers: an fd, which is an empty directory that no path
-// leads to, and its listing. So every call that bypasses us gets an answer that is true of some
-// directory (EISDIR, EBADF) or ENOENT, and never the entries of another one. The row of the fd
-// holds an OpenFile, whose offset is the position, and tells whose directory it is: one of our
-// paths (name/unmounted_paths.h), or one of a mount, whose fd the program does not know
-// (mount_stream.h). Thread safety: all of it; all except next_entry's result, which is valid
-// until the stream is closed, is async-signal-safe.
+// leads to, and its listing. So a call that bypasses us gets ENOENT, or an error that any directory
+// gives (EISDIR, EBADF), but never the entries of another directory. The row of the fd holds an
+// OpenFile, whose offset is the position, and tells whose directory it is: one of our paths
+// (name/unmounted_paths.h), or one of a mount, whose fd the program does not know (mount_stream.h).
+// Thread safety: all of it; all except next_entry's result, which is valid until the stream is
+// closed, is async-signal-safe.
 #pragma once
 
 #include <dirent.h>

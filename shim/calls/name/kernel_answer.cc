@@ -156,8 +156,9 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
       learn(cache->corrections(), by_inode.key());
     });
   };
-  // A change already has a path on the stack, and may also attach. For other calls not aside: a
-  // sanitizer of the host would take that memory for memory that threads share.
+  // A call that changes something already has a path on its stack, and may also attach, so it uses
+  // memory off the stack. Other calls do not: a sanitizer of the host would believe that threads
+  // share that memory.
   call.is_change ? base::use_off_stack<CoveredPath>(use) : base::use_on_stack<CoveredPath>(use);
 }
 

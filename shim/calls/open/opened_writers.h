@@ -15,8 +15,8 @@ void note_vforked_writer(int fd);
 // Notes an fd that no open of a path has made. If it is open for writing, its file counts as being
 // written until it is closed. Returns the fd.
 int note_foreign_fd(int fd);
-// Like note_foreign_fd, for a program that starts: only a file whose path the text alone does not
-// exclude costs more than a few system calls.
+// Like note_foreign_fd, but for a program that starts. It costs a few system calls, and more only
+// if the text of the file's path does not rule the file out.
 void note_inherited_fd(int fd);
 // A file that another process, perhaps one without the library, has opened for writing: it counts
 // as being written until this process ends.

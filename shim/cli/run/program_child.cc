@@ -148,7 +148,8 @@ class Supervisor {
     bool is_taken = (left_by_witness_ & bit) != 0;
     for (bool is_again = true; is_again && (pending_of(witness_) & bit) != 0;) {
       const pid_t old = std::exchange(witness_, start_witness());
-      // Came while the old witness still had the one before pending, or is pending in the new one.
+      // True if another such signal has come: while the old witness still had the former one
+      // pending, or after the new witness was started.
       is_again = drop(only);
       const std::uint64_t got = pending_of(old);
       left_by_witness_ |= got & ~pending_of(witness_);
@@ -161,7 +162,7 @@ class Supervisor {
 
   void hand_on(const siginfo_t& info) {
     if (take_from_witness(info.si_signo)) return;
-    // If the program signals its parent, it does not mean itself.
+    // The program that signals its parent does not want the signal itself.
     if (info.si_code > 0 || info.si_pid == program_) return;
     // Some senders signal one process after another.
     constexpr timespec k_moment{0, 10'000'000};
