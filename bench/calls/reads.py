@@ -136,7 +136,8 @@ def target_of_scaling(name: str, found: dict[str, Passes], others: float) -> Tar
 
 
 def doubled(one: Passes, two: Passes) -> Spread:
-    """How much faster than twice the time the double work is done, if both cores are free."""
+    """The speed of two processes that work at the same time, against the same work done one after
+    the other."""
     return spread([2 * a / b for a, b in zip(one.us(True), two.us(True))])
 
 

@@ -32,9 +32,9 @@ MOST_LOST = 0.01
 
 
 def room_for(bytes_: int, share: float = 1.0) -> int:
-    """Megabytes of a server, so that all together have room for that share of the data. If that is
-    all of it, they get a fifth more: keys spread unevenly, and memcached has memory for each size
-    of items."""
+    """Megabytes of a server, so that all together have room for that share of the data. For all of
+    the data they get a fifth more, because keys spread unevenly, and memcached sets memory aside
+    for each size of items."""
     return int(bytes_ * share * (1.2 if share >= 1 else 1.0) / NODES / MIB) + 1
 
 

@@ -78,8 +78,8 @@ void Workers::settle() {
   // This comes first: two workers that settle at the same time must not wait for each other.
   mark_counted();
 
-  // The kernel hands requests out in order, and ours has been handed out. So a worker has each
-  // earlier request in its present turn; once that turn is counted or over, so is the request.
+  // The kernel hands requests out in order, and ours has been handed out. So each earlier request
+  // is in the present turn of some worker. Once that turn is counted or over, so is the request.
   struct Watched {
     Worker* worker;
     std::uint64_t turn;

@@ -168,7 +168,7 @@ class NewMemory:
                        mmap.MAP_SHARED | fixed, self.fd, 0)
 
     def make(self, at: int) -> None:
-        """Makes the 2 MiB that begin there."""
+        """Gives memory to the 2 MiB that begin at `at`."""
         collapse = 25
         os.posix_fallocate(self.fd, at, mmap.PAGESIZE)
         self.libc.madvise(self.begin + at, self.HUGE, collapse)
