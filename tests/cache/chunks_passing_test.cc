@@ -131,7 +131,8 @@ TEST_F(PassingTest, MappedChunkStays) {
   EXPECT_EQ(found(k_kept, 0, places), places);
 }
 
-// Pins of other chunks do not remove a chunk before it is read: half of these chunks are younger.
+// A chunk does not go before it is read only because others are pinned: half of these chunks are
+// younger.
 TEST_F(PassingTest, YoungChunkStaysWhileOthersArePinned) {
   for (std::uint32_t number = 0; number < 2 * half(); ++number) ASSERT_TRUE(pass(number));
   std::vector<Chunks::Claim> claims;

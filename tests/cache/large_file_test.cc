@@ -545,7 +545,7 @@ TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfFdsAndLooksForRoomItself) {
   file->copies().end();
 }
 
-// A mapped chunk is never replaced: a chunk that passes must not be mapped.
+// A mapped chunk is never replaced, so a chunk that passes must not be mapped.
 TEST_F(LargeRowTest, MappingShowsNoChunkThatPasses) {
   Chunks chunks(cache->region());
   for (std::uint32_t number = 0; chunks.make({1, {2, 3}}, number, Chunks::k_none); ++number) {

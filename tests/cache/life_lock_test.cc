@@ -113,7 +113,7 @@ TEST(LifeLock, AProgramThatHasUsedUpAllThreadKeysIsSeenToLiveAndToDie) {
 }
 
 // Checks whether a child that outlives a killed process is taken for that process. `make` makes the
-// one that is left: it returns 0 there, and the child's pid in the other.
+// child: it returns 0 in the child, and the child's pid in the other process.
 template <typename Make>
 void check_survivor(Make&& make, bool is_the_process) {
   const TestRegion region;

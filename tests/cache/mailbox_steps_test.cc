@@ -86,7 +86,7 @@ TEST(MailboxSteps, GatewayMayDieAtAnyInstruction) {
       return tests::wait_for_death();
     });
     ASSERT_TRUE(gateway.to_stop());
-    // The asker's request of this round, whose count the gateway may have seen before.
+    // Waits for the asker's request of this round, which the gateway may have counted before.
     while (mail_rows_in_use(*region) == 0) std::this_thread::yield();
     gateway.step_on(steps);
     gateway.kill();

@@ -161,8 +161,8 @@ TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) 
   if (region != nullptr) region->detach();
 }
 
-// The first of two jobs to end leaves its row. While it is on its way out, the second one must not
-// leave the file to it, because nobody would remove the file.
+// The first of two jobs to end leaves its row. While the first job is on its way out, the second
+// one must not leave the file to it, because then nobody would remove the file.
 TEST(RegionLife, LastToDetachOfTwoJobsThatEndTogetherRemovesTheFile) {
   RegionName name;
   Gate attached, go, detached;
@@ -199,8 +199,7 @@ TEST(RegionLife, ManyProcessesThatComeAndGoNeverFailAndLeaveNothing) {
           RamTier tier(*region);
           const std::string path = "/" + std::to_string(getpid());
           const auto put = tests::put(tier, path, path);
-          // Another process may have been the last one a moment ago only if this one was not
-          // attached.
+          // While this process is attached, no other process can be the last one.
           CHILD_CHECK(put && tests::find(tier, path));
           tier.release_lease();
           return 0;

@@ -129,7 +129,7 @@ TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
     late.region->reap();
     if (late.ring.owns(late.last())) {
       ++of_ring;
-      // Nobody has read anything of it, so it may be missing; a file that is found is right.
+      // Nobody has read these files, so they may be missing; a file that is found is right.
       for (const auto& path : late.resident) {
         const Pin pin = tests::find(late.tier, path);
         ASSERT_TRUE(!pin || tests::bytes_of(*pin) == late_content(path)) << path;
@@ -143,8 +143,8 @@ TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
         << "at step " << steps << " of " << middle;
     for (const auto& path : late.ahead)
       ASSERT_TRUE(tests::open_right(late.tier, path, late_content(path))) << path;
-    // A kill between the segment's count and the region's leaves the region's too high by its
-    // records.
+    // A kill after the segment's count was changed, and before the region's, leaves the region's
+    // count too high by the records of the segment.
     EXPECT_EQ(tests::counters_of(*late.region, has_ended ? 0 : late.resident.size()), "right");
     if (has_ended) break;
   }

@@ -222,7 +222,7 @@ TEST_F(RingTest, AGenerationThatComesRoundAgainShowsNothingOld) {
     ASSERT_TRUE(leased);
     seal_segment(*region, *leased);
   }
-  // Its bytes are all there; nobody has written anything.
+  // All bytes of the record are still there, because nobody has written to its segment.
   EXPECT_FALSE(tests::find(tier, paths.front()));
 }
 

@@ -174,7 +174,7 @@ TEST_F(RoomForOthersTest, ChunksGoUnlessPinnedOrMapped) {
   ASSERT_TRUE(mapped);
   EXPECT_EQ(mapped.data()[0], std::byte{'c'});
   EXPECT_EQ(region->header().used_bytes.load(), 2ULL * k_chunk_bytes);
-  // It has no page before it is fetched again.
+  // The chunk has no page until it is fetched again.
   const auto again = chunks.make(k_key, 1, Chunks::k_none);
   ASSERT_TRUE(again);
   EXPECT_FALSE(again.has_any(k_all));

@@ -325,8 +325,8 @@ TEST(SingleFlight, EndOfOneProcessEndsNoFlightOfAnother) {
   EXPECT_EQ(region->flight_slot(77).word.load(), held);
 }
 
-// Another path holds the first slot when the child checks it, and no longer when this process does,
-// so they take different slots.
+// Another path holds the first slot while the child checks it, but no longer when this process
+// does, so the two take different slots.
 TEST(SingleFlight, KeepsOneOfTwoSimultaneousFlightsAtAnyInstruction) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::uint64_t k_other = 5, k_both = k_other + (std::uint64_t{k_flight_slots} << 16);
@@ -379,7 +379,7 @@ TEST(SingleFlight, ManyWaitersOfAKilledFetcherFetchOnce) {
       ready.give();
       SingleFlight::Ticket ticket;
       CHILD_CHECK(flights.begin(77, ticket) != Outcome::too_long);
-      // Alone: nobody else may be between here and the end of the ticket.
+      // Nobody else may be between this point and the end of the ticket.
       auto& inside = mine->header().dead;
       CHILD_CHECK(inside.fetch_add(1) == 0);
       inside.fetch_sub(1);

@@ -116,8 +116,8 @@ class Run(Case):
                          (CONTENT * 2, 1, 1))
 
     def test_the_program_gets_each_signal_once(self):
-        """Whether the signal was for the command or for the group; and the status is the program's
-        own, if it handles it."""
+        """The signal may be for the command or for the group. If the program handles it, the status
+        is the program's own."""
         code = (
             "import os, signal\nsigns = []\ndef note(*_): signs.append(1); os.write(1, b'got\\n')\n"
             "def end(*_): os.write(1, b'%d\\n' % len(signs)); os._exit(7)\n"
@@ -175,7 +175,7 @@ class Run(Case):
         for turn in range(100):
             for _ in range(2):
                 os.killpg(job.pid, signal.SIGUSR1)
-                sum(range(turn * 300))  # Meets the command at another step each time.
+                sum(range(turn * 300))  # The signal meets the command at another step each time.
             os.kill(job.pid, signal.SIGUSR2)
             self.assertIn(job.stdout.readline(), (b"1\n", b"2\n"))
         self.assertEqual(job.wait(60), 0)
@@ -183,7 +183,7 @@ class Run(Case):
     def test_a_signal_of_the_program_for_its_group_hides_none_for_the_command(self):
         job = self.start_noting("os.killpg(0, signal.SIGUSR1)")
         self.assertEqual(job.stdout.readline(), b"got\n")
-        # The command has taken what came before, if it has handed this one on.
+        # Once the command has handed this signal on, it has taken all earlier ones.
         os.kill(job.pid, signal.SIGUSR2)
         self.assertEqual(job.stdout.readline(), b"got\n")
         for number in (signal.SIGUSR1, signal.SIGTERM):

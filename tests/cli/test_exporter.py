@@ -63,7 +63,7 @@ class Figures(ExporterCase):
                     *({key: f"{value:.12g}"
                        for key, value in of[name].items()}
                       for of in (scraped, written)), name)
-        # The bounds have one digit more in one than in the other.
+        # The two texts write the bounds with a different number of digits.
         buckets = "cubeshim_miss_open_seconds_bucket"
         self.assertEqual([*scraped[buckets].values()], [*written[buckets].values()])
 

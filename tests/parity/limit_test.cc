@@ -159,7 +159,7 @@ PARITY(Limit, ListOfFdsAndWhatTheyAre) {
   std::vector<std::string> names;
   while (const dirent* entry = readdir(list)) {
     char target[4096] = {};
-    // By a directory fd: the name does not show that it concerns fds.
+    // The name is relative to a directory fd, so it does not show that it concerns fds.
     if (readlinkat(dirfd(list), entry->d_name, target, sizeof target - 1) > 0 &&
         atoi(entry->d_name) > 2)
       names.push_back(std::string(entry->d_name) + " " + target);

@@ -173,7 +173,7 @@ PARITY(Lock, LocksOutliveWhatMakesTheFileTheKernels) {
 }
 
 PARITY(Lock, LeavesOtherFilesServedBesideALockedOne) {
-  // A locked fd is no model for placeholders.
+  // A locked fd must not be duplicated to make a placeholder.
   const int locked = CALL(open(t.file("a", 100), O_RDONLY));
   CALL(flock(locked, LOCK_SH));
   const int other = CALL(open(t.file("b", 200), O_RDONLY));

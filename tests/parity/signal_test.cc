@@ -231,7 +231,8 @@ constexpr unsigned long k_trap = 0xd4200000, k_trap_mask = 0xffffffff;
 unsigned long long& place_in(user_regs_struct& registers) { return registers.pc; }
 #endif
 
-// Returns the address before which the child is stopped. With `moved`, the child continues there.
+// Returns the address of the next instruction of the stopped child. If `moved` is given, the child
+// continues at that address.
 unsigned long place_of(pid_t child, const unsigned long* moved = nullptr) {
   user_regs_struct registers{};
   iovec all{&registers, sizeof registers};

@@ -83,8 +83,8 @@ TEST_F(PrefetcherOrder, NoMoreAreInFlightThanTheDepth) {
   EXPECT_EQ(prefetcher->in_flight(), 4U);
 }
 
-// The leading thread also stops it when the process ends. The process must wait for that, or its
-// ring would keep the mount busy.
+// The leading thread stops the prefetcher, too, when the process ends. The process must wait for
+// that stop, or its ring would keep the mount busy.
 TEST_F(PrefetcherOrder, SecondStopWaitsForTheFirst) {
   say("hold read 1");
   offer(0);

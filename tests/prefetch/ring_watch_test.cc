@@ -347,7 +347,7 @@ struct RingNeedTest : ::testing::Test {
 TEST_F(RingNeedTest, IsTooSmallWhereProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(10, 0, 0, true));
   EXPECT_FALSE(tick(0, 0, 3, true));
-  // The prefetcher gets to them when there is room again.
+  // The prefetcher comes to the files that programs have fetched when there is room again.
   EXPECT_TRUE(tick(10, 3, 0, false));
   EXPECT_FALSE(tick(10, 0, 0, true)) << "it starts over";
 }

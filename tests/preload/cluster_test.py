@@ -183,7 +183,7 @@ class Freshness(Cluster):
         said = node.ask("open", path)
         self.assertEqual(said.split()[1], str(size))
         self.assertEqual(said.split()[4], str(int((1e9 + 5) * 1e9)),
-                         "not the old one, which the pool has still")
+                         "not the old one, which the pool still has")
         self.assertEqual(node.end()["cluster"]["outdated"], 1)
 
     def test_a_young_file_is_not_shared(self):

@@ -130,7 +130,8 @@ TEST(ClusterClient, AnOpenThatWaitsForLessThanTheDeadlineMayWaitInVainMoreOften)
   FakeServer server(slow_value);
   Running running({server.name()});
   int late = 0;
-  // On a busy machine, not each of them is a request: the row of the last may still be in use.
+  // On a busy machine some of these calls send no request, because the row of the last one may
+  // still be in use.
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   for (; running.count(base::Counter::cluster_trips) == 0 && base::monotonic_ns() < until; ++late)
     EXPECT_NE(running.get("a", 1 * k_ms), Outcome::hit);
@@ -188,7 +189,7 @@ TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAske
   });
   Running running({server.name()}, k_patience, /*leads=*/false, "user word");
   EXPECT_EQ(running.get("a", k_ms), Outcome::late);
-  // If the server were left alone, the row of the first request would have ended.
+  // The first request still has its row. It would not if the server were left alone.
   EXPECT_EQ(running.get("b", 5 * k_ms), Outcome::late);
   may_answer = true;
   EXPECT_EQ(running.get("c"), Outcome::hit);
@@ -197,7 +198,7 @@ TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAske
 }
 
 TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
-  // This is more than Running wants.
+  // This is larger than the largest value that Running accepts.
   const std::string large((1 << 20) + 1, 'x');
   const Wrong all[] = {
       {"another token", [](const std::string&) { return std::string("VA 1 c1 Offf\r\nx\r\n"); }},

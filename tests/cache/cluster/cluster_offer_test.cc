@@ -123,7 +123,8 @@ TEST(ClusterOffer, RecordIsAddedIfItsLeaseHasRunOut) {
 
 TEST(ClusterOffer, FullServerIsLeftAloneForAMinute) {
   const std::string full = "SERVER_ERROR out of memory storing object\r\n";
-  // The second answer also ends the connection. That alone would give the server a second's rest.
+  // The second answer also ends the connection. The end of a connection alone would make the server
+  // rest for only a second.
   for (const std::string& answer : {full, full + "and more"}) {
     std::atomic<std::uint64_t> refused_ns{0};
     FakeServer server([&](const std::string& line) -> std::string {

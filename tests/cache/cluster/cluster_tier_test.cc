@@ -180,7 +180,7 @@ TEST(ClusterTier, NodeThatOffersNothingTakesNoLease) {
   EXPECT_EQ(leases, 0);
 }
 
-// Only the server's records wait for the origin; answers of servers do not.
+// If the origin hangs, offers of records wait for it, but answers of servers do not.
 TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
   const SharedFiles files;
   const std::string there = files.write("there", "of the pool");

@@ -92,7 +92,7 @@ TEST(DiskIndexBuilder, AFileThatWasReplacedMeanwhileIsNotWrittenTo) {
   ASSERT_EQ(unlink(made.path.c_str()), 0);
   made.dir.write("index", "another's");
   EXPECT_EQ(builder->end_pass().error().value, ESTALE);
-  // Its file becomes full in the end, and there is no other to grow.
+  // In the end the table is full, and without its file the index cannot grow.
   std::uint64_t i = 0;
   while (builder->add(hash_of_number(i), DiskIndex::word_of(hash_of_number(i), 3, 4096, 300))) ++i;
   EXPECT_GT(i, 4000U);

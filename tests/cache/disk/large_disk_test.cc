@@ -285,7 +285,7 @@ TEST_F(LargeDiskTest, PartOfABlockIsNotWritten) {
   EXPECT_EQ(on_disk(), 1U);
 }
 
-// The other blocks of its chunk are missing: it is whole by itself.
+// The last block is whole although the other blocks of its chunk are missing.
 TEST_F(LargeDiskTest, LastBlockIsWrittenThoughItIsShorter) {
   const OpenLarge large(*cache, path);
   constexpr std::uint64_t k_last = (k_blocks - 1) * k_block;
@@ -295,7 +295,7 @@ TEST_F(LargeDiskTest, LastBlockIsWrittenThoughItIsShorter) {
   EXPECT_EQ(on_disk(), 1U);
 }
 
-// A tier that has every block of one file, or none, and whose object ends with abandon().
+// A tier that has every block of one file, or no block. abandon() ends the object.
 struct ChildsTier final : Tier {
   const std::string& data;
   FileStat stat;

@@ -183,11 +183,12 @@ read_all()
             return
         inside = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         os.kill(child.pid, signal.SIGKILL)
-        # The job inside dies with it, not from the end of its input before that.
+        # The job inside must die with unshare, and not earlier from the end of its input.
         child.wait(timeout=self.timeout)
-        # The end of unshare does not count, but that of the job inside, which had the pipes too.
+        # Waits for the end of the job inside, which has the pipes, too, and not only for that of
+        # unshare.
         child.communicate(timeout=self.timeout)
-        # Each of its threads counts: one that is still ending has the memory.
+        # All threads of the job must be gone, because a thread that is still ending has the memory.
         deadline = time.monotonic() + self.timeout
         while any(self.lives(pid) for pid in inside):
             self.assertLess(time.monotonic(), deadline)

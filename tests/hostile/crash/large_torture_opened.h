@@ -49,8 +49,8 @@ inline void wrong(int file, const char* what, std::uint64_t at, std::uint64_t a,
   [[maybe_unused]] const ssize_t written = write(1, text, static_cast<std::size_t>(n));
 }
 
-// The bytes that may be seen: generations from `least` to `most`; `one` is k_any at first if all
-// bytes must be of one generation.
+// The bytes that may be seen: generations from `least` to `most`; if all bytes must be of one
+// generation, `one` begins as k_any.
 constexpr std::uint64_t k_any = UINT64_MAX;
 struct Allowed {
   int file;

@@ -135,8 +135,8 @@ class HeldFetch(support.FaultCase):
                 self.tried()
 
     def test_waiter_is_interrupted(self):
-        # It waits for another's fetch: no longer than it would without the signal, and then it
-        # reads.
+        # The reader waits for another process's fetch, for no longer than without the signal, and
+        # then reads.
         self.assertTrue(self.start("hold read"))
         self.assertEqual(self.reader.ask(f"alarmed 50 {self.path('wanted')}"), whole(self.data))
         self.origin.script("go")
@@ -261,8 +261,8 @@ class Clocks(support.FaultCase):
                     second = self.host(CONSISTENCY=consistency)
                     for host in (first, second):
                         self.assertEqual(host.ask(f"read {path}"), whole(data))
-                    # It is still a hit, without a request to the origin, or with the freshness
-                    # asked for.
+                    # The read is still a hit without a request to the origin, or as fresh as the
+                    # setting demands.
                     self.put_old("file", other, 500)
                     expected = other if consistency == "open" else data
                     for host in (first, second):

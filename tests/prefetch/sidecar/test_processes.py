@@ -132,7 +132,7 @@ read_all()
 """)
 
     def test_one_that_closes_all_fds(self):
-        # And it uses the fds at once: the sidecar must not close or reuse them.
+        # The program reuses the fds at once, so the sidecar must neither close nor reuse them.
         self.check_midway("""
 os.closerange(3, 1024)
 fds = [os.open('/tmp', os.O_TMPFILE | os.O_RDWR) for _ in range(20)]

@@ -286,8 +286,8 @@ std::string Judge::judge_listing(const Ask& ask, const Answer& answer, const Win
   return "";
 }
 
-// Accepts each field on its own, and any size between, if a reader may have asked in the middle of
-// a change and kept the answer.
+// If a reader may have asked in the middle of a change and kept the answer, each field is accepted
+// on its own, and so is any size in between.
 bool Judge::has_attributes(const Object& object, const Attributes& seen, std::int64_t from,
                            std::int64_t until) {
   bool fits = false;
