@@ -53,7 +53,7 @@ class Corrections {
  private:
   struct Listed {
     Pin listing;
-    std::uint8_t type = 0;  // as dirent has it
+    std::uint8_t type = 0;  // d_type of dirent
   };
   Pin listing_of(std::string_view directory) const;
   // The listing that contains the path's last component.

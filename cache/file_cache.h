@@ -58,7 +58,7 @@ class FileCache {
   MountMetadata& metadata() { return metadata_; }
   const MountMetadata& metadata() const { return metadata_; }
   const Tiers& tiers() const { return parts_.tiers; }
-  // Only for a cache that has tiers.
+  // May be called only for a cache that has tiers.
   TierWriter tier_writer() { return {parts_.ram, parts_.tiers, parts_.rules.block}; }
   base::Stats& stats() { return parts_.stats(); }
   // Counts an open that is not served, and keeps the first path for the report.

@@ -37,7 +37,7 @@ Snapshot* snapshot_of(const fuse_file_info* file) { return reinterpret_cast<Snap
 
 struct stat attributes_of(fuse_ino_t id) {
   struct stat st {};
-  // These numbers lie far above any inode number of a source.
+  // The inode numbers of `.lagfs` lie far above any inode number of a source.
   st.st_ino = ~ino_t{0} - id;
   st.st_mode = id == k_directory ? S_IFDIR | 0755
                : is_written(id)  ? S_IFREG | 0222

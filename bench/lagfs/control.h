@@ -1,9 +1,9 @@
 // The virtual directory `.lagfs` in the root of the mount. `counters`, `counters.json` and `held`
 // can be read, `script` and `reset` written.
 //
-// Its operations are neither counted nor delayed, and its files are never cached. A read from the
-// start of a file takes a new snapshot. The directory is found only by its name: no listing of the
-// root shows it, and it hides a directory of this name in the source.
+// Operations on `.lagfs` are neither counted nor delayed, and its files are never cached. A read
+// from the start of a file takes a new snapshot. The directory is found only by its name: no
+// listing of the root shows it, and it hides a directory of this name in the source.
 //
 // Thread safety: all functions may be called from any worker.
 #pragma once

@@ -104,7 +104,7 @@ constexpr auto k_guarded = &Routing<decltype(Source)>::template guard<Source>;
 constexpr fuse_lowlevel_ops make_table() {
   fuse_lowlevel_ops table{};
   table.init = init;
-  // These check the name as well, and do their own routing.
+  // The following operations check the name as well, and do their own routing.
   table.lookup = lookup;
   table.forget = forget;
   table.forget_multi = forget_multi;

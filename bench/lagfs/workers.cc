@@ -75,7 +75,8 @@ void Workers::run(Worker& self) {
 void Workers::mark_counted() { current_->state.store(State::counted); }
 
 void Workers::settle() {
-  // This comes first: two workers that settle at the same time must not wait for each other.
+  // Marks our own request first, because two workers that settle at the same time must not wait for
+  // each other.
   mark_counted();
 
   // The kernel hands requests out in order, and ours has been handed out. So each earlier request

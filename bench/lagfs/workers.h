@@ -33,7 +33,7 @@ class Workers {
 
   // Returns when all requests that were taken from the kernel before this call have been counted.
   void settle();
-  // This worker has counted its request; only the wait and the reply remain.
+  // Notes that this worker has counted its request; only the wait and the reply remain.
   static void mark_counted();
 
  private:

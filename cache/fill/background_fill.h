@@ -44,7 +44,7 @@ class BackgroundFill {
   bool publish();
   std::uint64_t remote_bytes() const {
     return remote_bytes_;
-  }  // of the record that was published or refused
+  }  // bytes of the record that was published or refused
   // Ends the flight, because the file is fetched in another way: no process of any node waits for
   // this fetch any more. The key is not used afterwards.
   void give_up();

@@ -219,7 +219,7 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
     parts_.stats().miss_latency.add(took);
     parts_.stats().count(Counter::miss_ns, took);
   }
-  // This is also done if the open found a directory, because its neighbours' bytes are read now and
+  // Neighbours are kept even if the open found a directory, because their bytes are read now and
   // not again.
   if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());
   return outcome;

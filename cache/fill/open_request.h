@@ -32,17 +32,18 @@ struct OpenOutcome {
   // The lowest fd that this open has used for the origin, the disk or the region, and has closed
   // again. -1: none.
   int freed_fd = -1;
-  bool was_fetched = false;  // of pin: this open fetched it from the origin
+  bool was_fetched = false;  // this open fetched the pinned record from the origin
   // The origin took long to answer a stat that revalidated an existing record.
   bool has_waited_for_stat = false;
   int kernel_fd = -1;
   bool is_directory = false;  // of kernel_fd
-  bool is_filling = false;    // of kernel_fd: serve_fill has taken it
+  bool is_filling = false;    // serve_fill has taken kernel_fd
   // Set if kernel_fd is a mount's file that may be served in blocks (large_files.h). If kernel_fd
   // is not served in blocks, the open counts as bypassed for this reason.
   std::optional<base::Counter> unless_large;
   int error = 0;
-  bool is_known_absent = false;  // of error: a negative entry said so, the origin was not asked
+  bool is_known_absent = false;  // `error` comes from a negative entry, and the origin was not
+                                 // asked
 };
 
 }  // namespace cube::cache

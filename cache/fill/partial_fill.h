@@ -26,7 +26,7 @@ class PartialFill {
   // The place of the bytes that a read wants.
   enum class Bytes {
     here,        // in the room
-    at_origin,   // not here now: the program's fd has them
+    at_origin,   // the bytes are not here now, but the program's fd has them
     interrupted  // the read failed with EINTR, which the program gets
   };
   // Counts the fds that have left the file. A reader takes the count before it checks that its fd

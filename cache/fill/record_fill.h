@@ -31,7 +31,7 @@ class RecordFill {
   enum class Next {
     read,   // the whole file to room()
     done,   // no need to read: pin() holds the record that another view has fetched
-    refuse  // not for caching; reason() says why
+    refuse  // the file is not cached; reason() says why
   };
 
   // Constructed before the file is opened. `key` must outlive this.

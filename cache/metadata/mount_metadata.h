@@ -214,7 +214,7 @@ class MountMetadata final : public KnownStats {
   base::MetadataTtl ttl_;
   std::uint64_t most_ttl_ns_;   // of CUBESHIM_CONSISTENCY
   std::uint64_t job_start_ns_;  // base::boot_ns
-  std::uint64_t most_bytes_;    // of the region, for metadata
+  std::uint64_t most_bytes_;    // the most bytes of metadata
   NegativeEntryProof proof_;
   DirectoryTimes times_;
   std::atomic<std::uint64_t> asked_[k_asked] = {};    // hashes of negative entries and of listings
@@ -246,7 +246,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
     ram_->mark_record_stale(**pin);
     return {};
   }
-  // Otherwise a lookup could find either of the two.
+  // Marks the former record, because a lookup could otherwise find either of the two.
   if (former) ram_->mark_record_stale(*former);
   return std::move(*pin);
 }

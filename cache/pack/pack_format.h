@@ -65,7 +65,7 @@ static_assert(sizeof(PackFooter) == 64);
 // slots, sorted.
 struct PackSlot {
   std::uint64_t hash;    // of the path
-  std::uint64_t offset;  // of the record in the file
+  std::uint64_t offset;  // the offset of the record in the file
   std::uint64_t bytes;   // of the record
   friend auto operator<=>(const PackSlot&, const PackSlot&) = default;
 };

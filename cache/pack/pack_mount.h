@@ -42,7 +42,7 @@ class PackMount {
     PackSlot slot;
     bool physical = true;  // no link was followed
     std::uint32_t length = 0;
-    base::OffStack path;  // in the pack; at most PATH_MAX bytes of the room are used
+    base::OffStack path;  // the path in the pack; at most PATH_MAX bytes of the room are used
     std::string_view name() const { return {path.data(), length}; }
   };
   // Finds an absolute path under the prefix. `follows`: a link at its end is followed, too. EIO:
@@ -52,7 +52,7 @@ class PackMount {
   struct Content {
     FileStat stat{};
     bool physical = true;
-    const std::byte* data = nullptr;  // in the scratch; null: too large for it
+    const std::byte* data = nullptr;  // lies in the scratch; null: it is too large for that
     PackEntry entry;
     // The bytes of `span` in the pack, which were read with the record and lie in the scratch.
     const std::byte* window = nullptr;

@@ -104,7 +104,7 @@ class PackReader {
   auto read_and_revive(Read&& read) const;
 
   std::string name_;
-  FileStat stat_{};  // of the file that was opened
+  FileStat stat_{};  // the stat of the file that was opened
   mutable std::atomic<int> fd_{-1};
   mutable std::atomic<bool> index_is_asked_for_{false};
   mutable std::atomic<bool> is_touched_{false};

@@ -14,7 +14,7 @@
 namespace cube::cache {
 
 struct PackEntry {
-  std::uint64_t offset = 0, bytes = 0;  // of the record in the pack
+  std::uint64_t offset = 0, bytes = 0;  // the place of the record in the pack
   std::uint64_t data_offset = 0;        // in the pack
   std::uint64_t data_size = 0, data_hash = 0;
   RecordKind kind = RecordKind::file;

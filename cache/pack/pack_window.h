@@ -38,7 +38,7 @@ class PackWindows {
   // The granularity of `taken`.
   static constexpr std::uint64_t k_grain = 64 << 10;
   struct WindowState {
-    std::atomic<std::uint64_t> alone_ns;  // of a record alone; 0: not known yet
+    std::atomic<std::uint64_t> alone_ns;  // the time that a record alone takes; 0: not known yet
     std::atomic<std::uint64_t> bytes;     // of a window
     std::atomic<std::uint64_t> taken[1];  // a bit for each k_grain
   };

@@ -22,7 +22,7 @@ class DirectoryData {
   struct Entry {
     std::uint32_t place = 0;  // among the entries, from 0 on
     std::uint64_t inode = 0;
-    std::uint8_t type = 0;  // as dirent has it (DT_REG ...)
+    std::uint8_t type = 0;  // d_type of dirent (DT_REG ...)
     std::string_view name;
 
     bool is_dots() const { return name == "." || name == ".."; }
@@ -70,7 +70,7 @@ class DirectoryData {
   std::optional<Entry> find_if(std::string_view name, Wanted&& wanted) const;
 
   const std::uint32_t* slots_ = nullptr;   // place + 1, or 0, by the hash of the name in lower case
-  const std::uint32_t* begins_ = nullptr;  // of each entry, in bytes
+  const std::uint32_t* begins_ = nullptr;  // the offset of each entry, in bytes
   const std::byte* entries_ = nullptr;
   std::uint32_t slot_count_ = 0, count_ = 0;
   std::uint64_t entries_bytes_ = 0;
@@ -80,11 +80,11 @@ class DirectoryData {
 class StatTable {
  public:
   struct Entry {
-    FileStat stat;            // of the name itself: a link is not followed
+    FileStat stat;            // the stat of the name itself: a link is not followed
     std::uint64_t looked_ns;  // base::boot_ns, before the origin was asked; 0: nothing is known
     std::uint32_t changes;    // WriterStripe::epoch of the file then
-    std::uint32_t target;     // of a link: the offset of its target among the targets, plus 1; 0:
-                              // nothing is known
+    std::uint32_t target;     // a link's offset of its target among the targets, plus 1; 0: nothing
+                              // is known
   };
 
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {

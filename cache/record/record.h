@@ -58,7 +58,7 @@ struct Record {
   RecordKind kind;
   std::uint8_t flags;
   std::uint32_t path_length;  // bytes, without the terminating zero that follows the path
-  std::uint32_t data_offset;  // from the start of the record
+  std::uint32_t data_offset;  // the offset from the start of the record
   std::uint64_t data_size;    // bytes
   std::uint64_t record_size;  // bytes, all padding included
   // Marks: outside the hash, changed after publication.
@@ -126,12 +126,13 @@ struct RecordContent {
   bool from_cluster = false;
   OriginId origin = k_mounts;
   std::optional<std::uint64_t> data_size = {};  // bytes; else that of the stat
-  std::optional<std::uint64_t> data_hash = {};  // if the data was checked by it; else computed
+  std::optional<std::uint64_t> data_hash = {};  // the hash by which the data was checked; if there
+                                                // is none, it is computed
   std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
   std::uint64_t verified_ns = 0;                // base::boot_ns
   std::uint64_t job_tag = 0, node_tag = 0;
   std::uint64_t rights = 0;
-  std::uint32_t views = 0;  // besides that of the publishing process
+  std::uint32_t views = 0;  // further views besides that of the publishing process
 };
 // Writes a record around data that is already in its place. `plan` is the result of plan_record.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);

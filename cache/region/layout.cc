@@ -14,7 +14,7 @@ constexpr std::uint64_t k_mib = 1 << 20;
 // and all five for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
-// Each stands for a thread that waits for an object store.
+// Each mail row stands for a thread that waits for an object store.
 constexpr std::uint32_t k_most_mail_rows = 64;
 constexpr std::uint32_t k_fewest_large_paths = 32, k_most_large_paths = 4096;
 
@@ -65,7 +65,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.servers, sizeof(base::ServerRow), base::k_server_rows);
   table(layout.mail, sizeof(MailRow), layout.mail_rows());
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
-    // Each begins on a page, because its memory comes later than that of what precedes it.
+    // Each table begins on a page, because it gets its memory later than the parts before it.
     at = (at + k_page - 1) / k_page * k_page;
     layout.bucket_count[i] = static_cast<std::uint32_t>(
         std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));

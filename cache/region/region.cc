@@ -103,8 +103,8 @@ base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes)
   std::uint64_t done = 0;
   while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done))
     done += base::Mapping::k_huge_page;
-  // This also covers the huge pages, because an emulator may claim to have followed an advice that
-  // it does not know. It takes 0.4 us for each page that is there.
+  // fallocate covers the huge pages, too, because an emulator may claim to have followed an advice
+  // that it does not know. It takes 0.4 us for each page that is there.
   const long error =
       sys::fallocate(fd, 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
@@ -313,7 +313,8 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
   auto writable = base::Mapping::shared_for_huge_pages(
       read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
   if (!writable) return base::fail(writable.error().value);
-  // Otherwise a core dump would hold the whole cache once the region has lost its name.
+  // Keeps the region out of core dumps, which would hold the whole cache once the region has lost
+  // its name.
   for (const base::Mapping* part : {&*control, &*data, &*writable})
     sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
   control_ = std::move(*control);

@@ -22,7 +22,7 @@ class ResidentPages {
 
  private:
   std::atomic<std::uint64_t> bound_{0};
-  std::atomic<std::uint64_t> read_{0};  // since the pages were let go of
+  std::atomic<std::uint64_t> read_{0};  // bytes that were read since the pages were last dropped
 };
 
 }  // namespace cube::cache

@@ -208,7 +208,7 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
       // A run is sealed before its record is published, so this one has published nothing.
       free_run(region, i);
     } else if (row.fill.load(std::memory_order_acquire) == 0) {
-      // It may have no memory yet.
+      // The segment may have no memory yet.
       give_back(region, i);
     } else {
       swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});

@@ -44,7 +44,7 @@ class BlockWriter {
   const Tiers& tiers_;
   std::uint64_t block_;
   base::Mapping buffer_;
-  std::vector<std::uint64_t> offsets_;  // of the records in the buffer
+  std::vector<std::uint64_t> offsets_;  // the offsets of the records in the buffer
   std::uint64_t fill_ = 0;
   std::vector<PageRun> taken_;  // the blocks of this chunk that have been put into the buffer
 };

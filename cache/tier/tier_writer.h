@@ -52,7 +52,7 @@ class TierWriter {
 
  private:
   struct Note {
-    std::uint32_t generation = 0;        // of the segment; another generation is another life
+    std::uint32_t generation = 0;        // the segment's generation, one for each life
     std::uint32_t seen = 0;              // SegmentRow::fresh when it was last written
     std::vector<std::uint64_t> written;  // offsets, while it still grows
   };

@@ -58,8 +58,8 @@ enum class Ending : std::uint8_t {
   whole,      // the room holds the file as its stat said
   declined,   // by room_for
   failed,     // `error` comes from the kernel
-  changed,    // not what its stat said: grown, truncated, or written during the fetch
-  cancelled,  // not begun, or given up between two system calls
+  changed,    // the file is not what its stat said: grown, truncated, or written during the fetch
+  cancelled,  // the fetch did not begin, or was given up between two system calls
   abandoned,  // hung when stop() lost patience; see above
 };
 
@@ -70,7 +70,7 @@ struct FetchResult {
   // The number of requests to the origin.
   std::uint8_t opens = 0, stats = 0, reads = 0;
   int error = 0;   // if failed
-  int reason = 0;  // if declined: as the client gave it
+  int reason = 0;  // the client's reason, if it has declined
   std::uint64_t bytes = 0;
   // If whole, and the origin has checked the bytes by it.
   std::optional<std::uint64_t> data_hash = {};

@@ -72,8 +72,8 @@ class UringCore final : public EngineCore {
 };
 
 void UringCore::work(unsigned) {
-  // Not a member: the ring's fd belongs to this thread's table and must be closed there. Its
-  // workers inherit the priority.
+  // The ring is not a member, because its fd belongs to this thread's table and must be closed
+  // there. Its workers inherit the priority.
   Ring ring;
   ring_ = &ring;
   const bool ready = ring.set_up(k_most_depth, why_);

@@ -39,7 +39,8 @@ struct UringFlight {
   FetchResult result;
   base::WholeRead read;
   struct ::open_how how {};
-  base::ProcFdName again{-1, base::ProcFdName::Table::thread};  // of `fd`, once its kind is known
+  base::ProcFdName again{-1, base::ProcFdName::Table::thread};  // the name of `fd`, once its kind
+                                                                // is known
   struct ::statx statx {};
   char path[PATH_MAX + 1];
 };

@@ -19,7 +19,7 @@ class DirWalk {
  public:
   struct FoundEntry {
     enum Kind : std::uint8_t { file, link, directory, refused, end } kind = end;
-    Refusal reason = Refusal::unreadable;  // if refused, like the next
+    Refusal reason = Refusal::unreadable;  // set if the entry is refused, like the next field
     int error = 0;
   };
 
@@ -38,7 +38,7 @@ class DirWalk {
   void leave_out() { enters_ = false; }
   // Moves on to the next file or link in the root itself. Returns false if there are no more.
   bool next_file();
-  const std::string& path() const { return path_; }  // of the last entry
+  const std::string& path() const { return path_; }  // the path of the last entry
 
  private:
   static constexpr std::size_t k_block = 16 << 10;

@@ -26,13 +26,13 @@ class ListEntries {
   Got next(std::string_view& entry);
 
   bool is_nul_separated() const { return separator_ == '\0'; }
-  std::uint64_t line() const { return line_; }  // of the last entry, from 1
+  std::uint64_t line() const { return line_; }  // the line of the last entry, counted from 1
   int error() const { return error_; }
   bool has_changed() const;
 
  private:
   static constexpr std::size_t k_block = 64 << 10;
-  static constexpr std::size_t k_longest = PATH_MAX + 2;  // with "- " in front
+  static constexpr std::size_t k_longest = PATH_MAX + 2;  // a path with "- " in front
 
   bool refill();
   bool is_our_file() const;

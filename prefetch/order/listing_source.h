@@ -22,8 +22,8 @@ namespace cube::prefetch {
 // The bytes of a listed directory that programs have read, and the bytes that were fetched because
 // it was listed.
 struct ListingReads {
-  std::uint64_t read = 0;   // of files that were opened
-  std::uint64_t early = 0;  // of these: files that had been fetched ahead
+  std::uint64_t read = 0;   // bytes of files that were opened
+  std::uint64_t early = 0;  // those of these bytes that had been fetched ahead
   std::uint64_t fetched = 0;
   std::uint64_t files = 0;  // how many files `read` covers
 };
@@ -60,7 +60,7 @@ class ListingSource final : public PathSource {
     std::unique_ptr<ListingNames> names;  // null: there are too many, and `walk` gives them
     std::unique_ptr<DirWalk> walk;        // null: the walk continues at `position`
     std::int64_t position = 0;
-    std::uint64_t walked = 0;  // when it was walked last, as a value of walked_
+    std::uint64_t walked = 0;  // the value of walked_ at the last walk
     bool is_begun = false;
     bool is_over = false;  // all of it was planned
   };

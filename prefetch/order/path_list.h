@@ -46,7 +46,7 @@ struct PathListOptions {
 
 struct PathEntry {
   const char* path = nullptr;  // absolute and normalised; valid until the next call
-  std::uint64_t sequence = 0;  // from 0, without gaps
+  std::uint64_t sequence = 0;  // counted from 0, without gaps
   enum Kind : std::uint8_t { unknown, file } kind = unknown;
 };
 

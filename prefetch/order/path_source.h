@@ -18,7 +18,7 @@ struct PlannedFile {
   std::string path;  // absolute and normalised, within a prefix
   // The reader whose order it belongs to: a rank of a job, or 0 if there is only one order.
   std::uint32_t reader = 0;
-  bool must_stay = false;  // not worth fetching if only the ring has room
+  bool must_stay = false;  // the file is not worth fetching if only the ring has room
   // Grows with every file of one reader, which opens its files roughly in this order.
   std::uint64_t sequence = 0;
   // These are set if the source has an allowance: the account, the bytes promised for this file,
@@ -28,7 +28,7 @@ struct PlannedFile {
   // The wanted part, if it is a large file. A path that ends in a range keeps the range until the
   // origin turns out to have no file of that name.
   ByteRange range = {};
-  cache::OriginSpan place = {};  // at its origin; set by the prefetcher
+  cache::OriginSpan place = {};  // the place at the origin, which the prefetcher sets
 };
 
 // How many files of the reader were read, dropped, or not fetched after all. The reader is that

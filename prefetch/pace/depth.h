@@ -42,7 +42,7 @@ class Depth {
     std::uint64_t now_ns = 0;
     unsigned in_flight = 0;  // an unused depth must not grow
     std::span<const cache::Demand> jobs = {};
-    std::optional<std::uint32_t> planned_job = {};  // whose list is being fetched
+    std::optional<std::uint32_t> planned_job = {};  // the job whose list is being fetched
     // The total of planned files that no longer needed a fetch when they were due.
     std::uint64_t overtaken = 0;
     // Fetches that have ended since the last tick, and how long they took in total.
@@ -51,7 +51,7 @@ class Depth {
   void tick(const Seen& seen);
 
   unsigned depth() const;
-  // That of all jobs, at the last tick.
+  // The demand of all jobs at the last tick.
   const cache::Demand& demand() const { return demand_; }
 
  private:
@@ -62,8 +62,8 @@ class Depth {
   };
   struct Rule {
     double tolerance = 1, forgetting = 1;  // factors on the best mean, in each period
-    bool halves = false;                   // else it falls as the mean has grown
-    unsigned step = 0;                     // before the first setback; one afterwards
+    bool halves = false;                   // false: the limit falls as the mean has grown
+    unsigned step = 0;                     // before the first setback; afterwards the step is one
   };
   struct Limit {
     unsigned most = 0, now = most;
@@ -90,7 +90,7 @@ class Depth {
   std::map<std::uint32_t, Job> jobs_;
   std::uint64_t overtaken_ = 0;
   double sum_overtaken_ = 0;       // of the last ticks
-  std::uint64_t foreign_ns_ = 0;   // when there was a foreign job
+  std::uint64_t foreign_ns_ = 0;   // the last time at which there was a foreign job
   std::uint64_t measured_ns_ = 0;  // when a measurement began; 0: there is no limit by fetches
   // More fetches are in flight than allowed, so their latency says nothing about the limit.
   bool is_draining_ = false;

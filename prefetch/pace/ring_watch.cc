@@ -8,8 +8,9 @@
 namespace cube::prefetch {
 namespace {
 
-constexpr double k_weight = 1.0 / 64;         // of the latest value in the average displacement
-constexpr double k_next_to_all = 0.97;        // of a segment's files
+constexpr double k_weight = 1.0 / 64;         // the weight of the latest value in the average
+                                              // displacement
+constexpr double k_next_to_all = 0.97;        // the share of a segment's files
 constexpr std::uint64_t k_least_spread = 64;  // how far apart a few loader workers read
 constexpr std::size_t k_entries_of_a_look = 1 << 16;
 constexpr std::uint64_t k_window = 128, k_most_overtaken = 2;  // files

@@ -83,14 +83,14 @@ class RingWatch {
   std::uint32_t give_up_unknown();
 
   cache::Ring& ring_;
-  Seen first_, last_;                // of a window, and at the last tick
+  Seen first_, last_;                // the counts at the start of a window, and at the last tick
   std::uint64_t while_blocked_ = 0;  // fetches by programs in the window
   Seen stuck_since_;
   std::uint64_t stuck_ns_ = 0;
   base::Mutex mutex_;  // guards the rest
   std::map<std::uint32_t, Segment> segments_;
   std::map<std::uint32_t, Reader> readers_;
-  bool has_read_ = false;     // since the last look
+  bool has_read_ = false;     // records were read since the last look
   std::uint32_t next_ = 0;    // the segment at which the next look() begins
   std::uint64_t newest_ = 0;  // the highest sequence number added
 };

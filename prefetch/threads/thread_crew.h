@@ -69,7 +69,7 @@ class ThreadCrew {
       if (crew->start_threads(threads)) return crew;
       crew->let_go();
     } catch (...) {
-      // There is no memory.
+      // An exception here means that there is no memory.
     }
     return nullptr;
   }
@@ -83,7 +83,7 @@ class ThreadCrew {
   // Logs that there can be no thread, once; further threads meet the same error.
   void tell(const char* call, int error);
 
-  EventCount news_;  // for the threads: there is work, or they must end
+  EventCount news_;  // tells the threads that there is work, or that they must end
   std::atomic<bool> is_stopping_{false};
 
  private:
@@ -96,7 +96,7 @@ class ThreadCrew {
   std::atomic<unsigned> with_hosts_table_{0};
   std::atomic<int> table_error_{0};
   std::atomic<bool> is_told_{false};
-  EventCount changed_;  // of threads_ and with_hosts_table_
+  EventCount changed_;  // counts changes of threads_ and with_hosts_table_
 };
 
 struct LetGo {

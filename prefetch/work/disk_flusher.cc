@@ -86,7 +86,8 @@ void DiskFlusher::work(unsigned) {
   // At least once: a job may be over before its flusher has run.
   for (bool is_last = false; !is_last;) {
     const std::uint32_t seen = news_.now();
-    // Once more after the request to stop: the process that wrote may have been killed meanwhile.
+    // Tries once more after the request to stop, because the process that wrote may have been
+    // killed meanwhile.
     is_last = is_stopping();
     if (const cache::RobustLock lock(writer_.lock(), 0); lock) return write();
     // Does not wait for the lock, because such a wait could not be stopped.

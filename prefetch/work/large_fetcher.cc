@@ -183,7 +183,7 @@ void LargeFetcher::look_whether_over(Lock& lock, Row& row, CallbackGate& gate) {
     row.rest = row.all;
     return;
   }
-  // Otherwise stop() ends it.
+  // If the gate is closed, stop() ends the fetch.
   if (!gate.enter()) return;
   const auto at =
       std::find_if(rows_.begin(), rows_.end(), [&](const auto& one) { return one.get() == &row; });

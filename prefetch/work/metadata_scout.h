@@ -39,7 +39,7 @@ class MetadataScout final : public ThreadCrew {
   friend ThreadCrew;
   // A directory that waits for a thread, or has one while the row is claimed.
   struct Place : ClaimedRow {
-    std::atomic<std::uint64_t> hash{0};  // of the path and the wish, unless the row is free
+    std::atomic<std::uint64_t> hash{0};  // hash of the path and the wish, unless the row is free
     Wish wish = Wish::list;
     std::size_t length = 0, name_length = 0;
     char path[PATH_MAX], name[NAME_MAX];
@@ -61,7 +61,7 @@ class MetadataScout final : public ThreadCrew {
 
   cache::FileCache& cache_;
   Place wishes_[32];
-  base::Mutex mutex_;  // for the threads alone; guards the next three
+  base::Mutex mutex_;  // used by the threads alone; guards the next three
   cache::NextDirectories next_;
   std::vector<cache::NextDirectories> next_lists_;
   Gather gathers_[4];

@@ -151,7 +151,8 @@ void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence, boo
     run_ahead_.end(reader, sequence);
     wants_more = run_ahead_.is_running_low();
   }
-  // Not for each file: the offering thread should sleep while there is enough to do.
+  // Does not notify for each file, because the offering thread should sleep while there is enough
+  // to do.
   if (wants_more) progress_->notify();
 }
 

@@ -66,7 +66,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
     bool use_ring = false;
     int nice = 5;
     std::vector<std::string> prefixes;  // the files below one prefix are on one mount
-    bool keep_refused = true;           // for take_refused()
+    bool keep_refused = true;           // whether take_refused() will be called
     // Notified when more may be offered and when all has ended; null: one of its own.
     EventCount* progress = nullptr;
   };

@@ -231,7 +231,8 @@ Range library_with(const void* address) {
   return search.found;
 }
 
-// Its path is a directory, so no file of the origin is mistaken for it.
+// The record of the trial's file. Its path is a directory, so no file of the origin is mistaken for
+// it.
 struct TrialRecord {
   cache::Record head{};
   char path[8] = "/";
@@ -350,7 +351,7 @@ void look() {
   try {
     if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
   } catch (const std::bad_alloc&) {
-    // The next check will do.
+    // The next check will find what this one could not.
   }
   g_is_looking.store(false, std::memory_order_release);
 }

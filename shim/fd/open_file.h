@@ -66,7 +66,7 @@ struct alignas(64) OpenFile {
   cache::Pin pin;
   cache::FileStat written;              // of a writer
   cache::Listing* directory = nullptr;  // of a directory
-  cache::LargeFile* large = nullptr;    // of a large file, whose fd is the origin's own
+  cache::LargeFile* large = nullptr;    // set for a large file, whose fd is the origin's own
 };
 
 // Mode real: the scope of a call that moves the offset of a copy, which the kernel keeps. While a

@@ -43,7 +43,7 @@ inline int copied(int fd, int copy) {
     profile::note_dup(fd, copy);
   return copy;
 }
-// These fds are closed.
+// Notes that these fds are closed.
 inline void closed_from(unsigned first, unsigned last) {
   if (profile::is_on() && process::owns_table()) [[unlikely]]
     profile::note_closed_from(first, last);

@@ -143,7 +143,7 @@ int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flag
 }
 ssize_t export_recvmsg(int socket, struct ::msghdr* message, int flags) {
   shim::materialize(socket);
-  // Only a message with room for fds can carry some.
+  // Only a message with room for fds can carry fds.
   if (message != nullptr && message->msg_control != nullptr) shim::expect_new_fd();
   const ssize_t n = real::recvmsg(socket, message, flags);
   if (n >= 0) note_received(message);

@@ -67,8 +67,8 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::forks:
       shim::lifecycle::prepare_clone(clone_flags(row.number, arguments));
-      // It may be a vfork, or a thread that libc does not know; from now on, each check of the fd
-      // table's owner costs a getpid.
+      // The call may be a vfork, or make a thread that libc does not know. From now on, each check
+      // of the fd table's owner costs a getpid.
       shim::lifecycle::expect_shared_memory_child();
       break;
     case shim::SyscallKind::ends:

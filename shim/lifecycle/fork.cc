@@ -39,7 +39,7 @@ void end_fork() {
 
 void prepare_clone(std::uint64_t flags) {
   const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
-  // This is a thread like any other.
+  // Such a clone makes a thread like any other.
   if (shares_memory && shares_table) return;
   if (shares_memory) attachment::existing_cache();
   prepare_child();

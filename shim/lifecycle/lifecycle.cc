@@ -70,7 +70,7 @@ void seal() {
   materialize_streams();
   process::disable("the process puts a seccomp filter on");
   process::g_tells.store(false, std::memory_order_release);
-  // This is done now, because later forks are not seen.
+  // Notes all writers as shared, because later forks are not seen.
   let_writers_outlive_us();
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();

@@ -21,7 +21,8 @@ constexpr std::uint64_t k_resolve_cached = 0x20;
 
 namespace sys = base::sys;
 
-// These have no device of their own, like the file system of a server, but no server either.
+// These file systems have no device of their own, like that of a server, but they have no server
+// either.
 constexpr std::string_view k_local_kinds[] = {"tmpfs", "overlay", "btrfs",
                                               "zfs",   "ramfs",   "devtmpfs"};
 

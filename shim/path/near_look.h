@@ -12,7 +12,7 @@ namespace cube::shim::near_look {
 struct DirectoryLook {
   // If `real` is false, only a server may know more.
   enum class Place : std::uint8_t { real, on_a_server, behind_a_link } place = Place::real;
-  int error = 0;     // if nothing is there, or no directory; 0 also if only a server can tell
+  int error = 0;     // an errno if there is no such directory; 0 also if only a server can tell
   std::string path;  // the real path if it is known, otherwise as it is spelled
 };
 // `path` has no "." and "..". Reads the table of mounts (50 us) only if the path is not on the

@@ -84,7 +84,7 @@ struct Upcalls {
   void (*become_child)();                // a fork that libc did not see has made this process
   void (*disabled)(const char* why);     // the end of disable()
   void (*before_attaching)();            // nothing has been served yet
-  int (*materialize_directory)(int fd);  // of a row that is a listed directory
+  int (*materialize_directory)(int fd);  // materializes an fd whose row is a listed directory
 };
 extern constinit const Upcalls* g_upcalls;
 

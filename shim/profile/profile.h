@@ -84,7 +84,7 @@ class Call {
 
 // `copy` is the same open file as `fd`.
 void note_dup(int fd, int copy);
-// These fds are closed.
+// Notes that these fds are closed.
 void note_closed_from(unsigned first, unsigned last);
 // True if this fd is one of a recorded file.
 bool is_watched(int fd);

@@ -51,9 +51,9 @@ enum SiteCount : std::size_t {
 // Sums over the files that a site has opened, added when they are closed.
 enum OpenCount : std::size_t {
   k_closed,          // files
-  k_unread,          // of those, neither read nor mapped nor listed
+  k_unread,          // those that were neither read nor mapped nor listed
   k_whole,           // read to their end, each byte at least once
-  k_whole_again,     // of those, shortly after they were read like this before
+  k_whole_again,     // those that had been read like this shortly before
   k_whole_again_ns,  // cost of those: the open and the reads
   k_stat_first,      // opened after a stat by path
   k_stat_first_us,   // time of those stats
@@ -97,7 +97,7 @@ enum FileCount : std::size_t {
 // without a walk.
 enum CostCount : std::size_t {
   k_samples,        // calls
-  k_samples_timed,  // of those, not interrupted, judging by how long they took
+  k_samples_timed,  // those that were not interrupted, judging by how long they took
   k_sample_ns,      // time of those
   k_stacks,         // native stacks that were walked
   k_stacks_timed,

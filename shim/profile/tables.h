@@ -84,7 +84,7 @@ struct Tables {
 
   std::atomic<std::uint32_t> magic;  // 0: a fork has wiped this
   std::atomic<std::uint32_t> string_end;
-  std::atomic<std::uint32_t> opens;  // of watched files, so far
+  std::atomic<std::uint32_t> opens;  // opens of watched files so far
   std::uint64_t start_ns;
   std::array<Count, k_drop_counts> dropped;  // DropCount
   std::array<Count, k_cost_counts> cost;     // CostCount

@@ -8,8 +8,8 @@ import random
 from fnmatch import fnmatch
 from pathlib import Path
 
-# This is above CUBESHIM_MAX_FILE as app_run sets it, so that each case also meets files that are
-# not cached.
+# A size above CUBESHIM_MAX_FILE as app_run sets it, so that each case also meets files that are not
+# cached.
 LARGE = 3 << 20
 LONG_AGO = 1_577_836_800
 

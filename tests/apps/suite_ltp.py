@@ -34,7 +34,7 @@ FOLDERS = (
     "realpath recvmsg removexattr rename renameat2 rmdir select sendfile sendmmsg sendmsg "
     "setxattr splice stat statfs statvfs statx symlink symlinkat syncfs tee truncate umask unlink "
     "unlinkat utime utimensat utimes vfork vmsplice write writev").split()
-# They take some minutes each, and none of them reads files.
+# Tests that take some minutes each; none of them reads files.
 LONG = {"fork13", "rename11", "inotify09"}
 COLUMNS = tuple(column for column in COLUMNS if column.name != "library")
 RESULT = re.compile(r"^(\S+?):?\s+(?:\d+\s+)?(TPASS|TFAIL|TBROK|TCONF)\b")

@@ -218,7 +218,7 @@ TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
 }
 
 // The `take` of a child is stopped around the step at which it first owns the place, and a reader
-// comes there. They must not both get it.
+// comes there. The child and the reader must not both get the place.
 template <typename Take>
 void claim_around(Take&& take) {
   constexpr long k_around = 60;

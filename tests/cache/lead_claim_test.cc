@@ -74,7 +74,7 @@ TEST(LeadClaim, MovesOnFromALeaderThatDoesNotBeat) {
   EXPECT_TRUE(next.claim.beat());
   EXPECT_FALSE(stopped.claim.beat()) << "it finds that it has lost the lead";
   EXPECT_TRUE(next.claim.beat()) << "and takes nothing by that";
-  // It follows then, and its mutex is free.
+  // After give_up() the stopped leader follows, and its mutex is free.
   stopped.claim.give_up();
   EXPECT_EQ(stopped.looks_before_lead(5), 5U);
   next.claim.give_up();

@@ -91,7 +91,7 @@ TEST_F(RingTest, KilledWhileASegmentWasTakenItIsReadAsBefore) {
     const SegmentWord before = tests::word_of(*own, segment);
     CHILD_CHECK(
         swap_word(row, before, {SegmentState::evicting, own->own_slot(), before.generation}));
-    // This is the next step in Ring::take_used_up.
+    // The next step of Ring::take_used_up.
     own->header().records.fetch_sub(row.records.exchange(0));
     own->header().used_bytes.fetch_sub(row.used_bytes.exchange(0));
     row.fill.store(0);

@@ -218,7 +218,7 @@ TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
   const SingleFlight::Patience soon{.look_again_ns = k_second / 100, .longest_ns = k_second / 20};
   EXPECT_EQ(begin_timed(region, 7, soon).flight, Outcome::too_long);
   EXPECT_EQ(begin_timed(region, 8, k_endless).flight, Outcome::too_long);
-  // It has ended one, so it makes progress.
+  // The owner has ended a flight, so it makes progress.
   tickets[2] = {};
   EXPECT_EQ(begin_timed(region, 7, k_endless).flight, Outcome::too_long)
       << "that one is overdue all the same";

@@ -221,7 +221,7 @@ TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
   ASSERT_EQ(read(*cache.cache, path), bytes);
   EXPECT_EQ(read(*cache.cache, path, O_PATH), "");
   EXPECT_EQ(read(*cache.cache, path, O_WRONLY), "");
-  // Such an open may only want ioctls.
+  // A program that opens with O_ACCMODE may only want ioctls.
   EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 

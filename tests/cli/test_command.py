@@ -50,7 +50,7 @@ class Run(Case):
 
     @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
     def test_the_first_process_of_a_container_has_the_status_of_a_shell(self):
-        """It does not die of the program's signal."""
+        """The command does not die of the program's signal."""
         inside = [
             "unshare", "--pid", "--fork", "--kill-child", COMMAND, "run", "-p", self.data, "--name",
             self.name, "--ram", "32M"
@@ -339,8 +339,8 @@ class Run(Case):
             self.assertNotIn(b"; using", done.stderr)
 
     def test_output_that_cannot_be_written_ends_a_command(self):
-        """This includes a command that runs until it is interrupted, and one whose text is longer
-        than the buffer."""
+        """Covers a command that runs until it is interrupted, and one whose text is longer than the
+        buffer."""
         for words in (["top", "--interval", "1", "--name",
                        self.name], ["top", "--json", "--interval", "1", "--name",
                                     self.name], ["man"], ["completion", "bash"], ["library"]):

@@ -85,8 +85,8 @@ class Figures(ExporterCase):
         self.assertGreater(written["cubeshim_miss_open_seconds_sum"][key], 0)
 
     def test_counters_never_fall_while_processes_end(self):
-        """Their counts move from their own rows to those of their jobs, and are in neither for a
-        moment."""
+        """The counts of ended processes move from the processes' rows to those of their jobs, and
+        are in neither for a moment."""
         names = " ".join([str(self.file)] * 20)
         job = self.start_job(
             f"for i in {{1..80}}; do cat {names} > /dev/null; done; echo done; read line")
@@ -315,7 +315,7 @@ class Hostile(ExporterCase):
         for _ in range(3):
             self.assertEqual(exporter.scrape()["cubeshim_cache_up"],
                              {(f"cache={name}",): 0 for name in wrong} | {("cache=sound",): 1})
-        # Each is reported once.
+        # Each wrong cache is reported once.
         lines = exporter.errors.read_text().splitlines()
         self.assertEqual(sorted(lines), sorted({*lines}))
         self.assertEqual(len(lines), len(wrong), lines)

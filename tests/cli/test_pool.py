@@ -76,8 +76,8 @@ class Real(Pool):
         self.assertEqual(lines[2], f"CUBESHIM_CLUSTER=memcached://127.0.0.1:{self.port}")
         self.assertEqual(lines[3], "only this node can reach it; --listen ADDRESS opens it to "
                                    "others")
-        # It runs in a session of its own, keeps its contents when it is full, and takes records of
-        # 17 MB.
+        # The memcached runs in a session of its own, keeps its contents when it is full, and takes
+        # records of 17 MB.
         self.assertEqual(os.getsid(self.pid()), self.pid())
         settings = talk(self.port, b"stats settings\r\n").decode()
         for row in ("evictions off", "item_size_max 17825792", "slab_chunk_max 16384",

@@ -120,7 +120,7 @@ class Completion(Texts):
         return file
 
     def completed(self, shell, *lines):
-        """Each of the lines after one Tab."""
+        """Each of these lines as one Tab completes it."""
         words, env = shell_words(self.data.parent, shell, self.script(shell))
         terminal = Terminal(list(map(str, words)), env)
         self.addCleanup(terminal.close)

@@ -293,7 +293,7 @@ class Top(Case):
         self.assertEqual(top.stdout.readline().decode(),
                          f"waiting for a job (the cache named {self.name} in /dev/shm)\n")
         self.assertIsNone(top.poll())
-        # It continues with the next job.
+        # top continues with the next job.
         job = self.start_job()
         while f"{job.pid} " not in (line := top.stdout.readline().decode()):
             self.assertNotEqual(line, "")

@@ -48,7 +48,7 @@ class Servers(Case):
     def test_each_has_a_line(self):
         good, other = self.enterContext(Memcached(memory_mb=64)), self.enterContext(
             Memcached(memory_mb=65))
-        # It takes no connection: nobody listens there.
+        # A server that takes no connection, because nobody listens there.
         missing = f"127.0.0.1:{free_port()}"
         self.job(good.name, other.name, missing, "no-such-host")
         for server, memory in ((good, 64), (other, 65)):
@@ -81,7 +81,7 @@ class Servers(Case):
         self.assertEqual(job.stdout.readline(), b"read\n")
 
     def test_what_they_hold_and_that_they_are_gone_and_come_back(self):
-        # Both at once: a server counts as silent after six seconds.
+        # One test has both servers, because a server counts as silent only after six seconds.
         silent, killed = self.enterContext(Memcached()), self.enterContext(Memcached())
         for i in range(3):
             self.assertTrue(

@@ -330,7 +330,7 @@ class Evicts(Warmup):
                          (0, 21, 0, "evict"))
         self.assertEqual(self.asked_of_files("read"), before)
         self.assertEqual(self.warmup("--evict", self.mount / "a")[1]["evicted"], 0)
-        # It frees nothing, and says so if it has forgotten something.
+        # --evict frees no memory, and says so if it has forgotten something.
         self.assertEqual(summary["freed_bytes"], 0)
         used = summary["ram"]["used"]
         told = [
@@ -438,7 +438,7 @@ class Shows(Warmup):
         self.wait_until_held()
         self.script("clear")
         child.communicate(timeout=60)
-        # This process has the last end of it, so only its own text comes.
+        # Only this process still has the terminal's other end, so only its own text comes.
         os.write(slave, b"end")
         os.close(slave)
         self.assertEqual(os.read(master, 4096), b"end")

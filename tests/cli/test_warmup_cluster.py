@@ -242,7 +242,7 @@ class ToCluster(Case):
         wait_until(lambda: self.in_pool() == FILES - 1, "all but the one that is held")
         node.kill()
         self.script("clear")
-        # Its lease would end after 30 s; here it ends at once.
+        # The dead node's lease would end after 30 s; here it ends at once.
         server, = self.servers
         lease, = (key for key, size in server.sizes().items() if size == 0)
         self.assertRegex(server.ask(f"mg {lease} t\r\n".encode()), rb"^HD t([12]?\d|30)\b")

@@ -53,7 +53,7 @@ class Generator {
   // False for calls that a read-only mount answers differently, whatever the arguments are
   // (SEMANTICS, Packs).
   bool fits_pack(std::string_view name) const {
-    // It is libc's own open, so it reaches the kernel.
+    // freopen opens by libc's own open, which reaches the kernel.
     if (name == "freopen") return false;
     // The kernel answers these: only directories that it has, too, can be entered.
     if (name == "chdir" || name == "fchdir") return kind_ == Kind::entered;

@@ -176,7 +176,7 @@ class Driver {
     // With threads and timers this may take several tries.
     tries_ = 1;
     if (!differs(who, c.runs, true, found)) {
-      // It depends on what the same process did before.
+      // The difference depends on what the same process did before.
       c.runs = finding.runs;
       if (!differs(who, c.runs, true, found)) {
         c.runs = {finding.runs.back()};

@@ -115,7 +115,7 @@ DIFFER_PLAY(spawn) {
   if (!output.is_there()) return;
   const std::string path = p.tree().root + "/" + std::string(Player::entry(a[3]).name);
   const bool inherits = a[2] >= 5;
-  // Its own opens go to the kernel (SEMANTICS, Packs).
+  // The child's own opens go to the kernel (SEMANTICS, Packs).
   if (p.tree().is_packed() && (a[2] == 3 || a[2] == 4 || p.is_packed_directory(fd))) return;
   const std::string length = std::to_string(a[1]), number = std::to_string(inherits ? fd : 5);
   const char* const arguments[] = {"reader", k_reader_flag, number.c_str(), length.c_str(),

@@ -230,7 +230,7 @@ bool Player::may_open(int dir, const std::string& path, std::int64_t flags) cons
   if ((flags & O_TMPFILE) == O_TMPFILE) return is_there && S_ISDIR(st.st_mode);
   if ((flags & (O_DIRECTORY | O_PATH)) != 0) return false;
   if (makes && (path.ends_with('/') || path.ends_with("/.") || path.ends_with("/lo"))) return false;
-  // It exists, or is a dangling link.
+  // The name exists, or is a dangling link.
   if ((flags & O_EXCL) != 0 && makes && fstatat(dir, path.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0)
     return true;
   if (is_there) return changes || S_ISDIR(st.st_mode);

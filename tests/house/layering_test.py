@@ -18,7 +18,7 @@ ORDER = [["shim/cli"], ["prefetch/object"], ["shim/libc"], ["shim/lifecycle"], [
 # one must open all.
 LARGEST_CIRCLE = 2
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
-# They would call our own hooks, or drag a runtime into every host.
+# Headers whose functions would call our own hooks, or drag a runtime into every host.
 FORBIDDEN = re.compile(r"#\s*include\s+<(iostream|fstream|filesystem)>")
 
 

@@ -17,7 +17,8 @@ LIBRARIES = {
     "libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libpthread.so.0", "libdl.so.2",
     "librt.so.1", "libgcc_s.so.1"
 }
-# Each writes to a page of the library's own data, or makes the loader read a page of its table.
+# Each relocation writes to a page of the library's own data, or makes the loader read a page of its
+# table.
 MOST_RELOCATIONS = 1600
 # Parts of the C++ library that nothing here needs, each with many relocations.
 HEAVY = re.compile(r"\bstd::locale::|\bcplus_demangle_|itanium_demangle")

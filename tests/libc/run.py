@@ -224,7 +224,7 @@ def check_all(libc: Libc, options: argparse.Namespace) -> bool:
     with libc.entered(files):
         print(f"## {libc.name}: glibc {libc.version()}", flush=True)
         for name in options.checks:
-            # Both make too many calls for a slow mount.
+            # These two checks make too many calls for a slow mount.
             lagfs = None if name in ("parity", "differ") else options.lagfs
             try:
                 with data_folder(libc, lagfs) as data:

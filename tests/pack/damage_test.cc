@@ -94,7 +94,7 @@ TEST_F(PackDamage, NoTruncatedPackIsOpened) {
   EXPECT_NE(why_not(whole + "x"), "");
 }
 
-// Its index is mapped.
+// The index of the pack is mapped while the file is cut short.
 TEST_F(PackDamage, APackThatIsCutShortWhileItIsUsedGivesErrors) {
   PackHeader header{};
   std::memcpy(&header, whole.data(), sizeof header);

@@ -38,7 +38,7 @@ BY_FD = {
     "fsetxattr": "d, b'user.a', b'b', 1, 0", "fremovexattr": "d, b'user.a'", "creat": "N, 0o600",
     "creat64": "F, 0o600", "open": "F, os.O_RDWR", "openat": "d, n, os.O_CREAT | os.O_WRONLY, 0o600"
 }
-# These calls are also tried on a served file.
+# The calls that are also tried on a served file.
 BY_FILE = {
     name: "h" + BY_FD[name][1:]
     for name in ("fchmod", "fchown", "futimens", "futimes", "fsetxattr", "fremovexattr")

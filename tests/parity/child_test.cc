@@ -284,7 +284,8 @@ PARITY(Child, DaemonKeepsTheOffset) {
   t.line("status " + std::to_string(wait_status(child)));
   char byte = 0;
   CALL(read(done[0], &byte, 1));
-  // Its parent is gone, so this process must wait for it, until it has left the cache too.
+  // The daemon's parent is gone, so this process must wait until the daemon has left the cache,
+  // too.
   t.line("daemon's status " + std::to_string(wait_status(-1)));
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   tell(t, "daemon", *seen, fd);

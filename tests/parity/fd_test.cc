@@ -352,7 +352,7 @@ PARITY(Fd, CloseRangeOnEverythingWithUnshare) {
 
 PARITY(Fd, ClosefromClosesTheRest) {
   const char* const path = t.file("a", 100);
-  // It closes the log's pipe too, so the exit status is the result.
+  // closefrom closes the log's pipe, too, so the exit status is the result.
   const int status = t.in_child([&] {
     const int kept = open(path, O_RDONLY);
     open("/dev/null", O_RDONLY);

@@ -45,7 +45,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, const Kind& kind) {
   return at;
 }
 
-// Its bytes, or the signal that reading them raises.
+// Logs the bytes of the mapping, or the signal that reading them raises.
 void look(cube::parity::Case& t, const char* label, const char* at, std::size_t size) {
   const int fault = guarded([&] { t.bytes(label, at, pages(size)); });
   if (fault != 0) t.line(std::string(label) + ": signal " + std::to_string(fault));

@@ -99,7 +99,7 @@ PARITY(Name, OpenThroughAnFdsName) {
 }
 
 PARITY(Name, StatOfAnFdsNameFirst) {
-  // Each is the first call on a served fd.
+  // Each of these calls is the first one on a served fd.
   struct stat st {};
   int fd = CALL(open(t.file("a", 300), O_RDONLY));
   CALL(stat(of_fd("/proc/self/fd/%d", fd).c_str(), &st));

@@ -316,7 +316,7 @@ TEST_F(ForeignDemandTest, AJobThatWasThereBeforeIsNotCountedFromItsBegin) {
   jobs[0] = {.job = 4, .fetches = 1'000'000};
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there());
-  // Its processes end, and another one of the job begins.
+  // The processes of the job end, and another one begins.
   jobs[0].fetches = 0;
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there());

@@ -78,7 +78,7 @@ TEST_F(DiskFlusherTest, IsWantedAsSoonAsTheWriterIsKilled) {
   ASSERT_TRUE(ready.take());
   EXPECT_FALSE(DiskFlusher::is_wanted(*cache));
   child.kill();
-  // It checks for the lock ten times a second.
+  // The flusher checks for the lock ten times a second.
   const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
   bool is_wanted = false;
   cache->region().header().disk_alive_ns.store(until);

@@ -78,7 +78,7 @@ TEST_P(SlowEngines, AnOpenThatHangsIsAbandonedWithoutRoom) {
   START_ENGINE({.depth = 2});
   say("hold open 1");
   {
-    // Its path goes with it, as an abandoned client's would.
+    // The path goes with the order, as that of an abandoned client would.
     auto one = std::make_unique<Order>(mount.at(name(0)));
     engine->submit(*one);
     wait_until_held();

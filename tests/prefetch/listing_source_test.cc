@@ -122,7 +122,7 @@ TEST_F(ListingSourceTest, GoesOnAsFarAsReadsFollow) {
 TEST_F(ListingSourceTest, FetchesNoMoreBytesThanTwiceThoseRead) {
   const std::string a = make("a", 300);
   read(a, 10);
-  // They are three times as large as the files that were read.
+  // The files that are planned are three times as large as those that were read.
   const auto planned = plan();
   ASSERT_FALSE(planned.empty());
   for (const auto& file : planned) EXPECT_LE(file.most_bytes, 2 * k_size);

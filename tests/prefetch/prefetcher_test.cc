@@ -374,7 +374,7 @@ TEST_F(PrefetcherTest, ProgramsAndPrefetchesAtOnceSeeRightBytes) {
     PlannedFile file = planned(files.paths[i % 700]);
     prefetcher->offer(file);
     prefetcher->set_depth(1 + i % 8);
-    // It is always stuck for long.
+    // Prefetching has always been stuck for long.
     prefetcher->ring_watch().look({.now_ns = 3'000'000'000 * i, .is_blocked = true, .demanded = i});
     prefetcher->ring_watch().give_up(order, /*is_starved=*/i % 64 == 0);
     prefetcher->take_settled();

@@ -102,7 +102,7 @@ TEST_F(SidecarTest, NextLeaderTakesOver) {
   EXPECT_EQ(counts.wrong, 0);
 }
 
-// It is stopped while it begins, works, waits for the lead, and has nothing to do.
+// The sidecar is stopped while it begins, works, waits for the lead, or has nothing to do.
 TEST_F(SidecarTest, StopsWhateverItDoes) {
   std::minstd_rand random(7);
   for (int i = 0; i < 30; ++i) {
@@ -202,7 +202,7 @@ TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
   cache::FileCache& cache = *files.cache.cache;
   cache.ahead().want();
   {
-    // It waits for this lock for two seconds once it listens.
+    // The sidecar waits for this lock for two seconds once it listens.
     pthread_mutex_t& lifecycle = cache.region().header().lifecycle;
     const cache::RobustLock lock(&lifecycle);
     ASSERT_TRUE(lock);

@@ -7,7 +7,7 @@ using cube::preload::Job;
 
 namespace {
 
-// Its bytes come as the program reads them.
+// The size of a file whose bytes come as the program reads them.
 constexpr std::size_t k_large = 2 << 20;
 
 std::string pattern(std::size_t n) {

@@ -159,7 +159,7 @@ class Blocks(Large):
         return int(self.pool[0].figures()["total_items"])
 
     def wait_for_leases_to_end(self):
-        """Each is dropped by its version, or has expired by then."""
+        """Waits until each lease is dropped by its version, or has expired."""
         def dropped() -> int:
             figures = self.pool[0].figures()
             return int(figures["delete_hits"]) + int(figures["delete_misses"])

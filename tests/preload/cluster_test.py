@@ -145,7 +145,7 @@ class Freshness(Cluster):
                 self.assertGreaterEqual(other["origin"]["stats"], FILES)
 
     def test_an_allocation_is_no_job(self):
-        """Its steps are jobs of their own: SLURM_JOB_ID outlives them."""
+        """The steps of an allocation are jobs of their own: SLURM_JOB_ID outlives them."""
         prefix = self.mount()
         self.fill(prefix, SLURM_JOB_ID="17", SLURM_STEP_ID="0", TORCHELASTIC_RUN_ID="7")
         self.assertEqual(
@@ -273,8 +273,8 @@ class Rights(Cluster):
         private.chmod(0o600)
         os.utime(private, OLD)
         refused = ["private"]
-        # Its mode lets everybody read the file, but an entry for this user does not: USER_OBJ,
-        # USER, GROUP_OBJ, MASK, OTHER.
+        # The file's mode lets everybody read it, but an entry of its list for this user does not:
+        # USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
         listed = self.source / "listed"
         listed.write_bytes(b"l" * 700)
         os.utime(listed, OLD)

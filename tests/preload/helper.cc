@@ -87,7 +87,7 @@ int do_limit(const Arguments& a) {
   std::printf("dup2 %d %s\n", dup2(fds[0], 20), strerrorname_np(errno));
   char byte[4];
   std::printf("read %zd\n", read(fds[0], byte, 4));
-  // These need a kernel file.
+  // The next calls need a kernel file.
   std::printf("fsync %d\n", fsync(fds[0]));
   std::printf("fcntl %d\n", fcntl(fds[1], F_SETFL, 0));
   const pid_t child = fork();

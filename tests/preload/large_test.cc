@@ -8,7 +8,7 @@ namespace {
 
 void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
 
-// Its bytes are those of byte_of(number, ...).
+// Writes a large file with the bytes of byte_of(number, ...).
 std::string write_large(const Job& job, int number, std::size_t size) {
   const std::string path = job.data() + "/large" + std::to_string(number);
   std::string bytes(size, '\0');

@@ -81,7 +81,7 @@ class Views(unittest.TestCase):
         os.chmod(self.path, 0o600)
         os.utime(self.path, (1e9, 1e9))
         self.assertEqual(self.job("print(json.dumps(read()))"), [1])
-        # Its report could not be written in the end.
+        # The report of the next job could not be written.
         self.env["CUBESHIM_STATS"] = "off"
         self.assertEqual(
             self.job("""

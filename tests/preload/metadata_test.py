@@ -293,7 +293,7 @@ class Ahead(Names):
                                 CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
             self.assertEqual(said, "121\n")
             names = json.loads(report.read_text().splitlines()[-1])["metadata"]
-            # Each is read once, by one of the processes.
+            # Each directory is read once, by one of the processes.
             self.assertEqual((self.opened() - before, names["read"]), (121, 121))
             if names["listings"] > 0:
                 return

@@ -121,8 +121,8 @@ TEST(Start, NothingIsMadeForAProgramThatReadsNothingCovered) {
   EXPECT_EQ(job.report("misses"), 0);
 }
 
-// Each child of a job pays for them. Static rows that are destroyed at the end, or std::locale by
-// {fmt}, cost many more.
+// Each child of a job pays for the page faults of its start. Static rows that are destroyed at the
+// end, or std::locale by {fmt}, cost many more.
 TEST(Start, CostsFewPageFaults) {
   Job job;
   auto plain = job.env;

@@ -18,7 +18,7 @@
 #include <cstdlib>
 #include <string>
 
-// This function belongs to a library that has no tables for unwinders.
+// A function of a library that has no tables for unwinders.
 extern "C" void profile_host_call(void (*function)());
 
 namespace {

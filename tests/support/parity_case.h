@@ -45,7 +45,7 @@ class Case {
   const char* operator/(std::string_view name);
   const std::string& root() const { return root_; }
 
-  // These make things by raw system calls; a file's bytes follow from its name.
+  // These functions make files and links by raw system calls; a file's bytes follow from its name.
   const char* file(std::string_view name, std::size_t size = 100, unsigned mode = 0644);
   const char* text(std::string_view name, std::string_view content);
   const char* sparse(std::string_view name, std::size_t size, std::size_t data_at);

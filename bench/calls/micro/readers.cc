@@ -147,9 +147,9 @@ class CopyReader final : public BufferReader {
   const Arena& arena_;
 };
 
-// It does only the work that no cache can leave out: a hash of the path, one slot of a table, a
-// comparison of the path, a copy of the stat and one of the bytes. It has no fds, pins or counters,
-// and only one process.
+// The ideal reader does only the work that no cache can leave out: a hash of the path, one slot of
+// a table, a comparison of the path, a copy of the stat and one of the bytes. It has no fds, pins
+// or counters, and only one process.
 class IdealReader final : public BufferReader {
  public:
   IdealReader(const FileSet& set, const Arena& arena)

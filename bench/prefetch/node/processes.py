@@ -20,7 +20,8 @@ from bench.harness.suite import Bench
 
 JOBS = Path(__file__).resolve().with_name("jobs.py")
 PATIENCE_S = 60.0
-# These sets and the mix have fewer than 20,000 files, because each file costs the mount an fd.
+# The sets of the plan and the mix have fewer than 20,000 files, because each file costs the mount
+# an fd.
 PLAN = ("64k", "110k", "256k")
 
 

@@ -14,7 +14,7 @@ namespace cube::base {
 
 // The ways to copy, one for each kind of processor. All copy the same bytes.
 enum class CopyWay : unsigned char {
-  unknown,  // not determined yet; not for copy_long
+  unknown,  // the way is not determined yet; copy_long does not accept this
   plain,    // memcpy, in pieces small enough that it does not bypass the caches
   ahead,    // AVX2: where memcpy is slow, a loop that prefetches the bytes 4 KiB ahead
   by_page,  // Intel: memcpy of one page at a time, while the next page's first lines are prefetched

@@ -26,7 +26,7 @@ GroupMemory memory_of_groups();
 // for more: if a page of a tmpfs cannot be allocated, the OOM killer comes, not an error.
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 struct MemoryLeft {
-  std::uint64_t left = UINT64_MAX;  // as available_memory()
+  std::uint64_t left = UINT64_MAX;  // the result of available_memory()
   // How much of k_memory_left_alone is missing on the machine, or in a control group. For a control
   // group, at most as much as its tmpfs files take.
   std::uint64_t missing = 0;

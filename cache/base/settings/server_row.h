@@ -18,12 +18,12 @@ inline constexpr std::uint32_t k_server_rows = 64;
 struct ServerRow {
   static constexpr std::size_t k_name_words = 15;
   std::atomic<std::uint64_t>
-      free_ns;  // when it may be sent more; written by all processes that offer records
-  std::atomic<std::uint64_t> capacity, used, entries;  // as the server reports them
+      free_ns;  // the time at which more may be sent; all processes that offer records write it
+  std::atomic<std::uint64_t> capacity, used, entries;  // figures that the server reports
   std::atomic<std::uint64_t> answered_ns;              // its last answer; 0: none yet
   std::atomic<std::uint64_t> rests_until_ns, no_offers_until_ns;
   std::atomic<std::uint64_t>
-      told_ns;  // when the leader last wrote the row; 0: there is no such server
+      told_ns;  // the time at which the leader last wrote the row; 0: there is no such server
   std::atomic<std::uint32_t> has_address;  // 0: the server is not used
   std::atomic<std::uint32_t> is_full;      // it refused the last record for lack of room
   std::atomic<std::uint64_t> name[k_name_words];

@@ -26,7 +26,7 @@ struct TierStatus {
   std::uint64_t used = 0;       // bytes
   std::uint64_t entries = 0;    // records
   std::uint64_t unwritten = 0;  // records that had no time to be written at the last exit
-  bool is_there = false;        // also if its capacity is not known
+  bool is_there = false;        // true also if the capacity is not known
 };
 
 }  // namespace cube::base

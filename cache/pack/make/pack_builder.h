@@ -104,7 +104,7 @@ class PackBuilder {
   std::vector<Level> levels_;
   std::vector<std::uint64_t> devices_;
   std::uint64_t resumed_ = 0;
-  std::size_t done_bytes_ = 0;  // of the directories that wait to be written
+  std::size_t done_bytes_ = 0;  // bytes of the directories that wait to be written
   std::string why_;
 };
 

@@ -60,7 +60,7 @@ base::Result<void> PackWriter::lock_and_look() {
   const auto held = stat_fd(fd_.get()),
              named = stat_path(AT_FDCWD, partial_.c_str(), AT_SYMLINK_NOFOLLOW);
   if (!held) return base::fail(held.error().value);
-  // Its owner has renamed the file in the meantime.
+  // Another writer has had the file, and has renamed it in the meantime.
   if (!named || !named->same_file(*held)) return base::fail(EWOULDBLOCK);
   if (!held->is_regular()) return base::fail(EINVAL);
   file_end_ = held->size;
@@ -255,7 +255,7 @@ base::Result<void> PackWriter::add_streamed(const PackContent& content, std::uin
   if (!result) return result;
   file_end_ = std::max(file_end_, plan->end);
   base::Hasher hasher;
-  // Also asks the source for more than it should have, because it may have grown.
+  // Also asks the source for more than it should have, because the source may have grown.
   for (std::uint64_t at = 0;;) {
     const auto got = source(buffer_.get(), k_buffer);
     const bool is_other = got && (at + *got > size || (*got < k_buffer && at + *got != size));

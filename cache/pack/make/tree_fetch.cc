@@ -72,7 +72,7 @@ FetchedEntry read_link(int directory, const char* name, const FileStat& stat) {
       sys::readlinkat(directory, name, reinterpret_cast<char*>(entry.data.get()), PATH_MAX);
   if (sys::failed(n)) return failed_with(static_cast<int>(-n));
   if (n == 0 || n == PATH_MAX) return failed_with(EINVAL);
-  // Another link may have replaced it.
+  // Another link may have replaced this one.
   const auto after = stat_path(directory, name, AT_SYMLINK_NOFOLLOW | k_ask_server);
   entry.what = after && after->is_unchanged_since(stat) ? What::link : What::changing;
   entry.size = static_cast<std::size_t>(n);

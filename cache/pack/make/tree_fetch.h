@@ -34,7 +34,7 @@ struct FetchedEntry {
   What what = What::missing;
   int error = 0;  // of unreadable
   FileStat stat{};
-  std::unique_ptr<std::byte[]> data;  // of a file or a link
+  std::unique_ptr<std::byte[]> data;  // the bytes of a file, or the target of a link
   std::size_t size = 0;
 };
 

@@ -236,7 +236,8 @@ bool Region::is_named() const {
 }
 
 void Region::remove_name() {
-  // Only while the name is still this region's: another region may have been made under it.
+  // Checks that the name is still this region's, because another region may have been made under
+  // it.
   if (is_named()) sys::unlink(path_.c_str());
 }
 

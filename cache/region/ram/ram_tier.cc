@@ -127,8 +127,8 @@ Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
 
 const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
   const std::byte* const at = region_->segment(segment) + offset;
-  // It may be a hole, or be written at this moment: each field is read once, and the path only as
-  // far as the region goes.
+  // The place may be a hole, or be written at this moment. So each field is read once, and the path
+  // only as far as the region goes.
   if (reinterpret_cast<const Record*>(at)->magic != Record::k_magic) return nullptr;
   Record head;
   std::memcpy(static_cast<void*>(&head), at, sizeof head);
@@ -235,8 +235,8 @@ Pin RamTier::write_head(const Reservation& reservation, const RecordContent& con
 base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();
-  // Both come before the record can be found. So a writer that finds its device unknown, or no
-  // records at all, came before the record.
+  // The device and the count are noted before the record can be found. So a writer that finds its
+  // device unknown, or no records at all, came before the record.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
   const RecordContent seen = seen_by_us(content);

@@ -88,7 +88,7 @@ class ClusterClient {
     std::span<std::byte> bytes() const {
       return {request_->buffer.data(), request_->size};
     }                                                    // only for a hit
-    std::uint64_t cas() const { return request_->cas; }  // only for a hit or a won lease
+    std::uint64_t cas() const { return request_->cas; }  // valid only for a hit or a won lease
 
    private:
     friend class ClusterClient;

@@ -231,7 +231,7 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     // gone to the origin earlier.
     if (sent != 0 && state(server).breaker.is_trial() && now - sent < client_.options_.deadline_ns)
       continue;
-    // So is a server whose connect takes no longer than that.
+    // A server whose connect takes no longer than the deadline is healthy, too.
     const bool is_connecting = connection.is_open() && !connection.is_ready();
     if (sent == 0 && is_connecting && now < connection.opened_ns() + client_.options_.deadline_ns)
       continue;

@@ -21,7 +21,8 @@ struct ClusterClient::ServerState {
   std::atomic<std::uint64_t> no_offers_until_ns{0};
   std::uint64_t answered_ns = 0;  // the last answer of any kind
   bool is_full = false;           // the last offer was refused for lack of room
-  std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // as the server has reported
+  std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // figures that the server has
+                                                                // reported
   std::uint64_t too_large = UINT64_MAX;  // size of the smallest value that it refused, in bytes
 };
 

@@ -25,7 +25,7 @@ class HelperDesk {
   // True if there is a result, which belongs to the caller until it asks again.
   bool is_done() const { return state_.load(std::memory_order_acquire) == done; }
   void take() { state_.store(idle, std::memory_order_relaxed); }
-  // Only while the desk is idle.
+  // May be called only while the desk is idle.
   void ask();
   void end();
 

@@ -31,7 +31,7 @@ struct MetaAnswer {
   std::uint64_t size = 0;  // bytes of the value
   std::uint64_t cas = 0;   // the version of the item
   std::uint64_t token = 0;
-  std::string_view name, text;  // of a figure; both point into the line
+  std::string_view name, text;  // a figure's name and text, which point into the line
 };
 
 // `line` comes without its line end.

@@ -28,7 +28,7 @@ struct alignas(64) DiskSegmentRow {
   std::atomic<std::uint64_t> job;          // the job that writes or wrote it; 0: an earlier job, or
                                            // unknown
   std::atomic<std::uint64_t> touched_job;  // the job that has read it last
-  std::atomic<std::uint32_t> touched_s;    // when it was read last, wall clock
+  std::atomic<std::uint32_t> touched_s;    // the wall-clock time of the last read
   std::atomic<std::uint32_t> pages;        // bytes of the file, in pages
   std::atomic<std::uint32_t> records;      // including those dropped later
   std::atomic<std::uint32_t> dropped;
@@ -75,15 +75,15 @@ struct DiskIndexHeader {
   std::uint32_t header_bytes;
   std::uint64_t boot;
   DiskGeometry geometry;
-  std::uint64_t hash;  // of everything before it
+  std::uint64_t hash;  // the hash of everything before it
   std::atomic<std::uint32_t> tables;
   std::atomic<std::uint32_t> next_number;
 };
 static_assert(std::is_standard_layout_v<DiskIndexHeader> && sizeof(DiskIndexHeader) <= k_page);
 
 struct DiskPlace {
-  std::uint32_t number = 0;         // of the segment file
-  std::uint64_t offset = 0;         // of the record in it
+  std::uint32_t number = 0;         // the number of the segment file
+  std::uint64_t offset = 0;         // the offset of the record in the file
   std::uint64_t bytes_at_most = 0;  // of the record
   bool is_of_this_run = false;      // written by the running job: the origin need not be asked
   // The length of the read, which begins and ends at a page boundary.

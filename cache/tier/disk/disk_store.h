@@ -38,14 +38,14 @@ struct DiskOptions {
   std::string directory;
   std::string name = "default";
   std::uint64_t size_bound = 0;          // bytes; 0: size_percent decides
-  std::uint32_t size_percent = 100;      // of the free space, less keep_free_percent
+  std::uint32_t size_percent = 100;      // percent of the free space, less keep_free_percent
   std::uint64_t segment_bytes = 0;       // 0: derived from the bound, 1 to 256 MiB
   std::uint64_t expected_files = 0;      // sizes the index; 0: derived from the bound
-  std::uint32_t keep_free_percent = 10;  // of the file system
+  std::uint32_t keep_free_percent = 10;  // percent of the file system
   bool is_read_only = false;
   bool is_direct = true;   // O_DIRECT if the file system has it
-  bool is_durable = true;  // a sealed file is flushed to the disk
-  std::uint64_t job = 0;   // of the whole job; 0: this process is a job of its own
+  bool is_durable = true;  // flushes a sealed file to the disk
+  std::uint64_t job = 0;   // the id of the whole job; 0: this process is a job of its own
 };
 
 // Newest first. There are several if tags collide, or if an older record of the same file was not

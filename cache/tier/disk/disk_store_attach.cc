@@ -197,7 +197,8 @@ base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     DiskSegmentRow& row = index_->row(i);
     if (row.state() == DiskSegmentState::free) continue;
-    // Its file was removed, or its number belongs to another row: no process can read from it.
+    // The segment's file was removed, or its number belongs to another row: no process can read
+    // from it.
     const bool is_there = std::binary_search(numbers->begin(), numbers->end(), row.number());
     if (!is_there || &index_->row_of(row.number()) != &row) row.set(0, DiskSegmentState::free);
   }
@@ -263,7 +264,7 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
   const bool is_unsealed = !contents && contents.error().value == EBADMSG;
   if (is_unsealed) {
     if (!is_private_ && !try_lock(fd->get(), LOCK_EX)) {
-      // Its writer lives and will seal it.
+      // The file's writer lives and will seal the file.
       if (!is_row_of_it) row.set(number, DiskSegmentState::open);
       return;
     }

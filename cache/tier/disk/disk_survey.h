@@ -12,8 +12,8 @@ namespace cube::cache {
 
 struct DiskSurvey {
   std::uint64_t segments = 0, bytes = 0;
-  std::uint64_t records = 0;             // in files with a sound footer
-  std::uint64_t being_written = 0;       // by a running job
+  std::uint64_t records = 0;             // records in files with a sound footer
+  std::uint64_t being_written = 0;       // files that a running job writes
   std::vector<std::uint32_t> no_footer;  // damaged, or the writer was killed
   std::vector<std::uint32_t> unreadable;
 };

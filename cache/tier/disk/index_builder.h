@@ -48,7 +48,7 @@ class DiskIndexBuilder {
   const char* path_;
   base::Mapping window_, fills_;
   std::byte* slots_ = nullptr;           // the window, or the tables themselves
-  std::uint64_t begin_ = 0, bytes_ = 0;  // of the window, relative to the start of the first table
+  std::uint64_t begin_ = 0, bytes_ = 0;  // the window, relative to the start of the first table
   struct Waiting {
     std::byte* slot = nullptr;
     std::uint64_t word = 0;

@@ -59,7 +59,7 @@ class ClusterBlocks {
   Chunks chunks_;
   LargePaths names_;
   std::uint64_t block_;
-  Chunks::Claim claim_;  // of the chunk whose blocks are being walked
+  Chunks::Claim claim_;  // the claim on the chunk whose blocks are being walked
   LargePaths::Entry name_;
   std::uint64_t at_ = 0, end_ = 0;   // bytes of the file: the next block, and the end of the chunk
   std::vector<std::uint32_t> seen_;  // Chunks::wholes of each place when its blocks were last

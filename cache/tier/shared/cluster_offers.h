@@ -30,7 +30,7 @@ class ClusterOffers final : public OfferSource {
     bool with_private = false;
     std::size_t tier = 0;          // an index into base::k_tier_kinds
     std::uint64_t block = 0;       // size of a block of a large file; 0: there are none
-    std::uint64_t most_bytes = 0;  // of the data of a record
+    std::uint64_t most_bytes = 0;  // the most bytes of data of a record
   };
   ClusterOffers(RamTier& ram, const ClusterPaths& paths, ClusterClient& client, Options options);
 
@@ -75,10 +75,11 @@ class ClusterOffers final : public OfferSource {
   struct Note {
     Note() = default;
     explicit Note(std::uint32_t of) : generation(of) {}
-    std::uint32_t generation = 0;        // of the segment; another generation is another life
+    std::uint32_t generation = 0;        // the segment's generation, one for each life
     std::uint32_t seen = 0;              // SegmentRow::records when all of them were last examined
-    std::uint64_t next_look_ns = 0;      // for a segment with unconfirmed records
-    std::uint64_t retry_ns = 0;          // when to try those that were put off; 0: there are none
+    std::uint64_t next_look_ns = 0;      // the next look at a segment with unconfirmed records
+    std::uint64_t retry_ns = 0;          // when to retry records that were put off; 0: there are
+                                         // none
     unsigned retries = 0;                // in a row
     std::vector<std::uint64_t> offered;  // offsets, sorted
   };
@@ -122,15 +123,15 @@ class ClusterOffers final : public OfferSource {
   std::atomic<std::uint64_t> no_blocks_until_ns_{
       0};    // base::coarse_monotonic_ns of the last time that a block with a lease could not be
              // shared
-  Pin pin_;  // of the record that is being offered
+  Pin pin_;  // the pin on the record that is being offered
   Place place_;
   ClusterHead head_;
   std::optional<RobustLock> lock_;
   std::uint64_t next_try_ns_ = 0;
-  std::vector<Note> notes_;  // by segment, while this process leads
+  std::vector<Note> notes_;  // a note for each segment, while this process leads
   std::uint32_t segment_ = 0, generation_ = 0;
-  std::vector<std::uint64_t> offsets_;  // of records of this segment still to be offered; the last
-                                        // one comes first
+  std::vector<std::uint64_t> offsets_;  // the offsets of records of this segment still to be
+                                        // offered; the last one comes first
   ClusterBlocks blocks_, leased_block_;
   ClusterPathRights path_rights_{client_};
 };

@@ -42,8 +42,8 @@ atexit.register(_end_all)
 
 
 class Channel:
-    """One for each data loader, so that two loaders that are read alternately do not drop each
-    other's order."""
+    """The connection of one data loader. Each loader has its own, so that two loaders that are read
+    alternately do not drop each other's order."""
 
     # of the process; unlike this attribute, globals of modules are None at the very end
     is_ending = False

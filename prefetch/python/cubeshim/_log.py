@@ -16,8 +16,8 @@ def trouble(text):
         except Exception:
             sys.stderr.write(line)  # a notebook's stream
         else:
-            # Not through the stream: it has a lock, and Python aborts if it ends while a daemon
-            # thread holds that lock.
+            # Bypasses the stream, which has a lock: Python aborts if it ends while a daemon thread
+            # holds that lock.
             os.write(fd, line.encode(errors="replace"))
     except Exception:
         pass

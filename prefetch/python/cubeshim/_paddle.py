@@ -3,7 +3,7 @@ where ours takes its place."""
 from cubeshim._ahead import Ahead, Fixed, Watched
 from cubeshim._loaders import ahead
 
-# They draw their whole order at the first draw, unless they were given a generator.
+# These samplers draw their whole order at the first draw, unless they were given a generator.
 FIXED = ("SequenceSampler", "RandomSampler", "WeightedRandomSampler", "DistributedBatchSampler")
 
 

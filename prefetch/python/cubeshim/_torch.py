@@ -29,7 +29,7 @@ def policy_for(sampler, batch=1, share=1):
     if kind in (torchs.SequentialSampler, torchs.SubsetRandomSampler, torchs.WeightedRandomSampler,
                 distributed.DistributedSampler, list, tuple, range):
         return Fixed()
-    # They draw their whole order at the first draw.
+    # These samplers draw their whole order at the first draw.
     if is_of(kind, ("lightning", "lightning_fabric", "pytorch_lightning"),
              "DistributedSamplerWrapper", "UnrepeatedDistributedSampler",
              "UnrepeatedDistributedSamplerWrapper"):

@@ -33,11 +33,11 @@ class OpenPlan {
     name_without_table,  // one of our paths (name/unmounted_paths.h), in a child of vfork and the
                          // like, whose fds we do not know
     name,          // one of our paths, for a change, as a directory, or for an fd of its path only
-    below_served,  // not one of our paths, but below a served directory
+    below_served,  // a path that is not ours, but lies below a served directory
     outside,       // no prefix covers it
     change,        // a file below a prefix, for writing
     directory,     // a directory below a prefix
-    kernel_flags,  // with flags that only the kernel can follow
+    kernel_flags,  // an open with flags that only the kernel can follow
     file           // a file below a prefix, for reading
   };
   Kind classify();
@@ -81,7 +81,8 @@ class OpenPlan {
   bool answered_ = false;
   int result_ = -1;  // an fd or -errno
   Follow follow_ = Follow::nothing;
-  const cache::Metadata* metadata_ = nullptr;  // that the path lies in; null: it is the kernel's
+  const cache::Metadata* metadata_ = nullptr;  // the metadata that has the path; null: the kernel
+                                               // has it
   std::string_view listed_;                    // of Follow::directory
   CoveredPath path_;
 };

@@ -66,7 +66,7 @@ class BenchScratch {
       const std::uint64_t size = sizes[i % sizes.size()];
       if (size > left) continue;
       left -= size;
-      // Not zeros: a disk may have a shortcut for them.
+      // Writes no zeros, for which a disk may have a shortcut.
       for (std::size_t at = bytes.size(); at < size; ++at)
         bytes.push_back(static_cast<char>(at * 2654435761U >> 13));
       make_file(fmt::format("{}/files/{}", path_, i),

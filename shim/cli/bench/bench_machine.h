@@ -12,7 +12,7 @@
 namespace cube::cli {
 
 struct BenchMachine {
-  std::uint64_t ram_total = 0, ram_free = 0;  // of the file system of CUBESHIM_RAM_DIR
+  std::uint64_t ram_total = 0, ram_free = 0;  // bytes of the file system of CUBESHIM_RAM_DIR
   std::uint64_t memory = UINT64_MAX,
                 group_limit = UINT64_MAX;  // the groups' limit; UINT64_MAX: unknown or none
   std::uint64_t cache_room = 0;            // the size that CUBESHIM_RAM gives a region

@@ -36,7 +36,7 @@ struct PassOptions {
 struct Pass {
   unsigned in_flight = 0;
   Timings open, read, whole;         // whole: from the start of an operation to its end
-  std::vector<std::uint64_t> sizes;  // of the files that were read
+  std::vector<std::uint64_t> sizes;  // the sizes of the files that were read
   std::uint64_t bytes = 0, too_large = 0, failed = 0;
   std::string first_failure;
   double seconds = 0;  // wall time from the first operation to the last

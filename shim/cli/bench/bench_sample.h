@@ -13,7 +13,7 @@ namespace cube::cli {
 
 struct SampleLimits {
   std::size_t files = 0;   // to choose
-  std::size_t listed = 0;  // to list at most
+  std::size_t listed = 0;  // the most files to list
   unsigned in_flight = 32;
   std::uint64_t until_ns = UINT64_MAX;
 };

@@ -26,8 +26,8 @@ struct ServerProbe {
   bool has_meta = false, is_new_enough = false;
   std::string version;
   double round_trip_us = 0;                            // median
-  std::map<std::string, std::string> stats, settings;  // as memcached reports them
-  std::vector<NodeNote> notes;                         // of all nodes, this one included
+  std::map<std::string, std::string> stats, settings;  // memcached's names and values
+  std::vector<NodeNote> notes;                         // the notes of all nodes, this one included
   std::string no_notes;                                // why there are none
 
   std::uint64_t number(const std::string& name) const;

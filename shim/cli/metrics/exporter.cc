@@ -108,7 +108,7 @@ int write_files(const Exporter& options, CacheMetrics& metrics) {
   const int status = write_once(options, metrics);
   if (status != 0 || options.every == 0) return status;
   while (!wait_for_the_end(options.every)) write_once(options, metrics);
-  // Nobody would write newer figures.
+  // Removes the file, because nobody would write newer figures.
   unlink(file.c_str());
   return 0;
 }

@@ -18,8 +18,8 @@ namespace cube::cli {
 struct MetricRow {
   std::string family, help;
   MetricKind kind = MetricKind::counter;
-  std::string label, value;  // besides `cache`; empty: none
-  std::string detail;        // of this row, if the family has several
+  std::string label, value;  // a label besides `cache`; empty: there is none
+  std::string detail;        // describes this row, if the family has several
   // False if the cache has no such tier.
   std::function<bool(const cache::JobTotals&)> is_in;
   std::function<double(const cache::JobTotals&)> value_of;

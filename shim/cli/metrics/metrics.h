@@ -20,7 +20,7 @@ enum class MetricKind { counter, gauge, histogram };
 struct MetricSample {
   struct Bucket {
     double bound = 0;
-    std::uint64_t count = 0;  // of all values up to the bound
+    std::uint64_t count = 0;  // the count of all values up to the bound
   };
   std::vector<std::pair<std::string, std::string>> labels;  // name and value in UTF-8
   double value = 0;

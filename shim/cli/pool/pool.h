@@ -14,7 +14,7 @@
 namespace cube::cli {
 
 struct PoolWish {
-  std::string memory, nvme, nvme_size, listen;  // as the user gave them; empty: not given
+  std::string memory, nvme, nvme_size, listen;  // values as the user gave them; empty: not given
   unsigned port = 11211;
 };
 

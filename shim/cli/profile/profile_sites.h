@@ -32,7 +32,7 @@ struct ProfileBin {
 
 // The profiler's own cost in all threads, estimated from the calls that it timed.
 struct ProfileCost {
-  std::uint64_t call_ns = 0;  // in calls, without walking stacks
+  std::uint64_t call_ns = 0;  // the time in calls, without walking stacks
   std::uint64_t stacks = 0, stack_ns = 0;
   std::uint64_t start_and_end_ns = 0;  // of processes
   std::uint64_t total_ns() const { return call_ns + stack_ns + start_and_end_ns; }
@@ -44,7 +44,7 @@ struct Profile {
   bool observes = false;
   ProfileCost cost;
   std::vector<ProfileSite> sites;  // most time at the origin first
-  std::vector<ProfileBin> bins;    // in order of time, without bins that have no calls
+  std::vector<ProfileBin> bins;    // ordered by time, without bins that have no calls
   std::array<std::uint64_t, shim::profile::k_drop_counts> dropped{};
 
   std::uint64_t total(std::size_t count) const;

@@ -32,7 +32,7 @@ class ElfSymbols {
     std::string name;
   };
   ElfSymbols() = default;
-  explicit ElfSymbols(std::vector<Symbol> symbols);  // in any order
+  explicit ElfSymbols(std::vector<Symbol> symbols);  // symbols in any order
   // Null if no function covers this byte.
   const std::string* name_at(std::uint64_t offset) const;
 

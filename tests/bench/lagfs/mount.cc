@@ -24,7 +24,8 @@ std::string binary() {
   return from_environment != nullptr ? from_environment : LAGFS_BINARY;
 }
 
-// Its output goes to files, so that a daemon that keeps them open cannot block this process.
+// The child's output goes to files, so that a daemon that keeps them open cannot block this
+// process.
 pid_t spawn(const Arguments& arguments, const std::string& out, const std::string& err) {
   Arguments all = {binary()};
   all.insert(all.end(), arguments.begin(), arguments.end());

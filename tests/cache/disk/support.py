@@ -89,7 +89,7 @@ class DiskCase(crash.FaultCase):
         size = self.size or SIZES[n % len(SIZES)]
         data = crash.content(generation, size + 8)[8 * (generation % 2):][:size]
         self.origin.put(f"f{n}", data)
-        # Such young files are checked twice; old ones are the common case.
+        # Young files are checked twice; old files are the common case.
         os.utime(self.origin.source(f"f{n}"),
                  (1_600_000_000 + (generation if modified is None else modified),) * 2)
         self.files[f"f{n}"] = crash.zlib.crc32(data)

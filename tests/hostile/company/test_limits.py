@@ -73,7 +73,7 @@ check_all()
                                    preexec_fn=self.limited(MEMLOCK=8 * MB))
                     self.check_job(f"lockall:{flags}", "read:DIR", "read:DIR", launcher=launcher,
                                    preexec_fn=self.limited(MEMLOCK=8 * MB))
-        # This is too much even without the library.
+        # Locking all memory exceeds this limit even without the library.
         self.check_job("read:DIR", "lockall:1", "read:DIR", launcher=lock,
                        preexec_fn=self.limited(MEMLOCK=65536))
 

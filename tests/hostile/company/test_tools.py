@@ -23,7 +23,7 @@ class Tools(Job):
         plain = self.run_one(self.job(), shim=False)
         done = self.run_one(valgrind + self.job(), shim=True)
         self.assertEqual((done.status, done.out), (0, plain.out), str(done))
-        # It may only report that a call is newer than itself.
+        # valgrind may report nothing but calls that are newer than itself.
         said = [
             line for line in done.err.splitlines()
             if not re.search(r"unhandled amd64-linux syscall|^--\d+--", line)

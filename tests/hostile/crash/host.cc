@@ -10,8 +10,8 @@
 #include <sstream>
 
 int main(int argc, char** argv) {
-  // It must not outlive the driver. The driver may start it in another pid namespace, so the
-  // driver's pid does not show whether the driver is already gone.
+  // This process must not outlive the driver. The driver may start it in another pid namespace, so
+  // the driver's pid does not show whether the driver is already gone.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (argc > 1) std::cout << argv[1] << std::endl;
   cube::crash::Commands commands = cube::crash::path_commands();

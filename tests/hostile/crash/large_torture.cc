@@ -4,8 +4,8 @@
 //
 //   large_torture [--seconds N] [--round N] [--seed N]
 //
-// It runs in rounds with blocks of 4 KiB, 64 KiB and 1 MiB in turn. At the end of a round nothing
-// may be left in the region: no slot, pin, lease or unfinished place.
+// The program runs in rounds with blocks of 4 KiB, 64 KiB and 1 MiB in turn. At the end of a round
+// nothing may be left in the region: no slot, pin, lease or unfinished place.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

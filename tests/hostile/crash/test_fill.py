@@ -19,7 +19,7 @@ class Reads(FillCase):
         self.read_steps(host, fd, 0, SIZE)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, SIZE, STEP))
         self.assertEqual(self.origin_bytes(), SIZE)
-        # It can be found while it is still open.
+        # The record can be found while the file is still open.
         self.assert_kept(peer, path)
         self.assertEqual(host.ask(f"fd {fd}"), whole(self.data))
         self.assertEqual(host.ask(f"mapfd {fd}"), whole(self.data))

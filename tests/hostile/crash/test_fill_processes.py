@@ -40,7 +40,7 @@ class Processes(FillCase):
                 self.tried()
 
     def test_idle_reader_keeps_nobody_waiting(self):
-        """It has the file open, but no longer reads."""
+        """The idle reader has the file open, but no longer reads."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
@@ -141,7 +141,7 @@ class Processes(FillCase):
         self.tried()
 
     def test_child_by_a_fork_that_passes_us_by(self):
-        """It drops what its parent fills, and takes nothing from its parent by that."""
+        """Such a child drops what its parent fills, which takes nothing from the parent."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
@@ -159,7 +159,7 @@ class Processes(FillCase):
         self.tried()
 
     def test_exec_of_the_reader(self):
-        """Its flight is taken over."""
+        """Another process takes over the flight of the reader."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
         fd = self.opened(host, path)

@@ -79,7 +79,7 @@ class HeldFetch(support.FaultCase):
 
     def test_fetcher_is_stopped_and_goes_on(self):
         def action():
-            # It waits in the kernel, and stops as soon as it returns from there.
+            # The fetcher waits in the kernel, and stops as soon as it returns from there.
             self.fetcher.signal(signal.SIGSTOP)
             self.origin.script("go")
             self.check_that_others_go_on()

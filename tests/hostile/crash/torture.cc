@@ -4,10 +4,10 @@
 //
 //   torture [--seconds N] [--round N] [--seed N] [--with disk,packs,list]
 //
-// It runs in rounds, each with a new region, because a full one is never published into again. At
-// the end of a round nothing may be left in the region: no slot, pin, lease or writer, and all of
-// it can be filled. With a disk, which is kept over the rounds, a second job then reads all files,
-// some of them from there.
+// The program runs in rounds, each with a new region, because nothing is published into a full
+// region. At the end of a round nothing may be left in the region: no slot, pin, lease or writer,
+// and all of it can be filled. With a disk, which is kept over the rounds, a second job then reads
+// all files, some of them from there.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

@@ -14,7 +14,7 @@ PROGRAM = str(crash.BUILD / "tests/hostile/interrupted/interrupted_program")
 FAKER = str(crash.BUILD / "tests/hostile/interrupted/libinterrupted_faker.so")
 COMMAND = str(crash.BUILD / "cubeshim")
 PATIENCE_S = 120
-# These are the sizes of tests/support/preload_content.h.
+# The sizes of tests/support/preload_content.h.
 SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 700]
 
 
@@ -33,7 +33,7 @@ class Case(crash.FaultCase):
         directory.mkdir(parents=True, exist_ok=True)
         for n in range(count):
             (directory / f"f{n}").write_bytes(content(n))
-            # Such young files are checked twice; old ones are the common case.
+            # Young files are checked twice; old files are the common case.
             os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
         return directory
 

@@ -51,7 +51,7 @@ class Handlers(Case):
         self.assertGreater(report["hits"]["ram"], 50)
 
     def test_with_a_list_to_prefetch(self):
-        # Its thread is not started by a handler.
+        # A handler does not start the thread that prefetches.
         data = self.write_files(self.work / "data", 100)
         (self.work / "list").write_text("".join(f"{data}/f{n}\n" for n in range(100)))
         self.check(data, 100, PREFIXES=data, PREFETCH_LIST=self.work / "list")

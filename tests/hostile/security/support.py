@@ -114,7 +114,8 @@ class Case(unittest.TestCase):
         return done.stderr.splitlines()
 
     def assert_well(self, done, lines=0):
-        """It did what it does without the library, and printed that many lines."""
+        """The program did what it does without the library, and the library printed that many
+        lines."""
         self.assertEqual((done.returncode, done.stdout.strip()), (0, str(len(CONTENT))),
                          done.stderr)
         self.assertEqual(len(self.lines(done)), lines, done.stderr)

@@ -136,8 +136,8 @@ import sitecustomize"""
         self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code), "mine\n")
 
     def test_one_in_a_zip_file(self):
-        """Its loader has another method up to Python 3.9: here a finder returns a loader without
-        that method."""
+        """The loader of zip files has another method up to Python 3.9: here a finder returns a
+        loader without that method."""
         archive = self.dir / "mine.zip"
         with zipfile.ZipFile(archive, "w") as made:
             made.writestr("sitecustomize.py", "print('mine', __file__)")

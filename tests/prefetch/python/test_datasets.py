@@ -301,7 +301,7 @@ class Attributes(Heard):
         self.assertEqual(Trap.calls, [])
 
     def test_timm(self):
-        """Its ImageDataset has a reader with `root` and `samples`; AugMixDataset wraps the data
+        """timm's ImageDataset has a reader with `root` and `samples`; AugMixDataset wraps the data
         set."""
         reader = types.SimpleNamespace(root="rel",
                                        samples=[(f"rel/a/{i}.jpg", i) for i in range(4)],
@@ -313,7 +313,7 @@ class Attributes(Heard):
         self.assertIsNone(resolver(self.of(5, dataset=dataset)))
 
     def test_mmengine(self):
-        """Its BaseDataset has pickled entries in a row, and where each one ends."""
+        """The BaseDataset of mmengine has pickled entries in a row, and the end of each one."""
         module = types.ModuleType("mmengine.dataset")
         module.BaseDataset = type("BaseDataset", (Plain,), {})
         sys.modules["mmengine.dataset"] = module

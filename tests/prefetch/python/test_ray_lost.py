@@ -27,7 +27,7 @@ class Whole(Lost):
     split = False
 
     def test_an_actor_and_its_random_numbers(self):
-        """It dies in its second batch, when its generators have moved."""
+        """The actor dies in its second batch, when its generators have moved."""
         for persistent in (False, True):
             self.killed(
                 lambda kind, gate: kind(Items(60, draws=True, gate=gate, at=gate and 31), batch_size

@@ -257,7 +257,7 @@ class Split(Common, Case):
         self.assertGreater(min(counts), 60)
 
     def test_no_node_stays_without_a_worker(self):
-        """This holds even if Ray has put all workers on one node."""
+        """Each node gets a worker even if Ray has put all workers on one node."""
         first = ray.get_runtime_context().get_node_id()
         there = {"scheduling_strategy": NodeAffinitySchedulingStrategy(first, soft=False)}
         crew = Crew(2, {})

@@ -279,7 +279,7 @@ class Run(Case):
         library = self.dir / "libcubeshim.so"
         shutil.copy(Path(os.environ["CUBESHIM_BUILD"], "libcubeshim.so"), library)
         for level, lines in (("info", 1), ("warn", 0)):
-            # Its worker belongs to the same job, and announces nothing.
+            # The worker of this Python belongs to the same job, and announces nothing.
             done = self.python(
                 "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])", env={
                     "LD_PRELOAD": str(library), "CUBESHIM_PREFIXES": str(self.dir),

@@ -52,7 +52,7 @@ def write_files(directory, count=COUNT, salt=0, sizes=company.SIZES):
         name = f"f{n}" if n < count else TRIGGER
         (directory / name).write_bytes(
             random.Random(f"{n} {salt}").randbytes(sizes[n % len(sizes)]))
-        # Such young files are checked twice; old ones are the common case.
+        # Young files are checked twice; old files are the common case.
         os.utime(directory / name, (1_600_000_000, 1_600_000_000))
     return directory
 

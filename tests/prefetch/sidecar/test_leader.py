@@ -175,7 +175,7 @@ class Leaders(FaultCase):
         self.wait_for_opens(20)
         for host in hosts:
             host.kill()
-        # Their cache is gone with them.
+        # The cache of these hosts is gone with them.
         before = self.origin_count()
         last = self.host()
         self.wait_for_opens(before + self.count + 1)

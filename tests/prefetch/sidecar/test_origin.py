@@ -105,7 +105,7 @@ class Origin(FaultCase):
                     self.origin.script("clear")
 
     def host_beside(self, **more):
-        """Its trigger lies elsewhere, so that only the sidecar talks to the origin."""
+        """The host's trigger lies elsewhere, so that only the sidecar talks to the origin."""
         aside = self.dir / "aside"
         aside.mkdir(exist_ok=True)
         (aside / "trigger").write_bytes(b"go")

@@ -80,7 +80,8 @@ for first in range(0, COUNT, {BATCH}):
         self.check_in_order(CUBESHIM_IO_ENGINE="threads")
 
     def test_a_reader_that_waits_for_nobody(self):
-        # It begins after the sidecar has: on a busy machine it would otherwise finish before.
+        # The reader begins after the sidecar, because on a busy machine it could otherwise finish
+        # before.
         done = self.check_gated(self.script(f"need({BATCH})\nread_all()\n"), misses=None)
         found = done.report["prefetch"]
         # The reader may overtake it in the middle of a fetch.

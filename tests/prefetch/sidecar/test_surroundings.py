@@ -50,7 +50,8 @@ class Sandboxed(Job):
                 self.check_refused("EPERM", call)
 
     def test_an_fd_table_of_its_own_refused(self):
-        # Then nothing is fetched: that would interfere with the job's own fds.
+        # Without an fd table of its own the sidecar fetches nothing, because that would interfere
+        # with the job's fds.
         done = self.check_refused("ENOSYS", "close_range", fetched=0, says="prefetch")
         self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
 
@@ -99,7 +100,7 @@ class Small(Job):
         self.check_small(STACK=64 << 10)
 
     def test_address_space(self):
-        # This was enough without a sidecar.
+        # This much address space was enough without a sidecar.
         self.check_small(AS=200 * MB)
 
     def test_number_of_fds(self):

@@ -154,7 +154,7 @@ class Files(KeptAttributes):
         self.assertEqual(self.run_job("f", "f"), [digest(b"new content that is longer")] * 2)
 
     def test_the_next_job_sees_the_new_bytes_instead_of_those_in_memory(self):
-        # It keeps the region, and is another job.
+        # The keeper keeps the region, and is another job.
         keeper = self.start()
         self.assertEqual(self.ask(keeper, "read", "f"), digest(b"old content"))
         self.assertEqual(self.run_job("f"), [digest(b"old content")])

@@ -14,7 +14,7 @@ namespace cube::cache {
 
 enum class DnsType : std::uint16_t { v4 = 1, v6 = 28 };
 
-inline constexpr std::size_t k_most_dns_bytes = 512;  // of a datagram
+inline constexpr std::size_t k_most_dns_bytes = 512;  // the most bytes of a datagram
 // Returns the size of the question in bytes, or 0 if the name cannot be asked for.
 std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_t id,
                                std::span<std::byte, k_most_dns_bytes> to);

@@ -29,7 +29,7 @@ class CircuitBreaker {
  private:
   std::atomic<std::uint64_t> rest_until_ns_{0};
   std::uint64_t late_ = 0;  // a bit for each of the last answers
-  unsigned rests_ = 0;      // without a good answer in between
+  unsigned rests_ = 0;      // rests without a good answer in between
   bool is_trial_ = false;
 };
 
