@@ -169,8 +169,9 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
   auto pin = parts_.ram.publish(*reservation, content);
   if (!pin) return pin;
-  // Confirmed as in a fetch. The index no longer has the old record, so a later change could not
-  // mark it; it is marked here, and processes that have it open use the origin from now on.
+  // The record is confirmed as in a fetch. The index no longer has the old record, so a later
+  // change could not mark it; it is marked here, and processes that have it open use the origin
+  // from now on.
   const bool confirmed = !record.is_stale() && watch.is_unchanged() &&
                          parts_.ram.confirm(std::move(*reservation), *pin);
   parts_.ram.mark_record_stale(record);

@@ -22,7 +22,7 @@ class Condition {
     sys::futex_wait(&count_, seen, at_most_ns);
     lock.lock();
   }
-  // Waits until `is_true`, at most this long. Returns whether it is true.
+  // Waits until `is_true`, at most this long. Returns whether the predicate is true.
   template <typename Predicate>
   bool wait_until(Lock& lock, Predicate is_true, std::uint64_t at_most_ns = UINT64_MAX) {
     const std::uint64_t now = monotonic_ns(),

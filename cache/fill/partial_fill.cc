@@ -115,8 +115,8 @@ PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at
   return bytes;
 }
 
-// If the kernel does not say, no readahead is requested, and the kernel reads ahead as it does
-// without the library.
+// If the kernel does not tell whether it has pages of the file, no readahead is requested. The
+// kernel then reads ahead as it does without the library.
 void PartialFill::look_for_pages(int fd) {
   struct {
     std::uint64_t at, length;

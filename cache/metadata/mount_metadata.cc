@@ -29,7 +29,7 @@ constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
 constexpr std::uint32_t k_spares_one = 8;
 // A metadata record that was not used for so long may be evicted.
 constexpr std::uint64_t k_unused_ns = 600'000'000'000;
-// Between two searches for a segment whose records may be evicted.
+// The pause between two searches for a segment whose records may be evicted.
 constexpr std::uint64_t k_until_looked_again_ns = 5'000'000'000;
 
 // The key of the flight that reads a directory. No file's key ends in a slash.

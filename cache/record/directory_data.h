@@ -43,8 +43,8 @@ class DirectoryData {
   static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
   // `to` begins on a multiple of 8 and has room for bytes_for(). `proves_negative_entries`: a name
-  // that is not among them, in any case, is absent. `has_true_times`: each change of the entries
-  // changes the directory's stat.
+  // that is not among the entries, in upper or lower case, is absent. `has_true_times`: each change
+  // of the entries changes the directory's stat.
   struct Proves {
     bool proves_negative_entries = false, has_true_times = false;
   };

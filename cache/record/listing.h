@@ -58,7 +58,7 @@ class Listing {
   std::uint64_t end_of(std::uint64_t position, std::size_t n);
 
  private:
-  // As in the structure of getdents64, and in libc's if offsets have 64 bits.
+  // The name lies here in the structure of getdents64, and in libc's if offsets have 64 bits.
   static constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
   static_assert(sizeof(ino_t) == 8 && sizeof(off_t) == 8 && k_name_at == 19);
 

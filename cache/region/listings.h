@@ -33,8 +33,8 @@ class Listings {
   bool note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead);
   // Notes that more was read of a file whose first open has been noted.
   void note_bytes(std::string_view file, std::uint64_t bytes);
-  // Posts the directory for the leader to fetch from. False: too many are waiting, or its path is
-  // too long.
+  // Posts the directory for the leader to fetch from. False: too many directories are waiting, or
+  // the path is too long.
   bool post(std::string_view directory);
 
   // The leader's side. The leader calls begin_lead once when it begins.

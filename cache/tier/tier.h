@@ -64,7 +64,7 @@ class Tier {
   base::Counter hits() const { return base::k_tier_kinds[kind_].hits; }
 
   // True if this record, which visit has shown, proves what the file holds without a revalidation
-  // at the origin. Its stat is then the file's.
+  // at the origin. The record's stat is then the file's.
   virtual bool needs_no_look(const Record&) const { return false; }
   // True if the tier may show such records at all.
   virtual bool may_need_no_look() const { return false; }
@@ -77,12 +77,12 @@ class Tier {
   virtual Verdict judge_by_stat(const Record& record, const FileStat& stat) {
     return compare(record, stat);
   }
-  // True if the record is of the version of its file that has this stat at the origin. Other nodes
+  // True if the record holds the version of the file that has this stat at the origin. Other nodes
   // may see other inode numbers.
   virtual bool is_of_version(const Record& record, const FileStat& stat);
   // True if the inode numbers in the data of the record are those that this node sees.
   virtual bool has_our_inodes(const Record&) const { return true; }
-  // A program of this process has fetched the record from the origin.
+  // Notes that a program of this process has fetched the record from the origin.
   virtual void note_fetched(std::string_view /*key*/, const Pin&) {}
   // Like note_fetched, but for a block of a large file, which is whole in the region. `name` is
   // BlockName::text; `at` is the first byte of the block.

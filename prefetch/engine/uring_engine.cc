@@ -213,7 +213,7 @@ void UringCore::read(std::uint64_t index, UringFlight& flight) {
   start(sqe, index, flight);
 }
 
-// Always by the ring, because a close can be a round trip, too.
+// Always closes by the ring, because a close can be a round trip, too.
 void UringCore::close(std::uint64_t index, UringFlight& flight) {
   flight.stage = Stage::closing;
   io_uring_sqe* const sqe = ring_->next();

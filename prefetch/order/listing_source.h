@@ -43,7 +43,7 @@ class ListingSource final : public PathSource {
 
   explicit ListingSource(cache::FileCache& cache)
       : cache_(cache), listings_(cache.ahead().listings()) {}
-  // The origins of the thread that calls next().
+  // Sets the origins of the thread that calls next().
   void use_origins(const cache::Origins* origins) { origins_ = origins; }
   // Keeps at most this many names in memory. For tests.
   void keep_names(std::size_t most) { most_names_ = most; }

@@ -10,19 +10,17 @@
 //   the latency counts (doc/benchmarks/prefetch.md). The best latency is forgotten slowly, because
 //   an origin's load changes and so does the depth that suits it.
 // - *By fetches.* A program's request waits behind all fetches that queue at the origin, and a
-// queue shows in the latency of the fetches. This latency is first measured with one fetch in
-// flight. Then the
-//   limit grows each period, first by a factor of two and later by a quarter, as long as a fetch
-//   takes hardly longer. When it does take longer, the limit falls by the same factor, and
-//   afterwards grows by one. From time to time the measurement starts again, because an origin's
-//   speed and the sizes of files change.
+//   queue shows in the latency of the fetches. This latency is first measured with one fetch in
+//   flight. Then the limit grows each period, first by a factor of two and later by a quarter, as
+//   long as a fetch takes hardly longer. When it does take longer, the limit falls by the same
+//   factor, and afterwards grows by one. From time to time the measurement starts again, because an
+//   origin's speed and the sizes of files change.
 // - *Foreign demand.* A job whose files are prefetched is served best by a fast prefetcher, even
-// while the job waits, because a slow fetch would also delay its next file. So the limit by fetches
-// holds only while there is a foreign job. That is a job whose list the leader does not work on,
-// and that opens few prefetched files (fewer than an eighth of its own fetches). Planned files that
-// are
-//   already there, or that programs fetch, may belong to a job that has outrun the prefetcher, so
-//   they count against foreign fetches.
+//   while the job waits, because a slow fetch would also delay its next file. So the limit by
+//   fetches holds only while there is a foreign job: a job whose list the leader does not work on,
+//   and that opens few prefetched files (fewer than an eighth of its own fetches). Planned files
+//   that are already there, or that programs fetch, may belong to a job that has outrun the
+//   prefetcher, so they count against foreign fetches.
 #pragma once
 
 #include <cstdint>

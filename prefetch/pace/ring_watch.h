@@ -9,8 +9,8 @@
 //  - Prefetching is stuck, and (a) or (b) holds: (a) the segment's readers follow the order and are
 //    past its unread records; (b) 97 % of its files were read. If the readers do not follow the
 //    order, only (b) counts.
-// - A reader that has nothing in the ring fetches its own files. Then the segment goes that its
-// readers would reach last.
+//  - A reader that has nothing in the ring fetches its own files. The segment whose readers would
+//    reach it last is then given up.
 //  - Prefetching has been stuck for long, and a former leader has filled the segment.
 //
 // Prefetching is stuck while it waits for room, nobody opens a file of the ring, and programs fetch
@@ -35,7 +35,7 @@ class RingWatch {
  public:
   explicit RingWatch(cache::Ring& ring) : ring_(ring) {}
 
-  // A record was published there.
+  // Notes that a record was published at this place.
   void add(const cache::RamTier::PlaceInRegion& place, std::uint32_t reader,
            std::uint64_t sequence);
 

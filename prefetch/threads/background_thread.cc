@@ -91,7 +91,7 @@ struct Pair {
   // 1 once the keeper has written the next two. A futex.
   std::uint32_t is_ready = 0;
   void *stack = nullptr, *thread_pointer = nullptr;
-  // The worker asks its keeper to make the keeper of this pair.
+  // The worker asks this pair's keeper to make the keeper of `wanted`.
   Pair* wanted = nullptr;
   std::size_t wanted_stack = 0;
   int error = 0;

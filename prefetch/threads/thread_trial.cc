@@ -59,8 +59,8 @@ void call_as_cluster_does() {
   sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   // The target is invalid, because a lower priority would delay the end of this child.
   sys::raw(SYS_setpriority, -1, 0, 0);
-  // The calls of each thread of the library as it starts (starter_traits.cc). Without a mask or
-  // parameters they change nothing.
+  // The calls of each thread of the library as it starts (starter_traits.cc). They change nothing,
+  // because they pass neither a mask nor parameters.
   sys::raw(SYS_sched_getscheduler, 0);
   sys::raw(SYS_sched_setscheduler, 0, 0, 0);
   sys::raw(SYS_sched_getaffinity, 0, 0, 0);

@@ -55,7 +55,7 @@ base::UniqueFd BlockReader::copy_for(const HostFds& own, Waiting& range) {
       range.fd >= 0 ? copy_of(own, *range.file, range.fd, range.fd_epoch) : base::UniqueFd();
   constexpr int k_tries = 3;
   for (int i = 0; i < k_tries && !copy; ++i) {
-    // First the epoch, then the fd: if that fd leaves the file, the epoch changes.
+    // The epoch is read before the fd: if that fd leaves the file, the epoch changes.
     range.fd_epoch = range.file->fd_epoch();
     range.fd = fd_of_(*range.file);
     if (range.fd < 0) break;

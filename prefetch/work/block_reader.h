@@ -22,7 +22,7 @@ class BlockReader final : public ThreadCrew {
   // Returns an fd of the program for this open file; negative: there is none. Called on the
   // reader's threads.
   using FdOf = int (*)(const LargeFile& file);
-  // False in a sandbox that may kill for a new thread, until a trial has shown that it does not.
+  // False in a sandbox that may kill a process for a new thread, until a trial has shown otherwise.
   static bool may_be_tried();
   // Null if there can be no thread; the log says why. Never freed: threads of the program may still
   // be calling it.

@@ -69,7 +69,7 @@ void DiskFlusher::write() {
       break;
     }
     if (is_stopping()) continue;
-    // New records are no reason to ask again a disk that has just refused.
+    // If the disk has just refused, new records are no reason to ask it again.
     if (left) {
       writer_.wait_for_news(news, k_between_passes_ns, [this] { return is_stopping(); });
     } else {

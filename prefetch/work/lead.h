@@ -32,7 +32,7 @@ class Lead {
 
   // False: nothing can be prefetched here; the log says why.
   bool begin();
-  // Call after begin(): opens the sources of the plan. It may wait for the origin.
+  // Call after begin(): opens the sources of the plan. The call may wait for the origin.
   void open();
   // One iteration. Returns for how many nanoseconds there is nothing to do unless something
   // happens.

@@ -53,7 +53,7 @@ void MetadataScout::work_on(const Gather& gather) {
   const base::UniqueFd directory = gather->open();
   while (!is_stopping() && gather->step(directory.get())) {
   }
-  // Nothing is left to begin; other threads may still wait for what they have begun.
+  // No stat is left to begin, but other threads may still wait for stats that they have begun.
   remove(gather.get());
 }
 

@@ -81,7 +81,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // Like wants_more(), but for a file of this reader: some are taken beyond the limit while no
   // fetch can begin for lack of room.
   bool wants_more_of(std::uint32_t reader);
-  // Begins what may begin. Call it if there may be room for another reason than the end of a fetch.
+  // Begins as many fetches as may begin. Call this if there may be room for another reason than the
+  // end of a fetch.
   void pump();
   void set_depth(unsigned depth);
   // Nothing waits and nothing is under way.

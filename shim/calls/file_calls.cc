@@ -30,7 +30,7 @@ Answer not_served(int fd) {
   return {};
 }
 
-// Some requests on one file name another file in their argument, which is materialized first.
+// The argument of some requests names another file, which is materialized first.
 void materialize_named_fds(unsigned long request, const void* argument) {
   switch (request) {
     case FICLONE:
@@ -65,8 +65,9 @@ void materialize_named_fds(unsigned long request, const void* argument) {
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
-  // The copy has its row; now check whether the file has moved. The mover announces the move first
-  // and then checks the rows (tell_before_rows in materialize.cc): one of the two sees the other.
+  // The copy has its row by now, so check whether the file has moved. The mover announces the move
+  // first and then checks the rows (tell_before_rows in materialize.cc): one of the two sees the
+  // other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (file.is_origin()) [[unlikely]]
     follow_origin(from, copy);

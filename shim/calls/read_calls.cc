@@ -86,7 +86,7 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   return static_cast<long>(done);
 }
 
-// Nothing fits before a null part: an error, unless there is nothing to read, either.
+// The answer if the first part that takes bytes is null: an error, unless there is nothing to read.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }

@@ -28,7 +28,7 @@ std::string command_hint(const CLI::App& app, const std::string& word) {
   return hint.empty() ? fmt::format("; the commands are {}", fmt::join(names, ", ")) : hint;
 }
 
-// "--count: 1 required TIMES missing" and the like begin with the option.
+// Such texts begin with the option: "--count: 1 required TIMES missing".
 std::string missing_value(const CLI::App& command, const std::string& text) {
   const std::string name = text.substr(0, text.find(": "));
   const CLI::Option* const option = command.get_option_no_throw(name);

@@ -1,7 +1,7 @@
-// One open file description of the program, which several fds share after dup. It is a served file
-// (a pin, its bytes, the offset), or a file under a prefix that is open for writing, which no
-// process may cache until it is closed, or a served directory, or a large file that is served in
-// blocks. Objects live in a pool and are never freed, so that a stale reference finds a counter,
+// One open file description of the program, which several fds share after dup. It is one of these:
+// a served file (a pin, its bytes, the offset); a served directory; a large file that is served in
+// blocks; a file under a prefix that is open for writing, which no process may cache until it is
+// closed. Objects live in a pool and are never freed, so that a stale reference finds a counter,
 // not garbage. Invariants: refs counts fds and calls in progress; the last one releases the pin.
 // The offset holds k_moved once the file is being materialized: a call that sees it drops its
 // reference and loads the fd's row again. Thread safety: all of it, lock-free; async-signal-safe.

@@ -30,7 +30,8 @@ void raise_bound(std::uint64_t before, int fd) {
   }
 }
 
-// RLIMIT_NOFILE, once the program has set it. Fds that were opened earlier may lie beyond it.
+// The program's RLIMIT_NOFILE, or INT_MAX while the program has not set it. Fds that were opened
+// earlier may lie beyond it.
 constinit std::atomic<int> g_limit{INT_MAX};
 
 // The fd handed out last. A dup of it costs a fifth of an open, if it is still a placeholder.

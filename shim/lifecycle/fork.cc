@@ -21,7 +21,7 @@ void expect_shared_memory_child() {
 void prepare_child() {
   if (process::g_sealed.load(std::memory_order_relaxed) || !process::owns_table()) return;
   materialize_all(/*only_inherited=*/false, "fork");
-  // A parked fd must be as closed to the child's dup2 as to its parent's.
+  // The child's dup2 must find a parked fd closed, as the parent's does.
   placeholder::unpark();
   let_writers_outlive_us();
 }

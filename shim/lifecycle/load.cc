@@ -53,9 +53,9 @@ std::string complaint_about(const std::string& prefix, const near_look::Director
       prefix, base::text_of_error(error));
 }
 
-// Returns the job of this process. It is its own job if it is the first process, if the first one
-// is gone, or if the first one is in another pid namespace, where neither could tell whether the
-// other lives.
+// Returns the job of this process. The process is its own job if it is the first of the job, or if
+// the first has ended. It is also its own job if the first is in another pid namespace, because
+// neither could tell whether the other lives.
 base::JobVariable find_job(const base::ProcessId& self) {
   base::JobVariable job;
   const char* const known = getenv(base::k_job_variable);
@@ -162,8 +162,8 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
 bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
 
 // When a thread is cancelled, or an exception of the program passes, the program's libgcc unwinds
-// our frames. It calls our copy of the C++ personality, which sets registers by our copy of libgcc,
-// which aborts unless it has walked a stack itself before.
+// our frames. That libgcc calls our copy of the C++ personality, which sets registers by our copy
+// of libgcc. Our copy aborts unless it has walked a stack itself before.
 void ready_unwinder() {
   _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
 }

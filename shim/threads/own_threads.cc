@@ -198,7 +198,7 @@ bool end_cluster() {
 
 // Ends all threads and sets the state to `next`. Returns whether there were any.
 bool end(State next) {
-  // No thread is started again before the state is none again.
+  // No thread starts while the state is anything but none.
   auto none = State::none, running = State::running;
   g_state.compare_exchange_strong(none, next, std::memory_order_seq_cst);
   const bool had_scout = g_scout.forbid(), had_reader = g_reader.forbid();

@@ -86,7 +86,7 @@ int end_of(Tracee& child) {
 }
 
 // Stops the child's `part` around the step with which `is_there` becomes true, and does `meanwhile`
-// there. They must not both succeed.
+// there. The two sides must not both succeed.
 template <typename Part, typename IsThere, typename Meanwhile>
 void try_around(Part&& part, IsThere&& is_there, Meanwhile&& meanwhile) {
   ReadRing ring;

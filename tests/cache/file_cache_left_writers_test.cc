@@ -40,7 +40,7 @@ TEST_F(WritersTest, FileOfADeadProcessThatSharedItWithNobodyIsCachedAtOnce) {
   Region& region = cache->region();
   base::ProcessId& process = region.own_process().process;
   const base::ProcessId self = process;
-  // It becomes another program, and then dies.
+  // The process becomes another program, and then dies.
   cache->changes().writing_begins(path, stat_of(path));
   cache->changes().writing_begins(shared, stat_of(shared));
   cache->changes().writing_is_shared(stat_of(shared), Sharing::inherited);

@@ -271,7 +271,7 @@ TEST(Index, ThreadsThatFightForTheSameSlotLoseNone) {
       meet(3 * round + 2);
       if (!holds(index, k_hash, place_of(*region, t, generation_of(round)))) failures.fetch_add(1);
       meet(3 * round + 3);
-      // They go with their generation, which frees the slots for the next round.
+      // The entries go with their generation, which frees the slots for the next round.
       if (t == 0) make_readable(*region, generation_of(round + 1));
     }
   };

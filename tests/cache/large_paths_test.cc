@@ -87,7 +87,7 @@ TEST_F(LargePathsTest, NameIsFoundByItsKeyAndByNoOther) {
 TEST_F(LargePathsTest, TornRowIsNotFoundAndIsMended) {
   const NamedFile file("/mnt/a/file/of/some/length");
   ASSERT_TRUE(note(file));
-  // The inode, and the path.
+  // The first word tested holds the inode, the second the path.
   for (const std::size_t word : {std::size_t{1}, k_path_word}) {
     ASSERT_EQ(rows_of(file.key).size(), 1U);
     rows_of(file.key)[0]->words[word].fetch_xor(1);

@@ -35,7 +35,7 @@ struct RingTest : testing::Test {
     const Pin pin = tests::find(tier, path);
     return pin ? ring.segment_of(*pin) : UINT32_MAX;
   }
-  // Fills it until there is no room.
+  // Adds records until there is no room.
   void fill() {
     while (put_next()) {
     }

@@ -53,7 +53,7 @@ class Pool(Case):
         self.assertRegex(lines[0], f"^cubeshim: {text}")
 
     def fake(self, version):
-        """A memcached that prints this, and a PATH that has only it."""
+        """Makes a memcached that prints this version, and returns a PATH that has nothing else."""
         program = self.data / "bin" / "memcached"
         program.parent.mkdir(exist_ok=True)
         program.write_text(f"#!/bin/sh\necho '{version}'\n")

@@ -19,7 +19,8 @@ PRINTS = "printf '<%s>' \"$@\"; printf 'end%s\\n' ed;"
 
 
 def shell_words(folder, shell, script):
-    """How to start the shell with the script in it, and the environment that it needs."""
+    """Returns the words that start the shell with this script, and the environment that they
+    need."""
     if shell == "bash":
         rc = folder / "bashrc"
         rc.write_text(

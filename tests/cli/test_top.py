@@ -94,8 +94,8 @@ class Top(Case):
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
-    # On a busy machine a hit may be interrupted and take longer than any miss, or a sample come
-    # late, but not each time.
+    # On a busy machine a hit may be interrupted and take longer than any miss, and a sample may
+    # come late. This does not happen each time.
     TRIES = 5
 
     def test_every_column_has_its_own_figure(self):

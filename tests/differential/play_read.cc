@@ -15,7 +15,7 @@ std::size_t length(std::int64_t n) {
   return static_cast<std::size_t>(std::clamp<std::int64_t>(n, 0, 1 << 20));
 }
 
-// A buffer cut into three parts, one of them empty, or with a null part of no bytes.
+// A buffer cut into three parts. The middle one has no bytes, and is null for some kinds.
 struct Parts {
   Parts(std::size_t first, std::size_t second, std::int64_t kind)
       : buffer(first + second), count(3) {

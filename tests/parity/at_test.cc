@@ -253,8 +253,8 @@ PARITY(At, Openat2ByCallNumber) {
   look(CALL(open(t / "d/new", O_RDONLY)));
 }
 
-// For an open directory the kernel shows the place at which it was opened; by now that may be
-// another's.
+// The kernel shows the path at which a directory was opened, but another directory may have that
+// path by now.
 PARITY(At, ARemovedDirectoryIsNotTheOneOfThatName) {
   t.dir("d (deleted)");
   t.file("d (deleted)/a", 100);

@@ -15,8 +15,9 @@
 using Arguments = std::vector<std::string>;
 using Commands = std::map<std::string, int (*)(const Arguments&)>;
 
-// Commands with children and other programs; with many threads; and those that unwind frames of the
-// library, or interrupt it.
+// The commands, by what they do: child_commands() start children and other programs,
+// thread_commands() use many threads, and hostile_commands() unwind frames of the library or
+// interrupt it.
 Commands child_commands();
 Commands thread_commands();
 Commands hostile_commands();

@@ -35,7 +35,7 @@ LATENCY_US = 300
 SERVED = re.compile(r"^cubeshim: served: (\d+) file opens?, [^:]*: (.*)$", re.MULTILINE)
 CACHED = re.compile(r"(\d+) from (?:memory|the disk)")
 EPOCH = re.compile(r"^epoch (\d+): ([\d.]+) s", re.MULTILINE)
-# In Debian's Python, which has the packages that make the data.
+# This runs in Debian's Python, which has the packages that make the data.
 MAKE = "import data, pathlib, sys; getattr(data, sys.argv[1])(pathlib.Path(sys.argv[2]))"
 UNDER = re.compile(r"cubeshim run .*?-- ")
 

@@ -32,7 +32,7 @@ class RamSegment {
  public:
   explicit RamSegment(std::size_t bytes = 2 << 20)
       : bytes_(bytes), data_(new(std::align_val_t{cache::k_page}) std::byte[bytes]{}) {}
-  // False if it is full.
+  // False if the segment is full.
   bool add(std::string_view path, std::string_view content, std::uint64_t inode = 0,
            std::int64_t modified = 1) {
     const auto plan = cache::plan_record(fill_, path.size(), content.size());

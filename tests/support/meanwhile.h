@@ -1,5 +1,5 @@
-// Threads that repeat an action while a test does something else. Each has random numbers of its
-// own.
+// Threads that repeat an action while a test does something else. Each thread has its own random
+// numbers.
 #pragma once
 
 #include <atomic>

@@ -45,9 +45,9 @@ bool read_stat_line(const char* path, StatLine& line) {
   return true;
 }
 
-// `process`: its folder in /proc. Reads the line of the first thread, which has the same numbers
-// and always comes from the kernel: qemu-user, which runs containers of another architecture, makes
-// up the line of the calling process, with another start time.
+// `process`: its folder in /proc. Reads the line of the first thread, which has the same numbers.
+// That line always comes from the kernel, whereas qemu-user (for containers of another
+// architecture) makes up the line of the calling process, with another start time.
 bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/task/{}/stat", process, pid).out = '\0';

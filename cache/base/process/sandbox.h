@@ -5,7 +5,7 @@
 
 namespace cube::base {
 
-// True also if it is not known.
+// True also if nothing is known about a sandbox.
 bool may_be_sandboxed();
 
 // Whether clone(2) is known to be allowed; a child that tries calls needs it. It is allowed if the

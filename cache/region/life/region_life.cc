@@ -59,8 +59,8 @@ bool is_old_socket(const std::string& path) {
   return is_own_socket(path, st) && is_old(st);
 }
 
-// Removes a socket that a dead leader has left, only if nobody listens there, and only this very
-// file, because a new leader may be quicker.
+// Removes a socket that a dead leader has left. Nobody may listen on it, and the name must still be
+// this file's, because a new leader may be quicker.
 void remove_dead_socket(const std::string& path) {
   sockaddr_un address{};
   struct ::stat before {

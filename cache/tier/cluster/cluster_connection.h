@@ -50,8 +50,8 @@ class ClusterConnection {
 
   // The token of the command that is sent next.
   std::uint64_t next_token(Tag tag) const { return sent_ << 32 | tag; }
-  // Sends a command with that token; only while has_room. The parts must stay as they are until the
-  // answer. Only one command with parts may be under way.
+  // Sends a command with that token; only while has_room. The parts must not change until the
+  // answer has come. Only one command with parts may be under way.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
   // Sends what can be sent now. Returns false if the connection is closed.

@@ -139,8 +139,8 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
   return {};
 }
 
-// True if the store has a record of this path with the same bytes and stat. Sets `replaces` if it
-// has any record of this path.
+// True if the store has a record of this path with the same bytes and stat. Sets `replaces` if the
+// store has any record of this path.
 bool DiskStore::has_it(const Record& record, bool& replaces) const {
   bool found = false;
   index_->visit(base::hash_path(record.path()), [&](const DiskPlace& place, std::uint64_t word) {

@@ -47,7 +47,7 @@ class ClusterBlocks {
   // If `is_put_off`, the block is found again later.
   void end(bool is_put_off = false);
   void leave();
-  // For a forked child.
+  // A forked child calls this.
   void forget();
 
  private:

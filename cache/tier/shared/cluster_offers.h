@@ -46,7 +46,7 @@ class ClusterOffers final : public OfferSource {
   bool push_block(const LeasedBlock& block);
   // True if a block of a file with this stat will be shared, as far as is known.
   bool may_share_block_of(const FileStat& stat) const;
-  // For a forked child.
+  // A forked child calls this.
   void forget();
 
   bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) override;
@@ -96,8 +96,7 @@ class ClusterOffers final : public OfferSource {
   Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
   bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns);
-  // Decides, by the directories on the way to the file, whether all who reach the servers may have
-  // it.
+  // Whether the directories on the way to the file let everybody through, as the servers would.
   Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
             const std::byte* data);

@@ -58,8 +58,8 @@ class Order:
     def passed(self, number):
         """Batches below this number have been read by now."""
         self.passed_number = number
-        # The thread leaves them out, but may be held up for a long time, and memory must not grow
-        # until it does.
+        # The thread leaves such batches out, but it may be held up for long, and memory must not
+        # grow meanwhile.
         try:
             while len(self.waiting) > MOST_WAITING and self.waiting[0].number < number:
                 self.waiting.popleft()

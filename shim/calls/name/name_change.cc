@@ -69,8 +69,8 @@ NameChange::NameChange(int dir, const char* path, Of of)
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
   if (of != Of::file_or_link) mount_stream::hold_all();
-  // The path may lead there through links, and memory may know what lies below by its real path. A
-  // record that is known by a path through links is dropped with any tree.
+  // The path may lead through links, but memory may know the files of the tree by their real paths.
+  // A record that is known by a path through links is dropped with any tree.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
 }

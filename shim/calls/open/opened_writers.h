@@ -18,8 +18,8 @@ int note_foreign_fd(int fd);
 // Like note_foreign_fd, but for a program that starts. It costs a few system calls, and more only
 // if the text of the file's path does not rule the file out.
 void note_inherited_fd(int fd);
-// A file that another process, perhaps one without the library, has opened for writing: it counts
-// as being written until this process ends.
+// Another process, perhaps one without the library, has opened this file for writing. The file
+// counts as being written until this process ends.
 void note_foreign_writer(int dir, const char* path);
 
 }  // namespace cube::shim

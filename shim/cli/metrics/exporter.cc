@@ -57,7 +57,7 @@ sigset_t signals_of_the_end() {
   return signals;
 }
 
-// Waits at most `seconds` for a signal that ends the command. True if one came.
+// Waits at most `seconds` for a signal that ends the command. True if a signal came.
 bool wait_for_the_end(unsigned seconds) {
   const sigset_t signals = signals_of_the_end();
   const timespec patience{static_cast<time_t>(seconds), 0};

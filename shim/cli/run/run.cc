@@ -89,8 +89,8 @@ std::string similar_entry(std::string_view path) {
   return nearest.empty() ? std::string() : directory + std::string(nearest);
 }
 
-// A prefix given as an option must exist. One from the environment may be meant for other programs,
-// or this program may make it.
+// A prefix given as an option must exist. A prefix from the environment need not: it may be meant
+// for other programs, or this program may make the directory.
 bool check_prefixes(const Run& run, const base::Config& config) {
   const auto given = run.settings.given();
   const bool is_option = given.contains("CUBESHIM_PREFIXES");

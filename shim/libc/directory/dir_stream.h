@@ -12,7 +12,7 @@ namespace cube::shim {
 // Returns null for no fd.
 DIR* stream_over(int fd);
 // Returns a stream over a directory of a mount whose listing may be in memory, or null with errno
-// set. Returns nothing if libc must open it. `path` is relative to `dir`.
+// set. Returns nothing if libc must open the directory. `path` is relative to `dir`.
 std::optional<DIR*> open_mount_stream(int dir, const char* path);
 
 }  // namespace cube::shim

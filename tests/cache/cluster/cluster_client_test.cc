@@ -349,7 +349,7 @@ TEST(ClusterClient, NothingIsOfferedToTheFormerAddressOfAServer) {
     CHILD_CHECK(tests::TempDir::write_file(hosts, "127.0.0.2 named\n"));
     is_ending = true;
     CHILD_CHECK(running.get("a") != Outcome::hit);
-    // Its name has been looked up again.
+    // The server's name has been looked up again.
     const auto is_left = [&] { return server.open_connections() == 0; };
     while (!is_left() && base::monotonic_ns() < until) std::this_thread::yield();
     CHILD_CHECK(is_left());
@@ -417,7 +417,7 @@ TEST(ClusterClient, ALeaderIsToldOfNews) {
   int quick = 0;
   // On a busy machine some are slow all the same.
   for (int i = 0; i < 40 && quick < 3; ++i) {
-    // Its next pauses are 20, 40, 80 and 160 ms.
+    // The thread's next pauses are 20, 40, 80 and 160 ms.
     ASSERT_TRUE(running.has_looked(running.source.looks + 4));
     const std::uint64_t began = base::monotonic_ns(), looks = running.source.looks;
     running.client->note_news();

@@ -199,7 +199,7 @@ TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
   // The leases end without their files.
   EXPECT_TRUE(comes_true([&] { return server.items().size() == 1; }));
   EXPECT_EQ(server.values(), 1U);
-  // Its end does not wait for the revalidation.
+  // The end of the tier does not wait for the revalidation.
   ending.reset();
   g_are_looks_held = false;
   EXPECT_TRUE(comes_true([&] { return server.values() == 5; })) << server.values();

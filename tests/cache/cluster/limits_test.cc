@@ -245,7 +245,7 @@ TEST(AheadWindow, LeavesRequestsToProgramsWhileAnswersAreHeld) {
     is_held = true;
   });
   while (!is_begun) std::this_thread::yield();
-  // It would take no longer than some of these.
+  // A wrong hold would take no longer than some of these yields.
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
   EXPECT_FALSE(is_held);
   window.let_go();

@@ -172,7 +172,7 @@ TEST_F(DiskBlockTest, SurvivesADeathOfItsWriter) {
   for (const bool with_index : {true, false}) {
     std::filesystem::remove_all(f.path());
     ASSERT_EQ(tests::run_in_child([&] {
-                // It ends without sealing its segment.
+                // The child ends without sealing its segment.
                 append_all(*open_store(f.options).release());
                 return testing::Test::HasFailure() ? 1 : 0;
               }),

@@ -164,7 +164,7 @@ TEST(DiskWriters, ReadersOfFilesThatLeaveGetRightBytesOrNone) {
   std::atomic<std::size_t> wrong{0}, right{0};
   std::thread reader([&] {
     auto options = f.options;
-    // It touches nothing that the writer would have to keep.
+    // The reader's job touches nothing that the writer would have to keep.
     options.job = 3;
     const auto own = open_store(options);
     do {

@@ -293,7 +293,8 @@ read_all()
         self.assertEqual(self.regions(), [])
 
     def test_two_views_under_one_path(self):
-        # Never another view's bytes: sizes are equal here, so only the bytes differ.
+        # No process may get another view's bytes. The sizes are equal here, so only the bytes
+        # differ.
         other = write_files(self.dir / "other", salt=9)
         first = self.start_waiting()
         self.check_in_mounts(f"mount --bind {other} {self.data}", "read:DIR", "read:DIR")

@@ -173,8 +173,8 @@ TEST(RegionLock, IsRefusedIfItIsOfAnotherKind) {
   }
 }
 
-// Two regions of one user, renamed over each other: sound, of this user, but not what the name
-// says.
+// A region of this user takes the name of another one. It is sound, but it is not the one that the
+// name stands for.
 TEST(RegionRace, ASecondNameIsRefused) {
   const RegionName one, two;
   EXPECT_EQ(tests::run_in_child([&] {

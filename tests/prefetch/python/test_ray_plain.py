@@ -142,7 +142,7 @@ class Homes(unittest.TestCase):
             self.assertTrue(old == new or old == self.nodes[0])
 
     def test_a_home_is_the_files(self):
-        """An index keeps its home for each type of the index, and after the data set has grown."""
+        """An index has the same home whatever its type, and after the data set has grown."""
         paths = [f"/data/{number}.jpg" for number in range(100)]
         old, new = _homes.Homes(lambda index: [paths[index], "/labels"]), _homes.Homes(
             lambda index: [(["/data/new"] + paths)[index]])
