@@ -24,7 +24,7 @@ class BackgroundFill {
 
   // done: an older record proved right, or a tier had the bytes.
   RecordFill::Next accept(const FileAtOrigin& file);
-  // Before the file is opened: whether other nodes may share it.
+  // Whether other nodes may share the file. Called before it is opened.
   bool may_be_remote() const;
   enum class Remote : std::uint8_t {
     published,

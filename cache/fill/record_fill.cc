@@ -41,8 +41,8 @@ void RecordFill::note_looked(std::uint64_t looked_ns) {
 }
 
 bool RecordFill::begin_watch(const FileStat& stat, int fd) {
-  // Before the check for writers: a process that opens the file later by another path reports its
-  // writes only on known devices.
+  // The device is noted before the check for writers, because a process that later opens the file
+  // by another path reports its writes only on known devices.
   tier_->note_device(stat.device());
   return watch_.watch(stat, fd);
 }

@@ -176,8 +176,8 @@ class MountMetadata final : public KnownStats {
   // Like stat_of, however old the stat is.
   EntryStat gathered_stat(std::string_view key, const Entry& entry) const;
   // When the origin was asked for the file at the entry's path. Threads that gather stats open the
-  // directory first, and stay in it even if another directory replaces it. So their stats hold for
-  // the path as it was when the first thread began.
+  // directory first, and stay in it even if another directory replaces it. So the stats that they
+  // gather hold for the path as it was when the first thread began.
   static std::uint64_t looked_ns(const EntryStat& known);
   bool is_shown(const EntryStat& stat, const Entry& entry);
   Says go_on(FoundPath& path, Leads leads, bool& is_link);

@@ -12,8 +12,8 @@ constexpr unsigned k_few = 8;
 // The most unwanted bytes between two files of one request.
 constexpr std::uint64_t k_most_between = 64 << 10;
 constexpr std::size_t k_most_files = 64;
-// The most requests in flight, each of which holds room for its bytes; and the most files in them,
-// because each takes one of the region's 4,096 flights.
+// The most requests in flight, and the most files in them. Each request holds room for its bytes,
+// and each file takes one of the region's 4,096 flights.
 constexpr unsigned k_most_requests = 16;
 constexpr std::size_t k_most_under_way = 1024;
 // With this many requests in flight, the next one may wait until it is full.

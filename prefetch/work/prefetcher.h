@@ -85,7 +85,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // end of a fetch.
   void pump();
   void set_depth(unsigned depth);
-  // Nothing waits and nothing is under way.
+  // True if no file waits or is under way.
   bool is_idle();
   // The earliest file, in this reader's order, that waits or is under way; it need not be the one
   // that was offered first. Empty: all have ended.

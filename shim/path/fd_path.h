@@ -14,7 +14,8 @@ int named_fd(const char* path);
 // Returns N for "N"; -1 for other paths.
 int bare_fd(const char* path);
 
-// For a path of /proc/self/fd and the like: the kernel follows it, so the fd must be a kernel file.
+// Materializes the fd that a path such as /proc/self/fd/N names, because the kernel will follow the
+// path.
 [[gnu::noinline, gnu::cold]] void materialize_named_slow(const char* path, int dir);
 inline void materialize_named(const char* path, int dir = AT_FDCWD) {
   if (!path_filter::is_readable_pointer(path)) return;

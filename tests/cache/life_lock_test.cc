@@ -177,7 +177,8 @@ TEST(LifeLock, AnExecIsTheEndOfTheOldProgram) {
   for (const int fd : ends) close(fd);
 }
 
-// A child that one thread forks while another attaches must not keep what the attach takes.
+// If one thread forks while another attaches, the child must not keep the lock that the attaching
+// thread takes.
 TEST(LifeLock, IsNotInheritedByAChildWhileItIsBeingTaken) {
   const TestRegion region;
   std::uint32_t slot = region->own_slot() + 1;

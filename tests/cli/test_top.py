@@ -95,7 +95,7 @@ class Top(Case):
         return job
 
     # On a busy machine a hit may be interrupted and take longer than any miss, and a sample may
-    # come late. This does not happen each time.
+    # come late. So the test runs several jobs.
     TRIES = 5
 
     def test_every_column_has_its_own_figure(self):

@@ -378,7 +378,7 @@ int do_vfork_threads(const Arguments& a) {
   for (int i = 0; i < 200; ++i) {
     const pid_t child = vfork();
     if (child == 0) {
-      // Long enough for the others to open files during that.
+      // These calls take long enough for the other threads to open files meanwhile.
       for (int fd = 3; fd < 300; ++fd) close(fd);
       usleep(200);
       close_range(3, ~0U, 0);

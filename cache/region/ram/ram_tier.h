@@ -220,7 +220,7 @@ class RamTier {
   std::uint64_t resident_bytes() const {
     return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes;
   }
-  // For the end of the process: others may use what is left of the leased segment.
+  // Called at the end of the process: lets others use what is left of the leased segment.
   void release_lease();
   // Like release_lease, but only for the segment of the ring.
   void release_ring_lease();

@@ -254,8 +254,8 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
   }
   stats_.count(Counter::cluster_hits);
   colds_[shared_kind(judge.wanted())].note(/*is_hit=*/true);
-  // From here on the tags are this process's: the row of the mount, and whether no revalidation is
-  // needed.
+  // From here on the record's tags are those of this process. They tell the row of the mount, and
+  // whether a revalidation is needed.
   const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
   const std::uint64_t row = mounts_.row_of(base::hash_bytes(parts, sizeof parts),
                                            tags_.node != 0 && record->node_tag == tags_.node);

@@ -300,7 +300,7 @@ class Scratch:
              str(self.jobs), *chosen, "--", "-k", "0"], LONGEST_BUILD, env=self.environment)
 
     def make_all_faults(self, mutants: list[Mutant]) -> tuple[int | None, str]:
-        """Builds the copy. A fault that the compiler refuses in it gets a build of its own."""
+        """Builds the copy. A fault that the compiler refuses there gets a build of its own."""
         self.with_faults = {m.file for m in mutants}
         self.copy()
         while True:

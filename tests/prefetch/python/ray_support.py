@@ -207,7 +207,7 @@ class Gate:
 
 
 def flat(value):
-    """Turns it into something that == compares, including types."""
+    """Turns a value into something that == compares, including types."""
     if isinstance(value, torch.Tensor):
         return "tensor", value.dtype, tuple(value.shape), value.to_dense().numpy().tobytes()
     if isinstance(value, numpy.ndarray):
