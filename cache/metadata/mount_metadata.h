@@ -109,8 +109,8 @@ class MountMetadata final : public KnownStats {
   // Never true in a region that is too small.
   bool note_look(std::string_view key);
 
-  // Notes a stat that memory has answered. True: it is this process's first in this directory, as
-  // far as the process remembers.
+  // Notes a stat that memory has answered. True if, as far as the process remembers, this stat is
+  // its first in this directory.
   bool is_first_in_directory(std::string_view key);
 
   // A fresh listing for StatGather, read at the origin if needed.
@@ -149,7 +149,7 @@ class MountMetadata final : public KnownStats {
   std::uint64_t doubted_ns() const {
     return region_->job_row(region_->own_job()).metadata_doubted_ns.load(std::memory_order_relaxed);
   }
-  // Whether the record may be served. Revalidates it if the last revalidation is too old.
+  // Whether the record may be served. Revalidates the record if the last revalidation is too old.
   bool holds(const Record& record, bool again) {
     return is_young(record, again) || is_still_right(record);
   }

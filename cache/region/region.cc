@@ -104,7 +104,7 @@ base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes)
   while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done))
     done += base::Mapping::k_huge_page;
   // fallocate covers the huge pages, too, because an emulator may claim to have followed an advice
-  // that it does not know. It takes 0.4 us for each page that is there.
+  // that it does not know. The call takes 0.4 us for each page that exists already.
   const long error =
       sys::fallocate(fd, 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));

@@ -73,7 +73,8 @@ int bare_fd(const char* path) {
 
 void materialize_named_slow(const char* path, int dir) {
   int fd = named_fd(path);
-  // A bare number that is a served fd, below what may be /proc/self/fd.
+  // The path may be the bare number of a served fd, relative to a directory that may be
+  // /proc/self/fd.
   if (const int bare = fd < 0 ? bare_fd(path) : -1; g_fds.kind(bare) == RowKind::served) {
     struct ::statfs fs {};
     constexpr decltype(fs.f_type) k_proc = 0x9fa0;

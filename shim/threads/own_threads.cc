@@ -308,7 +308,7 @@ void end_for_good(Hanging hanging) {
   bool were_any = false;
   do {
     were_any |= end(State::over);
-    // Makes sure that another thread that has paused the threads resumes none.
+    // If another thread has paused the threads, it must not resume them.
     auto busy = State::busy;
     g_state.compare_exchange_strong(busy, State::over, std::memory_order_acq_rel);
   } while (g_state.load(std::memory_order_acquire) != State::over);

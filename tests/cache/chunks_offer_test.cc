@@ -186,7 +186,7 @@ TEST_F(ChunksOfferTest, WithoutALivingWriterNothingIsSpared) {
   const std::uint64_t now = base::coarse_monotonic_ns();
   ASSERT_GT(now, k_minute) << "the machine has just started";
   std::uint32_t number = 0;
-  // There has never been a writer, or it hangs at the disk.
+  // Either no writer has ever run, or the writer hangs at the disk.
   for (const std::uint64_t seen : {std::uint64_t{0}, now - k_minute}) {
     set_writer_alive(seen);
     EXPECT_TRUE(make(Chunks::Pass::may_pass, number++)) << seen;

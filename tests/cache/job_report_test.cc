@@ -282,7 +282,7 @@ TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
   const std::string shown =
       begin + "0.0 KiB in 0 reads; mappings showed 7.0 MiB of memory; 0.0 KiB came from the mount";
   EXPECT_EQ(line_of(mapped, begin), shown);
-  // Mappings that the kernel has a part in.
+  // The kernel serves a part of these mappings.
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_mappings)] = 3;
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_watched)] = 2;
   EXPECT_EQ(line_of(mapped, begin),

@@ -33,7 +33,7 @@ struct PackDamage : testing::Test {
     return PackReader::open(bad, why) == nullptr ? why : "";
   }
 
-  // Reads everything in it. Every answer is right.
+  // Reads everything in the damaged pack, and checks that every answer is right.
   void look_at_all(std::size_t& answers) {
     std::string why;
     const auto pack = PackReader::open(bad, why);

@@ -212,7 +212,7 @@ bool is_read_only(int dir, const char* path) {
 
 bool is_read_only(int fd) {
   if (process::origin_metadata() == nullptr || !process::owns_table()) return false;
-  // The kernel refuses an fd for a path only.
+  // The kernel itself refuses an fd opened with O_PATH.
   if (const OpenFileRef directory = served_directory::acquire(fd))
     return (directory->flags & O_PATH) == 0;
   const OpenFileRef file = g_fds.acquire(fd);

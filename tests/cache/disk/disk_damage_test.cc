@@ -163,8 +163,8 @@ TEST_F(Damage, AFlippedByteAnywhereIsNeverServed) {
   std::uint64_t in_index = 0;
   for (int round = 0; round < k_rounds; ++round) {
     restore();
-    // Index, version and segments; the index is in use half of the time, and rebuilt the other
-    // half.
+    // The byte lies in the index, the version file or a segment. The index is in use in half of the
+    // rounds, and rebuilt in the others.
     const std::size_t which =
         round % 4 == 0 ? random_() % files_.size() : segments_[random_() % segments_.size()];
     auto [path, content] = files_[which];
