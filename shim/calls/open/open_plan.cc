@@ -127,14 +127,14 @@ void OpenPlan::plan_kernel_flags() {
   if (is_direct && !process::is_forking() && attachment::cache() != nullptr) {
     follow_ = Follow::direct;
   } else {
-    count(Counter::bypassed_flags);
+    count_unserved(Counter::bypassed_flags, path_.key());
   }
 }
 
 void OpenPlan::note_direct(int fd) {
   const KeepErrno keep;
   const bool is_large = large_reads::serve(fd, path_.key(), (flags_ & O_CLOEXEC) != 0);
-  count(is_large ? Counter::large_opens : Counter::bypassed_flags);
+  is_large ? count(Counter::large_opens) : count_unserved(Counter::bypassed_flags, path_.key());
 }
 
 // Looks the path up in our own tables first, and asks the kernel only if it is not there.
