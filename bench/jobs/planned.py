@@ -50,14 +50,19 @@ class Job:
         return [int(self.least * (self.most / self.least)**rng.random()) for _ in range(self.files)]
 
 
-# Files in blocks, mappings and a disk need a run with the cache; files in blocks, room for all.
+# Files in blocks, mappings and a disk need a run with the cache; the first two, room for all.
 JOBS = (
     Job("random epochs", 1000, 10 * KIB, 200 * KIB, "32M", ("--observe",)),
     Job("sequential shards", 16, 20 * MIB, 28 * MIB, "288M", ("--ram", "600M"), "parts", "same"),
-    Job("mmap", 800, 64 * KIB, 256 * KIB, "52M", ("--ram", "26M"), "mmap"),
+    Job("mmap", 1500, 32 * KIB, 128 * KIB, "48M", ("--ram", "400M"), "mmap"),
+    Job("mmap, larger files", 800, 64 * KIB, 256 * KIB, "52M", ("--ram", "400M"), "mmap"),
     Job("mixed sizes, 2 processes", 700, 2 * KIB, 4 * MIB, "192M", ("--observe",), processes=2),
     Job("data 4 x memory", 1200, 40 * KIB, 100 * KIB, "20M", ("--observe",)),
-    Job("the same with a disk", 1200, 40 * KIB, 100 * KIB, "20M", ("--ram", "12M", "--disk", "1G"),
+    Job("the same with a disk",
+        1200,
+        40 * KIB,
+        100 * KIB,
+        "20M", ("--ram", "12M", "--disk", "1G"),
         disk="1G"),
 )
 
@@ -215,12 +220,14 @@ def compare(bench: Bench, job: Job, root: Path) -> tuple[float, ...]:
 def measure_plan(bench: Bench) -> Section:
     section = Section("forecasts of cubeshim plan")
     rows = []
-    for job in JOBS:
-        source = bench.work / "plan-files"
+    sources = [bench.work / f"plan-files-{i}" for i in range(len(JOBS))]
+    # All of them first: a fetch asks for the stat of a young file once more.
+    for job, source in zip(JOBS, sources):
         make_files(job, source)
+    for job, source in zip(JOBS, sources):
         with SlowMount(bench.lagfs, source, bench.work, LATENCY_US,
                        bandwidth_mb=BANDWIDTH_MB) as mount:
-            rounds = [compare(bench, job, mount.path) for _ in range(bench.rounds(5, 1))]
+            rounds = [compare(bench, job, mount.path) for _ in range(bench.rounds(3, 1))]
         shutil.rmtree(source)
         hit, real_hit, seconds, real_seconds, cost = map(statistics.median, zip(*rounds))
         ratio = statistics.median(found[2] / found[3] for found in rounds)
@@ -228,12 +235,12 @@ def measure_plan(bench: Bench) -> Section:
                      f"{100 * real_hit:.1f} %", f"{seconds:.2f} s", f"{real_seconds:.2f} s",
                      f"{ratio:.2f}", f"{100 * cost:.2f} %"))
         section.data[job.name] = rounds
-        for name, wanted, found, passed in (
-            ("hit ratio, predicted and real", "3 points", f"{100 * abs(hit - real_hit):.1f}",
-             abs(hit - real_hit) <= 0.03), ("time, predicted / real", "0.9 to 1.1", f"{ratio:.2f}",
-                                            0.9 <= ratio <= 1.1),
-            ("the profiler's share of the observed run", "1 %", f"{100 * cost:.2f} %",
-             cost < 0.01)):
+        for name, wanted, found, passed in (("hit ratio, predicted and real", "3 points",
+                                             f"{100 * abs(hit - real_hit):.1f}", abs(hit - real_hit)
+                                             <= 0.03), ("time, predicted / real", "0.9 to 1.1",
+                                                        f"{ratio:.2f}", 0.9 <= ratio <= 1.1),
+                                            ("the profiler's share of the observed run", "1 %",
+                                             f"{100 * cost:.2f} %", cost < 0.01)):
             section.targets.append(Target(f"{job.name}: {name}", wanted, found, passed))
     section.tables.append(
         Table(

@@ -309,7 +309,7 @@ class Run(Case):
             (["run", "-p", self.data, "--library", "/no/such.so",
               "true"], b"cannot read the library /no/such.so"), (["run", "--frob", "x", "true"],
                                                                  b"--frob is not an option"),
-            (["frob"], b"frob is not a command; the commands are run, profile, library, warmup, "),
+            (["frob"], b"frob is not a command; the commands are run, profile, plan, library, "),
             (["docter"], b"docter is not a command; did you mean doctor?; see cubeshim --help"),
             (["doctor", "--prefx", "/x"],
              b"--prefx is not an option of cubeshim doctor; did you mean --prefix?; see "),
@@ -320,7 +320,7 @@ class Run(Case):
             (["frob", "-x", "doctor"], b"frob is not a command; "), ([
                 "--name", "x", "doctor"
             ], b"--name is not an option of cubeshim; the options of a command come after its "),
-            ([], b"a command is missing; the commands are run, profile, library, warmup, "), ([
+            ([], b"a command is missing; the commands are run, profile, plan, library, "), ([
                 "top", "extra", "more"
             ], b"extra is one word too many for cubeshim top; see cubeshim top --help"), ([
                 "doctor", "--frob", "x"

@@ -202,8 +202,8 @@ std::string help_of_command(const CommandText& command, HelpKind kind) {
   return text;
 }
 
-// The commands that look into a pack share a line of the list.
-constexpr std::string_view k_of_packs = " ls cat verify extract ";
+// The commands of packs share a line of the list.
+constexpr std::string_view k_of_packs = " pack ls cat verify extract ";
 
 std::string help_of_all(const CLI::App& app) {
   std::string text = paragraph(app.get_description());
@@ -225,7 +225,8 @@ std::string help_of_all(const CLI::App& app) {
       add(command.name, first_sentence(command.help));
     }
   }
-  text += fmt::format("  {}: look into a pack, check it, unpack it\n", fmt::join(of_packs, ", "));
+  text +=
+      fmt::format("  {}: make a pack of files, check it, unpack it\n", fmt::join(of_packs, ", "));
   return text + "\ncubeshim COMMAND --help says more about one of them; so does man cubeshim.\n";
 }
 
