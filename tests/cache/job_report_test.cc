@@ -443,9 +443,8 @@ TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {
   constexpr std::uint64_t k_minute = 60'000;
   JobTotals before = totals({{Counter::hits_ram, 1000}, {Counter::misses, 500}});
   before.milliseconds = k_minute;
-  JobTotals now = totals({{Counter::hits_ram, 1600},
-                          {Counter::misses, 900},
-                          {Counter::miss_ns, 31'000'000'000}});
+  JobTotals now = totals(
+      {{Counter::hits_ram, 1600}, {Counter::misses, 900}, {Counter::miss_ns, 31'000'000'000}});
   now.milliseconds = 2 * k_minute;
   now.ram_capacity = 12ULL << 30;
   now.ram_used = 3ULL << 30;
@@ -465,9 +464,11 @@ TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {
   set(Counter::prefetch_fetched, 0);
   set(Counter::misses, 501);
   set(Counter::bypassed_full, 400);
-  EXPECT_TRUE(progress_text(before, now).view().ends_with(
-      "; 400 not served: while the memory was full (raise CUBESHIM_RAM); hardly anything new is "
-      "cached: this is the last line\n"));
+  EXPECT_TRUE(progress_text(before, now)
+                  .view()
+                  .ends_with("; 400 not served: while the memory was full (raise CUBESHIM_RAM); "
+                             "hardly anything new is "
+                             "cached: this is the last line\n"));
 }
 
 TEST(JobReport, ProgressEndsWhenHardlyAnythingIsCachedAnyMore) {
