@@ -23,7 +23,7 @@ class Sidecar {
   // Null if there can be no thread; the log says why. Never freed. The thread writes the lines of
   // `progress` to the terminal; null: it writes none.
   static Sidecar* start(cache::FileCache& cache, const base::Config& config,
-                        cache::Progress* progress);
+                        cache::Progress* progress = nullptr);
   // Takes up to 50 ms more if there is a disk.
   void stop(unsigned patience_ms = 15);
 
