@@ -298,7 +298,8 @@ class WarmsUp(GatewayCase):
     def warm_up(self, *words, **settings):
         known = self.environment(**settings)
         del known["LD_PRELOAD"]
-        return self.command("warmup", *words, env=known)
+        return subprocess.run([COMMAND, "warmup", *words], env=known, capture_output=True,
+                              timeout=DEADLINE_S)
 
     def test_a_warm_up_fetches_each_object_once_for_the_next_job(self):
         kept = {"CUBESHIM_RAM_KEEP": "1"}
