@@ -536,15 +536,17 @@ class Large(Warmup):
             stdout=subprocess.PIPE, stderr=slave)
         os.close(slave)
         got = ""
-        while not re.search("\r0 of 3 files, [^\r]* of at least [^\r]*/s", got):
+        # A bar is before the text once the total is known.
+        line = r"\r\[#+ +\] +\d+ % 0 of 3 files, "
+        while not re.search(line + r"[^\r]* of at least [^\r]*/s", got):
             got += os.read(master, 4096).decode()
         self.wait_until_held()
         self.script("clear")
         output, _ = child.communicate(timeout=60)
         os.close(master)
         self.assertRegex(
-            got,
-            r"\r0 of 3 files, [\d.]+ (bytes|[KM]iB) of at least 4\.8 MiB, [^ ]+ [^ ]+/s, 0 files/s")
+            got, line +
+            r"[\d.]+ (bytes|[KM]iB) of at least 4\.8 MiB, [^ ]+ [^ ]+/s, 0 files/s")
         self.assertRegex(
             output.decode(),
             r"^3 files: 3 fetched \(14.3 MiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
