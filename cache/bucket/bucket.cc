@@ -77,14 +77,16 @@ int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std
   // A little longer than the gateway tries.
   constexpr std::uint64_t k_more_ns = 5'000'000'000;
   Mailbox mailbox(*in.region, BucketMount::store());
-  const int error = mailbox.ask({.kind = kind,
-                                 .is_prefetch = is_prefetch,
-                                 .prefix = mount_.prefix(),
-                                 .url = mount_.url(),
-                                 .below = mount_.below(key),
-                                 .since_ns = since_ns},
-                                g_start.load(std::memory_order_acquire),
-                                {.longest_ns = in.timeout_ns + k_more_ns}, post);
+  const int error = mailbox.ask(
+      {.kind = kind,
+       .is_prefetch = is_prefetch,
+       .prefix = mount_.prefix(),
+       .url = mount_.url(),
+       .below = mount_.below(key),
+       .since_ns = since_ns},
+      g_start.load(std::memory_order_acquire),
+      // stat and readdir never fail with EINTR.
+      {.longest_ns = in.timeout_ns + k_more_ns, .ends_on_signal = kind != MailKind::listing}, post);
   const int seen = as_seen(error);
   if (is_of_store(error)) tell(mailbox, post, error);
   if (seen == ETIMEDOUT) note_timeout();

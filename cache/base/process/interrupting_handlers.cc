@@ -25,6 +25,7 @@ bool is_synchronous(int number) {
 bool handlers_interrupt_calls() {
   // libc uses the first two real-time signals itself.
   constexpr int k_last = 64, k_of_libc[] = {32, 33};
+  bool has_any = false;
   for (int number = 1; number <= k_last; ++number) {
     if (is_synchronous(number) || number == k_of_libc[0] || number == k_of_libc[1]) continue;
     KernelAction action{};
@@ -32,8 +33,9 @@ bool handlers_interrupt_calls() {
       continue;
     const bool has_handler = action.handler != SIG_DFL && action.handler != SIG_IGN;
     if (has_handler && (action.flags & SA_RESTART) != 0) return false;
+    has_any = has_any || has_handler;
   }
-  return true;
+  return has_any;
 }
 
 }  // namespace cube::base

@@ -5,7 +5,8 @@
 
 namespace cube::base {
 
-// True if no signal has a handler with SA_RESTART, and so none expects the call to go on.
+// True if there are handlers and none has SA_RESTART, so none expects the call to go on. The
+// signals that libc sends to threads do not count.
 bool handlers_interrupt_calls();
 
 }  // namespace cube::base

@@ -276,7 +276,8 @@ int Mailbox::wait(const MailTicket& ticket, Start start, const Patience& patienc
     base::note_way_out();
     const long slept = base::sys::futex_wait(&row.news, seen, patience.look_again_ns);
     is_to_check = slept == -ETIMEDOUT;
-    if (slept == -EINTR && base::handlers_interrupt_calls()) return EINTR;
+    if (slept == -EINTR && patience.ends_on_signal && base::handlers_interrupt_calls())
+      return EINTR;
     waited.count();
     const std::uint32_t news = row.news.load(std::memory_order_seq_cst);
     if (news == seen) continue;

@@ -56,6 +56,8 @@ class Mailbox {
   struct Patience {
     // The longest wait without progress, and how often the gateway is checked meanwhile.
     std::uint64_t longest_ns = 35'000'000'000, look_again_ns = 50'000'000;
+    // A signal handler ends the wait, if handlers end blocking calls (interrupting_handlers.h).
+    bool ends_on_signal = false;
   };
   // Starts a gateway for this region. Returns 0, or an errno that a gateway never answers with.
   using Start = int (*)();
