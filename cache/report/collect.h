@@ -35,7 +35,7 @@ struct JobTotals {
   };
   Call materialized_by[k_call_counts] = {};
 
-  // The same state of the region, with the counts since `before` alone.
+  // Returns this state of the region with the counts since `before` alone.
   JobTotals since(const JobTotals& before) const;
   std::uint64_t hits() const;
   // All opens under a prefix, served or not.

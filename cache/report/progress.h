@@ -1,4 +1,4 @@
-// What a job says on a terminal while its cache fills (CUBESHIM_PROGRESS), as a line after each
+// Writes about a job to the terminal while its cache fills (CUBESHIM_PROGRESS), a line after each
 // interval. The lines end when hardly anything is fetched any more. Thread safety: all of it; if
 // two threads look at once, one of them gets no line.
 #pragma once

@@ -96,7 +96,7 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
-// Those of announcements and of gateways.
+// Removes the sockets of announcements and of gateways.
 Done clear_sockets(const base::Config& config) {
   const std::string path = cache::Region::path_of(config.ram_dir, config.name);
   Done all = clear_socket(cache::Region::socket_path_of(path));

@@ -23,7 +23,7 @@ namespace {
 
 using base::Counter;
 
-// What the offset and length, and the memory, of a read with O_DIRECT must be multiples of.
+// A read with O_DIRECT needs an offset, a length and memory that are multiples of these.
 struct DirectUnits {
   std::uint32_t memory, offset;
 };

@@ -135,8 +135,7 @@ void OpenPlan::note_direct(int fd) {
   const KeepErrno keep;
   const bool is_large = large_reads::serve(fd, path_.key(), (flags_ & O_CLOEXEC) != 0);
   if (!is_large) return count_unserved(Counter::bypassed_flags, path_.key());
-  if (auto* const cache = attachment::cache(); cache != nullptr)
-    cache->stats().count(Counter::large_opens);
+  count_large_open();
 }
 
 // Looks the path up in our own tables first, and asks the kernel only if it is not there.

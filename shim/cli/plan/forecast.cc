@@ -180,7 +180,7 @@ class Sum {
   Epoch epoch() const {
     double of_run = 0;
     for (const ObservedFile& file : observed_.files) of_run += file.all_ns();
-    // What the program does besides is the same under all settings.
+    // The rest of the program takes the same time under all settings.
     const double in_calls = (of_run / 1e9 + observed_.profiler_seconds) / observed_.readers;
     const double own = std::max(observed_.seconds - in_calls, 0.0);
     Epoch epoch;

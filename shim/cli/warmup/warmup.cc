@@ -110,6 +110,11 @@ bool may_load_names(const Warmup& warmup, const WarmupTarget& target, std::strin
   return why.empty();
 }
 
+void print_report(const Warmup& warmup, const WarmupReport& report) {
+  fmt::print("{}", warmup.json ? report.json()
+                               : with_painted_lines(report.text(), {{"skipped:", Color::fair}}));
+}
+
 int status_of(const WarmupReport& report) {
   if (report.signal != 0) return 128 + report.signal;
   const bool is_incomplete = report.what == WarmupReport::What::check && report.found.absent != 0;
@@ -164,8 +169,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
   report.signal = interrupted_by();
   report.skipped = skipped.rows(*paths);
-  fmt::print("{}", warmup.json ? report.json()
-                               : with_painted_lines(report.text(), {{"skipped:", Color::fair}}));
+  print_report(warmup, report);
   std::fflush(stdout);
   if (!is_there)
     return complain(1,
@@ -210,8 +214,7 @@ int warmup_cluster(Warmup& warmup, BackgroundChild* child) {
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
   report.signal = interrupted_by();
   report.skipped = skipped.rows(*paths);
-  fmt::print("{}", warmup.json ? report.json()
-                               : with_painted_lines(report.text(), {{"skipped:", Color::fair}}));
+  print_report(warmup, report);
   return status_of(report);
 }
 
