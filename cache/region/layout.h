@@ -292,7 +292,7 @@ struct JobRow {
   // A file below a prefix that was opened by a path that no prefix covers.
   NotedPath<256> misspelled;
   // The first file that was not served for each reason.
-  NotedPath<128> unserved[k_unserved_reasons];
+  NotedPath<64> unserved[k_unserved_reasons];
   // Entries of its list that have been handled.
   std::atomic<std::uint64_t> listed;
   // base::boot_ns: a child ended that may have changed paths without reporting it. Listings that

@@ -214,8 +214,12 @@ base::Result<void> Region::open_existing(std::string& why) {
         "{} is refused: it must be a file of this user with mode 0600 and no other name", path_);
     return base::fail(EPERM);
   }
-  RegionHeader head{};
-  const long n = sys::pread(writable->get(), &head, sizeof head, 0);
+  // A thread may have a stack of 16 KB.
+  base::OffStack room;
+  static_assert(sizeof(RegionHeader) <= base::OffStack::k_bytes);
+  if (!room) return complain(ENOMEM);
+  const long n = sys::pread(writable->get(), room.data(), sizeof(RegionHeader), 0);
+  const auto& head = *reinterpret_cast<const RegionHeader*>(room.data());
   const bool known = n == static_cast<long>(sizeof head) && head.magic == k_region_magic;
   if (known && (head.version != k_layout_version || head.header_bytes != sizeof(RegionHeader))) {
     why = fmt::format(
@@ -228,7 +232,7 @@ base::Result<void> Region::open_existing(std::string& why) {
     why = fmt::format("{} is not a sound region: remove it or set another CUBESHIM_NAME", path_);
     return base::fail(EPROTO);
   };
-  layout_ = head.layout;
+  if (known) layout_ = head.layout;
   if (!known || static_cast<std::uint64_t>(st.st_size) != layout_.file_bytes ||
       layout_ != layout_of(layout_.segment_bytes, layout_.segment_count)) {
     return not_sound();
