@@ -131,8 +131,10 @@ TEST(Config, ADiskHasADirectoryAndABound) {
   EXPECT_EQ(parse_one("CUBESHIM_DISK_DIR", "/mnt//nvme/").config.disk_dir, "/mnt/nvme");
   EXPECT_TRUE(parse_one("CUBESHIM_NAME", "x").config.disk_dir.empty())
       << "none unless it is asked for";
-  expect_refused("CUBESHIM_DISK_DIR", "nvme", "the absolute path of a directory on a local disk",
-                 "none");
+  expect_refused(
+      "CUBESHIM_DISK_DIR", "nvme",
+      "the absolute path of a directory on a local disk, which is made if its parent exists",
+      "none");
   const auto with_directory = [](const char* disk) {
     return parse_config([disk](const char* name) -> const char* {
       if (std::string_view(name) == "CUBESHIM_DISK_DIR") return "/nvme";

@@ -229,7 +229,7 @@ TEST(DiskStore, ADirectoryThatIsNotThereIsNamed) {
   const DiskFixture f;
   std::string why;
   auto options = f.options;
-  options.directory = f.dir / "none";
+  options.directory = f.dir / "none/of/these";
   EXPECT_EQ(DiskStore::open(options, why).error().value, ENOENT);
   EXPECT_NE(why.find("CUBESHIM_DISK_DIR=" + options.directory), std::string::npos) << why;
   options.directory = f.dir.write("file", "x");

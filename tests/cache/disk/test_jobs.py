@@ -336,7 +336,8 @@ class Trouble(DiskCase):
 
     def test_a_directory_that_is_not_there_is_named(self):
         shutil.rmtree(self.disk)
-        self.check_job(f"CUBESHIM_DISK_DIR={self.disk}: No such file")
+        absent = f"{self.disk}/of/nobody"
+        self.check_job(f"CUBESHIM_DISK_DIR={absent}: No such file", DISK_DIR=absent)
 
     def test_another_version_is_left_alone(self):
         self.cache_directory.mkdir(mode=0o700)
