@@ -11,6 +11,7 @@
 #include "cache/region/noted_path.h"
 #include "cache/region/ram/ram_tier.h"
 #include "cache/region/single_flight.h"
+#include "cache/region/unserved_paths.h"
 #include "cache/tier/tier.h"
 
 namespace cube::cache {
@@ -34,7 +35,7 @@ struct CacheParts {
     stats().count(reason);
     const auto number =
         static_cast<std::size_t>(reason) - static_cast<std::size_t>(base::Counter::bypassed_size);
-    note_path(region.job_row(region.own_job()).unserved[number], path);
+    note_unserved(region, region.own_job(), number, path);
   }
   // Notes that a program has opened a prefetched record.
   void note_opened(const Record& record, bool waited_for_prefetch);

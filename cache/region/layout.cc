@@ -64,6 +64,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.large_paths, sizeof(LargePathRow), layout.large_path_rows());
   table(layout.servers, sizeof(base::ServerRow), base::k_server_rows);
   table(layout.mail, sizeof(MailRow), layout.mail_rows());
+  table(layout.unserved, sizeof(UnservedRow), k_unserved_rows);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
     // Each table begins on a page, because it gets its memory later than the parts before it.
     at = (at + k_page - 1) / k_page * k_page;

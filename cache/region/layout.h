@@ -59,7 +59,7 @@ struct RegionLayout {
                 own_writers = 0, left_writers = 0;
   std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0,
                 chunk_buckets = 0, large_paths = 0;
-  std::uint64_t servers = 0, mail = 0;
+  std::uint64_t servers = 0, mail = 0, unserved = 0;
   std::uint64_t index[k_index_tables] = {};
   // The first segment; everything before it is control.
   std::uint64_t data = 0;
@@ -269,6 +269,14 @@ inline constexpr std::size_t k_unserved_reasons =
     static_cast<std::size_t>(base::Counter::bypassed_error) -
     static_cast<std::size_t>(base::Counter::bypassed_size) + 1;
 
+// The first file that was not served for each reason (unserved_paths.h).
+struct UnservedRow {
+  // JobRow::last_used of the job; 0: the row is free.
+  std::atomic<std::uint64_t> job;
+  NotedPath<128> first[k_unserved_reasons];
+};
+inline constexpr std::uint32_t k_unserved_rows = 16;
+
 // A job: the first process that loaded the shim, and its descendants. One more row follows the last
 // one; its `finished` is the sum over all jobs whose rows other jobs have taken.
 struct JobRow {
@@ -291,8 +299,6 @@ struct JobRow {
   CallCount materialized_by[k_call_counts];
   // A file below a prefix that was opened by a path that no prefix covers.
   NotedPath<256> misspelled;
-  // The first file that was not served for each reason.
-  NotedPath<64> unserved[k_unserved_reasons];
   // Entries of its list that have been handled.
   std::atomic<std::uint64_t> listed;
   // base::boot_ns: a child ended that may have changed paths without reporting it. Listings that

@@ -133,6 +133,7 @@ class Region {
   }
   FlightSlot& flight_slot(std::uint32_t i) const { return at<FlightSlot>(layout_.flights)[i]; }
   MailRow& mail_row(std::uint32_t i) const { return at<MailRow>(layout_.mail)[i]; }
+  UnservedRow& unserved_row(std::uint32_t i) const { return at<UnservedRow>(layout_.unserved)[i]; }
   IndexBucket* index_table(std::uint32_t i) const { return at<IndexBucket>(layout_.index[i]); }
   const std::byte* segment(std::uint32_t i) const {
     return data_.data() + std::uint64_t{i} * layout_.segment_bytes;

@@ -7,7 +7,9 @@
 #include "cache/base/clock.h"
 #include "cache/region/lanes.h"
 #include "cache/region/large/chunks.h"
+#include "cache/region/large/chunks.h"
 #include "cache/region/life/process_slots.h"
+#include "cache/region/unserved_paths.h"
 #include "cache/report/figures.h"
 
 namespace cube::cache {
@@ -146,8 +148,10 @@ JobTotals collect(Region& region, std::uint32_t job) {
   // Another process has written these characters, and the report may go to a terminal.
   const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
   copy_noted_path(row.misspelled, result.misspelled);
-  for (std::size_t i = 0; i < k_unserved_reasons; ++i)
-    copy_noted_path(row.unserved[i], result.unserved[i]);
+  if (const UnservedRow* const unserved = unserved_of(region, job); unserved != nullptr) {
+    for (std::size_t i = 0; i < k_unserved_reasons; ++i)
+      copy_noted_path(unserved->first[i], result.unserved[i]);
+  }
   for (std::uint32_t i = 0; i < k_call_counts; ++i) {
     const CallCount& from = row.materialized_by[i];
     const std::uint64_t name[2] = {from.name[0].load(std::memory_order_relaxed),

@@ -26,7 +26,7 @@ struct JobTotals {
   // A file below a prefix that was opened by another path; empty: none.
   char misspelled[sizeof JobRow::misspelled] = {};
   // The first file that was not served for each reason, in the order of k_bypassed; empty: none.
-  char unserved[k_unserved_reasons][sizeof(NotedPath<64>)] = {};
+  char unserved[k_unserved_reasons][sizeof(NotedPath<128>)] = {};
 
   // The calls that materialized served files, and how many files each.
   struct Call {

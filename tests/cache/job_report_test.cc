@@ -434,7 +434,7 @@ TEST(JobReport, TextNamesTheFirstFileOfEachReason) {
                 .substr(std::strlen("cubeshim: served: 0 file opens, 0.0 KiB\n")),
             "cubeshim: not served: 1 of files larger than CUBESHIM_MAX_FILE (raise it, or see "
             "CUBESHIM_BLOCK): ..." +
-                longest.substr(longest.size() - 56) +
+                longest.substr(longest.size() - 120) +
                 "; 2 for writing, first /mnt/a?[1m\n"
                 "cubeshim: time saved: none, no file was in the cache when it was opened\n");
 }

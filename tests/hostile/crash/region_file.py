@@ -5,10 +5,11 @@ import struct
 # its places.
 HEADER = struct.Struct("<QII"
                        "10I"
-                       "25Q")
+                       "26Q")
 MUTEX_BYTES, SEGMENTS_BEGIN_ON = 40, 2 << 20
 WRITER_STRIPES, OWN_WRITERS, LEFT_WRITERS = 256, 64, 256
 FLIGHT_SLOTS, RECENT_MISSES, LISTING_SLOTS, LISTED_ROWS, SERVER_ROWS = 4096, 4096, 64, 2048, 64
+UNSERVED_REASONS = 8
 PAGE = 4096
 CHUNK = 2 << 20
 RECORD_MAGIC = b"CUBE"
@@ -25,9 +26,9 @@ class Layout:
         (self.jobs, self.processes, self.pins, self.lanes, self.segments, self.writers,
          self.own_writers, self.left_writers, self.flights, self.unread, self.misses, self.listings,
          self.listed, self.chunks, self.chunk_buckets, self.large_paths, self.servers,
-         self.mail) = fields[13:31]
-        self.index = fields[31:36]
-        self.data, self.file_bytes = fields[36:38]
+         self.mail, self.unserved) = fields[13:32]
+        self.index = fields[32:37]
+        self.data, self.file_bytes = fields[37:39]
         self.chunk_count = self.segment_count * self.segment_bytes // CHUNK
         self.check()
 
@@ -70,6 +71,7 @@ class Layout:
             "large paths": (self.large_paths, 1024 * min(max(self.chunk_count, 32), 4096)),
             "servers": (self.servers, 192 * SERVER_ROWS), "mail": (self.mail,
                                                                    2048 * self.mail_rows()),
+            "unserved": (self.unserved, 16 * (8 + 128 * UNSERVED_REASONS)),
             "index": (self.index[0], 64 * self.bucket_count[0]),
             "counters": (HEADER.size + 8 + MUTEX_BYTES, 8 * 8 + 8 * 8),
         }

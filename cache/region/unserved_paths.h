@@ -1,0 +1,20 @@
+// The first path that was not served for each reason, for the reports of jobs. The rows are few,
+// because hundreds of jobs share a small region. A new job takes the row of an older one, whose
+// report then names no path. Thread safety: all of it, between processes; async-signal-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "cache/region/region.h"
+
+namespace cube::cache {
+
+// `reason` is below k_unserved_reasons.
+void note_unserved(const Region& region, std::uint32_t job, std::size_t reason,
+                   std::string_view path);
+// Null: the job has no row.
+const UnservedRow* unserved_of(const Region& region, std::uint32_t job);
+
+}  // namespace cube::cache
