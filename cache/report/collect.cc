@@ -7,7 +7,6 @@
 #include "cache/base/clock.h"
 #include "cache/region/lanes.h"
 #include "cache/region/large/chunks.h"
-#include "cache/region/large/chunks.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/region/unserved_paths.h"
 #include "cache/report/figures.h"

@@ -33,7 +33,7 @@ base::ProcessId job_of_environment() {
 
 // The programs hear why, because nobody reads our stderr.
 void refuse_all(cache::Mailbox& mailbox) {
-  while (const auto request = mailbox.take())
+  for (auto request = mailbox.take(); request.has_value(); request = mailbox.take())
     mailbox.finish(request->ticket, EIO,
                    fmt::format("{}: jobs of this cache use {} stores or credentials already; set "
                                "another CUBESHIM_NAME",
