@@ -23,6 +23,29 @@ class LargeFiles {
             std::uint64_t at) {
     return file.read(parts_, fd, fd_epoch, to, n, at);
   }
+  // For objects of buckets; see LargeFile.
+  LargeFile* begin_object(std::string_view key, const FileStat& stat) {
+    return LargeFile::begin_object(parts_, key, stat);
+  }
+  long read_object(LargeFile& file, std::byte* to, std::size_t n, std::uint64_t at) {
+    return file.read_object(parts_, to, n, at);
+  }
+  int bring_object(LargeFile& file, std::uint64_t begin, std::uint64_t end) {
+    return file.bring_object(parts_, begin, end);
+  }
+  base::Result<base::UniqueFd> copy_object(const LargeFile& file, int flags) {
+    return file.copy_object(parts_, flags);
+  }
+  bool copy_if_present(const LargeFile& file, std::byte* to, std::size_t n, std::uint64_t at) {
+    return file.copy_if_present(parts_, to, n, at);
+  }
+  LargeFile::Made make_gap(LargeFile& file, std::uint64_t begin, std::uint64_t end,
+                           LargeFile::Gap& gap) {
+    return file.make_gap(parts_, begin, end, gap);
+  }
+  void fill_gap(const LargeFile& file, const LargeFile::Gap& gap, bool is_ahead) {
+    file.fill_gap(parts_, gap, is_ahead);
+  }
   LargeFile::Range ahead(LargeFile& file, std::uint64_t at, std::size_t n) {
     return file.ahead(parts_, at, n);
   }

@@ -44,6 +44,17 @@ int as_seen(int error) {
   return is_known ? error : EIO;
 }
 
+MailPart part_of(const FileStat& stat, std::uint64_t begin, std::uint64_t end,
+                 std::uint64_t ahead_end) {
+  const ObjectInfo object = BucketMount::object_of(stat);
+  return {.size = object.size,
+          .modified = static_cast<std::uint64_t>(object.modified),
+          .etag_mark = object.etag_mark,
+          .begin = begin,
+          .end = end,
+          .ahead_end = ahead_end};
+}
+
 }  // namespace
 
 void Bucket::use_region(BucketRegion (*find)()) { g_find.store(find, std::memory_order_release); }
@@ -72,7 +83,7 @@ void Bucket::tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) 
 }
 
 int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
-                bool is_prefetch, Mailbox::Post& post) const {
+                bool is_prefetch, Mailbox::Post& post, const MailPart& part) const {
   if (has_just_timed_out()) return ETIMEDOUT;
   // A little longer than the gateway tries.
   constexpr std::uint64_t k_more_ns = 5'000'000'000;
@@ -83,7 +94,8 @@ int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std
        .prefix = mount_.prefix(),
        .url = mount_.url(),
        .below = mount_.below(key),
-       .since_ns = since_ns},
+       .since_ns = since_ns,
+       .part = part},
       g_start.load(std::memory_order_acquire),
       // stat and readdir never fail with EINTR.
       {.longest_ns = in.timeout_ns + k_more_ns, .ends_on_signal = kind != MailKind::listing}, post);
@@ -173,8 +185,17 @@ int Bucket::fetch(std::string_view key) const {
   return ask(in, MailKind::object, key, good_since(in), /*is_prefetch=*/false, post);
 }
 
+int Bucket::fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
+                         std::uint64_t end, std::uint64_t ahead_end) const {
+  const BucketRegion in = find_region();
+  if (in.region == nullptr) return EIO;
+  Mailbox::Post post;
+  return ask(in, MailKind::blocks, key, 0, /*is_prefetch=*/false, post,
+             part_of(stat, begin, end, ahead_end));
+}
+
 base::Result<base::UniqueFd> Bucket::copy(std::string_view key, const FileStat& stat, int flags,
-                                          bool is_prefetch) const {
+                                          bool is_prefetch, Version version) const {
   const BucketRegion in = find_region();
   if (in.region == nullptr) return base::fail(EIO);
   if (const Pin pin =
@@ -186,7 +207,8 @@ base::Result<base::UniqueFd> Bucket::copy(std::string_view key, const FileStat& 
   int error = EIO;
   for (int attempt = 0; attempt < k_attempts; ++attempt) {
     Mailbox::Post post;
-    error = ask(in, MailKind::copy, key, good_since(in), is_prefetch, post);
+    error = ask(in, MailKind::copy, key, good_since(in), is_prefetch, post,
+                version == Version::of_stat ? part_of(stat, 0, stat.size, stat.size) : MailPart{});
     if (error != 0) return base::fail(error);
     auto fd =
         collect_copy(Mailbox(*in.region, BucketMount::store()).socket_path(), post.ticket(), flags);

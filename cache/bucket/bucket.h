@@ -46,9 +46,15 @@ class Bucket {
   base::Result<Pin> list(std::string_view key) const;
   // Makes the gateway put the object into RAM. EFBIG, ENOSPC: the object does not fit there.
   int fetch(std::string_view key) const;
-  // A kernel file with the object's bytes (copy_socket.h).
+  // A kernel file with the object's bytes (copy_socket.h). `version`: which one it must be.
+  enum class Version : bool { any, of_stat };
   base::Result<base::UniqueFd> copy(std::string_view key, const FileStat& stat, int flags,
-                                    bool is_prefetch) const;
+                                    bool is_prefetch, Version version = Version::any) const;
+  // Makes the gateway put the bytes [begin, end) of the object with this stat into its chunks, and
+  // begin to fetch those up to `ahead_end`. ENOSPC: there is no room for them. EIO: the object has
+  // changed.
+  int fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
+                   std::uint64_t end, std::uint64_t ahead_end) const;
 
  private:
   Pin find_listing(const BucketRegion& in, std::string_view directory,
@@ -58,7 +64,7 @@ class Bucket {
   base::Result<Pin> ask_for_listing(const BucketRegion& in, std::string_view directory,
                                     std::uint64_t since_ns) const;
   int ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
-          bool is_prefetch, Mailbox::Post& post) const;
+          bool is_prefetch, Mailbox::Post& post, const MailPart& part = {}) const;
   // The store has not answered for so long that the next calls need not wait as long again.
   bool has_just_timed_out() const;
   void note_timeout() const;

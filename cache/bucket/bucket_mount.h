@@ -50,6 +50,10 @@ class BucketMount {
   // A regular file, mode 0444. The mtime is Last-Modified. The ctime is the same second, and its
   // nanoseconds are the mark of the ETag.
   FileStat stat_of_object(std::string_view below, const ObjectInfo& object) const;
+  // The object whose stat this is.
+  static ObjectInfo object_of(const FileStat& stat) {
+    return {stat.size, stat.modified.seconds, stat.changed.nanoseconds};
+  }
   // Mode 0555. All times are 0, because stores keep none for directories.
   FileStat stat_of_directory(std::string_view below) const;
 

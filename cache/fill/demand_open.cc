@@ -8,6 +8,7 @@
 #include "cache/base/process/block_signals.h"
 #include "cache/base/process/went_out.h"
 #include "cache/fill/background_fill.h"
+#include "cache/fill/large/large_file.h"
 #include "cache/fill/partial_fill.h"
 #include "cache/fill/recent_misses.h"
 #include "cache/fill/tier_open.h"
@@ -157,10 +158,17 @@ bool DemandOpen::take_filled(const Opened& opened, OpenOutcome& outcome) {
 
 OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
   OpenOutcome outcome;
-  const bool is_of_mount = opened.file().fd >= 0;
+  const FileAtOrigin& file = opened.file();
+  const bool is_of_mount = file.fd >= 0;
+  if (file.comes_in_blocks && may_be_large(reason) && file.stat.size > parts_.rules.max_file)
+    outcome.object = LargeFile::begin_object(parts_, request_.key, file.stat);
+  if (outcome.object != nullptr) {
+    parts_.stats().count(Counter::large_opens);
+    return outcome;
+  }
   if (!is_of_mount) request_.before_kernel_open();
   const auto fd = opened.hand_over(request_.flags);
-  outcome.is_directory = (opened.file().stat.mode & S_IFMT) == S_IFDIR;
+  outcome.is_directory = (file.stat.mode & S_IFMT) == S_IFDIR;
   if (fd) {
     outcome.kernel_fd = *fd;
     if (is_of_mount && may_be_large(reason)) outcome.unless_large = reason;

@@ -11,6 +11,7 @@
 
 namespace cube::cache {
 
+class LargeFile;
 class PartialFill;
 
 struct OpenRequest {
@@ -26,7 +27,7 @@ struct OpenRequest {
   void* who = nullptr;
 };
 
-// Exactly one of pin, kernel_fd and error is set.
+// Exactly one of pin, kernel_fd, object and error is set.
 struct OpenOutcome {
   Pin pin;
   // The lowest fd that this open has used for the origin, the disk or the region, and has closed
@@ -41,6 +42,8 @@ struct OpenOutcome {
   // Set if kernel_fd is a mount's file that may be served in blocks (large_files.h). If kernel_fd
   // is not served in blocks, the open counts as bypassed for this reason.
   std::optional<base::Counter> unless_large;
+  // An object that is served in blocks. The caller ends it.
+  LargeFile* object = nullptr;
   int error = 0;
   bool is_known_absent = false;  // `error` comes from a negative entry, and the origin was not
                                  // asked

@@ -21,7 +21,8 @@ class OpenedOfBucket final : public Opened {
     file_ = {.stat = *stat,
              .is_physical = true,
              .origin = bucket_.mount().origin_id(),
-             .is_immutable = true};
+             .is_immutable = true,
+             .comes_in_blocks = true};
     if (!stat->is_regular()) return base::fail(EISDIR);
     if (!wish.may_fill || stat->size > wish.most) return {};
     const int error = bucket_.fetch(wish.key);
@@ -81,6 +82,16 @@ base::Result<FileStat> ObjectOrigin::stat(std::string_view key, const char* /*pa
 
 base::Result<void> ObjectOrigin::open(const OriginOpen& wish, OpenedPlace& place) const {
   return place.make<OpenedOfBucket>(*bucket_).open(wish);
+}
+
+int ObjectOrigin::fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
+                               std::uint64_t end, std::uint64_t ahead_end) const {
+  return bucket_->fetch_blocks(key, stat, begin, end, ahead_end);
+}
+
+base::Result<base::UniqueFd> ObjectOrigin::copy_of(std::string_view key, const FileStat& stat,
+                                                   int flags) const {
+  return bucket_->copy(key, stat, flags, /*is_prefetch=*/false, Bucket::Version::of_stat);
 }
 
 base::Result<Listing*> ObjectOrigin::list(std::string_view key) const {

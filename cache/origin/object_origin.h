@@ -1,6 +1,6 @@
 // The origin of a prefix that is a bucket. open() knows the stat from a listing, and may have the
-// gateway put the file into RAM. A file that cannot be served is handed over as a copy, which the
-// gateway makes. Thread safety: as Origin.
+// gateway put the file into RAM; a large file comes in blocks. A file that cannot be served is
+// handed over as a copy, which the gateway makes. Thread safety: as Origin.
 #pragma once
 
 #include "cache/bucket/bucket.h"
@@ -15,6 +15,10 @@ class ObjectOrigin final : public Origin {
 
   base::Result<FileStat> stat(std::string_view key, const char* path) const override;
   base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const override;
+  int fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
+                   std::uint64_t end, std::uint64_t ahead_end) const override;
+  base::Result<base::UniqueFd> copy_of(std::string_view key, const FileStat& stat,
+                                       int flags) const override;
   base::Result<Listing*> list(std::string_view key) const override;
 
  private:

@@ -5,6 +5,7 @@
 // calls malloc.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -15,6 +16,7 @@
 #include "cache/base/memory/scratch.h"
 #include "cache/base/result.h"
 #include "cache/base/settings/stats.h"
+#include "cache/base/unique_fd.h"
 #include "cache/origin/origin_span.h"
 #include "cache/record/file_stat.h"
 #include "cache/record/record.h"
@@ -31,6 +33,8 @@ struct FileAtOrigin {
   bool is_immutable = false;  // see Origin::Traits
   int fd = -1;                // the file, open for reading, to ask the kernel about it; -1: none
   bool is_in_ram = false;     // the origin has put the file's record into RAM
+  // The file may be served in blocks, which Origin::fetch_blocks brings.
+  bool comes_in_blocks = false;
 };
 
 // One open file of an origin.
@@ -146,6 +150,19 @@ class Origin {
   // The place of this file in the origin, if one request can also read its neighbours. Reads no
   // file. Empty: not known.
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
+  // For a file that comes in blocks, of the version with this stat. fetch_blocks brings the bytes
+  // [begin, end) to the file's chunks (region/large/chunks.h), and those up to `ahead_end` later.
+  // It returns 0 or an errno; ENOSPC: they have no room. copy_of returns a kernel file with all
+  // bytes.
+  virtual int fetch_blocks(std::string_view /*key*/, const FileStat& /*stat*/,
+                           std::uint64_t /*begin*/, std::uint64_t /*end*/,
+                           std::uint64_t /*ahead_end*/) const {
+    return ENOTSUP;
+  }
+  virtual base::Result<base::UniqueFd> copy_of(std::string_view /*key*/, const FileStat& /*stat*/,
+                                               int /*flags*/) const {
+    return base::fail(ENOTSUP);
+  }
   // Lists a directory. The caller ends the listing by release(). ENOENT: the kernel must list it.
   virtual base::Result<Listing*> list(std::string_view key) const = 0;
 

@@ -443,7 +443,7 @@ struct ListedRow {
 // A request to the gateway (mailbox.h). state:4 | error:12 | generation of the owner's slot:12 |
 // owner slot + 1:12 | number of the request:24, so that one compare-and-swap decides about it.
 struct alignas(64) MailRow {
-  static constexpr std::uint32_t k_words = 228, k_why_words = 22;
+  static constexpr std::uint32_t k_part_words = 6, k_words = 222, k_why_words = 22;
   std::atomic<std::uint64_t> word;
   // Coarse monotonic clock: nobody waits for the answer after this time.
   std::atomic<std::uint64_t> overdue_ns;
@@ -455,6 +455,8 @@ struct alignas(64) MailRow {
   std::atomic<std::uint64_t> since_ns;
   // GatewayRow::store of the gateway that is asked.
   std::atomic<std::uint64_t> store;
+  // MailQuery::part.
+  std::atomic<std::uint64_t> part[k_part_words];
   // These three texts, one behind the other.
   std::atomic<std::uint64_t> text[k_words];
   // The gateway's words about an error, filled up with zeros.

@@ -17,8 +17,10 @@ constexpr std::uint64_t k_most_in_memory = 256 << 20;
 
 }  // namespace
 
-CopyFile::CopyFile(std::string disk_dir, std::function<void()> note_progress)
-    : disk_dir_(std::move(disk_dir)), note_progress_(std::move(note_progress)) {}
+CopyFile::CopyFile(std::string disk_dir, std::function<void()> note_progress, Present present)
+    : disk_dir_(std::move(disk_dir)),
+      note_progress_(std::move(note_progress)),
+      present_(std::move(present)) {}
 
 CopyFile::~CopyFile() { unmap(); }
 
@@ -57,6 +59,10 @@ int CopyFile::begin(const s3::Outcome& first) {
 }
 
 std::byte* CopyFile::room(std::uint64_t first, std::size_t /*bytes*/) { return at_ + first; }
+
+bool CopyFile::has(std::uint64_t first, std::size_t bytes) {
+  return present_ && present_(at_ + first, first, bytes);
+}
 
 int CopyFile::take(std::uint64_t /*first*/, std::size_t /*bytes*/) {
   note_progress_();

@@ -13,12 +13,15 @@ namespace cube::prefetch {
 
 class CopyFile final : public s3::ObjectSink {
  public:
+  // Copies bytes that the region has to `to`. False: it does not have all of them.
+  using Present = std::function<bool(std::byte* to, std::uint64_t first, std::size_t bytes)>;
   // `disk_dir`: where large files go; empty: nowhere. `note_progress` hears of each range.
-  CopyFile(std::string disk_dir, std::function<void()> note_progress);
+  CopyFile(std::string disk_dir, std::function<void()> note_progress, Present present);
   ~CopyFile() override;
 
   int begin(const s3::Outcome& first) override;
   std::byte* room(std::uint64_t first, std::size_t bytes) override;
+  bool has(std::uint64_t first, std::size_t bytes) override;
   int take(std::uint64_t first, std::size_t bytes) override;
 
   // Call after the last range. Returns the file, which is no longer mapped for writing. Its ETag
@@ -32,6 +35,7 @@ class CopyFile final : public s3::ObjectSink {
 
   const std::string disk_dir_;
   const std::function<void()> note_progress_;
+  const Present present_;
   s3::Outcome head_;
   base::UniqueFd file_;
   std::byte* at_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <thread>
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::uint64_t k_second_ns = 1'000'000'000;
 constexpr int k_look_ms = 1000;
+// How long the ETag of an object that nobody reads is remembered.
+constexpr std::uint64_t k_kept_object_ns = 30 * k_second_ns;
 
 // Wakes the client when a request is posted.
 class NewsWatch {
@@ -42,6 +45,16 @@ class NewsWatch {
   std::atomic<bool> is_over_ = false;
   std::thread thread_;
 };
+
+bool is_version_of(const cache::MailPart& part, const cache::ObjectInfo& object) {
+  return part.size == object.size && part.etag_mark == object.etag_mark;
+}
+
+std::string id_of(cache::MailKind kind, const cache::Mailbox::Request& request) {
+  const cache::MailPart& part = request.part;
+  return fmt::format("{}\n{}\n{}\n{}\n{} {} {}", static_cast<int>(kind), request.url,
+                     request.prefix, request.below, part.size, part.modified, part.etag_mark);
+}
 
 }  // namespace
 
@@ -81,7 +94,13 @@ bool Gateway::look_around() {
   cache_.region().reap();
   desk_.drop_unwanted();
   const std::uint64_t now = base::monotonic_ns();
-  if (cache_.region().count_processes() > 1 || !works_.empty()) {
+  std::erase_if(objects_, [&](const auto& row) {
+    const auto& object = row.second;
+    return object == nullptr || (object->is_idle() && now - object->used_ns() > k_kept_object_ns);
+  });
+  const bool has_objects =
+      std::ranges::any_of(objects_, [](const auto& row) { return !row.second->is_idle(); });
+  if (cache_.region().count_processes() > 1 || !works_.empty() || has_objects) {
     alone_since_ns_ = 0;
   } else if (alone_since_ns_ == 0) {
     alone_since_ns_ = now;
@@ -91,13 +110,19 @@ bool Gateway::look_around() {
 
 void Gateway::take_requests() {
   while (auto request = mailbox_.take()) {
-    const auto name = s3::parse_s3_uri(request->url);
+    auto name = s3::parse_s3_uri(request->url);
     if (!name) {
       mailbox_.finish(request->ticket, EINVAL, request->url + ": not the name of a bucket");
       continue;
     }
-    std::string id = fmt::format("{}\n{}\n{}\n{}", static_cast<int>(request->kind), request->url,
-                                 request->prefix, request->below);
+    std::string& key = name->key;
+    while (key.ends_with('/')) key.pop_back();
+    if (!request->below.empty()) key += (key.empty() ? "" : "/") + request->below;
+    if (request->kind == cache::MailKind::blocks) {
+      fetch_blocks(*request, *name);
+      continue;
+    }
+    std::string id = id_of(request->kind, *request);
     if (const auto found = works_.find(id); found != works_.end()) {
       found->second->askers.push_back(request->ticket);
       continue;
@@ -105,9 +130,6 @@ void Gateway::take_requests() {
     cache::BucketMount mount(request->prefix, request->url);
     auto work = std::make_shared<Work>(
         Work{*request, *name, std::move(mount), std::move(id), {request->ticket}});
-    std::string& key = work->name.key;
-    while (key.ends_with('/')) key.pop_back();
-    if (!request->below.empty()) key += (key.empty() ? "" : "/") + request->below;
     works_[work->id] = work;
     start(work);
   }
@@ -118,6 +140,7 @@ void Gateway::start(const WorkPointer& work) {
     case cache::MailKind::object: return fetch_object(work);
     case cache::MailKind::listing: return fetch_listing(work);
     case cache::MailKind::copy: return fetch_copy(work);
+    case cache::MailKind::blocks: break;  // has no work
   }
   finish(work, EINVAL, "");
 }
@@ -130,11 +153,15 @@ void Gateway::tell_progress(Work& work) const {
   for (const auto& ticket : work.askers) mailbox_.tell_progress(ticket);
 }
 
-void Gateway::finish(const WorkPointer& work, int error, const std::string& trouble) {
+void Gateway::answer(const cache::MailTicket& ticket, int error, const std::string& trouble) const {
   std::string why = trouble;
   if (error == EACCES && !options_.who.empty())
     why += fmt::format(" (credentials from {})", options_.who);
-  for (const auto& ticket : work->askers) mailbox_.finish(ticket, error, why);
+  mailbox_.finish(ticket, error, why);
+}
+
+void Gateway::finish(const WorkPointer& work, int error, const std::string& trouble) {
+  for (const auto& ticket : work->askers) answer(ticket, error, trouble);
   works_.erase(work->id);
 }
 
@@ -161,22 +188,57 @@ void Gateway::fetch_object(const WorkPointer& work) {
               });
 }
 
+std::shared_ptr<BlockFetch> Gateway::object_of(const Request& request, const s3::ObjectName& name) {
+  auto& object = objects_[id_of(cache::MailKind::blocks, request)];
+  const cache::MailPart& part = request.part;
+  if (object == nullptr)
+    object =
+        BlockFetch::begin(cache_, mailbox_, client_,
+                          cache::BucketMount(request.prefix, request.url), request.below, name,
+                          {part.size, static_cast<std::int64_t>(part.modified),
+                           static_cast<std::uint32_t>(part.etag_mark)},
+                          [this](const cache::MailTicket& ticket, int error,
+                                 const std::string& trouble) { answer(ticket, error, trouble); });
+  return object;
+}
+
+void Gateway::fetch_blocks(const Request& request, const s3::ObjectName& name) {
+  const auto object = object_of(request, name);
+  if (object == nullptr) return answer(request.ticket, ENOSPC, "");
+  object->ask(request.ticket, request.part);
+}
+
 void Gateway::fetch_copy(const WorkPointer& work) {
-  const auto file =
-      std::make_shared<CopyFile>(options_.disk_dir, [this, work] { tell_progress(*work); });
-  s3::get_whole(client_, work->name.bucket, work->name.key, file, {},
-                [this, work, file](s3::Outcome& outcome) {
-                  if (outcome.error == 0) {
-                    const auto& head = file->head();
-                    const auto made = std::make_shared<const base::UniqueFd>(file->finish());
-                    cache::seal_copy(made->get(),
-                                     work->mount.stat_of_object(work->request.below,
-                                                                {head.size, head.modified,
-                                                                 cache::mark_of_etag(head.etag)}));
-                    for (const auto& ticket : work->askers) desk_.add(ticket, made);
-                  }
-                  finish(work, outcome.error, outcome.trouble);
-                });
+  const Request& request = work->request;
+  const cache::MailPart& part = request.part;
+  const bool is_of_version = part.end != 0;
+  s3::WholeOptions options;
+  CopyFile::Present present;
+  // Blocks that the region has are not fetched again.
+  if (const auto object = is_of_version ? object_of(request, work->name) : nullptr;
+      object != nullptr && !object->etag().empty()) {
+    options.version = {part.size, static_cast<std::time_t>(part.modified), object->etag()};
+    present = [object](std::byte* to, std::uint64_t first, std::size_t bytes) {
+      return object->copy(to, first, bytes);
+    };
+  }
+  const auto file = std::make_shared<CopyFile>(
+      options_.disk_dir, [this, work] { tell_progress(*work); }, std::move(present));
+  const auto take = [this, work, file, is_of_version](s3::Outcome& outcome) {
+    const auto& head = file->head();
+    const cache::ObjectInfo found{head.size, head.modified, cache::mark_of_etag(head.etag)};
+    if (outcome.error == 0 && is_of_version && !is_version_of(work->request.part, found))
+      outcome.error = ESTALE;
+    if (outcome.error == 0) {
+      const auto made = std::make_shared<const base::UniqueFd>(file->finish());
+      cache::seal_copy(made->get(), work->mount.stat_of_object(work->request.below, found));
+      for (const auto& ticket : work->askers) desk_.add(ticket, made);
+    }
+    const bool has_changed = is_of_version && (outcome.error == ESTALE || outcome.error == ENOENT);
+    finish(work, has_changed ? EIO : outcome.error,
+           has_changed ? BlockFetch::text_of_change(work->name) : outcome.trouble);
+  };
+  s3::get_whole(client_, work->name.bucket, work->name.key, file, std::move(options), take);
 }
 
 void Gateway::fetch_listing(const WorkPointer& work) {

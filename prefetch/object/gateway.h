@@ -1,5 +1,6 @@
 // The gateway: the node's only process that talks to object stores. It takes requests from the
-// mailbox and answers them: objects and listings into RAM, copies over a socket. Requests for the
+// mailbox and answers them: objects, parts of large objects and listings into RAM, copies over a
+// socket. Requests for the
 // same object or listing share one transfer. The gateway may be killed at any instruction: its
 // unpublished work is lost, and the next gateway takes those requests again. Thread safety: one
 // thread calls run(); the copy desk and the wait for news have threads of their own.
@@ -16,6 +17,7 @@
 #include "cache/bucket/bucket_mount.h"
 #include "cache/file_cache.h"
 #include "cache/region/mailbox/mailbox.h"
+#include "prefetch/object/block_fetch.h"
 #include "prefetch/object/copy_desk.h"
 #include "prefetch/object/s3/client.h"
 #include "prefetch/object/s3/uri.h"
@@ -53,6 +55,9 @@ class Gateway {
   void start(const WorkPointer& work);
   void fetch_object(const WorkPointer& work);
   void fetch_copy(const WorkPointer& work);
+  void fetch_blocks(const Request& request, const s3::ObjectName& name);
+  std::shared_ptr<BlockFetch> object_of(const Request& request, const s3::ObjectName& name);
+  void answer(const cache::MailTicket& ticket, int error, const std::string& trouble) const;
   void fetch_listing(const WorkPointer& work);
   void fetch_page(const std::shared_ptr<ListingWork>& listing);
   void finish(const WorkPointer& work, int error, const std::string& trouble);
@@ -66,6 +71,7 @@ class Gateway {
   CopyDesk& desk_;
   const GatewayOptions options_;
   std::map<std::string, WorkPointer> works_;
+  std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // that are read in blocks
   std::uint64_t alone_since_ns_ = 0, looked_around_ns_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "shim/calls/directory/served_directory.h"
+#include "shim/calls/map/large_maps.h"
 #include "shim/calls/map/mappings.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/origin_reads.h"
@@ -213,9 +214,12 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     if (!file) return {};
     long address = 0;
     const mappings::MapRequest request{at, n, protection, flags, offset};
+    if (file->large != nullptr) {
+      if (const Answer done = large_maps::map_object(*file, request)) return done;
+    }
     // The program may touch all of it.
     if (file->is_filling()) origins::bring_all(*file, fd);
-    if (!file->record->is_stale() &&
+    if (file->large == nullptr && !file->record->is_stale() &&
         mappings::map(*file, request, address) == mappings::MapResult::done) {
       file->count(std::min<std::uint64_t>(n, file->size));
       return address;

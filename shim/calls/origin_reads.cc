@@ -4,10 +4,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/base/error_text.h"
+#include "cache/base/log.h"
 #include "cache/base/memory/copy_bytes.h"
 #include "cache/base/process/went_out.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
+#include "shim/process/attachment.h"
 
 namespace cube::shim::origins {
 namespace {
@@ -54,9 +57,34 @@ long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::
   return read_origin(file, fd, to, n, at);
 }
 
+// Reads an object. If its chunks have no room, a copy of the whole object takes its place.
+long read_blocks(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
+  cache::FileCache* const cache = attachment::cache();
+  std::size_t done = 0;
+  while (done < n) {
+    const long got = cache != nullptr
+                         ? cache->large().read_object(*file.large, to + done, n - done, at + done)
+                         : -ENOSPC;
+    if (sys::failed(got) && got != -ENOSPC) return done != 0 ? static_cast<long>(done) : got;
+    if (got > 0) done += static_cast<std::size_t>(got);
+    if (got > 0) continue;
+    const int error = materialize_slow(fd, "read");
+    if (error < 0 || is_fd_of(fd, file)) {
+      base::log(base::LogLevel::error, "{}: neither memory nor the disk has room for a copy: {}",
+                file.record->path_text(), base::text_of_error(-error));
+      return done != 0 ? static_cast<long>(done) : -EIO;
+    }
+    const long rest = sys::pread(fd, to + done, n - done, static_cast<std::int64_t>(at + done));
+    return sys::failed(rest) && done != 0 ? static_cast<long>(done)
+                                          : rest + static_cast<long>(done);
+  }
+  return static_cast<long>(done);
+}
+
 // Reads n bytes. A lower count means that the file has become shorter, or that an error came after
 // some bytes.
 long read_at(const OpenFile& file, int fd, void* to, std::size_t n, std::uint64_t at) {
+  if (file.large != nullptr) return read_blocks(file, fd, static_cast<std::byte*>(to), n, at);
   std::size_t done = 0;
   while (done < n) {
     const std::size_t step = std::min(n - done, k_step);

@@ -114,7 +114,7 @@ Answer read(int fd, void* to, std::size_t n) {
       materialize_slow(fd);  // waits for the thread that moves it
       continue;
     }
-    if (file->is_origin()) [[unlikely]]
+    if (!file->has_bytes()) [[unlikely]]
       return origins::read(*file, fd, to, granted, at);
     base::copy_bytes(to, file->data + at, granted);
     file->count(granted);
@@ -134,7 +134,7 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
       from < file->size ? std::min<std::uint64_t>(std::min(n, k_most_bytes), file->size - from) : 0;
   if (granted != 0) {
     if (to == nullptr) return -EFAULT;
-    if (file->is_origin()) [[unlikely]]
+    if (!file->has_bytes()) [[unlikely]]
       return origins::pread(*file, fd, to, granted, from);
     base::copy_bytes(to, file->data + from, granted);
   }
@@ -162,7 +162,7 @@ Answer readv(int fd, const struct ::iovec* parts, int count) {
       materialize_slow(fd);
       continue;
     }
-    if (file->is_origin()) [[unlikely]]
+    if (!file->has_bytes()) [[unlikely]]
       return origins::readv(*file, fd, parts, at, granted);
     return scatter(*file, parts, at, granted);
   }
@@ -184,7 +184,7 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
       from < file->size
           ? std::min<std::uint64_t>(static_cast<std::size_t>(total), file->size - from)
           : 0;
-  if (file->is_origin()) [[unlikely]]
+  if (!file->has_bytes()) [[unlikely]]
     return origins::preadv(*file, fd, parts, from, granted);
   return scatter(*file, parts, from, granted);
 }

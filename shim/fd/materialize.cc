@@ -85,10 +85,20 @@ int looking_like(int copy, const cache::FileStat& stat) {
   return copy;
 }
 
+constexpr int k_status = O_APPEND | O_NONBLOCK | O_SYNC;
+
+// The gateway's copy of an object that is served in blocks.
+int copy_of_object(const OpenFile& file) {
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache == nullptr) return -EIO;
+  auto copy = cache->large().copy_object(*file.large, (file.flags & k_status) | O_CLOEXEC);
+  return copy ? copy->release() : -copy.error().value;
+}
+
 int open_kernel_file(const OpenFile& file, Accept accept) {
+  if (file.large != nullptr) return copy_of_object(file);
   const int fd = open_origin(file, accept);
   if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  constexpr int k_status = O_APPEND | O_NONBLOCK | O_SYNC;
   return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
                       file.record->stat);
 }
@@ -103,6 +113,7 @@ int open_kernel_file_at_limit(const OpenFile& file, Accept accept, int fd) {
       limit.rlim_cur <= static_cast<rlim_t>(fd))
     return -EMFILE;
   sys::close(fd);
+  if (file.large != nullptr) return copy_of_object(file);
   const int kernel_fd = open_origin(file, accept);
   return kernel_fd >= 0 ? kernel_fd : looking_like(write_memfd(*file.record), file.record->stat);
 }

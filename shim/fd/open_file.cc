@@ -64,7 +64,7 @@ void end(OpenFile* file) {
     push_free(file);
     return;
   }
-  if (file->kind == OpenFile::Kind::large && file->large != nullptr)
+  if (file->large != nullptr) [[unlikely]]
     std::exchange(file->large, nullptr)->end();
   if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr) {
     if (file->kind == OpenFile::Kind::writer) {

@@ -21,10 +21,11 @@ namespace cube::shim {
 struct alignas(64) OpenFile {
   static constexpr std::uint64_t k_moved = 1ULL << 63;
   enum class Kind : std::uint8_t { served, writer, directory, large };
-  // The kernel's file under the fds. `copy`: a memfd, which keeps the offset and answers reads
-  // (mode real). `origin`: the origin's own file, for locks; the bytes and the offset are still
-  // ours, and the kernel is told the offset.
-  enum class FdKind : std::uint8_t { placeholder, copy, origin };
+  // The kernel's file under the fds. `blocks`: a placeholder, of an object whose bytes come in
+  // blocks. `copy`: a memfd, which keeps the offset and answers reads (mode real). `origin`: the
+  // origin's own file, for locks; the bytes and the offset are still ours, and the kernel is told
+  // the offset.
+  enum class FdKind : std::uint8_t { placeholder, blocks, copy, origin };
 
   std::atomic<std::uint32_t> refs{0};
   std::atomic<std::uint32_t> next_free{0};
@@ -52,9 +53,9 @@ struct alignas(64) OpenFile {
   bool is_copy() const { return fd_kind.load(std::memory_order_relaxed) == FdKind::copy; }
   // `fd_kind` is stored before the fds change (show_origin); pairs with the loads of it after a
   // dup.
-  bool is_placeholder() const {
-    return fd_kind.load(std::memory_order_acquire) == FdKind::placeholder;
-  }
+  bool is_placeholder() const { return fd_kind.load(std::memory_order_acquire) <= FdKind::blocks; }
+  // Of a file that is no copy. False: the functions of calls/origin_reads.h read it.
+  bool has_bytes() const { return fd_kind.load(std::memory_order_acquire) == FdKind::placeholder; }
   bool is_origin() const { return fd_kind.load(std::memory_order_acquire) == FdKind::origin; }
   // The fill that fetches the bytes as the program reads them, or that has done so; null for most
   // files. The record is unconfirmed until all bytes are there.
@@ -66,7 +67,8 @@ struct alignas(64) OpenFile {
   cache::Pin pin;
   cache::FileStat written;              // of a writer
   cache::Listing* directory = nullptr;  // of a directory
-  cache::LargeFile* large = nullptr;    // set for a large file, whose fd is the origin's own
+  // Of a large file, whose fd is the origin's own, or of an object that is served in blocks.
+  cache::LargeFile* large = nullptr;
 };
 
 // Mode real: the scope of a call that moves the offset of a copy, which the kernel keeps. While a

@@ -156,9 +156,126 @@ a, b = os.open(P + "/huge", os.O_RDONLY), os.open(P + "/huge", os.O_RDONLY)
 assert os.read(a, 10) == os.read(b, 10) == data[:10], "each has an offset of its own"
 """,
                    CUBESHIM_PREFETCH="0",
-                   CUBESHIM_MAX_FILE="1M")
+                   CUBESHIM_MAX_FILE="1M",
+                   CUBESHIM_BLOCK="0")
         self.assertEqual(self.requests("COPY"), ["huge"] * 3)
         self.assertEqual(self.requests("GET"), [])
+
+    def ranges(self):
+        """The fetched ranges of huge, as begin and end."""
+        words = [line.split(" ") for line in self.requests("RANGE")]
+        return sorted((int(at), int(at) + int(size)) for _, at, size in words)
+
+    def assert_each_byte_came_once(self, size):
+        end = 0
+        for begin, until in self.ranges():
+            self.assertEqual(begin, end)
+            end = until
+        self.assertEqual(end, size)
+
+    def test_a_large_object_comes_in_blocks(self):
+        (self.data / "huge").write_bytes(os.urandom(9_000_001))
+        stats = self.check("""
+import io, mmap
+data = open(D + "/huge", "rb").read()
+with open(P + "/huge", "rb", buffering=0) as file:
+    fd = file.fileno()
+    assert os.fstat(fd).st_size == 9_000_001 and os.fstat(fd).st_ino == os.stat(P + "/huge").st_ino
+    assert os.pread(fd, 100, 8_500_000) == data[8_500_000:8_500_100]
+    assert sum(int(l.split()[-1]) for l in open(os.environ["AWS_TEST_LOG"]) if l.startswith("RANGE")) <= 600_000
+    assert file.read(10) == data[:10] and file.tell() == 10
+    other = os.dup(fd)
+    assert os.read(other, 10) == data[10:20] and os.lseek(fd, 0, os.SEEK_CUR) == 20
+    assert file.seek(-7, os.SEEK_END) == 8_999_994 and file.read() == data[-7:] and file.read(1) == b""
+    parts = [bytearray(3), bytearray(1_000_000)]
+    assert os.preadv(fd, parts, 2_999_999) == 1_000_003 and b"".join(parts) == data[2_999_999:4_000_002]
+    os.lseek(fd, 5, os.SEEK_SET)
+    assert os.readv(fd, parts) == 1_000_003 and b"".join(parts) == data[5:1_000_008]
+with open(P + "/huge", "rb") as file:
+    got = b""
+    while part := file.read(100_000): got += part
+    assert got == data
+assert open(P + "/huge", "rb").read() == data
+""",
+                   CUBESHIM_PREFETCH="0",
+                   CUBESHIM_MAX_FILE="1M")
+        self.assertEqual(self.requests("GET") + self.requests("COPY"), [])
+        self.assert_each_byte_came_once(9_000_001)
+        self.assertGreater(stats["blocks"]["read"], 18_000_000)
+
+    def test_processes_fetch_each_block_of_a_large_object_once(self):
+        (self.data / "huge").write_bytes(os.urandom(9_000_001))
+        self.check("""
+data = open(D + "/huge", "rb").read()
+for i in range(6):
+    if os.fork() == 0:
+        with open(P + "/huge", "rb") as file:
+            file.seek(i * 1_500_000)
+            os._exit(not (file.read() == data[i * 1_500_000:] and file.seek(0) == 0 and file.read() == data))
+for _ in range(6): assert os.wait()[1] == 0
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M")
+        self.assert_each_byte_came_once(9_000_001)
+
+    def test_a_mapping_of_a_large_object_has_its_bytes(self):
+        (self.data / "huge").write_bytes(os.urandom(9_000_001))
+        self.check("""
+import mmap
+data = open(D + "/huge", "rb").read()
+for _ in range(2):
+    with open(P + "/huge", "rb") as file:
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole: assert whole[:] == data
+        with mmap.mmap(file.fileno(), 8192, prot=mmap.PROT_READ, offset=4_194_304 - 4096) as part:
+            assert part[:] == data[4_190_208:4_198_400]
+        with mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as own:
+            own[:5] = b"other"
+            assert own[5:] == data[5:]
+        assert file.read(5) == data[:5]
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M")
+        self.assertEqual(self.requests("COPY"), [])
+        self.assert_each_byte_came_once(9_000_001)
+
+    def test_a_large_object_that_the_kernel_needs_is_copied(self):
+        self.check("""
+import subprocess
+data = open(D + "/huge", "rb").read()
+with open(P + "/huge", "rb", buffering=0) as file:
+    assert file.read(1000) == data[:1000]
+    pipe = os.pipe()
+    assert os.sendfile(pipe[1], file.fileno(), 5, 100) == 100 and os.read(pipe[0], 100) == data[5:105]
+    assert os.read(file.fileno(), 10) == data[1000:1010], "the offset stays"
+with open(P + "/huge", "rb", buffering=0) as file:
+    file.seek(2_000_000)
+    assert subprocess.run(["cat"], stdin=file, capture_output=True).stdout == data[2_000_000:]
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M")
+        self.assertEqual(self.requests("COPY"), ["huge"] * 2)
+
+    def test_a_large_object_that_changes_is_never_sewn(self):
+        old, new = b"o" * 9_000_001, b"n" * 9_000_001
+        (self.data / "huge").write_bytes(old)
+        for call in ("os.pread(fd, 100, 6_000_000)", "os.sendfile(pipe[1], fd, 0, 100)"):
+            (self.data / "huge").write_bytes(old)
+            done = self.run_python(f"""
+pipe = os.pipe()
+fd = os.open(P + "/huge", os.O_RDONLY)
+assert os.read(fd, 100) == b"o" * 100
+open(D + "/huge", "wb").write(b"n" * 9_000_001)
+for _ in range(2):
+    try: got = {call}
+    except OSError as error: assert error.errno in (errno.EIO, errno.EBADF), error
+    else: raise AssertionError("it was read")
+assert os.pread(fd, 100, 0) == b"o" * 100, "what has come stays"
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertEqual((self.data / "huge").read_bytes(), new)
+
+    def test_a_large_object_without_room_in_memory_is_copied(self):
+        self.check("""
+data = open(D + "/huge", "rb").read()
+with open(P + "/huge", "rb", buffering=0) as file:
+    assert file.read(1000) == data[:1000] and file.read() == data[1000:]
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M", AWS_TEST_FAULT="no_room")
+        self.assertEqual(self.requests("COPY"), ["huge"])
 
     def test_a_region_without_room_costs_no_file(self):
         self.check("""
@@ -278,7 +395,10 @@ for _ in range(2):
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MODE="real")
 
     def test_a_gateway_that_dies_costs_time_only(self):
-        for fault, settings in (("die", {}), ("die_copy", {"CUBESHIM_MAX_FILE": "1M"})):
+        for fault, settings in (("die", {}), ("die_copy", {
+            "CUBESHIM_MAX_FILE": "1M",
+            "CUBESHIM_BLOCK": "0"
+        })):
             with self.subTest(fault):
                 self.check("""
 for name in ("a/x", "huge", "large"):

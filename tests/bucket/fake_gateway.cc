@@ -5,8 +5,9 @@
 //   die_copy ends after its first answer to a copy
 //   silent   answers nothing
 //   denied   answers EACCES
-//   no_room  answers ENOSPC to each object
+//   no_room  answers ENOSPC to each object and block
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -65,12 +67,9 @@ class FakeGateway {
   }
 
   void answer(const Mailbox::Request& request) {
-    static const char* const k_kinds[] = {"?", "GET", "LIST", "COPY"};
-    if (std::FILE* const log = fopen(log_.c_str(), "a"); log != nullptr) {
-      std::fprintf(log, "%s %s%s\n", k_kinds[static_cast<int>(request.kind) & 3],
-                   request.below.c_str(), request.is_prefetch ? " (ahead)" : "");
-      fclose(log);
-    }
+    static const char* const k_kinds[] = {"?", "GET", "LIST", "COPY", "BLOCKS"};
+    note(std::string(k_kinds[static_cast<int>(request.kind) % 5]) + " " + request.below +
+         (request.is_prefetch ? " (ahead)" : ""));
     if (strikes("die")) raise(SIGKILL);
     if (fault_ == "silent") return;
     if (fault_ == "denied") {
@@ -80,17 +79,28 @@ class FakeGateway {
     const BucketMount mount(request.prefix, request.url);
     const std::string file = root_ + request.url.substr(4) + "/" + request.below;
     int error = EINVAL;
+    std::string why;
     switch (request.kind) {
       case MailKind::object:
         error = fault_ == "no_room" ? ENOSPC : fetch(mount, request, file);
         break;
       case MailKind::listing: error = list(mount, request, file); break;
       case MailKind::copy: error = copy(mount, request, file); break;
+      case MailKind::blocks:
+        error = fault_ == "no_room" ? ENOSPC : fetch_blocks(mount, request, file);
+        if (error == EIO) why = request.url + "/" + request.below + ": the object has changed";
+        break;
     }
-    mailbox_.finish(request.ticket, error);
+    mailbox_.finish(request.ticket, error, why);
     if (request.kind == MailKind::copy && strikes("die_copy")) raise(SIGKILL);
   }
 
+  void note(const std::string& line) {
+    if (std::FILE* const log = fopen(log_.c_str(), "a"); log != nullptr) {
+      std::fprintf(log, "%s\n", line.c_str());
+      fclose(log);
+    }
+  }
   static ObjectInfo info_of(const struct ::stat& st) {
     return {static_cast<std::uint64_t>(st.st_size), st.st_mtim.tv_sec,
             mark_of_etag(std::to_string(st.st_mtim.tv_nsec))};
@@ -120,6 +130,46 @@ class FakeGateway {
     std::memcpy(fill.room(), bytes.data(), bytes.size());
     return fill.publish() ? 0 : ENOSPC;
   }
+  // Each range is logged with the bytes that it has fetched.
+  int fetch_blocks(const BucketMount& mount, const Mailbox::Request& request,
+                   const std::string& path) {
+    const MailPart& part = request.part;
+    struct ::stat st {};
+    const ObjectInfo listed{part.size, static_cast<std::int64_t>(part.modified),
+                            static_cast<std::uint32_t>(part.etag_mark)};
+    LargeFile* const file = cache_.large().begin_object(
+        request.prefix + "/" + request.below, mount.stat_of_object(request.below, listed));
+    if (file == nullptr) return ENOSPC;
+    const std::unique_ptr<LargeFile, void (*)(LargeFile*)> end(file,
+                                                               [](LargeFile* f) { f->end(); });
+    const int in = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const base::UniqueFd held(in);
+    int error = 0;
+    for (std::uint64_t at = part.begin; at < part.ahead_end && error == 0;) {
+      const std::uint64_t until =
+          std::min(part.ahead_end, (at / k_chunk_bytes + 1) * k_chunk_bytes);
+      LargeFile::Gap gap;
+      const auto made = cache_.large().make_gap(*file, at, until, gap);
+      if (made == LargeFile::Made::no_room) error = ENOSPC;
+      if (made == LargeFile::Made::here) at = until;
+      if (made != LargeFile::Made::gap) continue;
+      if (stat(path.c_str(), &st) != 0 || info_of(st) != listed ||
+          pread(in, gap.room(), gap.bytes, static_cast<off_t>(gap.at)) !=
+              static_cast<ssize_t>(gap.bytes)) {
+        error = EIO;
+        break;
+      }
+      note("RANGE " + request.below + " " + std::to_string(gap.at) + " " +
+           std::to_string(gap.bytes));
+      cache_.large().fill_gap(*file, gap, gap.at >= part.end);
+      at = gap.at + gap.bytes;
+    }
+    // Whoever waits wants only the first part.
+    return error != 0 && cache_.large().present_bytes(*file, {part.begin, part.end}) ==
+                             part.end - part.begin
+               ? 0
+               : error;
+  }
   int list(const BucketMount& mount, const Mailbox::Request& request, const std::string& path) {
     RamTier& ram = cache_.parts().ram;
     if (ListedObjects::is_there(ram, mount, request.below, request.since_ns)) return 0;
@@ -143,6 +193,7 @@ class FakeGateway {
   int copy(const BucketMount& mount, const Mailbox::Request& request, const std::string& path) {
     struct ::stat st {};
     if (stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) return ENOENT;
+    if (request.part.end != 0 && request.part.etag_mark != info_of(st).etag_mark) return EIO;
     const std::string bytes = bytes_of(path, static_cast<std::size_t>(st.st_size));
     base::UniqueFd file(
         static_cast<int>(base::sys::memfd_create("object", MFD_CLOEXEC | MFD_ALLOW_SEALING)));

@@ -34,6 +34,7 @@ class Store:
         self.checksums = None  # headers of objects instead of x-amz-checksum-crc32
         self.listing = None  # the text of all listings
         self.log: list[tuple[str, str]] = []  # kind of request, key or prefix
+        self.ranges: list[tuple[str, int, int]] = []  # key, begin, end of the ranges given
         self.refused: list[str] = []
         self.last_headers: dict[str, str] = {}
         self._after = []
@@ -256,6 +257,8 @@ class Answer(BaseHTTPRequestHandler):
             if first >= len(content):
                 return self.deny(416, "InvalidRange")
             part, status = content[first:last + 1], 206
+            with store.lock:
+                store.ranges.append((key, first, first + len(part)))
             headers.append(
                 ("content-range", f"bytes {first}-{first + len(part) - 1}/{len(content)}"))
         elif store.checksums is not None:

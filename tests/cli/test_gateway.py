@@ -203,9 +203,73 @@ except Alarm: print("interrupted")
         self.assertEqual((done.stdout, done.stderr), ("2500\n", ""))
         self.assertEqual(self.store.requests("LIST"), 3)
 
-    def test_an_object_above_the_largest_file_comes_as_a_copy(self):
-        self.store.objects = {"train/large": os.urandom(20 << 20), "train/small": b"s"}
-        self.assert_reads_all(self.run_job(READ_ALL, self.mount))
+    def assert_each_byte_came_once(self, key):
+        end = 0
+        for name, begin, until in sorted(self.store.ranges):
+            self.assertEqual((name, begin), (key, end))
+            end = until
+        self.assertEqual(end, len(self.store.objects[key]))
+
+    def test_an_object_above_the_largest_file_comes_in_blocks_once(self):
+        self.store.objects = {"train/large": os.urandom((20 << 20) + 1), "train/small": b"s"}
+        done = self.run_job(FORK_THREE + READ_ALL + WAIT, self.mount)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()],
+                         [self.wanted()] * 4)
+        self.assert_each_byte_came_once("train/large")
+
+    def test_a_kernel_file_of_it_takes_the_blocks_that_have_come(self):
+        self.store.objects = {"train/large": os.urandom((20 << 20) + 1)}
+        done = self.run_job(
+            "import os, subprocess, sys\n"
+            "with open(sys.argv[1] + '/large', 'rb', buffering=0) as file:\n"
+            "    head = file.read(8 << 20)\n"
+            "    rest = subprocess.run(['cat'], stdin=file, capture_output=True).stdout\n"
+            "with open(sys.argv[1] + '/large', 'rb') as file: assert file.read(8 << 20) == head\n"
+            "import hashlib; print(hashlib.sha256(head + rest).hexdigest())", self.mount)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(done.stdout.strip(), self.wanted()["large"][0])
+        fetched = [(begin, until) for _, begin, until in self.store.ranges if begin < 8 << 20]
+        self.assertEqual(sum(until - begin for begin, until in fetched), 8 << 20)
+
+    def test_a_large_object_that_changes_or_vanishes_between_ranges_is_eio(self):
+        job = """
+import os, sys
+fd = os.open(sys.argv[1] + "/large", os.O_RDONLY)
+print(os.pread(fd, 3, 0), flush=True)
+sys.stdin.readline()
+for at in (12 << 20, 12 << 20, 0):
+    try: print(os.pread(fd, 3, at))
+    except OSError as error: print(error.errno)
+"""
+        for change in (b"n" * (20 << 20), None):
+            self.store.objects = {"train/large": b"o" * (20 << 20)}
+            with self.start_job(job, self.mount) as process:
+                self.assertEqual(process.stdout.readline(), "b'ooo'\n")
+                self.store.objects = {"train/large": change} if change else {}
+                out, trouble = process.communicate("\n", timeout=DEADLINE_S)
+            self.assertEqual(out, "5\n5\nb'ooo'\n")
+            self.assertEqual(trouble.count("\n"), 1, trouble)
+            self.assertIn("s3://bucket/train/large: the object has changed", trouble)
+            # Each gateway tells an error once.
+            self.end_gateways(signal.SIGTERM)
+            self.wait_until(lambda: not self.gateways())
+
+    def test_a_large_object_outlives_a_killed_gateway_and_faults(self):
+        self.store.objects = {"train/large": os.urandom(40 << 20)}
+        self.store.fault = [None, "503", "truncated", "reset_mid_body"]
+        job = self.start_job(
+            "import hashlib, sys\n"
+            "with open(sys.argv[1] + '/large', 'rb', buffering=0) as file:\n"
+            "    data = file.read(1 << 20)\n"
+            "    print(len(data), flush=True)\n"
+            "    sys.stdin.readline()\n"
+            "    print(hashlib.sha256(data + file.read()).hexdigest())", self.mount,
+            CUBESHIM_S3_TIMEOUT="30")
+        self.assertEqual(job.stdout.readline(), f"{1 << 20}\n")
+        self.assertEqual(len(self.end_gateways()), 1)
+        out, trouble = job.communicate("\n", timeout=DEADLINE_S)
+        self.assertEqual((out.strip(), trouble), (self.wanted()["large"][0], ""))
 
     def test_a_killed_gateway_is_replaced(self):
         job = self.start_job(

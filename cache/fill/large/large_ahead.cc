@@ -158,7 +158,7 @@ void LargeFile::forget(CacheParts& parts, std::string_view path, const FileStat&
 }
 
 std::uint64_t LargeFile::present_bytes(CacheParts& parts, const Range& range) const {
-  return present_bytes(parts, path_, stat_, range);
+  return present_bytes(parts, named_.path, stat_, range);
 }
 
 }  // namespace cube::cache

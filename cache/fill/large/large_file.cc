@@ -126,6 +126,14 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   const bool may_read = !base::sys::failed(flags) && (flags & O_PATH) == 0 &&
                         ((flags & O_ACCMODE) == O_RDONLY || (flags & O_ACCMODE) == O_RDWR);
   if (!may_read || base::sys::failed(base::sys::lseek(fd, 0, SEEK_CUR))) return nullptr;
+  LargeFile* const file = take(parts, key, *stat);
+  if (file == nullptr) return nullptr;
+  file->epoch_.store(epoch, std::memory_order_relaxed);
+  file->note_flags(fd, static_cast<int>(flags));
+  return file;
+}
+
+LargeFile* LargeFile::take(CacheParts& parts, std::string_view key, const FileStat& stat) {
   for (std::uint32_t i = 0; i < k_large_files; ++i) {
     if (!g_large_pool.prepare(i + 1)) return nullptr;
     LargeFile& file = file_at(i);
@@ -135,7 +143,6 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
     while (reached <= i &&
            !g_reached.compare_exchange_weak(reached, i + 1, std::memory_order_relaxed)) {
     }
-    file.epoch_.store(epoch, std::memory_order_relaxed);
     file.region_.store(parts.region.header().created_ns, std::memory_order_relaxed);
     file.looked_ns_.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
     file.is_over_.store(false, std::memory_order_relaxed);
@@ -145,12 +152,11 @@ LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
     file.ahead_end_.store(0, std::memory_order_relaxed);
     file.window_.store(0, std::memory_order_relaxed);
     file.wanted_block_.store(0, std::memory_order_relaxed);
-    file.note_flags(fd, static_cast<int>(flags));
     file.locks_.store(0, std::memory_order_relaxed);
-    file.stat_ = *stat;
-    file.key_ = key_of_file(key, *stat);
-    std::memcpy(file.path_, key.data(), key.size());
-    file.path_[key.size()] = '\0';
+    file.stat_ = stat;
+    file.key_ = key_of_file(key, stat);
+    std::memcpy(file.named_.path, key.data(), key.size());
+    file.named_.path[key.size()] = '\0';
     return &file;
   }
   return nullptr;
@@ -196,7 +202,8 @@ void LargeFile::look_after_lock(CacheParts& parts, int fd) {
 
 bool LargeFile::is_version_of(int fd) const {
   // Without an fd, the path is asked: a mapping outlives the fd.
-  const auto now = fd >= 0 ? stat_fd(fd, k_ask_server) : stat_path(AT_FDCWD, path_, k_ask_server);
+  const auto now =
+      fd >= 0 ? stat_fd(fd, k_ask_server) : stat_path(AT_FDCWD, named_.path, k_ask_server);
   return now && now->is_unchanged_since(stat_);
 }
 
@@ -259,25 +266,31 @@ std::uint64_t LargeFile::block_hash(std::uint64_t at, std::uint64_t block) const
   return base::hash_bytes(words, sizeof words);
 }
 
+std::size_t LargeFile::copy_present(CacheParts& parts, std::byte* to, std::size_t n,
+                                    std::uint64_t at) const {
+  const std::uint64_t in_chunk = at % k_chunk_bytes;
+  const std::uint64_t room = std::min<std::uint64_t>(n, k_chunk_bytes - in_chunk);
+  const KeptClaim claim(find(chunks(parts), chunk_of(at)));
+  if (!claim) return 0;
+  const PageRun pages = claim->present_from(page_of(at), pages_of(at, at + room).end);
+  if (pages.is_empty()) return 0;
+  const std::uint64_t got = std::min(room, pages.end * k_chunk_page - in_chunk);
+  base::copy_bytes(to, claim->data() + in_chunk, got);
+  count_use(parts, *claim, pages_of(at, at + got));
+  return got;
+}
+
 long LargeFile::read(CacheParts& parts, int fd, FdEpoch fd_epoch, std::byte* to, std::size_t n,
                      std::uint64_t at) {
   if (!is_current(parts, fd)) return 0;
-  const Chunks chunks = this->chunks(parts);
   std::size_t done = 0;
   bool has_waited = false;
   std::uint64_t fetched_at = UINT64_MAX;
   while (done < n) {
-    const std::uint64_t from = at + done, in_chunk = from % k_chunk_bytes;
-    const std::uint64_t room = std::min<std::uint64_t>(n - done, k_chunk_bytes - in_chunk);
-    if (const KeptClaim claim(find(chunks, chunk_of(from))); claim) {
-      const PageRun pages = claim->present_from(page_of(from), pages_of(from, from + room).end);
-      if (!pages.is_empty()) {
-        const std::uint64_t got = std::min(room, pages.end * k_chunk_page - in_chunk);
-        base::copy_bytes(to + done, claim->data() + in_chunk, got);
-        count_use(parts, *claim, pages_of(from, from + got));
-        done += got;
-        continue;
-      }
+    const std::uint64_t from = at + done;
+    if (const std::size_t got = copy_present(parts, to + done, n - done, from); got != 0) {
+      done += got;
+      continue;
     }
     // The page was fetched, but its chunk was replaced since: the kernel serves it.
     if (std::exchange(fetched_at, from) == from) break;

@@ -36,6 +36,9 @@ class LargeFile {
 
   // Begins to serve an open file of a mount with this path. Null: the kernel serves it.
   static LargeFile* begin(CacheParts& parts, std::string_view key, int fd);
+  // Begins to serve an object of a bucket, which has no fd: see large_object.cc. Null: there are
+  // too many large files.
+  static LargeFile* begin_object(CacheParts& parts, std::string_view key, const FileStat& stat);
   // Adds a user. Each user calls end(); the last one frees the object.
   LargeFile* share() {
     refs_.fetch_add(1, std::memory_order_relaxed);
@@ -88,6 +91,38 @@ class LargeFile {
   // anything was copied.
   long read(CacheParts& parts, int fd, FdEpoch fd_epoch, std::byte* to, std::size_t n,
             std::uint64_t at);
+
+  // The part for objects of buckets. read_object copies n bytes from `at` on, all below the
+  // object's end, and reads ahead. It returns how many, which are fewer only after an error; or
+  // -errno. -ENOSPC: the chunks have no room for them.
+  long read_object(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at);
+  // Makes [begin, end) present, as far as the chunks have room. Returns 0 or an errno.
+  int bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end);
+  // A kernel file with all bytes of this version. `flags` are the program's.
+  base::Result<base::UniqueFd> copy_object(CacheParts& parts, int flags) const;
+  // Copies n bytes from `at` on. False: not all of them are present.
+  bool copy_if_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
+  // A record without bytes, for what programs ask about an open object.
+  const Record& record() const { return *reinterpret_cast<const Record*>(named_.record); }
+
+  // Absent pages of one chunk of an object, for the gateway, which is the only process that writes
+  // them. The bytes [at, at + bytes) go to room().
+  class Gap {
+   public:
+    std::uint64_t at = 0, bytes = 0;
+    std::byte* room() const { return window_.data(); }
+
+   private:
+    friend LargeFile;
+    Chunks::Claim claim_;
+    base::Mapping window_;
+    PageRun pages_;
+  };
+  enum class Made : std::uint8_t { gap, here, no_room };
+  // The first absent pages of [begin, end), which lies in one chunk.
+  Made make_gap(CacheParts& parts, std::uint64_t begin, std::uint64_t end, Gap& gap);
+  // The bytes have come. `is_ahead`: nobody has asked for them yet.
+  void fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead) const;
 
   // A range of bytes to fetch ahead.
   struct Range {
@@ -199,6 +234,11 @@ class LargeFile {
   };
 
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
+  static LargeFile* take(CacheParts& parts, std::string_view key, const FileStat& stat);
+  // Copies the bytes that are present, of the chunk of `at`. Returns how many.
+  std::size_t copy_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
+  int ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n, bool is_sequence);
+  void advance_object(CacheParts& parts, std::uint64_t end);
   // Whether there was no room for a chunk a moment ago.
   static bool is_full();
   void note_flags(int fd, int flags);
@@ -285,7 +325,11 @@ class LargeFile {
   std::uint32_t direct_memory_unit_ = 0, direct_unit_ = 0;
   FileKey key_;
   FileStat stat_{};
-  char path_[PATH_MAX] = {};
+  // The path lies where that of a record does. The record is that of an object.
+  struct Named {
+    alignas(Record) std::byte record[sizeof(Record)];
+    char path[PATH_MAX];
+  } named_{};
 };
 
 }  // namespace cube::cache

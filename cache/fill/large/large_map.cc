@@ -80,7 +80,7 @@ void LargeFile::note_shown(CacheParts& parts, const Range& range) const {
 
 base::UniqueFd LargeFile::reopen() const {
   // A path may lead to a FIFO by now.
-  auto fd = base::open_fd(path_, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  auto fd = base::open_fd(named_.path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) return {};
   // The fd stays open as long as the origin takes for the program's reads, so it is raised to a
   // high one.
@@ -91,7 +91,8 @@ base::UniqueFd LargeFile::reopen() const {
 bool LargeFile::tells_pages() const {
   const long self = base::sys::raw(SYS_geteuid);
   if (self == 0 || self == stat_.user) return true;
-  return !base::sys::failed(base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(path_), W_OK));
+  return !base::sys::failed(
+      base::sys::raw(SYS_faccessat, AT_FDCWD, base::sys::arg(named_.path), W_OK));
 }
 
 // Copies pages of one block. Nothing: the caller should stop.

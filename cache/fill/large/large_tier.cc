@@ -116,7 +116,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   // A handler may have forked, and this may be the child, which has no tiers.
   if (by.scope != nullptr && !by.scope->is_own()) return Fetched::at_origin;
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
-  const BlockName name(path_, block);
+  const BlockName name(named_.path, block);
   if (name.text().empty()) return Fetched::at_origin;
   // The place comes first, because the origin's bytes need it as well: without a place, the tiers
   // would be read in vain.
@@ -154,15 +154,15 @@ void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Cl
   // The process that fetches pages has the block's flight, so no other finds the block whole at the
   // same time.
   if (!claim.has_all(pages)) return;
-  if (LargePaths(parts.region).note(key_, path_, stat_)) chunks.note_whole(claim, has_disk);
+  if (LargePaths(parts.region).note(key_, named_.path, stat_)) chunks.note_whole(claim, has_disk);
   if (parts.remote.is_empty()) return;
-  const BlockName name(path_, {parts.rules.block, at / parts.rules.block});
+  const BlockName name(named_.path, {parts.rules.block, at / parts.rules.block});
   for (Tier* const tier : parts.remote) tier->note_block_fetched(name.text(), key_, begin);
 }
 
 void LargeFile::end_block(CacheParts& parts, const By& by, std::uint64_t at) const {
   if (!by.brings_block || parts.remote.is_empty()) return;
-  const BlockName name(path_, {parts.rules.block, at / parts.rules.block});
+  const BlockName name(named_.path, {parts.rules.block, at / parts.rules.block});
   for (Tier* const tier : parts.remote) tier->note_not_fetched(name.text());
 }
 

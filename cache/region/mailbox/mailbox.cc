@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -72,6 +74,8 @@ bool free_row(const Region& region, std::uint32_t row, std::uint64_t word) {
   tell_row_is_free(region);
   return true;
 }
+
+using PartWords = std::array<std::uint64_t, MailRow::k_part_words>;
 
 // MailRow::head.
 struct Lengths {
@@ -216,6 +220,9 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   row.head.store(head_of(query), std::memory_order_relaxed);
   row.since_ns.store(query.since_ns, std::memory_order_relaxed);
   row.store.store(store_, std::memory_order_relaxed);
+  const auto part = std::bit_cast<PartWords>(query.part);
+  for (std::size_t i = 0; i < part.size(); ++i)
+    row.part[i].store(part[i], std::memory_order_relaxed);
   TextWriter text(row.text);
   text.add(query.prefix);
   text.add(query.url);
@@ -375,6 +382,10 @@ std::optional<Mailbox::Request> Mailbox::take() {
     request.kind = static_cast<MailKind>(head >> 56);
     request.is_prefetch = (head >> 48 & 1) != 0;
     request.since_ns = row.since_ns.load(std::memory_order_relaxed);
+    PartWords part;
+    for (std::size_t j = 0; j < part.size(); ++j)
+      part[j] = row.part[j].load(std::memory_order_relaxed);
+    request.part = std::bit_cast<MailPart>(part);
     request.ticket = {i, mine};
     // The asker may have given the row up, and another one may write to it.
     if (lengths.sum() > MailRow::k_words * 8) continue;

@@ -28,8 +28,19 @@ namespace cube::cache {
 enum class MailKind : std::uint8_t {
   object = 1,   // the file, into RAM
   listing = 2,  // the directory, into RAM
-  copy = 3      // the file, into a kernel file that the asker collects by its ticket
+  copy = 3,     // the file, into a kernel file that the asker collects by its ticket
+  blocks = 4    // a part of a large file, into its chunks (fill/large/large_object.cc)
 };
+
+// A version of an object, and a part of it.
+struct MailPart {
+  // The version; `etag_mark` is that of BucketMount.
+  std::uint64_t size = 0, modified = 0, etag_mark = 0;
+  // The asker waits for [begin, end); what follows up to `ahead_end` is fetched as well. A copy is
+  // always whole; `end` 0: it may be of any version.
+  std::uint64_t begin = 0, end = 0, ahead_end = 0;
+};
+static_assert(sizeof(MailPart) == MailRow::k_part_words * sizeof(std::uint64_t));
 
 struct MailQuery {
   MailKind kind = MailKind::object;
@@ -38,6 +49,7 @@ struct MailQuery {
   std::string_view prefix, url, below;
   // base::boot_ns: a record that was verified since then is fresh enough.
   std::uint64_t since_ns = UINT64_MAX;
+  MailPart part = {};  // of `blocks` and `copy`
 };
 
 // Identifies one request of one row.
@@ -110,6 +122,7 @@ class Mailbox {
     bool is_prefetch = false;
     std::string prefix, url, below;
     std::uint64_t since_ns = 0;
+    MailPart part;
     MailTicket ticket;
   };
   // The next request to this store that nobody has taken. Nothing: there is none.

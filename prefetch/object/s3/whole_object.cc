@@ -18,10 +18,18 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
         bucket_(std::move(bucket)),
         key_(std::move(key)),
         sink_(std::move(sink)),
-        options_(options),
+        options_(std::move(options)),
         done_(std::move(done)) {}
 
   void start() {
+    if (options_.version) {
+      has_begun_ = true;
+      total_.size = options_.version->size;
+      total_.modified = options_.version->modified;
+      total_.etag = options_.version->etag;
+      total_.error = sink_->begin(total_);
+      return start_ranges();
+    }
     client_.get({.bucket = bucket_,
                  .key = key_,
                  .begin =
@@ -88,6 +96,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       const auto bytes =
           static_cast<std::size_t>(std::min(options_.range_bytes, total_.size - first));
       next_ += bytes;
+      if (sink_->has(first, bytes)) continue;
       running_.insert(first);
       client_.get({.bucket = bucket_,
                    .key = key_,
@@ -133,8 +142,8 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
 
 void get_whole(Client& client, std::string bucket, std::string key,
                std::shared_ptr<ObjectSink> sink, WholeOptions options, Done done) {
-  std::make_shared<WholeFetch>(client, std::move(bucket), std::move(key), std::move(sink), options,
-                               std::move(done))
+  std::make_shared<WholeFetch>(client, std::move(bucket), std::move(key), std::move(sink),
+                               std::move(options), std::move(done))
       ->start();
 }
 

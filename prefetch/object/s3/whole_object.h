@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "prefetch/object/s3/client.h"
@@ -21,6 +23,8 @@ class ObjectSink {
   virtual int begin(const Outcome& first) = 0;
   // Room for this range; it stays valid until take().
   virtual std::byte* room(std::uint64_t first, std::size_t bytes) = 0;
+  // Whether the sink has this range, and needs no request for it.
+  virtual bool has(std::uint64_t /*first*/, std::size_t /*bytes*/) { return false; }
   // The range has come. Ranges may come in any order.
   virtual int take(std::uint64_t first, std::size_t bytes) = 0;
 };
@@ -28,6 +32,13 @@ class ObjectSink {
 struct WholeOptions {
   std::uint64_t range_bytes = 8 << 20;
   unsigned in_flight = 8;  // ranges behind the first one that is missing
+  // The only version to fetch. If its ETag is known, all of it comes in ranges.
+  struct Version {
+    std::uint64_t size = 0;
+    std::time_t modified = 0;
+    std::string etag;
+  };
+  std::optional<Version> version = {};
 };
 
 // `sink` must live until `done` is called, whose Outcome has the object's size, or the first error.

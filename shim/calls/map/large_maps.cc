@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "cache/base/memory/kernel_page.h"
 #include "shim/fd/region_fd.h"
@@ -41,22 +42,25 @@ bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
 }
 
 // Puts pieces that are present over the kernel's mapping at `at`, at most `most`, and returns how
-// many. Returns nothing if a piece may be of any file.
-std::optional<std::size_t> show_pieces(cache::FileCache& cache, LargeFile& file,
-                                       const mappings::MapRequest& request, long at,
-                                       std::size_t most) {
+// many, and how many bytes of them are shown. Returns nothing if a piece may be of any file.
+struct Shown {
+  std::size_t pieces = 0;
+  std::uint64_t bytes = 0;
+};
+std::optional<Shown> show_pieces(cache::FileCache& cache, LargeFile& file,
+                                 const mappings::MapRequest& request, long at, std::size_t most) {
   const auto begin = static_cast<std::uint64_t>(request.offset);
   LargeFile::Range range{begin, begin + round_up(request.length)};
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   std::array<LargeFile::Piece, k_at_once> pieces;
-  std::size_t done = 0;
+  Shown done;
   int own_fd = -1;
-  while (!range.is_empty() && done < most) {
+  while (!range.is_empty() && done.pieces < most) {
     const std::size_t count = cache.large().pieces(
-        file, range, std::span(pieces).first(std::min(k_at_once, most - done)));
+        file, range, std::span(pieces).first(std::min(k_at_once, most - done.pieces)));
     if (count != 0 && own_fd < 0) own_fd = region_fd::get(cache.region());
     if (own_fd < 0) break;
-    done += count;
+    done.pieces += count;
     for (const LargeFile::Piece& piece : std::span(pieces).first(count)) {
       auto* const to = reinterpret_cast<void*>(at + static_cast<long>(piece.at) -
                                                static_cast<long>(request.offset));
@@ -66,7 +70,9 @@ std::optional<std::size_t> show_pieces(cache::FileCache& cache, LargeFile& file,
                                 is_shown))
         return {};
       // If a piece cannot be shown, the kernel's own pages are as good.
-      if (is_shown) cache.large().note_shown(file, {piece.at, piece.at + piece.bytes});
+      if (!is_shown) continue;
+      done.bytes += piece.bytes;
+      cache.large().note_shown(file, {piece.at, piece.at + piece.bytes});
     }
   }
   return done;
@@ -80,7 +86,7 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
   if (sys::failed(at)) return at;
   const std::size_t most = mappings::take_pieces(k_most_pieces);
   const auto pieces = show_pieces(cache, file, request, at, most);
-  const std::size_t shown = pieces.value_or(0);
+  const std::size_t shown = pieces.value_or(Shown()).pieces;
   mappings::give_pieces_back(most - shown);
   if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
     return at;
@@ -191,6 +197,33 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
   if (may_keep) keep_pages(fd, *file->large, request, reinterpret_cast<void*>(at), before);
   if ((request.flags & MAP_POPULATE) != 0) populate(reinterpret_cast<void*>(at), request);
   return at;
+}
+
+file_calls::Answer map_object(OpenFile& file, const mappings::MapRequest& request) {
+  cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
+  LargeFile& object = *file.large;
+  if (cache == nullptr || !is_ours(request, object.size())) return {};
+  const auto begin = static_cast<std::uint64_t>(request.offset);
+  const std::uint64_t length = round_up(request.length);
+  const int error = cache->large().bring_object(object, begin, begin + length);
+  if (error != 0) return error == ENOSPC ? file_calls::Answer() : -error;
+  constexpr int k_placing = MAP_FIXED | MAP_FIXED_NOREPLACE;
+  const long at =
+      sys::mmap(request.at, length, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (request.flags & k_placing), -1, 0);
+  if (sys::failed(at)) return at;
+  const std::size_t most = mappings::take_pieces(k_most_pieces);
+  const auto shown = show_pieces(*cache, object, request, at, most);
+  const std::size_t pieces = shown.value_or(Shown()).pieces;
+  mappings::give_pieces_back(most - pieces);
+  if (shown && shown->bytes == length &&
+      mappings::note_mapping(static_cast<std::uintptr_t>(at), request, object, pieces)) {
+    file.count(length);
+    return at;
+  }
+  mappings::give_pieces_back(pieces);
+  sys::munmap(reinterpret_cast<void*>(at), length);
+  return {};
 }
 
 }  // namespace cube::shim::large_maps

@@ -9,5 +9,8 @@ namespace cube::shim::large_maps {
 
 // Returns the address or -errno; nothing if libc must do it.
 file_calls::Answer map(int fd, const mappings::MapRequest& request);
+// Maps an object that is served in blocks: all of the range comes first. Nothing: the kernel must
+// map a copy, because the region cannot keep the range.
+file_calls::Answer map_object(OpenFile& file, const mappings::MapRequest& request);
 
 }  // namespace cube::shim::large_maps

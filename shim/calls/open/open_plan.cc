@@ -265,6 +265,7 @@ void OpenPlan::open_copy() {
 
 void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   answered_ = true;
+  if (outcome.object != nullptr) return serve_object(*outcome.object);
   if (!outcome.pin) {
     result_ = outcome.error != 0 ? -outcome.error : outcome.kernel_fd;
     if (result_ >= 0 && !outcome.is_filling) {
@@ -315,6 +316,28 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   if (real) file->fd_kind.store(OpenFile::FdKind::copy, std::memory_order_relaxed);
   file->calls_saved.store(1, std::memory_order_relaxed);
   file->pin = std::move(outcome.pin);
+  g_fds.set(fd, RowKind::served, std::move(file), (flags_ & O_CLOEXEC) != 0);
+  result_ = fd;
+}
+
+// Reads of the object are answered from its blocks.
+void OpenPlan::serve_object(cache::LargeFile& object) {
+  OpenFileRef file = open_files::make();
+  const int fd = file ? placeholder::acquire() : -ENFILE;
+  if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {
+    if (fd >= 0) sys::close(fd);
+    object.end();
+    answered_ = false;
+    if (fd >= 0 || !prefer_limit()) open_copy();
+    return;
+  }
+  g_fds.forget(fd);
+  file->fd_kind.store(OpenFile::FdKind::blocks, std::memory_order_relaxed);
+  file->record = &object.record();
+  file->data = nullptr;
+  file->size = object.size();
+  file->flags = status_flags(flags_);
+  file->large = &object;
   g_fds.set(fd, RowKind::served, std::move(file), (flags_ & O_CLOEXEC) != 0);
   result_ = fd;
 }

@@ -56,6 +56,7 @@ class OpenPlan {
   bool refuse_link();
   void open_cached(cache::FileCache& cache);
   void serve(cache::OpenOutcome&& outcome);
+  void serve_object(cache::LargeFile& object);
   bool serve_fill(cache::PartialFill& fill, int fd);
   bool prefer_limit();
   void answer(int result);
