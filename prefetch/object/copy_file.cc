@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cache/base/memory/memory_limits.h"
+#include "cache/base/process/proc_fd_name.h"
 #include "cache/base/sys.h"
 
 namespace cube::prefetch {
@@ -71,7 +72,10 @@ int CopyFile::take(std::uint64_t /*first*/, std::size_t /*bytes*/) {
 
 base::UniqueFd CopyFile::finish() {
   unmap();
-  return std::move(file_);
+  // A file that is open for writing cannot be executed.
+  const base::ProcFdName name(file_.get());
+  base::UniqueFd read_only(open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  return read_only ? std::move(read_only) : std::move(file_);
 }
 
 }  // namespace cube::prefetch

@@ -9,6 +9,7 @@
 #include "shim/calls/loaded_calls.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/new_fds.h"
+#include "shim/calls/open/program_file.h"
 #include "shim/calls/open/spawn_actions.h"
 #include "shim/fd/materialize.h"
 #include "shim/libc/exports.h"
@@ -56,9 +57,21 @@ void collect_arguments(const char* first, va_list list, char** to, std::size_t n
 
 }  // namespace
 
+// Executes a file that only we have.
+#define CUBE_PROGRAM(path, arguments)                                                        \
+  const shim::ProgramFile program(path);                                                     \
+  if (program.error() != 0) {                                                                \
+    errno = program.error();                                                                 \
+    return -1;                                                                               \
+  }                                                                                          \
+  if (program.is_script())                                                                   \
+    arguments = program.put_arguments(path, arguments, alloca(program.room_for(arguments))); \
+  path = program.to_execute(path)
+
 #define CUBE_EXEC(name, declaration, ...)                            \
   int export_##name declaration {                                    \
     before_exec();                                                   \
+    CUBE_PROGRAM(path, arguments);                                   \
     return exec_has_failed(real::name(__VA_ARGS__), AT_FDCWD, path); \
   }
 CUBE_EXEC(execve, (const char* path, char* const* arguments, char* const* environment), path,
@@ -67,6 +80,7 @@ CUBE_EXEC(execv, (const char* path, char* const* arguments), path, arguments)
 #define CUBE_EXEC_SEARCH(name, declaration, ...) \
   int export_##name declaration {                \
     before_exec();                               \
+    CUBE_PROGRAM(file, arguments);               \
     return real::name(__VA_ARGS__);              \
   }
 CUBE_EXEC_SEARCH(execvp, (const char* file, char* const* arguments), file, arguments)
@@ -96,8 +110,7 @@ int export_fexecve(int fd, char* const* arguments, char* const* environment) {
     va_start(list, first);                                                         \
     collect_arguments(first, list, arguments, n);                                  \
     va_end(list);                                                                  \
-    before_exec();                                                                 \
-    return real::vector_form(path, arguments);                                     \
+    return export_##vector_form(path, arguments);                                  \
   }
 CUBE_EXEC_LIST(execl, execv)
 CUBE_EXEC_LIST(execlp, execvp)
@@ -111,8 +124,7 @@ int export_execle(const char* path, const char* first, ...) {
   collect_arguments(first, list, arguments, n);
   char* const* const environment = va_arg(list, char* const*);
   va_end(list);
-  before_exec();
-  return exec_has_failed(real::execve(path, arguments, environment), AT_FDCWD, path);
+  return export_execve(path, arguments, environment);
 }
 
 #define CUBE_SPAWNS(name, Child, path, ...)                                                    \
@@ -121,6 +133,11 @@ int export_execle(const char* path, const char* first, ...) {
                     char* const* environment) {                                                \
     if (!real::name.is_there()) return ENOSYS;                                                 \
     lifecycle::prepare_child();                                                                \
+    const shim::ProgramFile program(path);                                                     \
+    if (program.error() != 0) return program.error();                                          \
+    if (program.is_script())                                                                   \
+      arguments = program.put_arguments(path, arguments, alloca(program.room_for(arguments))); \
+    path = program.to_execute(path);                                                           \
     const int error = real::name(child, path, actions, attributes, arguments, environment);    \
     __VA_ARGS__;                                                                               \
     shim::note_spawned_writers(actions);                                                       \
@@ -220,8 +237,9 @@ extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_vfork() 
     lifecycle::prepare_vforked_child();
   return real::g_vfork.find();
 }
-extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(const char*,
+extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(const char** path,
                                                                                int flags) {
   shim::loaded_calls::before_dlopen(flags);
+  *path = shim::name_for_loader(*path);
   return real::g_dlopen.find();
 }

@@ -27,6 +27,9 @@ void prepare_child() {
 }
 
 void prepare_vforked_child() {
+  const cache::Origins* const origins = process::origins();
+  // The child cannot attach, and asks the gateway for the program that it executes.
+  if (origins != nullptr && !origins->buckets().empty()) attachment::cache();
   attachment::existing_cache();
   prepare_child();
   process::t_vforked = true;

@@ -3,7 +3,7 @@
 //   vfork   A function around it would return twice over one stack frame. Before the jump, what the
 //           child would inherit is materialized, and the thread is marked (process.h).
 //   dlopen  Libc takes the library search path (RPATH) from the library that contains the return
-//           address.
+//           address. The path of a library that only we have is replaced.
 #if defined(__x86_64__)
         .text
         .globl  vfork
@@ -33,6 +33,7 @@ dlopen:
         .cfi_adjust_cfa_offset 8
         subq    $8, %rsp
         .cfi_adjust_cfa_offset 8
+        leaq    16(%rsp), %rdi            // the path, which may be replaced
         call    cube_shim_before_dlopen
         addq    $8, %rsp
         .cfi_adjust_cfa_offset -8
@@ -78,6 +79,7 @@ dlopen:
         .cfi_offset x30, -24
         stp     x0, x1, [sp, #16]
         mov     x29, sp
+        add     x0, sp, #16               // the path, which may be replaced
         bl      cube_shim_before_dlopen
         mov     x16, x0
         ldp     x0, x1, [sp, #16]

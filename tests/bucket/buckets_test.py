@@ -249,6 +249,54 @@ with open(P + "/huge", "rb", buffering=0) as file:
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M")
         self.assertEqual(self.requests("COPY"), ["huge"] * 2)
 
+    def test_programs_and_libraries_in_it_run(self):
+        (self.data / "tool").write_bytes(Path("/bin/echo").read_bytes())
+        (self.data / "script").write_text(f"#!{sys.executable} -S\nimport sys\nprint(sys.argv)")
+        (self.data / "text").write_text("no program")
+        library, = Path("/usr/lib").glob("*/libz.so.1")
+        (self.data / "a/libown.so").write_bytes(library.read_bytes())
+        for block in ("1M", "0"):
+            self.check("""
+import ctypes, subprocess
+def run(*words, **options): return subprocess.run(words, capture_output=True, text=True, **options)
+def spawned(spawn, *words):
+    pipe = os.pipe()
+    child = spawn(words[0], list(words), os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, pipe[1], 1)])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return os.read(pipe[0], 1000).decode()
+for _ in range(2):
+    assert run(P + "/tool", "a", "b").stdout == "a b\\n"
+    assert run(P + "/script", "a", "b c").stdout == f"{[P + '/script', 'a', 'b c']}\\n"
+    assert run("/bin/sh", "-c", P + "/tool x; cd /; exec " + P + "/script y").stdout == f"x\\n{[P + '/script', 'y']}\\n"
+    assert spawned(os.posix_spawn, P + "/tool", "a") == spawned(os.posix_spawnp, P + "/tool", "a") == "a\\n"
+    assert spawned(os.posix_spawn, P + "/script", "a") == f"{[P + '/script', 'a']}\\n"
+    for path, error in (("/no", errno.ENOENT), ("/a", errno.EACCES), ("/text", errno.ENOEXEC)):
+        try: run(P + path)
+        except OSError as found: assert found.errno == error, (path, found)
+        else: raise AssertionError(path)
+    one, two = ctypes.CDLL(P + "/a/libown.so"), ctypes.CDLL(P + "/a/../a/libown.so")
+    assert one._handle == two._handle and one.crc32(0, b"123456789", 9) == ctypes.c_int(0xcbf43926).value
+    try: ctypes.CDLL(P + "/a/none.so")
+    except OSError as error: assert P + "/a/none.so" in str(error), error
+    else: raise AssertionError("it was loaded")
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="64K", CUBESHIM_BLOCK=block)
+
+    def test_direct_reads_are_answered(self):
+        self.check("""
+import fcntl, mmap
+for name in ("large", "huge"):
+    data = open(f"{D}/{name}", "rb").read()
+    fd = os.open(f"{P}/{name}", os.O_RDONLY | os.O_DIRECT | os.O_NOATIME)
+    assert fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_DIRECT | os.O_NOATIME) == os.O_DIRECT | os.O_NOATIME
+    room = mmap.mmap(-1, 1 << 16)
+    assert os.preadv(fd, [room], 8192) == 1 << 16 and room[:] == data[8192:8192 + (1 << 16)]
+    assert os.preadv(fd, [room], len(data) // 4096 * 4096) == len(data) % 4096
+    os.set_inheritable(fd, True)
+    assert os.lseek(fd, 4096, os.SEEK_SET) == 4096
+    import subprocess
+    assert subprocess.run(["cat"], stdin=fd, capture_output=True).stdout == data[4096:]
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M")
+
     def test_a_large_object_that_changes_is_never_sewn(self):
         old, new = b"o" * 9_000_001, b"n" * 9_000_001
         (self.data / "huge").write_bytes(old)

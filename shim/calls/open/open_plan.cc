@@ -37,7 +37,8 @@ int status_flags(int flags) {
 #else
   constexpr int k_large_file = 0100000;
 #endif
-  constexpr int k_kept = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW;
+  constexpr int k_kept =
+      O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_DIRECT | O_NOATIME;
   return (flags & k_kept) | k_large_file;
 }
 
@@ -70,6 +71,12 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags)
   if (metadata_ != nullptr && answered_ && result_ < 0) prefer_limit();
 }
 
+// Nobody but us can read our paths around the page cache, or without a change of the access time.
+bool OpenPlan::needs_kernel() const {
+  const int flags = metadata_ != nullptr ? flags_ & ~(O_DIRECT | O_NOATIME) : flags_;
+  return (flags & k_needs_kernel) != 0;
+}
+
 OpenPlan::Kind OpenPlan::classify() {
   const bool for_change = may_write();
   if (metadata_ != nullptr) {
@@ -86,7 +93,7 @@ OpenPlan::Kind OpenPlan::classify() {
     if (for_change) return Kind::change;
     if ((flags_ & O_DIRECTORY) != 0) return Kind::directory;
   }
-  return (flags_ & k_needs_kernel) != 0 ? Kind::kernel_flags : Kind::file;
+  return needs_kernel() ? Kind::kernel_flags : Kind::file;
 }
 
 void OpenPlan::plan(Kind kind) {
@@ -123,7 +130,7 @@ void OpenPlan::plan_directory() {
 
 // The kernel opens it; the blocks of a large file answer reads with O_DIRECT.
 void OpenPlan::plan_kernel_flags() {
-  const bool is_direct = (flags_ & k_needs_kernel) == O_DIRECT && metadata_ == nullptr;
+  const bool is_direct = (flags_ & k_needs_kernel) == O_DIRECT;
   if (is_direct && !process::is_forking() && attachment::cache() != nullptr) {
     follow_ = Follow::direct;
   } else {
@@ -151,7 +158,7 @@ void OpenPlan::plan_name() {
     if (served_directory::is_below(dir_, program_path_)) answer(-ENOENT);
     return;
   }
-  if ((flags_ & k_needs_kernel) != 0) return count_unserved(Counter::bypassed_flags, path_.key());
+  if (needs_kernel()) return count_unserved(Counter::bypassed_flags, path_.key());
   plan_file();
 }
 
@@ -250,7 +257,7 @@ bool OpenPlan::refuse_link() {
 
 // Opens one of our paths for a process that cannot use the cache or the fd table.
 void OpenPlan::open_copy() {
-  if (metadata_ == nullptr || (flags_ & k_needs_kernel) != 0 || refuse_link()) return;
+  if (metadata_ == nullptr || needs_kernel() || refuse_link()) return;
   int result = -EROFS;
   if (!may_write()) {
     expect_new_fd();

@@ -50,6 +50,7 @@ class OpenPlan {
   void plan_name_without_table();
   void plan_file();
 
+  bool needs_kernel() const;
   int error_of_change() const;
   void open_directory();
   void open_copy();

@@ -1,0 +1,46 @@
+// Programs and libraries that only we have (unmounted_paths.h), for the kernel and the loader,
+// which open files past us: they get the name of a copy in /proc/self/fd. Thread safety: all of it.
+// ProgramFile is async-signal-safe, and may be used in a child of vfork.
+#pragma once
+
+#include <cstddef>
+
+#include "cache/base/process/proc_fd_name.h"
+#include "cache/base/unique_fd.h"
+
+namespace cube::shim {
+
+// The file of an exec. A script is not copied: its interpreter opens it by its own name, through
+// this library.
+class ProgramFile {
+ public:
+  explicit ProgramFile(const char* path);
+  ProgramFile(const ProgramFile&) = delete;
+  ProgramFile& operator=(const ProgramFile&) = delete;
+
+  // The errno with which the exec fails, or 0.
+  int error() const { return error_; }
+  bool is_script() const { return interpreter_[0] != '\0'; }
+  // The name to execute instead of `path`. If the file is the kernel's, that is `path`.
+  const char* to_execute(const char* path) const {
+    return is_script() ? interpreter_ : copy_ ? copy_name_.c_str() : path;
+  }
+  // The arguments of a script's interpreter, in a room of room_for() bytes.
+  static std::size_t room_for(char* const* arguments);
+  char* const* put_arguments(const char* path, char* const* arguments, void* room) const;
+
+ private:
+  void read_head();
+
+  int error_ = 0;
+  base::UniqueFd copy_;
+  base::ProcFdName copy_name_{-1};
+  char interpreter_[256] = {};
+  const char* argument_ = nullptr;  // of the first line, in interpreter_
+};
+
+// The name to load instead of this library, which stays the same while the object is unchanged, as
+// the loader tells libraries apart by their files. Returns `path` if the library is the kernel's.
+const char* name_for_loader(const char* path);
+
+}  // namespace cube::shim
