@@ -38,8 +38,9 @@ std::uint64_t good_since(const BucketRegion& in) {
 bool is_of_store(int error) { return error == EIO || error == EACCES || error == ETIMEDOUT; }
 
 // The answer for the program: errors of the start and of the region mean nothing to it.
-int as_seen(int error) {
-  const bool is_known = error == 0 || error == ENOENT || error == EFBIG || error == ENOSPC ||
+int as_seen(MailKind kind, int error) {
+  const bool is_known = error == 0 || (error == ESTALE && kind == MailKind::check) ||
+                        error == ENOENT || error == EFBIG || error == ENOSPC ||
                         error == ENAMETOOLONG || error == EINTR || is_of_store(error);
   return is_known ? error : EIO;
 }
@@ -88,18 +89,20 @@ int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std
   // A little longer than the gateway tries.
   constexpr std::uint64_t k_more_ns = 5'000'000'000;
   Mailbox mailbox(*in.region, BucketMount::store());
-  const int error = mailbox.ask(
-      {.kind = kind,
-       .is_prefetch = is_prefetch,
-       .prefix = mount_.prefix(),
-       .url = mount_.url(),
-       .below = mount_.below(key),
-       .since_ns = since_ns,
-       .part = part},
-      g_start.load(std::memory_order_acquire),
-      // stat and readdir never fail with EINTR.
-      {.longest_ns = in.timeout_ns + k_more_ns, .ends_on_signal = kind != MailKind::listing}, post);
-  const int seen = as_seen(error);
+  const int error =
+      mailbox.ask({.kind = kind,
+                   .is_prefetch = is_prefetch,
+                   .prefix = mount_.prefix(),
+                   .url = mount_.url(),
+                   .below = mount_.below(key),
+                   .since_ns = since_ns,
+                   .part = part},
+                  g_start.load(std::memory_order_acquire),
+                  // stat and readdir never fail with EINTR.
+                  {.longest_ns = in.timeout_ns + k_more_ns,
+                   .ends_on_signal = kind != MailKind::listing && kind != MailKind::check},
+                  post);
+  const int seen = as_seen(kind, error);
   if (is_of_store(error)) tell(mailbox, post, error);
   if (seen == ETIMEDOUT) note_timeout();
   return seen;
@@ -166,16 +169,50 @@ base::Result<Pin> Bucket::list(std::string_view key) const {
 base::Result<FileStat> Bucket::stat(std::string_view key) const {
   const std::string_view below = mount_.below(key);
   if (below.empty()) return mount_.stat_of_directory(below);
-  const auto [parent, name] = base::split_path(key);
+  const std::string_view parent = base::split_path(key).directory;
+  // Where each look asks the store, a listing would ask for all files of the directory.
+  if (const BucketRegion in = find_region();
+      in.region != nullptr && in.consistency.kind == base::ConsistencyKind::open) {
+    const Pin former = find_listing(in, parent, 0);
+    const auto known = former ? stat_in(former, key) : base::fail(ENOENT);
+    if (known && known->is_regular()) {
+      const int error = check(in, key, *known);
+      if (error == 0) return known;
+      if (error != ESTALE && error != ENOENT) return base::fail(error);
+    }
+  }
   const auto listing = list(parent);
   if (!listing) return base::fail(listing.error().value);
+  return stat_in(*listing, key);
+}
+
+base::Result<FileStat> Bucket::stat_in(const Pin& listing, std::string_view key) const {
+  const std::string_view name = base::split_path(key).name, below = mount_.below(key);
   if (name.size() > NAME_MAX) return base::fail(ENAMETOOLONG);
-  const auto names = ObjectNames::of(**listing);
+  const auto names = ObjectNames::of(*listing);
   if (!names) return base::fail(EIO);
   const auto entry = names->find(name);
   if (!entry) return base::fail(ENOENT);
   return entry->is_directory ? mount_.stat_of_directory(below)
                              : mount_.stat_of_object(below, entry->object);
+}
+
+int Bucket::check(const BucketRegion& in, std::string_view key, const FileStat& known) const {
+  Mailbox::Post post;
+  return ask(in, MailKind::check, key, 0, /*is_prefetch=*/false, post,
+             part_of(known, 0, known.size, 0));
+}
+
+base::Result<FileStat> Bucket::revalidate(std::string_view key, const FileStat& known) const {
+  const BucketRegion in = find_region();
+  if (in.region == nullptr) return base::fail(EIO);
+  // A new job asks for listings, which answer for many files.
+  if (in.consistency.kind == base::ConsistencyKind::immutable) return stat(key);
+  const Pin listing = find_listing(in, base::split_path(key).directory, good_since(in));
+  if (listing) return stat_in(listing, key);
+  const int error = check(in, key, known);
+  if (error == 0) return known;
+  return error == ESTALE || error == ENOENT ? stat(key) : base::fail(error);
 }
 
 int Bucket::fetch(std::string_view key) const {

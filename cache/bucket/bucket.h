@@ -42,6 +42,9 @@ class Bucket {
 
   // All keys are absolute paths at or below the prefix.
   base::Result<FileStat> stat(std::string_view key) const;
+  // Like stat, but for an object that had this stat: unless all versions are right for the whole
+  // job, a conditional request asks for this object alone.
+  base::Result<FileStat> revalidate(std::string_view key, const FileStat& known) const;
   // The names of a directory, as ObjectNames.
   base::Result<Pin> list(std::string_view key) const;
   // Makes the gateway put the object into RAM. EFBIG, ENOSPC: the object does not fit there.
@@ -61,6 +64,10 @@ class Bucket {
                    std::uint64_t since_ns) const;
   // Whether the nearest listing above lacks the directory: ENOENT or ENOTDIR, else 0.
   int error_above(const BucketRegion& in, std::string_view directory, std::uint64_t since_ns) const;
+  // Whether the store has the object with this stat: 0, ESTALE, ENOENT or another errno.
+  int check(const BucketRegion& in, std::string_view key, const FileStat& known) const;
+  // The stat in a listing of the parent; ENOENT.
+  base::Result<FileStat> stat_in(const Pin& listing, std::string_view key) const;
   base::Result<Pin> ask_for_listing(const BucketRegion& in, std::string_view directory,
                                     std::uint64_t since_ns) const;
   int ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,

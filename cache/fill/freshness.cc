@@ -53,7 +53,7 @@ bool Freshness::is_still_right(const Record& record, const char* path, bool& has
   }
   region_->stats().count(base::Counter::origin_stats);
   const std::uint64_t now = base::boot_ns();
-  const auto current = origin_of(record.path()).stat(record.path(), path);
+  const auto current = origin_of(record.path()).revalidate(record.path(), path, record.stat);
   has_waited = base::boot_ns() - now >= k_long_look_ns;
   if (current && current->is_unchanged_since(record.stat)) {
     if (consistency_.kind != base::ConsistencyKind::open) ram_->mark_verified(record, now);

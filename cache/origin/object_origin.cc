@@ -80,6 +80,11 @@ base::Result<FileStat> ObjectOrigin::stat(std::string_view key, const char* /*pa
   return bucket_->stat(key);
 }
 
+base::Result<FileStat> ObjectOrigin::revalidate(std::string_view key, const char* /*path*/,
+                                                const FileStat& known) const {
+  return bucket_->revalidate(key, known);
+}
+
 base::Result<void> ObjectOrigin::open(const OriginOpen& wish, OpenedPlace& place) const {
   return place.make<OpenedOfBucket>(*bucket_).open(wish);
 }

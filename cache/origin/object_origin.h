@@ -14,6 +14,8 @@ class ObjectOrigin final : public Origin {
   explicit ObjectOrigin(const Bucket& bucket);
 
   base::Result<FileStat> stat(std::string_view key, const char* path) const override;
+  base::Result<FileStat> revalidate(std::string_view key, const char* path,
+                                    const FileStat& known) const override;
   base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const override;
   int fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
                    std::uint64_t end, std::uint64_t ahead_end) const override;

@@ -144,6 +144,11 @@ class Origin {
   // The stat of a path as the program sees it, links followed, as the origin's server has it.
   // `path`: the key with a terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
+  // Like stat, for a file that had this stat when the origin was asked before.
+  virtual base::Result<FileStat> revalidate(std::string_view key, const char* path,
+                                            const FileStat& /*known*/) const {
+    return stat(key, path);
+  }
   // Opens a file in `place`. EISDIR: it is not a regular file; file() of the Opened describes it.
   // After any other error, only the neighbours of the Opened may be asked for, if there is one.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t k_second_ns = 1'000'000'000;
 constexpr int k_look_ms = 1000;
+constexpr std::size_t k_most_etags = 1 << 16;
 // How long the ETag of an object that nobody reads is remembered.
 constexpr std::uint64_t k_kept_object_ns = 30 * k_second_ns;
 
@@ -45,6 +46,8 @@ class NewsWatch {
   std::atomic<bool> is_over_ = false;
   std::thread thread_;
 };
+
+std::string etag_key(const s3::ObjectName& name) { return name.bucket + "/" + name.key; }
 
 bool is_version_of(const cache::MailPart& part, const cache::ObjectInfo& object) {
   return part.size == object.size && part.etag_mark == object.etag_mark;
@@ -140,6 +143,7 @@ void Gateway::start(const WorkPointer& work) {
     case cache::MailKind::object: return fetch_object(work);
     case cache::MailKind::listing: return fetch_listing(work);
     case cache::MailKind::copy: return fetch_copy(work);
+    case cache::MailKind::check: return check_object(work);
     case cache::MailKind::blocks: break;  // has no work
   }
   finish(work, EINVAL, "");
@@ -184,6 +188,7 @@ void Gateway::fetch_object(const WorkPointer& work) {
                    },
                .is_urgent = !work->request.is_prefetch},
               [this, work, fill](s3::Outcome& outcome) {
+                if (outcome.error == 0) note_etag(work->name, outcome.etag);
                 finish(work, fill->end(outcome), outcome.trouble);
               });
 }
@@ -239,6 +244,41 @@ void Gateway::fetch_copy(const WorkPointer& work) {
            has_changed ? BlockFetch::text_of_change(work->name) : outcome.trouble);
   };
   s3::get_whole(client_, work->name.bucket, work->name.key, file, std::move(options), take);
+}
+
+void Gateway::note_etag(const s3::ObjectName& name, const std::string& etag) {
+  if (etag.empty()) return;
+  if (etags_.size() >= k_most_etags) etags_.clear();
+  etags_[etag_key(name)] = etag;
+}
+
+// Asks for one byte, unless the object has the ETag of this version.
+void Gateway::check_object(const WorkPointer& work) {
+  const cache::MailPart& part = work->request.part;
+  const auto known = etags_.find(etag_key(work->name));
+  s3::GetWish wish{.bucket = work->name.bucket, .key = work->name.key, .is_urgent = true};
+  if (known != etags_.end() && cache::mark_of_etag(known->second) == part.etag_mark)
+    wish.if_none_match = known->second;
+  // An empty object has no byte. If it has grown, the rest is not read.
+  if (part.size != 0) wish.range = {0, 1};
+  const auto byte = std::make_shared<std::byte>();
+  wish.begin = [byte](const s3::Outcome& /*head*/, s3::Transfer::Room& room) {
+    room = {byte.get(), 1};
+    return 0;
+  };
+  wish.may_be_cut = true;
+  client_.get(std::move(wish), [this, work](s3::Outcome& outcome) {
+    constexpr int k_no_such_range = 416;
+    int error = outcome.error;
+    if (outcome.http.status == k_no_such_range) error = ESTALE;
+    if (error == 0 && !outcome.is_unchanged) {
+      note_etag(work->name, outcome.etag);
+      const cache::ObjectInfo found{outcome.size, outcome.modified,
+                                    cache::mark_of_etag(outcome.etag)};
+      if (!is_version_of(work->request.part, found)) error = ESTALE;
+    }
+    finish(work, error, outcome.trouble);
+  });
 }
 
 void Gateway::fetch_listing(const WorkPointer& work) {

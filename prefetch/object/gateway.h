@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,8 @@ class Gateway {
   void fetch_blocks(const Request& request, const s3::ObjectName& name);
   std::shared_ptr<BlockFetch> object_of(const Request& request, const s3::ObjectName& name);
   void answer(const cache::MailTicket& ticket, int error, const std::string& trouble) const;
+  void check_object(const WorkPointer& work);
+  void note_etag(const s3::ObjectName& name, const std::string& etag);
   void fetch_listing(const WorkPointer& work);
   void fetch_page(const std::shared_ptr<ListingWork>& listing);
   void finish(const WorkPointer& work, int error, const std::string& trouble);
@@ -72,6 +75,8 @@ class Gateway {
   const GatewayOptions options_;
   std::map<std::string, WorkPointer> works_;
   std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // that are read in blocks
+  // Of objects that were fetched or checked, for conditional requests.
+  std::unordered_map<std::string, std::string> etags_;
   std::uint64_t alone_since_ns_ = 0, looked_around_ns_ = 0;
 };
 

@@ -67,8 +67,8 @@ class FakeGateway {
   }
 
   void answer(const Mailbox::Request& request) {
-    static const char* const k_kinds[] = {"?", "GET", "LIST", "COPY", "BLOCKS"};
-    note(std::string(k_kinds[static_cast<int>(request.kind) % 5]) + " " + request.below +
+    static const char* const k_kinds[] = {"?", "GET", "LIST", "COPY", "BLOCKS", "CHECK"};
+    note(std::string(k_kinds[static_cast<int>(request.kind) % 6]) + " " + request.below +
          (request.is_prefetch ? " (ahead)" : ""));
     if (strikes("die")) raise(SIGKILL);
     if (fault_ == "silent") return;
@@ -86,6 +86,7 @@ class FakeGateway {
         break;
       case MailKind::listing: error = list(mount, request, file); break;
       case MailKind::copy: error = copy(mount, request, file); break;
+      case MailKind::check: error = check(request, file); break;
       case MailKind::blocks:
         error = fault_ == "no_room" ? ENOSPC : fetch_blocks(mount, request, file);
         if (error == EIO) why = request.url + "/" + request.below + ": the object has changed";
@@ -129,6 +130,12 @@ class FakeGateway {
     if (bytes.size() != file.stat.size) return EIO;
     std::memcpy(fill.room(), bytes.data(), bytes.size());
     return fill.publish() ? 0 : ENOSPC;
+  }
+  static int check(const Mailbox::Request& request, const std::string& path) {
+    struct ::stat st {};
+    if (stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) return ENOENT;
+    const ObjectInfo now = info_of(st);
+    return now.size == request.part.size && now.etag_mark == request.part.etag_mark ? 0 : ESTALE;
   }
   // Each range is logged with the bytes that it has fetched.
   int fetch_blocks(const BucketMount& mount, const Mailbox::Request& request,

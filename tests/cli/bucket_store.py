@@ -249,6 +249,8 @@ class Answer(BaseHTTPRequestHandler):
             return self.deny(412, "PreconditionFailed")
         headers = [("etag", etag), ("last-modified", formatdate(MODIFIED, usegmt=True)),
                    ("accept-ranges", "bytes")]
+        if "if-none-match" in self.headers:
+            self.note("CONDITIONAL", key)
         if self.headers.get("if-none-match") == etag:
             return self.send(304, b"", headers)
         status, part = 200, content

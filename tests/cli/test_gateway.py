@@ -300,6 +300,65 @@ for at in (12 << 20, 12 << 20, 0):
         ]
         self.assert_reads_all(self.run_job(READ_ALL, self.mount, CUBESHIM_S3_TIMEOUT="30"))
 
+    def test_freshness_is_a_conditional_request_for_the_file(self):
+        job = """
+import os, sys
+def read():
+    try: return open(sys.argv[1] + "/file", "rb").read()[:20], os.stat(sys.argv[1] + "/file").st_size
+    except OSError as error: return error.errno
+for _ in sys.stdin: print(read(), flush=True)
+"""
+        cases = (("open", 1000), ("ttl:0", 1000), ("open", 0), ("open", 20 << 20))
+        for consistency, size in cases:
+            with self.subTest(consistency=consistency, size=size):
+                self.store.objects = {f"train/other {n}": b"x" for n in range(9)}
+                self.store.objects["train/file"] = b"o" * size
+                before = [self.store.requests(kind) for kind in ("LIST", "GET", "CONDITIONAL")]
+
+                def counts():
+                    kinds = zip(("LIST", "GET", "CONDITIONAL"), before)
+                    return [self.store.requests(kind) - old for kind, old in kinds]
+
+                with self.start_job(job, self.mount, CUBESHIM_CONSISTENCY=consistency) as process:
+
+                    def ask():
+                        process.stdin.write("\n")
+                        process.stdin.flush()
+                        return process.stdout.readline().strip()
+
+                    wanted = str((b"o" * min(size, 20), size))
+                    self.assertEqual(ask(), wanted)
+                    lists, gets, conditional = counts()
+                    self.assertEqual(ask(), wanted)
+                    again = counts()
+                    # The open and the stat ask once each, for no bytes.
+                    self.assertEqual(again, [lists, gets + 2, conditional + 2])
+                    self.store.objects["train/file"] = b"new!"
+                    self.assertEqual(ask(), "(b'new!', 4)")
+                    self.assertGreater(counts()[0], again[0])
+                    self.store.objects.pop("train/file")
+                    self.assertEqual(ask(), "2")
+                    self.store.objects["train/file"] = b"back"
+                    self.assertEqual(ask(), "(b'back', 4)")
+                    self.assertEqual(process.communicate(timeout=DEADLINE_S), ("", ""))
+
+    def test_a_file_is_checked_again_when_its_time_is_over(self):
+        self.store.objects["train/file"] = b"old"
+        job = self.start_job(
+            "import sys\n"
+            "for _ in sys.stdin: print(open(sys.argv[1] + '/file').read(), flush=True)", self.mount,
+            CUBESHIM_CONSISTENCY="ttl:1")
+
+        def ask():
+            job.stdin.write("\n")
+            job.stdin.flush()
+            return job.stdout.readline().strip()
+
+        self.wait_until(lambda: ask() == "old" and self.store.requests("CONDITIONAL") > 0)
+        self.assertEqual(self.store.requests("LIST"), 1)
+        self.store.objects["train/file"] = b"new"
+        self.wait_until(lambda: ask() == "new")
+
     def test_a_refusal_is_eacces_and_one_line(self):
         done = self.run_job(
             "import sys\n"

@@ -29,7 +29,8 @@ enum class MailKind : std::uint8_t {
   object = 1,   // the file, into RAM
   listing = 2,  // the directory, into RAM
   copy = 3,     // the file, into a kernel file that the asker collects by its ticket
-  blocks = 4    // a part of a large file, into its chunks (fill/large/large_object.cc)
+  blocks = 4,   // a part of a large file, into its chunks (fill/large/large_object.cc)
+  check = 5     // whether the store still has the file in this version; ESTALE: another one
 };
 
 // A version of an object, and a part of it.
@@ -49,7 +50,7 @@ struct MailQuery {
   std::string_view prefix, url, below;
   // base::boot_ns: a record that was verified since then is fresh enough.
   std::uint64_t since_ns = UINT64_MAX;
-  MailPart part = {};  // of `blocks` and `copy`
+  MailPart part = {};  // of `blocks`, `copy` and `check`
 };
 
 // Identifies one request of one row.
