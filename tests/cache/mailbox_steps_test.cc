@@ -5,6 +5,7 @@
 #include <csignal>
 #include <thread>
 
+#include "cache/base/sanitizers.h"
 #include "cache/region/mailbox/mailbox.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/tracee.h"
@@ -17,6 +18,8 @@ using tests::TestRegion;
 using tests::Tracee;
 
 constexpr std::uint64_t k_longest_ns = 30'000'000'000;
+// ThreadSanitizer makes ten instructions of one.
+constexpr long k_instructions = CUBE_TSAN ? 10 : 1;
 
 int ask_gateway(Region& region, const MailQuery& query) {
   Mailbox mailbox(region);
@@ -38,9 +41,9 @@ TEST(MailboxSteps, AskerMayDieAtAnyInstruction) {
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
   constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
-  constexpr long k_stride = 7;
+  constexpr long k_stride = 7 * k_instructions;
   bool has_posted = false;
-  for (long steps = 1; !has_posted && steps < 20'000; steps += k_stride) {
+  for (long steps = 1; !has_posted && steps < 20'000 * k_instructions; steps += k_stride) {
     Tracee asker([&] {
       Region* const mine = tests::attach(region.options);
       CHILD_CHECK(mine != nullptr);
@@ -65,9 +68,9 @@ TEST(MailboxSteps, AskerMayDieAtAnyInstruction) {
 TEST(MailboxSteps, GatewayMayDieAtAnyInstruction) {
   const TestRegion region;
   constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
-  constexpr long k_stride = 11;
+  constexpr long k_stride = 11 * k_instructions;
   bool has_finished = false;
-  for (long steps = 1; !has_finished && steps < 40'000; steps += k_stride) {
+  for (long steps = 1; !has_finished && steps < 40'000 * k_instructions; steps += k_stride) {
     Child asker([&] {
       Region* const mine = tests::attach(region.options);
       CHILD_CHECK(mine != nullptr);
