@@ -46,6 +46,7 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
+  if (join_parts(hash, outcome)) return outcome;
   // A caller that asks not to wait may be opening a FIFO, and the holder of the flight may be
   // waiting in its open.
   const bool may_wait = (request_.flags & O_NONBLOCK) == 0;
@@ -200,6 +201,37 @@ bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::
   return true;
 }
 
+bool DemandOpen::join_parts(std::uint64_t hash, OpenOutcome& outcome) {
+  if (request_.serve_fill == nullptr || !PartialFill::may_be_coming(hash)) return false;
+  base::note_way_out();
+  const std::uint64_t began = base::monotonic_ns();
+  request_.before_kernel_open();
+  base::UniqueFd fd(static_cast<int>(base::sys::open(request_.path, request_.flags)));
+  const auto stat = stat_fd(fd.get(), k_ask_server);
+  if (!stat) return false;
+  const base::BlockSignals block;
+  PartialFill* const parts = PartialFill::join(request_.key, hash, *stat);
+  if (parts == nullptr) return false;
+  outcome.is_filling = request_.serve_fill(request_.who, *parts, fd.get());
+  if (!outcome.is_filling) {
+    parts->end();
+    return false;
+  }
+  outcome.kernel_fd = fd.release();
+  outcome.was_fetched = true;
+  parts_.stats().count(Counter::origin_opens);
+  parts_.stats().count(Counter::origin_stats);
+  parts_.stats().count(Counter::misses);
+  note_miss_time(began);
+  return true;
+}
+
+void DemandOpen::note_miss_time(std::uint64_t began_ns) {
+  const std::uint64_t took = base::monotonic_ns() - began_ns;
+  parts_.stats().miss_latency.add(took);
+  parts_.stats().count(Counter::miss_ns, took);
+}
+
 bool DemandOpen::may_fetch_neighbours() const {
   return parts_.fetches_ahead && parts_.freshness.origins() != nullptr && !parts_.ram.is_full() &&
          parts_.freshness.origins()->known_bytes() <= parts_.ram.resident_bytes() / 8 * 7;
@@ -222,11 +254,7 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   const auto opened = origin.open(wish, place);
   OpenOutcome outcome = opened ? fetch_opened(origin, *place.opened(), fill, flight)
                                : fail(origin, opened.error().value);
-  if (outcome.was_fetched) {
-    const std::uint64_t took = base::monotonic_ns() - began;
-    parts_.stats().miss_latency.add(took);
-    parts_.stats().count(Counter::miss_ns, took);
-  }
+  if (outcome.was_fetched) note_miss_time(began);
   // Neighbours are kept even if the open found a directory, because their bytes are read now and
   // not again.
   if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());

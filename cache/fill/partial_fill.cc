@@ -61,10 +61,41 @@ PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& flight)
   fill->hashing_.store(false, std::memory_order_relaxed);
   fill->hashed_ = 0;
   new (fill->hasher_) base::Hasher;
-  fill->hash_of_path_ = base::hash_path(fill->record_->path());
+  fill->hash_of_path_.store(base::hash_path(fill->record_->path()), std::memory_order_relaxed);
   fill->flight_ = flight.come_in_parts();
+  fill->users_.store(1, std::memory_order_relaxed);
   fill->state_.store(State::open, std::memory_order_release);
   return fill;
+}
+
+bool PartialFill::may_be_coming(std::uint64_t hash_of_path) {
+  for (std::size_t i = 0; i < k_fills; ++i) {
+    const PartialFill& fill = fill_at(i);
+    if (fill.state_.load(std::memory_order_acquire) == State::open &&
+        fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path)
+      return true;
+  }
+  return false;
+}
+
+PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path,
+                               const FileStat& stat) {
+  for (std::size_t i = 0; i < k_fills; ++i) {
+    PartialFill& fill = fill_at(i);
+    if (fill.state_.load(std::memory_order_acquire) != State::open) continue;
+    std::uint32_t users = fill.users_.load(std::memory_order_relaxed);
+    while (users != 0 &&
+           !fill.users_.compare_exchange_weak(users, users + 1, std::memory_order_acquire)) {
+    }
+    if (users == 0) continue;
+    // A user keeps the object, which may be another file's by now.
+    const bool is_wanted = fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path &&
+                           fill.goes_on() && fill.record_->path() == path &&
+                           stat.is_unchanged_since(fill.record_->stat);
+    if (is_wanted) return &fill;
+    fill.end();
+  }
+  return nullptr;
 }
 
 bool PartialFill::may_go_on(FdEpoch fd_epoch) const { return fd_epoch == this->fd_epoch(); }
@@ -277,11 +308,13 @@ void PartialFill::publish(int fd, FdEpoch fd_epoch) {
 }
 
 void PartialFill::finish_at_close(int fd) {
+  if (users_.load(std::memory_order_relaxed) > 1) return;
   if (state_.load(std::memory_order_acquire) != State::open) return;
   const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
-  const bool is_wanted = missing * 8 <= size() ||
-                         is_noted_miss(fetch().tier().region(), hash_of_path_) ||
-                         !fetch().can_be_undone();
+  const bool is_wanted =
+      missing * 8 <= size() ||
+      is_noted_miss(fetch().tier().region(), hash_of_path_.load(std::memory_order_relaxed)) ||
+      !fetch().can_be_undone();
   if (is_wanted) bring_all(fd, fd_epoch());
 }
 
@@ -295,9 +328,10 @@ void PartialFill::give_up() {
 void PartialFill::end() {
   const State state = state_.load(std::memory_order_acquire);
   if (state == State::free || state == State::making) return;
+  if (users_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   // If the file is read again, it should be fetched as a whole.
   if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
-    note_miss(fetch().tier().region(), hash_of_path_);
+    note_miss(fetch().tier().region(), hash_of_path_.load(std::memory_order_relaxed));
   give_up();
   if (state != State::published) note_read();
   // The pin is released last: without it, the segment may be reclaimed before the room is given
@@ -318,6 +352,7 @@ void PartialFill::forget_all() {
     if (state == State::free) continue;
     fill.pin_.forget();
     if (state != State::making) fill.fetch().abandon();
+    fill.users_.store(0, std::memory_order_relaxed);
     fill.state_.store(State::free, std::memory_order_relaxed);
   }
 }

@@ -36,6 +36,10 @@ class PartialFill {
   // Takes over an accepted fetch and its flight. Null: there are too many fills, and nothing was
   // taken.
   static PartialFill* begin(RecordFill& fetch, SingleFlight::Ticket& flight);
+  // Whether a file of this path may be coming in parts in this process.
+  static bool may_be_coming(std::uint64_t hash_of_path);
+  // Adds a user to a fill of this process that goes on and is of this version. Null: there is none.
+  static PartialFill* join(std::string_view path, std::uint64_t hash_of_path, const FileStat& stat);
 
   const Record& record() const { return *record_; }
   // A pin on the record.
@@ -52,12 +56,12 @@ class PartialFill {
   Bytes bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(int fd, FdEpoch fd_epoch);
-  // The program closes its last fd. Completes a file that is nearly whole, or that was read in part
-  // before.
+  // A user closes its last fd. If no other user is left, completes a file that is nearly whole, or
+  // that was read in part before.
   void finish_at_close(int fd);
   // Ends the fill: from now on the program has only the origin's file.
   void give_up();
-  // The last user is gone.
+  // A user is gone. The last one frees the object.
   void end();
 
   // give_up_all is for the end of the process; forget_all is for a forked child, whose parent owns
@@ -93,6 +97,7 @@ class PartialFill {
   const RecordFill& fetch() const { return *reinterpret_cast<const RecordFill*>(fetch_); }
 
   std::atomic<State> state_{State::free};
+  std::atomic<std::uint32_t> users_{0};
   std::atomic<FdEpoch> fd_epoch_{0};
   std::atomic<std::uint32_t> missing_{0};  // parts that are not here
   std::atomic<bool> hashing_{false};
@@ -106,7 +111,7 @@ class PartialFill {
   std::atomic<Part> parts_[k_most_parts]{};
   std::uint64_t part_bytes_ = 0;
   std::uint32_t part_count_ = 0;
-  std::uint64_t hash_of_path_ = 0;
+  std::atomic<std::uint64_t> hash_of_path_{0};
   std::uint64_t hashed_ = 0;  // the file is hashed up to here; guarded by hashing_
   const Record* record_ = nullptr;
   Pin pin_;

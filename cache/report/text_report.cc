@@ -106,9 +106,13 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   const std::uint64_t by_kernel = totals[Counter::block_kernel],
                       wasted = totals[Counter::block_wasted];
   append(text, "cubeshim: large files: ");
-  append_bytes(text, totals[Counter::block_read] + by_kernel);
-  append(text, " in {} reads", reads);
-  if (reads != 0) append(text, ", {:.1f} % of them without a wait", percent(hits, reads));
+  if (reads == 0 && by_kernel == 0) {
+    append(text, "no reads");
+  } else {
+    append_bytes(text, totals[Counter::block_read] + by_kernel);
+    append(text, " in {} reads", reads);
+    if (reads != 0) append(text, ", {:.1f} % of them without a wait", percent(hits, reads));
+  }
   const auto add = [&](const char* before, std::uint64_t bytes, const char* after,
                        const char* name = "") {
     append(text, "{}", before);
@@ -126,11 +130,11 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent)
     add("; ", wasted, " were fetched ahead in vain");
   // Pages that the mount dropped between two checks do not count.
-  if (const std::uint64_t faulted = totals[Counter::block_faulted]; faulted != 0)
-    add("; the kernel read at least ", faulted, " more for mappings");
+  const std::uint64_t faulted = totals[Counter::block_faulted];
+  if (faulted != 0) add("; the kernel read at least ", faulted, " more for mappings");
   const std::uint64_t mappings = totals[Counter::block_mappings],
                       watched = std::min(mappings, totals[Counter::block_watched]);
-  if (watched != mappings)
+  if (watched != mappings && faulted == 0)
     append(text, "; what the kernel read for {} of {} mappings is not counted", mappings - watched,
            mappings);
   if (by_kernel != 0)

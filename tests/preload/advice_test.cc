@@ -57,6 +57,51 @@ for epoch in range(2):
   EXPECT_EQ(job.report("materialized"), 0);
 }
 
+// As numpy.load does with a mapping: it reads the header by one fd and maps the file by another.
+TEST(Parts, SecondOpenSharesTheBytesThatComeByTheFirst) {
+  Job job;
+  job.env["CUBESHIM_PREFETCH"] = "0";
+  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
+  const auto outcome = job.python(R"(
+import mmap
+wanted = bytes((i * 31 + i // 4096) & 255 for i in range(2 << 20))
+first = os.open(D + '/large', os.O_RDONLY)
+assert os.read(first, 10) == wanted[:10]
+second = os.open(D + '/large', os.O_RDONLY)
+third = os.open(D + '/large', os.O_RDONLY)
+assert os.read(third, 100) == wanted[:100]
+os.close(first)
+assert mmap.mmap(second, 0, prot=mmap.PROT_READ)[:] == wanted
+assert os.read(third, 2 << 20) == wanted[100:]
+os.close(third)
+assert os.pread(second, 50, 70) == wanted[70:120]
+os.close(second)
+)");
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(job.report("misses"), 3);
+  EXPECT_EQ(job.report("bypassed.busy"), 0);
+  EXPECT_EQ(job.report("origin.bytes"), k_large);
+  EXPECT_EQ(job.report("materialized"), 0);
+}
+
+TEST(Parts, SecondOpenOfAnotherVersionIsTheKernels) {
+  Job job;
+  job.env["CUBESHIM_PREFETCH"] = "0";
+  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
+  const auto outcome = job.python(R"(
+import subprocess
+without = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}
+wanted = bytes((i * 31 + i // 4096) & 255 for i in range(2 << 20))
+first = os.open(D + '/large', os.O_RDONLY)
+assert os.read(first, 10) == wanted[:10]
+subprocess.check_call(['sh', '-c', 'head -c 2097152 /dev/zero > "$0.new"; mv "$0.new" "$0"', D + '/large'], env=without)
+second = os.open(D + '/large', os.O_RDONLY)
+assert os.read(second, 2 << 20) == bytes(2 << 20)
+assert os.read(first, 2 << 20) == wanted[10:]
+)");
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+}
+
 TEST(Parts, ReadThatComesShortLeavesTheOffsetBehindItsBytes) {
   Job job;
   job.env["CUBESHIM_PREFETCH"] = "0";
