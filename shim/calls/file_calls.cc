@@ -147,8 +147,10 @@ Answer ioctl(int fd, unsigned long request, void* argument) {
     case k_tcgets2:
     case TIOCGWINSZ:
     case TIOCGPGRP: return -ENOTTY;
-    case FIOCLEX: g_fds.set_close_on_exec(fd, true); return 0;
-    case FIONCLEX: g_fds.set_close_on_exec(fd, false); return 0;
+    case FIOCLEX:
+    case FIONCLEX:
+      if (g_fds.set_close_on_exec(fd, request == FIOCLEX)) return 0;
+      break;
     case FIONREAD: {
       const OpenFileRef file = readable(fd);
       if (!file) return {};
@@ -168,8 +170,12 @@ Answer fcntl(int fd, int command, long argument) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) return not_served(fd);
   switch (command) {
-    case F_GETFD: return g_fds.close_on_exec(fd) ? FD_CLOEXEC : 0;
-    case F_SETFD: g_fds.set_close_on_exec(fd, (argument & FD_CLOEXEC) != 0); return 0;
+    case F_GETFD:
+      if (const auto on = g_fds.close_on_exec(fd)) return *on ? FD_CLOEXEC : 0;
+      break;
+    case F_SETFD:
+      if (g_fds.set_close_on_exec(fd, (argument & FD_CLOEXEC) != 0)) return 0;
+      break;
     case F_GETFL: return file->flags;
     case F_DUPFD:
     case F_DUPFD_CLOEXEC: {

@@ -30,8 +30,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x);
 class StatFd {
  public:
   explicit StatFd(int fd) : fd_(fd) {
-    const RowKind kind = g_fds.kind(fd);
-    if (kind == RowKind::served || kind == RowKind::busy) find();
+    if (g_fds.kind(fd) == RowKind::served) find();
   }
   ~StatFd() {
     if (own_ >= 0) end();

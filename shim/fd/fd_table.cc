@@ -12,7 +12,7 @@ void FdTable::raise_end(int fd) {
 
 bool FdTable::serves_any() const {
   for (int fd = 0, n = end(); fd < n; ++fd) {
-    const RowKind of = kind(fd);
+    const RowKind of = kind_of(row_of(fd).load(std::memory_order_acquire));
     if (of == RowKind::served || of == RowKind::busy) return true;
   }
   return false;
@@ -32,13 +32,15 @@ void FdTable::set_directory(int fd) {
   row_of(fd).store(static_cast<std::uint64_t>(RowKind::directory) << 61, std::memory_order_release);
 }
 
-void FdTable::set_close_on_exec(int fd, bool on) {
-  if (!is_within(fd)) return;
-  std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
+bool FdTable::set_close_on_exec(int fd, bool on) {
+  if (!is_within(fd)) return false;
+  std::uint64_t row = settled_row(fd);
   while (kind_of(row) == RowKind::served) {
     const std::uint64_t wanted = on ? row | k_close_on_exec : row & ~k_close_on_exec;
-    if (row_of(fd).compare_exchange_weak(row, wanted, std::memory_order_acq_rel)) return;
+    if (row_of(fd).compare_exchange_weak(row, wanted, std::memory_order_acq_rel)) return true;
+    row = settled_row(fd);
   }
+  return false;
 }
 
 OpenFileRef FdTable::reference_in(std::uint64_t row) {
@@ -66,13 +68,7 @@ void leave(std::uint64_t row) {
 
 OpenFileRef FdTable::take(int fd) {
   if (!is_within(fd)) return {};
-  std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
-  while (row != 0) {
-    if (kind_of(row) == RowKind::busy) {
-      sched_yield();
-      row = row_of(fd).load(std::memory_order_acquire);
-      continue;
-    }
+  while (std::uint64_t row = settled_row(fd)) {
     if (!row_of(fd).compare_exchange_weak(row, 0, std::memory_order_acq_rel)) continue;
     leave(row);
     return reference_in(row);
@@ -83,13 +79,10 @@ OpenFileRef FdTable::take(int fd) {
 std::uint64_t FdTable::lock(int fd) {
   constexpr std::uint64_t busy = static_cast<std::uint64_t>(RowKind::busy) << 61;
   while (true) {
-    std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
-    if (kind_of(row) == RowKind::busy) {
-      sched_yield();
-    } else if (row_of(fd).compare_exchange_weak(row, busy, std::memory_order_acq_rel)) {
-      leave(row);
-      return row;
-    }
+    std::uint64_t row = settled_row(fd);
+    if (!row_of(fd).compare_exchange_weak(row, busy, std::memory_order_acq_rel)) continue;
+    leave(row);
+    return row;
   }
 }
 

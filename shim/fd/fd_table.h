@@ -10,6 +10,8 @@
 
 #include <sched.h>
 
+#include <optional>
+
 #include "cache/base/lane.h"
 #include "shim/fd/open_file.h"
 #include "shim/process/process.h"
@@ -44,13 +46,9 @@ class FdTable {
   [[gnu::always_inline]] OpenFileRef acquire_kind(int fd, RowKind kind) {
     if (static_cast<unsigned>(fd) >= k_capacity) return {};
     while (true) {
-      const std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
+      const std::uint64_t row = settled_row(fd);
       if (row == 0) [[likely]]
         return {};
-      if (kind_of(row) == RowKind::busy) {
-        sched_yield();
-        continue;
-      }
       // In a vforked child the same fd may be something else.
       if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
@@ -63,14 +61,17 @@ class FdTable {
     }
   }
 
-  RowKind kind(int fd) const {
-    return is_within(fd) ? kind_of(row_of(fd).load(std::memory_order_acquire)) : RowKind::none;
-  }
+  // Never BUSY: the kernel may not yet have the file of such an fd. Waits.
+  RowKind kind(int fd) const { return is_within(fd) ? kind_of(settled_row(fd)) : RowKind::none; }
   bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
-  bool close_on_exec(int fd) const {
-    return (row_of(fd).load(std::memory_order_acquire) & k_close_on_exec) != 0;
+  // Nothing if the fd is not served. Waits while the row is BUSY.
+  std::optional<bool> close_on_exec(int fd) const {
+    const std::uint64_t row = is_within(fd) ? settled_row(fd) : 0;
+    if (kind_of(row) != RowKind::served) return {};
+    return (row & k_close_on_exec) != 0;
   }
-  void set_close_on_exec(int fd, bool on);
+  // Returns false if the fd is not served. Waits while the row is BUSY.
+  bool set_close_on_exec(int fd, bool on);
 
   // The fd must be ours and have no row.
   void set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec);
@@ -105,6 +106,17 @@ class FdTable {
 
  private:
   void raise_end(int fd);
+
+  [[gnu::always_inline]] std::uint64_t settled_row(int fd) const {
+    while (true) {
+      const std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
+      if (kind_of(row) != RowKind::busy) [[likely]]
+        return row;
+      // In a child that was forked past libc, no thread ends the change, and this empties the row.
+      process::owns_table();
+      sched_yield();
+    }
+  }
 
   // Threads that open and close files at the same time often have neighboring fds, so neighboring
   // rows lie on different cache lines.

@@ -348,11 +348,8 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
 void materialize_all(bool only_inherited, const char* call) {
   placeholder::unpark();
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    const RowKind kind = g_fds.kind(fd);
-    if ((kind != RowKind::served && kind != RowKind::busy) ||
-        (only_inherited && g_fds.close_on_exec(fd)))
-      continue;
-    materialize_slow(fd, call);
+    const std::optional<bool> close_on_exec = g_fds.close_on_exec(fd);
+    if (close_on_exec && !(only_inherited && *close_on_exec)) materialize_slow(fd, call);
   }
 }
 

@@ -9,6 +9,7 @@ TRACE_SYSCALLS, ENTRY = 1, 1
 THREADS_TOO = 0x40000000  # __WALL
 IS_X86 = os.uname().machine == "x86_64"
 PREAD, PREADV, MMAP = (17, 295, 9) if IS_X86 else (67, 69, 222)
+OPENAT, SCHED_YIELD, GETPPID = (257, 24, 110) if IS_X86 else (56, 124, 173)
 RENAMES = (82, 264, 316) if IS_X86 else (38, 276)  # rename, renameat, renameat2
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -46,6 +47,13 @@ class Stopped:
             self._ask(SYSCALL_INFO, ctypes.sizeof(info), info)
             if info[0] & 0xff == ENTRY and is_wanted(info[3], list(info[4:10])):
                 return True
+
+    def run_to_any(self, *calls: int) -> int | None:
+        """Like run_to, for any of these system calls, and returns which; None: the thread has
+        ended."""
+        found = []
+        self.run_to(lambda number, _: number in calls and not found.append(number))
+        return found[0] if found else None
 
     def go_on(self) -> None:
         """Never stops again. No-op if the thread has ended."""

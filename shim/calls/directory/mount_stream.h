@@ -22,10 +22,8 @@ int open(int dir, const char* path, bool& is_kernels);
 
 // Empty for all other fds.
 inline OpenFileRef acquire(int fd) {
-  const RowKind kind = g_fds.kind(fd);
-  // hold_all() may have locked the row.
-  const bool may_be = kind == RowKind::mount_stream || kind == RowKind::busy;
-  return may_be ? g_fds.acquire_kind(fd, RowKind::mount_stream) : OpenFileRef();
+  return g_fds.kind(fd) == RowKind::mount_stream ? g_fds.acquire_kind(fd, RowKind::mount_stream)
+                                                 : OpenFileRef();
 }
 // Like telldir.
 long tell(OpenFile& file);
