@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sys.h"
 
 namespace cube::cache {
@@ -19,8 +20,8 @@ base::Result<Listing*> Listing::make(std::string_view prefix, std::string_view b
   // Room for a whole dirent at the end, for programs that copy the structure regardless of the
   // name's length.
   const std::uint64_t mapped = sizeof(Listing) + bytes + sizeof(struct ::dirent);
-  const long at =
-      sys::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const long at = sys::mmap(base::own_place(mapped), mapped, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (sys::failed(at)) return base::fail(static_cast<int>(-at));
   auto* const listing = new (reinterpret_cast<void*>(at)) Listing;
   listing->stat_ = stat;

@@ -13,6 +13,8 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/log.h"
+#include "cache/base/memory/kernel_page.h"
+#include "cache/base/memory/mapping.h"
 #include "cache/base/process/block_signals.h"
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
@@ -52,6 +54,45 @@ bool has_gone(std::atomic<int>& thread) {
   // A thread keeps its place until the kernel has removed it from the process.
   thread.compare_exchange_strong(tid, 0, std::memory_order_acq_rel);
   return true;
+}
+
+// A stack of a keeper and its worker, with an inaccessible page below it. libc would map it where
+// the program may have just unmapped something (own_place.h). It is never unmapped.
+struct Stack {
+  static constexpr int k_in_use = -1;
+  // k_in_use, the thread id of a keeper that is about to end, or 0: free.
+  std::atomic<int> leaving{0};
+  std::size_t bytes = 0;
+  std::byte* at = nullptr;
+
+  bool make(std::size_t wanted) {
+    const std::size_t guard = base::kernel_page();
+    auto fresh = base::Mapping::anonymous(guard + wanted);
+    if (!fresh || sys::failed(sys::raw(SYS_mprotect, sys::arg(fresh->data()),
+                                       static_cast<long>(guard), PROT_NONE)))
+      return false;
+    bytes = wanted;
+    at = fresh->data() + guard;
+    fresh->forget();
+    return true;
+  }
+};
+constinit Stack g_stacks[1024];
+
+// Returns null if there is no room. libc makes the stack then.
+Stack* take_stack(std::size_t bytes) {
+  for (Stack& stack : g_stacks) {
+    int none = 0;
+    if (stack.leaving.load(std::memory_order_acquire) == Stack::k_in_use ||
+        !has_gone(stack.leaving) ||
+        !stack.leaving.compare_exchange_strong(none, Stack::k_in_use, std::memory_order_acq_rel))
+      continue;
+    const bool is_made = stack.at != nullptr || stack.make(bytes);
+    if (is_made && stack.bytes >= bytes) return &stack;
+    stack.leaving.store(0, std::memory_order_release);
+    if (!is_made) return nullptr;
+  }
+  return nullptr;
 }
 
 // How long the kernel may take to give a processor to a thread of low priority.
@@ -95,6 +136,7 @@ struct Pair {
   Pair* wanted = nullptr;
   std::size_t wanted_stack = 0;
   int error = 0;
+  Stack* own_stack = nullptr;  // null: libc's
 
   static constexpr std::uint32_t k_before = 1, k_asks = ~0U;
 };
@@ -154,11 +196,23 @@ int create(Pair* pair, std::size_t stack) {
   // little of it.
   for (std::size_t size = stack + k_keepers_stack; error == EINVAL && size <= (8U << 20);
        size *= 2) {
-    error = pthread_attr_setstacksize(&attributes, size);
+    Stack* const own = pair->own_stack = take_stack(size);
+    error = own != nullptr ? pthread_attr_setstack(&attributes, own->at, own->bytes)
+                           : pthread_attr_setstacksize(&attributes, size);
     if (error == 0) error = pthread_create(&thread, &attributes, keep, pair);
+    if (error != 0 && own != nullptr) own->leaving.store(0, std::memory_order_release);
   }
   pthread_attr_destroy(&attributes);
   return error;
+}
+
+// Registers a keeper that is about to end, and its stack.
+void end_keeper(Pair& own) {
+  enter_thread();
+  if (own.own_stack != nullptr)
+    own.own_stack->leaving.store(static_cast<int>(sys::raw(SYS_gettid)), std::memory_order_release);
+  g_pairs.fetch_sub(1, std::memory_order_release);
+  delete &own;
 }
 
 void run_alone(Pair& own) {
@@ -175,8 +229,7 @@ void* keep(void* of) {
   if (CUBE_TSAN) {
     enter_thread();
     own.body(own.argument);
-    g_pairs.fetch_sub(1, std::memory_order_release);
-    delete &own;
+    end_keeper(own);
     return nullptr;
   }
   prepare(own, __builtin_frame_address(0));
@@ -193,11 +246,8 @@ void* keep(void* of) {
     t_pair = worker;
     cube_keep_asleep(&own.state, &own.state);
   }
-  // Registers the keeper. The worker may still be on its way out of the kernel, and keeps its own
-  // place until then.
-  enter_thread();
-  g_pairs.fetch_sub(1, std::memory_order_release);
-  delete &own;
+  // The worker may still be on its way out of the kernel, and keeps its own place until then.
+  end_keeper(own);
   return nullptr;
 }
 
@@ -262,6 +312,7 @@ bool wait_for_background_threads(unsigned at_most_ms) {
 void forget_background_threads() {
   g_pairs.store(0, std::memory_order_relaxed);
   for (auto& thread : g_threads) thread.store(0, std::memory_order_relaxed);
+  for (Stack& stack : g_stacks) stack.leaving.store(0, std::memory_order_relaxed);
 }
 
 base::Result<bool> take_private_fd_table() {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <new>
 
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sys.h"
 
 namespace {
@@ -52,8 +53,8 @@ std::uint64_t head_of(const Header* block, std::uint64_t before) {
 }
 
 void* map(std::size_t bytes) {
-  const long at =
-      sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const long at = sys::mmap(cube::base::own_place(bytes), bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return sys::failed(at) ? nullptr : reinterpret_cast<void*>(at);
 }
 

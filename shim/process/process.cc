@@ -1,6 +1,7 @@
 #include "shim/process/process.h"
 
 #include "cache/base/clock.h"
+#include "cache/base/memory/own_place.h"
 #include "cache/report/write_report.h"
 #include "shim/process/c_result.h"
 
@@ -31,8 +32,8 @@ constinit std::atomic<int> g_owner{0};
 
 // The mark has a page of its own, which a fork hands to the child as zeros.
 void make_fork_mark() {
-  const long at =
-      sys::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const long at = sys::mmap(base::own_place(4096), 4096, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (sys::failed(at)) return;
   if (sys::failed(sys::madvise(reinterpret_cast<void*>(at), 4096, MADV_WIPEONFORK))) return;
   auto* const mark = reinterpret_cast<std::uint32_t*>(at);

@@ -6,6 +6,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sys.h"
 
 namespace cube::shim::profile {
@@ -26,7 +27,7 @@ void make_ready(Tables& tables) {
 }  // namespace
 
 Tables* make_tables() {
-  const long at = sys::mmap(nullptr, sizeof(Tables), PROT_READ | PROT_WRITE,
+  const long at = sys::mmap(base::own_place(sizeof(Tables)), sizeof(Tables), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (sys::failed(at)) return nullptr;
   auto* const tables = reinterpret_cast<Tables*>(at);  // NOLINT(performance-no-int-to-ptr)

@@ -29,6 +29,7 @@ BY_OTHERS = {
     "pthread_attr_destroy": "by a keeper",
     "pthread_attr_setdetachstate": "by a keeper",
     "pthread_attr_setstacksize": "by a keeper",
+    "pthread_attr_setstack": "by a keeper",
     "getenv": "by the thread that attaches",
     "getauxval": "by a constructor",
     "environ": "as the settings are read",

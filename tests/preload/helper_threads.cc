@@ -440,6 +440,46 @@ int do_first_ends(const Arguments& a) {
   return 0;
 }
 
+// Maps nothing that can be used, and returns its address.
+std::uintptr_t reserve(std::size_t bytes) {
+  void* const at =
+      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(at != MAP_FAILED);
+  return reinterpret_cast<std::uintptr_t>(at);
+}
+
+// holes DIR FILES: the program has just unmapped ranges of many sizes, and may unmap them again at
+// any time. The library maps nothing there as it attaches and starts its threads.
+int do_holes(const Arguments& a) {
+  constexpr std::size_t k_kib = 1024, k_size = std::size_t{64} << 20;
+  constexpr std::size_t k_holes[] = {4 * k_kib,   8 * k_kib,   64 * k_kib,   196 * k_kib,
+                                     264 * k_kib, 520 * k_kib, 4100 * k_kib, 20000 * k_kib};
+  const std::uintptr_t least = reserve(k_size);
+  // The kernel prefers the highest gap. No gap above ours is left.
+  for (const std::size_t size : {4096 * k_kib, 256 * k_kib, 32 * k_kib, 4 * k_kib}) {
+    while (reserve(size) > least) {
+    }
+  }
+  std::vector<std::uintptr_t> begins;
+  std::uintptr_t at = least + 4 * k_kib;
+  for (const std::size_t size : k_holes) {
+    CHECK(munmap(reinterpret_cast<void*>(at), size) == 0);
+    begins.push_back(at);
+    at += size + 4 * k_kib;
+  }
+  for (int n = 0; !has_library_threads(); n = (n + 1) % std::stoi(a[1]))
+    check_file(file_in(a[0], n));
+  for (std::size_t i = 0; i < begins.size(); ++i) {
+    // Fails on pages that are mapped.
+    void* const again =
+        mmap(reinterpret_cast<void*>(begins[i]), k_holes[i], PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (again == MAP_FAILED) std::fprintf(stderr, "the hole of %zu bytes is in use\n", k_holes[i]);
+    CHECK(again != MAP_FAILED);
+  }
+  return 0;
+}
+
 }  // namespace
 
 Commands thread_commands() {
@@ -454,5 +494,6 @@ Commands thread_commands() {
           {"first-ends", do_first_ends},
           {"hand-over", do_hand_over},
           {"short-threads", do_short_threads},
-          {"left-numbers", do_left_numbers}};
+          {"left-numbers", do_left_numbers},
+          {"holes", do_holes}};
 }

@@ -53,6 +53,13 @@ TEST(Threads, NumbersThatOthersHaveLeftAreGivenOutLowestFirst) {
   expect_well(job.helper({"left-numbers", job.data(), "10"}));
 }
 
+TEST(Threads, OfTheLibraryUseNoRangeThatTheProgramHasUnmapped) {
+  Job job;
+  job.env["CUBESHIM_DISK_DIR"] = job.path("disk");
+  std::filesystem::create_directory(job.path("disk"));
+  expect_well(job.helper({"holes", job.data(), "10"}));
+}
+
 TEST(Signals, HandlersOpenAndReadInTheMidstOfAll) {
   Job job(300);
   expect_well(job.helper({"signals", job.data(), "300"}));

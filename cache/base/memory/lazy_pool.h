@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -22,8 +23,8 @@ class LazyPool {
   // False: there is no memory.
   bool reserve() {
     if (first_.load(std::memory_order_acquire) != nullptr) return true;
-    const long at =
-        sys::mmap(nullptr, k_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const long at = sys::mmap(own_place(k_bytes), k_bytes, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (sys::failed(at)) return false;
     T* none = nullptr;
     // Release: a thread that loads the pointer finds the pages mapped. Another thread may have been

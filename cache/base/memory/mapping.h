@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 
@@ -87,7 +88,8 @@ class Mapping {
   }
   // Maps the pages of a shared mapping again, with other rights, without an fd or a path.
   static Result<Mapping> duplicate(const std::byte* of, std::size_t bytes, int protection) {
-    return duplicate_at(Mapping(), of, bytes, protection);
+    auto room = make(-1, 0, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+    return duplicate_at(room ? std::move(*room) : Mapping(), of, bytes, protection);
   }
   // Like duplicate, but the copy has the same distance from a multiple of 2 MiB as `of`. So huge
   // pages of the file are mapped as such, with one page fault for each instead of 512.
@@ -127,8 +129,8 @@ class Mapping {
  private:
   static Result<Mapping> make(int fd, std::uint64_t offset, std::size_t bytes, int protection,
                               int flags) {
-    const long at =
-        sys::mmap(nullptr, bytes, protection, flags, fd, static_cast<std::int64_t>(offset));
+    const long at = sys::mmap(own_place(bytes), bytes, protection, flags, fd,
+                              static_cast<std::int64_t>(offset));
     if (sys::failed(at)) return fail(static_cast<int>(-at));
     note_mapping();
     Mapping mapping;

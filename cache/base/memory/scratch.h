@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cache/base/memory/held.h"
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -40,8 +41,8 @@ class Scratch {
       std::byte* const kept = g_kept.exchange(nullptr, std::memory_order_acquire);
       if (kept != nullptr) return kept;
     }
-    const long at =
-        sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const long at = sys::mmap(own_place(bytes), bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return sys::failed(at) ? nullptr : reinterpret_cast<std::byte*>(at);
   }
   void give_back() {

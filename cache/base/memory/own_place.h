@@ -1,0 +1,31 @@
+// Addresses for mappings of the library that live on in the program. The kernel gives a mapping the
+// highest gap that it fits into, so ours would often take what the program has just unmapped. Yet a
+// program with a single thread may unmap such a range again, or map over it. So ours lie far below
+// the ones of the program. Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/base/sanitizers.h"
+
+namespace cube::base {
+
+// Returns a first argument of mmap without MAP_FIXED: the kernel takes another address if this one
+// is in use.
+inline void* own_place(std::size_t bytes) {
+  // ThreadSanitizer allows only some addresses.
+  if (CUBE_TSAN) return nullptr;
+  static constinit std::atomic<std::uintptr_t> given{0};
+  constexpr std::uintptr_t k_grain = 64 << 10;  // the largest page of a kernel
+  // Libraries lie near the top of the address space, which has 128 TiB on most machines. This is
+  // 2 TiB then.
+  const std::uintptr_t here = reinterpret_cast<std::uintptr_t>(&given) / k_grain * k_grain,
+                       room = here / 64 / k_grain * k_grain;
+  const std::uintptr_t at =
+      given.fetch_add((bytes + k_grain - 1) / k_grain * k_grain, std::memory_order_relaxed);
+  return reinterpret_cast<void*>(here - 2 * room + at % room);
+}
+
+}  // namespace cube::base
