@@ -12,6 +12,7 @@
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/region/lanes.h"
 #include "cache/report/notes.h"
+#include "shim/fd/moved_file.h"
 #include "shim/process/attachment.h"
 #include "shim/process/process.h"
 
@@ -53,11 +54,10 @@ enum class Accept : bool { same_content, same_file };
 
 int materialize_accepting(int fd, Accept accept, const char* call);
 
-// The origin's own file, if it is still the one that the program has opened; or -errno.
-int open_origin(const OpenFile& file, Accept accept) {
-  constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
-  const long fd =
-      sys::open(file.record->path_text(), (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK);
+constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
+
+// The fd, if its file is the one that the program has opened; or -errno.
+int checked(long fd, const OpenFile& file, Accept accept) {
   if (sys::failed(fd)) return static_cast<int>(fd);
   // A kernel fd sees later writes to its file, but never another file under the same name.
   const bool may_differ = accept == Accept::same_file || file.record->is_stale();
@@ -72,6 +72,18 @@ int open_origin(const OpenFile& file, Accept accept) {
   if ((file.flags & O_NONBLOCK) == 0)
     sys::fcntl(static_cast<int>(fd), F_SETFL, file.flags & ~k_only_at_open & ~O_CLOEXEC);
   return static_cast<int>(fd);
+}
+
+// The origin's own file, if it is still the one that the program has opened; or -errno.
+int open_origin(const OpenFile& file, Accept accept) {
+  const cache::Record& record = *file.record;
+  const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
+  const int fd = checked(sys::open(record.path_text(), flags), file, accept);
+  // The path leads to nothing, or to something else.
+  const bool may_have_moved =
+      fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -ESTALE || fd == -ENXIO;
+  if (!may_have_moved || !record.is_in_kernel()) return fd;
+  return checked(moved_file::open(record, flags), file, accept);
 }
 
 // Gives a copy the stat of the file as far as it can be set: not its inode, link count and blocks.

@@ -1,0 +1,109 @@
+#include "shim/fd/moved_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "cache/base/file_io.h"
+#include "cache/base/memory/scratch.h"
+#include "cache/base/path.h"
+#include "cache/base/unique_fd.h"
+#include "cache/record/file_stat.h"
+
+namespace cube::shim::moved_file {
+namespace {
+
+namespace sys = base::sys;
+
+// More would keep the program waiting for a slow mount.
+constexpr unsigned k_most_pages = 32, k_most_tries = 128;
+constexpr std::size_t k_page = 32 << 10;
+
+class Search {
+ public:
+  Search(const cache::Record& record, int flags)
+      : record_(record), flags_(flags | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW) {}
+
+  int run() {
+    entries_ = scratch_.reserve(k_page + PATH_MAX);
+    if (entries_ == nullptr) return -ENOMEM;
+    name_ = reinterpret_cast<char*>(entries_ + k_page);
+    const std::string_view path = record_.path();
+    for (std::string_view at = path; at.size() > 1 && goes_on();) {
+      const std::string_view directory = base::split_path(at).directory;
+      look_in(directory, path.substr(at.size()));
+      at = directory;
+    }
+    return result_;
+  }
+
+ private:
+  bool goes_on() const {
+    return result_ == -ENOENT && pages_ < k_most_pages && tries_ < k_most_tries;
+  }
+
+  // Tries the entries that have the file's inode, and `rest` below the directories among them.
+  // `rest`: a part of the path, with a slash in front, or nothing.
+  void look_in(std::string_view directory, std::string_view rest) {
+    const auto fd = base::open_fd(joined(directory, ""), O_RDONLY | O_DIRECTORY);
+    if (!fd) {
+      const int error = fd.error().value;
+      if (error == EMFILE || error == ENFILE) result_ = -error;
+      return;
+    }
+    // A rename stays within a file system.
+    const auto stat = cache::stat_fd(fd->get(), AT_STATX_DONT_SYNC);
+    if (!stat || stat->device() != record_.stat.device()) return;
+    for (long n = 1; n > 0 && goes_on(); ++pages_) {
+      n = sys::getdents64(fd->get(), entries_, k_page);
+      for (long at = 0; at < n && goes_on();) {
+        const auto& entry = *reinterpret_cast<const base::DirectoryEntry*>(entries_ + at);
+        at += entry.length;
+        if (entry.inode == record_.stat.inode) {
+          try_path(fd->get(), joined(entry.name, ""));
+        } else if (!rest.empty() && may_lead_on(entry) &&
+                   std::strlen(entry.name) + rest.size() < PATH_MAX) {
+          try_path(fd->get(), joined(entry.name, rest));
+        }
+      }
+    }
+  }
+
+  static bool may_lead_on(const base::DirectoryEntry& entry) {
+    const std::string_view name = entry.name;
+    return (entry.type == DT_DIR || entry.type == DT_UNKNOWN) && name != "." && name != "..";
+  }
+
+  // The stat comes first, because the open of something else may wait, or have effects.
+  void try_path(int directory, const char* path) {
+    ++tries_;
+    const auto stat = cache::stat_path(directory, path, AT_SYMLINK_NOFOLLOW);
+    if (!stat || !stat->same_file(record_.stat)) return;
+    const long fd = sys::openat(directory, path, flags_);
+    if (!sys::failed(fd) || fd == -EMFILE || fd == -ENFILE) result_ = static_cast<int>(fd);
+  }
+
+  const char* joined(std::string_view first, std::string_view second) {
+    first.copy(name_, first.size());
+    second.copy(name_ + first.size(), second.size());
+    name_[first.size() + second.size()] = '\0';
+    return name_;
+  }
+
+  const cache::Record& record_;
+  const int flags_;
+  int result_ = -ENOENT;
+  unsigned pages_ = 0, tries_ = 0;
+  base::Scratch scratch_;
+  std::byte* entries_ = nullptr;
+  char* name_ = nullptr;
+};
+
+}  // namespace
+
+int open(const cache::Record& record, int flags) { return Search(record, flags).run(); }
+
+}  // namespace cube::shim::moved_file

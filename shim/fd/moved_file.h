@@ -1,0 +1,14 @@
+// Finds an open file whose path has led elsewhere since its open, because somebody has renamed it
+// or a directory above it. Thread safety: all of it; async-signal-safe.
+#pragma once
+
+#include "cache/record/record.h"
+
+namespace cube::shim::moved_file {
+
+// Opens the file with the inode of the record: by another name in a directory of its path, or by
+// the rest of its path below a directory beside one of those. Looks at a bounded number of entries.
+// Returns the fd or -errno; ENOENT: not found. `flags` as for open.
+int open(const cache::Record& record, int flags);
+
+}  // namespace cube::shim::moved_file

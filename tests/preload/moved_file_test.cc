@@ -1,0 +1,69 @@
+// Files that are open here while another process renames them, or a directory above them: what
+// their fds become still is the file itself.
+#include "tests/support/preload_job.h"
+
+using cube::preload::Job;
+
+namespace {
+
+// A shell with the library, started before the file is open. do_there(command) returns when the
+// command has succeeded there.
+constexpr const char* k_helpers = R"(
+import fcntl
+os.makedirs(D + '/a/b')
+name = D + '/a/b/log'
+with open(name, 'w') as f: f.write('first\n')
+os.utime(name, (1000, 1000))
+shell = subprocess.Popen(['sh', '-c', 'while read -r line; do eval "$line" && echo done; done'],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=D)
+def do_there(command):
+  shell.stdin.write(command + '\n')
+  shell.stdin.flush()
+  assert shell.stdout.readline() == 'done\n'
+moves = [
+  ('mv a/b/log a/b/log.1', '/a/b/log.1'),
+  ('mv a/b/log a/log.old', '/a/log.old'),
+  ('mkdir a/c; mv a/b/log a/c/log', '/a/c/log'),
+  ('mv a/b a/x', '/a/x/log'),
+  ('mv a x', '/x/b/log'),
+  ('mv a/b a/x; mkdir a/b; echo other > a/b/log', '/a/x/log'),
+]
+)";
+
+void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
+
+}  // namespace
+
+TEST(MovedFile, FdIsOfTheFileUnderItsNewName) {
+  for (int move = 0; move < 6; ++move) {
+    SCOPED_TRACE(move);
+    Job job;
+    expect_well(
+        job.python(k_helpers + ("command, moved = moves[" + std::to_string(move) + "]") + R"(
+fd = os.open(name, os.O_RDONLY)
+assert os.read(fd, 100) == b'first\n'
+inode = os.fstat(fd).st_ino
+do_there(command)
+do_there('echo second >> .' + moved)
+assert os.read(fd, 100) == b'second\n'
+assert os.fstat(fd).st_ino == inode == os.stat(D + moved).st_ino
+os.fchmod(fd, 0o640)
+assert os.stat(D + moved).st_mode & 0o777 == 0o640
+)"));
+  }
+}
+
+TEST(MovedFile, LockExcludesThoseWhoOpenTheNewName) {
+  for (int move = 0; move < 6; ++move) {
+    SCOPED_TRACE(move);
+    Job job;
+    expect_well(
+        job.python(k_helpers + ("command, moved = moves[" + std::to_string(move) + "]") + R"(
+fd = os.open(name, os.O_RDONLY)
+assert os.read(fd, 100) == b'first\n'
+do_there(command)
+fcntl.flock(fd, fcntl.LOCK_EX)
+do_there('! flock -n .' + moved + ' true')
+)"));
+  }
+}
