@@ -6,20 +6,20 @@ using cube::preload::Job;
 
 namespace {
 
-// A shell with the library, started before the file is open. do_there(command) returns when the
-// command has succeeded there.
+// A shell with the library, started before the file is open. do_there(command) returns the
+// command's status.
 constexpr const char* k_helpers = R"(
 import fcntl
 os.makedirs(D + '/a/b')
 name = D + '/a/b/log'
 with open(name, 'w') as f: f.write('first\n')
 os.utime(name, (1000, 1000))
-shell = subprocess.Popen(['sh', '-c', 'while read -r line; do eval "$line" && echo done; done'],
+shell = subprocess.Popen(['sh', '-c', 'while read -r line; do eval "$line"; echo $?; done'],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=D)
 def do_there(command):
   shell.stdin.write(command + '\n')
   shell.stdin.flush()
-  assert shell.stdout.readline() == 'done\n'
+  return int(shell.stdout.readline())
 moves = [
   ('mv a/b/log a/b/log.1', '/a/b/log.1'),
   ('mv a/b/log a/log.old', '/a/log.old'),
@@ -43,8 +43,8 @@ TEST(MovedFile, FdIsOfTheFileUnderItsNewName) {
 fd = os.open(name, os.O_RDONLY)
 assert os.read(fd, 100) == b'first\n'
 inode = os.fstat(fd).st_ino
-do_there(command)
-do_there('echo second >> .' + moved)
+assert do_there(command) == 0
+assert do_there('echo second >> .' + moved) == 0
 assert os.read(fd, 100) == b'second\n'
 assert os.fstat(fd).st_ino == inode == os.stat(D + moved).st_ino
 os.fchmod(fd, 0o640)
@@ -61,9 +61,9 @@ TEST(MovedFile, LockExcludesThoseWhoOpenTheNewName) {
         job.python(k_helpers + ("command, moved = moves[" + std::to_string(move) + "]") + R"(
 fd = os.open(name, os.O_RDONLY)
 assert os.read(fd, 100) == b'first\n'
-do_there(command)
+assert do_there(command) == 0
 fcntl.flock(fd, fcntl.LOCK_EX)
-do_there('! flock -n .' + moved + ' true')
+assert do_there('flock -n -E 99 .' + moved + ' true') == 99
 )"));
   }
 }
