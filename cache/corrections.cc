@@ -254,8 +254,10 @@ bool Corrections::find_broken_way(std::string_view key) {
     broken = way;
   }
   if (broken.empty()) return false;
-  const Told told{.kinds = Told::k_link | Told::k_other};
-  correct_presence(broken, stat_of(broken, AT_SYMLINK_NOFOLLOW) ? told : Told{.kinds = 0});
+  const bool is_there = static_cast<bool>(stat_of(broken, AT_SYMLINK_NOFOLLOW));
+  if (is_there) drop_negative_entries(broken);
+  constexpr std::uint8_t k_no_directory = Told::k_link | Told::k_other;
+  correct_presence(broken, {.kinds = is_there ? k_no_directory : std::uint8_t{0}});
   changes_.tree_changed(broken);
   return true;
 }

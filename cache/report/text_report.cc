@@ -122,7 +122,13 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   // Counted once in a job, whether the program touches the pages or not.
   if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
     add("; mappings showed ", mapped, " of memory");
-  add("; ", totals[Counter::block_origin], " came from the mount");
+  const std::uint64_t faulted = totals[Counter::block_faulted];
+  const std::uint64_t mappings = totals[Counter::block_mappings],
+                      watched = std::min(mappings, totals[Counter::block_watched]);
+  // Nothing is said of the mount if only the kernel may have read from it.
+  if (const std::uint64_t fetched = totals[Counter::block_origin];
+      fetched != 0 || (faulted == 0 && watched == mappings))
+    add("; ", fetched, " came from the mount");
   for (const base::TierKind& tier : base::k_tier_kinds) {
     if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0)
       add(", ", bytes, " from the ", tier.name);
@@ -130,10 +136,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent)
     add("; ", wasted, " were fetched ahead in vain");
   // Pages that the mount dropped between two checks do not count.
-  const std::uint64_t faulted = totals[Counter::block_faulted];
   if (faulted != 0) add("; the kernel read at least ", faulted, " more for mappings");
-  const std::uint64_t mappings = totals[Counter::block_mappings],
-                      watched = std::min(mappings, totals[Counter::block_watched]);
   if (watched != mappings && faulted == 0)
     append(text, "; what the kernel read for {} of {} mappings is not counted", mappings - watched,
            mappings);

@@ -1,5 +1,7 @@
 #include "prefetch/object/block_fetch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -16,10 +18,10 @@ using cache::LargeFile;
 
 std::shared_ptr<BlockFetch> BlockFetch::begin(cache::FileCache& cache,
                                               const cache::Mailbox& mailbox, s3::Client& client,
-                                              const cache::BucketMount& mount, std::string below,
-                                              s3::ObjectName name, const cache::ObjectInfo& version,
-                                              Finish finish) {
-  LargeFile* const file = cache.large().begin_object(mount.prefix() + "/" + below,
+                                              const cache::BucketMount& mount,
+                                              std::string_view below, s3::ObjectName name,
+                                              const cache::ObjectInfo& version, Finish finish) {
+  LargeFile* const file = cache.large().begin_object(fmt::format("{}/{}", mount.prefix(), below),
                                                      mount.stat_of_object(below, version));
   if (file == nullptr) return nullptr;
   return std::shared_ptr<BlockFetch>(

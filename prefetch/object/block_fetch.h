@@ -27,7 +27,7 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   // `finish` answers an asker. All of them must outlive this. Null: too many objects are in use.
   static std::shared_ptr<BlockFetch> begin(cache::FileCache& cache, const cache::Mailbox& mailbox,
                                            s3::Client& client, const cache::BucketMount& mount,
-                                           std::string below, s3::ObjectName name,
+                                           std::string_view below, s3::ObjectName name,
                                            const cache::ObjectInfo& version, Finish finish);
   ~BlockFetch();
   BlockFetch(const BlockFetch&) = delete;

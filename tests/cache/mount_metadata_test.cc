@@ -314,6 +314,17 @@ TEST_F(MountMetadataTest, FilesBelowABrokenWayAreNotServed) {
   EXPECT_FALSE(cache->open(tests::request_for(gone + "/two")).pin);
 }
 
+// Another node makes a file where memory has a negative entry, and a call below it is told ENOTDIR.
+TEST_F(MountMetadataTest, FileThatBreaksAWayIsNotAbsent) {
+  EXPECT_EQ(list(), 5);
+  const std::string file = place + "/new";
+  EXPECT_TRUE(metadata().is_absent(file));
+  tests::TempDir::write_file(file, "new");
+  EXPECT_TRUE(metadata().is_absent(file)) << "nothing has told of it";
+  EXPECT_TRUE(cache->corrections().learn_way_is_broken(file + "/below"));
+  EXPECT_FALSE(metadata().is_absent(file));
+}
+
 // The change comes between the entry in the index and the confirmation.
 TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
   struct {

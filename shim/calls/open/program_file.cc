@@ -40,11 +40,11 @@ const cache::Metadata* metadata_of(const char* path, CoveredPath& covered) {
 
 // A library that the loader has got. Rows stay, because libraries do.
 struct LoadedCopy {
-  std::atomic<bool> is_whole{false};
   std::uint64_t path_hash = 0;
-  cache::FileStat stat{};
   std::uint64_t device = 0, inode = 0;  // of the copy
+  cache::FileStat stat{};
   int fd = -1;
+  std::atomic<bool> is_whole{false};
   char name[32] = {};
 };
 constexpr std::uint32_t k_loaded_copies = 512;

@@ -1,5 +1,6 @@
 #include "shim/cli/bucket/gateway_ahead.h"
 
+#include <fmt/format.h>
 #include <limits.h>
 #include <stdlib.h>
 
@@ -28,7 +29,7 @@ void prepare_gateway(const base::Config& config, const base::ProcessId& job,
   environment[base::k_job_variable] = text;
   std::vector<std::string> rows;
   rows.reserve(environment.size());
-  for (const auto& [name, value] : environment) rows.push_back(name + "=" + value);
+  for (const auto& [name, value] : environment) rows.push_back(fmt::format("{}={}", name, value));
   std::vector<const char*> list;
   list.reserve(rows.size() + 1);
   for (const auto& row : rows) list.push_back(row.c_str());

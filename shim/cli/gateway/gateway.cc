@@ -33,11 +33,14 @@ base::ProcessId job_of_environment() {
 
 // The programs hear why, because nobody reads our stderr.
 void refuse_all(cache::Mailbox& mailbox) {
-  for (auto request = mailbox.take(); request.has_value(); request = mailbox.take())
+  for (;;) {
+    const auto request = mailbox.take();
+    if (!request) return;
     mailbox.finish(request->ticket, EIO,
                    fmt::format("{}: jobs of this cache use {} stores or credentials already; set "
                                "another CUBESHIM_NAME",
                                request->url, cache::RegionHeader::k_gateways));
+  }
 }
 
 int gateway(const Settings& settings) {
