@@ -1,5 +1,6 @@
-// The table of all figures in the report: each figure of stats.def, and those of tiers once for
-// each tier. Thread safety: constants. A value is read without allocation.
+// The table of all figures in the report, as rows that take a value out of JobTotals
+// (job_totals.h): each figure of stats.def, and those of tiers once for each tier. Thread safety:
+// constants. A value is read without allocation.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 
 namespace cube::cache {
 

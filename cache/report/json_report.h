@@ -2,7 +2,7 @@
 // Thread safety: pure functions. Allocates nothing.
 #pragma once
 
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 #include "cache/report/report_text.h"
 
 namespace cube::cache {

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 #include "cache/report/report_text.h"
 
 namespace cube::cache {
@@ -17,11 +17,11 @@ ReportText progress_text(const JobTotals& before, const JobTotals& now);
 
 class Progress {
  public:
-  // 0: each look ends an interval.
+  // 0: each call of look() ends an interval.
   explicit Progress(std::uint64_t every_ns) : every_ns_(every_ns) {}
   // Ends the interval if it has passed. Returns the line that is due; empty: none, because the
-  // interval has not passed, nothing was opened, or the lines have ended. It begins by wiping out
-  // what another program has written into this line of the terminal, such as a bar.
+  // interval has not passed, nothing was opened, or the lines have ended. The line first wipes out
+  // what another program has written there on the terminal, such as a bar.
   ReportText look(Region& region, std::uint32_t job, std::uint64_t now_ns);
 
  private:

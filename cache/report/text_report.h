@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 #include "cache/report/report_text.h"
 
 namespace cube::cache {

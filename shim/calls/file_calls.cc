@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/map/large_maps.h"
 #include "shim/calls/map/mappings.h"
 #include "shim/calls/new_fds.h"
@@ -84,7 +84,7 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
 Answer stat(int fd, struct ::stat* st) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) {
-    const OpenFileRef directory = served_directory::acquire(fd);
+    const OpenFileRef directory = unmounted_directory::acquire(fd);
     if (!directory) return not_served(fd);
     if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
     directory->directory->stat().copy_to(*st);
@@ -101,7 +101,7 @@ Answer stat(int fd, struct ::stat* st) {
 Answer statx(int fd, unsigned mask, struct ::statx* x) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) {
-    const OpenFileRef directory = served_directory::acquire(fd);
+    const OpenFileRef directory = unmounted_directory::acquire(fd);
     if (!directory) return not_served(fd);
     if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
     directory->directory->stat().copy_to(*x, mask);

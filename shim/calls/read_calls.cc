@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "cache/base/memory/copy_bytes.h"
-#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/origin_reads.h"
@@ -14,7 +14,7 @@ namespace {
 
 namespace sys = base::sys;
 
-constexpr std::size_t k_most_bytes = 0x7ffff000;       // what the kernel moves in one call
+constexpr std::size_t k_most_bytes = 0x7ffff000;       // the most that the kernel moves in one call
 constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
 
 // Mode real: makes a call that the kernel answers at the copy's offset. Returns nothing if another
@@ -260,8 +260,8 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
       tell_offset(fd);
     return target;
   }
-  if (const OpenFileRef directory = served_directory::acquire(fd))
-    return served_directory::seek(*directory, offset, whence);
+  if (const OpenFileRef directory = unmounted_directory::acquire(fd))
+    return unmounted_directory::seek(*directory, offset, whence);
   return {};
 }
 

@@ -19,7 +19,7 @@
 #include "cache/base/unique_fd.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/region/mailbox/mailbox.h"
-#include "cache/tier/disk/disk_survey.h"
+#include "cache/tier/disk/disk_maintenance.h"
 #include "shim/cli/color.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"

@@ -1,6 +1,6 @@
 // A table with one row for each fd. The row says what the fd is: the kernel's own, a served file, a
-// file being written, a directory that may lead to a prefix, a served directory, a large file, or a
-// directory whose listing is in memory. A row is one 64-bit word:
+// file being written, a directory that may lead to a prefix, a directory of a pack or bucket, a
+// large file, or a mount's directory whose listing is in memory. A row is one 64-bit word:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: A row holds one reference on its OpenFile. A row is set only after the kernel has
 // given us the fd, and cleared before the fd is closed. BUSY means that a thread is changing what
@@ -24,14 +24,14 @@ enum class RowKind : std::uint8_t {
   busy = 2,
   writer = 3,
   directory = 4,
-  served_directory = 5,
+  unmounted_directory = 5,
   large = 6,
   mount_stream = 7
 };
 
 // Whether the kernel, too, has the file of such an fd. The kernel can then dup the fd.
 inline bool is_of_kernel(RowKind kind) {
-  return kind == RowKind::writer || kind == RowKind::served_directory || kind == RowKind::large;
+  return kind == RowKind::writer || kind == RowKind::unmounted_directory || kind == RowKind::large;
 }
 
 class FdTable {

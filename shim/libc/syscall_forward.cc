@@ -161,7 +161,7 @@ bool forward_change(long number, const long (&a)[6], long& result) {
     case SYS_recvmmsg: return by(export_recvmmsg);
     case SYS_pidfd_getfd: return by(export_pidfd_getfd);
     case SYS_getdents64:
-      return shim::g_fds.kind(number_at(0)) == shim::RowKind::served_directory &&
+      return shim::g_fds.kind(number_at(0)) == shim::RowKind::unmounted_directory &&
              by(export_getdents64);
     case SYS_prctl:
       return a[0] == PR_SET_SECCOMP && is(export_prctl(number_at(0), a[1], a[2], a[3], a[4]));
@@ -227,7 +227,7 @@ bool forward_query(long number, const long (&a)[6], long& result) {
     return true;
   };
   const auto is_directory = [&] {
-    return shim::g_fds.kind(static_cast<int>(a[0])) == shim::RowKind::served_directory;
+    return shim::g_fds.kind(static_cast<int>(a[0])) == shim::RowKind::unmounted_directory;
   };
   switch (number) {
     case SYS_fstat: return is_directory() && by(export_fstat);

@@ -20,7 +20,7 @@ constinit std::atomic<std::uint32_t> g_renewals{0};
 
 long read_fd_path(int fd, char* to) {
   to[0] = '\0';
-  if (const OpenFileRef served = g_fds.acquire_kind(fd, RowKind::served_directory)) {
+  if (const OpenFileRef served = g_fds.acquire_kind(fd, RowKind::unmounted_directory)) {
     const std::string_view path = served->directory->path();
     std::memcpy(to, path.data(), path.size() + 1);
     return static_cast<long>(path.size());
@@ -69,7 +69,7 @@ std::string_view directory_of(int dir, char* buffer, Care care) {
     if (n > 0) path = {buffer, static_cast<std::size_t>(n)};
     buffer[path.size()] = '\0';
     // The kernel does not know this directory.
-    if (g_fds.kind(dir) == RowKind::served_directory) return path;
+    if (g_fds.kind(dir) == RowKind::unmounted_directory) return path;
   }
   return path.empty() || care == Care::thorough || leads_to(path, dir) ? path : std::string_view();
 }

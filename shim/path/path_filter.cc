@@ -114,7 +114,7 @@ bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care 
     if ((at == 0 || path[at - 1] == '/') && (at + 2 == path.size() || path[at + 2] == '/'))
       cut = at + 2;
   }
-  if (cut >= path.size()) return false;  // it ends in "..": a directory
+  if (cut >= path.size()) return false;  // a path that ends in ".." is a directory
   if (cut >= sizeof head) return false;
   std::memcpy(head, path.data(), cut);
   head[cut] = '\0';
@@ -186,10 +186,10 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
       return covers_dot_dot(dir, {seen->text, seen->length}, path, covered, care);
   } else {
     const RowKind kind = g_fds.kind(dir);
-    if (care == Care::quick && kind != RowKind::directory && kind != RowKind::served_directory)
+    if (care == Care::quick && kind != RowKind::directory && kind != RowKind::unmounted_directory)
       return false;
     // The kernel knows neither the entries nor the neighbors of a served directory.
-    if (has_dot_dot(path) && kind == RowKind::served_directory) return false;
+    if (has_dot_dot(path) && kind == RowKind::unmounted_directory) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
   }
   return covers_from(dir, path, covered, care);

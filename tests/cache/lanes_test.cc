@@ -1,4 +1,4 @@
-// Claims and counters by the lane of a thread.
+// Pins and counters by the lane of a thread.
 #include "cache/region/lanes.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/region/life/process_slots.h"
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 #include "tests/support/test_region.h"
 
 namespace cube::cache {

@@ -12,7 +12,7 @@
 #include "cache/region/life/life_lock.h"
 #include "cache/region/life/robust_lock.h"
 #include "cache/region/segments.h"
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 #include "tests/support/attached_child.h"
 #include "tests/support/child.h"
 #include "tests/support/reap.h"

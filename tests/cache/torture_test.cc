@@ -9,7 +9,7 @@
 
 #include "cache/file_cache.h"
 #include "cache/region/lanes.h"
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 #include "tests/support/child.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/temp_dir.h"

@@ -10,7 +10,7 @@
 #include "cache/base/unique_fd.h"
 #include "cache/record/directory_data.h"
 #include "shim/calls/directory/listing_prefetch.h"
-#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/new_fds.h"
 #include "shim/fd/materialize.h"
 #include "shim/path/path_filter.h"
@@ -42,7 +42,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   is_kernels = listed.listing == nullptr;
   const int fd = is_kernels
                      ? listed.fd.release()
-                     : served_directory::serve(listed.listing, RowKind::mount_stream, k_flags);
+                     : unmounted_directory::serve(listed.listing, RowKind::mount_stream, k_flags);
   if (fd < 0) return k_kernels;
   if (is_kernels) {
     g_fds.forget(fd);

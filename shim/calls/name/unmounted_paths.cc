@@ -6,7 +6,7 @@
 
 #include "cache/base/log.h"
 #include "cache/base/memory/off_stack.h"
-#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/directory/unmounted_directory.h"
 #include "shim/fd/fd_table.h"
 #include "shim/process/c_result.h"
 
@@ -134,7 +134,7 @@ bool statfs(int dir, const char* path, struct ::statfs& s) {
   const Metadata* metadata = nullptr;
   if (path != nullptr) {
     metadata = metadata_of_existing(dir, path);
-  } else if (const OpenFileRef directory = served_directory::acquire(dir); directory) {
+  } else if (const OpenFileRef directory = unmounted_directory::acquire(dir); directory) {
     metadata = process::origin_metadata()->of(directory->directory->path());
   }
   if (metadata == nullptr) return false;
@@ -165,7 +165,7 @@ bool statvfs(int dir, const char* path, struct ::statvfs& s) {
 
 bool is_below_served(int dir, const char* path) {
   return process::origin_metadata() != nullptr && process::is_active() &&
-         served_directory::is_below(dir, path);
+         unmounted_directory::is_below(dir, path);
 }
 
 namespace {
@@ -213,7 +213,7 @@ bool is_read_only(int dir, const char* path) {
 bool is_read_only(int fd) {
   if (process::origin_metadata() == nullptr || !process::owns_table()) return false;
   // The kernel itself refuses an fd opened with O_PATH.
-  if (const OpenFileRef directory = served_directory::acquire(fd))
+  if (const OpenFileRef directory = unmounted_directory::acquire(fd))
     return (directory->flags & O_PATH) == 0;
   const OpenFileRef file = g_fds.acquire(fd);
   return file && !file->record->is_in_kernel();
@@ -231,7 +231,7 @@ void tell_of_working_directory(int dir, const char* path) {
 }
 
 bool copy_path_of_directory(int fd, char (&path)[PATH_MAX]) {
-  const OpenFileRef directory = served_directory::acquire(fd);
+  const OpenFileRef directory = unmounted_directory::acquire(fd);
   if (!directory) return false;
   const std::string_view text = directory->directory->path();
   std::memcpy(path, text.data(), text.size() + 1);

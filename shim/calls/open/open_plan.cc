@@ -1,7 +1,7 @@
 #include "shim/calls/open/open_plan.h"
 
 #include "shim/calls/directory/listing_prefetch.h"
-#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/loaded_calls.h"
 #include "shim/calls/name/kernel_answer.h"
@@ -85,7 +85,7 @@ OpenPlan::Kind OpenPlan::classify() {
                                unmounted_paths::asks_for_directory(program_path_);
     if (for_change || asks_for_path || path_.key() == metadata_->prefix()) return Kind::name;
   } else {
-    if (served_directory::is_below(dir_, program_path_)) return Kind::below_served;
+    if (unmounted_directory::is_below(dir_, program_path_)) return Kind::below_served;
     if (!path_filter::covers_served(
             dir_, program_path_, path_,
             for_change ? path_filter::Care::thorough : path_filter::Care::quick))
@@ -155,7 +155,7 @@ void OpenPlan::plan_name() {
   if (answered_) return;
   if ((flags_ & O_DIRECTORY) != 0) return plan_directory();
   if (asks_for_directory) {
-    if (served_directory::is_below(dir_, program_path_)) answer(-ENOENT);
+    if (unmounted_directory::is_below(dir_, program_path_)) answer(-ENOENT);
     return;
   }
   if (needs_kernel()) return count_unserved(Counter::bypassed_flags, path_.key());
@@ -195,8 +195,9 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
   // A file that cannot be opened by its whole path may be openable by the program's own path, or
   // fails with its own error.
-  const bool is_kernels = metadata_ == nullptr ||
-                          (result_ == -ENOENT && !served_directory::is_below(dir_, program_path_));
+  const bool is_kernels =
+      metadata_ == nullptr ||
+      (result_ == -ENOENT && !unmounted_directory::is_below(dir_, program_path_));
   if (result_ < 0 && result_ != -EINTR && path_.key() != program_path_ && is_kernels)
     answered_ = false;
   if (answered_ && result_ >= 0) noted_opens::note(path_.key());
@@ -235,7 +236,7 @@ int OpenPlan::error_of_change() const {
 
 // If we do not have the directory, the kernel still may, except where we have a file.
 void OpenPlan::open_directory() {
-  int result = served_directory::open(*metadata_, path_.key(), flags_);
+  int result = unmounted_directory::open(*metadata_, path_.key(), flags_);
   if (result >= 0) listing_prefetch::note_listing(path_.key());
   const bool may_be_file = (flags_ & (O_DIRECTORY | O_PATH)) == O_PATH &&
                            !unmounted_paths::asks_for_directory(program_path_);

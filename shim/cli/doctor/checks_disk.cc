@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "cache/base/error_text.h"
-#include "cache/tier/disk/disk_survey.h"
+#include "cache/tier/disk/disk_maintenance.h"
 #include "shim/cli/doctor/checks.h"
 #include "shim/cli/settings.h"
 

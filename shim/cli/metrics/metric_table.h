@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 #include "shim/cli/metrics/metrics.h"
 
 namespace cube::cli {

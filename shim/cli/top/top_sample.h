@@ -9,7 +9,7 @@
 
 #include "cache/base/process/process_id.h"
 #include "cache/region/region.h"
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 #include "shim/cli/top/seen_servers.h"
 
 namespace cube::cli {

@@ -1,11 +1,11 @@
-// Reads directories by libc's streams if their entries are ours (served_directory.h,
+// Reads directories by libc's streams if their entries are ours (unmounted_directory.h,
 // mount_stream.h). A stream is libc's own over the fd; the entries that it returns are ours.
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "shim/calls/directory/mount_stream.h"
-#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
@@ -20,7 +20,7 @@
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
-namespace served = cube::shim::served_directory;
+namespace served = cube::shim::unmounted_directory;
 namespace listed = cube::shim::mount_stream;
 
 namespace {

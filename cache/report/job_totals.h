@@ -1,6 +1,7 @@
-// The figures of a job: the counters of its first process and of all descendants, however they
-// ended, and the state of the region. Thread safety: reads atomics, may run concurrently with
-// everything else. Allocates nothing, because a signal handler may end the program.
+// The totals of a job, which collect() sums up: the counters of its first process and of all
+// descendants, however they ended, and the state of the region. figures.h says how the report names
+// them. Thread safety: reads atomics, may run concurrently with everything else. Allocates nothing,
+// because a signal handler may end the program.
 #pragma once
 
 #include <cstddef>

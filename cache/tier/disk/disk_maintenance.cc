@@ -1,4 +1,4 @@
-#include "cache/tier/disk/disk_survey.h"
+#include "cache/tier/disk/disk_maintenance.h"
 
 #include <sys/file.h>
 

@@ -1,4 +1,4 @@
-#include "cache/report/collect.h"
+#include "cache/report/job_totals.h"
 
 #include <algorithm>
 #include <atomic>

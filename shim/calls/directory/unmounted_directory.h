@@ -1,10 +1,10 @@
-// An open directory that this process answers: an fd, which is an empty directory that no path
-// leads to, and its listing. So a call that bypasses us gets ENOENT, or an error that any directory
-// gives (EISDIR, EBADF), but never the entries of another directory. The row of the fd holds an
-// OpenFile, whose offset is the position, and tells whose directory it is: one of our paths
-// (name/unmounted_paths.h), or one of a mount, whose fd the program does not know (mount_stream.h).
-// Thread safety: all of it; all except next_entry's result, which is valid until the stream is
-// closed, is async-signal-safe.
+// An open directory of a pack or a bucket: an fd, which is an empty directory that no path leads
+// to, and the listing, which this process answers. So a call that bypasses us gets ENOENT, or an
+// error that any directory gives (EISDIR, EBADF), but never the entries of another directory. The
+// row of the fd holds an OpenFile, whose offset is the position. mount_stream.h uses serve() and
+// the functions below is_below() for streams over a mount's directory, whose fd the program does
+// not know. Thread safety: all of it; all except next_entry's result, which is valid until the
+// stream is closed, is async-signal-safe.
 #pragma once
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #include "shim/fd/fd_table.h"
 #include "shim/path/path_filter.h"
 
-namespace cube::shim::served_directory {
+namespace cube::shim::unmounted_directory {
 
 // Returns an fd, or -errno. `flags` are those of open(2). Takes the listing over. An fd of kind
 // mount_stream is none of the standard streams.
@@ -23,12 +23,12 @@ int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 // Empty for all other fds than those of our paths.
 [[gnu::always_inline]] inline OpenFileRef acquire(int fd) {
-  return g_fds.kind(fd) == RowKind::served_directory
-             ? g_fds.acquire_kind(fd, RowKind::served_directory)
+  return g_fds.kind(fd) == RowKind::unmounted_directory
+             ? g_fds.acquire_kind(fd, RowKind::unmounted_directory)
              : OpenFileRef();
 }
 inline bool is_one(int fd) {
-  return g_fds.kind(fd) == RowKind::served_directory && process::owns_table();
+  return g_fds.kind(fd) == RowKind::unmounted_directory && process::owns_table();
 }
 
 // True for a path below such a directory, where the kernel knows nothing.
@@ -43,4 +43,4 @@ struct ::dirent* next_entry(OpenFile& file);
 // Returns the new position, or -EINVAL.
 long seek(OpenFile& file, std::int64_t offset, int whence);
 
-}  // namespace cube::shim::served_directory
+}  // namespace cube::shim::unmounted_directory

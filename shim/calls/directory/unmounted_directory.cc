@@ -1,4 +1,4 @@
-#include "shim/calls/directory/served_directory.h"
+#include "shim/calls/directory/unmounted_directory.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -14,7 +14,7 @@
 #include "shim/process/process.h"
 #include "shim/process/user_pointer.h"
 
-namespace cube::shim::served_directory {
+namespace cube::shim::unmounted_directory {
 namespace {
 
 namespace sys = base::sys;
@@ -47,7 +47,7 @@ long make(int flags) {
 // Holds an fd of such a directory, which the program has open. The fd stays what it is meanwhile.
 OpenFileRef hold(int fd) {
   const RowKind kind = g_fds.kind(fd);
-  const bool is_one = kind == RowKind::served_directory || kind == RowKind::mount_stream;
+  const bool is_one = kind == RowKind::unmounted_directory || kind == RowKind::mount_stream;
   return is_one ? g_fds.acquire_kind(fd, kind) : OpenFileRef();
 }
 
@@ -101,7 +101,7 @@ int open(const cache::Metadata& metadata, std::string_view key, int flags) {
   const auto follow =
       (flags & O_NOFOLLOW) == 0 ? cache::Metadata::Follow::last : cache::Metadata::Follow::nothing;
   const auto opened = metadata.list(key, follow, with_names);
-  return opened ? serve(*opened, RowKind::served_directory, flags) : -opened.error().value;
+  return opened ? serve(*opened, RowKind::unmounted_directory, flags) : -opened.error().value;
 }
 
 long get_entries(OpenFile& file, void* to, std::size_t n) {
@@ -142,4 +142,4 @@ long seek(OpenFile& file, std::int64_t offset, int whence) {
   return static_cast<long>(target);
 }
 
-}  // namespace cube::shim::served_directory
+}  // namespace cube::shim::unmounted_directory
