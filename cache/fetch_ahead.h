@@ -21,7 +21,7 @@ namespace cube::cache {
 struct Demand {
   std::uint32_t job = 0;
   unsigned waiting = 0;               // operations that wait now
-  std::uint64_t fetches = 0, ns = 0;  // so far
+  std::uint64_t fetches = 0, ns = 0;  // totals so far
   // Opens of prefetched files, including opens that waited for the prefetch.
   std::uint64_t ahead = 0;
 

@@ -30,7 +30,7 @@ BackgroundFill::Begin BackgroundFill::begin() {
   pin.release();
   switch (parts_->flights.begin_prefetch(hash_, ticket_)) {
     case SingleFlight::Prefetch::mine: break;
-    case SingleFlight::Prefetch::prefetched: return Begin::cached;  // or will be in a moment
+    case SingleFlight::Prefetch::prefetched: return Begin::cached;  // or about to be
     case SingleFlight::Prefetch::demanded: return Begin::demanded;
   }
   // Another fetch of the file may just have ended.

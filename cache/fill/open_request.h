@@ -16,7 +16,7 @@ class PartialFill;
 
 struct OpenRequest {
   std::string_view key;        // absolute, normalized path of the file
-  const char* path = nullptr;  // the same with a terminating zero; the origin is asked by it
+  const char* path = nullptr;  // `key` with a terminating zero, by which the origin is asked
   int flags = O_RDONLY;        // the program's
   // Called before the origin is opened, because the program may get that very fd.
   void (*before_kernel_open)() = [] {};

@@ -1,8 +1,8 @@
 // A fetch whose bytes come as the program reads them: accept -> (the program opens the file) ->
 // parts, each when it is read -> publish. It needs no thread. A file has up to 256 parts. A reader
-// takes the parts that its read needs, unless another reader has taken them. It fetches them
-// through its own fd, which is the origin's file. A reader never waits: if another reader is
-// fetching a part, this one asks the kernel for the bytes. The reader that fetches the last part
+// takes the parts that its read needs, unless another reader has taken them. The reader fetches
+// these parts through its own fd, which is the origin's file. It never waits: it asks the kernel
+// for the bytes of a part that another reader is fetching. The reader that fetches the last part
 // revalidates the file and publishes the record. Objects live in a static pool of the process.
 // Thread safety: all of it, lock-free except for publishing; async-signal-safe. In a handler that
 // interrupts a fetch, nothing is fetched. Invariants: the record lies in its room from the

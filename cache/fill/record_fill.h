@@ -79,7 +79,7 @@ class RecordFill {
   // Makes the record visible to all processes. False: refused after all; reason() says why.
   bool publish();
 
-  // Gives the room up for good, because others may write to it at any later time.
+  // Gives the room up for good, because the kernel may still write to it at any later time.
   void lose_room() { reservation_.lose(); }
 
   base::Counter reason() const { return reason_; }

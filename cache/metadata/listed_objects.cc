@@ -30,11 +30,11 @@ bool is_listing_of(const Record& record, std::span<const ObjectNames::Entry> ent
                              [&](const auto& entry) { return names->at(place++) == entry; });
 }
 
-// Without a listing, no file below the directory can be opened, so listings displace files.
+// Without a listing, no file below the directory can be opened, so a listing evicts files.
 base::Result<RamTier::Reservation> reserve(RamTier& ram, std::size_t path_length,
                                            std::uint64_t bytes) {
   auto room = ram.reserve(path_length, bytes);
-  // A long listing needs segments in sequence, so more may have to go than it has bytes.
+  // A long listing needs adjacent segments, so it may evict more bytes than it has.
   for (std::uint64_t wanted = bytes + path_length; !room; wanted *= 2) {
     const std::uint64_t given = give_back(ram.region(), wanted);
     room = ram.reserve(path_length, bytes);

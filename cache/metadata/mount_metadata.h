@@ -41,7 +41,7 @@ class MountMetadata final : public KnownStats {
   // Call it before the first question. Used if some prefix is not a mount.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
-  // Whether one more record of so many bytes has room. May say yes wrongly.
+  // Whether one more record of so many bytes has room. A wrong yes is possible.
   bool has_room_for(std::uint64_t bytes) const;
 
   // Whether any process of the node has kept a listing. True as soon as one has begun to read a
@@ -53,7 +53,8 @@ class MountMetadata final : public KnownStats {
   // too old to be served.
   bool was_listed(std::string_view key, const FileStat& file) const;
 
-  // Files may have been changed silently: this job revalidates each listing before its next use.
+  // Call it when files may have been changed silently: this job then revalidates each listing
+  // before its next use.
   void doubt();
 
   // The stat of an absolute, normalized key. `no_follow`: of a link itself; without it, a key that
@@ -131,7 +132,7 @@ class MountMetadata final : public KnownStats {
   bool is_current(const StatTable::Entry& entry) const;
   // Nothing has changed the file through the shim since the stat was taken.
   bool is_untouched(const StatTable::Entry& entry) const;
-  // Publishes a record, unless `watch` has seen a change. The record replaces the one before.
+  // Publishes a record, unless `watch` has seen a change. The record replaces the former one.
   // `write` fills the room for its data.
   template <typename Watch, typename Write>
   Pin publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write);
@@ -186,7 +187,7 @@ class MountMetadata final : public KnownStats {
   // is one, is at offset 0.
   struct Read {
     base::UniqueFd fd;
-    bool is_long = false;  // its entries take more than `most_bytes`
+    bool is_long = false;  // the entries take more than `most_bytes`
   };
   Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
@@ -221,7 +222,7 @@ class MountMetadata final : public KnownStats {
   std::atomic<std::uint64_t> entered_[k_asked] = {};  // hashes of directories
   std::atomic<std::uint64_t> last_entered_{0};
   std::atomic<std::uint32_t> misses_{0}, lists_read_{0};
-  std::atomic<bool> opens_wait_{false};  // note_look has said so
+  std::atomic<bool> opens_wait_{false};  // set by note_look()
   std::atomic<std::uint64_t> missed_[k_missed] =
       {};  // hash of a directory:48 | stats that missed:16
   std::atomic<std::uint64_t> no_room_[k_no_room] =

@@ -109,7 +109,7 @@ class OpenedPlace {
 
 struct OriginOpen {
   std::string_view key;        // absolute, normalized path of the file
-  const char* path = nullptr;  // the same with a terminating zero
+  const char* path = nullptr;  // `key` with a terminating zero
   int flags = 0;               // the program's
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;

@@ -38,7 +38,7 @@ class PackMount {
   bool covers(std::string_view path) const { return base::is_at_or_below(path, prefix_); }
 
   struct FoundName {
-    PackEntry entry;  // its stat as the program sees it
+    PackEntry entry;  // with the stat as the program sees it
     PackSlot slot;
     bool physical = true;  // no link was followed
     std::uint32_t length = 0;

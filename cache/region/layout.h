@@ -286,9 +286,9 @@ struct JobRow {
   std::uint64_t last_used;
   // base::boot_ns when its first process attached.
   std::uint64_t started_ns;
-  // Its first process has detached: nobody waits for the report.
+  // The job's first process has detached: nobody waits for the report.
   std::atomic<std::uint32_t> reported;
-  // Its last report has been written.
+  // The job's last report has been written.
   std::atomic<std::uint32_t> told;
   // The sum over processes that are gone.
   base::Stats finished;
@@ -375,7 +375,7 @@ struct SegmentRow {
   std::atomic<std::uint32_t> flushed;
   // A program has mapped pages of it, and a child may have inherited the mapping.
   std::atomic<std::uint32_t> is_mapped;
-  // It holds metadata (metadata_room.h).
+  // The segment holds metadata (metadata_room.h).
   std::atomic<std::uint32_t> holds_metadata;
 };
 

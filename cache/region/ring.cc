@@ -200,7 +200,8 @@ base::Result<void> Ring::next_filling(const Filling& full) {
     tell_tier_writer(header);
   }
   auto leased = lease();
-  // Take the same segment once more: the ring's other segments may wait long for their readers.
+  // Takes the same segment once more, because the ring's other segments may wait long for their
+  // readers.
   if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment))
     leased = full.segment;
   if (!leased) {

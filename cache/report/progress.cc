@@ -94,7 +94,7 @@ ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_n
 
 ReportText Progress::look_alone(Region& region, std::uint32_t job, std::uint64_t now_ns) {
   if (is_over_ || now_ns < next_ns_) return {};
-  // The interval before the first look is no whole one, unless the caller keeps the intervals.
+  // The first interval is not whole, unless the caller keeps the intervals.
   const bool is_first = next_ns_ == 0 && every_ns_ != 0;
   next_ns_ = now_ns + every_ns_;
   const JobTotals now = collect(region, job);

@@ -71,7 +71,7 @@ class Mapping {
     const long mapped = sys::mmap(reinterpret_cast<void*>(at), bytes, protection,
                                   MAP_SHARED | MAP_FIXED, fd, static_cast<std::int64_t>(offset));
     if (sys::failed(mapped)) return fail(static_cast<int>(-mapped));
-    // The rest of the room on both sides is given back.
+    // The rest of the room on both sides is unmapped.
     sys::munmap(room->address_, at - begin);
     sys::munmap(reinterpret_cast<void*>(at + bytes), begin + k_huge_page - at);
     room->address_ = reinterpret_cast<std::byte*>(at);

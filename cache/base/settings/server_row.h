@@ -25,7 +25,7 @@ struct ServerRow {
   std::atomic<std::uint64_t>
       told_ns;  // the time at which the leader last wrote the row; 0: there is no such server
   std::atomic<std::uint32_t> has_address;  // 0: the server is not used
-  std::atomic<std::uint32_t> is_full;      // it refused the last record for lack of room
+  std::atomic<std::uint32_t> is_full;      // the server refused the last record for lack of room
   std::atomic<std::uint64_t> name[k_name_words];
 
   // A longer name is cut.

@@ -16,7 +16,7 @@ struct TreeName {
   std::uint64_t at = 0;  // in the text
   std::uint16_t length = 0;
   std::uint8_t type = 0;   // DT_*
-  bool is_packed = false;  // it has become an entry
+  bool is_packed = false;  // the name has become an entry of the pack
 };
 
 class TreeNames {

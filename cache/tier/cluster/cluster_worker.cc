@@ -132,7 +132,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
       ++awaited;
       awaited_until_ns_ = std::min(awaited_until_ns_, request.deadline_ns);
     }
-    // A jump has left the request behind. At its deadline it would reveal a server that hangs.
+    // A jump has left the request behind. Had it stayed, its deadline would have revealed a server
+    // that hangs.
     if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns)
       finish(request, Outcome::skipped);
     if (state_now != ClusterRequest::queued) continue;

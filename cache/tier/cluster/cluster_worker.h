@@ -17,7 +17,7 @@ namespace cube::cache {
 
 struct ClusterClient::ServerState {
   CircuitBreaker breaker;
-  std::atomic<bool> is_left_out{false};  // its name has no address
+  std::atomic<bool> is_left_out{false};  // the server's name has no address
   std::atomic<std::uint64_t> no_offers_until_ns{0};
   std::uint64_t answered_ns = 0;  // the last answer of any kind
   bool is_full = false;           // the last offer was refused for lack of room

@@ -122,7 +122,7 @@ class DiskStore {
   class MappedHead;
   struct Candidate {
     const Record* record;
-    bool replaces;  // it replaces an older record of this path
+    bool replaces;  // the record replaces an older one of its path
   };
 
   DiskStore(const DiskOptions& options, DiskDirectory directory);

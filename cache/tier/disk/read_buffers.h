@@ -38,7 +38,7 @@ class ReadBuffers {
     std::size_t size() const { return mapping_.size(); }
 
    private:
-    ReadBuffers* owner_;  // null: the buffer is not given back
+    ReadBuffers* owner_;  // null: nobody takes the buffer back
     base::Mapping mapping_;
   };
 

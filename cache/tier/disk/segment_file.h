@@ -1,11 +1,11 @@
 // One segment file: one process writes it and seals it, and it is read again after a restart. Life:
 // it is created with its room reserved, records are appended, and then it is sealed: the footer
-// follows the records, and the rest of the room is given back. A process that finds a file without
-// a footer, whose writer is gone, walks its records as far as headers and data are sound.
-// Invariants: the writer holds an exclusive flock by a mapping of the header page, so no fd stays
-// open and the kernel releases the lock when the writer dies; before a file is written to by path,
-// its identity is checked. Thread safety: a SegmentWriter belongs to one thread at a time; the
-// functions are pure except for the file.
+// follows the records, and the rest of the room is freed. A process that finds a file without a
+// footer, whose writer is gone, walks its records as far as headers and data are sound. Invariants:
+// the writer holds an exclusive flock by a mapping of the header page, so no fd stays open and the
+// kernel releases the lock when the writer dies; before a file is written to by path, its identity
+// is checked. Thread safety: a SegmentWriter belongs to one thread at a time; the functions are
+// pure except for the file.
 #pragma once
 
 #include <span>

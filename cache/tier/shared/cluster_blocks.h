@@ -36,7 +36,7 @@ class ClusterBlocks {
     std::string_view path;  // of the file
     FileStat stat;          // of the file
     std::span<const std::byte> bytes;
-    std::uint64_t fetched_ns = 0;  // wall clock; the bytes were there by then
+    std::uint64_t fetched_ns = 0;  // a time of the wall clock at which the bytes were already there
     PageRun pages;
   };
   const Found& found() const { return found_; }

@@ -78,8 +78,8 @@ class ClusterOffers final : public OfferSource {
     std::uint32_t generation = 0;        // the segment's generation, one for each life
     std::uint32_t seen = 0;              // SegmentRow::records when all of them were last examined
     std::uint64_t next_look_ns = 0;      // the next look at a segment with unconfirmed records
-    std::uint64_t retry_ns = 0;          // when to retry records that were put off; 0: there are
-                                         // none
+    std::uint64_t retry_ns = 0;          // the time to retry records that were put off; 0: there
+                                         // are none
     unsigned retries = 0;                // in a row
     std::vector<std::uint64_t> offered;  // offsets, sorted
   };

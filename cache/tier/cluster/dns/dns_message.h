@@ -25,7 +25,7 @@ struct DnsAnswer {
     none,     // the name has no address of this type
     no_name,  // there is no such name
     failed,   // the server cannot tell
-    not_ours  // it answers another question than ours
+    not_ours  // the message answers another question than ours
   };
   Kind kind = Kind::not_ours;
   // Without a port. If the answer has several addresses, this is the smallest, so that all nodes

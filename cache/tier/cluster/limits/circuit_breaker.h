@@ -1,5 +1,6 @@
-// A server that does not answer well rests for 1 s, then for 2, 4 ... 30 s. After each rest it gets
-// one trial. Thread safety: one thread changes it; any thread may call is_open.
+// The circuit breaker of a server that does not answer well opens for 1 s, then for 2, 4 ... 30 s.
+// After each such rest the server gets one trial. Thread safety: one thread changes it; any thread
+// may call is_open.
 #pragma once
 
 #include <atomic>

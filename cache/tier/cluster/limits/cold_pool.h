@@ -1,5 +1,5 @@
-// If there are hardly any hits, only one request in 16 asks. After the first hit among those, all
-// ask again for a while. Thread safety: all of it; the counts may be a little off.
+// If hardly any request hits, only one in 16 asks the servers. After a hit among those, all
+// requests ask again for a while. Thread safety: all of it; the counts may be a little off.
 #pragma once
 
 #include <atomic>
