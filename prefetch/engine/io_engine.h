@@ -45,8 +45,8 @@ struct Fetch {
   bool asks_first = false;  // a thread engine asks its client before it opens the file
 
   // Further fetches whose bytes follow this one in the origin, for a thread engine: one request
-  // reads all of `together`, and the engine ends each fetch in turn. If a file is not there, the
-  // fetch is done alone.
+  // reads all of `together`, and the engine ends each fetch in turn. If one of these files is
+  // missing, each file is fetched alone.
   Fetch* beside = nullptr;
   // `place`: this file's own bytes. `together`: set in the first fetch; empty: there are no others.
   cache::OriginSpan place, together;
@@ -65,14 +65,15 @@ enum class Ending : std::uint8_t {
 
 struct FetchResult {
   Ending ending = Ending::cancelled;
-  bool has_room = false;      // room_for gave room; it is the client's again, unless room_is_lost
+  bool has_room = false;      // room_for() gave room, which is the client's again, unless
+                              // room_is_lost
   bool room_is_lost = false;  // see above
   // The number of requests to the origin.
   std::uint8_t opens = 0, stats = 0, reads = 0;
   int error = 0;   // if failed
   int reason = 0;  // the client's reason, if it has declined
   std::uint64_t bytes = 0;
-  // If whole, and the origin has checked the bytes by it.
+  // The hash by which the origin has checked the bytes of a whole file, if it has.
   std::optional<std::uint64_t> data_hash = {};
 };
 

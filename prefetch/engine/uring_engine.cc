@@ -59,12 +59,12 @@ class UringCore final : public EngineCore {
 
   CallbackGate gate_;
   std::atomic<unsigned> depth_{options.depth};
-  EventCount is_known_;          // how the set-up went
+  EventCount is_known_;          // the result of the set-up
   std::atomic<int> set_up_{-1};  // 1: done; 0: refused
   std::string why_;              // written before set_up_
 
   // Only the ring's thread uses these, except as UringFlight says.
-  Ring* ring_ = nullptr;  // of work()
+  Ring* ring_ = nullptr;  // a local variable of work()
   std::array<std::unique_ptr<UringFlight>, k_most_depth> flights_;
   OriginKinds origins_;
   unsigned in_flight_ = 0, workers_ = 0;

@@ -23,7 +23,7 @@ namespace cube::prefetch {
 // it was listed.
 struct ListingReads {
   std::uint64_t read = 0;   // bytes of files that were opened
-  std::uint64_t early = 0;  // those of these bytes that had been fetched ahead
+  std::uint64_t early = 0;  // bytes of opened files that had been fetched ahead
   std::uint64_t fetched = 0;
   std::uint64_t files = 0;  // how many files `read` covers
 };

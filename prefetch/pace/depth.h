@@ -38,7 +38,7 @@ class Depth {
 
   struct Seen {
     std::uint64_t now_ns = 0;
-    unsigned in_flight = 0;  // an unused depth must not grow
+    unsigned in_flight = 0;  // fewer than the depth: an unused depth must not grow
     std::span<const cache::Demand> jobs = {};
     std::optional<std::uint32_t> planned_job = {};  // the job whose list is being fetched
     // The total of planned files that no longer needed a fetch when they were due.
@@ -89,7 +89,8 @@ class Depth {
   std::uint64_t overtaken_ = 0;
   double sum_overtaken_ = 0;       // of the last ticks
   std::uint64_t foreign_ns_ = 0;   // the last time at which there was a foreign job
-  std::uint64_t measured_ns_ = 0;  // when a measurement began; 0: there is no limit by fetches
+  std::uint64_t measured_ns_ = 0;  // the time at which a measurement began; 0: there is no limit by
+                                   // fetches
   // More fetches are in flight than allowed, so their latency says nothing about the limit.
   bool is_draining_ = false;
 };

@@ -1,7 +1,7 @@
 // RingWatch knows which records of the ring are unread and how far each reader has got. It gives up
-// segments that their readers will never finish, because a segment with an unread record is not
-// reused. It also tells if the ring is too small. The workers of a loader read several batches at
-// the same time; if the ring does not hold all of these, the prefetcher waits for room while
+// segments that their readers will never finish, because a segment with an unread record cannot be
+// reclaimed. It also tells if the ring is too small. The workers of a loader read several batches
+// at the same time; if the ring does not hold all of these, the prefetcher waits for room while
 // programs themselves fetch files of its plan. Thread safety: add() by any thread, the rest by one.
 //
 // It gives up a segment in four cases:
@@ -46,7 +46,7 @@ class RingWatch {
     std::uint64_t overtaken = 0;  // total of planned files that programs fetched first
     std::uint64_t demanded = 0;   // total fetches by programs, of any file
   };
-  // Looks which records have been opened. Called at each tick.
+  // Finds the records that have been opened. Called at each tick.
   void look(const Seen& seen);
   // Called after look(). Returns true if one more segment would help, and then starts again from
   // zero.

@@ -1,6 +1,6 @@
-// A row of a table that threads fill and empty without a lock: derive the row from it. A thread
-// that has claimed a row owns its plain fields until it puts the row back. Thread safety: all of
-// it, async-signal-safe too.
+// The base class for a row of a table that threads fill and empty without a lock. A thread that has
+// claimed a row owns its plain fields until it puts the row back. Thread safety: all of it,
+// async-signal-safe too.
 #pragma once
 
 #include <atomic>

@@ -44,7 +44,7 @@ class ThreadCrew {
  protected:
   struct Kind {
     // Begins the log line that says why there is no thread: "nothing is prefetched". Null: the
-    // owner says it.
+    // owner logs the reason.
     const char* without = nullptr;
     std::size_t stack = 128 << 10;
     int nice = 0;

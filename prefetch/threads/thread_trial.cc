@@ -69,7 +69,7 @@ void call_as_cluster_does() {
   sys::raw(SYS_ioprio_set, 0, 0, 0);
 }
 
-// Makes raw calls only: the other threads, which may hold locks, do not exist here.
+// Makes raw calls only, because threads that do not exist in this child may hold locks.
 [[noreturn]] void run_child(std::atomic<std::uint32_t>& may_be_waited_for, ThreadCalls calls) {
   // The call that the parent is about to make.
   sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);

@@ -114,7 +114,7 @@ bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   const int fd = opens ? opened_for(file, opened, range->fd_epoch) : copy.get();
   const LargeFile::FdEpoch fd_epoch = range->fd_epoch;
   range->rest.begin = (rest.begin / block + 1) * block;
-  // The rest of the range would be tried block by block, in vain.
+  // Otherwise each further block of the range would be tried in vain.
   const bool has_no_room = !rest.passes && !LargeFile::may_have_room();
   const bool is_last = fd < 0 || has_no_room || range->rest.is_empty();
   if (is_last) range->file->end();

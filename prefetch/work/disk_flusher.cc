@@ -77,13 +77,13 @@ void DiskFlusher::write() {
     }
   }
   writer_.end();
-  // The kernel would let the process end only after the thread has finished waiting for the disk.
-  // So if the time is over, the thread does not begin to wait.
+  // The kernel lets a process end only when no thread waits for the disk. So the thread begins no
+  // such wait once the time is over.
   if (has_time()) writer_.seal();
 }
 
 void DiskFlusher::work(unsigned) {
-  // At least once: a job may be over before its flusher has run.
+  // Runs at least once: a job may be over before its flusher has begun.
   for (bool is_last = false; !is_last;) {
     const std::uint32_t seen = news_.now();
     // Tries once more after the request to stop, because the process that wrote may have been

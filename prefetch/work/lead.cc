@@ -15,7 +15,7 @@ constexpr std::uint64_t k_tick_ns = 10 * base::k_ns_per_ms,
                         k_idle_tick_ns = 250 * base::k_ns_per_ms,
                         k_blocked_tick_ns = 50 * base::k_ns_per_ms;
 constexpr std::uint64_t k_least_rest_ns = 1000 * base::k_ns_per_ms,
-                        k_rest = 10;  // between rounds; times what the round took
+                        k_rest = 10;  // the pause between rounds, as a multiple of the round's time
 constexpr std::uint64_t k_starved_after_ns = 1000 * base::k_ns_per_ms;
 
 // JobRow::listed: which list:16 | how many entries:48.
@@ -63,7 +63,7 @@ void Lead::listen() {
   options.leads = [](void* lead) { return static_cast<Lead*>(lead)->claim_.beat(); };
   std::string why;
   auto announcements = Announcements::start(std::move(options), why);
-  // If another process has taken the lead, it takes the announcements: that deserves no warning.
+  // A process that has taken the lead also takes the announcements, which deserves no warning.
   if (announcements == nullptr)
     base::log(claim_.beat() ? base::LogLevel::warn : base::LogLevel::debug, "{}", why);
   const std::lock_guard lock(socket_mutex_);

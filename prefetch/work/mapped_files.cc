@@ -243,7 +243,7 @@ void MappedFiles::keep_last(Row& row) {
   if (region_fd) keep(row, region_fd->get());
 }
 
-// Drops a mapping that the program has left, without a look.
+// Drops, without a look, a mapping that the program has left.
 void MappedFiles::drop_left(Row& row) {
   if (!row.is_left.load(std::memory_order_acquire) || !row.claim(ClaimedRow::Is::filled)) return;
   row.is_over.store(true, std::memory_order_seq_cst);
@@ -342,7 +342,7 @@ void MappedFiles::let_go_of(LargeFile& file) {
 void MappedFiles::opened(const LargeFile& file) {
   if (count_.load(std::memory_order_relaxed) == 0) return;
   for (Row& row : rows()) {
-    // A row that another thread changes is being looked at, or is new.
+    // A row that another thread has claimed is new, or under a look.
     const bool is_ours = row.claim(ClaimedRow::Is::filled);
     if (!is_ours || row.file->is_same_file(file))
       row.has_lost_pages.store(true, std::memory_order_relaxed);

@@ -77,8 +77,9 @@ class MappedFiles {
     // Counts threads that use the file and the mapping without owning the row. Both stay until the
     // last of these threads has gone.
     std::atomic<std::uint32_t> users{0};
-    std::atomic<bool> is_over{false};      // to be dropped; set by the owner or a user
-    std::atomic<std::uint64_t> before{0};  // of Added, those that were not found yet
+    std::atomic<bool> is_over{false};      // the mapping is to be dropped; set by the owner or a
+                                           // user
+    std::atomic<std::uint64_t> before{0};  // bytes of Added that no look has found yet
     std::atomic<int> advice{0};            // MADV_NORMAL, SEQUENTIAL or RANDOM
     // Offsets within the mapping: the rest of what MADV_WILLNEED asked for.
     std::atomic<std::uint64_t> wanted{0}, wanted_end{0};
@@ -123,7 +124,7 @@ class MappedFiles {
   Row rows_[k_most];
   std::atomic<std::uint32_t> reached_{0};  // no row from this one on was ever filled
   std::atomic<bool> is_looking_{false};    // a thread looks at the mappings
-  std::size_t first_to_keep_ = 0;          // for that thread: the row at which the next look begins
+  std::size_t first_to_keep_ = 0;          // the row at which that thread's next look begins
   // base::monotonic_ns: the time of the next look, and the time before which mappings that the
   // program has left are dropped without a look.
   std::atomic<std::uint64_t> next_look_ns_{0}, earliest_look_ns_{0};

@@ -1,5 +1,5 @@
-// How a fetch ends: its record is published, or its file is put back or refused, and the waiting
-// threads are told (prefetcher.h).
+// Prefetcher: ends a fetch. It publishes the record, or puts the file back or refuses it, and wakes
+// the waiting threads.
 #include "cache/base/clock.h"
 #include "prefetch/work/decline_reason.h"
 #include "prefetch/work/prefetcher.h"

@@ -1,4 +1,4 @@
-// How the fetch of a file continues if the file turns out to be large (prefetcher.h).
+// Prefetcher: continues the fetch of a file that turns out to be large.
 #include <cerrno>
 #include <new>
 
@@ -11,7 +11,7 @@ using Large = LargeFetch::Ending;
 bool Prefetcher::is_large(const PlannedFile& file, const cache::FileStat& stat) const {
   if (!stat.is_regular() || stat.size <= cache_.ahead().max_file() || !cache_.large().are_served())
     return false;
-  // A source with an account asks only for files as large as those that were read.
+  // A source with an allowance asks only for files as large as those that were read.
   return file.allowance == nullptr &&
          !cache_.ahead().origin_of(file.path).traits().is_whole_in_one_read;
 }

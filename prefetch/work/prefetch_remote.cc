@@ -1,4 +1,4 @@
-// How a file comes from another node, or its fetch goes on to the origin (prefetcher.h).
+// Prefetcher: fetches a file from another node, or passes the fetch on to the origin.
 #include "cache/base/clock.h"
 #include "prefetch/work/decline_reason.h"
 #include "prefetch/work/prefetcher.h"

@@ -1,4 +1,4 @@
-// How one request fetches files that lie one after the other at their origin (prefetcher.h).
+// Prefetcher: fetches by one request the files that lie one after the other at their origin.
 #include "cache/base/clock.h"
 #include "prefetch/work/prefetcher.h"
 

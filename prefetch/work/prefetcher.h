@@ -49,7 +49,7 @@ struct RefusedFile {
 
 struct PrefetchCounts {
   std::uint64_t fetched = 0, fetched_bytes = 0;
-  std::uint64_t cached = 0;    // were there already
+  std::uint64_t cached = 0;    // files that were in the cache already
   std::uint64_t demanded = 0;  // a program was faster
   std::uint64_t refused = 0;
   std::uint64_t large = 0;  // how many of the fetched and cached files were large
@@ -133,13 +133,13 @@ class Prefetcher final : public FetchClient, public LargeClient {
     }
     PlannedFile file;
     cache::BackgroundFill fetch;
-    bool is_placed = false;  // its fetch has asked for room
+    bool is_placed = false;  // the fetch has asked for room
     // One request may read several fetches, which count as one in flight: is this the first of
     // them, or the last?
     bool is_first = true, is_last = true;
     PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
     std::uint64_t bytes = 0;
-    std::uint64_t began_ns = 0;  // at the origin
+    std::uint64_t began_ns = 0;  // start of the fetch at the origin
   };
 
   Prefetcher(cache::FileCache& cache, Options options);

@@ -88,8 +88,8 @@ bool Sidecar::Leader::do_lead() {
   Lead own(cache_, config_, news_, claim_);
   if (!own.begin()) return false;
   // From now on a stopping thread finds the lead and stops the engine, or this thread sees the
-  // stop. Later would be too late: if this thread waits for the origin, the stopping thread must
-  // find the lead to remove the socket's name and to end the thread that beats there.
+  // stop. The lead is shown this early so that a stopping thread finds it even while this thread
+  // waits for the origin: it must remove the socket's name and end the thread that beats there.
   show(&own);
   try {
     if (!is_stopping()) own.open();

@@ -1,5 +1,5 @@
 // The thread that prefetches for the whole node while this process leads. Otherwise it waits until
-// the leader ends, or is stopped (lead_claim.h). Meanwhile it gives back memory that others need
+// the leader ends, or is stopped (lead_claim.h). Meanwhile it gives memory back that others need
 // (room_for_others.h); if nothing is to be prefetched, it does nothing else. If the process loses
 // the lead, it waits again.
 //

@@ -9,7 +9,7 @@ import os
 from cubeshim import _hook
 
 __all__ = ["announce"]
-# That of the library; a test compares the two.
+# The library's version; a test compares the two.
 __version__ = "0.1.0"
 
 

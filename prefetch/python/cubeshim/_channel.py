@@ -183,7 +183,7 @@ class Channel:
             self.send(order, _protocol.bye())
 
     def send(self, order, message):
-        """Waits until there is room. False: the order is over, and the connection is closed, so
+        """Waits until there is room. False: the order is over. Its connection is closed then, so
         that the server drops the rest."""
         while not self.must_stop(order):
             self.hear(order)

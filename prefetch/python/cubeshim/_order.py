@@ -111,7 +111,7 @@ class Order:
             try:
                 names.extend(self.resolve(index))
             except Exception:
-                continue  # the data set will raise the error itself
+                continue  # the data set itself raises the error later
         return names
 
     def messages(self):
