@@ -16,9 +16,9 @@ namespace {
 
 namespace sys = base::sys;
 
-constexpr std::size_t k_most_bytes = 0x7ffff000;  // what the kernel moves in one call
+constexpr std::size_t k_most_bytes = 0x7ffff000;  // the most that the kernel moves in one call
 
-// A reference that is given back even if a jump leaves the read. It lies on the stack of its user.
+// A reference that is dropped even if a jump leaves the read. It lies on the stack of its user.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {

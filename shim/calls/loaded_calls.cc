@@ -319,7 +319,7 @@ bool look_at_all() {
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()),
             0,      {},     {}};
-  // This library was loaded by dlopen: only calls that look it up come to it.
+  // This library was loaded by dlopen, so it gets only calls that look it up.
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);

@@ -1,5 +1,5 @@
-// Calls that make fds that are not served: the shim clears the row of the fd, and no parked fd may
-// occupy the lowest free number. Thread safety: all of it; async-signal-safe.
+// Calls that make unserved fds: the shim clears the row of the new fd, and no parked fd may be the
+// lowest free one. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include "shim/fd/fd_table.h"

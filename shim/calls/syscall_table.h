@@ -28,7 +28,8 @@ enum class SyscallKind : std::uint8_t {
   identity,
   sandbox,
   limits,
-  hands_on,  // may pass fds to other processes: materializes all, and notes files open for writing
+  hands_on,  // may pass fds to other processes: all are materialized, and files open for writing
+             // are noted
   everything,
   unknown
 };

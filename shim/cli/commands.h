@@ -18,7 +18,7 @@ void add_library(CLI::App& app, int& status);
 void add_stats(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
 // Further statuses: 3 if there is no cache to load into; 128 plus the number of the signal that
-// ended it.
+// ended the command.
 void add_warmup(CLI::App& app, int& status);
 void add_top(CLI::App& app, int& status);
 void add_exporter(CLI::App& app, int& status);

@@ -40,8 +40,8 @@ class Settings {
 // "--ram-dir" for "CUBESHIM_RAM_DIR".
 std::string option_name(std::string_view variable);
 
-// Opens the region that these settings name without becoming one of its users. Null if there is
-// none, or if something is wrong, which `why` then says.
+// Opens the region of these settings, but does not become one of its users. Null if there is none,
+// or if something is wrong, which `why` then says.
 cache::Region* look_at_region(const base::Config& config, std::string& why);
 
 // Like look_at_region, but reports on stderr if there is none.

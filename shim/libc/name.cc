@@ -136,7 +136,7 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
            (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from,
            to_dir, to, flags)
 
-// Calls that make a new name. Below our paths, none can be made.
+// Calls that make a new name, which is impossible below our paths.
 #define CUBE_MAKES(name, dir, declaration, ...)                                          \
   int export_##name declaration {                                                        \
     shim::placeholder::unpark_if(dir);                                                   \

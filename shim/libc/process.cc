@@ -37,7 +37,8 @@ void before_exec() {
   if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();
 }
 
-// Learns about the path from a failed exec. A script may name an interpreter that does not exist.
+// Corrects memory about the path after a failed exec. A script may name an interpreter that does
+// not exist.
 int exec_has_failed(int result, int dir, const char* path, bool no_follow = false) {
   return shim::told(result,
                     {.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true});

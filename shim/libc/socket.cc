@@ -56,7 +56,7 @@ bool is_readable_address(const struct ::sockaddr* a, socklen_t n) {
   return cube::base::can_read_around(begin) && cube::base::can_read_around(begin + n - 1);
 }
 
-// Learns from the answer of a call to the socket at this address.
+// Corrects memory by the kernel's answer about the socket at this address.
 template <typename Result>
 Result told_of_peer(Result result, const struct ::sockaddr* a, socklen_t n) {
   if (a == nullptr || !shim::process::is_active()) return result;
@@ -137,7 +137,8 @@ int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flag
     for (unsigned i = 0; i < sent; ++i) materialize_sent(&messages[i].msg_hdr);
   }
   const int result = real::sendmmsg(socket, messages, n, flags);
-  // The error is that of the first message; after others have been sent, the next call reports it.
+  // Returns an error only if the first message fails. After others were sent, the next call reports
+  // it.
   if (sent != 0) told_of_peer(result, &messages->msg_hdr);
   return result;
 }

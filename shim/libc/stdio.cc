@@ -88,8 +88,8 @@ FILE* make_stream(int fd) {
       fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
   if (stream == nullptr) return nullptr;
   stream->_fileno = fd;
-  // A stream of bytes: a cookie stream has no room for wide characters (wide.cc). Old glibcs leave
-  // that pointer as malloc gave it.
+  // A stream of bytes: a cookie stream has no room for wide characters (wide.cc). Old glibcs do not
+  // set that pointer, so it has what malloc left there.
   stream->_mode = -1;
   stream->_wide_data = reinterpret_cast<_IO_wide_data*>(-1);
   g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);

@@ -117,7 +117,8 @@ long close_by_syscall(long number, const long (&a)[6]) {
   return result;
 }
 
-// Learns about names and children from the kernel's answers to calls that were not forwarded.
+// Corrects memory, and notes ended children, by the kernel's answers to calls that were not
+// forwarded.
 void learn_from(long number, const long (&a)[6], long result) {
   using Wants = shim::PathCall::Wants;
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };

@@ -1,7 +1,7 @@
-// Wide characters. A cookie stream has no room for them, and libc follows a bad pointer if they are
-// asked for. So the first wide call on one materializes its file and gives it the room that a
-// stream of fdopen has: libc then makes it an ordinary wide stream, which reads the kernel file
-// through _fileno.
+// Wide characters. A cookie stream has no room for wide characters, and libc follows a bad pointer
+// if a program asks for one. So the first wide call on one materializes its file and gives it the
+// room that a stream of fdopen has: libc then makes it an ordinary wide stream, which reads the
+// kernel file through _fileno.
 #include <malloc.h>
 
 #include <array>

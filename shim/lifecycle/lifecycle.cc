@@ -84,8 +84,8 @@ void report() {
   cache::FileCache* const cache = attachment::cache_to_report_by();
   if (cache != nullptr) {
     flush_counters();
-    // A cache is there, so the prefix is spelled as programs spell it. A process that has opened
-    // nothing below it is a helper, and not worth a line.
+    // A cache was attached, so programs spell the prefix as the setting does. A process that has
+    // opened nothing below the prefix is a helper, and gets no line.
     cache::write_last_report(cache->region(), cache->region().own_job(), *process::g_config);
   } else if (process::is_active()) {
     // Without a cache it is unknown what was opened.

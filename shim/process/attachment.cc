@@ -19,7 +19,7 @@ namespace {
 enum class Attachment : int { none, busy, attached, failed, left };
 
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
-// Whether a child has ended before there was a cache to tell.
+// Whether a child has ended before there was a cache to report it to.
 constinit std::atomic<bool> g_has_untold_child{false};
 // How often the program looked at files without a cache, and when to search for a cache again
 // (monotonic clock).
@@ -138,7 +138,7 @@ bool may_have_cache_to_look_at() {
 }
 
 cache::FileCache* cache_to_look_at() {
-  // A program that looks at so many files is worth a region.
+  // For a program that looks at so many files, a region is worthwhile.
   return process::has_list() || looks_through_names() ? cache() : existing_cache();
 }
 

@@ -10,9 +10,9 @@
 #include <exception>
 #include <new>
 
-// libc++abi, with which a release is built, has the two functions of memory in one object with the
-// rest of its exceptions, so a second definition does not link: its exceptions take their memory
-// from the host.
+// A release is built with libc++abi, which has the two functions of memory in one object with the
+// rest of its exceptions. A second definition would not link, so the exceptions of a release take
+// their memory from the host.
 #ifndef _LIBCPP_VERSION
 #define CUBE_OWN_EXCEPTION_MEMORY
 #endif

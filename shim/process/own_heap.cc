@@ -1,11 +1,11 @@
 // Memory of the library's own objects: operator new and delete, for this library alone (the version
 // script hides them). A signal handler may open a file while the code that it interrupts is inside
 // the host's malloc. So an open, a stat, a read or a close must not call malloc. Blocks of up to 64
-// KiB come from lists by size, larger ones from mmap. A list hands out what was given back to it;
-// if the list is empty, a block is cut from a chunk. Chunks are never unmapped. Invariants: a
-// header of 16 bytes lies before each block and says where it belongs; a list changes by one
-// compare-and-swap. Thread safety: all of it, lock-free and async-signal-safe. A forked child may
-// go on using what it inherits.
+// KiB come from lists by size, larger ones from mmap. A list hands out freed blocks; if it is
+// empty, a block is cut from a chunk. Chunks are never unmapped. Invariants: a header of 16 bytes
+// lies before each block and says where it belongs; a list changes by one compare-and-swap. Thread
+// safety: all of it, lock-free and async-signal-safe. A forked child may go on using what it
+// inherits.
 #include <atomic>
 #include <bit>
 #include <cstdint>

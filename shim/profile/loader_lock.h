@@ -1,6 +1,6 @@
-// The lock of the loader that libunwind takes when it asks for the libraries of the process.
-// Another thread may hold it at a fork, and libc does not free it in the child: a thread that takes
-// it there waits forever. Another thread may also hold it in dl_iterate_phdr's callback, and wait
+// The loader's lock. libunwind takes it when it asks for the libraries of the process. Another
+// thread may hold it at a fork, and libc does not free it in the child: a thread that takes it
+// there waits forever. Another thread may also hold it in dl_iterate_phdr's callback, and wait
 // there for this thread. The loader does not publish its lock, so this code searches the loader's
 // data for what looks like a held lock. Thread safety: all of it except find(); async-signal-safe.
 #pragma once

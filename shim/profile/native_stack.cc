@@ -97,8 +97,8 @@ long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, l
   return -1;
 }
 
-// At the end of a thread, libunwind gives its memory back and takes a lock for that.
-// ThreadSanitizer has forgotten the thread by then, and its pthread_mutex_lock would crash.
+// At the end of a thread, libunwind takes a lock and frees the thread's memory. ThreadSanitizer has
+// forgotten the thread by then, and its pthread_mutex_lock would crash.
 void take_locks_of_libc(const struct ::link_map& map) {
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;

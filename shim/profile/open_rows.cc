@@ -7,7 +7,8 @@
 namespace cube::shim::profile {
 namespace {
 
-constexpr std::uint32_t k_soon = 3;  // opens later: of the same item, even if there are few files
+constexpr std::uint32_t k_soon = 3;  // an open after fewer others is of the same item, even if
+                                     // there are few files
 constexpr std::uint32_t k_few_opens = 16;  // between two readings of a file: not another epoch
 constexpr std::uint64_t k_large_bytes = 16 << 20;  // CUBESHIM_MAX_FILE by default
 

@@ -305,7 +305,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
               .bytes = bytes});
   if (subject.path != nullptr) return note_path(*tables, *site, subject, row, failed, ns);
   if (row == nullptr) return;
-  // The path of an fd is not kept; the first path that its site opened stands for it.
+  // The path of an fd is not kept. The first path that its site opened is reported instead.
   if (site->example.load(k_relaxed) == 0)
     site->example.store(tables->sites[row->site.load(k_relaxed)].example.load(k_relaxed),
                         k_relaxed);

@@ -51,21 +51,22 @@ enum SiteCount : std::size_t {
 // Sums over the files that a site has opened, added when they are closed.
 enum OpenCount : std::size_t {
   k_closed,          // files
-  k_unread,          // those that were neither read nor mapped nor listed
+  k_unread,          // files that were neither read nor mapped nor listed
   k_whole,           // read to their end, each byte at least once
-  k_whole_again,     // those that had been read like this shortly before
+  k_whole_again,     // files that had been read whole shortly before, too
   k_whole_again_ns,  // cost of those: the open and the reads
   k_stat_first,      // opened after a stat by path
   k_stat_first_us,   // time of those stats
   k_opened_again,    // shortly after they were opened before, but not read whole both times
   k_opened_again_ns,
-  k_storms,    // with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a seek, too
-  k_storm_ns,  // their reads and seeks
+  k_storms,      // files with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a
+                 // seek, too
+  k_storm_ns,    // their reads and seeks
   k_tiny_files,  // no storms, with 16 reads or more, most of them tiny
   k_tiny_ns,
   k_large,         // seen to be larger than 16 MiB
-  k_large_random,  // of those, read 8 times or more, a third of the reads not where the last one
-                   // ended
+  k_large_random,  // of these large files, those with 8 reads or more, a third of which do not
+                   // begin where the last one ended
   k_large_random_ns,
   k_reads,
   k_seeks,
@@ -82,14 +83,14 @@ enum FileCount : std::size_t {
   k_file_size,    // the largest that was seen; 0: not known
   k_file_bytes,   // read
   k_file_opens,   // to be read
-  k_soon_again,   // of those, shortly after another open of this process
+  k_soon_again,   // of those opens, the ones shortly after another open of this process
   k_file_maps,    // closed after they had been mapped
   k_waited,       // opens that waited for another's fetch
   k_from_origin,  // opens that asked the origin, or the kernel
   k_from_tier,    // opens whose bytes came from a tier
   k_file_memory_ns,
   k_file_origin_ns,  // calls that waited, or asked the origin
-  k_file_read_ns,    // of those, the reads
+  k_file_read_ns,    // the part of that time that reads took
   k_file_tier_ns,
   k_file_counts
 };
@@ -97,7 +98,7 @@ enum FileCount : std::size_t {
 // without a walk.
 enum CostCount : std::size_t {
   k_samples,        // calls
-  k_samples_timed,  // those that were not interrupted, judging by how long they took
+  k_samples_timed,  // walks that were not interrupted, judging by how long they took
   k_sample_ns,      // time of those
   k_stacks,         // native stacks that were walked
   k_stacks_timed,

@@ -15,11 +15,11 @@ namespace cube::shim {
 struct PathCall {
   // What the call requires of the name at the end of the path.
   enum class Wants : std::uint8_t {
-    name,       // it is there
-    directory,  // it is a directory
-    file,       // it is not a directory
-    link,       // it is a link
-    new_name,   // it is not there
+    name,       // the name exists
+    directory,  // the name is a directory
+    file,       // the name is no directory
+    link,       // the name is a link
+    new_name,   // the name does not exist
     any_name,   // nothing: the name is created if it is not there
   };
   int dir = AT_FDCWD;

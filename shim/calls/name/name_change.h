@@ -24,7 +24,7 @@ class NameChange {
  public:
   // The subject of the change.
   enum class Of : std::uint8_t {
-    name,          // it leads elsewhere, or nowhere: rename, unlink
+    name,          // the name itself, which then leads elsewhere or nowhere: rename, unlink
     mount_point,   // the directory that it leads to, by links too
     file,          // the file that it leads to, by links too: truncate, chmod
     file_or_link,  // like file, but a link at its end is meant itself: lchown
@@ -61,7 +61,7 @@ class NameChange {
   int dir_ = AT_FDCWD;
   std::optional<cache::FileStat> before_;
   bool is_tree_ = false;      // a directory or a link: more than one name changes
-  bool is_new_tree_ = false;  // it has become one
+  bool is_new_tree_ = false;  // the name has become a directory or a link
   bool knows_tree_ = false;   // path_ is its real path
   CoveredPath path_;
 };

@@ -187,7 +187,7 @@ Pass parse_times(const std::string& text) {
   return pass;
 }
 
-constexpr unsigned k_hit_rounds = 4;  // the first one fetches
+constexpr unsigned k_hit_rounds = 4;  // the first round fetches, the others hit
 
 void measure_hits(const base::Config& config, const BenchScratch& scratch, BenchMachine& machine) {
   const std::string library = find_library();

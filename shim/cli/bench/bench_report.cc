@@ -50,7 +50,7 @@ std::string row_text(const BenchRow& row) {
                      is_whole && row.pass->bytes != 0 ? megabytes(*row.pass) : "");
 }
 
-// A pass needs files of its own, so each one has a share of --files.
+// Each pass needs files of its own, so it gets a share of --files.
 std::string share_text(const BenchResult& r) {
   const std::string many = fmt::format("{} at once", r.read_many.in_flight);
   std::string text;

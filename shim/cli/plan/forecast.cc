@@ -78,8 +78,8 @@ class Rooms {
 
   const cache::RegionLayout layout_;
   std::uint32_t free_, free_chunks_ = 0, places_ = 0;
-  std::vector<std::uint64_t> fills_;  // of the segment that each process fills
-  std::vector<std::uint64_t> left_;   // fills of segments that nobody has leased
+  std::vector<std::uint64_t> fills_;  // the fill of each process's segment
+  std::vector<std::uint64_t> left_;   // the fills of segments that nobody has leased
   bool is_full_ = false;
 };
 
@@ -130,7 +130,7 @@ Kept keep_in_memory(const Observed& observed, std::uint64_t ram, bool has_ring,
     kept.is_all = kept.is_all && share == 1;
     kept.shares.push_back(share);
   }
-  // Once a chunk found no place, those of some of the places pass.
+  // Once a chunk has found no place, some places let their chunks pass through.
   const double passing =
       wanted_chunks == placed
           ? 0
@@ -163,7 +163,7 @@ class Sum {
                  firsts = file.first_opens() / epochs;
     const bool is_large = file.at(recorded::k_file_size) > config_.max_file;
     // Fetched ahead as in the observed run. A later open of the same epoch finds the file in the
-    // ring; without one, it asks the origin again.
+    // ring; without a ring, it asks the origin again.
     const bool is_ahead = !is_large && observed_.has_cache && file.was_fetched_ahead();
     const double asks = is_ahead ? 0 : ways.origin * (has_ring || is_large ? firsts : opens);
     opens_ += opens;
@@ -213,7 +213,7 @@ class Sum {
     ns_ += opens *
            (own != 0 ? file.number(recorded::k_file_tier_ns) / own : observed_.tier_ns.value_or(0));
   }
-  // Its opens go to the kernel in any case.
+  // The opens of a large file go to the kernel in any case.
   void add_large(const ObservedFile& file, const Ways& ways) {
     const double reads = file.number(recorded::k_file_read_ns);
     ns_ += (file.number(recorded::k_file_origin_ns) - reads) / observed_.epochs;

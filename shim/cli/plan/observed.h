@@ -18,7 +18,7 @@ struct ObservedFile {
 
   std::uint64_t at(shim::profile::FileCount which) const { return counts[which]; }
   double number(shim::profile::FileCount which) const { return static_cast<double>(counts[which]); }
-  // Its first opens of the epochs, as opposed to those shortly after another one.
+  // The opens that begin an epoch of the file, without those shortly after another open.
   double first_opens() const {
     return number(shim::profile::k_file_opens) - number(shim::profile::k_soon_again);
   }
@@ -40,12 +40,12 @@ struct Observed {
   std::uint64_t bytes = 0;          // size of all files
   std::uint64_t processes = 0;
   bool has_cache = false;       // false: --observe, nothing was served
-  bool lists = false;           // it has read directories
+  bool lists = false;           // the program has read directories
   double path_length = 0;       // mean
   double epochs = 1;            // how often a file was read, on the average
   double readers = 1;           // how many of the processes read at a time, on the average
   double seconds = 0;           // from the first open to the last call
-  double profiler_seconds = 0;  // the profiler's own in these calls, of all processes
+  double profiler_seconds = 0;  // the profiler's own time in these calls, of all processes
   // Nanoseconds for each open: the calls of its file together. Nothing: not measured.
   std::optional<double> origin_ns, memory_ns, tier_ns, packed_ns;
 };

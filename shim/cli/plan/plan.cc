@@ -62,7 +62,7 @@ std::string read_run(const PlanCommand& command, Observed& observed) {
 
 std::string mebibytes(std::uint64_t bytes) { return fmt::format("{}M", ((bytes - 1) >> 20) + 1); }
 
-// Small jobs have parts that are the same.
+// The parts of a small job may round to equal sizes.
 std::vector<std::uint64_t> once_each(std::vector<std::uint64_t> sizes) {
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
@@ -95,7 +95,7 @@ Plans make_plans(const Observed& observed, std::vector<std::uint64_t> rams,
        once_each({part(1), part(2), part(3), part(4), part(5), part(6), part(7), most}))
     plans.curve.push_back(plan({.ram = ram}));
   if (all == 0) return plans;
-  // Half of what is free, as a share of it may take (CUBESHIM_RAM).
+  // Half of the free room, which is the most that a share in CUBESHIM_RAM may take.
   const std::uint64_t free = base::available_memory() / 2;
   plans.settings["CUBESHIM_RAM"] = mebibytes(std::min(all, free));
   if (all > free) {

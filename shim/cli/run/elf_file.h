@@ -18,7 +18,7 @@ struct ElfFile {
   unsigned glibc = 0;  // the newest version whose symbols it uses: 2036 is 2.36; 0: none
 
   bool needs_libc() const;
-  bool is_musl() const;  // its loader is musl's
+  bool is_musl() const;  // the file's loader is musl's
 };
 
 // Empty if the file cannot be read, or is not an ELF file.

@@ -137,9 +137,9 @@ class Supervisor {
     waitpid(witness, nullptr, 0);
   }
 
-  // True if the group got this signal, which this process has just taken; from then on it counts as
-  // not got. The kernel signals a group before or after a fork, never across it. So a signal that
-  // only the old witness has pending has also reached the program and this process.
+  // True if the signal that this process has just taken was sent to the whole group; forgets it
+  // then. The kernel signals a group before or after a fork, never across it. So a signal that only
+  // the old witness has pending has also reached the program and this process.
   bool take_from_witness(int signal) {
     const std::uint64_t bit = bit_of(signal);
     sigset_t only;
@@ -239,7 +239,7 @@ int end_alike(int wait_status) {
   sigaddset(&only, signal);
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
   kill(getpid(), signal);
-  // The first process of a container does not die from it.
+  // The kernel does not end the first process of a container by that signal.
   return shell_status(wait_status);
 }
 

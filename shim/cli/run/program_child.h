@@ -18,7 +18,7 @@
 
 namespace cube::cli {
 
-// What this process does beside waiting.
+// Called by this process at intervals while it waits.
 struct Tick {
   unsigned seconds = 0;  // 0: never
   std::function<void()> run = {};

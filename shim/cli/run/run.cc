@@ -173,7 +173,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
         "cubeshim: {} runs with musl ({}), the library only with glibc: its files are not served\n",
         executable, elf->interpreter);
   }
-  // This command shows it: the program's first process may be a shell that reads nothing.
+  // This command shows the progress, because the program's first process may be a shell that reads
+  // nothing.
   setenv("CUBESHIM_PROGRESS", "off", 1);
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
   if (run.config.announce && !run.is_not_announced && is_preloaded) {

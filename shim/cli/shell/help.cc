@@ -15,7 +15,8 @@ namespace cube::cli {
 namespace {
 
 constexpr std::size_t k_help_width = 80, k_help_column = 27;
-constexpr std::size_t k_few_options = 6;  // a command with so many at most shows all of them
+constexpr std::size_t k_few_options = 6;  // a command with at most so many options shows all of
+                                          // them
 
 // The texts that --help of a command adds to the parser's own.
 struct Page {

@@ -26,7 +26,7 @@ struct FoundMetadata {
   bool is_listed = false;  // in the cache
   int error = 0;           // of a directory that cannot be read
   std::uint64_t names = 0, stats = 0;
-  std::uint64_t bytes = 0;               // that the listing would take
+  std::uint64_t bytes = 0;               // the room that the listing would take
   std::vector<std::string> directories;  // paths
 };
 
@@ -216,7 +216,7 @@ class MetadataLoad {
   const bool with_stats_;
   SharedWork shared_;                 // guards the rest
   std::vector<std::string> waiting_;  // directories
-  std::vector<Gather> gathers_;       // with entries that nobody has asked for yet
+  std::vector<Gather> gathers_;       // gathers that have entries left to ask for
   LoadedMetadata loaded_;
   unsigned under_way_ = 0;
 };

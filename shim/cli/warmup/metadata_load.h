@@ -16,7 +16,7 @@ namespace cube::cli {
 struct LoadedMetadata {
   std::uint64_t directories = 0;  // whose listings are cached
   std::uint64_t names = 0;        // in these listings
-  std::uint64_t stats = 0;        // that are cached
+  std::uint64_t stats = 0;        // stats that are cached
   std::vector<SkippedRow> skipped;
 };
 

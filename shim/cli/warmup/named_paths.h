@@ -32,7 +32,8 @@ class NamedPaths {
  public:
   static std::unique_ptr<NamedPaths> open(const NamedInput& input, std::string& why);
 
-  // False: there is no more, unless a directory is added. Give `reader` back to walk and refuse.
+  // False: no path is left, unless walk() adds a directory. walk() and refuse() need the `reader`
+  // that it sets.
   bool next(prefetch::PlannedFile& file);
   void walk(const prefetch::PlannedFile& directory) {
     lists_[directory.reader]->walk(directory.path);

@@ -10,9 +10,9 @@
 namespace cube::cli {
 
 struct Tally {
-  std::uint64_t files = 0;  // that are dealt with
+  std::uint64_t files = 0;  // files that are dealt with
   std::uint64_t bytes = 0;
-  std::uint64_t total_files = 0;  // as far as they have been counted
+  std::uint64_t total_files = 0;  // files counted so far
   bool is_total_final = false;
   // Large files in flight whose size is known, and the bytes that are to come; whether there are
   // large files, and whether no further size is unknown.

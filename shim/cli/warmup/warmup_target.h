@@ -1,5 +1,5 @@
-// The cache that a warm-up fills: that of the running job, which the command then joins, or one
-// that is to be kept. Thread safety: one thread.
+// The cache that a warm-up fills: the running job's, which the command then joins, or else one that
+// is kept for a later job. Thread safety: one thread.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ struct WarmupTarget {
       nullptr;  // as the job sees them; never freed, because the cache goes on using them
   cache::FileCache* cache = nullptr;  // null: there is none, see `why`
   std::string why;
-  bool is_broken = false;  // something is there that cannot be used
+  bool is_broken = false;  // a region exists, but cannot be used
 
-  // Gives the cache back. False: the cache has gone, because the job has ended and nothing is to be
-  // kept.
+  // Detaches from the cache. False: the cache has gone, because the job has ended and nothing keeps
+  // it.
   bool leave();
 };
 

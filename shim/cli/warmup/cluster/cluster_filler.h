@@ -25,7 +25,7 @@ struct ClusterFill {
     cache::ServerAddress address;
     bool has_address = false;
     std::atomic<std::uint64_t> free_ns{0};             // TokenBucket
-    std::atomic<std::uint64_t> rests_until_ns{0};      // it does not answer until then
+    std::atomic<std::uint64_t> rests_until_ns{0};      // the server is not asked until then
     std::atomic<std::uint64_t> full_from{UINT64_MAX};  // smallest value that it had no room for
   };
   explicit ClusterFill(const base::Config& config);
@@ -70,7 +70,7 @@ class ClusterFiller {
   std::shared_ptr<ClusterFill> fill_;
   std::vector<PoolTalk> talks_;
   base::Mapping room_;
-  std::unordered_map<std::string, bool> directories_;  // may everybody enter it?
+  std::unordered_map<std::string, bool> directories_;  // whether everybody may enter it
 };
 
 }  // namespace cube::cli
