@@ -1,4 +1,4 @@
-// Memory that a call held when a handler left it by a jump: the thread's next call gives it back.
+// Memory that a call held when a handler left it by a jump: the thread's next call frees it.
 #include "cache/base/memory/held.h"
 
 #include <gtest/gtest.h>

@@ -66,8 +66,8 @@ class Warm(DiskCase):
         if self.segment_pages() != 0:
             self.skipTest("the page cache keeps what it has of these files: a tmpfs?")
         self.check_warm()
-        # Header and footer are read through it; a search for each file would read at least two
-        # pages.
+        # Header and footer are read through the page cache; a search for each file would read at
+        # least two pages.
         self.assertLess(self.segment_pages(), FILES)
 
     def test_without_its_index_too(self):
