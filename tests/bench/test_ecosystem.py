@@ -36,7 +36,7 @@ class Rules(unittest.TestCase):
         self.assertEqual(faults(found()), [])
         self.assertEqual(faults(found(shim_speed=0.96, shim_bytes=9)), [])
 
-    def test_each_is_told(self) -> None:
+    def test_each_broken_rule_is_named(self) -> None:
         self.assertEqual(faults(found(shim_speed=0.94)), ["slower than the local disk"])
         self.assertEqual(faults(found(shim_bytes=11)), ["more bytes than natively"])
         self.assertEqual(faults(found(checksums=("a", "b", "a"))), ["bytes differ"])

@@ -33,7 +33,7 @@ class PrefetchTargets(unittest.TestCase):
         self.assertEqual(targets("threads"), [True, True])
         self.assertEqual(targets("threads", threads="0.85"), [False, True])
 
-    def test_what_auto_takes_must_be_near_the_better_one(self) -> None:
+    def test_auto_must_take_an_engine_near_the_better_one(self) -> None:
         fast = "| uring 32 | 1300 (1-2) | 1.30 (1.20-1.40) | 80 (79-81) |"
         self.assertEqual(targets("threads", uring=fast), [True, False])
         self.assertEqual(targets("uring", uring=fast), [True, True])

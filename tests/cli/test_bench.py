@@ -139,7 +139,7 @@ class Bench(Case):
             for path in self.data.glob("*/0"):
                 path.write_bytes(bytes(1 << 20))
 
-    def test_files_that_are_too_large_are_told(self):
+    def test_files_that_are_too_large_are_reported(self):
         for path in self.data.glob("*/0"):
             path.write_bytes(bytes(20_000))
         done = self.command("bench", self.data, "--max-file", "10K")

@@ -214,7 +214,7 @@ class Run(Case):
         # The program has the other end of its stdout.
         self.assertEqual((job.stdout.read(), job.wait(60)), (b"", -signal.SIGKILL))
 
-    def test_a_program_that_cannot_run_is_told(self):
+    def test_a_program_that_cannot_run_is_reported(self):
         for program, status in (("/no/such/program", 127), (self.file, 126)):
             done = self.run_program(program)
             self.assertEqual(done.returncode, status)
@@ -398,7 +398,7 @@ class Run(Case):
                              (status, b"", 1), (options, env, done.stderr))
             self.assertIn(text, done.stderr.decode())
 
-    def test_a_library_with_nothing_to_serve_is_told_once(self):
+    def test_a_library_with_nothing_to_serve_is_reported_once(self):
         library = self.command("library").stdout.decode().strip()
         words = ["sh", "-c", "cat /dev/null; cat /dev/null; exit 3"]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")
@@ -461,7 +461,7 @@ class Stats(Case):
         self.command("stats", "--name", self.name)
         self.assertEqual(self.region.read_bytes(), before)
 
-    def test_no_cache_is_told(self):
+    def test_a_missing_cache_is_reported(self):
         done = self.command("stats", "--name", self.name)
         self.assertEqual(done.returncode, 1)
         self.assertIn(f"there is no cache named {self.name}".encode(), done.stderr)
@@ -483,7 +483,7 @@ class Clear(Case):
         self.assertIn(b"is used by ", done.stderr)
         self.assertFalse(self.region.exists())
 
-    def test_what_is_no_region_needs_force(self):
+    def test_a_file_that_is_no_region_needs_force(self):
         self.region.write_bytes(b"something else")
         self.region.chmod(0o600)
         done = self.command("clear", "--name", self.name)

@@ -31,7 +31,7 @@ class Doctor(Case):
         self.assertEqual((status, self.finding(findings, f"prefix {self.data} (")[0]), (0, "ok"))
         self.assertEqual({health for health, _ in findings.values()}, {"ok"}, findings)
 
-    def test_what_keeps_files_from_being_served_fails_with_advice(self):
+    def test_obstacles_to_serving_files_fail_with_advice(self):
         for words, text in (([], "CUBESHIM_PREFIXES is not set"), (["-p", "/no/such"],
                                                                    "prefix /no/such: No such file"),
                             (["-p", self.file],
@@ -108,7 +108,7 @@ class Doctor(Case):
             (0, "ok"), findings)
         self.assertEqual(self.finding(findings, "and will not be served")[0], "warn")
 
-    def test_large_files_that_are_another_version_at_each_look(self):
+    def test_large_files_that_show_another_version_at_each_stat(self):
         (self.data / "large").write_bytes(bytes(2 << 20))
         writer = subprocess.Popen([
             "/usr/bin/python3", "-c",
@@ -130,7 +130,7 @@ class Doctor(Case):
                 break
         self.assertEqual((status, [health for health, _ in told]), (0, ["warn"]), findings)
 
-    def test_what_makes_it_slow_is_a_warning(self):
+    def test_causes_of_slowness_are_warnings(self):
         link = self.data.parent / "link"
         link.symlink_to(self.data)
         empty = self.data.parent / "empty"
@@ -189,7 +189,7 @@ class Doctor(Case):
                 all("copy it beside the library as its directory site" in f["advice"]
                     for f in found))
 
-    def test_limits_that_are_too_low_for_it_are_told(self):
+    def test_limits_that_are_too_low_are_reported(self):
         for limit, text in ((resource.RLIMIT_NOFILE, "open files of a process"),
                             (resource.RLIMIT_NPROC, "threads and processes")):
             status, findings = self.doctor("-p", self.data,
@@ -295,7 +295,7 @@ class Doctor(Case):
             self.finding(findings,
                          "a seccomp filter is on, and allows the calls that were tried")[0], "ok")
 
-    def test_what_is_preloaded_already(self):
+    def test_libraries_that_are_preloaded_already(self):
         allocator = self.data.parent / "libjemalloc.so.2"
         chroot = self.data.parent / "libfakechroot.so"
         for path in (allocator, chroot):
@@ -403,7 +403,7 @@ class Programs(Case):
             done = self.command("doctor", "-p", self.data, "--ram", "32M", "--", "script", env=env)
             self.assertIn(wanted, done.stdout.decode())
 
-    def test_what_is_no_program(self):
+    def test_files_that_are_no_program(self):
         path = self.place / "text"
         path.write_text("no program")
         path.chmod(0o755)

@@ -222,7 +222,7 @@ class DoctorOfTheCluster(Case):
                       findings)
 
     @unittest.skipIf(os.geteuid() != 0, "another host's name takes root")
-    def test_what_others_have_written_there_is_no_trouble(self):
+    def test_values_that_others_have_written_there_do_no_harm(self):
         server = self.server(*GOOD)
         for text in (
                 b"",

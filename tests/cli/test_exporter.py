@@ -24,7 +24,7 @@ NO_LABEL = ()
 
 
 class Figures(ExporterCase):
-    def test_they_are_those_of_the_report_whichever_way_they_are_told(self):
+    def test_they_equal_the_report_by_http_and_in_the_textfile(self):
         job = self.start_job(
             f"cat {self.file} {self.file} /nothing/there {self.data}/none 2>/dev/null | wc -c; "
             "read line"
@@ -102,7 +102,7 @@ class Figures(ExporterCase):
         self.assertGreater(looks, 20)
         self.assertEqual(exporter.scrape()["cubeshim_hits_total"][key], 80 * 20)
 
-    def test_what_has_gone_is_not_told_of(self):
+    def test_removed_caches_are_not_reported(self):
         job = self.start_job()
         exporter = Exporter(self)
         first = exporter.scrape()
@@ -202,7 +202,7 @@ class Textfile(ExporterCase):
         self.assertEqual(child.wait(60), 0)
         self.assertEqual([path.name for path in self.data.iterdir()], ["f"])
 
-    def test_what_cannot_be_written(self):
+    def test_a_file_that_cannot_be_written(self):
         (self.data / "d.prom").mkdir()
         for file, why in ((self.data / "no/x.prom",
                            "No such file or directory"), (self.data / "d.prom", "Is a directory"),

@@ -288,7 +288,7 @@ class Looking(Pack):
         self.extract()
         self.assertEqual(stat.S_IMODE(self.out.stat().st_mode), 0o751)
 
-    def test_output_that_cannot_be_written_is_told(self):
+    def test_output_that_cannot_be_written_is_reported(self):
         (self.data / "a").write_bytes(b"A")
         self.make()
         for words, text in ((["ls"], "cannot write to standard output"),
@@ -353,7 +353,7 @@ class Hostile(Pack):
 
 
 class Trouble(Pack):
-    def test_what_cannot_be_packed_is_told_and_the_rest_is_packed(self):
+    def test_files_that_cannot_be_packed_are_reported_and_the_rest_is_packed(self):
         (self.data / "f").write_bytes(b"1")
         os.mkfifo(self.data / "fifo")
         with socket.socket(socket.AF_UNIX) as s:
@@ -372,7 +372,7 @@ class Trouble(Pack):
                              "cannot lie in the directory that is packed")
         self.assertEqual(os.listdir(self.data), ["f"])
 
-    def test_missing_directories_are_told(self):
+    def test_missing_directories_are_reported(self):
         self.assert_one_line(self.command("pack", self.work / "none", self.pack),
                              "No such file or directory")
         self.assert_one_line(self.command("pack", self.data, self.work / "none/set.cube"),
@@ -421,7 +421,7 @@ class Trouble(Pack):
             self.command("verify", "-q", self.pack, "--against", self.data).returncode, 0)
 
     @unittest.skipUnless(IS_ROOT, "needs a mount")
-    def test_a_full_disk_is_told_and_what_is_there_is_gone_on_with(self):
+    def test_a_full_disk_is_reported_and_the_next_run_continues_the_work(self):
         for i in range(300):
             (self.data / f"{i:03}").write_bytes(os.urandom(30_000))
         small = self.work / "small"

@@ -226,7 +226,7 @@ class Real(Pool):
             os.chown(file, 12345, 12345)
             refused()
 
-    def test_of_two_starts_at_once_one_runs(self):
+    def test_one_of_two_starts_at_once_runs(self):
         """The other one ends, and takes nothing away from the first."""
         os.chmod(self.data.parent, 0o755)
         file = self.data / f"cubeshim-pool-{self.name}"

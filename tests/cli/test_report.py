@@ -104,14 +104,14 @@ misses                             1000           10 x0.01
 latency_us.miss.p99              3.0 ms       1.5 ms x0.50
 """)
 
-    def test_of_many_jobs_in_a_file_the_last_counts(self):
+    def test_the_last_of_many_jobs_in_a_file_counts(self):
         path = self.made("many.json", {"milliseconds": 9000, "opens": 100},
                          {"milliseconds": 1000, "opens": 10}, {"milliseconds": 2000, "opens": 70})
         text = self.table(path)
         self.assertIn("many.json (the last of 2 jobs in it)\n", text)
         self.assertRegex(text, r"\nfile opens +70\n")
 
-    def test_what_is_no_report_is_told_in_a_line(self):
+    def test_a_file_that_is_no_report_is_one_line(self):
         good = self.made("good.json", {})
         whole = good.read_text()
         for name, text, says in (
@@ -251,7 +251,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         self.assertEqual(charts, [])
         self.assertIn("CUBESHIM_STATS_INTERVAL=1", text)
 
-    def test_a_page_that_cannot_be_written_is_told(self):
+    def test_a_page_that_cannot_be_written_is_reported(self):
         a = self.made("a.json", {})
         for target, why in ((self.work / "none/page", "No such file or directory"),
                             (self.work, "Is a directory"), ("/dev/full",

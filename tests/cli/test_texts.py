@@ -234,7 +234,7 @@ class Manual(Texts):
                       "FILES", "EXAMPLES"):
             self.assertRegex(text, rf"(?m)^{title}$")
 
-    def test_what_is_hidden_stays_hidden(self):
+    def test_hidden_commands_and_options_stay_hidden(self):
         for text in (self.formatted(), self.command("--help").stdout.decode()):
             self.assertNotRegex(text, r"(?m)^ *(cubeshim )?(man|read-hits)  ")
 

@@ -73,7 +73,7 @@ class Warmup(Case):
 
 
 class Load(Warmup):
-    def test_what_is_loaded_into_a_kept_cache_is_a_hit_for_the_next_job(self):
+    def test_files_loaded_into_a_kept_cache_are_hits_for_the_next_job(self):
         status, summary, _ = self.warmup(self.mount / "a", self.mount / "b")
         self.assertEqual((status, summary["fetched"], summary["skipped"]), (0, 60, 0))
         self.assertEqual(summary["ram"]["entries"], 60)
@@ -113,7 +113,7 @@ class Load(Warmup):
         self.assertEqual((status, summary, self.region.exists()), (3, None, True))
         self.assertIn("would not take over what is there", errors)
 
-    def test_a_cache_that_goes_with_its_job_is_told(self):
+    def test_a_cache_that_goes_with_its_job_is_reported(self):
         job = self.start_job()
         self.script("hold open 30")
         child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE,
@@ -136,7 +136,7 @@ class Load(Warmup):
         child.communicate(timeout=60)
         self.assertEqual((child.returncode, self.region.exists()), (0, True))
 
-    def test_what_is_there_is_not_read_again(self):
+    def test_cached_files_are_not_read_again(self):
         self.warmup(self.mount / "b")
         (self.source / "b/3").write_bytes(b"new")
         before = self.asked_of_files("read")
@@ -166,7 +166,7 @@ class Load(Warmup):
         self.assertEqual((status, [(row["reason"], row["first"]) for row in summary["reasons"]]),
                          (1, [("unreadable", f"{self.mount}/b/0: Permission denied")]))
 
-    def test_a_full_cache_is_told(self):
+    def test_a_full_cache_is_reported(self):
         for i in range(12):
             (self.source / f"block{i}").write_bytes(bytes(1 << 20))
         status, summary, _ = self.warmup(*(self.mount / f"block{i}" for i in range(12)), ram="10M")
@@ -322,7 +322,7 @@ class Looks(Warmup):
 
 
 class Evicts(Warmup):
-    def test_what_was_evicted_is_fetched_again_and_the_rest_is_not(self):
+    def test_evicted_files_are_fetched_again_and_the_rest_is_not(self):
         self.warmup(self.mount)
         before = self.asked_of_files("read")
         status, summary, _ = self.warmup("--evict", self.mount / "a", self.mount / "b/3")
@@ -345,7 +345,7 @@ class Evicts(Warmup):
         self.assertEqual(self.warmup(self.mount)[1]["fetched"], 21)
         self.assertEqual(self.asked_of_files("read") - before, 22)
 
-    def test_a_running_job_reads_anew(self):
+    def test_a_running_job_fetches_evicted_files_again(self):
         job = self.start_job()
         status, summary, _ = self.warmup("--evict", self.mount / "a/0", keep=False)
         self.assertEqual((status, summary["evicted"]), (0, 1))
@@ -380,7 +380,7 @@ class Background(Warmup):
         self.assertEqual(json.loads(log.read_text())["fetched"], 60)
         self.assertEqual(self.warmup("--check", self.mount)[0], 0)
 
-    def test_wrong_use_is_told_as_ever(self):
+    def test_wrong_use_is_reported_as_usual(self):
         for words, keep, status, text in ((["--filelist", "/no/such"], True, 2, "/no/such"),
                                           ([self.mount], False, 3, "no job is running"),
                                           (["--max-file", "12Q",
@@ -504,7 +504,7 @@ class Large(Warmup):
         self.assertEqual(self.warmup(path)[1]["fetched"], 1)
         self.assertGreater(self.asked_of_files("read"), before)
 
-    def test_what_has_no_room_is_told_with_its_size(self):
+    def test_files_without_room_are_reported_with_their_size(self):
         for name in ("large", "other"):
             (self.source / "b" / name).write_bytes(bytes(30_000_000))
             os.utime(self.source / "b" / name, (1e9, 1e9))

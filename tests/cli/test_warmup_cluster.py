@@ -136,7 +136,7 @@ class ToCluster(Case):
         self.assertEqual((counted["hits"]["cluster"], counted["misses"], self.origin("open")),
                          (FILES, 0, opened))
 
-    def test_what_is_left_out_is_told(self):
+    def test_files_that_are_left_out_are_reported(self):
         self.pool(1)
         self.write("large", bytes(100_000))
         self.write("young", b"x", time=None)

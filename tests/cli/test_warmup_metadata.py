@@ -77,7 +77,7 @@ class Names(Warmup):
                             env={"CUBESHIM_METADATA_TTL": "600"})
         self.assertEqual(done.stdout.decode().split(), [str(directories)])
 
-    def test_what_was_loaded_before_is_counted_again(self):
+    def test_listings_loaded_before_are_counted_again(self):
         for _ in range(2):
             status, summary, _ = self.warmup("-p", self.mount, "--metadata-only", self.mount)
             self.assertEqual((status, summary["directories"], summary["stats"]), (0, 4, 63))
@@ -88,7 +88,7 @@ class Names(Warmup):
         self.assertEqual((status, summary["stats"]), (0, 63))
         job.communicate(b"end\n", timeout=60)
 
-    def test_a_directory_that_was_just_changed_is_told_and_gone_through(self):
+    def test_a_directory_that_was_just_changed_is_reported_and_walked(self):
         (self.source / "b/new").write_bytes(b"new")
         status, summary, _ = self.warmup("-p", self.mount, "--metadata-only", self.mount)
         self.assertEqual((status, summary["directories"]), (1, 3))
@@ -97,7 +97,7 @@ class Names(Warmup):
             "first": f"{self.mount}/b"
         }])
 
-    def test_names_beyond_their_room_are_told(self):
+    def test_metadata_beyond_its_room_is_reported(self):
         many = self.source / "many"
         many.mkdir()
         for i in range(400):
@@ -121,7 +121,7 @@ class Names(Warmup):
         reasons = {row["reason"]: row["directories"] for row in json.loads(done.stdout)["reasons"]}
         self.assertEqual(reasons, {"changed less than two seconds before": 301})
 
-    def test_wrong_use_is_told_in_a_line(self):
+    def test_wrong_use_is_one_line(self):
         for words, said in ((["--metadata-only",
                               self.mount / "a/1"], "--metadata-only takes only directories"),
                             (["--metadata-only", "--filelist", "-",

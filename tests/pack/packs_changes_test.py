@@ -132,7 +132,7 @@ assert open(P + "/a/x").read() == open(O).read() == "hello"
     def test_nothing_comes_in_from_outside(self):
         self.check_errors(OUTSIDE, "EROFS")
 
-    def test_what_is_there_is_not_made_again(self):
+    def test_existing_names_are_not_made_again(self):
         self.check_errors(THERE, "EEXIST")
 
     def test_calls_by_their_numbers(self):
@@ -213,7 +213,7 @@ for call, argument, error in ((os.chdir, P + "/a", errno.ENOENT), (os.chdir, P +
 assert os.getcwd() == os.path.dirname(P)
 """, line)
 
-    def test_where_the_kernel_has_it_too_it_can(self):
+    def test_a_directory_that_the_kernel_has_too_can_be_the_working_directory(self):
         (self.prefix / "a").mkdir(parents=True)
         self.run_python("""
 for enter in (lambda: os.chdir(P + "/a"), lambda: os.fchdir(os.open(P + "/a", os.O_RDONLY))):

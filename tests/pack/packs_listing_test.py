@@ -285,7 +285,7 @@ for name in ("glob", "glob64"):
     C.globfree(ctypes.byref(found))
 """)
 
-    def test_what_the_pack_has_is_what_is_seen(self):
+    def test_listings_show_the_pack_alone(self):
         (self.prefix / "a").mkdir(parents=True)
         self.addCleanup(subprocess.run, ["rm", "-r", self.prefix])
         (self.prefix / "a/of the kernel").touch()

@@ -120,7 +120,7 @@ assert all(os.waitpid(child, 0)[1] == 0 for child in children)
         # Each file is in memory once, unless the flights of two files collide (single_flight.h).
         self.assertLessEqual(report["ram"]["entries"], COUNT + COUNT // 20)
 
-    def test_what_lies_under_another_packs_prefix_is_that_ones(self):
+    def test_files_below_the_prefix_of_another_pack_are_that_packs(self):
         inner, pack = self.work / "inner", self.work / "inner.cube"
         inner.mkdir()
         for i in range(50):

@@ -68,7 +68,7 @@ class Prefetching(unittest.TestCase):
             (COUNT, COUNT, 1), report)
         self.assertEqual((report["origin"]["opens"], report["origin"]["stats"]), (0, 0))
 
-    def test_what_a_list_names(self):
+    def test_files_of_a_list(self):
         for engine in ("auto", "uring", "threads"):
             with self.subTest(engine=engine):
                 self.check_early([f"{self.prefix}/a/{i:03}" for i in range(COUNT)],
@@ -98,7 +98,7 @@ class Prefetching(unittest.TestCase):
         self.assertGreaterEqual(report["prefetch"]["early"], COUNT // 2, report)
         self.assertLess(report["misses"], COUNT // 2, report)
 
-    def test_what_is_not_there_and_what_is_damaged(self):
+    def test_missing_and_damaged_files(self):
         whole = self.pack.read_bytes()
         at = whole.index(random.Random(150).randbytes(4 * 150 * 150))
         self.pack.write_bytes(whole[:at] + b"!" + whole[at + 1:] if whole[at:at +

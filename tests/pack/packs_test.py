@@ -94,7 +94,7 @@ for call, *arguments in calls:
 assert open(P + "/a/x").read() == "hello"
 """)
 
-    def test_what_a_pack_does_not_have_is_the_kernels(self):
+    def test_paths_that_a_pack_lacks_are_the_kernels(self):
         self.prefix.mkdir()
         (self.prefix / "beside").write_text("kernel")
         (self.prefix / "a").mkdir()
@@ -127,7 +127,7 @@ for _ in range(900): os.open(D + "/a/x", os.O_RDONLY)
 assert open(P + "/b/large", "rb").read() == open(D + "/b/large", "rb").read()
 """)
 
-    def test_served_files_become_real_by_their_bytes(self):
+    def test_served_files_materialize_by_their_bytes(self):
         self.check("""
 import fcntl
 for name in ("a/x", "b/large"):
@@ -176,7 +176,7 @@ assert os.dup2(d, d) == d and sorted(os.listdir(d)) == ["empty", "x"]
 assert os.fstat(d).st_ino == os.stat(D + "/a").st_ino
 """)
 
-    def test_at_the_limit_of_numbers(self):
+    def test_at_the_limit_of_fds(self):
         for mode in ("virtual", "real"):
             self.check(
                 """
@@ -267,7 +267,7 @@ assert shell("mkdir -p $P && exec < $P/b/link && cat") == b"hello"
 """, CUBESHIM_STATS="off")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_numbers_that_cannot_be_served_are_copies(self):
+    def test_fds_that_cannot_be_served_are_copies(self):
         self.check("""
 os.close(0)
 assert os.open(P + "/a/x", os.O_RDONLY) == 0 and os.read(0, 9) == b"hello"

@@ -58,7 +58,7 @@ class FromThePool(Ahead):
         node.ask("announce", " ".join(str(prefix / file) for file in self.files[16:]))
         wait_until(lambda: in_memory(node) == FILES, "the rest is fetched")
 
-    def test_nobody_looks_at_the_origin_where_the_job_is_the_same(self):
+    def test_no_file_of_the_same_job_is_revalidated(self):
         prefix = self.mount()
         _, said = self.fill(prefix, CUBESHIM_CLUSTER_JOB="train-7")
         node = self.knowing(prefix)
@@ -79,7 +79,7 @@ class FromThePool(Ahead):
         self.assertEqual(heard[20].split()[4], str(int((1e9 + 5) * 1e9)))
         node.end()
 
-    def test_what_the_pool_lacks_comes_from_the_origin_and_is_shared(self):
+    def test_files_that_the_pool_lacks_come_from_the_origin_and_are_shared(self):
         prefix = self.mount()
         node = self.ahead("first", prefix)
         said = [node.ask("open", prefix / file) for file in self.files]

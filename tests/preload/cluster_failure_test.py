@@ -35,7 +35,7 @@ class Herd(Cluster):
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
         self.assertGreater(sum(report["hits"]["cluster"] for report in reports), 0)
 
-    def test_who_is_ahead_of_the_others_goes_on_taking_leases_where_the_origin_is_slow(self):
+    def test_a_node_ahead_of_the_others_goes_on_taking_leases_at_a_slow_origin(self):
         names = [f"many/{i}" for i in range(300)]
         (self.source / "many").mkdir()
         for name in names:

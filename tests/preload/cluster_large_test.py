@@ -66,7 +66,7 @@ class Blocks(Large):
             (report["blocks"]["origin"] + report["blocks"]["disk"], report["blocks"]["cluster"]),
             (total, 0))
 
-    def test_what_the_disk_has_is_shared(self):
+    def test_blocks_from_the_disk_are_shared(self):
         prefix, disk = self.mount(), self.scratch / "disk"
         disk.mkdir()
         settings = LARGE | {"CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "64M"}
@@ -80,7 +80,7 @@ class Blocks(Large):
         wait_until(lambda: len(self.values()) == self.blocks, "all blocks are shared")
         self.assertGreater(again.end()["blocks"]["disk"], 0)
 
-    def test_a_changed_file_is_read_anew_and_shared_anew(self):
+    def test_a_changed_file_is_fetched_and_shared_again(self):
         prefix = self.mount()
         self.share(prefix)
         before = self.values()
@@ -214,7 +214,7 @@ class Listings(Cluster):
         for name in ("first", "d0", "d1", "d2", "."):
             os.utime(self.source / name, OLD)
 
-    def test_a_second_node_takes_listings_after_one_look_at_each_directory(self):
+    def test_a_second_node_takes_listings_after_one_stat_of_each_directory(self):
         prefix = self.mount()
         said = self.share(prefix)
         second = self.node("second", prefix, CUBESHIM_METADATA="1")
@@ -224,7 +224,7 @@ class Listings(Cluster):
         report = second.end()
         self.assertEqual((report["metadata"]["stored"], self.listed() - before), (4, 0))
 
-    def test_a_changed_directory_is_listed_anew(self):
+    def test_a_changed_directory_is_listed_again(self):
         prefix = self.mount()
         self.share(prefix)
         (self.source / "d1" / "new").write_bytes(b"new")

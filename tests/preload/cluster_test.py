@@ -108,7 +108,7 @@ class Sharing(Cluster):
         report = reader.end()
         self.assertEqual((report["misses"], self.items()), (FILES, 0))
 
-    def test_what_the_memory_had_before_is_shared_as_well(self):
+    def test_records_that_the_memory_had_before_are_shared_as_well(self):
         prefix = self.mount()
         alone = self.node("node", prefix, CUBESHIM_CLUSTER="")
         for file in self.files:
@@ -152,7 +152,7 @@ class Freshness(Cluster):
             self.looks(prefix, "next", SLURM_JOB_ID="17", SLURM_STEP_ID="0",
                        TORCHELASTIC_RUN_ID="7")["origin"]["stats"], FILES)
 
-    def test_a_changed_file_is_read_anew_and_shared_anew(self):
+    def test_a_changed_file_is_fetched_and_shared_again(self):
         prefix = self.mount()
         self.fill(prefix)[0].end()
         changed = self.source / self.files[3]
@@ -171,7 +171,7 @@ class Freshness(Cluster):
         self.assertIn(" 27 ", third.ask("open", prefix / self.files[3]))
         self.assertEqual(third.end()["hits"]["cluster"], 1)
 
-    def test_a_file_that_this_node_has_changed_is_looked_at(self):
+    def test_a_file_that_this_node_has_changed_is_revalidated(self):
         prefix = self.mount()
         self.fill(prefix, CUBESHIM_CLUSTER_JOB="train-7")[0].end()
         node = self.node("second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_RAM="32M")

@@ -143,7 +143,7 @@ class FirstFetch(unittest.TestCase):
         change.go_on()
         self.assertEqual(self.end_of(job), b"absent\n")
 
-    def test_a_file_gets_the_lowest_number_after_its_fetch(self):
+    def test_a_file_gets_the_lowest_fd_after_its_fetch(self):
         job = self.start(BESIDE)
         self.assertEqual(job.stdout.readline(), b"cached\n")
         before = self.mount.on_data("read")

@@ -226,7 +226,7 @@ print(any(found), [b - a for a, b in zip(before, asked())])
         self.assertEqual(said[0].splitlines(), said[1].splitlines())
         self.assertEqual(said[0].count(" True "), 11)
 
-    def test_such_a_child_costs_one_look_at_a_directory_and_one_that_attached_nothing(self):
+    def test_such_a_child_costs_one_stat_of_a_directory_and_an_attached_one_none(self):
         origin, tree = self.mount("tree")
         self.make(origin)
         env = self.environment(tree, {"CUBESHIM_METADATA_TTL": "job"})

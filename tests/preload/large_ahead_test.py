@@ -129,7 +129,7 @@ os.close(file)
                      reads.replace("os.close(file)", "wait_until_asked(1 << 20)"))
         self.assertGreaterEqual(self.blocks()["ahead"], 1 << 20)
 
-    def test_one_read_of_a_sequence_that_was_told_brings_a_wide_window(self):
+    def test_one_read_of_an_advised_sequence_fetches_a_wide_window(self):
         said = self.run_job(WAIT + """
 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 os.read(file, 4096)
@@ -142,7 +142,7 @@ said["asked"] = wait_until_asked((16 << 20) + 4096)
 class Copies(Job):
     direct = True
 
-    def test_reads_by_copies_of_a_number_are_read_ahead(self):
+    def test_reads_by_copies_of_an_fd_are_read_ahead(self):
         # As numpy.fromfile does: the fd that read has been closed before the next blocks are
         # fetched. A reader that the busy machine prefers to the threads would fetch them itself, so
         # this one lets the threads go first.
@@ -188,7 +188,7 @@ for page in range(0, 2000, 2):
 def pieces():
     with open("/proc/self/maps") as maps:
         return sum("/cubeshim-" in line for line in maps)
-# This one leaves a number of the region, by which all pieces of the next one come though the region has no name by then.
+# This one leaves an fd of the region, by which all pieces of the next one come though the region has no name by then.
 first = mmap.mmap(file, 64 << 10, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
 with open("/proc/self/maps") as maps:
     region = next(line.split()[5] for line in maps if "/cubeshim-" in line)

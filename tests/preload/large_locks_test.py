@@ -105,13 +105,13 @@ class LargeFiles(unittest.TestCase):
         self.assertEqual(process.returncode, 0, out + err)
         self.assertIn(" of large files, ", err)
 
-    def test_a_lock_ends_with_the_last_number_of_its_file(self):
+    def test_a_lock_ends_with_the_last_fd_of_its_file(self):
         for job in (LOCKED_BEFORE, LOCKED_AFTER, REPLACED):
             for use in ("read", "map_and_touch"):
                 with self.subTest(job + use):
                     self.expect_well(self.start(job.replace("USE", use), direct=use == "read"))
 
-    def test_who_locks_sees_what_others_have_written(self):
+    def test_a_reader_that_locks_sees_the_writes_of_others(self):
         for lock in ("flock", "lockf"):
             with self.subTest(lock):
                 job = self.start(CHANGED.replace("LOCK(", lock + "("), direct=True)

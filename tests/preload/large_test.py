@@ -141,7 +141,7 @@ said["wanted"] = wanted
         # Two pages for each read, and what the kernel reads ahead of them if it keeps pages.
         self.assertLessEqual(said["asked"], 11 * (8192 if self.direct else 256 << 10))
 
-    def test_reads_take_no_number_of_the_program(self):
+    def test_reads_take_no_fd_of_the_program(self):
         said = self.run_job(
             """
 import resource
@@ -226,7 +226,7 @@ said["directory"] = directory
         self.assertEqual(sorted(DATA.index(piece) for piece in pieces), [*range(0, SIZE, 70_001)])
         subprocess.run(["rm", "-r", said["directory"]], check=True)
 
-    def test_rewritten_file_is_read_anew(self):
+    def test_rewritten_file_is_fetched_again(self):
         other = bytes(byte ^ 255 for byte in DATA[:18_000_000])
         (self.scratch / "other").write_bytes(other)
         said = self.run_job("""

@@ -76,7 +76,7 @@ class Views(unittest.TestCase):
             self.assertEqual(self.job(read), [[1], [1]])
             self.assertEqual((self.blocks()["origin"], self.blocks()["hits"]), (0, 2))
 
-    def test_who_may_not_open_the_file_has_none_of_its_bytes(self):
+    def test_a_process_that_may_not_open_the_file_gets_none_of_its_bytes(self):
         os.chown(self.path, 1234, 1234)
         os.chmod(self.path, 0o600)
         os.utime(self.path, (1e9, 1e9))
@@ -106,7 +106,7 @@ said.append(kinds(held))
 print(json.dumps(said))
 """), ["Bad file descriptor", "Bad file descriptor", "Permission denied", [1]])
 
-    def test_number_that_comes_by_a_socket_is_read_by_the_kernel(self):
+    def test_fd_that_comes_by_a_socket_is_read_by_the_kernel(self):
         self.assertEqual(
             self.job("""
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -192,7 +192,7 @@ for line in sys.stdin:
         self.assertEqual(len(said), 1)
         return passes
 
-    def test_a_second_look_asks_the_origin_for_nothing(self):
+    def test_a_second_pass_asks_the_origin_for_nothing(self):
         source = self.scratch / "source"
         source.mkdir()
         self.make_tree(source)
@@ -245,7 +245,7 @@ for top, _, names in os.walk(sys.argv[1]):
                 return found
         self.fail(str(found))
 
-    def test_the_next_job_takes_listings_from_the_disk_after_a_look_at_each_directory(self):
+    def test_the_next_job_takes_listings_from_the_disk_after_a_stat_of_each_directory(self):
         source = self.scratch / "source"
         source.mkdir()
         (self.scratch / "disk").mkdir()
@@ -318,7 +318,7 @@ class Room(Names):
                 # The threads may have read it once, too.
                 self.assertLessEqual(names["read"], 2 * most)
 
-    def test_a_stream_that_is_closed_gives_back_what_it_took(self):
+    def test_a_stream_that_is_closed_leaks_nothing(self):
         self.make_tree(self.tree)
         report, passes = self.scratch / "report", 70_000  # more than a process may have open
         text = f"""
@@ -337,7 +337,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
             json.loads(report.read_text().splitlines()[-1])["metadata"]["listings"], passes - 1)
 
 
-    def test_a_stream_that_finds_no_number_gives_back_what_it_took(self):
+    def test_a_stream_without_a_free_fd_leaks_nothing(self):
         self.make_tree(self.tree)
         text = """
 import os, resource, sys
@@ -386,7 +386,7 @@ print(time.time(), flush=True)
                 (directory / "flag").touch()
                 self.assertLess(float(job.stdout.readline()) - made, 5)
 
-    def test_what_a_directory_holds_is_never_older_than_a_second(self):
+    def test_entries_of_a_directory_are_never_older_than_a_second(self):
         self.make_tree(self.tree)
         job = self.start_job(
             "import os, sys\nfor line in sys.stdin: print(sorted(os.listdir(sys.argv[1])), "
@@ -479,7 +479,7 @@ for line in sys.stdin:
         os.utime(self.tree / "d0", (new, new))
         self.assertEqual(self.ask(job), f"{old} {new}")
 
-    def test_a_stream_of_a_directory_that_was_replaced_leaves_no_number_open(self):
+    def test_a_stream_of_a_directory_that_was_replaced_leaves_no_fd_open(self):
         self.make_tree(self.tree)
         job = self.start_job(
             """

@@ -107,7 +107,7 @@ class Hosts(unittest.TestCase):
         (process,) = self.processes_of("written_file")
         self.assertEqual((process.count("open"), process.count("open", 8, UNREAD)), (3, 0))
 
-    def test_a_number_that_is_a_pipe_now_is_not_the_file_any_more(self):
+    def test_an_fd_that_is_a_pipe_now_is_not_the_file_any_more(self):
         (process,) = self.processes_of("reused_number")
         self.assertEqual((process.count("open"), process.count("read")), (1, 1))
 
@@ -149,7 +149,7 @@ class Hosts(unittest.TestCase):
             r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: (File too large|No space left on device)\n$"
         )
 
-    def test_two_processes_of_one_number_do_not_write_at_a_time(self):
+    def test_two_processes_of_one_pid_do_not_write_at_a_time(self):
         common = self.data / "common"
         common.touch()
         with common.open("a") as other:

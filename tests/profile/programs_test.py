@@ -309,7 +309,7 @@ assert len(set(seen)) == 1
         self.assertIn("<lambda>", functions)
         self.assertIn("main_loop", functions)
 
-    def test_process_number_is_appended_and_every_is_obeyed(self):
+    def test_process_id_is_appended_and_every_is_obeyed(self):
         raw = self.out / "profile"
         env = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         env |= {
@@ -345,7 +345,7 @@ assert len(set(seen)) == 1
                           >= {"raw.directory", "raw.pipe"}, "raw.1" in names),
                          ("precious", True, False))
 
-    def test_directory_with_the_mark_of_a_process_number_is_refused(self):
+    def test_directory_with_the_mark_of_a_process_id_is_refused(self):
         done = subprocess.run([
             COMMAND, "profile", "-p",
             str(self.mount.path), "--out",

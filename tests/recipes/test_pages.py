@@ -37,7 +37,7 @@ class Promises(unittest.TestCase):
         self.assertTrue(line.search("epoch 3: 12.5 s, 1,200 images"))
         self.assertFalse(line.search("epoch 3: 12.5 s, no images"))
 
-    def test_a_missing_line_is_told(self):
+    def test_a_missing_line_is_reported(self):
         found = page("torchvision")
         self.assertEqual(found.missing("nothing"), found.expected)
 

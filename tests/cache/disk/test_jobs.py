@@ -46,7 +46,7 @@ class Warm(DiskCase):
         self.assertFalse(os.path.exists(self.region))
         self.check_warm()
 
-    def test_what_the_shortest_jobs_have_read_is_there(self):
+    def test_files_read_by_the_shortest_jobs_are_there(self):
         # The thread that writes must get its chance before such a job ends. It has 50 ms, so some
         # files may be missing: on a busy machine few are there after the first jobs.
         for _ in range(5):
@@ -59,7 +59,7 @@ class Warm(DiskCase):
         self.assertEqual((right, said), (FILES, []))
         self.assertGreaterEqual(report["hits"]["disk"], 10)
 
-    def test_what_came_from_the_disk_is_not_looked_for_there_again(self):
+    def test_a_record_from_the_disk_is_not_searched_there_again(self):
         # Searches go through the page cache; reads for a program bypass it.
         self.assertEqual(self.end(self.first()), 0)
         self.drop_segments()
@@ -79,7 +79,7 @@ class Warm(DiskCase):
         self.kill(self.first(CONSISTENCY="open"))
         self.check_warm(CONSISTENCY="open")
 
-    def test_what_a_pack_has_needs_no_question_at_all(self):
+    def test_files_of_a_pack_are_served_without_asking_the_origin(self):
         pack = self.work / "set.cube"
 
         def make_pack():
@@ -102,7 +102,7 @@ class Warm(DiskCase):
         right, report, said = self.run_job(PACKS=packs)
         self.assertEqual((right, report["hits"]["disk"], said), (FILES, 0, []))
 
-    def test_what_has_changed_meanwhile_is_the_origins(self):
+    def test_files_that_have_changed_meanwhile_come_from_the_origin(self):
         self.kill(self.first())
         for n in range(0, FILES, 4):
             self.put(n, generation=1)
@@ -159,7 +159,7 @@ class Warm(DiskCase):
         self.assertEqual((right, said), (FILES, []))
         self.assertEqual(report["misses"], FILES // 4)
 
-    def test_a_file_read_as_soon_as_it_is_written_is_read_anew_once(self):
+    def test_a_file_read_as_soon_as_it_is_written_is_fetched_again_once(self):
         now = int(time.time()) - 1_600_000_000
         for n in range(FILES):
             self.put(n, modified=now + 3600)
@@ -345,10 +345,10 @@ class Trouble(DiskCase):
         self.check_job("cubeshim disk 99")
         self.assertEqual(os.listdir(self.cache_directory), ["version"])
 
-    def test_a_bound_without_a_directory_is_told(self):
+    def test_a_bound_without_a_directory_is_reported(self):
         self.check_job('CUBESHIM_DISK="10M" has no effect', DISK="10M", DISK_DIR="")
 
-    def test_a_bound_that_is_none_is_told(self):
+    def test_an_invalid_bound_is_reported(self):
         self.check_job('CUBESHIM_DISK="much" is not usable: it takes a size', DISK="much")
 
     def test_a_limit_of_file_sizes_ends_nobody(self):

@@ -50,7 +50,7 @@ class Sanitizers(Job):
                 self.assertEqual((done.status, done.out, done.ours), (1, "", []), str(done))
                 self.assertIn("ASan runtime does not come first", done.err)
 
-    def test_memory_sanitizer_is_told_and_left_alone(self):
+    def test_memory_sanitizer_is_reported_and_left_alone(self):
         self.check_host("company_clang_msan", hits=False,
                         says="without a cache.*MemorySanitizer.*address, thread")
 

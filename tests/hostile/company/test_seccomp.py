@@ -103,7 +103,7 @@ class Before(Job):
         self.assertGreater(shim.report["blocks"]["hits"], 0, str(shim))
         return shim.report["blocks"]["ahead"]
 
-    def test_large_files_are_read_ahead_where_copies_of_numbers_are_refused(self):
+    def test_large_files_are_read_ahead_where_copies_of_fds_are_refused(self):
         self.assertGreater(self.read_large("EPERM", "pidfd_getfd"), 1 << 20)
 
     def test_large_files_are_read_ahead_without_calls_that_may_kill(self):

@@ -62,7 +62,7 @@ class Reads(FillCase):
         self.assert_kept(host, path)
         self.tried()
 
-    def test_number_that_becomes_another_file(self):
+    def test_fd_that_becomes_another_file(self):
         host, path, other = self.new_host(), self.new_file(), self.new_file(self.other)
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))

@@ -87,13 +87,13 @@ class Errors(support.FaultCase):
                                             f"{line}; without us {expected}")
                         self.assertEqual(got[2], whole(self.data), "nothing of the failure is kept")
 
-    def test_of_a_fetch(self):
+    def test_during_a_fetch(self):
         self.try_all()
 
-    def test_of_a_fetch_when_freshness_is_asked_for(self):
+    def test_during_a_fetch_in_mode_open(self):
         self.try_all(CONSISTENCY="open")
 
-    def test_of_a_look_at_what_is_cached(self):
+    def test_during_a_revalidation(self):
         host, native = Host(self, self.settings(self.origin.root,
                                                 CONSISTENCY="open")), self.native()
         for operation in OPERATIONS:
@@ -158,7 +158,7 @@ class Lies(support.FaultCase):
         self.compare(*[f"lie size {delta}" for delta in (1, 5000, -1, -5000)], options=(),
                      commands=("read {}",))
 
-    def test_size_at_the_end_of_all_numbers(self):
+    def test_size_near_the_largest_number(self):
         top = (1 << 63) - 1
         lies = [f"lie size {value - 50_000}" for value in (top, top - 1, 1 << 62, 1 << 48)]
         self.compare(*lies, commands=("read {}",))
@@ -173,7 +173,7 @@ class Lies(support.FaultCase):
             self.compare(f"lie times {century}", f"lie times {-century}", "lie times 61",
                          "lie times -61", CONSISTENCY=consistency)
 
-    def test_inode_that_changes_with_each_look(self):
+    def test_inode_that_changes_with_each_stat(self):
         for consistency in ("immutable", "open"):
             self.compare("lie inode", CONSISTENCY=consistency,
                          commands=("read {}", "stdio {}", "stat {}", "map {}"))

@@ -17,7 +17,7 @@ GARBAGE = [
 
 
 class Garbage(support.FaultCase):
-    def test_of_every_setting(self):
+    def test_in_every_setting(self):
         self.assertGreater(len(VARIABLES), 10)
         self.region_may_stay = True  # RAM_KEEP=1 is among them
         origin = self.temporary()

@@ -29,13 +29,13 @@ class Starting(Case):
             self.origin.script("clear")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
-    def test_of_a_directory_of_the_mount(self):
+    def test_with_a_directory_of_the_mount_as_prefix(self):
         self.check_start(f"{self.origin.root}/sub", ["hold lookup 1 100"])
 
-    def test_of_the_mount_itself(self):
+    def test_with_the_mount_itself_as_prefix(self):
         self.check_start(self.origin.root, ["hold lookup 1 100", "hold getattr 1 100"])
 
-    def test_of_a_link_into_the_mount(self):
+    def test_with_a_link_into_the_mount_as_prefix(self):
         link = self.work / "link"
         link.symlink_to(f"{self.origin.root}/sub")
         self.check_start(link, ["hold lookup 1 100"])

@@ -97,7 +97,7 @@ print(len(found), all(found))
         self.assertGreaterEqual(int(count), 3, done.stderr)
         self.assertEqual(every, "True")
 
-    def test_what_the_kernel_enforces_of_it_stays_the_same(self):
+    def test_its_rights_and_signals_stay_the_same(self):
         script = (
             "import ctypes, os\nopen(F).read()\nlibc = ctypes.CDLL(None)\n"
             "keep = ('TracerPid', 'NoNewPrivs', 'Seccomp:', 'Cap', 'Uid', 'Gid', 'Groups', "

@@ -127,7 +127,7 @@ class Report(Case):
                 self.assertTrue(os.path.exists(self.job.path(expected)),
                                 os.listdir(self.job.directory))
 
-    def test_of_a_path_without_end_is_one_line_or_none(self):
+    def test_with_an_endless_path_is_one_line_or_none(self):
         for path in ("/" + "a" * 4093, "a/" * 2040, self.job.directory + "/%p" * 1300,
                      "b" * 100_000):
             with self.subTest(length=len(path)):
@@ -180,7 +180,7 @@ class Directory(Case):
         self.assertTrue(os.path.islink(link))
 
     @as_root
-    def test_where_others_may_remove_files_shows_them_nothing(self):
+    def test_that_others_may_write_to_shows_them_nothing(self):
         """Without the sticky bit another user can take the name. Then there is no cache, and never
         that user's."""
         os.chmod(self.job.ram_dir, 0o777)
@@ -202,7 +202,7 @@ print(len(open(F).read()))
 
 
 class JobVariable(Case):
-    def test_of_any_text_does_no_harm(self):
+    def test_with_any_text_does_no_harm(self):
         own = f"{os.getpid()}.1.1"
         for text in ("0.0.0", "-1.0.0", "4294967295.0.0", "2147483648.1.1",
                      "1.0." + str(os.stat("/proc/self/ns/pid").st_ino),

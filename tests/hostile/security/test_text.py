@@ -45,7 +45,7 @@ print({len(CONTENT)})
 class Lines(Case):
     """Lines about a wrong setting or a failure show the text, without what a terminal would
     obey."""
-    def test_of_settings_are_text_and_bounded(self):
+    def test_about_settings_are_text_and_bounded(self):
         hostile = [n.decode(errors="surrogateescape") for n in NAMES if n != b"-rf"
                   ] + ["a" * 100_000, "\x1b[31m" * 1000, "\u540d" * 1000]
         variables = ("CUBESHIM_MODE", "CUBESHIM_NAME", "CUBESHIM_RAM", "CUBESHIM_RAM_DIR",
@@ -56,7 +56,7 @@ class Lines(Case):
                 self.assertEqual((done.returncode, done.stdout), (0, "main\n"))
                 self.check(done, lines=len(variables))
 
-    def test_of_paths_are_text_and_bounded(self):
+    def test_about_paths_are_text_and_bounded(self):
         for name in NAMES + ["\u540d".encode() * 80, b"\x1b" * 200]:
             text = name.decode(errors="surrogateescape")
             with self.subTest(text[:20]):
@@ -77,7 +77,7 @@ class Lines(Case):
 
 
 class Secrets(Case):
-    def test_of_the_environment_are_not_told(self):
+    def test_in_the_environment_are_not_printed(self):
         secret = "s3cret-0123456789"
         done = self.job.read(API_TOKEN=secret, CUBESHIM_TOKEN=secret, CUBESHIM_LOG="debug",
                              CUBESHIM_ANNOUNCE="0")

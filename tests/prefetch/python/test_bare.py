@@ -189,7 +189,7 @@ if spec is not None:
                              f"0 {len(value) + added}\n")
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
-    def test_not_what_another_user_put_beside_the_library(self):
+    def test_not_a_package_that_another_user_put_beside_the_library(self):
         """As in /tmp, to which all users may write."""
         root, other, third = 0, 65534, 12345
         place, spoiled = self.dir / "tmp", self.dir / "spoiled"
@@ -221,7 +221,7 @@ if spec is not None:
             (place / "cubeshim").chmod(mode)
             self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{place}/site {runs}\n")
 
-    def test_where_the_package_lies(self):
+    def test_places_of_the_package(self):
         """A wheel's package, an installed one, and none."""
         wheel, alone, odd = (self.dir / name for name in ("wheel/cubeshim", "alone", "o:dd"))
         shutil.copytree(PACKAGE / "cubeshim", wheel)

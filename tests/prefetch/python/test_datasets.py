@@ -147,7 +147,7 @@ class DataSets(Heard):
         self.assertEqual(self.heard(both, sampler=[8, 0, 5, -1, 3]),
                          ["/data/b2", "/data/a0", "/data/b0", "/data/a3"])
 
-    def test_what_is_no_file_is_left_out(self):
+    def test_entries_that_are_no_file_are_left_out(self):
         class Odd(Files):
             def __init__(self):
                 self.draws = False
@@ -204,7 +204,7 @@ class Attributes(Heard):
     def test_a_list_is_a_data_set(self):
         self.assertEqual(self.heard(self.NAMES, batch_size=None, shuffle=False), self.NAMES)
 
-    def test_what_is_no_list_of_paths(self):
+    def test_attributes_that_are_no_list_of_paths(self):
         for value in (list(range(4)), [None] * 4, ["/data/a"] * 3, "/abc", {0: "/data/a"},
                       numpy.zeros((4, 2)), numpy.array("x"), [], [()] * 4, torch.zeros(4), None, 4):
             self.assertIsNone(resolver(self.of(files=value)), value)

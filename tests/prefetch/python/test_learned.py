@@ -162,7 +162,7 @@ class Jobs(Case):
             self.end(job)
             self.env = before
 
-    def test_what_the_library_notes(self):
+    def test_notes_of_the_library(self):
         code = """
 import ctypes, os, sys, threading
 note = ctypes.CDLL(None).cubeshim_noted_opens
@@ -237,7 +237,7 @@ class Stores(Case):
         os.environ.update(CUBESHIM_DISK_DIR="/disk/")
         self.assertEqual(_learned.directory(), (f"/disk/cubeshim-learned-{own}-a.B-9_", True))
 
-    def test_what_was_written_is_read(self):
+    def test_written_records_are_read(self):
         self.assertTrue(self.store.is_empty())
         self.assertEqual(2, self.store.write([(3, [b"/a", b"/b"]), (99, [b"/" + b"c" * 9000])]))
         self.assertEqual(1, self.store.write([(0, [b"/d"])]))
@@ -247,7 +247,7 @@ class Stores(Case):
         self.assertEqual(self.store.first(), [b"/a", b"/b"])
         self.assertFalse(self.store.is_empty())
 
-    def test_what_is_drawn_at_random_is_not_kept(self):
+    def test_files_drawn_at_random_are_not_kept(self):
         for paths, kept in (([b"/a", b"/x", b"/y"], [b"/a", b"/x", b"/y"]), ([b"/z",
                                                                               b"/a"], [b"/a"]),
                             ([b"/a", b"/w"], [b"/a"]), ([b"/other"], [b"/other"])):
@@ -317,7 +317,7 @@ class Stores(Case):
             other.unlink()
         self.assertEqual(1, self.store.write([(1, [b"/a"])]))
 
-    def test_the_standard_numbers_are_left_to_the_program(self):
+    def test_the_standard_fds_are_left_to_the_program(self):
         """A program without stdin, stdout and stderr; bytes that C code writes there are lost, as
         without the library."""
         code = f"""
@@ -456,7 +456,7 @@ class Learners(Case):
                            [1, 0])
         self.assertEqual(len(self.store.written), 2)
 
-    def test_what_is_known_is_seldom_looked_at(self):
+    def test_known_items_are_seldom_watched(self):
         fetcher, real = self.fetcher(Files(10))
         self.opened, self.news = [b"/a"], 0
         for _ in range(400):

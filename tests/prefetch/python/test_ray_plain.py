@@ -39,7 +39,7 @@ class Env(unittest.TestCase):
             })
         self.assertEqual(variables([], packs="/p=/f")["CUBESHIM_PACKS"], "/p=/f")
 
-    def test_what_a_program_has_stays(self):
+    def test_entries_of_the_program_stay(self):
         own = {
             "working_dir": ".", "env_vars": {
                 "A": "1", "LD_PRELOAD": f"/x/libcubeshim.so /y.so:{LIBRARY}", "CUBESHIM_RAM": "1G",

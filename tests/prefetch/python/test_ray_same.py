@@ -178,7 +178,7 @@ class Common:
 
         self.same(lambda kind: kind(Items(20), batch_size=4, shuffle=True, num_workers=3), loop)
 
-    def test_what_comes_is_the_programs_own(self):
+    def test_batches_are_the_programs_own(self):
         batch = next(iter(self.loader(Items(), batch_size=4, num_workers=3, collate_fn=list)))
         for item in batch:
             item["small"] += 1

@@ -344,7 +344,7 @@ class Same(Case):
         del iterator
         self.assertEqual(sampler.drawn, drawn)
 
-    def test_what_is_not_known_is_left_alone(self):
+    def test_unknown_data_sets_are_left_alone(self):
         class Stream(IterableDataset):
             samples = [("/data/a", 0)]
 

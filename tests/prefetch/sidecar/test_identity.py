@@ -38,7 +38,7 @@ print(os.getresuid(), os.getresgid())
 read_all()
 """)
 
-    def test_what_the_new_user_may_not_read(self):
+    def test_files_that_the_new_user_may_not_read(self):
         # root fetched it, or is fetching it; an open must return what the kernel returns.
         mounts = self.mount
         mounts.unmount()

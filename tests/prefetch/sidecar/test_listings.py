@@ -118,7 +118,7 @@ class Trees(Listings):
                 fetched, quiet_since = now, time.monotonic()
             time.sleep(0.02)
 
-    def test_of_which_little_is_read(self):
+    def test_read_in_small_part(self):
         done = self.check_gated(
             self.script(
                 """
@@ -134,7 +134,7 @@ print(total)
         self.assertLessEqual(done.report["origin"]["bytes"], 3 * 90 * SIZE, str(done))
         self.assertGreater(done.report["prefetch"]["fetched"], 0, str(done))
 
-    def test_of_which_nothing_is_read(self):
+    def test_listed_and_not_read(self):
         for first in ("", "read('trigger')\n"):
             done = self.check_gated(
                 self.script(
@@ -146,7 +146,7 @@ act()
             self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
             self.assertLessEqual(done.report["origin"]["bytes"], SIZE, str(done))
 
-    def test_of_which_large_files_are_not_read(self):
+    def test_read_except_for_large_files(self):
         (self.source / "mixed").mkdir()
         for n in range(100):
             (self.source / "mixed" / f"f{n}").write_bytes(bytes(1000 if n < 10 else 200_000))
@@ -165,7 +165,7 @@ act()
         self.assertGreater(done.report["origin"]["opens"], 10, "some of them were looked at")
         self.assertLessEqual(done.report["origin"]["opens"], 10 + 64 + 10, str(done))
 
-    def test_of_which_the_directory_above_is_listed(self):
+    def test_with_the_parent_alone_listed(self):
         done = self.check_gated(
             self.script(
                 """

@@ -64,7 +64,7 @@ class Served(Job):
         self.list.write_bytes(self.list.read_bytes().rstrip(b"\n"))
         self.check_all_early()
 
-    def test_what_is_left_out(self):
+    def test_exclusions(self):
         self.write_list([f"- {self.data}/f{n}" for n in range(5)] +
                         [f"{self.data}/f{n}" for n in range(COUNT)])
         self.check_all_early(misses=1 + 5, fetched=COUNT - 5)
@@ -105,7 +105,7 @@ class Refused(Job):
         self.settings["CUBESHIM_PREFETCH_LIST"] = str(self.dir / "nowhere")
         self.check_bad("nowhere.*No such file")
 
-    def test_what_is_no_regular_file(self):
+    def test_list_that_is_no_regular_file(self):
         os.mkfifo(self.dir / "fifo")
         for path in (self.dir, self.dir / "fifo", "/dev/zero", "/dev/null"):
             with self.subTest(path):

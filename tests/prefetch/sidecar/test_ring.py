@@ -175,7 +175,7 @@ for i, path in announced():
         # The rest of the memory is kept.
         self.assertGreaterEqual(done.report["ram"]["used"], 16 * MB, str(done))
 
-    def test_what_a_child_has_mapped_is_never_used_anew(self):
+    def test_memory_that_a_child_has_mapped_is_never_reclaimed(self):
         # In each segment of the memory the child has mapped something that its parent has let go
         # of.
         self.check(
