@@ -198,7 +198,7 @@ TEST_F(BackgroundFillTest, FetchedByTheProgramMeanwhileIsADuplicate) {
   EXPECT_TRUE(fetch.was_fetched_twice());
 }
 
-TEST_F(BackgroundFillTest, AFileThatHasChangedIsFetchedAnew) {
+TEST_F(BackgroundFillTest, AFileThatHasChangedIsFetchedAgain) {
   const std::string path = make("f");
   ASSERT_TRUE(prefetch(path));
   ASSERT_TRUE(tests::TempDir::write_file(path, std::string(70'000, 'n')));

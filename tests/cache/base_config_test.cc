@@ -260,7 +260,7 @@ TEST(Config, StatsAndLogAreChecked) {
   expect_refused("CUBESHIM_LOG", "verbose", "error, warn, info or debug", "\"warn\"");
 }
 
-TEST(Config, ACallerThatEndsIsNotToldOfADefault) {
+TEST(Config, LineForACallerThatEndsNamesNoDefault) {
   const auto lookup = [](const char* variable) {
     return std::string_view(variable) == "CUBESHIM_LOG" ? "y" : nullptr;
   };

@@ -235,7 +235,7 @@ TEST(JobReport, NoTimeIsSavedAtALocalDisk) {
             "from the cache");
 }
 
-TEST(JobReport, TextTellsOfTroubleInALineMore) {
+TEST(JobReport, TextHasALineMoreForTrouble) {
   JobTotals job = totals(
       {{Counter::hits_ram, 1}, {Counter::prefetch_fetched, 100}, {Counter::prefetch_wasted, 9}});
   job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 0, .is_there = true};
@@ -385,7 +385,7 @@ TEST(JobReport, ClassicNamesTheCallsThatTookFilesAway) {
       "c");
 }
 
-TEST(JobReport, LargeFilesAreToldOfWhereThereAreSome) {
+TEST(JobReport, LargeFilesHaveALineIfThereAreSome) {
   JobTotals job = totals({{Counter::hits_ram, 1},
                           {Counter::large_opens, 2},
                           {Counter::block_hits, 19},
@@ -487,7 +487,7 @@ TEST(JobReport, ProgressEndsWhenHardlyAnythingIsCachedAnyMore) {
   EXPECT_EQ(progress.look(*region, job, 41 * k_second).size, 0U);
 }
 
-TEST(JobReport, ADiskIsToldOfWhereThereIsOne) {
+TEST(JobReport, ADiskHasALineIfThereIsOne) {
   JobTotals job = totals({{Counter::hits_ram, 1}, {Counter::hits_disk, 2}, {Counter::misses, 1}});
   EXPECT_EQ(report_as_classic(job, 0, 0).view().find(R"("disk":{)"), std::string_view::npos);
   EXPECT_EQ(report_as_json(job).view().find(R"("disk":{)"), std::string_view::npos);

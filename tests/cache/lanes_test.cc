@@ -24,7 +24,7 @@ std::uintptr_t line_of(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) / base::k_cache_line;
 }
 
-TEST(Lanes, ClaimsThatDoNotFitIntoALaneAreSeenToo) {
+TEST(Lanes, PinsThatDoNotFitIntoALaneAreSeenToo) {
   const TestRegion region(64 * tests::k_mib);
   const auto segments = static_cast<std::uint32_t>(2 * LaneRow::k_pins);
   ASSERT_GE(region->layout().segment_count, segments);
@@ -42,7 +42,7 @@ TEST(Lanes, ClaimsThatDoNotFitIntoALaneAreSeenToo) {
   for (std::uint32_t s = 0; s < segments; ++s) EXPECT_FALSE(is_segment_pinned(*region, s));
 }
 
-TEST(Lanes, ManyClaimsOnOneSegmentAreOfThisSegmentAlone) {
+TEST(Lanes, ManyPinsOnOneSegmentCountForThisSegmentAlone) {
   const TestRegion region;
   constexpr std::uint32_t k_many = 100'000;
   std::vector<std::atomic<std::uint32_t>*> words;
@@ -53,7 +53,7 @@ TEST(Lanes, ManyClaimsOnOneSegmentAreOfThisSegmentAlone) {
   EXPECT_EQ(pins_of(*region, region->own_slot()), 0U);
 }
 
-TEST(Lanes, ThreadsWriteToNoCommonLineAndGiveUpEachOthersClaims) {
+TEST(Lanes, ThreadsWriteToNoCommonLineAndEndEachOthersPins) {
   const TestRegion region;
   std::atomic<std::uint32_t>* const own = pin_segment(*region, 1);
   std::atomic<std::uint32_t>* others = nullptr;
@@ -66,7 +66,7 @@ TEST(Lanes, ThreadsWriteToNoCommonLineAndGiveUpEachOthersClaims) {
 }
 
 // There are more threads than lanes.
-TEST(Lanes, CountsAndClaimsOfAllThreadsAreSummed) {
+TEST(Lanes, CountsAndPinsOfAllThreadsAreSummed) {
   const TestRegion region;
   constexpr std::uint32_t k_threads = 3 * base::k_lanes;
   std::vector<std::thread> threads;

@@ -121,7 +121,7 @@ TEST(RegionLife, ALivingProcessKeepsTheFile) {
   EXPECT_TRUE(tests::exists(region.path()));
 }
 
-TEST(RegionLife, RegionOfKilledProcessesIsMadeAnew) {
+TEST(RegionLife, RegionOfKilledProcessesIsMadeAgain) {
   RegionName name;
   const int killed = run_in_child([&] {
     name.options.job = base::current_process();

@@ -73,7 +73,7 @@ TEST_F(RoomForOthersTest, GivesBackAsMuchAsIsMissingAndKeepsTheRest) {
   EXPECT_EQ(region->header().records.load(), found());
 }
 
-TEST_F(RoomForOthersTest, SegmentsAreLeasedAnewWithMemory) {
+TEST_F(RoomForOthersTest, SegmentsAreLeasedAgainWithMemory) {
   fill();
   const std::uint64_t before = allocated();
   give_back(*region, everything());

@@ -194,7 +194,7 @@ TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
 }
 
 // The fetcher's thread may have left the fetch by a jump, and go on.
-TEST(SingleFlight, NobodyWaitsForWhatOneHasWaitedForInVain) {
+TEST(SingleFlight, NobodyWaitsForAFlightThatOneHasWaitedForInVain) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket ticket;

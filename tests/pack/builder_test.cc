@@ -153,7 +153,7 @@ TEST_F(PackBuilderTest, ALargeFileThatGrowsWhileItIsReadIsLeftOut) {
   EXPECT_EQ(scan.next(entry, path), PackScan::Next::end) << "nothing is left of what failed";
 }
 
-TEST_F(PackBuilderTest, ANameThatNoReaderTakesIsToldAndLeftOut) {
+TEST_F(PackBuilderTest, ANameThatNoReaderTakesIsReportedAndLeftOut) {
   // Some mounts have such names, others can take them only from a list.
   const std::string name(256, 'n');
   tree.write("f", "1");
@@ -195,7 +195,7 @@ TEST_F(PackBuilderTest, AllowsOneWriterAtATime) {
   EXPECT_NE(tree.make().find("another cubeshim pack is writing"), std::string::npos);
 }
 
-TEST_F(PackBuilderTest, AFullDiskIsToldAndTheRestIsKept) {
+TEST_F(PackBuilderTest, AFullDiskIsReportedAndTheRestIsKept) {
   const tests::TmpfsMount small("3m");
   if (!small.is_mounted()) GTEST_SKIP() << "needs root";
   tree.write("f", tests::content_of(5'000'000, 1));

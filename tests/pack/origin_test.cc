@@ -185,7 +185,7 @@ TEST_F(OriginsTest, ADamagedFileAmongThoseReadTogetherIsNotGiven) {
   EXPECT_EQ(bytes_of(*place.opened()), tree.files["d/f2"]);
 }
 
-TEST_F(OriginsTest, AreAskedByNobodyWhoCountsToo) {
+TEST_F(OriginsTest, OpenFilesForACallerThatCountsNoRequests) {
   tree.write("f", "in the pack");
   pack_it();
   const std::string path = in("f");

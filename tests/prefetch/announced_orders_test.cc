@@ -195,7 +195,7 @@ TEST_F(Orders, AClientIsBounded) {
   }
 }
 
-TEST_F(Orders, ReadyIsToldOnceForEachTimeThatNothingWasThere) {
+TEST_F(Orders, ReadyIsReportedOnceAfterEachTimeThatNothingWasThere) {
   EXPECT_FALSE(orders.has_become_ready());
   open(0);
   EXPECT_FALSE(orders.has_become_ready());

@@ -40,7 +40,7 @@ TEST_F(Announced, ServerIdentifiesItself) {
 
 // Like a stop of the process between the start of the thread and its first step, during which
 // another process takes the lead.
-TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToWhoHasIt) {
+TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToItsOwner) {
   AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
   options.leads = [](void*) { return false; };
   const CrewPtr<AnnouncementServer> late(new AnnouncementServer(std::move(options)));

@@ -274,7 +274,7 @@ struct ForeignDemandTest : ::testing::Test {
   }
 };
 
-TEST_F(ForeignDemandTest, IsThereWhileAJobFetchesWhatNobodyHasTold) {
+TEST_F(ForeignDemandTest, IsThereWhileAJobFetchesUnplannedFiles) {
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there());
   ticks(1, 1, 0);

@@ -118,7 +118,7 @@ TEST_F(ShortListLeadTest, NoMoreFetchesAreInFlightThanThereAreFds) {
   EXPECT_EQ(depth(), 8U);
 }
 
-TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesFilesWhichNobodyHasTold) {
+TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesUnplannedFiles) {
   ASSERT_NO_FATAL_FAILURE(begin());
   EXPECT_EQ(depth(), 4U);
   cache::ProcessSlot& other = cache.region().process_slot(cache.region().own_slot() + 1);

@@ -241,7 +241,7 @@ TEST_F(ListingSourceTest, ADirectoryThatIsLetGoOfTakesNoOtherAlong) {
   }
 }
 
-TEST_F(ListingSourceTest, GivesFilesByNameToWhoReadsThemByName) {
+TEST_F(ListingSourceTest, GivesFilesByNameToAReaderByName) {
   const std::string a = make("a", 400);
   // The first twelve by name are cached.
   for (int i = 0; i < 12; ++i) {
@@ -256,7 +256,7 @@ TEST_F(ListingSourceTest, GivesFilesByNameToWhoReadsThemByName) {
                              [](const auto& x, const auto& y) { return x.path < y.path; }));
 }
 
-TEST_F(ListingSourceTest, GivesFilesAsListedToWhoReadsThemSo) {
+TEST_F(ListingSourceTest, GivesFilesAsListedToAReaderInThatOrder) {
   const std::string a = make("a", 400);
   DirWalk walk;
   ASSERT_EQ(walk.begin(a), 0);

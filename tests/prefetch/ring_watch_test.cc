@@ -358,7 +358,7 @@ TEST_F(RingNeedTest, IsLargeEnoughWhereTheProgramsOvertookItForAnotherReason) {
   EXPECT_FALSE(tick(20, 0, 0, true));
 }
 
-TEST_F(RingNeedTest, IsLargeEnoughWhereProgramsFetchFilesThatNobodyHasTold) {
+TEST_F(RingNeedTest, IsLargeEnoughWhereProgramsFetchUnplannedFiles) {
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(tick(10, 0, 10, true));
 }
 

@@ -33,7 +33,7 @@ struct RunAheadTest : ::testing::Test {
   }
 };
 
-TEST_F(RunAheadTest, ReaderWhoIsLeastAheadComesFirst) {
+TEST_F(RunAheadTest, ReaderThatIsLeastAheadComesFirst) {
   add(1, 4);
   EXPECT_EQ(take().reader, 1U);
   EXPECT_EQ(take().reader, 1U);
@@ -86,7 +86,7 @@ TEST_F(RunAheadTest, ReaderWhoseFilesComeBackIsNoFurtherAhead) {
   EXPECT_EQ(take().reader, 1U);
 }
 
-TEST_F(RunAheadTest, TellsWhoIsFarBehind) {
+TEST_F(RunAheadTest, KnowsTheReadersThatAreFarBehind) {
   add(1, 20);
   for (int i = 0; i < 10; ++i) take();
   EXPECT_FALSE(run_ahead.is_far_behind(1));

@@ -304,9 +304,9 @@ int do_short_threads(const Arguments& a) {
   return 0;
 }
 
-// left-numbers DIR FILES: threads that had files open at the same time live on; the next opens, by
+// left-fds DIR FILES: threads that had files open at the same time live on; the next opens, by
 // the library or the kernel, get the lowest fds.
-int do_left_numbers(const Arguments& a) {
+int do_left_fds(const Arguments& a) {
   constexpr int k_threads = 5;
   const int files = std::stoi(a[1]);
   for (int n = 0; n < files; ++n) check_file(file_in(a[0], n));
@@ -320,7 +320,7 @@ int do_left_numbers(const Arguments& a) {
       ++opened;
       while (opened < k_threads) std::this_thread::yield();
       CHECK(close(fd) == 0);
-      // For the program the number is free.
+      // For the program the fd is free.
       CHECK(close(fd) == -1 && errno == EBADF);
       ++closed;
       while (may_end == 0) std::this_thread::yield();
@@ -494,6 +494,6 @@ Commands thread_commands() {
           {"first-ends", do_first_ends},
           {"hand-over", do_hand_over},
           {"short-threads", do_short_threads},
-          {"left-numbers", do_left_numbers},
+          {"left-fds", do_left_fds},
           {"holes", do_holes}};
 }

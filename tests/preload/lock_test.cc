@@ -8,7 +8,7 @@ namespace {
 void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
 }  // namespace
 
-TEST(Lock, ReadersWhoLockReadTheOriginOnce) {
+TEST(Lock, ReadersThatLockReadTheOriginOnce) {
   Job job;
   expect_well(job.python(R"(
 import fcntl

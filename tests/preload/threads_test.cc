@@ -42,15 +42,15 @@ TEST(Threads, CloseWhatOthersOpen) {
   EXPECT_EQ(job.report("calls_saved"), 30000) << job.report_text();
 }
 
-TEST(Threads, ThatEndLeaveNumbersAndMemoryToOthers) {
+TEST(Threads, ThatEndLeaveFdsAndMemoryToOthers) {
   Job job;
   expect_well(job.helper({"short-threads", job.data(), "10", "10000"}));
   EXPECT_EQ(job.report("hits.ram"), 3 * 10000 + 1 - 10) << job.report_text();
 }
 
-TEST(Threads, NumbersThatOthersHaveLeftAreGivenOutLowestFirst) {
+TEST(Threads, FdsThatOthersHaveLeftAreGivenOutLowestFirst) {
   Job job;
-  expect_well(job.helper({"left-numbers", job.data(), "10"}));
+  expect_well(job.helper({"left-fds", job.data(), "10"}));
 }
 
 TEST(Threads, OfTheLibraryUseNoRangeThatTheProgramHasUnmapped) {

@@ -20,7 +20,7 @@
 namespace cube::cache {
 namespace {
 
-TEST(ClusterClient, AnswersComeToWhoHasAsked) {
+TEST(ClusterClient, EachAnswerReachesItsAsker) {
   FakeServer server([](const std::string& line) {
     if (line.find(" N2") == std::string::npos)
       return value(line, "bytes of " + line.substr(3, line.find(' ', 3) - 3));
@@ -411,7 +411,7 @@ TEST(ClusterClient, LeaderWithoutNewsAsksLessAndLessOften) {
   EXPECT_TRUE(is_slow) << "40 + 80 + 160 + 250 ms or more, and not 5 times 20";
 }
 
-TEST(ClusterClient, ALeaderIsToldOfNews) {
+TEST(ClusterClient, NewsReachALeader) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   int quick = 0;

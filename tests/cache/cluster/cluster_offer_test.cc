@@ -44,7 +44,7 @@ bool ends(const ManyOffers& source) {
   return source.left == 0;
 }
 
-TEST(ClusterOffer, NothingIsAskedWhereNoneOfTheLastWasThere) {
+TEST(ClusterOffer, NothingIsAskedIfNoneOfTheLastRecordsWasThere) {
   std::atomic<int> looks{0}, sendings{0};
   std::atomic<bool> is_there{false};
   FakeServer server([&](const std::string& line) -> std::string {
@@ -214,7 +214,7 @@ class IdleGateTest : public testing::Test {
 
 class ClusterLooksTest : public IdleGateTest {};
 
-TEST_F(ClusterLooksTest, ForgetsAfterAMinuteWhoMayGoThroughADirectory) {
+TEST_F(ClusterLooksTest, ForgetsTheRightsOfADirectoryAfterAMinute) {
   g_start_helper_thread = start_helper;
   g_helpers_run = true;
   const tests::TempDir directory;

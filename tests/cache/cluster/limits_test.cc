@@ -220,7 +220,7 @@ TEST(ColdPool, AsksOneIn16UntilThereAreHits) {
   EXPECT_EQ(asked(160), 10) << "3 % are not";
 }
 
-TEST(Askers, AllWaitWhereNoMoreHaveAskedAtOnceOfLate) {
+TEST(Askers, AllWaitIfNoMoreHaveRecentlyAskedAtOnce) {
   Askers askers;
   EXPECT_FALSE(askers.are_all_waiting()) << "nobody waits";
   askers.note(1);
