@@ -18,7 +18,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint32_t k_pack_version = 1;
-// A record that fits into a segment lies within one; a larger one begins with one.
+// A record that fits into a segment lies within one; a larger record begins where a segment begins.
 inline constexpr std::uint64_t k_pack_segment = 4 << 20;
 inline constexpr std::uint64_t k_pack_records_begin = k_page;
 

@@ -118,7 +118,7 @@ void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
-  // Taken before the fd is known to be the file's.
+  // The epoch is taken before the fd is known to be the file's.
   const cache::LargeFile::FdEpoch fd_epoch = large.fd_epoch();
   std::size_t done = 0;
   for (int i = 0; i < to.count && done < n; ++i) {

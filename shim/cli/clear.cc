@@ -186,7 +186,7 @@ void add_clear(CLI::App& app, int& status) {
   const auto options = std::make_shared<Clear>();
   options->settings.add_to(*command, Settings::Which::of_the_places);
   command->add_flag("--force", options->force,
-                    "Also one that is in use, or that this version cannot read");
+                    "Remove it even if it is in use, or this version cannot read it");
   add_color_option(*command);
   command->callback([options, &status] { status = clear(*options); });
 }

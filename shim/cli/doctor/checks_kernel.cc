@@ -66,7 +66,7 @@ class CallChecks {
     how.resolve = RESOLVE_NO_SYMLINKS;
     const base::UniqueFd root(
         checked_fd("openat2", "5.6", raw(SYS_openat2, AT_FDCWD, arg("/"), arg(&how), sizeof how),
-                   "links in paths are then asked of /proc, which takes longer"));
+                   "the library then asks /proc about links in paths, which takes longer"));
     const base::UniqueFd memory(
         checked_fd("memfd_create", "3.17", base::sys::memfd_create("cubeshim-doctor", MFD_CLOEXEC),
                    "CUBESHIM_MODE=real and files that vanish while they are open need it"));
