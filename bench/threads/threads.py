@@ -57,8 +57,8 @@ class Way:
 
 @dataclass
 class Cell:
-    """One way by one number of readers: nanoseconds a file of each round, of the clock and of
-    processors."""
+    """One way with one number of readers: each round's nanoseconds per file, by the clock and of
+    processor time."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)

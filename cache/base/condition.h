@@ -15,8 +15,8 @@ class Condition {
 
   // May wake without a notify.
   void wait(Lock& lock, std::uint64_t at_most_ns = UINT64_MAX) {
-    // Loaded before the mutex is unlocked: a later notify changes the count, and then the kernel
-    // returns at once.
+    // The count is loaded before the mutex is unlocked: a later notify changes it, and then the
+    // kernel returns at once.
     const std::uint32_t seen = count_.load(std::memory_order_relaxed);
     lock.unlock();
     sys::futex_wait(&count_, seen, at_most_ns);

@@ -57,7 +57,7 @@ bool is_cancelled(const std::function<void()>& call, int threads) {
   return true;
 }
 
-// cancel FILE THREADS: this many threads are cancelled in each of some calls that libc answers
+// cancel FILE THREADS: for each of several calls that libc answers, cancels THREADS threads in it
 int do_cancel(const Arguments& a) {
   const char* const path = a[0].c_str();
   const int threads = std::atoi(a[1].c_str());
