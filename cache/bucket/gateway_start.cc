@@ -104,20 +104,16 @@ std::uint64_t store_mark(const char* const* environment) {
   return mark;
 }
 
-void prepare(std::string command, const char* const* environment) {
-  auto* const prepared = new Prepared;
-  prepared->command = std::move(command);
-  for (; *environment != nullptr; ++environment) {
-    if (is_passed_on(*environment)) prepared->texts.emplace_back(*environment);
-  }
+namespace {
+
+void publish(std::string command, std::vector<std::string> texts) {
+  auto* const prepared = new Prepared{std::move(command), std::move(texts), {}};
   for (const auto& text : prepared->texts) prepared->environment.push_back(text.c_str());
   prepared->environment.push_back(nullptr);
   g_prepared.store(prepared, std::memory_order_release);
 }
 
-namespace {
-
-int start(const Prepared& prepared) {
+int start_prepared(const Prepared& prepared) {
   // A handler of the program must not run in the child.
   const base::BlockSignals block;
   int pipe[2] = {-1, -1};
@@ -143,11 +139,32 @@ int start(const Prepared& prepared) {
 
 }  // namespace
 
+void prepare(std::string command, const char* const* environment) {
+  std::vector<std::string> texts;
+  for (; *environment != nullptr; ++environment) {
+    if (is_passed_on(*environment)) texts.emplace_back(*environment);
+  }
+  publish(std::move(command), std::move(texts));
+}
+
+void use_region(const std::string& directory, const std::string& name) {
+  const Prepared* const former = g_prepared.load(std::memory_order_acquire);
+  if (former == nullptr) return;
+  constexpr std::string_view k_directory = "CUBESHIM_RAM_DIR", k_name = "CUBESHIM_NAME";
+  std::vector<std::string> texts = former->texts;
+  std::erase_if(texts, [&](const std::string& text) {
+    return name_of(text.c_str()) == k_directory || name_of(text.c_str()) == k_name;
+  });
+  texts.push_back(std::string(k_directory) + "=" + directory);
+  texts.push_back(std::string(k_name) + "=" + name);
+  publish(former->command, std::move(texts));
+}
+
 int start() {
   static constinit std::atomic<bool> told{false};
   const Prepared* const prepared = g_prepared.load(std::memory_order_acquire);
   const bool is_known = prepared != nullptr && !prepared->command.empty();
-  const int error = is_known ? start(*prepared) : ENOENT;
+  const int error = is_known ? start_prepared(*prepared) : ENOENT;
   if (error == 0) return 0;
   if (!told.exchange(true, std::memory_order_relaxed))
     base::log(

@@ -91,9 +91,7 @@ void ready_buckets(const base::Config& config) {
   cache::gateway_start::prepare(config.command.empty() ? find_command() : config.command, environ);
   cache::Bucket::use_start(cache::gateway_start::start);
   cache::Bucket::use_region([] {
-    // A child of vfork reads through its parent's cache.
-    cache::FileCache* const own = attachment::cache();
-    cache::FileCache* const cache = own != nullptr ? own : attachment::attached_cache();
+    cache::FileCache* const cache = attachment::cache_for_buckets();
     return cache != nullptr ? cache->bucket_region(process::config()) : cache::BucketRegion{};
   });
 }

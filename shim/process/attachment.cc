@@ -1,13 +1,16 @@
 #include "shim/process/attachment.h"
 
+#include <fmt/core.h>
 #include <sched.h>
 
+#include <cerrno>
 #include <string>
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/bucket/gateway_start.h"
 #include "shim/process/c_result.h"
 
 namespace cube::shim::attachment {
@@ -15,6 +18,10 @@ namespace cube::shim::attachment {
 constinit std::atomic<cache::FileCache*> g_cache{nullptr};
 
 namespace {
+
+// A process that goes without a cache may have this one for its buckets.
+constinit std::atomic<cache::FileCache*> g_spare{nullptr};
+constinit std::atomic<bool> g_has_told{false};
 
 enum class Attachment : int { none, busy, attached, failed, left };
 
@@ -37,6 +44,54 @@ base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
   }
 }
 
+// Requests to the gateway need a region. This one has room for them and for listings, is no user
+// setting's, and is shared by processes that cannot use their own: the name of that may be taken,
+// its slots may be, or its directory may be full.
+base::Result<cache::FileCache*> attach_spare(std::string& why) {
+  constexpr std::uint64_t k_bytes = 8 << 20;
+  constexpr std::size_t k_longest_name = 40;
+  constexpr int k_names = 8;
+  base::Config config = process::config();
+  config.ram = {.is_percent = false, .value = k_bytes};
+  config.ram_keep = false;
+  config.disk_dir.clear();
+  config.cluster = {};
+  const std::string name = config.name.substr(0, k_longest_name);
+  for (const std::string& directory :
+       {config.ram_dir, std::string("/dev/shm"), std::string("/tmp")}) {
+    config.ram_dir = directory;
+    for (int i = 0; i < k_names; ++i) {
+      config.name = fmt::format("{}.spare-{}-{}", name, cache::k_layout_version, i);
+      auto cache = cache::FileCache::attach(config, process::job(), /*create=*/true, why);
+      if (cache) {
+        cache::gateway_start::use_region(config.ram_dir, config.name);
+        return cache;
+      }
+      // No other name helps.
+      if (cache.error().value != EBUSY && cache.error().value != EPERM &&
+          cache.error().value != EACCES)
+        break;
+    }
+  }
+  return base::fail(EIO);
+}
+
+// Tells once, and not in each child, that this process goes without a cache.
+void go_without(std::string_view why) try {
+  std::string line = fmt::format("files are read without a cache: {}", why), why_no_spare;
+  if (!process::config().buckets.empty()) {
+    if (const auto spare = attach_spare(why_no_spare)) {
+      g_spare.store(*spare, std::memory_order_release);
+    } else {
+      line += fmt::format("; no bucket can be read: {}", why_no_spare);
+    }
+  }
+  if (!g_has_told.exchange(true, std::memory_order_relaxed))
+    base::log(base::LogLevel::warn, "{}", line);
+} catch (...) {
+  base::log(base::LogLevel::warn, "files are read without a cache: {}", why);
+}
+
 cache::FileCache* attach(bool create) {
   const auto state = g_attachment.load(std::memory_order_acquire);
   if (state != Attachment::none && state != Attachment::busy) return attached_cache();
@@ -55,6 +110,9 @@ cache::FileCache* attach(bool create) {
   const KeepErrno keep;
   std::string why;
   const auto cache = try_attach(create, why);
+  const bool has_failed = !cache && (create || cache.error().value != ENOENT);
+  if (has_failed)
+    go_without(why.empty() ? base::text_of_error(cache.error().value) : std::string_view(why));
   t_attaching = false;
   if (cache) {
     (*cache)->use_origins(process::origins());
@@ -64,13 +122,7 @@ cache::FileCache* attach(bool create) {
       (*cache)->note_child_ended(0);
     return *cache;
   }
-  if (!create && cache.error().value == ENOENT) {
-    g_attachment.store(Attachment::none, std::memory_order_release);
-    return nullptr;
-  }
-  base::log(base::LogLevel::warn, "files are read without a cache: {}",
-            why.empty() ? base::text_of_error(cache.error().value) : why);
-  g_attachment.store(Attachment::failed, std::memory_order_release);
+  g_attachment.store(has_failed ? Attachment::failed : Attachment::none, std::memory_order_release);
   return nullptr;
 }
 
@@ -108,6 +160,13 @@ void note_child_ended(std::uint32_t pid) {
   } else {
     g_has_untold_child.store(true, std::memory_order_release);
   }
+}
+
+cache::FileCache* cache_for_buckets() {
+  cache::FileCache* const own = cache();
+  // A child of vfork reads by its parent's.
+  cache::FileCache* const attached = own != nullptr ? own : attached_cache();
+  return attached != nullptr ? attached : g_spare.load(std::memory_order_acquire);
 }
 
 bool has_failed() { return g_attachment.load(std::memory_order_acquire) == Attachment::failed; }
@@ -161,9 +220,12 @@ void leave() {
 void become_child() {
   cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel);
   if (parents != nullptr) parents->abandon();
+  cache::FileCache* const spare = g_spare.exchange(nullptr, std::memory_order_acq_rel);
+  if (spare != nullptr) spare->abandon();
   const auto was = g_attachment.load(std::memory_order_acquire);
-  // A failed attach is not tried again.
-  if (was != Attachment::failed) g_attachment.store(Attachment::none, std::memory_order_release);
+  // A failed attach is not tried again, unless the child needs a spare cache of its own.
+  if (spare != nullptr || was != Attachment::failed)
+    g_attachment.store(Attachment::none, std::memory_order_release);
 }
 
 }  // namespace cube::shim::attachment

@@ -25,6 +25,10 @@ cache::FileCache* cache_of_device(std::uint64_t device);
 // Reports that a child has ended which may have changed metadata silently; 0: some child. The cache
 // is told as soon as there is one.
 void note_child_ended(std::uint32_t pid);
+// The cache by which buckets are asked: cache(), or else the spare cache of a process that goes
+// without one, if buckets are set. A spare cache holds requests to the gateway and listings, but no
+// files. Null: there is none.
+cache::FileCache* cache_for_buckets();
 // Whether attaching was tried and failed.
 bool has_failed();
 // For a call that only asks for metadata of a file: the attached cache. If there is none, attaches

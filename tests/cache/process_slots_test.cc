@@ -161,14 +161,23 @@ TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
   auto fd = region->reopen(O_RDWR);
   ASSERT_TRUE(fd);
   LifeLock others = LifeLock::open(std::move(*fd));
-  for (std::uint32_t i = 0; i < region->layout().process_slots; ++i) {
+  const std::uint32_t last = region->layout().process_slots - 1;
+  for (std::uint32_t i = 0; i < last; ++i) {
     if (i == region->own_slot()) continue;
     ASSERT_TRUE(others.take(i));
     region->process_slot(i).used.store(1);
   }
-  region->header().slots_reached.store(region->layout().process_slots);
+  region->header().slots_reached.store(last);
   EXPECT_EQ(why_refused(region.options),
             "all 256 process slots of " + region.path() + " are taken: set another CUBESHIM_NAME");
+  // The gateway makes no region, and has the last slot.
+  RegionOptions gateway = region.options;
+  gateway.create = false;
+  std::string why;
+  const auto joined = Region::attach(gateway, why);
+  ASSERT_TRUE(joined) << why;
+  EXPECT_EQ((*joined)->own_slot(), last);
+  (*joined)->detach();
 }
 
 // Every job needs a row, so there must be rows for far more than 32 jobs.

@@ -98,6 +98,11 @@ class GatewayCase(Case):
             os.kill(pid, number)
         return ended
 
+    def let_gateways_end(self):
+        """They remove their caches and sockets, whatever their names."""
+        self.end_gateways(signal.SIGTERM)
+        self.wait_until(lambda: not self.gateways())
+
     def wait_until(self, is_so):
         deadline = time.monotonic() + DEADLINE_S
         while not is_so():
@@ -202,6 +207,18 @@ except Alarm: print("interrupted")
         done = self.run_job("import os, sys; print(len(os.listdir(sys.argv[1])))", self.mount)
         self.assertEqual((done.stdout, done.stderr), ("2500\n", ""))
         self.assertEqual(self.store.requests("LIST"), 3)
+
+    def test_programs_that_go_without_a_cache_read_copies(self):
+        self.store.objects["train/large"] = os.urandom(20 << 20)
+        self.region.write_bytes(b"not a region")
+        done = self.run_job(FORK_THREE + READ_ALL + WAIT, self.mount)
+        self.assertEqual([json.loads(line) for line in done.stdout.splitlines()],
+                         [self.wanted()] * 4)
+        for line in done.stderr.splitlines():
+            self.assertIn(f"files are read without a cache: {self.region} is refused", line)
+        # All of them share a listing.
+        self.assertEqual(self.store.requests("LIST"), 5)
+        self.let_gateways_end()
 
     def assert_each_byte_came_once(self, key):
         end = 0
@@ -396,8 +413,9 @@ for _ in sys.stdin: print(read(), flush=True)
         self.wait_until(lambda: not self.gateways())
         job.kill()
         job.wait()
-        done = self.command("clear", "--name", self.name)
-        self.assertIn(f"removed {socket}, on which nobody listened", done.stdout.decode())
+        told = f"removed {socket}, on which nobody listened"
+        # The kernel may still be taking the killed ones apart.
+        self.wait_until(lambda: told in self.command("clear", "--name", self.name).stdout.decode())
         self.assertEqual(self.sockets(), [])
 
     def test_it_keeps_secrets_to_itself(self):

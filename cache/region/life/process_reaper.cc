@@ -171,13 +171,14 @@ base::Result<SlotClaim> claim_slot(Region& region, std::uint32_t index, LifeLock
 }  // namespace
 
 base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId& self,
-                                           const base::ProcessId& job) {
+                                           const base::ProcessId& job, SlotFor use) {
+  const std::uint32_t slots = region.layout().process_slots - (use == SlotFor::program ? 1 : 0);
   auto fd = region.reopen(O_RDWR);
   if (!fd) return base::fail(fd.error().value);
   LifeLock lock = LifeLock::open(std::move(*fd));
   for (const bool thoroughly : {false, true}) {
     reap_dead_processes(region, k_nobody, thoroughly);
-    for (std::uint32_t i = 0; i < region.layout().process_slots; ++i) {
+    for (std::uint32_t i = 0; i < slots; ++i) {
       if (region.process_slot(i).used.load(std::memory_order_relaxed) != 0) continue;
       const auto taken = lock.take(i);
       if (taken) return claim_slot(region, i, lock, self, job);

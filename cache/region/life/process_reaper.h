@@ -18,10 +18,14 @@ struct SlotClaim {
   // The claim lasts as long as this mapping.
   base::Mapping life;
 };
+// The last slot is for a process that serves the others, such as the gateway, which must be able to
+// join them.
+enum class SlotFor : bool { program, server };
 // EUSERS: living processes have all slots. EDQUOT: all job rows are taken. ESTALE: the region has
 // lost its name.
 base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId& self,
-                                           const base::ProcessId& job);
+                                           const base::ProcessId& job,
+                                           SlotFor use = SlotFor::server);
 // Clears what the process has left in its slot; the caller drops `life` next.
 void release_process_slot(Region& region, std::uint32_t slot);
 

@@ -151,7 +151,8 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     remove_name();
     return Joined::gone;
   }
-  auto claim = claim_process_slot(*this, self, options.job);
+  auto claim = claim_process_slot(*this, self, options.job,
+                                  options.create ? SlotFor::program : SlotFor::server);
   if (!claim) {
     // Another process has removed the name.
     if (claim.error().value == ESTALE) return Joined::gone;
