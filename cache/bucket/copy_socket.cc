@@ -8,6 +8,7 @@
 
 #include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/process/proc_fd_name.h"
+#include "cache/bucket/copy_stat.h"
 
 namespace cube::cache {
 namespace {
@@ -102,7 +103,7 @@ base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const 
 }
 
 base::Result<base::UniqueFd> copy_of_bytes(const std::byte* data, const FileStat& stat, int flags) {
-  const long made = sys::memfd_create("cubeshim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const long made = sys::memfd_create(CopyName(stat).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (sys::failed(made)) return base::fail(static_cast<int>(-made));
   base::UniqueFd file(static_cast<int>(made));
   for (std::uint64_t at = 0; at < stat.size;) {

@@ -10,6 +10,7 @@
 #include "cache/base/memory/memory_limits.h"
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/base/sys.h"
+#include "cache/bucket/copy_stat.h"
 
 namespace cube::prefetch {
 namespace {
@@ -18,8 +19,10 @@ constexpr std::uint64_t k_most_in_memory = 256 << 20;
 
 }  // namespace
 
-CopyFile::CopyFile(std::string disk_dir, std::function<void()> note_progress, Present present)
+CopyFile::CopyFile(std::string disk_dir, StatOf stat_of, std::function<void()> note_progress,
+                   Present present)
     : disk_dir_(std::move(disk_dir)),
+      stat_of_(std::move(stat_of)),
       note_progress_(std::move(note_progress)),
       present_(std::move(present)) {}
 
@@ -30,14 +33,17 @@ void CopyFile::unmap() {
 }
 
 int CopyFile::make_file(std::uint64_t size) {
+  const cache::CopyName name(stat_of_(head_));
+  file_.reset();
   if (size > k_most_in_memory && !disk_dir_.empty()) {
     file_ =
         base::UniqueFd(open(disk_dir_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
+    if (file_) name.write_to(file_.get());
   }
   if (!file_) {
     // Memory of a memfd that cannot be had would end in a SIGBUS, or in the OOM killer.
     if (size > base::available_memory() / 2) return ENOSPC;
-    const long made = base::sys::memfd_create("cubeshim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const long made = base::sys::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (base::sys::failed(made)) return static_cast<int>(-made);
     file_ = base::UniqueFd(static_cast<int>(made));
   }

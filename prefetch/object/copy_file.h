@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cache/base/unique_fd.h"
+#include "cache/record/file_stat.h"
 #include "prefetch/object/s3/whole_object.h"
 
 namespace cube::prefetch {
@@ -15,8 +16,11 @@ class CopyFile final : public s3::ObjectSink {
  public:
   // Copies bytes that the region has to `to`. False: it does not have all of them.
   using Present = std::function<bool(std::byte* to, std::uint64_t first, std::size_t bytes)>;
+  // The stat of the object whose head this is.
+  using StatOf = std::function<cache::FileStat(const s3::Outcome& head)>;
   // `disk_dir`: where large files go; empty: nowhere. `note_progress` hears of each range.
-  CopyFile(std::string disk_dir, std::function<void()> note_progress, Present present);
+  CopyFile(std::string disk_dir, StatOf stat_of, std::function<void()> note_progress,
+           Present present);
   ~CopyFile() override;
 
   int begin(const s3::Outcome& first) override;
@@ -34,6 +38,7 @@ class CopyFile final : public s3::ObjectSink {
   void unmap();
 
   const std::string disk_dir_;
+  const StatOf stat_of_;
   const std::function<void()> note_progress_;
   const Present present_;
   s3::Outcome head_;

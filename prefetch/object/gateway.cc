@@ -227,16 +227,20 @@ void Gateway::fetch_copy(const WorkPointer& work) {
       return object->copy(to, first, bytes);
     };
   }
+  const auto stat_of = [work](const s3::Outcome& head) {
+    return work->mount.stat_of_object(work->request.below,
+                                      {head.size, head.modified, cache::mark_of_etag(head.etag)});
+  };
   const auto file = std::make_shared<CopyFile>(
-      options_.disk_dir, [this, work] { tell_progress(*work); }, std::move(present));
-  const auto take = [this, work, file, is_of_version](s3::Outcome& outcome) {
+      options_.disk_dir, stat_of, [this, work] { tell_progress(*work); }, std::move(present));
+  const auto take = [this, work, file, stat_of, is_of_version](s3::Outcome& outcome) {
     const auto& head = file->head();
     const cache::ObjectInfo found{head.size, head.modified, cache::mark_of_etag(head.etag)};
     if (outcome.error == 0 && is_of_version && !is_version_of(work->request.part, found))
       outcome.error = ESTALE;
     if (outcome.error == 0) {
       const auto made = std::make_shared<const base::UniqueFd>(file->finish());
-      cache::seal_copy(made->get(), work->mount.stat_of_object(work->request.below, found));
+      cache::seal_copy(made->get(), stat_of(head));
       for (const auto& ticket : work->askers) desk_.add(ticket, made);
     }
     const bool has_changed = is_of_version && (outcome.error == ESTALE || outcome.error == ENOENT);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "cache/bucket/copy_stat.h"
 #include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/map/large_maps.h"
 #include "shim/calls/map/mappings.h"
@@ -29,6 +30,13 @@ constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2: its header clashes 
 Answer not_served(int fd) {
   placeholder::unpark_if(fd);
   return {};
+}
+
+// Whether the kernel's file is a copy of an object, whose stat is that of the path.
+bool is_copy_of_object(int fd, cache::FileStat& stat) {
+  placeholder::unpark_if(fd);
+  return !process::config().buckets.empty() && !real::stat_is_anothers() &&
+         cache::stat_of_copy(fd, stat);
 }
 
 // The argument of some requests names another file, which is materialized first.
@@ -85,9 +93,10 @@ Answer stat(int fd, struct ::stat* st) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) {
     const OpenFileRef directory = unmounted_directory::acquire(fd);
-    if (!directory) return not_served(fd);
+    cache::FileStat copy;
+    if (!directory && !is_copy_of_object(fd, copy)) return not_served(fd);
     if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
-    directory->directory->stat().copy_to(*st);
+    (directory ? directory->directory->stat() : copy).copy_to(*st);
     return 0;
   }
   if (!file->is_current() || real::stat_is_anothers()) [[unlikely]]
@@ -102,9 +111,10 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
   const OpenFileRef file = g_fds.acquire(fd);
   if (!file) {
     const OpenFileRef directory = unmounted_directory::acquire(fd);
-    if (!directory) return not_served(fd);
+    cache::FileStat copy;
+    if (!directory && !is_copy_of_object(fd, copy)) return not_served(fd);
     if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
-    directory->directory->stat().copy_to(*x, mask);
+    (directory ? directory->directory->stat() : copy).copy_to(*x, mask);
     return 0;
   }
   if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() ||

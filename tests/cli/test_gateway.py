@@ -220,6 +220,38 @@ except Alarm: print("interrupted")
         self.assertEqual(self.store.requests("LIST"), 5)
         self.let_gateways_end()
 
+    def test_a_copy_has_the_stat_of_its_path(self):
+        # The region has no room for most of them.
+        self.store.objects = {f"train/{i}": os.urandom(400_000) for i in range(30)}
+        job = """
+import os, subprocess, sys
+def same(one, other): return [getattr(one, n) == getattr(other, n) for n in names]
+names = [n for n in dir(os.stat_result) if n.startswith("st_")]
+copies = 0
+for name in os.listdir(sys.argv[1]):
+    path = os.path.join(sys.argv[1], name)
+    with open(path, "rb") as file:
+        assert os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+        assert all(same(os.stat(path), os.fstat(file.fileno())))
+        copies += "memfd:" in os.readlink(f"/proc/self/fd/{file.fileno()}")
+    only = os.open(path, os.O_PATH)
+    assert all(same(os.stat(path), os.fstat(only)))
+    assert all(same(os.stat(path), os.stat(f"/proc/self/fd/{only}")))
+    os.close(only)
+with open(path, "rb") as file:
+    child = "import os, sys; print(os.path.samestat(os.fstat(0), os.stat(sys.argv[1])))"
+    print(copies > 5, subprocess.run([sys.executable, "-c", child, path], stdin=file,
+                                     capture_output=True, text=True).stdout)
+"""
+        done = self.run_job(job, self.mount, CUBESHIM_RAM="8M")
+        self.assertEqual((done.stdout, done.stderr), ("True True\n\n", ""))
+        done = subprocess.run(["cp", "-r", self.mount, self.data / "copied"], text=True,
+                              env=self.environment(CUBESHIM_RAM="8M"), capture_output=True,
+                              timeout=DEADLINE_S)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for key, content in self.store.objects.items():
+            self.assertEqual((self.data / "copied" / Path(key).name).read_bytes(), content)
+
     def assert_each_byte_came_once(self, key):
         end = 0
         for name, begin, until in sorted(self.store.ranges):

@@ -6,6 +6,7 @@
 
 #include "cache/base/memory/off_stack.h"
 #include "cache/base/process/view.h"
+#include "cache/bucket/copy_stat.h"
 #include "shim/calls/name/unmounted_paths.h"
 #include "shim/path/fd_path.h"
 #include "shim/process/attachment.h"
@@ -118,7 +119,11 @@ Known stat_of_cached(int dir, const char* path, const StatWish& wish, cache::Fil
 
 Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& stat,
                    bool& may_be_read) {
-  may_be_read = unmounted_paths::stat(dir, path, no_follow, stat);
+  const auto is_copy_of_object = [&] {
+    return !no_follow && !process::config().buckets.empty() &&
+           path_filter::is_readable_pointer(path) && cache::stat_of_copy(path, stat);
+  };
+  may_be_read = unmounted_paths::stat(dir, path, no_follow, stat) || is_copy_of_object();
   return may_be_read ? Known::present : Known::unknown;
 }
 
