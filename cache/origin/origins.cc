@@ -3,8 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-
 #include <utility>
+
+#include "cache/base/path.h"
 
 namespace cube::cache {
 
@@ -35,7 +36,22 @@ std::string Origins::make_absolute(std::vector<base::OriginSetting>& settings,
 std::unique_ptr<Origins> Origins::open(const std::vector<base::OriginSetting>& packs,
                                        const std::vector<base::OriginSetting>& buckets,
                                        std::vector<std::string>& errors) {
-  auto origins = std::unique_ptr<Origins>(new Origins(PackMounts::open(packs, errors)));
+  // Packs are opened by the kernel, which does not have the files of buckets.
+  std::vector<base::OriginSetting> of_kernel;
+  for (const auto& pack : packs) {
+    const auto bucket = std::ranges::find_if(buckets, [&](const auto& setting) {
+      return base::is_at_or_below(pack.file, setting.prefix);
+    });
+    if (bucket == buckets.end()) {
+      of_kernel.push_back(pack);
+      continue;
+    }
+    errors.push_back(
+        fmt::format("CUBESHIM_PACKS: {} lies in a bucket, where no pack can be read: fetch it by "
+                    "`cubeshim cat {}{} > FILE`, and name that file",
+                    pack.file, bucket->file, pack.file.substr(bucket->prefix.size())));
+  }
+  auto origins = std::unique_ptr<Origins>(new Origins(PackMounts::open(of_kernel, errors)));
   for (const auto& setting : buckets) origins->add_bucket(setting.prefix, setting.file);
   origins->make_places();
   return origins;

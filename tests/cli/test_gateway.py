@@ -252,6 +252,13 @@ with open(path, "rb") as file:
         for key, content in self.store.objects.items():
             self.assertEqual((self.data / "copied" / Path(key).name).read_bytes(), content)
 
+    def test_a_pack_in_a_bucket_is_one_clear_line(self):
+        done = self.run_job("import os, sys; print(os.path.exists('/packed'))", self.mount,
+                            CUBESHIM_PACKS=f"/packed={self.mount}/a/t.cube")
+        self.assertEqual((done.stdout, done.stderr.count("\n")), ("False\n", 1), done.stderr)
+        self.assertIn(f"{self.mount}/a/t.cube lies in a bucket", done.stderr)
+        self.assertIn("`cubeshim cat s3://bucket/train/a/t.cube > FILE`", done.stderr)
+
     def assert_each_byte_came_once(self, key):
         end = 0
         for name, begin, until in sorted(self.store.ranges):
