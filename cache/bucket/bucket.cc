@@ -75,7 +75,7 @@ void Bucket::tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) 
   char room[Mailbox::k_why];
   const std::string_view why = mailbox.why(post, room);
   if (!why.empty()) {
-    base::log(base::LogLevel::error, "{}", why);
+    base::log(error == 0 ? base::LogLevel::warn : base::LogLevel::error, "{}", why);
   } else {
     base::log(base::LogLevel::error, "{}: {}", mount_.url(),
               error == ETIMEDOUT ? "no answer in time (CUBESHIM_S3_TIMEOUT)"
@@ -103,7 +103,8 @@ int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std
                    .ends_on_signal = kind != MailKind::listing && kind != MailKind::check},
                   post);
   const int seen = as_seen(kind, error);
-  if (is_of_store(error)) tell(mailbox, post, error);
+  // A good answer may come with a warning.
+  if (is_of_store(error) || (error == 0 && mailbox.has_why(post))) tell(mailbox, post, error);
   if (seen == ETIMEDOUT) note_timeout();
   return seen;
 }

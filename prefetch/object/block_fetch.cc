@@ -45,6 +45,12 @@ std::string BlockFetch::text_of_change(const s3::ObjectName& name) {
   return "s3://" + name.bucket + "/" + name.key + ": the object has changed since it was listed";
 }
 
+std::string BlockFetch::text_of_no_ranges(const s3::ObjectName& name) {
+  return "s3://" + name.bucket + "/" + name.key +
+         ": the store ignores ranges, so each part of a large object costs all that lies before "
+         "it; if CUBESHIM_MAX_FILE is larger than the object, it is fetched once";
+}
+
 bool BlockFetch::is_present(std::uint64_t begin, std::uint64_t end) const {
   return cache_.large().present_bytes(file_, {begin, end}) == end - begin;
 }
@@ -119,6 +125,7 @@ void BlockFetch::take(const LargeFile::Gap& gap, bool is_urgent, s3::Outcome& ou
   if (outcome.error == 0 && outcome.http.body_bytes != gap.bytes) outcome.error = ESTALE;
   if (outcome.error == 0) {
     cache_.parts().stats().count(base::Counter::origin_bytes, gap.bytes);
+    if (outcome.ignores_range) warning_ = text_of_no_ranges(name_);
     const bool is_ahead = std::ranges::none_of(waiting_, [&](const Waiting& one) {
       return one.begin < gap.at + gap.bytes && gap.at < one.end;
     });
@@ -137,7 +144,7 @@ void BlockFetch::serve_waiting() {
   std::erase_if(waiting_, [&](const Waiting& one) {
     if (!mailbox_.is_wanted(one.ticket)) return true;
     if (is_present(one.begin, one.end)) {
-      finish_(one.ticket, 0, "");
+      finish_(one.ticket, 0, warning_);
       return true;
     }
     const int error = start(one.begin, one.end, /*is_urgent=*/true);

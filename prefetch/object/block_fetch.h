@@ -34,6 +34,7 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   BlockFetch& operator=(const BlockFetch&) = delete;
 
   static std::string text_of_change(const s3::ObjectName& name);
+  static std::string text_of_no_ranges(const s3::ObjectName& name);
 
   void ask(const cache::MailTicket& ticket, const cache::MailPart& part);
   // Empty: no answer has told it yet.
@@ -68,6 +69,7 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   const cache::ObjectInfo version_;
   cache::LargeFile& file_;
   const Finish finish_;
+  std::string warning_;                             // for the askers of what comes
   std::string etag_;                                // empty: not known yet
   std::map<std::uint64_t, std::uint64_t> running_;  // ranges on their way: begin, end
   std::vector<Waiting> waiting_;

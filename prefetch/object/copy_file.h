@@ -27,6 +27,7 @@ class CopyFile final : public s3::ObjectSink {
   std::byte* room(std::uint64_t first, std::size_t bytes) override;
   bool has(std::uint64_t first, std::size_t bytes) override;
   int take(std::uint64_t first, std::size_t bytes) override;
+  const std::byte* kept(std::uint64_t first) override { return at_ + first; }
 
   // Call after the last range. Returns the file, which is no longer mapped for writing. Its ETag
   // and time are those of `head()`.

@@ -243,6 +243,8 @@ void Gateway::fetch_copy(const WorkPointer& work) {
       cache::seal_copy(made->get(), stat_of(head));
       for (const auto& ticket : work->askers) desk_.add(ticket, made);
     }
+    if (outcome.error == 0 && outcome.ignores_range)
+      outcome.trouble = BlockFetch::text_of_no_ranges(work->name);
     const bool has_changed = is_of_version && (outcome.error == ESTALE || outcome.error == ENOENT);
     finish(work, has_changed ? EIO : outcome.error,
            has_changed ? BlockFetch::text_of_change(work->name) : outcome.trouble);

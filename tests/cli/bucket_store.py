@@ -30,6 +30,7 @@ class Store:
         self.region = "eu-central-1"
         self.clock_ahead = 0
         self.is_public = self.endless = self.expire_first_token = False
+        self.ignores_ranges = False
         self.fault: list[str] = []  # of the next requests for objects or listings
         self.checksums = None  # headers of objects instead of x-amz-checksum-crc32
         self.listing = None  # the text of all listings
@@ -159,6 +160,7 @@ class Answer(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         bucket, _, key = unquote(path).lstrip("/").partition("/")
         if bucket != "bucket":
+            self.note("NO_BUCKET", bucket)
             return self.deny(404, "NoSuchBucket")
         if "list-type" in query:
             self.note("LIST", query)
@@ -254,7 +256,8 @@ class Answer(BaseHTTPRequestHandler):
         if self.headers.get("if-none-match") == etag:
             return self.send(304, b"", headers)
         status, part = 200, content
-        if wish := self.headers.get("range"):
+        wish = None if store.ignores_ranges else self.headers.get("range")
+        if wish:
             first, last = map(int, wish.removeprefix("bytes=").split("-"))
             if first >= len(content):
                 return self.deny(416, "InvalidRange")

@@ -259,6 +259,45 @@ with open(path, "rb") as file:
         self.assertIn(f"{self.mount}/a/t.cube lies in a bucket", done.stderr)
         self.assertIn("`cubeshim cat s3://bucket/train/a/t.cube > FILE`", done.stderr)
 
+    def test_a_damaged_part_of_a_copy_is_fetched_again(self):
+        content = os.urandom(20 << 20)
+        self.store.objects = {"train/large": content}
+        read = "import hashlib, sys; " \
+            "print(hashlib.sha256(open(sys.argv[1] + '/large', 'rb').read()).hexdigest())"
+        for number, checksums in enumerate((None, [])):  # a checksum; the ETag
+            self.store.checksums = checksums
+            self.store.fault = [None, None, "damaged"]
+            name = f"{self.name[:60]}-{number}"
+            done = self.run_job(read, self.mount, CUBESHIM_BLOCK="0", CUBESHIM_NAME=name)
+            self.assertEqual((done.stdout.strip(), done.stderr), (self.wanted()["large"][0], ""))
+            self.store.fault = [None, None, *["damaged"] * 99]
+            done = self.run_job(read, self.mount, CUBESHIM_BLOCK="0", CUBESHIM_NAME=name + "x")
+            self.assertIn("Input/output error", done.stderr)
+            self.assertEqual(done.stderr.count("s3://bucket/train/large: the bytes that came"), 1)
+        self.let_gateways_end()
+
+    def test_a_store_that_ignores_ranges_serves_large_objects(self):
+        self.store.objects = {"train/large": os.urandom((20 << 20) + 1)}
+        self.store.ignores_ranges = True
+        for block in ("0", "1M"):
+            done = self.run_job(READ_ALL, self.mount, CUBESHIM_BLOCK=block,
+                                CUBESHIM_NAME=f"{self.name[:60]}-{block}")
+            self.assertEqual(json.loads(done.stdout), self.wanted())
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn("s3://bucket/train/large: the store ignores ranges", done.stderr)
+        self.let_gateways_end()
+
+    def test_an_absent_bucket_is_one_line_and_one_request(self):
+        done = self.run_job(
+            "import sys\n"
+            "try: open(sys.argv[1] + '/a/b/c')\n"
+            "except OSError as error: print(error.errno)", self.mount,
+            CUBESHIM_BUCKETS=f"{self.mount}=s3://typo/train")
+        self.assertEqual(done.stdout, "5\n")
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn(f"there is no bucket typo at {self.store.url}", done.stderr)
+        self.assertEqual(self.store.requests("NO_BUCKET"), 1)
+
     def assert_each_byte_came_once(self, key):
         end = 0
         for name, begin, until in sorted(self.store.ranges):

@@ -220,6 +220,7 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   row.head.store(head_of(query), std::memory_order_relaxed);
   row.since_ns.store(query.since_ns, std::memory_order_relaxed);
   row.store.store(store_, std::memory_order_relaxed);
+  row.why[0].store(0, std::memory_order_relaxed);
   const auto part = std::bit_cast<PartWords>(query.part);
   for (std::size_t i = 0; i < part.size(); ++i)
     row.part[i].store(part[i], std::memory_order_relaxed);
@@ -304,6 +305,11 @@ std::string_view Mailbox::why(const Post& post, char* to) const {
   if (post.region_ == nullptr) return {};
   read_text(region_->mail_row(post.ticket_.row).why, 0, k_why, to);
   return {to, strnlen(to, k_why)};
+}
+
+bool Mailbox::has_why(const Post& post) const {
+  return post.region_ != nullptr &&
+         region_->mail_row(post.ticket_.row).why[0].load(std::memory_order_relaxed) != 0;
 }
 
 bool Mailbox::is_to_be_told(int error) const {

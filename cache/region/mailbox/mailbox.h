@@ -108,6 +108,7 @@ class Mailbox {
   // The gateway's message about its answer, a line or nothing. `to` has room for k_why bytes.
   static constexpr std::size_t k_why = MailRow::k_why_words * 8;
   std::string_view why(const Post& post, char* to) const;
+  bool has_why(const Post& post) const;
   // True once for each error and gateway: the caller should then report the error to the user.
   bool is_to_be_told(int error) const;
 

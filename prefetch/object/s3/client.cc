@@ -73,6 +73,39 @@ bool is_region_name(std::string_view name) {
 
 }  // namespace
 
+Fingerprint::Fingerprint(const HttpAnswer& head, std::string_view etag) {
+  for (const std::string_view name : {"crc64nvme", "crc32c", "crc32", "sha256"}) {
+    const std::string_view sent = head.header("x-amz-checksum-" + std::string(name));
+    // "value-4" is one of the parts of an upload.
+    if (sent.empty() || sent.find('-') != std::string_view::npos) continue;
+    algorithm_ = name;
+    value_ = sent;
+    return;
+  }
+  for (const std::string_view name : {"x-oss-hash-crc64ecma", "x-cos-hash-crc64ecma"}) {
+    const std::string_view sent = head.header(name);
+    if (!number(sent)) continue;
+    algorithm_ = "crc64ecma";
+    value_ = sent;
+    return;
+  }
+  if (const std::string_view sent = google_crc32c(head); !sent.empty()) {
+    algorithm_ = "crc32c";
+    value_ = sent;
+    return;
+  }
+  const std::string_view encryption = head.header("x-amz-server-side-encryption");
+  const bool is_etag_md5 = is_md5(etag) && (encryption.empty() || encryption == "AES256") &&
+                           head.header("x-amz-server-side-encryption-customer-algorithm").empty();
+  if (is_etag_md5) md5_ = etag;
+}
+
+bool Fingerprint::is_of(std::string_view bytes) const {
+  if (algorithm_.empty()) return md5_.empty() || hex(s3::md5(bytes)) == md5_;
+  return algorithm_ == "crc64ecma" ? number(value_) == crc64ecma(bytes)
+                                   : value_ == checksum(algorithm_, bytes);
+}
+
 struct Client::Job {
   GetWish wish;
   Pairs query;  // of a listing
@@ -195,8 +228,11 @@ void Client::start(JobPointer job) {
       (std::max(job->until_ns, job->started_ns) - job->started_ns) / k_ns_of_ms + 1;
   const auto begin = [raw = job.get()](const HttpAnswer& head, Transfer::Room& room) {
     Outcome& outcome = raw->outcome;
-    return read_head(head, raw->wish, outcome) && raw->wish.begin ? raw->wish.begin(outcome, room)
-                                                                  : 0;
+    if (!read_head(head, raw->wish, outcome) || !raw->wish.begin) return 0;
+    const int error = raw->wish.begin(outcome, room);
+    // The store sends all of the object.
+    if (outcome.ignores_range) room.skip = raw->wish.range->first;
+    return error;
   };
   job->transfer->prepare(request, "", begin, {.ca_bundle = place_.ca_bundle},
                          static_cast<int>(left_ms));
@@ -285,6 +321,16 @@ void Client::collect() {
 void Client::judge(JobPointer job) {
   Outcome& outcome = job->outcome;
   outcome.http = std::move(job->transfer->answer());
+  const bool is_answer = outcome.http.status != 0;
+  if (is_answer) {
+    ++outcome.answers;
+    ++figures_.answers;
+    figures_.first_byte_ns += static_cast<std::uint64_t>(outcome.http.first_byte_seconds * 1e9);
+  }
+  if (outcome.http.status / 100 == 2) {
+    outcome.received += outcome.http.body_bytes;
+    figures_.bytes += outcome.http.body_bytes;
+  }
   const Next next = judge_answer(*job);
   spare_.push_back(std::move(job->transfer));
   if (next == Next::done || next == Next::fail) return finish(std::move(job));
@@ -323,7 +369,6 @@ void Client::fail(Job& job, int error, const std::string& text) {
 void Client::finish(JobPointer job) {
   Outcome& outcome = job->outcome;
   outcome.retries = job->attempts;
-  figures_.bytes += outcome.bytes;
   if (!outcome.trouble.empty() && outcome.error != ENOENT && outcome.error != ESTALE) {
     ++figures_.failed;
     if (options_.note) options_.note(outcome.kind, outcome.trouble);
@@ -333,7 +378,7 @@ void Client::finish(JobPointer job) {
 }
 
 // Compares the bytes with what the store says about them.
-bool Client::is_intact(Job& job) {
+bool Client::is_intact(const Job& job) {
   const HttpAnswer& http = job.outcome.http;
   const GetWish& wish = job.wish;
   const auto* const room = reinterpret_cast<const char*>(job.transfer->room().at);
@@ -345,33 +390,20 @@ bool Client::is_intact(Job& job) {
     if (http.body_bytes != job.outcome.size) return true;
   }
   if (wish.expected_bytes && http.body_bytes != *wish.expected_bytes) return false;
-  for (const std::string_view name : {"crc64nvme", "crc32c", "crc32", "sha256"}) {
-    const std::string_view sent = http.header("x-amz-checksum-" + std::string(name));
-    // "value-4" is one of the parts of an upload.
-    if (!sent.empty() && sent.find('-') == std::string_view::npos)
-      return sent == checksum(name, bytes);
-  }
-  for (const std::string_view name : {"x-oss-hash-crc64ecma", "x-cos-hash-crc64ecma"}) {
-    if (const auto sent = number(http.header(name))) return *sent == crc64ecma(bytes);
-  }
-  if (const std::string_view sent = google_crc32c(http); !sent.empty())
-    return sent == checksum("crc32c", bytes);
-  const std::string_view encryption = http.header("x-amz-server-side-encryption");
-  const bool is_etag_md5 = is_md5(job.outcome.etag) &&
-                           (encryption.empty() || encryption == "AES256") &&
-                           http.header("x-amz-server-side-encryption-customer-algorithm").empty();
-  return !is_etag_md5 || hex(md5(bytes)) == job.outcome.etag;
+  return Fingerprint(http, job.outcome.etag).is_of(bytes);
 }
 
-// False: the answer is not for the range that was asked for.
+// False: the answer is not for the range that was asked for, nor for the whole object.
 bool Client::read_head(const HttpAnswer& http, const GetWish& wish, Outcome& outcome) {
   outcome.etag = without_quotes(http.header("etag"));
   outcome.modified = http_time(http.header("last-modified"));
-  const auto size = wish.range ? size_of_range(http.header("content-range"), wish.range->first)
-                               : number(http.header("content-length"));
+  outcome.ignores_range = wish.range && http.status == 200;
+  const auto size = wish.range && !outcome.ignores_range
+                        ? size_of_range(http.header("content-range"), wish.range->first)
+                        : number(http.header("content-length"));
   outcome.is_size_known = size.has_value();
   outcome.size = size.value_or(http.body_bytes);
-  return !wish.range || (http.status == 206 && size);
+  return !wish.range || (size && (http.status == 206 || outcome.ignores_range));
 }
 
 Client::Next Client::judge_answer(Job& job) {
@@ -379,7 +411,8 @@ Client::Next Client::judge_answer(Job& job) {
   HttpAnswer& http = outcome.http;
   outcome.error = 0;
   job.trouble_before = std::exchange(outcome.trouble, {});
-  const bool is_cut = job.wish.may_be_cut && job.transfer->has_overflowed();
+  const bool is_cut =
+      (job.wish.may_be_cut || outcome.ignores_range) && job.transfer->has_overflowed();
   if (!http.is_whole() && !is_cut) {
     if (const int error = job.transfer->begin_error(); error != 0) {
       outcome.error = error;
@@ -408,7 +441,7 @@ Client::Next Client::judge_answer(Job& job) {
   if (outcome.is_unchanged || job.is_listing) return Next::done;
   if (!has_range) {
     outcome.kind = "range";
-    fail(job, EIO, "the store ignores ranges");
+    fail(job, EIO, "the store ignores ranges, and names no length");
     return Next::fail;
   }
   // Every S3 store sends one, so a proxy or a login page has answered.
@@ -417,7 +450,7 @@ Client::Next Client::judge_answer(Job& job) {
     fail(job, EIO, "an answer without an ETag, as no S3 store sends");
     return Next::again_later;
   }
-  if (is_cut) return Next::done;
+  if (is_cut && !outcome.ignores_range) return Next::done;
   if (!is_intact(job)) {
     outcome.kind = "damaged";
     fail(job, EIO, "the bytes that came are not those that the store names");
@@ -451,6 +484,14 @@ Client::Next Client::judge_error(Job& job, const std::string& code) {
   if (code == "SlowDown" || code == "RequestTimeout" || code == "InternalError" || status == 429 ||
       status == 408 || (status >= 500 && status != 501))
     return Next::again_later;
+  if (code == "NoSuchBucket") {
+    fail(job, EIO,
+         fmt::format(
+             "there is no bucket {} at {} (CUBESHIM_BUCKETS, AWS_ENDPOINT_URL, AWS_REGION)",
+             job.wish.bucket,
+             place_.endpoint.empty() ? "AWS, region " + place_.signed_region() : place_.endpoint));
+    return Next::fail;
+  }
   job.outcome.error = status == 401 || status == 403 || code == "ExpiredToken" ? EACCES
                       : status == 404                                          ? ENOENT
                       : status == 412                                          ? ESTALE

@@ -35,9 +35,12 @@ struct Outcome {
   std::uint64_t bytes = 0;    // of the body
   std::uint64_t size = 0;     // of the whole object
   bool is_size_known = false;
+  bool ignores_range = false;  // the store has sent the whole object instead of a range
   std::time_t modified = 0;
   std::string etag;  // without its quotes
   unsigned retries = 0;
+  // All attempts together: how often the store answered, and the bytes of bodies that came.
+  std::uint64_t answers = 0, received = 0;
   HttpAnswer http;
 };
 using Done = std::function<void(Outcome&)>;
@@ -78,6 +81,23 @@ struct ClientOptions {
 
 struct ClientFigures {
   std::uint64_t requests = 0, retries = 0, failed = 0, bytes = 0;
+  // The attempts that the store answered, and the sum of their times to the first byte.
+  std::uint64_t answers = 0, first_byte_ns = 0;
+};
+
+// The checksum or the MD5 that an answer names for the whole object.
+class Fingerprint {
+ public:
+  Fingerprint() = default;
+  // The head of a good answer; `etag` is without quotes.
+  Fingerprint(const HttpAnswer& head, std::string_view etag);
+  // Empty, or the MD5 in hexadecimal, which is asked for if there is no checksum.
+  const std::string& md5() const { return md5_; }
+  // Whether `bytes`, all of the object, have it. True if there is none.
+  bool is_of(std::string_view bytes) const;
+
+ private:
+  std::string algorithm_, value_, md5_;
 };
 
 class Client {
@@ -120,7 +140,7 @@ class Client {
   Next judge_answer(Job& job);
   Next judge_error(Job& job, const std::string& code);
   static bool read_head(const HttpAnswer& http, const GetWish& wish, Outcome& outcome);
-  bool is_intact(Job& job);
+  static bool is_intact(const Job& job);
   void fail(Job& job, int error, const std::string& text);
   void finish(JobPointer job);
   void retry(JobPointer job, std::uint64_t wait_ms);

@@ -53,6 +53,27 @@ std::string md5(std::string_view bytes) {
   return digest;
 }
 
+struct Md5::State {
+  mbedtls_md5_context context;
+};
+
+Md5::Md5() : state_(std::make_unique<State>()) {
+  mbedtls_md5_init(&state_->context);
+  mbedtls_md5_starts_ret(&state_->context);
+}
+
+Md5::~Md5() { mbedtls_md5_free(&state_->context); }
+
+void Md5::add(std::string_view bytes) {
+  mbedtls_md5_update_ret(&state_->context, bytes_of(bytes), bytes.size());
+}
+
+std::string Md5::digest() {
+  std::string digest(k_md5_bytes, '\0');
+  mbedtls_md5_finish_ret(&state_->context, bytes_of(digest));
+  return digest;
+}
+
 std::string hmac_sha256(std::string_view key, std::string_view text) {
   std::string inner = key.size() > k_sha256_block ? sha256(key) : std::string(key);
   inner.resize(k_sha256_block, '\0');

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,22 @@ namespace cube::s3 {
 std::string sha256(std::string_view bytes);
 std::string md5(std::string_view bytes);
 std::string hmac_sha256(std::string_view key, std::string_view text);
+
+// The MD5 of bytes that come in parts.
+class Md5 {
+ public:
+  Md5();
+  ~Md5();
+  Md5(const Md5&) = delete;
+  Md5& operator=(const Md5&) = delete;
+  void add(std::string_view bytes);
+  // Binary. Call it once.
+  std::string digest();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 std::string hex(std::string_view bytes);
 std::string base64(std::string_view bytes);

@@ -74,11 +74,14 @@ std::size_t Transfer::take_body(char* at, std::size_t size, std::size_t n, void*
     if (own.begin_error_ != 0) return 0;
   }
   if (is_good && own.room_.at != nullptr) {
-    const std::size_t fits = std::min<std::size_t>(bytes, own.room_.bytes - own.answer_.body_bytes);
-    std::memcpy(own.room_.at + own.answer_.body_bytes, at, fits);
+    const std::size_t skipped = std::min<std::uint64_t>(bytes, own.room_.skip);
+    own.room_.skip -= skipped;
+    const std::size_t fits =
+        std::min<std::size_t>(bytes - skipped, own.room_.bytes - own.answer_.body_bytes);
+    std::memcpy(own.room_.at + own.answer_.body_bytes, at + skipped, fits);
     own.answer_.body_bytes += fits;
-    own.has_overflowed_ = fits != bytes;
-    return fits;
+    own.has_overflowed_ = skipped + fits != bytes;
+    return skipped + fits;
   }
   if (own.answer_.body.size() + bytes > k_most_body) {
     own.has_overflowed_ = true;

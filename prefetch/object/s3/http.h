@@ -51,6 +51,7 @@ class Transfer {
   struct Room {
     std::byte* at = nullptr;
     std::size_t bytes = 0;
+    std::uint64_t skip = 0;  // bytes of the body before those that are wanted
   };
   // Called before the first byte of a successful answer's body. It makes room, or returns an errno
   // that breaks the exchange off.

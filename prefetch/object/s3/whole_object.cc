@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "prefetch/object/s3/digest.h"
+
 namespace cube::s3 {
 namespace {
 
@@ -22,6 +24,9 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
         done_(std::move(done)) {}
 
   void start() {
+    next_ = hashed_ = 0;
+    has_begun_ = has_print_ = false;
+    md5_.emplace();
     if (options_.version) {
       has_begun_ = true;
       total_.size = options_.version->size;
@@ -74,8 +79,41 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
     }
     running_.erase(0);
     if (outcome.error == 0) outcome.error = sink_->take(0, first_room_.bytes);
-    note_error(outcome);
+    note_end(outcome);
     start_ranges();
+  }
+
+  void note_end(Outcome& outcome) {
+    total_.answers += outcome.answers;
+    total_.received += outcome.received;
+    total_.ignores_range |= outcome.ignores_range;
+    if (outcome.error != 0) return note_error(outcome);
+    if (!std::exchange(has_print_, true)) print_ = Fingerprint(outcome.http, outcome.etag);
+    if (print_.md5().empty()) return;
+    const std::uint64_t end = running_.empty() ? next_ : *running_.begin();
+    if (const std::byte* const at = sink_->kept(hashed_); at != nullptr && end > hashed_)
+      md5_->add({reinterpret_cast<const char*>(at), end - hashed_});
+    hashed_ = end;
+  }
+
+  // A single answer has been compared already.
+  bool is_intact() {
+    const std::byte* const at = total_.size != 0 ? sink_->kept(0) : nullptr;
+    if (at == nullptr || !has_print_ || (!options_.version && total_.size <= options_.range_bytes))
+      return true;
+    if (!print_.md5().empty()) return hex(md5_->digest()) == print_.md5();
+    return print_.is_of({reinterpret_cast<const char*>(at), total_.size});
+  }
+
+  void conclude() {
+    if (total_.error == 0 && !is_intact()) {
+      if (++attempts_ < k_attempts) return start();
+      total_.error = EIO;
+      total_.kind = "damaged";
+      total_.trouble = "s3://" + bucket_ + "/" + key_ +
+                       ": the bytes that came are not those that the store names";
+    }
+    done_(total_);
   }
 
   void note_error(Outcome& outcome) {
@@ -96,7 +134,8 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       const auto bytes =
           static_cast<std::size_t>(std::min(options_.range_bytes, total_.size - first));
       next_ += bytes;
-      if (sink_->has(first, bytes)) continue;
+      // Bytes that are there may be the damaged ones.
+      if (attempts_ == 0 && sink_->has(first, bytes)) continue;
       running_.insert(first);
       client_.get({.bucket = bucket_,
                    .key = key_,
@@ -112,7 +151,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
                     self->take(first, bytes, outcome);
                   });
     }
-    if (running_.empty() && (next_ >= total_.size || total_.error != 0)) done_(total_);
+    if (running_.empty() && (next_ >= total_.size || total_.error != 0)) conclude();
   }
 
   void take(std::uint64_t first, std::size_t bytes, Outcome& outcome) {
@@ -122,7 +161,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       outcome.trouble = key_ + ": the object has changed";
     }
     if (outcome.error == 0) outcome.error = sink_->take(first, bytes);
-    note_error(outcome);
+    note_end(outcome);
     start_ranges();
   }
 
@@ -132,7 +171,12 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   const WholeOptions options_;
   const Done done_;
   Outcome total_;
-  bool has_begun_ = false;
+  static constexpr unsigned k_attempts = 3;
+  unsigned attempts_ = 0;  // that brought damaged bytes
+  bool has_begun_ = false, has_print_ = false;
+  Fingerprint print_;
+  std::optional<Md5> md5_;
+  std::uint64_t hashed_ = 0;  // bytes that md5_ has
   Transfer::Room first_room_;
   std::uint64_t next_ = 0;           // the first byte that was not asked for
   std::set<std::uint64_t> running_;  // the first byte of each range in flight

@@ -1,6 +1,6 @@
 // Fetches an object of any size. One request fetches a small object; a large one is fetched in
-// ranges, several at a time, all of one version (If-Match). Thread safety: the thread of the
-// client.
+// ranges, several at a time, all of one version (If-Match). If the result is not what the store
+// says about the whole object, it is fetched again. Thread safety: the thread of the client.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,9 @@ class ObjectSink {
   virtual bool has(std::uint64_t /*first*/, std::size_t /*bytes*/) { return false; }
   // The range has come. Ranges may come in any order.
   virtual int take(std::uint64_t first, std::size_t bytes) = 0;
+  // The object's bytes from `first` on, which have all been taken. Null: the sink does not keep
+  // them, and an object of several ranges is not compared with its checksum.
+  virtual const std::byte* kept(std::uint64_t /*first*/) { return nullptr; }
 };
 
 struct WholeOptions {
