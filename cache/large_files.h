@@ -43,8 +43,10 @@ class LargeFiles {
                            LargeFile::Gap& gap) {
     return file.make_gap(parts_, begin, end, gap);
   }
-  void fill_gap(const LargeFile& file, const LargeFile::Gap& gap, bool is_ahead) {
-    file.fill_gap(parts_, gap, is_ahead);
+  // `stats`: of the process for which the bytes came.
+  void fill_gap(const LargeFile& file, const LargeFile::Gap& gap, bool is_ahead,
+                base::Stats& stats) {
+    file.fill_gap(parts_, gap, is_ahead, stats);
   }
   LargeFile::Range ahead(LargeFile& file, std::uint64_t at, std::size_t n) {
     return file.ahead(parts_, at, n);

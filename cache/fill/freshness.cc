@@ -51,9 +51,10 @@ bool Freshness::is_still_right(const Record& record, const char* path, bool& has
     ram_->mark_verified(record, known->looked_ns);
     return true;
   }
-  region_->stats().count(base::Counter::origin_stats);
+  const Origin& origin = origin_of(record.path());
+  if (!origin.traits().is_counted_elsewhere) region_->stats().count(base::Counter::origin_stats);
   const std::uint64_t now = base::boot_ns();
-  const auto current = origin_of(record.path()).revalidate(record.path(), path, record.stat);
+  const auto current = origin.revalidate(record.path(), path, record.stat);
   has_waited = base::boot_ns() - now >= k_long_look_ns;
   if (current && current->is_unchanged_since(record.stat)) {
     if (consistency_.kind != base::ConsistencyKind::open) ram_->mark_verified(record, now);

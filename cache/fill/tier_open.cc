@@ -56,7 +56,7 @@ bool TierOpen::is_known(const Record& record) {
 void TierOpen::ask(const Record& record) {
   has_asked_ = true;
   is_physical_ = record.is_physical();
-  parts_.stats().count(Counter::origin_stats);
+  if (!origin_.traits().is_counted_elsewhere) parts_.stats().count(Counter::origin_stats);
   // lstat is answered from the record, so a path without links must not have become a link.
   const std::uint64_t began = base::monotonic_ns();
   stat_ = !origin_.traits().has_kernel_fd ? origin_.stat(request_.key, request_.path)

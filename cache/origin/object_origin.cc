@@ -7,8 +7,6 @@
 namespace cube::cache {
 namespace {
 
-using base::Counter;
-
 class OpenedOfBucket final : public Opened {
  public:
   explicit OpenedOfBucket(const Bucket& bucket) : bucket_(bucket) {}
@@ -27,10 +25,6 @@ class OpenedOfBucket final : public Opened {
     if (!wish.may_fill || stat->size > wish.most) return {};
     const int error = bucket_.fetch(wish.key);
     file_.is_in_ram = error == 0;
-    if (wish.stats != nullptr && error == 0) {
-      wish.stats->count(Counter::origin_reads);
-      wish.stats->count(Counter::origin_bytes, stat->size);
-    }
     // Without room in RAM, the file is handed over.
     return error == 0 || error == EFBIG || error == ENOSPC ? base::Result<void>()
                                                            : base::fail(error);
@@ -73,7 +67,8 @@ ObjectOrigin::ObjectOrigin(const Bucket& bucket)
     : Origin(bucket.mount().origin_id(), {.is_immutable = false,
                                           .knows_all_names = true,
                                           .has_kernel_fd = false,
-                                          .is_whole_in_one_read = true}),
+                                          .is_whole_in_one_read = true,
+                                          .is_counted_elsewhere = true}),
       bucket_(&bucket) {}
 
 base::Result<FileStat> ObjectOrigin::stat(std::string_view key, const char* /*path*/) const {

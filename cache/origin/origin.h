@@ -132,6 +132,8 @@ class Origin {
     bool has_kernel_fd = true;
     // open() also reads the bytes of the file.
     bool is_whole_in_one_read = false;
+    // The gateway counts the requests to it.
+    bool is_counted_elsewhere = false;
   };
 
   constexpr Origin(OriginId id, const Traits& traits) : id_(id), traits_(traits) {}

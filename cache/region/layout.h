@@ -20,7 +20,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 27;
+inline constexpr std::uint32_t k_layout_version = 28;
 // The maxima; a smaller region has half or a quarter of them (RegionLayout::process_slots,
 // job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
@@ -96,6 +96,11 @@ struct GatewayRow {
   std::atomic<std::uint32_t> told;
   // A part of the name of its socket. It is random, so that no other user takes the name first.
   std::atomic<std::uint32_t> socket;
+  // Since it began: attempts that the store has answered, those that were repeated, bytes of
+  // bodies, and the sum of the times to the first byte.
+  std::atomic<std::uint64_t> answers, retries, bytes, first_byte_ns;
+  // Requests in flight, and how many may be.
+  std::atomic<std::uint32_t> in_flight, most_in_flight;
 };
 
 struct RegionHeader {

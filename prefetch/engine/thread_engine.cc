@@ -204,7 +204,7 @@ bool ThreadCore::open_whole(Worker& worker, const cache::Origin& origin, cache::
   const auto opened = origin.open(wish, place);
   error = opened ? 0 : opened.error().value;
   if (error == ENOENT && !origin.traits().knows_all_names) return false;
-  ++result.reads;
+  if (!origin.traits().is_counted_elsewhere) ++result.reads;
   return true;
 }
 
@@ -224,7 +224,7 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   if (error != 0) {
     result.error = EFBIG;
   } else if (const auto read = place.opened()->read_whole(room.data); read) {
-    result.bytes = file.stat.size;
+    result.bytes = origin.traits().is_counted_elsewhere ? 0 : file.stat.size;
     result.data_hash = place.opened()->data_hash();
     result.ending = Ending::whole;
   } else {

@@ -61,6 +61,7 @@ bool BlockFetch::copy(std::byte* to, std::uint64_t begin, std::size_t bytes) con
 
 void BlockFetch::ask(const cache::MailTicket& ticket, const cache::MailPart& part) {
   used_ns_ = base::monotonic_ns();
+  last_asker_ = ticket;
   const std::uint64_t end = std::min(part.end, version_.size),
                       ahead_end = std::min(part.ahead_end, version_.size);
   if (part.begin >= end || is_present(part.begin, end)) {
@@ -104,7 +105,6 @@ int BlockFetch::check(const s3::Outcome& head) {
 
 void BlockFetch::start_gap(const std::shared_ptr<LargeFile::Gap>& gap, bool is_urgent) {
   running_[gap->at] = gap->at + gap->bytes;
-  cache_.parts().stats().count(base::Counter::origin_reads);
   client_.get({.bucket = name_.bucket,
                .key = name_.key,
                .begin =
@@ -122,14 +122,16 @@ void BlockFetch::start_gap(const std::shared_ptr<LargeFile::Gap>& gap, bool is_u
 
 void BlockFetch::take(const LargeFile::Gap& gap, bool is_urgent, s3::Outcome& outcome) {
   running_.erase(gap.at);
+  base::Stats& stats = mailbox_.stats_of(last_asker_);
+  stats.count(base::Counter::origin_reads, outcome.answers);
+  stats.count(base::Counter::origin_bytes, outcome.received);
   if (outcome.error == 0 && outcome.http.body_bytes != gap.bytes) outcome.error = ESTALE;
   if (outcome.error == 0) {
-    cache_.parts().stats().count(base::Counter::origin_bytes, gap.bytes);
     if (outcome.ignores_range) warning_ = text_of_no_ranges(name_);
     const bool is_ahead = std::ranges::none_of(waiting_, [&](const Waiting& one) {
       return one.begin < gap.at + gap.bytes && gap.at < one.end;
     });
-    cache_.large().fill_gap(file_, gap, is_ahead && !is_urgent);
+    cache_.large().fill_gap(file_, gap, is_ahead && !is_urgent, stats);
   } else {
     const bool has_changed = outcome.error == ESTALE || outcome.error == ENOENT;
     fail(gap.at, gap.at + gap.bytes, has_changed ? EIO : outcome.error,

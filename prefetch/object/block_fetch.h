@@ -69,6 +69,8 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   const cache::ObjectInfo version_;
   cache::LargeFile& file_;
   const Finish finish_;
+  // The job of the last asker gets the counts.
+  cache::MailTicket last_asker_;
   std::string warning_;                             // for the askers of what comes
   std::string etag_;                                // empty: not known yet
   std::map<std::uint64_t, std::uint64_t> running_;  // ranges on their way: begin, end

@@ -84,6 +84,7 @@ void Gateway::run(const std::function<bool()>& is_to_end) {
   const NewsWatch watch(mailbox_, client_);
   for (;;) {
     take_requests();
+    publish_figures();
     const std::uint64_t now = base::monotonic_ns();
     if (now - looked_around_ns_ >= k_second_ns) {
       looked_around_ns_ = now;
@@ -157,6 +158,25 @@ void Gateway::tell_progress(Work& work) const {
   for (const auto& ticket : work.askers) mailbox_.tell_progress(ticket);
 }
 
+void Gateway::count(const cache::MailTicket& ticket, cache::MailKind kind,
+                    const s3::Outcome& outcome) const {
+  using base::Counter;
+  base::Stats& stats = mailbox_.stats_of(ticket);
+  const bool is_about_names = kind == cache::MailKind::listing || kind == cache::MailKind::check;
+  stats.count(is_about_names ? Counter::origin_stats : Counter::origin_reads, outcome.answers);
+  if (!is_about_names) stats.count(Counter::origin_bytes, outcome.received);
+}
+
+void Gateway::publish_figures() const {
+  const s3::ClientFigures& figures = client_.figures();
+  mailbox_.publish({.answers = figures.answers,
+                    .retries = figures.retries,
+                    .bytes = figures.bytes,
+                    .first_byte_ns = figures.first_byte_ns,
+                    .in_flight = client_.in_flight(),
+                    .most_in_flight = client_.limit()});
+}
+
 void Gateway::answer(const cache::MailTicket& ticket, int error, const std::string& trouble) const {
   std::string why = trouble;
   if (error == EACCES && !options_.who.empty())
@@ -189,6 +209,7 @@ void Gateway::fetch_object(const WorkPointer& work) {
                .is_urgent = !work->request.is_prefetch},
               [this, work, fill](s3::Outcome& outcome) {
                 if (outcome.error == 0) note_etag(work->name, outcome.etag);
+                count(work->askers.front(), cache::MailKind::object, outcome);
                 finish(work, fill->end(outcome), outcome.trouble);
               });
 }
@@ -236,6 +257,7 @@ void Gateway::fetch_copy(const WorkPointer& work) {
   const auto take = [this, work, file, stat_of, is_of_version](s3::Outcome& outcome) {
     const auto& head = file->head();
     const cache::ObjectInfo found{head.size, head.modified, cache::mark_of_etag(head.etag)};
+    count(work->askers.front(), cache::MailKind::copy, outcome);
     if (outcome.error == 0 && is_of_version && !is_version_of(work->request.part, found))
       outcome.error = ESTALE;
     if (outcome.error == 0) {
@@ -276,6 +298,7 @@ void Gateway::check_object(const WorkPointer& work) {
   client_.get(std::move(wish), [this, work](s3::Outcome& outcome) {
     constexpr int k_no_such_range = 416;
     int error = outcome.error;
+    count(work->askers.front(), cache::MailKind::check, outcome);
     if (outcome.http.status == k_no_such_range) error = ESTALE;
     if (error == 0 && !outcome.is_unchanged) {
       note_etag(work->name, outcome.etag);
@@ -304,6 +327,7 @@ void Gateway::fetch_listing(const WorkPointer& work) {
 void Gateway::fetch_page(const std::shared_ptr<ListingWork>& listing) {
   const auto take = [this, listing](s3::Outcome& outcome, s3::ListPage& page) {
     Work& work = *listing->work;
+    count(work.askers.front(), cache::MailKind::listing, outcome);
     if (outcome.error != 0) return finish(listing->work, outcome.error, outcome.trouble);
     tell_progress(work);
     const std::size_t head = listing->directory.size();
@@ -330,6 +354,7 @@ void Gateway::fetch_page(const std::shared_ptr<ListingWork>& listing) {
       base::log(base::LogLevel::warn, "{} names in s3://{}/{} have no path",
                 listing->names.left_out() + listing->names.hidden(), work.name.bucket,
                 listing->directory);
+    mailbox_.stats_of(work.askers.front()).count(base::Counter::metadata_read);
     if (made) return finish(listing->work, 0, "");
     finish(listing->work, EIO,
            fmt::format("s3://{}/{}: the cache has no room for {} names; raise CUBESHIM_RAM",

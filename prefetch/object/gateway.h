@@ -58,6 +58,10 @@ class Gateway {
   void fetch_copy(const WorkPointer& work);
   void fetch_blocks(const Request& request, const s3::ObjectName& name);
   std::shared_ptr<BlockFetch> object_of(const Request& request, const s3::ObjectName& name);
+  // Counts the requests of this transfer for the job of the asker.
+  void count(const cache::MailTicket& ticket, cache::MailKind kind,
+             const s3::Outcome& outcome) const;
+  void publish_figures() const;
   void answer(const cache::MailTicket& ticket, int error, const std::string& trouble) const;
   void check_object(const WorkPointer& work);
   void note_etag(const s3::ObjectName& name, const std::string& etag);

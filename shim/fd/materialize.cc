@@ -414,7 +414,8 @@ void flush_counters() {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    const OpenFileRef file = g_fds.acquire(fd);
+    OpenFileRef file = g_fds.acquire(fd);
+    if (!file) file = g_fds.acquire_kind(fd, RowKind::large);
     if (!file) continue;
     cache::count_served(cache->region(), file->bytes_served.exchange(0, std::memory_order_relaxed),
                         file->calls_saved.exchange(0, std::memory_order_relaxed));

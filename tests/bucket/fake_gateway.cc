@@ -168,7 +168,7 @@ class FakeGateway {
       }
       note("RANGE " + request.below + " " + std::to_string(gap.at) + " " +
            std::to_string(gap.bytes));
-      cache_.large().fill_gap(*file, gap, gap.at >= part.end);
+      cache_.large().fill_gap(*file, gap, gap.at >= part.end, cache_.stats());
       at = gap.at + gap.bytes;
     }
     // Whoever waits wants only the first part.

@@ -36,6 +36,7 @@ class Store:
         self.listing = None  # the text of all listings
         self.log: list[tuple[str, str]] = []  # kind of request, key or prefix
         self.ranges: list[tuple[str, int, int]] = []  # key, begin, end of the ranges given
+        self.given = 0  # bytes of objects
         self.refused: list[str] = []
         self.last_headers: dict[str, str] = {}
         self._after = []
@@ -275,6 +276,9 @@ class Answer(BaseHTTPRequestHandler):
         self.give(fault, status, part, headers)
 
     def give(self, fault, status: int, part: bytes, headers):
+        with self.store_of_test.lock:
+            is_half = fault in ("reset_mid_body", "truncated", "stalled")
+            self.store_of_test.given += len(part) // 2 if is_half else len(part)
         if fault == "damaged":
             part = bytes([part[0] ^ 1]) + part[1:]
         if fault in ("reset_mid_body", "truncated", "stalled"):

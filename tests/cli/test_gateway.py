@@ -252,13 +252,6 @@ with open(path, "rb") as file:
         for key, content in self.store.objects.items():
             self.assertEqual((self.data / "copied" / Path(key).name).read_bytes(), content)
 
-    def test_a_pack_in_a_bucket_is_one_clear_line(self):
-        done = self.run_job("import os, sys; print(os.path.exists('/packed'))", self.mount,
-                            CUBESHIM_PACKS=f"/packed={self.mount}/a/t.cube")
-        self.assertEqual((done.stdout, done.stderr.count("\n")), ("False\n", 1), done.stderr)
-        self.assertIn(f"{self.mount}/a/t.cube lies in a bucket", done.stderr)
-        self.assertIn("`cubeshim cat s3://bucket/train/a/t.cube > FILE`", done.stderr)
-
     def test_a_damaged_part_of_a_copy_is_fetched_again(self):
         content = os.urandom(20 << 20)
         self.store.objects = {"train/large": content}
@@ -297,6 +290,45 @@ with open(path, "rb") as file:
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn(f"there is no bucket typo at {self.store.url}", done.stderr)
         self.assertEqual(self.store.requests("NO_BUCKET"), 1)
+
+    def test_the_report_agrees_with_the_log_of_the_store(self):
+        self.store.objects["train/large"] = os.urandom((20 << 20) + 1)
+        self.store.fault = [None, "503", None, "truncated", "503"]
+        done = self.run_job(
+            FORK_THREE + READ_ALL + "os.open(sys.argv[1] + '/empty', os.O_PATH)\n" +
+            "os.pread(os.open(sys.argv[1] + '/large', os.O_RDONLY), 1000, 5 << 20)\n" + WAIT,
+            self.mount, CUBESHIM_STATS=str(self.data / "report"), CUBESHIM_STATS_FORMAT="json",
+            CUBESHIM_S3_TIMEOUT="30")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        report = json.loads((self.data / "report").read_text())
+        size = sum(map(len, self.store.objects.values()))
+        self.assertEqual(report["bytes_served"], 4 * (size + 1000))
+        self.assertEqual(report["origin"], {
+            "opens": 0,
+            "reads": self.store.requests("GET"),
+            "bytes": self.store.given,
+            "stats": self.store.requests("LIST")
+        })
+        self.assertEqual(report["metadata"]["read"], 5)
+
+    def test_a_pack_in_a_bucket_is_one_clear_line(self):
+        done = self.run_job("import os, sys; print(os.path.exists('/packed'))", self.mount,
+                            CUBESHIM_PACKS=f"/packed={self.mount}/a/t.cube")
+        self.assertEqual((done.stdout, done.stderr.count("\n")), ("False\n", 1), done.stderr)
+        self.assertIn(f"{self.mount}/a/t.cube lies in a bucket", done.stderr)
+        self.assertIn("`cubeshim cat s3://bucket/train/a/t.cube > FILE`", done.stderr)
+
+    def test_top_shows_the_gateway(self):
+        job = self.start_job(
+            "import os, sys\n"
+            "for top, _, names in os.walk(sys.argv[1]):\n"
+            "    for name in names: open(os.path.join(top, name), 'rb').read()\n"
+            "print(flush=True); sys.stdin.read()", self.mount)
+        job.stdout.readline()
+        look = self.command("top", "--json", "--name", self.name, "--interval", "1", "--count", "1")
+        gateway = json.loads(look.stdout.splitlines()[0])["gateway"]
+        self.assertEqual((gateway["gateways"], gateway["in_flight"]), (1, 0))
+        self.assertGreater(gateway["most_in_flight"], 0)
 
     def assert_each_byte_came_once(self, key):
         end = 0

@@ -55,7 +55,8 @@ class Top(Case):
         self.assertEqual(first["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
         self.assertEqual(
             [*first],
-            ["region", "seconds", "processes", "used", "large", "entries", "servers", "jobs"])
+            ["region", "seconds", "processes", "used", "large", "entries", "servers", "gateway",
+             "jobs"])
         job.stdin.write(b"go\n")
         job.stdin.flush()
         self.assertEqual(job.stdout.readline() + job.stdout.readline(),

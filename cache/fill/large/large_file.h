@@ -122,7 +122,7 @@ class LargeFile {
   // The first absent pages of [begin, end), which lies in one chunk.
   Made make_gap(CacheParts& parts, std::uint64_t begin, std::uint64_t end, Gap& gap);
   // The bytes have come. `is_ahead`: nobody has asked for them yet.
-  void fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead) const;
+  void fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead, base::Stats& stats) const;
 
   // A range of bytes to fetch ahead.
   struct Range {

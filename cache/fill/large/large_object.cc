@@ -162,15 +162,16 @@ LargeFile::Made LargeFile::make_gap(CacheParts& parts, std::uint64_t begin, std:
   return Made::gap;
 }
 
-void LargeFile::fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead) const {
+void LargeFile::fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead,
+                         base::Stats& stats) const {
   // What lies behind the object's end is zero in a mapping.
   std::memset(gap.room() + gap.bytes, 0, gap.pages_.count() * k_chunk_page - gap.bytes);
   const Chunks chunks = this->chunks(parts);
   if (is_ahead) {
     chunks.note_ahead(gap.claim_, gap.pages_);
-    parts.stats().count(Counter::block_ahead, gap.bytes);
+    stats.count(Counter::block_ahead, gap.bytes);
   }
-  parts.stats().count(Counter::block_origin, gap.bytes);
+  stats.count(Counter::block_origin, gap.bytes);
   chunks.note_present(gap.claim_, gap.pages_);
 }
 

@@ -358,18 +358,28 @@ int Mailbox::become_gateway() {
   row->process.store(0, std::memory_order_relaxed);
   row->store.store(store_, std::memory_order_release);
   row->told.store(0, std::memory_order_relaxed);
+  own_ = row;
+  publish({});
   std::uint32_t socket = 0;
   base::sys::raw(SYS_getrandom, base::sys::arg(&socket), sizeof socket, 0);
   row->socket.store(socket, std::memory_order_relaxed);
   row->process.store(gateway_word(*region_, region_->own_slot()), std::memory_order_release);
   start_due_ns().store(0, std::memory_order_relaxed);
-  own_ = row;
   return 0;
 }
 
 void Mailbox::resign() {
   if (GatewayRow* const row = std::exchange(own_, nullptr); row != nullptr)
     row->process.store(0, std::memory_order_release);
+}
+
+void Mailbox::publish(const GatewayFigures& figures) const {
+  own_->answers.store(figures.answers, std::memory_order_relaxed);
+  own_->retries.store(figures.retries, std::memory_order_relaxed);
+  own_->bytes.store(figures.bytes, std::memory_order_relaxed);
+  own_->first_byte_ns.store(figures.first_byte_ns, std::memory_order_relaxed);
+  own_->in_flight.store(figures.in_flight, std::memory_order_relaxed);
+  own_->most_in_flight.store(figures.most_in_flight, std::memory_order_relaxed);
 }
 
 std::optional<Mailbox::Request> Mailbox::take() {
@@ -411,6 +421,14 @@ bool Mailbox::is_wanted(const MailTicket& ticket) const {
          (state_of(word) == MailState::taken || state_of(word) == MailState::done);
 }
 
+base::Stats& Mailbox::stats_of(const MailTicket& ticket) const {
+  const auto slot = static_cast<std::uint32_t>(ticket.word >> k_asker_at & 0xfff) - 1;
+  return slot < region_->layout().process_slots &&
+                 asker_bits(*region_, slot) == (ticket.word & k_asker_mask)
+             ? region_->process_slot(slot).stats
+             : region_->stats();
+}
+
 void Mailbox::tell_progress(const MailTicket& ticket) const {
   if (is_wanted(ticket)) wake(region_->mail_row(ticket.row));
 }
@@ -433,6 +451,22 @@ bool Mailbox::finish(const MailTicket& ticket, int error, std::string_view why) 
 
 void Mailbox::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const {
   base::sys::futex_wait(&region_->header().mail_news, seen, at_most_ns);
+}
+
+GatewayFigures figures_of_gateways(Region& region, std::uint32_t& gateways) {
+  GatewayFigures sum;
+  gateways = 0;
+  for (const GatewayRow& row : region.header().gateways) {
+    if (!is_alive(region, row.process.load(std::memory_order_acquire))) continue;
+    ++gateways;
+    sum.answers += row.answers.load(std::memory_order_relaxed);
+    sum.retries += row.retries.load(std::memory_order_relaxed);
+    sum.bytes += row.bytes.load(std::memory_order_relaxed);
+    sum.first_byte_ns += row.first_byte_ns.load(std::memory_order_relaxed);
+    sum.in_flight += row.in_flight.load(std::memory_order_relaxed);
+    sum.most_in_flight += row.most_in_flight.load(std::memory_order_relaxed);
+  }
+  return sum;
 }
 
 void forget_mail_of(Region& region, std::uint32_t process) {

@@ -59,6 +59,14 @@ struct MailTicket {
   std::uint64_t word = 0;
 };
 
+// The figures of a gateway for `cubeshim top` (GatewayRow).
+struct GatewayFigures {
+  std::uint64_t answers = 0, retries = 0, bytes = 0, first_byte_ns = 0;
+  std::uint32_t in_flight = 0, most_in_flight = 0;
+};
+// The sums over all gateways that live.
+GatewayFigures figures_of_gateways(Region& region, std::uint32_t& gateways);
+
 class Mailbox {
  public:
   // `store`: which gateway is asked, or is this one (GatewayRow::store).
@@ -118,6 +126,8 @@ class Mailbox {
   // one. The claim ends when this process ends or calls resign().
   int become_gateway();
   void resign();
+  // Call it now and then.
+  void publish(const GatewayFigures& figures) const;
 
   struct Request {
     MailKind kind = MailKind::object;
@@ -131,6 +141,8 @@ class Mailbox {
   std::optional<Request> take();
   // Whether the asker still wants the answer, or has yet to collect the copy.
   bool is_wanted(const MailTicket& ticket) const;
+  // The counters of the asker, or of this process if the asker is gone.
+  base::Stats& stats_of(const MailTicket& ticket) const;
   // Notes progress, so that the asker keeps waiting.
   void tell_progress(const MailTicket& ticket) const;
   // False: the asker does not want the answer any more. `why`: a line for the user, cut if it is

@@ -63,6 +63,21 @@ std::vector<JobRise> all_rises(const std::vector<JobSample>& now,
   return all;
 }
 
+GatewayRise rise_of_gateway(cache::Region& region, cache::GatewayFigures& before, double seconds) {
+  GatewayRise look{.seconds = seconds, .rise = {}};
+  const cache::GatewayFigures now = cache::figures_of_gateways(region, look.gateways);
+  look.rise = now;
+  // A gateway that has ended takes its figures along.
+  if (now.answers >= before.answers && now.bytes >= before.bytes) {
+    look.rise.answers -= before.answers;
+    look.rise.retries -= std::min(before.retries, now.retries);
+    look.rise.bytes -= before.bytes;
+    look.rise.first_byte_ns -= std::min(before.first_byte_ns, now.first_byte_ns);
+  }
+  before = now;
+  return look;
+}
+
 }  // namespace
 
 void WatchedCaches::find_new(std::vector<std::string>& troubles) {
@@ -80,6 +95,7 @@ void WatchedCaches::find_new(std::vector<std::string>& troubles) {
     if (region) {
       watched_.push_back({name, std::unique_ptr<cache::Region>(*region), sample_jobs(**region),
                           base::monotonic_ns()});
+      rise_of_gateway(**region, watched_.back().gateway, 1);
     } else if (!why.empty() || region.error().value != ENOENT) {
       troubles.push_back(why.empty() ? base::text_of_error(region.error().value) : why);
     }
@@ -113,6 +129,7 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
          .tiers = {},
          .is_gone = is_gone,
          .servers = servers_of(region),
+         .gateway = rise_of_gateway(region, watched.gateway, seconds),
          .jobs = all_rises(now, watched.before, seconds)});
     if (!looks.back().jobs.empty())
       std::copy_n(looks.back().jobs.front().totals.tiers, base::k_tiers, looks.back().tiers);

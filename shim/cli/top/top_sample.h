@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/base/process/process_id.h"
+#include "cache/region/mailbox/mailbox.h"
 #include "cache/region/region.h"
 #include "cache/report/job_totals.h"
 #include "shim/cli/top/seen_servers.h"
@@ -23,6 +24,12 @@ struct JobRise {
       processes;  // living processes of the job that have the cache; empty for a process
 };
 
+struct GatewayRise {
+  std::uint32_t gateways = 0;  // that live
+  double seconds = 1;
+  cache::GatewayFigures rise;  // between the samples; of the requests in flight, now
+};
+
 struct CacheLook {
   std::string name, path;
   std::uint64_t used = 0, capacity = 0, files = 0;
@@ -31,6 +38,7 @@ struct CacheLook {
   base::TierStatus tiers[base::k_tiers];
   bool is_gone = false;             // its last process has gone; these are its last figures
   std::vector<SeenServer> servers;  // of its cluster
+  GatewayRise gateway;              // of its buckets
   std::vector<JobRise> jobs;
 };
 
@@ -57,6 +65,7 @@ class WatchedCaches {
     std::unique_ptr<cache::Region> region;
     std::vector<JobSample> before;
     std::uint64_t ns = 0;
+    cache::GatewayFigures gateway = {};
   };
   void find_new(std::vector<std::string>& troubles);
 

@@ -132,6 +132,41 @@ std::string table_of_servers(const CacheLook& cache) {
   return text;
 }
 
+// Milliseconds to the first byte; 0: no answer came.
+double latency_of(const GatewayRise& gateway) {
+  return gateway.rise.answers == 0 ? 0
+                                   : static_cast<double>(gateway.rise.first_byte_ns) / 1e6 /
+                                         static_cast<double>(gateway.rise.answers);
+}
+
+double per_second(const GatewayRise& gateway, std::uint64_t count) {
+  return static_cast<double>(count) / gateway.seconds;
+}
+
+std::string table_of_gateway(const CacheLook& cache) {
+  const GatewayRise& gateway = cache.gateway;
+  if (gateway.gateways == 0) return {};
+  const auto in_flight =
+      fmt::format("{} of {}", gateway.rise.in_flight, gateway.rise.most_in_flight);
+  return fmt::format(
+      "  GATEWAY {:>12} {:>8} {:>8} {:>8} {:>8}\n  {:>20} {:>8} {:>8.1f} {:>8} {:>8}\n",
+      "in flight", "req/s", "ms", "bytes/s", "retries/s", in_flight,
+      short_count(per_second(gateway, gateway.rise.answers)), latency_of(gateway),
+      short_bytes(per_second(gateway, gateway.rise.bytes)),
+      short_count(per_second(gateway, gateway.rise.retries)));
+}
+
+nlohmann::ordered_json json_of(const GatewayRise& gateway) {
+  if (gateway.gateways == 0) return nullptr;
+  return {{"gateways", gateway.gateways},
+          {"in_flight", gateway.rise.in_flight},
+          {"most_in_flight", gateway.rise.most_in_flight},
+          {"requests_per_s", per_second(gateway, gateway.rise.answers)},
+          {"latency_ms", latency_of(gateway)},
+          {"bytes_per_s", per_second(gateway, gateway.rise.bytes)},
+          {"retries_per_s", per_second(gateway, gateway.rise.retries)}};
+}
+
 std::string line_of_cache(const CacheLook& cache) {
   std::string rest = fmt::format(": {} of {} used by {} files, {} processes", in_units(cache.used),
                                  in_units(cache.capacity), cache.files, cache.processes);
@@ -149,7 +184,8 @@ std::string top_table(const CacheLook& cache) {
   std::string text = line_of_cache(cache) + "\n" + headings("PID", k_columns);
   for (const JobRise& job : cache.jobs) text += row_of(job, k_columns);
   return text + table_of(cache, "LARGE", k_large_columns, has_large_files) +
-         table_of(cache, "METADATA", k_metadata_columns, has_metadata) + table_of_servers(cache);
+         table_of(cache, "METADATA", k_metadata_columns, has_metadata) + table_of_servers(cache) +
+         table_of_gateway(cache);
 }
 
 std::string line_of_ended(const JobRise& job) {
@@ -188,6 +224,7 @@ std::string top_json(const CacheLook* cache) {
       {"large", cache->large},
       {"entries", cache->files},
       {"servers", json_of(cache->servers)},
+      {"gateway", json_of(cache->gateway)},
       {"jobs", jobs}};
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
