@@ -2,11 +2,16 @@
 #include "cache/bucket/bucket.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <memory>
 #include <thread>
 
 #include "cache/bucket/copy_socket.h"
+#include "cache/bucket/gateway_start.h"
 #include "cache/metadata/listed_objects.h"
+#include "prefetch/object/copy_desk.h"
+#include "tests/support/child.h"
 #include "tests/support/test_region.h"
 
 namespace cube::cache {
@@ -127,6 +132,76 @@ TEST(ObjectNames, ReadsNothingOutsideADamagedRecord) {
   }
   record.data_size = 8;
   EXPECT_FALSE(ObjectNames::of(record));
+}
+
+TEST(StoreMark, IsThatOfTheStoreAndTheCredentialsWhateverElseDiffers) {
+  const auto mark_of = [](std::vector<const char*> environment) {
+    environment.push_back(nullptr);
+    return gateway_start::store_mark(environment.data());
+  };
+  const std::uint64_t mark =
+      mark_of({"AWS_ACCESS_KEY_ID=A", "AWS_REGION=eu", "CUBESHIM_S3_TIMEOUT=5", "LANG=C"});
+  EXPECT_EQ(mark_of({"CUBESHIM_S3_TIMEOUT=60", "AWS_REGION=eu", "AWS_ACCESS_KEY_ID=A"}), mark);
+  EXPECT_NE(mark_of({"AWS_ACCESS_KEY_ID=B", "AWS_REGION=eu"}), mark);
+  EXPECT_NE(mark_of({"AWS_ACCESS_KEY_ID=A", "AWS_REGION=eu", "CUBESHIM_S3_ADDRESSING=path"}), mark);
+}
+
+// A process that is privileged may have more fds than its limit.
+TEST(CopySocket, ProgramWithoutAFreeFdGetsNoFile) {
+  const std::string path = tests::region_path("/dev/shm", tests::unique_name()) + ".full.sock";
+  EXPECT_EQ(tests::run_in_child([&]() -> int {
+              CHILD_CHECK(geteuid() != 0 || setuid(65534) == 0);
+              const auto listener = listen_for_copies(path);
+              CHILD_CHECK(listener);
+              const int free = dup(listener->get());
+              base::sys::raw(SYS_close_range, free, ~0U, 0);
+              // For the socket and the gateway's side of it.
+              const rlimit limit{static_cast<rlim_t>(free) + 2, static_cast<rlim_t>(free) + 2};
+              CHILD_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+              // Stays open until the end.
+              base::Result<base::UniqueFd> asker = base::fail(EAGAIN);
+              std::thread gateway([&] {
+                pollfd waiting{listener->get(), POLLIN, 0};
+                poll(&waiting, 1, 60'000);
+                MailTicket ticket;
+                asker = accept_copy(listener->get(), ticket);
+                if (asker) send_copy(asker->get(), STDERR_FILENO);
+              });
+              const auto fd = collect_copy(path, {3, 77}, 0);
+              gateway.join();
+              return fd ? 0 : fd.error().value;
+            }),
+            EMFILE);
+  unlink(path.c_str());
+}
+
+TEST(CopyDesk, ForgetsCopiesOnceNobodyWantsThem) {
+  const tests::TestRegion region;
+  const std::string path = region.path() + ".desk.sock";
+  Mailbox mailbox(*region);
+  ASSERT_EQ(mailbox.become_gateway(), 0);
+  prefetch::CopyDesk desk(mailbox, std::move(*listen_for_copies(path)));
+  auto file = std::make_shared<const base::UniqueFd>();
+  const std::weak_ptr<const base::UniqueFd> kept = file;
+  {
+    Mailbox::Post post;
+    std::thread asker([&] {
+      const MailQuery query{.kind = MailKind::copy, .prefix = k_prefix, .url = k_url, .below = "x"};
+      EXPECT_EQ(mailbox.ask(
+                    query, [] { return ENOEXEC; }, {}, post),
+                0);
+    });
+    std::optional<Mailbox::Request> request;
+    while (!request) request = mailbox.take();
+    desk.add(request->ticket, std::move(file));
+    EXPECT_TRUE(mailbox.finish(request->ticket, 0));
+    asker.join();
+    desk.drop_unwanted();
+    EXPECT_FALSE(kept.expired()) << "the asker has yet to collect it";
+  }
+  desk.drop_unwanted();
+  EXPECT_TRUE(kept.expired());
+  unlink(path.c_str());
 }
 
 TEST(CopySocket, HandsOverASealedFileWithAnOffsetOfItsOwn) {

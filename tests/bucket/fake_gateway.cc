@@ -1,11 +1,12 @@
 // A gateway for tests: the buckets are directories of AWS_TEST_ROOT. It is started as the command
 // is (`fake_gateway gateway`), logs each request to AWS_TEST_LOG, and has the faults of
 // AWS_TEST_FAULT:
-//   die      ends as it takes its first request; the next gateway works
-//   die_copy ends after its first answer to a copy
-//   silent   answers nothing
-//   denied   answers EACCES
-//   no_room  answers ENOSPC to each object and block
+//   die       ends as it takes its first request; the next gateway works
+//   die_copy  ends after its first answer to a copy
+//   lost_copy has nothing for the first who collects a copy
+//   silent    answers nothing
+//   denied    answers EACCES
+//   no_room   answers ENOSPC to each object and block
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -209,7 +210,7 @@ class FakeGateway {
       return EIO;
     seal_copy(file.get(), mount.stat_of_object(request.below, info_of(st)));
     const std::lock_guard lock(mutex_);
-    copies_[request.ticket.row] = std::move(file);
+    if (!strikes("lost_copy")) copies_[request.ticket.row] = std::move(file);
     return 0;
   }
   void hand_over(int listener) {

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
+#include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cache/base/clock.h"
@@ -134,6 +137,48 @@ TEST(Mailbox, CarriesTheGatewaysWordsAboutAnErrorToBeToldOnce) {
   asker.join();
 }
 
+// Two stores use the same row, one after the other.
+TEST(Mailbox, RowCarriesNothingOfItsFormerRequest) {
+  const TestRegion region;
+  Mailbox first(*region), second(*region, /*store=*/7);
+  ASSERT_EQ(first.become_gateway(), 0);
+  ASSERT_EQ(second.become_gateway(), 0);
+  const auto ask_both = [&] {
+    MailQuery query = k_query;
+    {
+      Mailbox::Post post;
+      query.since_ns = 5;
+      EXPECT_EQ(first.ask(query, never_start, k_patient, post), EIO);
+    }
+    Mailbox::Post post;
+    query.since_ns = 9;
+    EXPECT_EQ(second.ask(query, never_start, k_patient, post), ENOENT);
+    char room[Mailbox::k_why];
+    EXPECT_EQ(second.why(post, room), "short");
+  };
+  const auto take_from_both = [&] {
+    while (true) {
+      const std::uint32_t seen = first.news();
+      for (Mailbox* const mailbox : {&first, &second}) {
+        if (auto request = mailbox->take(); request) return std::pair(mailbox, *request);
+      }
+      first.wait_for_news(seen, 30'000 * k_ms);
+    }
+  };
+  std::thread asker(ask_both);
+  const auto [mailbox, old] = take_from_both();
+  EXPECT_EQ(mailbox, &first);
+  EXPECT_EQ(old.since_ns, 5U);
+  EXPECT_TRUE(first.finish(old.ticket, EIO, "a line that is longer"));
+  const auto [next_mailbox, request] = take_from_both();
+  EXPECT_EQ(next_mailbox, &second);
+  EXPECT_EQ(request.ticket.row, old.ticket.row);
+  EXPECT_EQ(request.since_ns, 9U);
+  EXPECT_FALSE(first.finish(old.ticket, EPERM)) << "an answer that comes too late";
+  EXPECT_TRUE(second.finish(request.ticket, ENOENT, "short"));
+  asker.join();
+}
+
 TEST(Mailbox, HasOneGatewayAtATime) {
   const TestRegion region;
   Mailbox first(*region);
@@ -182,6 +227,30 @@ TEST(Mailbox, LateAnswerDoesNotReachTheNextRequestOfTheRow) {
   EXPECT_FALSE(gateway.finish(old.ticket, EIO));
   EXPECT_TRUE(gateway.finish(request.ticket, 0));
   EXPECT_EQ(second.wait(), 0);
+}
+
+TEST(Mailbox, NewGatewayLeavesTheRequestsOfAnotherStoreAlone) {
+  const TestRegion region;
+  Mailbox gateway(*region), other(*region, /*store=*/7);
+  ASSERT_EQ(gateway.become_gateway(), 0);
+  std::thread asker([&] { EXPECT_EQ(ask(*region, k_query), 0); });
+  const Mailbox::Request request = take_one(gateway);
+  ASSERT_EQ(other.become_gateway(), 0);
+  EXPECT_FALSE(gateway.take()) << "it would be fetched twice";
+  EXPECT_TRUE(gateway.finish(request.ticket, 0));
+  asker.join();
+}
+
+TEST(Mailbox, NewGatewayHasToldNoError) {
+  const TestRegion region;
+  Mailbox former(*region, /*store=*/1);
+  ASSERT_EQ(former.become_gateway(), 0);
+  EXPECT_TRUE(former.is_to_be_told(EACCES));
+  EXPECT_FALSE(former.is_to_be_told(EACCES));
+  former.resign();
+  Mailbox next(*region, /*store=*/2);
+  ASSERT_EQ(next.become_gateway(), 0);
+  EXPECT_TRUE(next.is_to_be_told(EACCES));
 }
 
 // The next gateway is in another process of this test, and the asker's Start only says that there
@@ -234,11 +303,34 @@ TEST(Mailbox, AskersStartOneGatewayBetweenThem) {
   EXPECT_EQ(starts.load(), 1);
 }
 
+TEST(Mailbox, GatewayThatEndsSoonAfterItsStartIsReplacedAtOnce) {
+  const TestRegion region;
+  static std::atomic<bool> has_started{false};
+  std::thread asker([&] {
+    EXPECT_EQ(ask(*region, k_query,
+                  [] {
+                    has_started = true;
+                    return 0;
+                  }),
+              0);
+  });
+  while (!has_started) std::this_thread::yield();
+  Mailbox gateway(*region);
+  ASSERT_EQ(gateway.become_gateway(), 0);
+  gateway.finish(take_one(gateway).ticket, 0);
+  asker.join();
+  gateway.resign();
+  EXPECT_EQ(ask(*region, k_query, never_start, {.longest_ns = k_ms, .look_again_ns = k_ms}),
+            ENOEXEC);
+}
+
 TEST(Mailbox, ErrorOfTheStartIsTheAnswer) {
   const TestRegion region;
   EXPECT_EQ(ask(*region, k_query, never_start), ENOEXEC);
   EXPECT_EQ(rows_in_use(*region), 0U);
-  EXPECT_EQ(ask(*region, k_query, never_start), ENOEXEC) << "and it is tried again";
+  EXPECT_EQ(ask(*region, k_query, never_start, {.longest_ns = k_ms, .look_again_ns = k_ms}),
+            ENOEXEC)
+      << "and it is tried again at once";
 }
 
 TEST(Mailbox, GatewayThatDoesNotAnswerIsWaitedForOnlySoLong) {
@@ -252,7 +344,8 @@ TEST(Mailbox, GatewayThatDoesNotAnswerIsWaitedForOnlySoLong) {
             ETIMEDOUT);
 }
 
-// Progress comes for longer than the asker waits without any.
+// Progress comes for longer than the asker waits without any, and no other asker may take the row
+// meanwhile.
 TEST(Mailbox, ProgressKeepsTheAskerWaiting) {
   const TestRegion region;
   Mailbox gateway(*region);
@@ -261,8 +354,11 @@ TEST(Mailbox, ProgressKeepsTheAskerWaiting) {
   std::atomic<int> answer{-1};
   std::thread asker([&] { answer = ask(*region, k_query, never_start, k_short); });
   const Mailbox::Request request = take_one(gateway);
+  const auto& overdue_ns = region->mail_row(request.ticket.row).overdue_ns;
+  const std::uint64_t first_overdue_ns = overdue_ns.load();
   const std::uint64_t until = base::monotonic_ns() + 3 * k_short.longest_ns / 2;
-  while (base::monotonic_ns() < until) gateway.tell_progress(request.ticket);
+  while (base::monotonic_ns() < until || overdue_ns.load() <= first_overdue_ns)
+    gateway.tell_progress(request.ticket);
   EXPECT_TRUE(gateway.finish(request.ticket, 0)) << "the asker still waits";
   asker.join();
   EXPECT_EQ(answer.load(), 0);
@@ -286,6 +382,47 @@ TEST(Mailbox, FullTableMakesTheNextAskerWaitForARow) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(gateway.finish(take_one(gateway).ticket, 0));
   for (auto& asker : askers) asker.join();
   EXPECT_EQ(answered.load(), rows + 3);
+}
+
+// Or until it has ended.
+void wait_until_asleep(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  for (std::string stat;
+       stat.find(") S ") == std::string::npos && stat.find(") Z ") == std::string::npos;)
+    std::getline(std::ifstream(path), stat);
+}
+
+// A process that asks with a handler for SIGUSR1 which interrupts calls.
+Child interrupted_child(const TestRegion& region, bool ends_on_signal) {
+  return Child([&] {
+    Region* const mine = tests::attach(region.options);
+    CHILD_CHECK(mine != nullptr);
+    struct ::sigaction action {};
+    action.sa_handler = [](int) {};
+    CHILD_CHECK(sigaction(SIGUSR1, &action, nullptr) == 0);
+    return ask(*mine, k_query, never_start,
+               {.look_again_ns = 30'000 * k_ms, .ends_on_signal = ends_on_signal});
+  });
+}
+
+TEST(Mailbox, SignalHandlerEndsTheWaitIfTheAskerAgrees) {
+  const TestRegion region;
+  Mailbox gateway(*region);
+  ASSERT_EQ(gateway.become_gateway(), 0);
+  for (const bool ends_on_signal : {true, false}) {
+    Child asker = interrupted_child(region, ends_on_signal);
+    const Mailbox::Request request = take_one(gateway);
+    wait_until_asleep(asker.pid());
+    asker.send(SIGUSR1);
+    if (ends_on_signal) {
+      EXPECT_EQ(asker.wait(), EINTR);
+      region->reap();
+      continue;
+    }
+    wait_until_asleep(asker.pid());
+    EXPECT_TRUE(gateway.finish(request.ticket, 0));
+    EXPECT_EQ(asker.wait(), 0);
+  }
 }
 
 // A thread that leaves its wait by a jump never frees its row.

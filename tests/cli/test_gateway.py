@@ -147,6 +147,21 @@ class Serves(GatewayCase):
         self.assertEqual(len(self.gateways()), 3)
         job.communicate()
 
+    def test_a_store_beyond_the_eighth_is_refused_with_the_reason(self):
+        job = self.start_job("import os, sys; os.listdir(sys.argv[1]); print(); sys.stdin.read()",
+                             self.mount)
+        job.stdout.readline()
+        for number in range(7):
+            environment = self.environment(AWS_SECRET_ACCESS_KEY=str(number), LD_PRELOAD="")
+            gateway = subprocess.Popen([self.own_command, "gateway"], env=environment)
+            self.addCleanup(gateway.wait)
+            self.addCleanup(gateway.kill)
+        self.wait_until(lambda: len(self.sockets()) == 8)
+        ninth = self.run_job("import os, sys; os.listdir(sys.argv[1])", self.mount,
+                             AWS_SECRET_ACCESS_KEY="one too many")
+        self.assertIn("Input/output error", ninth.stderr)
+        self.assertIn("use 8 stores or credentials already", ninth.stderr)
+
     def test_listings_without_end_fit_into_a_small_cache(self):
         self.store.objects = {f"train/{i:05}" + "n" * 200: b"x" for i in range(2000)}
         read = """
@@ -177,14 +192,16 @@ for i in range(60):
         self.assertIn("without an ETag", done.stderr)
 
     def test_stat_agrees_with_an_object_that_has_changed_since_it_was_listed(self):
-        self.store.objects = {"train/a": b"old"}
-        job = self.start_job(
-            "import os, sys; a = sys.argv[1] + '/a'; print(os.path.getsize(a), flush=True); "
-            "sys.stdin.readline(); file = open(a); print(file.read(), os.path.getsize(a))",
-            self.mount)
-        self.assertEqual(job.stdout.readline(), "3\n")
-        self.store.objects["train/a"] = b"longer"
-        self.assertEqual(job.communicate("\n")[0], "longer 6\n")
+        large = 17 << 20  # above CUBESHIM_MAX_FILE
+        for size in (6, large):
+            self.store.objects = {"train/a": b"old"}
+            job = self.start_job(
+                "import os, sys; a = sys.argv[1] + '/a'; print(os.path.getsize(a), flush=True); "
+                "sys.stdin.readline(); file = open(a); print(len(file.read()), os.path.getsize(a))",
+                self.mount)
+            self.assertEqual(job.stdout.readline(), "3\n")
+            self.store.objects["train/a"] = b"x" * size
+            self.assertEqual(job.communicate("\n"), (f"{size} {size}\n", ""))
 
     def test_a_signal_handler_ends_the_wait_for_a_store(self):
         self.store.objects = {"train/a": b"a" * 1000}
@@ -369,10 +386,14 @@ for at in (12 << 20, 12 << 20, 0):
     try: print(os.pread(fd, 3, at))
     except OSError as error: print(error.errno)
 """
-        for change in (b"n" * (20 << 20), None):
+        new = b"n" * (20 << 20)
+        for change, has_next_gateway in ((new, False), (new, True), (None, False)):
             self.store.objects = {"train/large": b"o" * (20 << 20)}
             with self.start_job(job, self.mount) as process:
                 self.assertEqual(process.stdout.readline(), "b'ooo'\n")
+                if has_next_gateway:
+                    self.end_gateways()
+                    self.wait_until(lambda: not self.gateways())
                 self.store.objects = {"train/large": change} if change else {}
                 out, trouble = process.communicate("\n", timeout=DEADLINE_S)
             self.assertEqual(out, "5\n5\nb'ooo'\n")
