@@ -69,6 +69,16 @@ class Plan(Case):
         self.assertRegex(text, r"\n  export CUBESHIM_RAM=\d+M\n$")
         self.assertRegex(text, r"(?m)^ +8\.0 MiB +100\.0 % +>\d+\.\d\d s \|#{40}$")
 
+    def test_files_beyond_the_memory_get_a_disk_that_holds_them(self):
+        raw = self.observe_cat(self.file)
+        size, mib = 1 << 40, 17 << 16  # of all, and of all and a sixteenth
+        raw.write_text(re.sub(r"(?m)^file\t.*",
+                              lambda line: re.sub(r"\b51200\b", str(size), line[0]),
+                              raw.read_text()))
+        found = json.loads(self.command("plan", self.out, "--json").stdout)["settings"]
+        self.assertEqual(set(found), {"CUBESHIM_RAM", "CUBESHIM_DISK", "CUBESHIM_DISK_DIR"})
+        self.assertGreater(int(found["CUBESHIM_DISK"].removesuffix("M")), mib)
+
     def test_json_has_the_sizes_that_were_asked_for(self):
         self.observe_cat(self.file)
         done = self.command("plan", self.out, "--json", "--ram", "16M,1G", "--disk", "0,2G",

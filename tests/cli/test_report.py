@@ -111,6 +111,16 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         self.assertIn("many.json (the last of 2 jobs in it)\n", text)
         self.assertRegex(text, r"\nfile opens +70\n")
 
+    def test_a_job_that_opened_less_and_took_longer_is_another_one(self):
+        path = self.made("two.json", {"milliseconds": 1000, "opens": 100, "origin.reads": 500},
+                         {"milliseconds": 2000, "opens": 50})
+        first, last = map(json.loads, path.read_text().splitlines())
+        del last["origin"]["reads"]
+        path.write_text(json.dumps(first) + "\n" + json.dumps(last) + "\n")
+        text = self.table(path, self.made("one.json", {"origin.reads": 500}))
+        self.assertIn("two.json (the last of 2 jobs in it)\n", text)
+        self.assertRegex(text, r"\norigin\.reads +0 +500\n")
+
     def test_a_file_that_is_no_report_is_one_line(self):
         good = self.made("good.json", {})
         whole = good.read_text()

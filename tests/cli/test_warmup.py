@@ -1,12 +1,15 @@
 """`cubeshim warmup` on a mount that counts the operations that reach it, and that stops on
 request."""
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
+import termios
 import unittest
 from pathlib import Path
 
@@ -411,6 +414,7 @@ class Shows(Warmup):
     def test_a_bar_on_a_terminal(self):
         self.script("hold open 20 1000")
         master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
         child = self.start(*self.words("--prefetch-depth", "1", self.mount), stdout=subprocess.PIPE,
                            stderr=slave)
         os.close(slave)
@@ -426,7 +430,8 @@ class Shows(Warmup):
         except OSError:
             pass  # the other end is closed
         os.close(master)
-        # Redrawn in one line, and wiped out in the end.
+        # Redrawn in one line, which leaves out the last column, and wiped out in the end.
+        self.assertEqual(max(map(len, got.replace("\x1b[K", "").split("\r"))), 19)
         self.assertNotIn("\n", got)
         self.assertTrue(got.endswith("\r\x1b[K"), got)
 

@@ -114,14 +114,15 @@ TEST(ObservedRun, ProcessesThatReadAtOneTimeAreReaders) {
   EXPECT_EQ(observed.files.size(), 101U);
 }
 
-TEST(ObservedRun, FileOfTwoProcessesIsOne) {
+TEST(ObservedRun, FileOfSeveralProcessesIsOne) {
   const Use first{.hash = 7, .at_ms = 20, .size = 5, .from_origin = 1, .origin_ms = 2};
   const Use second{.hash = 7, .at_ms = 10, .size = 9, .from_origin = 1, .origin_ms = 4};
-  const Observed observed = observed_by({process({first}), process({second})});
+  const Use third{.hash = 7, .at_ms = 30, .size = 5, .from_origin = 1, .origin_ms = 3};
+  const Observed observed = observed_by({process({first}), process({second}), process({third})});
   ASSERT_EQ(observed.files.size(), 1U);
   EXPECT_EQ(observed.files[0].at(recorded::k_first_ns), 10 * k_ms);
   EXPECT_EQ(observed.bytes, 9U);
-  EXPECT_EQ(observed.epochs, 2);
+  EXPECT_EQ(observed.epochs, 3);
   EXPECT_EQ(observed.origin_ns.value_or(0), 3 * k_ms);
   EXPECT_FALSE(observed.memory_ns);
 }
@@ -142,6 +143,31 @@ TEST(Forecast, FullMemoryKeepsTheFilesThatCameFirst) {
   const double fit = static_cast<double>(a_segment * layout.segment_count) / 1000;
   EXPECT_NEAR(later(job, {.ram = ram}).hit_ratio, fit, 0.03);
   EXPECT_EQ(later(job, {.ram = 256 * k_mib}).hit_ratio, 1);
+}
+
+TEST(Forecast, FileLargerThanASegmentTakesWholeSegments) {
+  const std::uint64_t ram = 64 * k_mib;
+  const auto layout = cache::layout_for(ram);
+  const Observed job = plain_job(100, layout.segment_bytes + 1);
+  EXPECT_NEAR(later(job, {.ram = ram}).hit_ratio, layout.segment_count / 2 / 100.0, 0.001);
+}
+
+TEST(Forecast, ListingsTakeASegment) {
+  const std::uint64_t ram = 64 * k_mib;
+  const auto layout = cache::layout_for(ram);
+  Observed job = plain_job(100, layout.segment_bytes - 10'000);
+  EXPECT_NEAR(later(job, {.ram = ram}).hit_ratio, layout.segment_count / 100.0, 0.001);
+  job.lists = true;
+  EXPECT_NEAR(later(job, {.ram = ram}).hit_ratio, (layout.segment_count - 1) / 100.0, 0.001);
+}
+
+TEST(Forecast, PartOfALargeFileThatEachEpochReadsIsWantedOnce) {
+  Use use{.hash = 1, .size = 24 * k_mib, .opens = 2, .from_origin = 2, .origin_ms = 20};
+  Observed job = observed_by({process({use}, true)});
+  ASSERT_EQ(job.epochs, 2);
+  // Each epoch has read the first 6 MiB, which are three chunks.
+  job.files[0].counts[recorded::k_file_bytes] = 12 * k_mib;
+  EXPECT_EQ(later(job, {.ram = 8 * k_mib}).hit_ratio, 1);
 }
 
 TEST(Forecast, TimeIsThatOfTheProgramAndOfTheOpensThatMiss) {
@@ -173,6 +199,23 @@ TEST(Forecast, DiskAnswersOnlyIfItsHitsWereMeasured) {
   const double in_memory = later(job, {.ram = 64 * k_mib}).hit_ratio;
   // The ring takes some of the memory.
   EXPECT_NEAR(later(job, wish).seconds.value_or(0), 1 + 0.5 * (1 - in_memory), 0.1);
+}
+
+TEST(Forecast, DiskTakesForAFileWhatItTookOnceInTheMean) {
+  std::vector<Use> uses;
+  for (std::uint64_t i = 0; i < 1000; ++i)
+    uses.push_back({.hash = i + 1,
+                    .at_ms = 3 * i,
+                    .size = 100'000,
+                    .opens = 2,
+                    .from_tier = 2,
+                    .tier_ms = 4,
+                    .until_ms = 3 * (1000 + i + 1)});
+  const Observed job = observed_by({process(uses, true)});
+  const Wish wish{.ram = 8 * k_mib, .disk = 200 * k_mib};
+  const double seconds = later(job, wish).seconds.value_or(0);
+  EXPECT_GT(seconds, 2.5) << "1 s besides, and 2 ms for most of 1000 files";
+  EXPECT_LE(seconds, 3);
 }
 
 TEST(Forecast, MappingsNeedARunWithTheCache) {
