@@ -49,15 +49,37 @@ TEST(MemoryLimits, RespectsTheLimitOfTheControlGroup) {
   if (dir.empty()) GTEST_SKIP() << "no control group can be made here";
   constexpr std::uint64_t k_limit = 256 << 20;
   std::ofstream(limit_file) << k_limit << std::flush;
-  const int status = tests::run_in_child([&] {
-    std::ofstream(dir + "/cgroup.procs") << getpid() << std::flush;
-    const std::uint64_t available = available_memory();
-    CHILD_CHECK(available <= k_limit);
-    CHILD_CHECK(available >= k_limit / 2);
-    return 0;
-  });
+  // The limit also holds for the groups below.
+  const std::string below = dir + "/below";
+  ASSERT_EQ(mkdir(below.c_str(), 0755), 0);
+  for (const std::string& group : {below, dir}) {
+    EXPECT_EQ(tests::run_in_child([&] {
+                std::ofstream(group + "/cgroup.procs") << getpid() << std::flush;
+                const std::uint64_t available = available_memory();
+                CHILD_CHECK(available <= k_limit);
+                CHILD_CHECK(available >= k_limit / 2);
+                return 0;
+              }),
+              0);
+    rmdir(group.c_str());
+  }
+}
+
+// A region can only give back what it has.
+TEST(MemoryLimits, ControlGroupWithoutTmpfsFilesLacksNothing) {
+  std::string limit_file;
+  const std::string dir = make_group(limit_file);
+  if (dir.empty()) GTEST_SKIP() << "no control group can be made here";
+  std::ofstream(limit_file) << k_memory_left_alone / 2 << std::flush;
+  EXPECT_EQ(tests::run_in_child([&] {
+              std::ofstream(dir + "/cgroup.procs") << getpid() << std::flush;
+              const MemoryLeft memory = memory_left();
+              CHILD_CHECK(memory.left <= k_memory_left_alone / 2);
+              CHILD_CHECK(memory.missing < k_memory_left_alone / 4);
+              return 0;
+            }),
+            0);
   rmdir(dir.c_str());
-  EXPECT_EQ(status, 0);
 }
 
 // The kernel gives the page cache of the group back on demand, so it does not count as used.

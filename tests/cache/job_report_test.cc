@@ -438,6 +438,25 @@ TEST(JobReport, TextNamesTheFirstFileOfEachReason) {
                 "cubeshim: time saved: none, no file was in the cache when it was opened\n");
 }
 
+TEST(UnservedPaths, RowOfTwoJobsIsThatOfTheNewerOne) {
+  TestRegion region;
+  constexpr std::uint32_t k_older = 1, k_newer = 2;
+  region->job_row(k_older).last_used = 20;
+  region->job_row(k_newer).last_used = 20 + k_unserved_rows;
+  note_unserved(*region, k_older, 0, "/mnt/old");
+  EXPECT_NE(unserved_of(*region, k_older), nullptr);
+  EXPECT_EQ(unserved_of(*region, k_newer), nullptr);
+  note_unserved(*region, k_newer, 1, "/mnt/new");
+  const UnservedRow* const row = unserved_of(*region, k_newer);
+  ASSERT_NE(row, nullptr);
+  EXPECT_EQ(row->first[0].state.load(), 0U) << "the path of the older job is gone";
+  EXPECT_NE(row->first[1].state.load(), 0U);
+  EXPECT_EQ(unserved_of(*region, k_older), nullptr);
+  note_unserved(*region, k_older, 0, "/mnt/old");
+  EXPECT_EQ(unserved_of(*region, k_newer), row) << "the older job leaves it alone";
+  EXPECT_EQ(row->first[0].state.load(), 0U);
+}
+
 TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {
   constexpr std::uint64_t k_minute = 60'000;
   JobTotals before = totals({{Counter::hits_ram, 1000}, {Counter::misses, 500}});

@@ -171,6 +171,15 @@ TEST_F(LargeFileTest, LastPageIsFilledWithZeros) {
   for (std::size_t i = k_size % 4096; i < 4096; ++i) ASSERT_EQ(page[i], std::byte{0}) << i;
 }
 
+TEST_F(LargeFileTest, EndOfAFileIsReadWithODirect) {
+  file->end();
+  close(fd);
+  fd = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  file = fd >= 0 ? large().begin(path, fd) : nullptr;
+  if (file == nullptr) GTEST_SKIP() << "no O_DIRECT here";
+  EXPECT_EQ(read(k_size - 100, 100), data.substr(k_size - 100));
+}
+
 TEST_F(LargeFileTest, SequenceIsReadAheadInWideningWindows) {
   EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
   const auto first = large().ahead(*file, 4096, 4096);
@@ -452,6 +461,22 @@ TEST_F(LargeFileTest, LastPageInAUsedPlaceIsFilledWithZeros) {
     ASSERT_EQ(claim.data()[i % k_chunk_bytes], std::byte{0}) << i;
 }
 
+TEST_F(LargeFileTest, BytesBehindTheEndOfAnObjectAreZeros) {
+  const FileStat stat = *stat_fd(fd);
+  LargeFile* const object = large().begin_object("/bucket/f", stat);
+  ASSERT_NE(object, nullptr);
+  const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
+  LargeFile::Gap gap;
+  ASSERT_EQ(large().make_gap(*object, last, k_size, gap), LargeFile::Made::gap);
+  std::memset(gap.room(), 'x', k_page_of_file);
+  large().fill_gap(*object, gap, /*is_ahead=*/false);
+  const auto claim = Chunks(cache->region()).find(key_of_file("/bucket/f", stat), chunk_of(last));
+  ASSERT_TRUE(claim);
+  for (std::uint64_t i = last; i < last + k_page_of_file; ++i)
+    ASSERT_EQ(claim.data()[i % k_chunk_bytes], i < k_size ? std::byte{'x'} : std::byte{0}) << i;
+  object->end();
+}
+
 // A file in the row of a closed file knows nothing about that one.
 struct LargeRowTest : LargeFileTest {
   const std::string other_data = content_of('o');
@@ -516,6 +541,18 @@ TEST_F(LargeRowTest, ChangeAndLocksOfAnotherFileAreNotItsOwn) {
   take_row_anew();
   EXPECT_FALSE(file->is_locked());
   EXPECT_EQ(read(0, 100), other_data.substr(0, 100));
+}
+
+TEST_F(LargeRowTest, OtherFileWasReadWithODirectAlone) {
+  file->end();
+  file = nullptr;
+  const int direct = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  if (direct < 0) GTEST_SKIP() << "no O_DIRECT here";
+  file = large().begin(path, direct);
+  close(direct);
+  ASSERT_TRUE(file != nullptr && file->is_direct());
+  take_row_anew();
+  EXPECT_FALSE(file->is_direct());
 }
 
 // A forked child has no thread that fetches the list, so it may take the list's rows.

@@ -1,12 +1,17 @@
 // A region: what it accepts, refuses and guards.
 #include "cache/region/region.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "cache/base/memory/kernel_page.h"
+#include "cache/base/memory/mapping.h"
+#include "cache/region/resident_pages.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -276,6 +281,37 @@ TEST(Region, AFullTmpfsIsAnErrorAndNeverASignal) {
   EXPECT_NE(region->header().full_until.load(), 0U);
   EXPECT_TRUE(tests::find(tier, "/first"));
   EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/first")), data);
+}
+
+// Whether the first page is in this process's page table.
+bool is_resident(const base::Mapping& mapping) {
+  std::uint64_t entry = 0;
+  const int map = open("/proc/self/pagemap", O_RDONLY);
+  const auto page = reinterpret_cast<std::uintptr_t>(mapping.data()) / base::kernel_page();
+  EXPECT_EQ(pread(map, &entry, sizeof entry, static_cast<off_t>(page * sizeof entry)),
+            static_cast<ssize_t>(sizeof entry));
+  close(map);
+  return (entry >> 63) != 0;
+}
+
+TEST(ResidentPages, AllViewsLoseThemEachTimeTheBoundWasRead) {
+  auto data = base::Mapping::shared_zeros(k_mib), writable = base::Mapping::shared_zeros(k_mib);
+  ASSERT_TRUE(data && writable);
+  ResidentPages pages;
+  const auto touch_and_read = [&](std::uint64_t bytes) {
+    data->data()[0] = writable->data()[0] = std::byte{1};
+    pages.note_read(bytes, *data, *writable);
+  };
+  touch_and_read(64 * k_mib);
+  EXPECT_TRUE(is_resident(*data)) << "without a bound";
+  pages.set_bound(32 * k_mib);
+  for (int i = 0; i < 2; ++i) {
+    touch_and_read(16 * k_mib);
+    EXPECT_TRUE(is_resident(*data) && is_resident(*writable));
+    touch_and_read(16 * k_mib);
+    EXPECT_FALSE(is_resident(*data) || is_resident(*writable));
+    EXPECT_EQ(data->data()[0], std::byte{1}) << "the bytes stay";
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/base/clock.h"
 #include "cache/base/memory/memory_limits.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"
@@ -133,6 +134,22 @@ TEST_F(RoomForOthersTest, UnreadFilesGoAfterTheRest) {
   EXPECT_FALSE(tests::find(tier, path_of(0)));
   give_back(*region, everything());
   EXPECT_FALSE(tests::find(tier, ahead));
+}
+
+TEST_F(RoomForOthersTest, MetadataAndFilesThatWaitForTheDiskGoAfterTheRest) {
+  fill();
+  SegmentRow &metadata = region->segment_row(segments - 1),
+             &waits = region->segment_row(segments - 2);
+  metadata.holds_metadata = 1;
+  for (std::uint32_t i = 0; i < segments; ++i)
+    region->segment_row(i).flushed = region->segment_row(i).fresh.load();
+  ++waits.fresh;
+  region->header().disk_alive_ns = base::coarse_monotonic_ns() + 3'600'000'000'000;
+  give_back(*region, (segments - 2) * 2 * k_mib);
+  EXPECT_TRUE(metadata.has_memory.load() != 0 && waits.has_memory.load() != 0);
+  give_back(*region, everything());
+  EXPECT_EQ(found(), 0U);
+  EXPECT_EQ(metadata.holds_metadata.load(), 0U);
 }
 
 TEST_F(RoomForOthersTest, ARunGoesAsAWholeOrStays) {

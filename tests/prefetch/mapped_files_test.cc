@@ -3,15 +3,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cache/base/clock.h"
 #include "cache/base/unique_fd.h"
+#include "cache/region/large/chunks.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
@@ -37,9 +40,11 @@ struct MappedFilesTest : testing::Test {
     path = dir.write("f", head);
     // Written by single pages, so that the kernel keeps single pages, of which a touch maps few.
     base::UniqueFd written(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    const std::string page(4096, 'x');
-    for (auto at = static_cast<off_t>(head.size()); at < static_cast<off_t>(k_size); at += 4096)
+    std::string page(4096, 'x');
+    for (auto at = static_cast<off_t>(head.size()); at < static_cast<off_t>(k_size); at += 4096) {
+      std::memcpy(page.data(), &at, sizeof at);
       ASSERT_GT(pwrite(written.get(), page.data(), page.size(), at), 0);
+    }
     ASSERT_EQ(ftruncate(written.get(), k_size), 0);
     // A file that is open for writing is not served.
     written.reset();
@@ -48,24 +53,25 @@ struct MappedFilesTest : testing::Test {
     ASSERT_NE(file, nullptr);
     map_again();
   }
-  void map_again() {
-    auto program_has = base::Mapping::private_view(fd, 0, k_size);
-    auto own = base::Mapping::private_view(fd, 0, k_size);
+  void map_again(std::uint64_t begin = 0) {
+    auto program_has = base::Mapping::private_view(fd, begin, k_size - begin);
+    auto own = base::Mapping::private_view(fd, begin, k_size - begin);
     ASSERT_TRUE(program_has && own);
     programs = std::move(*program_has);
     file->own_mappings().begin();
     ASSERT_TRUE(mapped.add(*file, {.own = std::move(*own),
-                                   .begin = 0,
+                                   .begin = begin,
                                    .program_has = programs.data(),
                                    .before = k_size,
                                    .tells_pages = true}));
   }
-  void TearDown() override {
+  void close_file() {
     mapped.drop_all();
     EXPECT_FALSE(file->own_mappings().is_any());
     file->end();
     close(fd);
   }
+  void TearDown() override { close_file(); }
   void touch(std::uint64_t at) const {
     *static_cast<volatile const char*>(reinterpret_cast<const char*>(programs.data()) + at);
   }
@@ -93,11 +99,7 @@ TEST_F(MappedFilesTest, HeadAloneComesWhileTheProgramReadsNoMore) {
 TEST_F(MappedFilesTest, ModelIsReadALittleAheadOfTheProgram) {
   for (const std::string& head : {safetensors(), std::string("GGUF"), std::string("PK\3\4")}) {
     const bool is_first = file == nullptr;
-    if (!is_first) {
-      mapped.drop_all();
-      file->end();
-      close(fd);
-    }
+    if (!is_first) close_file();
     map(head);
     EXPECT_EQ(bring(), k_head);
     touch(k_head - 1);
@@ -112,6 +114,37 @@ TEST_F(MappedFilesTest, ModelIsReadALittleAheadOfTheProgram) {
   }
 }
 
+TEST_F(MappedFilesTest, PartOfAFileIsBroughtAsThatPart) {
+  map(safetensors());
+  mapped.drop_all();
+  constexpr std::uint64_t k_begin = 4 << 20;
+  map_again(k_begin);
+  file->advise(cache::LargeFile::Advice::sequential);
+  touch(k_head - 1);
+  for (std::uint64_t at = 0; at < k_size - k_begin; at += 1 << 20) {
+    touch(at);
+    bring();
+  }
+  EXPECT_EQ(cache->large().present_bytes(*file, {0, k_begin}), 0U);
+  EXPECT_EQ(bring(), k_size - k_begin);
+  std::vector<std::byte> bytes(k_size - k_begin);
+  ASSERT_EQ(cache->large().read(*file, fd, file->fd_epoch(), bytes.data(), bytes.size(), k_begin),
+            static_cast<long>(bytes.size()));
+  EXPECT_EQ(std::memcmp(bytes.data(), programs.data(), bytes.size()), 0);
+}
+
+TEST_F(MappedFilesTest, RowHasNothingOfItsFormerMapping) {
+  map(safetensors());
+  mapped.advised(programs.data(), k_size, MADV_RANDOM);
+  mapped.unmapped(programs.data(), k_size);
+  bring();
+  close_file();
+  map(safetensors());
+  EXPECT_EQ(bring(), k_head) << "another version";
+  touch(k_head - 1);
+  EXPECT_GT(bring(), k_head);
+}
+
 TEST_F(MappedFilesTest, OtherFileIsLeftToTheKernelUntilATenthIsPresent) {
   map("\177ELF");
   touch(k_head - 1);
@@ -120,6 +153,20 @@ TEST_F(MappedFilesTest, OtherFileIsLeftToTheKernelUntilATenthIsPresent) {
   while (!tenth.is_empty()) cache->large().bring_ahead(*file, fd, tenth, is_stopping);
   map_again();
   EXPECT_EQ(bring(), k_size);
+}
+
+TEST_F(MappedFilesTest, OtherFileWithoutRoomIsLeftToTheKernel) {
+  map("\177ELF");
+  touch(k_head - 1);
+  EXPECT_EQ(bring(), k_head);
+  cache::LargeFile::Range tenth{k_size / 2, k_size / 2 + k_size / 10 + (1 << 20)};
+  while (!tenth.is_empty()) cache->large().bring_ahead(*file, fd, tenth, is_stopping);
+  const std::uint64_t present = cache->large().present_bytes(*file, {0, k_size});
+  cache::Chunks chunks(cache->region());
+  for (std::uint32_t number = 0; chunks.free_bytes() >= k_size / 2; ++number)
+    ASSERT_TRUE(chunks.make({1, {2, 3}}, number, cache::Chunks::k_none));
+  map_again();
+  EXPECT_EQ(bring(), present);
 }
 
 TEST_F(MappedFilesTest, AdviceOfTheProgramWins) {

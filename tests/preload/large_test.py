@@ -631,6 +631,21 @@ said["left"] = left
 """)
         self.assertEqual(said["left"], [])
 
+    def test_a_child_has_no_mapping_of_the_library(self):
+        said = self.run_job("""
+file, pipe = os.open(path, os.O_RDONLY), os.pipe()
+mapping = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+def mapped():
+    with open("/proc/self/maps") as maps:
+        return maps.read().count(path)
+said["parent"] = mapped()
+if os.fork() == 0:
+    os.write(pipe[1], bytes([mapped()]))
+    os._exit(0)
+said["child"] = os.read(pipe[0], 1)[0]
+""")
+        self.assertEqual(said, {"parent": 2, "child": 1})
+
     # Another test at the same time may delay a job, but not each time.
     TRIES = 4
 
