@@ -62,7 +62,7 @@ FLAGS = [
 SWITCHED = {".cc", ".h"}
 # The part of the sources that a file belongs to if its row does not say: the first that fits.
 PARTS = (
-    ("bucket", r"^prefetch/object/|/bucket/"),
+    ("bucket", r"^prefetch/object/|/bucket/|^cache/region/mailbox/|^shim/cli/gateway/"),
     ("profiler", r"^shim/(profile/|cli/profile/)"),
     ("large", r"/large(_|/)|^cache/tier/block_|^prefetch/work/(block_reader|prefetch_large)"),
     ("cluster", r"/cluster|^cache/tier/shared/|^cache/fill/background_fill"
