@@ -469,7 +469,7 @@ TEST_F(LargeFileTest, BytesBehindTheEndOfAnObjectAreZeros) {
   LargeFile::Gap gap;
   ASSERT_EQ(large().make_gap(*object, last, k_size, gap), LargeFile::Made::gap);
   std::memset(gap.room(), 'x', k_page_of_file);
-  large().fill_gap(*object, gap, /*is_ahead=*/false);
+  large().fill_gap(*object, gap, /*is_ahead=*/false, cache->stats());
   const auto claim = Chunks(cache->region()).find(key_of_file("/bucket/f", stat), chunk_of(last));
   ASSERT_TRUE(claim);
   for (std::uint64_t i = last; i < last + k_page_of_file; ++i)
