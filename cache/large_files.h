@@ -86,6 +86,10 @@ class LargeFiles {
   LargeFile::Reading reading_of(const LargeFile& file, const LargeFile::Range& mapped) {
     return file.reading_of(parts_, mapped);
   }
+  bool fits(const LargeFile& file) {
+    const LargeFile::Range all{0, file.size()};
+    return file.fits(parts_, all, file.present_bytes(parts_, all));
+  }
   void ask_mapped(const LargeFile& file, const base::Mapping& mapping, std::uint64_t begin,
                   const LargeFile::Range& range) {
     file.ask_mapped(parts_, mapping, begin, range);

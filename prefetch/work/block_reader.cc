@@ -1,6 +1,10 @@
 #include "prefetch/work/block_reader.h"
 
+#include <fcntl.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <optional>
 
 #include "cache/base/clock.h"
@@ -66,23 +70,28 @@ base::UniqueFd BlockReader::copy_for(const HostFds& own, Waiting& range) {
 
 // The thread's own open file; negative: there is none, or no fd of the program leads to the file
 // any more.
-int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdEpoch& fd_epoch) {
+int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdEpoch& fd_epoch,
+                            bool outlives_fds) {
   fd_epoch = file.fd_epoch();
-  if (fd_of_(file) < 0) {
+  if (!outlives_fds && fd_of_(file) < 0) {
     opened.drop();
   } else if (opened.file != &file) {
     opened.take(file);
+    // The other threads read what comes after each block.
+    if (outlives_fds && opened.fd)
+      base::sys::raw(SYS_fadvise64, opened.fd.get(), 0, 0, POSIX_FADV_RANDOM);
   }
   return opened.fd.get();
 }
 
 void BlockReader::fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
-                        const LargeFile::Range& range) {
+                        const LargeFile::Range& range, bool outlives_fds) {
   while (!cache_.large().fetch_ahead(file, fd, fd_epoch, range)) {
     const LargeFile::FdEpoch now = file.fd_epoch();
     // Try again only if one of the file's fds was closed in between, and others are left. A locked
     // file is given up, because its close waits for our copy.
-    if (now == fd_epoch || file.is_locked() || is_stopping() || fd_of_(file) < 0) return;
+    if (now == fd_epoch || file.is_locked() || is_stopping() || (!outlives_fds && fd_of_(file) < 0))
+      return;
     fd_epoch = now;
   }
 }
@@ -97,7 +106,9 @@ void BlockReader::open_from_now_on(const char* call, int error) {
 bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   Waiting* const range = claim_any(waiting_, ClaimedRow::Is::filled);
   if (range == nullptr) {
-    opened.drop();
+    // A row that another thread has claimed comes back in a moment.
+    const auto is_free = [](const Waiting& row) { return row.state() == ClaimedRow::Is::free; };
+    if (std::all_of(std::begin(waiting_), std::end(waiting_), is_free)) opened.drop();
     return false;
   }
   LargeFile& file = *range->file->share();
@@ -110,8 +121,9 @@ bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
     copy = copy_for(*own, *range);
   }
   // copy_of() logs the first refusal itself.
-  const bool opens = !copy && opens_by_itself_.load(std::memory_order_relaxed);
-  const int fd = opens ? opened_for(file, opened, range->fd_epoch) : copy.get();
+  const bool outlives_fds = range->outlives_fds,
+             opens = !copy && (outlives_fds || opens_by_itself_.load(std::memory_order_relaxed));
+  const int fd = opens ? opened_for(file, opened, range->fd_epoch, outlives_fds) : copy.get();
   const LargeFile::FdEpoch fd_epoch = range->fd_epoch;
   range->rest.begin = (rest.begin / block + 1) * block;
   // Otherwise each further block of the range would be tried in vain.
@@ -119,8 +131,9 @@ bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   const bool is_last = fd < 0 || has_no_room || range->rest.is_empty();
   if (is_last) range->file->end();
   range->put_back(is_last ? ClaimedRow::Is::free : ClaimedRow::Is::filled);
-  if (!is_last) news_.notify();
-  if (fd >= 0 && !has_no_room) fetch(file, fd, fd_epoch, rest);
+  // At the end the other threads drop their open files.
+  if (!is_last || outlives_fds) news_.notify();
+  if (fd >= 0 && !has_no_room) fetch(file, fd, fd_epoch, rest, opens && outlives_fds);
   copy.reset();
   if (copies) file.copies().end();
   file.end();
@@ -165,14 +178,15 @@ BlockReader* BlockReader::start(cache::FileCache& cache, FdOf fd_of) {
   return reader;
 }
 
-bool BlockReader::submit(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
-                         const LargeFile::Range& range) {
+bool BlockReader::put(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
+                      const LargeFile::Range& range, bool outlives_fds) {
   Waiting* const free = claim_any(waiting_, ClaimedRow::Is::free);
   if (free == nullptr) return false;
   free->file = file.share();
   free->fd = fd;
   free->fd_epoch = fd_epoch;
   free->rest = range;
+  free->outlives_fds = outlives_fds;
   free->put_back(ClaimedRow::Is::filled);
   news_.notify();
   return true;

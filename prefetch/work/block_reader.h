@@ -2,9 +2,10 @@
 // (cache/fill/large/large_file.h), and follow its mappings of them (mapped_files.h). They read each
 // file through a copy of the program's fd, which lives for one read only; a close of a locked file
 // waits for the copy. So no lock of the program lasts longer than the program wants, and the kernel
-// drops no pages, as FUSE makes it do at each open. Life: start() once for each FileCache, then
-// stop(). A forked child has no such thread and calls forget(). Thread safety: all of it, but
-// stop() and forget() only once. submit() is lock-free and async-signal-safe.
+// drops no pages, as FUSE makes it do at each open. Only for submit_all() do they open the file.
+// Life: start() once for each FileCache, then stop(). A forked child has no such thread and calls
+// forget(). Thread safety: all of it, but stop() and forget() only once. submit() is lock-free and
+// async-signal-safe.
 #pragma once
 
 #include "cache/file_cache.h"
@@ -30,7 +31,16 @@ class BlockReader final : public ThreadCrew {
   // Returns false if too many ranges are waiting already. `fd`: an fd of the file, or -1; valid
   // only if no fd has left the file since `fd_epoch`. The range is read as long as any fd leads to
   // the file.
-  bool submit(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range);
+  bool submit(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range) {
+    return put(file, fd, fd_epoch, range, /*outlives_fds=*/false);
+  }
+  // Like submit, for a whole file that the program maps again and again for a few reads each time.
+  // It is read to its end, by open files of the threads' own if no fd leads to it any more.
+  bool submit_all(LargeFile& file) {
+    file.expect_drops();
+    return put(file, -1, file.fd_epoch(), {0, file.size(), /*passes=*/false},
+               /*outlives_fds=*/true);
+  }
   // False in a sandbox: mappings are not followed.
   bool may_follow_mappings() const { return !is_sandboxed_; }
   MappedFiles& mapped() { return mapped_; }
@@ -45,17 +55,21 @@ class BlockReader final : public ThreadCrew {
     int fd = -1;
     LargeFile::FdEpoch fd_epoch = 0;
     LargeFile::Range rest;
+    bool outlives_fds = false;
   };
 
   BlockReader(cache::FileCache& cache, FdOf fd_of, bool is_sandboxed);
   void work(unsigned) override;
+  bool put(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range,
+           bool outlives_fds);
   bool take_turn(const HostFds* own, OwnOpen& opened);
   void open_from_now_on(const char* call, int error);
   base::UniqueFd copy_of(const HostFds& own, const LargeFile& file, int fd,
                          LargeFile::FdEpoch fd_epoch);
   base::UniqueFd copy_for(const HostFds& own, Waiting& range);
-  int opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdEpoch& fd_epoch);
-  void fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range);
+  int opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdEpoch& fd_epoch, bool outlives_fds);
+  void fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range,
+             bool outlives_fds);
 
   cache::FileCache& cache_;
   const FdOf fd_of_;

@@ -1,6 +1,7 @@
 #include "prefetch/work/mapped_files.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -29,6 +30,8 @@ constexpr std::uint64_t k_head = base::k_one_readahead;
 // How far ahead of the program a mapping is read, or the kernel asked for it: at first, after a
 // drop of pages, and at most. It is a share of what has come already.
 constexpr std::uint64_t k_nearest = 2 << 20, k_farthest = 16 << 20, k_ahead_share = 4;
+// A mapping that has lasted for less time may be one of many.
+constexpr std::uint64_t k_brief_ns = 1'000'000'000;
 // The pause between two checks whether the program has come closer.
 constexpr std::uint64_t k_least_wait_ns = 500'000, k_wait_share = 8;
 
@@ -50,6 +53,16 @@ bool has_touched(std::uintptr_t from, std::uintptr_t to) {
     from += count * page;
   }
   return false;
+}
+
+// The page faults of the calling thread so far: those that waited for a read, and others.
+struct Faults {
+  std::uint64_t waited = 0, others = 0;
+};
+Faults faults_of_thread() {
+  struct ::rusage usage {};
+  base::sys::raw(SYS_getrusage, RUSAGE_THREAD, base::sys::arg(&usage));
+  return {static_cast<std::uint64_t>(usage.ru_majflt), static_cast<std::uint64_t>(usage.ru_minflt)};
 }
 
 bool is_in_kernel(const std::byte* page) {
@@ -132,8 +145,14 @@ MappedFiles::LargeFile::Reading MappedFiles::reading_of(const Row& row) {
   switch (row.advice.load(std::memory_order_relaxed)) {
     case MADV_SEQUENTIAL: return LargeFile::Reading::in_order;
     case MADV_RANDOM: return LargeFile::Reading::unknown;
-    default: return cache_.large().reading_of(*row.file, range_of(row));
+    default: break;
   }
+  const LargeFile::Reading reading = cache_.large().reading_of(*row.file, range_of(row));
+  // A program that maps the file again and again opens it each time, which may cost the pages that
+  // would come through this mapping. So the file is brought by reads (all_over).
+  const bool is_brief = read_all_over(row.version).version == row.version &&
+                        base::monotonic_ns() - row.began_ns < k_brief_ns;
+  return reading == LargeFile::Reading::whole && is_brief ? LargeFile::Reading::unknown : reading;
 }
 
 // The caller owns the row. Nothing: all parts are taken, or something must come first.
@@ -320,6 +339,12 @@ bool MappedFiles::add(LargeFile& file, Added&& added) {
   row->before.store(added.before, std::memory_order_relaxed);
   const auto from = reinterpret_cast<std::uintptr_t>(added.program_has);
   row->from.store(from, std::memory_order_relaxed);
+  row->thread.store(base::sys::raw(SYS_gettid), std::memory_order_relaxed);
+  const Faults faults = faults_of_thread();
+  row->waited_faults.store(faults.waited, std::memory_order_relaxed);
+  row->other_faults.store(faults.others, std::memory_order_relaxed);
+  row->began_ns = base::monotonic_ns();
+  row->version.store(file.version_hash(), std::memory_order_relaxed);
   row->to.store(from + row->own.size(), std::memory_order_relaxed);
   row->is_left.store(false, std::memory_order_relaxed);
   row->has_lost_pages.store(false, std::memory_order_relaxed);
@@ -350,6 +375,40 @@ void MappedFiles::opened(const LargeFile& file) {
   }
 }
 
+// The kernel reads about k_one_readahead for a fault. A program that reads on from there causes
+// many more faults that find their page: it does not jump about.
+void MappedFiles::note_faults(const Row& row) {
+  if (row.thread.load(std::memory_order_relaxed) != base::sys::raw(SYS_gettid) ||
+      row.advice.load(std::memory_order_relaxed) == MADV_RANDOM)
+    return;
+  constexpr std::uint64_t k_others_of_jump = 8;
+  const Faults faults = faults_of_thread();
+  const std::uint64_t waited = faults.waited - row.waited_faults.load(std::memory_order_relaxed),
+                      others = faults.others - row.other_faults.load(std::memory_order_relaxed);
+  if (others >= waited * k_others_of_jump) return;
+  const std::uint64_t version = row.version.load(std::memory_order_relaxed);
+  ReadAllOver& file = read_all_over(version);
+  if (file.version.exchange(version, std::memory_order_relaxed) != version) {
+    file.bytes.store(0, std::memory_order_relaxed);
+    file.begun_ns.store(0, std::memory_order_relaxed);
+  }
+  file.bytes.fetch_add(waited * base::k_one_readahead, std::memory_order_relaxed);
+}
+
+MappedFiles::AllOver MappedFiles::all_over(const LargeFile& file) {
+  constexpr std::uint64_t k_part_of_file = 20;
+  ReadAllOver& read = read_all_over(file.version_hash());
+  if (read.version.load(std::memory_order_relaxed) != file.version_hash()) return AllOver::no;
+  const std::uint64_t now = base::monotonic_ns();
+  std::uint64_t begun = read.begun_ns.load(std::memory_order_relaxed);
+  if (now - begun < k_brief_ns) return AllOver::goes_on;
+  if (read.bytes.load(std::memory_order_relaxed) < file.size() / k_part_of_file ||
+      !read.begun_ns.compare_exchange_strong(begun, now, std::memory_order_relaxed))
+    return AllOver::no;
+  read.bytes.store(0, std::memory_order_relaxed);
+  return AllOver::begins;
+}
+
 void MappedFiles::unmapped(const void* at, std::size_t length) {
   const auto from = reinterpret_cast<std::uintptr_t>(at);
   bool is_any = false;
@@ -358,7 +417,9 @@ void MappedFiles::unmapped(const void* at, std::size_t length) {
     if (from >= row.to.load(std::memory_order_relaxed) ||
         from + length <= row.from.load(std::memory_order_relaxed))
       continue;
-    is_any |= !row.is_left.exchange(true, std::memory_order_acq_rel);
+    if (row.is_left.exchange(true, std::memory_order_acq_rel)) continue;
+    is_any = true;
+    note_faults(row);
   }
   if (!is_any) return;
   // If a look is due in a moment, wait for it.

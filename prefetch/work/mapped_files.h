@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <optional>
 #include <span>
 
@@ -53,6 +54,12 @@ class MappedFiles {
   void opened(const LargeFile& file);
   // The program has unmapped these pages. Bytes that were read by then are still copied.
   void unmapped(const void* at, std::size_t length);
+  // Whether the kernel has read a twentieth of the file for mappings that the program made for a
+  // few reads each and has left. Those pages may be lost, and a program that goes on like this
+  // reads all of the file. `begins`: the caller has it brought. `goes_on`: that was so a moment
+  // ago.
+  enum class AllOver : std::uint8_t { no, begins, goes_on };
+  AllOver all_over(const LargeFile& file);
   // The program has given this advice for these pages. MADV_WILLNEED: they are read now, unless the
   // kernel has read them, which it does for a short range. MADV_SEQUENTIAL: the mapping is read
   // from one end to the other. MADV_RANDOM: it is not read ahead.
@@ -92,6 +99,11 @@ class MappedFiles {
     // byte that the kernel has not been asked for.
     std::uint64_t next = 0, asked = 0;
     std::uint64_t wanted_asked = 0;  // like `asked`, in the wanted range
+    // The thread of the program that made the mapping, and its page faults until then.
+    std::atomic<long> thread{0};
+    std::atomic<std::uint64_t> waited_faults{0}, other_faults{0};
+    std::atomic<std::uint64_t> version{0};  // LargeFile::version_hash
+    std::uint64_t began_ns = 0;             // base::monotonic_ns
     // The addresses at which the program has mapped them.
     std::atomic<std::uintptr_t> from{0}, to{0};
   };
@@ -107,6 +119,7 @@ class MappedFiles {
     return {row.begin, std::min(row.begin + row.own.size(), row.file->size())};
   }
   bool may_go_on(const Row& row);
+  void note_faults(const Row& row);
   void note_reading(Row& row, LargeFile::Reading reading);
   void count_kept(Row& row, std::uint64_t bytes);
   bool is_all_present(const Row& row);
@@ -120,6 +133,16 @@ class MappedFiles {
   EventCount& news_;
   const std::atomic<bool>& is_stopping_;
   std::span<Row> rows() { return {rows_, reached_.load(std::memory_order_acquire)}; }
+
+  // Bytes that the kernel has read for mappings that the program has left. Files share the places.
+  struct ReadAllOver {
+    std::atomic<std::uint64_t> version{0}, bytes{0};
+    std::atomic<std::uint64_t> begun_ns{0};  // base::monotonic_ns
+  };
+  ReadAllOver read_all_over_[64];
+  ReadAllOver& read_all_over(std::uint64_t version) {
+    return read_all_over_[version % std::size(read_all_over_)];
+  }
 
   Row rows_[k_most];
   std::atomic<std::uint32_t> reached_{0};  // no row from this one on was ever filled

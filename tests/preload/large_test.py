@@ -480,6 +480,25 @@ mapping.close()
 """)
         self.assertEqual((self.blocks()["mappings"], self.blocks()["watched"]), (1, 0))
 
+    def test_a_file_that_is_mapped_again_and_again_is_brought_by_reads(self):
+        # Each open makes FUSE drop the pages that the kernel has read for the mapping before.
+        said = self.run_job("""
+data, rng = random.Random(1).randbytes(os.path.getsize(path)), random.Random(2)
+def opens():
+    return json.loads(open(counters).read())["open"]["data_files"]
+quiet, rounds, deadline, said["same"] = 0, 0, time.monotonic() + 120, True
+while quiet < 20 and time.monotonic() < deadline:
+    before, rounds = asked(), rounds + 1
+    with open(path, "rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    for at in rng.choices(range(len(data) - 512), k=4):
+        said["same"] &= mapping[at:at + 512] == data[at:at + 512]
+    mapping.close()
+    quiet = quiet + 1 if asked() == before else 0
+said["quiet"], said["by_the_library"] = quiet, opens() > rounds
+""")
+        self.assertEqual(said, {"same": True, "quiet": 20, "by_the_library": True})
+
     def test_mapping_of_what_was_read(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)

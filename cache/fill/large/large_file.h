@@ -167,6 +167,9 @@ class LargeFile {
   void note_fetched_ahead() { is_fetched_ahead_.store(true, std::memory_order_relaxed); }
   // Whether a chunk may find room. False: none was found a moment ago.
   static bool may_have_room();
+  // The kernel is asked for no pages ahead of a read, because the program's next open may make it
+  // drop them.
+  void expect_drops() { kernel_pages_.store(KernelPages::none, std::memory_order_relaxed); }
   bool is_over() const { return is_over_.load(std::memory_order_relaxed); }
   // Whether this fd refers to the file, in the version that was opened. -1: checks the path
   // instead.
@@ -183,6 +186,8 @@ class LargeFile {
   // Notes that a mapping of the program shows these bytes of chunks.
   void note_shown(CacheParts& parts, const Range& range) const;
   bool is_same_file(const LargeFile& other) const { return key_ == other.key_; }
+  // Of the path and the version.
+  std::uint64_t version_hash() const { return key_.path ^ key_.version[0] ^ key_.version[1]; }
   bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
   // Whether the kernel tells this process which pages of the file it has in memory. The kernel
   // tells a process that neither owns the file nor may write it that all pages are there.
@@ -198,6 +203,8 @@ class LargeFile {
   // order, because a tenth of it is present and all of it fits.
   enum class Reading : std::uint8_t { unknown, in_order, whole };
   Reading reading_of(CacheParts& parts, const Range& mapped) const;
+  // Whether what is absent of the range has room in memory.
+  bool fits(CacheParts& parts, const Range& range, std::uint64_t present) const;
   // Whether the first bytes are present and of a format that programs read from end to end.
   bool is_of_whole_format(CacheParts& parts) const;
   // For such a range. `mapping` is as in keep_pages. ask_mapped makes the kernel request the absent

@@ -177,15 +177,17 @@ LargeFile::Reading LargeFile::reading_of(CacheParts& parts, const Range& mapped)
   if (advice == Advice::sequential) return Reading::in_order;
   if (advice == Advice::random) return Reading::unknown;
   if (is_of_whole_format(parts)) return Reading::in_order;
-  const Chunks chunks = this->chunks(parts);
   const std::uint64_t bytes = mapped.end - mapped.begin;
   // A huge mapping is not searched in vain.
   if (bytes > std::uint64_t{parts.region.layout().chunk_count()} * k_chunk_bytes)
     return Reading::unknown;
   const std::uint64_t present = present_bytes(parts, mapped);
-  return present >= bytes / k_touched_part && bytes <= present + chunks.free_bytes()
-             ? Reading::whole
-             : Reading::unknown;
+  return present >= bytes / k_touched_part && fits(parts, mapped, present) ? Reading::whole
+                                                                           : Reading::unknown;
+}
+
+bool LargeFile::fits(CacheParts& parts, const Range& range, std::uint64_t present) const {
+  return range.end - range.begin <= present + chunks(parts).free_bytes();
 }
 
 void LargeFile::ask_mapped(CacheParts& parts, const base::Mapping& mapping, std::uint64_t begin,

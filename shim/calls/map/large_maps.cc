@@ -146,6 +146,18 @@ void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, co
     file.own_mappings().end();
 }
 
+// Brings a file that the program maps again and again. Until all of it is there, a fault of the
+// mapping reads no more than its page.
+void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
+                            const mappings::MapRequest& request, void* at) {
+  using AllOver = prefetch::MappedFiles::AllOver;
+  auto* const reader = own_threads::reader();
+  const AllOver all_over = reader != nullptr ? reader->mapped().all_over(file) : AllOver::no;
+  if (all_over == AllOver::no || !cache.large().fits(file)) return;
+  if (all_over == AllOver::begins) reader->submit_all(file);
+  sys::madvise(at, request.length, MADV_RANDOM);
+}
+
 // Reads all of a mapping for MAP_POPULATE. The threads that follow it read ahead of the kernel.
 // Like the kernel, this reports no error.
 void populate(void* at, const mappings::MapRequest& request) {
@@ -194,7 +206,10 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
   at = map_pieces(fd, *cache, *file->large, request);
   if (sys::failed(at)) return at;
   cache->large().note_mapping();
-  if (may_keep) keep_pages(fd, *file->large, request, reinterpret_cast<void*>(at), before);
+  if (may_keep) {
+    keep_pages(fd, *file->large, request, reinterpret_cast<void*>(at), before);
+    bring_if_read_all_over(*cache, *file->large, request, reinterpret_cast<void*>(at));
+  }
   if ((request.flags & MAP_POPULATE) != 0) populate(reinterpret_cast<void*>(at), request);
   return at;
 }
