@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cache/base/process/proc_fd_name.h"
+#include "cache/record/record.h"
 
 namespace cube::cache {
 namespace {

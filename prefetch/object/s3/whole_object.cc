@@ -26,7 +26,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   void start() {
     next_ = hashed_ = 0;
     has_begun_ = has_print_ = false;
-    md5_.emplace();
+    md5_ = std::make_unique<Md5>();
     if (options_.version) {
       has_begun_ = true;
       total_.size = options_.version->size;
@@ -175,7 +175,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   unsigned attempts_ = 0;  // that brought damaged bytes
   bool has_begun_ = false, has_print_ = false;
   Fingerprint print_;
-  std::optional<Md5> md5_;
+  std::unique_ptr<Md5> md5_;
   std::uint64_t hashed_ = 0;  // bytes that md5_ has
   Transfer::Room first_room_;
   std::uint64_t next_ = 0;           // the first byte that was not asked for
