@@ -90,7 +90,8 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
     if (users == 0) continue;
     // A user keeps the object, which may be another file's by now.
     const bool is_wanted = fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path &&
-                           fill.goes_on() && fill.record_->path() == path &&
+                           fill.goes_on() && fill.flight_.is_held() &&
+                           fill.record_->path() == path &&
                            stat.is_unchanged_since(fill.record_->stat);
     if (is_wanted) return &fill;
     fill.end();

@@ -40,6 +40,10 @@ class SingleFlight {
     }
     // For a fetch in parts: whether anybody has begun to wait since the last progress.
     bool is_waited_for() const;
+    // False: the flight has ended, perhaps because its thread left it by a jump.
+    bool is_held() const {
+      return slot != nullptr && slot->word.load(std::memory_order_relaxed) == word;
+    }
     void tell_progress() const;
   };
   // Holds the flight. Ending the flight wakes its waiters.

@@ -35,8 +35,7 @@ Answer not_served(int fd) {
 // Whether the kernel's file is a copy of an object, whose stat is that of the path.
 bool is_copy_of_object(int fd, cache::FileStat& stat) {
   placeholder::unpark_if(fd);
-  return !process::config().buckets.empty() && !real::stat_is_anothers() &&
-         cache::stat_of_copy(fd, stat);
+  return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);
 }
 
 // The argument of some requests names another file, which is materialized first.

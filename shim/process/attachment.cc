@@ -79,7 +79,7 @@ base::Result<cache::FileCache*> attach_spare(std::string& why) {
 // Tells once, and not in each child, that this process goes without a cache.
 void go_without(std::string_view why) try {
   std::string line = fmt::format("files are read without a cache: {}", why), why_no_spare;
-  if (!process::config().buckets.empty()) {
+  if (process::has_buckets()) {
     if (const auto spare = attach_spare(why_no_spare)) {
       g_spare.store(*spare, std::memory_order_release);
     } else {

@@ -62,6 +62,8 @@ inline const cache::AllMetadata* origin_metadata() {
 
 extern constinit const base::Config* g_config;
 inline const base::Config& config() { return *g_config; }
+// False before the library is loaded, when constructors of others call it.
+inline bool has_buckets() { return g_config != nullptr && !g_config->buckets.empty(); }
 // The first process of the job.
 const base::ProcessId& job();
 void set_job(const base::ProcessId& job);

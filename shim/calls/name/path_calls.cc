@@ -120,8 +120,8 @@ Known stat_of_cached(int dir, const char* path, const StatWish& wish, cache::Fil
 Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& stat,
                    bool& may_be_read) {
   const auto is_copy_of_object = [&] {
-    return !no_follow && !process::config().buckets.empty() &&
-           path_filter::is_readable_pointer(path) && cache::stat_of_copy(path, stat);
+    return !no_follow && process::has_buckets() && path_filter::is_readable_pointer(path) &&
+           cache::stat_of_copy(path, stat);
   };
   may_be_read = unmounted_paths::stat(dir, path, no_follow, stat) || is_copy_of_object();
   return may_be_read ? Known::present : Known::unknown;
