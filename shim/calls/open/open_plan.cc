@@ -391,14 +391,14 @@ void OpenPlan::note_new_name(int fd) {
 
 // Learns from the kernel's answer.
 void OpenPlan::learn(int error) const {
-  using Wants = PathCall::Wants;
+  using Wanted = PathCall::Wants;
   const bool for_path_only = (flags_ & O_PATH) != 0,
              is_nameless = (flags_ & O_TMPFILE) == O_TMPFILE;
   const bool makes = (flags_ & O_CREAT) != 0 && !is_nameless && !for_path_only;
-  const Wants wants = makes ? (flags_ & O_EXCL) != 0 ? Wants::new_name : Wants::any_name
-                      : (flags_ & O_DIRECTORY) != 0   ? Wants::directory
-                      : may_write() && !for_path_only ? Wants::file
-                                                      : Wants::name;
+  const Wanted wants = makes ? (flags_ & O_EXCL) != 0 ? Wanted::new_name : Wanted::any_name
+                       : (flags_ & O_DIRECTORY) != 0   ? Wanted::directory
+                       : may_write() && !for_path_only ? Wanted::file
+                                                       : Wanted::name;
   kernel_answer::learn({.dir = dir_,
                         .path = program_path_,
                         .wants = wants,
