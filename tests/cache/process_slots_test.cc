@@ -171,13 +171,17 @@ TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
   EXPECT_EQ(why_refused(region.options),
             "all 256 process slots of " + region.path() + " are taken: set another CUBESHIM_NAME");
   // The gateway makes no region, and has the last slot.
-  RegionOptions gateway = region.options;
-  gateway.create = false;
-  std::string why;
-  const auto joined = Region::attach(gateway, why);
-  ASSERT_TRUE(joined) << why;
-  EXPECT_EQ((*joined)->own_slot(), last);
-  (*joined)->detach();
+  RegionOptions options = region.options;
+  options.create = false;
+  tests::Child gateway([&] {
+    std::string why;
+    const auto joined = Region::attach(options, why);
+    CHILD_CHECK(joined);
+    CHILD_CHECK((*joined)->own_slot() == last);
+    (*joined)->detach();
+    return 0;
+  });
+  EXPECT_EQ(gateway.wait(), 0);
 }
 
 // Every job needs a row, so there must be rows for far more than 32 jobs.

@@ -49,6 +49,7 @@ assert os.read(fd, 100) == b'second\n'
 assert os.fstat(fd).st_ino == inode == os.stat(D + moved).st_ino
 os.fchmod(fd, 0o640)
 assert os.stat(D + moved).st_mode & 0o777 == 0o640
+shell.communicate()
 )"));
   }
 }
@@ -64,6 +65,7 @@ assert os.read(fd, 100) == b'first\n'
 assert do_there(command) == 0
 fcntl.flock(fd, fcntl.LOCK_EX)
 assert do_there('flock -n -E 99 .' + moved + ' true') == 99
+shell.communicate()
 )"));
   }
 }
