@@ -171,7 +171,7 @@ base::Result<FileStat> Bucket::stat(std::string_view key) const {
   const std::string_view below = mount_.below(key);
   if (below.empty()) return mount_.stat_of_directory(below);
   const std::string_view parent = base::split_path(key).directory;
-  // Where each look asks the store, a listing would ask for all files of the directory.
+  // In this mode each look asks the store, and a listing would ask for all files of the directory.
   if (const BucketRegion in = find_region();
       in.region != nullptr && in.consistency.kind == base::ConsistencyKind::open) {
     const Pin former = find_listing(in, parent, 0);

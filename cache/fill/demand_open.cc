@@ -207,7 +207,10 @@ bool DemandOpen::join_parts(std::uint64_t hash, OpenOutcome& outcome) {
   const std::uint64_t began = base::monotonic_ns();
   request_.before_kernel_open();
   base::UniqueFd fd(static_cast<int>(base::sys::open(request_.path, request_.flags)));
+  parts_.stats().count(Counter::origin_opens);
+  if (!fd) return false;
   const auto stat = stat_fd(fd.get(), k_ask_server);
+  parts_.stats().count(Counter::origin_stats);
   if (!stat) return false;
   const base::BlockSignals block;
   PartialFill* const parts = PartialFill::join(request_.key, hash, *stat);
@@ -219,8 +222,6 @@ bool DemandOpen::join_parts(std::uint64_t hash, OpenOutcome& outcome) {
   }
   outcome.kernel_fd = fd.release();
   outcome.was_fetched = true;
-  parts_.stats().count(Counter::origin_opens);
-  parts_.stats().count(Counter::origin_stats);
   parts_.stats().count(Counter::misses);
   note_miss_time(began);
   return true;

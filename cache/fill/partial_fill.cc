@@ -30,6 +30,10 @@ constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};
 
+// The pool's objects from this one on were never used, so that a program without fills searches
+// nothing.
+constinit std::atomic<std::size_t> g_fills_reached{0};
+
 PartialFill& fill_at(std::size_t i) { return reinterpret_cast<PartialFill*>(g_pool)[i]; }
 
 }  // namespace
@@ -42,6 +46,11 @@ PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& flight)
       fill = &fill_at(i);
   }
   if (fill == nullptr) return nullptr;
+  const auto after = static_cast<std::size_t>(fill - &fill_at(0)) + 1;
+  std::size_t reached = g_fills_reached.load(std::memory_order_relaxed);
+  while (reached < after &&
+         !g_fills_reached.compare_exchange_weak(reached, after, std::memory_order_release)) {
+  }
   auto* const own = new (fill->fetch_) RecordFill(std::move(fetch));
   fill->pin_ = own->show_head();
   fill->record_ = &*fill->pin_;
@@ -69,7 +78,7 @@ PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& flight)
 }
 
 bool PartialFill::may_be_coming(std::uint64_t hash_of_path) {
-  for (std::size_t i = 0; i < k_fills; ++i) {
+  for (std::size_t i = 0, end = g_fills_reached.load(std::memory_order_acquire); i < end; ++i) {
     const PartialFill& fill = fill_at(i);
     if (fill.state_.load(std::memory_order_acquire) == State::open &&
         fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path)
@@ -80,7 +89,7 @@ bool PartialFill::may_be_coming(std::uint64_t hash_of_path) {
 
 PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path,
                                const FileStat& stat) {
-  for (std::size_t i = 0; i < k_fills; ++i) {
+  for (std::size_t i = 0, end = g_fills_reached.load(std::memory_order_acquire); i < end; ++i) {
     PartialFill& fill = fill_at(i);
     if (fill.state_.load(std::memory_order_acquire) != State::open) continue;
     std::uint32_t users = fill.users_.load(std::memory_order_relaxed);

@@ -79,7 +79,7 @@ class Gateway {
   const GatewayOptions options_;
   std::map<std::string, WorkPointer> works_;
   std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // that are read in blocks
-  // Of objects that were fetched or checked, for conditional requests.
+  // The ETags of objects that were fetched or checked, for conditional requests.
   std::unordered_map<std::string, std::string> etags_;
   std::uint64_t alone_since_ns_ = 0, looked_around_ns_ = 0;
 };

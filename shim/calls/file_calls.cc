@@ -32,7 +32,8 @@ Answer not_served(int fd) {
   return {};
 }
 
-// Whether the kernel's file is a copy of an object, whose stat is that of the path.
+// Whether the kernel's file is a copy of an object, whose stat is that of the path. The fd is
+// unparked, as by not_served().
 bool is_copy_of_object(int fd, cache::FileStat& stat) {
   placeholder::unpark_if(fd);
   return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);
@@ -93,7 +94,7 @@ Answer stat(int fd, struct ::stat* st) {
   if (!file) {
     const OpenFileRef directory = unmounted_directory::acquire(fd);
     cache::FileStat copy;
-    if (!directory && !is_copy_of_object(fd, copy)) return not_served(fd);
+    if (!directory && !is_copy_of_object(fd, copy)) return {};
     if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
     (directory ? directory->directory->stat() : copy).copy_to(*st);
     return 0;
@@ -111,7 +112,7 @@ Answer statx(int fd, unsigned mask, struct ::statx* x) {
   if (!file) {
     const OpenFileRef directory = unmounted_directory::acquire(fd);
     cache::FileStat copy;
-    if (!directory && !is_copy_of_object(fd, copy)) return not_served(fd);
+    if (!directory && !is_copy_of_object(fd, copy)) return {};
     if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
     (directory ? directory->directory->stat() : copy).copy_to(*x, mask);
     return 0;

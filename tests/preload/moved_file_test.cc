@@ -30,16 +30,21 @@ moves = [
 ]
 )";
 
-void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
+// Runs the script once for each move, with `command` and `moved` set.
+void run_for_each_move(const char* script) {
+  for (int move = 0; move < 6; ++move) {
+    SCOPED_TRACE(move);
+    Job job;
+    const auto outcome =
+        job.python(k_helpers + ("command, moved = moves[" + std::to_string(move) + "]") + script);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  }
+}
 
 }  // namespace
 
 TEST(MovedFile, FdIsOfTheFileUnderItsNewName) {
-  for (int move = 0; move < 6; ++move) {
-    SCOPED_TRACE(move);
-    Job job;
-    expect_well(
-        job.python(k_helpers + ("command, moved = moves[" + std::to_string(move) + "]") + R"(
+  run_for_each_move(R"(
 fd = os.open(name, os.O_RDONLY)
 assert os.read(fd, 100) == b'first\n'
 inode = os.fstat(fd).st_ino
@@ -50,22 +55,16 @@ assert os.fstat(fd).st_ino == inode == os.stat(D + moved).st_ino
 os.fchmod(fd, 0o640)
 assert os.stat(D + moved).st_mode & 0o777 == 0o640
 shell.communicate()
-)"));
-  }
+)");
 }
 
 TEST(MovedFile, LockExcludesThoseWhoOpenTheNewName) {
-  for (int move = 0; move < 6; ++move) {
-    SCOPED_TRACE(move);
-    Job job;
-    expect_well(
-        job.python(k_helpers + ("command, moved = moves[" + std::to_string(move) + "]") + R"(
+  run_for_each_move(R"(
 fd = os.open(name, os.O_RDONLY)
 assert os.read(fd, 100) == b'first\n'
 assert do_there(command) == 0
 fcntl.flock(fd, fcntl.LOCK_EX)
 assert do_there('flock -n -E 99 .' + moved + ' true') == 99
 shell.communicate()
-)"));
-  }
+)");
 }

@@ -186,7 +186,7 @@ class LargeFile {
   // Notes that a mapping of the program shows these bytes of chunks.
   void note_shown(CacheParts& parts, const Range& range) const;
   bool is_same_file(const LargeFile& other) const { return key_ == other.key_; }
-  // Of the path and the version.
+  // A hash of the path and the version.
   std::uint64_t version_hash() const { return key_.path ^ key_.version[0] ^ key_.version[1]; }
   bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
   // Whether the kernel tells this process which pages of the file it has in memory. The kernel

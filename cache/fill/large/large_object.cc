@@ -164,7 +164,7 @@ LargeFile::Made LargeFile::make_gap(CacheParts& parts, std::uint64_t begin, std:
 
 void LargeFile::fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead,
                          base::Stats& stats) const {
-  // What lies behind the object's end is zero in a mapping.
+  // A mapping shows zeros behind the object's end.
   std::memset(gap.room() + gap.bytes, 0, gap.pages_.count() * k_chunk_page - gap.bytes);
   const Chunks chunks = this->chunks(parts);
   if (is_ahead) {

@@ -25,10 +25,9 @@ class AnnouncedOrders {
 
   // For the side of the clients. A slot is an index below k_clients.
   bool add(std::size_t slot);
-  const char* take(std::size_t slot, std::string_view message);  // see AnnouncedOrder::take The
-                                                                 // client has gone. If it said
-                                                                 // goodbye, its paths are still
-                                                                 // handed on; otherwise they are
+  // As AnnouncedOrder::take.
+  const char* take(std::size_t slot, std::string_view message);
+  // The client has gone. If it said goodbye, its paths are still handed on; otherwise they are
   // dropped.
   void remove(std::size_t slot);
   struct AnnouncedState {
