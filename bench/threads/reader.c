@@ -81,20 +81,22 @@ static void* work(void* argument) {
   char* const buffer = aligned_alloc(4096, (largest + 4095) / 4096 * 4096);
   if (order == NULL || buffer == NULL) fail("malloc");
   for (size_t i = number; i < count; i += workers) order[mine++] = i;
-  uint64_t seed = number * 0x9e3779b97f4a7c15U + 1;
-  for (size_t i = mine; i-- > 1;) {
-    seed = seed * 6364136223846793005U + 1442695040888963407U;
-    const size_t other = (size_t)(seed >> 33) % (i + 1), kept = order[i];
-    order[i] = order[other];
-    order[other] = kept;
-  }
-  /* So that what comes once has come: page faults, the library's attaching, the record's fetch. */
+  /* So that what comes once has come: page faults, the library's attaching, the record's fetch. Not
+   * yet shuffled: records lie in the order of their fetches, and no later run may read them in the
+   * order in which they lie. */
   for (size_t i = 0; i < mine; ++i) {
     if (arena != NULL) {
       copy_file(order[i], buffer);
     } else {
       read_file(names[order[i]], buffer);
     }
+  }
+  uint64_t seed = number * 0x9e3779b97f4a7c15U + 1;
+  for (size_t i = mine; i-- > 1;) {
+    seed = seed * 6364136223846793005U + 1442695040888963407U;
+    const size_t other = (size_t)(seed >> 33) % (i + 1), kept = order[i];
+    order[i] = order[other];
+    order[other] = kept;
   }
   atomic_fetch_add(&shared->ready, 1);
   while (atomic_load(&shared->ready) < processes * threads) {
