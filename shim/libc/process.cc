@@ -6,7 +6,6 @@
 #include <cstdarg>
 
 #include "shim/calls/file_calls.h"
-#include "shim/calls/loaded_calls.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/program_file.h"
@@ -232,15 +231,9 @@ void export__Exit(int status) {
   __builtin_unreachable();
 }
 
-// Called by jumps.S; cube_shim_before_vfork in the parent.
+// Called by jumps.S, in the parent.
 extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_vfork() {
   if (process::tells() || shim::g_fds.serves_any() || shim::profile::is_on())
     lifecycle::prepare_vforked_child();
   return real::g_vfork.find();
-}
-extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(const char** path,
-                                                                               int flags) {
-  shim::loaded_calls::before_dlopen(flags);
-  *path = shim::name_for_loader(*path);
-  return real::g_dlopen.find();
 }

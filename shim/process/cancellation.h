@@ -1,8 +1,8 @@
 // Cancellation (pthread_cancel): a call that libc makes a cancellation point is one, too, when it
 // is answered in user space. A request waits in its target thread, where a check for it would cost
 // a call. So pthread_cancel first leaves a mark in the process, and without the mark no thread
-// checks: a hit pays one load. A pthread_cancel that bypasses the shim (dlsym of a handle of libc)
-// is noticed by the next call that libc answers. Thread safety and async-signal safety: yes.
+// checks: a hit pays one load. A pthread_cancel that bypasses the shim (dlvsym) is noticed by the
+// next call that libc answers. Thread safety and async-signal safety: yes.
 #pragma once
 
 #include <pthread.h>

@@ -4,6 +4,9 @@
 //           child would inherit is materialized, and the thread is marked (process.h).
 //   dlopen  Libc takes the library search path (RPATH) from the library that contains the return
 //           address. The path of a library that only we have is replaced.
+//   dlsym   RTLD_NEXT and RTLD_DEFAULT search from the library that contains the return address.
+//           For other handles our function may have the answer: then it returns null for a target,
+//           and the answer behind it.
 #if defined(__x86_64__)
         .text
         .globl  vfork
@@ -44,6 +47,33 @@ dlopen:
         jmp     *%rax
         .cfi_endproc
         .size   dlopen, .-dlopen
+
+        .globl  dlsym
+        .type   dlsym, @function
+dlsym:
+        .cfi_startproc
+        endbr64
+        pushq   %rdi
+        .cfi_adjust_cfa_offset 8
+        pushq   %rsi
+        .cfi_adjust_cfa_offset 8
+        subq    $8, %rsp
+        .cfi_adjust_cfa_offset 8
+        movq    24(%rsp), %rdx            // the return address
+        call    cube_shim_before_dlsym
+        addq    $8, %rsp
+        .cfi_adjust_cfa_offset -8
+        popq    %rsi
+        .cfi_adjust_cfa_offset -8
+        popq    %rdi
+        .cfi_adjust_cfa_offset -8
+        testq   %rax, %rax
+        je      1f
+        jmp     *%rax
+1:      movq    %rdx, %rax
+        ret
+        .cfi_endproc
+        .size   dlsym, .-dlsym
 #elif defined(__aarch64__)
         .text
         .globl  vfork
@@ -90,5 +120,32 @@ dlopen:
         br      x16
         .cfi_endproc
         .size   dlopen, .-dlopen
+
+        .globl  dlsym
+        .type   dlsym, %function
+dlsym:
+        .cfi_startproc
+        hint    #34                       // bti c
+        stp     x29, x30, [sp, #-32]!
+        .cfi_adjust_cfa_offset 32
+        .cfi_offset x29, -32
+        .cfi_offset x30, -24
+        stp     x0, x1, [sp, #16]
+        mov     x29, sp
+        mov     x2, x30                   // the return address
+        bl      cube_shim_before_dlsym
+        mov     x16, x0
+        mov     x17, x1
+        ldp     x0, x1, [sp, #16]
+        ldp     x29, x30, [sp], #32
+        .cfi_restore x29
+        .cfi_restore x30
+        .cfi_adjust_cfa_offset -32
+        cbz     x16, 1f
+        br      x16
+1:      mov     x0, x17
+        ret
+        .cfi_endproc
+        .size   dlsym, .-dlsym
 #endif
         .section .note.GNU-stack, "", %progbits

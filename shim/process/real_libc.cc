@@ -69,6 +69,20 @@ void* JumpTarget::find() {
   return known;
 }
 
+void* dlsym_target() {
+  static constinit std::atomic<void*> g_known{nullptr};
+#if defined(__x86_64__)
+  constexpr const char* k_first_version = "GLIBC_2.2.5";
+#elif defined(__aarch64__)
+  constexpr const char* k_first_version = "GLIBC_2.17";
+#endif
+  void* known = g_known.load(std::memory_order_relaxed);
+  // dlsym here would be our own. Newer versions of libc keep the first version of the symbol.
+  if (known == nullptr)
+    g_known.store(known = dlvsym(RTLD_NEXT, "dlsym", k_first_version), std::memory_order_relaxed);
+  return known;
+}
+
 void* next_symbol(const char* name) {
   void* const symbol = dlsym(RTLD_NEXT, name);
   return symbol != nullptr && finds_the_oldest() ? newest_version(name, symbol) : symbol;

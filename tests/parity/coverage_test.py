@@ -26,7 +26,7 @@ ROWS = [
      "fwide {f,}getwc{,_unlocked} ungetwc fputwc putwc fputws fgetws{,_unlocked} "
      "__fgetws{,_unlocked}_chk "
      "{,v,__isoc99_,__isoc99_v,__isoc23_,__isoc23_v}fwscanf"),
-    ("memory", "mmap{,64} munmap mremap mprotect msync mlockall {posix_,}madvise"), ("libraries", "dlopen"),
+    ("memory", "mmap{,64} munmap mremap mprotect msync mlockall {posix_,}madvise"), ("libraries", "dlopen dlsym"),
     ("rings", "io_uring_setup io_uring_queue_init{,_params,_mem,_try_nosqarr}"),
     ("fcntl", "fcntl{,64} __fcntl"), ("dup", "dup {,__}dup2 dup3"),
     ("fork", "fork __fork _Fork vfork __vfork clone daemon forkpty"),
@@ -111,7 +111,7 @@ def expand(pattern: str) -> list[str]:
 def hooked(root: Path) -> set[str]:
     symbols = set(HOOK.findall((root / "shim/hooks.def").read_text()))
     assert len(symbols) > 150, "hooks.def does not read as expected"
-    return symbols | {"vfork", "__vfork", "dlopen"}
+    return symbols | {"vfork", "__vfork", "dlopen", "dlsym"}
 
 
 def tested(root: Path) -> set[str]:

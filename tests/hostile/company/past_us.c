@@ -2,7 +2,8 @@
 // behind it that answers fstat.
 //   -DDEEP     deep_read(fd), for dlopen(RTLD_DEEPBIND): read() of libc
 //   -DLOADER   load(name): dlopen by a library that has a search path of its own
-//   -DFRONT    read() in front, which takes libc's own instead of the next one
+//   -DFRONT    read() in front, which takes libc's own by dlvsym instead of the next one
+//   -DLOOKUP   read() and fstat() in front, which take libc's own by dlsym
 //   -DFORWARD  read() in front, which takes the next one
 //   -DRING     ring_read(fd): by a ring of a shared liburing, whose calls are the kernel's without
 //              libc
@@ -11,6 +12,12 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#if defined(__x86_64__)
+#define FIRST_VERSION "GLIBC_2.2.5"
+#else
+#define FIRST_VERSION "GLIBC_2.17"
+#endif
 
 #if defined(DEEP)
 long deep_read(int fd);
@@ -27,12 +34,20 @@ ssize_t read(int fd, void* to, size_t n) {
   static read_function next;
 #if defined(FRONT)
   if (next == NULL)
-    next = (read_function)dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read");
+    next = (read_function)dlvsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "read", FIRST_VERSION);
 #else
   if (next == NULL) next = (read_function)dlsym(RTLD_NEXT, "read");
 #endif
   return next(fd, to, n);
 }
+#elif defined(LOOKUP)
+static void* of_libc(const char* name) {
+  return dlsym(dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), name);
+}
+ssize_t read(int fd, void* to, size_t n) {
+  return ((ssize_t(*)(int, void*, size_t))of_libc("read"))(fd, to, n);
+}
+int fstat(int fd, struct stat* st) { return ((int (*)(int, struct stat*))of_libc("fstat"))(fd, st); }
 #elif defined(RING)
 #include <liburing.h>
 long ring_read(int fd);

@@ -84,6 +84,16 @@ ctypes.CDLL('libm.so.6', os.RTLD_NOW | os.RTLD_DEEPBIND)
 fd = os.open(f'{D}/f4', os.O_RDONLY)
 for n in range(1000): os.pread(fd, 1, n)
 """
+LOOKUP = """
+import ctypes
+check_all()
+libc = ctypes.CDLL('libc.so.6')
+fd = os.open(f'{D}/f4', os.O_RDONLY)
+got = ctypes.create_string_buffer(100)
+print(libc.pread(fd, got, 100, ctypes.c_long(3)) == 100 and got.raw == CONTENT[4][3:103],
+      libc.read(fd, got, 100) == 100 and got.raw == CONTENT[4][:100],
+      libc.lseek(fd, ctypes.c_long(0), 1), libc.open(f'{D}/f5'.encode(), 0) - fd + 2)
+"""
 OWNERS = """
 check_all()
 for n in range(20):
@@ -128,10 +138,19 @@ class PastUs(Job):
         done = self.check(self.python(HARMLESS))
         self.assertGreaterEqual(done.report["calls_saved"], 1000)
 
+    def test_functions_of_libc_looked_up_by_ctypes_read_served_files(self):
+        done = self.check(self.python(LOOKUP))
+        self.assertEqual(done.out, "True True 100 3\n")
+        self.assertEqual(done.report["materialized"], 0, str(done))
+
     def test_a_wrapper_in_front_that_takes_libcs_own_read(self):
         front = program("libcompany_front.so")
         self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[front, *self.preload],
                        says=f"{self.says}: .* read past")
+
+    def test_a_wrapper_in_front_that_looks_up_libcs_read_gets_ours(self):
+        lookup = program("libcompany_lookup.so")
+        self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[lookup, *self.preload])
 
     def test_a_wrapper_in_front_that_takes_the_next_read_changes_nothing(self):
         forward = program("libcompany_forward.so")

@@ -1,0 +1,57 @@
+// Functions that a program takes from libc itself, as bindings of other languages do.
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include "tests/support/parity_case.h"
+
+namespace {
+
+template <typename Signature>
+Signature* of_libc(const char* name) {
+  static void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return reinterpret_cast<Signature*>(dlsym(libc, name));
+}
+
+}  // namespace
+
+PARITY(Loader, FunctionsOfLibcReadWhatOursHaveOpened) {
+  const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
+  char got[100] = {};
+  CALL(of_libc<ssize_t(int, void*, std::size_t)>("read")(fd, got, sizeof got));
+  t.bytes("read", got, sizeof got);
+  CALL(of_libc<ssize_t(int, void*, std::size_t, off_t)>("pread64")(fd, got, sizeof got, 4000));
+  t.bytes("pread64", got, sizeof got);
+  CALL(of_libc<off_t(int, off_t, int)>("lseek")(fd, 0, SEEK_CUR));
+  CALL(lseek(fd, 0, SEEK_CUR));
+  struct ::stat st {};
+  CALL(of_libc<int(int, struct ::stat*)>("fstat")(fd, &st));
+  t.note("size", st.st_size);
+  void* const mapped = of_libc<void*(void*, std::size_t, int, int, int, off_t)>("mmap")(
+      nullptr, 5000, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (mapped != MAP_FAILED) {
+    t.bytes("mmap", static_cast<const char*>(mapped) + 4096, 100);
+    CALL(munmap(mapped, 5000));
+  }
+  const int copy = CALL(of_libc<int(int)>("dup")(fd));
+  CALL(of_libc<int(int)>("close")(fd));
+  CALL(read(copy, got, 10));
+  CALL(close(copy));
+}
+
+PARITY(Loader, FunctionsOfLibcOpenWhatOursRead) {
+  const int fd = CALL(of_libc<int(const char*, int, ...)>("open")(t.file("a", 5000), O_RDONLY));
+  char got[100] = {};
+  CALL(read(fd, got, sizeof got));
+  t.bytes("read", got, sizeof got);
+  CALL(of_libc<int(int)>("close")(fd));
+  CALL(read(fd, got, 1));
+}
+
+PARITY(Loader, LookupsThatFailSaySo) {
+  CALL(of_libc<void()>("cube_no_such_function") == nullptr);
+  const char* const message = dlerror();
+  CALL(message != nullptr && std::strstr(message, "cube_no_such_function") != nullptr);
+  CALL(dlsym(RTLD_DEFAULT, "cube_no_such_function") == nullptr);
+  CALL(dlsym(RTLD_NEXT, "read") != nullptr);
+  CALL(dlsym(RTLD_DEFAULT, "read") == dlsym(RTLD_DEFAULT, "read"));
+}
